@@ -1,0 +1,103 @@
+//! Sizing a bucket from the promise it has to keep.
+
+use std::{fmt, marker::PhantomData, time::Duration};
+
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// "At most n", on the way to a bucket that keeps it in any period.
+///
+/// Made by [`TokenBucket::at_most`](crate::TokenBucket::at_most) and
+/// [`LeakyBucket::at_most`](crate::LeakyBucket::at_most).
+#[must_use = "name the period with in_any"]
+pub struct AtMost<A> {
+    n: u64,
+    burst: Option<u64>,
+    bucket: PhantomData<fn() -> A>,
+}
+
+impl<A> AtMost<A> {
+    pub(super) const fn new(n: u64) -> Self {
+        Self {
+            n,
+            burst: None,
+            bucket: PhantomData,
+        }
+    }
+
+    /// How many of the n may come at once; the rest is the rate. Half of n where nothing is said.
+    pub const fn burst(mut self, burst: u64) -> Self {
+        self.burst = Some(burst);
+        self
+    }
+}
+
+impl<A: From<Quota>> AtMost<A> {
+    /// A bucket that admits at most n in **any** interval of length `period`, both ends included.
+    ///
+    /// A bucket of burst B and rate L per W admits up to `B + T * L/W` in an interval of length T.
+    /// The promise has to be paid for out of both: the burst is half of n, rounded up (or what
+    /// [`burst`](Self::burst) said), and the rate is the rest of n per period.
+    ///
+    /// What that costs against [`SlidingLog`](crate::SlidingLog), which keeps the same promise: the
+    /// log lets n through in every period for ever; this bucket's long-run rate is only `n - B` per
+    /// period. What it saves: one word for each key instead of n moments. Where n of n is wanted,
+    /// use the log or a strict [`SlidingGrid`](crate::SlidingGrid).
+    ///
+    /// Where the whole n is the burst, and so for n = 1, nothing is left for the rate: one token
+    /// then comes back a nanosecond after each period.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Limiter, TokenBucket, algorithm::Algorithm};
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let bucket = TokenBucket::at_most(100).in_any(minute);
+    /// assert_eq!(bucket.quota().to_string(), "50/min; burst=50");
+    /// let bucket = TokenBucket::at_most(100).burst(20).in_any(minute);
+    /// assert_eq!(bucket.quota().to_string(), "80/min; burst=20");
+    /// ```
+    ///
+    /// # Panics
+    /// If [`try_in_any`](Self::try_in_any) answers with an error.
+    #[track_caller]
+    pub fn in_any(self, period: Duration) -> A {
+        self.try_in_any(period)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`in_any`](Self::in_any), for values that come from elsewhere.
+    ///
+    /// # Errors
+    /// If n is zero, the burst zero or above n, or the period zero or longer than a [`Quota`]
+    /// allows.
+    pub fn try_in_any(self, period: Duration) -> Result<A, ConfigError> {
+        let burst = self.burst.unwrap_or(self.n - self.n / 2);
+        if self.n > 0 && (burst == 0 || burst > self.n) {
+            return Err(ConfigError::out_of_range(
+                "burst",
+                burst,
+                "a number from 1 to n",
+            ));
+        }
+        let rate = self.n - burst;
+        let quota = if rate == 0 {
+            // A nanosecond more, for an interval as long as the period holds both its ends.
+            Quota::try_per(1, period.saturating_add(Duration::from_nanos(1)))
+                .and_then(|quota| quota.try_burst(burst))?
+        } else {
+            Quota::try_per(rate, period)?.try_burst(burst)?
+        };
+        Ok(A::from(quota))
+    }
+}
+
+/// By hand, so that the bucket needs no `Debug`.
+impl<A> fmt::Debug for AtMost<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AtMost")
+            .field("n", &self.n)
+            .field("burst", &self.burst)
+            .finish()
+    }
+}

@@ -1,0 +1,232 @@
+//! Exact time for the algorithms that know a rate.
+//!
+//! L per W ns means that one unit is worth t = W/L ns, which is seldom whole. With W/L = num/den
+//! in lowest terms every moment that such an algorithm ever computes is a multiple of 1/den ns, so
+//! a pair (whole nanoseconds, part of `den`) holds it exactly and nothing is ever rounded.
+
+use super::wide;
+use crate::clock::Tick;
+use crate::quota::Quota;
+
+/// When a bucket is full again, or a line free: the whole state of a key under a rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Due {
+    pub(super) ns: u64,
+    /// Parts of a nanosecond, in units of 1/den; below `den`.
+    pub(super) part: u64,
+}
+
+/// The price of a unit in time: `num / den` nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    num: u64,
+    den: u64,
+    /// `num / den` as a span, ready for the commonest cost.
+    unit: Due,
+    /// How many bits a part of a nanosecond takes.
+    part_bits: u32,
+}
+
+impl Due {
+    pub(super) const NEVER: Self = Self {
+        ns: u64::MAX,
+        part: 0,
+    };
+
+    #[inline]
+    pub(super) const fn at(now: Tick) -> Self {
+        Self {
+            ns: now.as_nanos(),
+            part: 0,
+        }
+    }
+
+    /// The first whole nanosecond that is not before it.
+    #[inline]
+    pub(super) const fn ceil(self) -> u64 {
+        self.ns.saturating_add((self.part > 0) as u64)
+    }
+
+    /// Whole nanoseconds from `now` until then, rounded up; zero if it is past.
+    #[inline]
+    pub(super) const fn after(self, now: Tick) -> u64 {
+        self.ceil().saturating_sub(now.as_nanos())
+    }
+}
+
+impl Pace {
+    pub(super) const fn new(quota: &Quota) -> Self {
+        let (period, limit) = (quota.period_ns(), quota.limit());
+        let common = low(gcd(period as u128, limit as u128));
+        let (num, den) = (period / common, limit / common);
+        Self {
+            num,
+            den,
+            unit: Due {
+                ns: num / den,
+                part: num % den,
+            },
+            part_bits: u64::BITS - (den - 1).leading_zeros(),
+        }
+    }
+
+    pub(super) const fn num(&self) -> u64 {
+        self.num
+    }
+
+    pub(super) const fn den(&self) -> u64 {
+        self.den
+    }
+
+    /// The time that `cost` units are worth; `NEVER` where that is beyond all time.
+    #[inline]
+    pub(super) const fn span(&self, cost: u64) -> Due {
+        if cost == 1 {
+            return self.unit;
+        }
+        match cost.checked_mul(self.num) {
+            Some(product) => Due {
+                ns: product / self.den,
+                part: product % self.den,
+            },
+            None => self.long_span(cost),
+        }
+    }
+
+    #[cold]
+    const fn long_span(&self, cost: u64) -> Due {
+        let product = cost as u128 * self.num as u128;
+        let ns = product / self.den as u128;
+        if ns >= u64::MAX as u128 {
+            return Due::NEVER;
+        }
+        Due {
+            ns: low(ns),
+            part: low(product % self.den as u128),
+        }
+    }
+
+    /// How many whole units `span` is worth.
+    #[inline]
+    pub(super) const fn count(&self, span: Due) -> u64 {
+        if let Some(scaled) = span.ns.checked_mul(self.den) {
+            if let Some(scaled) = scaled.checked_add(span.part) {
+                return scaled / self.num;
+            }
+        }
+        self.long_count(span)
+    }
+
+    #[cold]
+    const fn long_count(&self, span: Due) -> u64 {
+        // 64 bits times 63 bits, plus 63 bits.
+        let count = (span.ns as u128 * self.den as u128 + span.part as u128) / self.num as u128;
+        if count > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            low(count)
+        }
+    }
+
+    /// `due + span`; stays at `NEVER` once there.
+    #[inline]
+    pub(super) const fn add(&self, due: Due, span: Due) -> Due {
+        // Both parts are below 2^63.
+        let mut part = due.part + span.part;
+        let mut carry = 0;
+        if part >= self.den {
+            part -= self.den;
+            carry = 1;
+        }
+        match due.ns.checked_add(span.ns) {
+            Some(ns) if ns < u64::MAX => Due {
+                ns: ns + carry,
+                part,
+            },
+            _ => Due::NEVER,
+        }
+    }
+
+    /// `due - span`, or zero.
+    #[inline]
+    pub(super) const fn sub(&self, due: Due, span: Due) -> Due {
+        let (part, borrow) = if due.part >= span.part {
+            (due.part - span.part, 0)
+        } else {
+            (due.part + self.den - span.part, 1)
+        };
+        match due.ns.checked_sub(span.ns) {
+            Some(ns) if ns >= borrow => Due {
+                ns: ns - borrow,
+                part,
+            },
+            _ => Due { ns: 0, part: 0 },
+        }
+    }
+
+    /// `due` moved `cost` units towards `now`, but not past it.
+    pub(super) fn give_back(&self, due: Due, now: Tick, cost: u64) -> Due {
+        self.sub(due, self.span(cost)).max(Due::at(now).min(due))
+    }
+
+    /// The span that holds as many units at this pace as `span` does at the pace `from`, times
+    /// `more / less`; rounded up to a part, so that a change of quota never mints.
+    pub(super) fn exchange(&self, span: Due, from: &Self, more: u64, less: u64) -> Due {
+        // In parts: span.parts / from.num units, each worth self.num parts.
+        let parts = u128::from(span.ns) * u128::from(from.den) + u128::from(span.part);
+        let parts = wide::ceil_ratio(
+            &[parts, u128::from(self.num), u128::from(more)],
+            &[u128::from(from.num), u128::from(less)],
+        );
+        match parts {
+            Some(parts) if parts / u128::from(self.den) < u128::from(u64::MAX) => Due {
+                ns: low(parts / u128::from(self.den)),
+                part: low(parts % u128::from(self.den)),
+            },
+            _ => Due::NEVER,
+        }
+    }
+
+    /// `due` in parts of this pace, rounded up.
+    pub(super) fn convert(&self, due: Due, from: &Self) -> Due {
+        let part = (u128::from(due.part) * u128::from(self.den)).div_ceil(u128::from(from.den));
+        let part = Due {
+            ns: low(part / u128::from(self.den)),
+            part: low(part % u128::from(self.den)),
+        };
+        self.add(Due { part: 0, ..due }, part)
+    }
+
+    /// The whole state as one word, the part below the nanoseconds.
+    #[inline]
+    pub(super) const fn pack(&self, due: Due) -> Option<u64> {
+        if due.ns >= u64::MAX >> self.part_bits {
+            return None;
+        }
+        Some(due.ns << self.part_bits | due.part)
+    }
+
+    #[inline]
+    pub(super) const fn unpack(&self, word: u64) -> Due {
+        Due {
+            ns: word >> self.part_bits,
+            part: word & ((1 << self.part_bits) - 1),
+        }
+    }
+}
+
+pub(super) const fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// The low word of a number known to fit in it.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "callers have compared with u64::MAX or hold a remainder of a 64-bit division"
+)]
+pub(super) const fn low(number: u128) -> u64 {
+    number as u64
+}

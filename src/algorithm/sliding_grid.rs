@@ -1,0 +1,283 @@
+//! A window that slides cell by cell.
+
+use std::time::Duration;
+
+use super::{Algorithm, Inherit, windows::Windows};
+use crate::clock::{Tick, nanos};
+use crate::decision::{Decision, Verdict};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// At most L in the present cell and the G - 1 before it, each W/G long.
+///
+/// Finer than [`FixedWindow`](crate::FixedWindow), and unlike
+/// [`SlidingWindow`](crate::SlidingWindow) it counts what really came. At most L pass in any
+/// `W(1 - 1/G)`. A whole W may see more, because the oldest cell leaves as a whole;
+/// [`strict`](Self::strict) keeps one more cell and so the full promise: at most L in any W.
+///
+/// A period that G does not divide has cells of the next longer whole nanosecond, so the window is
+/// never shorter than W.
+///
+/// ```text
+/// limit 4, 4 cells      |  2 |    |  1 |  1 | now       full
+///                            |    |  1 |  1 |    | now  the cell of 2 has left: 2 pass
+/// ```
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{Limiter, ManualClock, Quota, SlidingGrid};
+///
+/// let clock = ManualClock::new();
+/// let grid = SlidingGrid::new(Quota::per_minute(4)).cells(4);
+/// let limiter = Limiter::with_clock(grid, clock.clone());
+/// assert!(limiter.check_n(4).is_admitted());
+/// assert_eq!(limiter.check().retry_after, Some(Duration::from_secs(60)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingGrid {
+    quota: Quota,
+    cells: u64,
+    strict: bool,
+    /// Where cells begin and how long they are.
+    grid: Windows,
+}
+
+/// What [`SlidingGrid`] remembers of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingGridState {
+    /// The newest cell that anything was counted in.
+    cell: u64,
+    /// The count of cell c stands at c modulo the number of cells that count.
+    counts: [u64; SlidingGrid::MAX_CELLS + 1],
+}
+
+impl SlidingGrid {
+    /// The most cells that a window may have.
+    pub const MAX_CELLS: usize = 60;
+
+    /// Ten cells, aligned to the clock; the burst is not used.
+    pub const fn new(quota: Quota) -> Self {
+        Self::build(quota, 10, false, 0)
+    }
+
+    /// How many cells the window has.
+    ///
+    /// # Panics
+    /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS); [`try_cells`](Self::try_cells)
+    /// answers with an error instead.
+    #[must_use]
+    #[track_caller]
+    pub fn cells(self, cells: usize) -> Self {
+        self.try_cells(cells)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// How many cells the window has, for a number that comes from elsewhere.
+    ///
+    /// # Errors
+    /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS).
+    pub fn try_cells(self, cells: usize) -> Result<Self, ConfigError> {
+        if (1..=Self::MAX_CELLS).contains(&cells) {
+            Ok(Self::build(
+                self.quota,
+                cells as u64,
+                self.strict,
+                self.grid.offset(),
+            ))
+        } else {
+            Err(ConfigError::out_of_range(
+                "cells",
+                cells,
+                "a number from 1 to 60",
+            ))
+        }
+    }
+
+    /// Counts one whole cell more, so that at most L pass in any W.
+    #[must_use]
+    pub const fn strict(self) -> Self {
+        Self {
+            strict: true,
+            ..self
+        }
+    }
+
+    /// Lets cells begin at `offset + k * W/G`.
+    #[must_use]
+    pub fn offset(self, offset: Duration) -> Self {
+        Self::build(self.quota, self.cells, self.strict, nanos(offset))
+    }
+
+    const fn build(quota: Quota, cells: u64, strict: bool, offset: u64) -> Self {
+        Self {
+            grid: Windows::new(quota.period_ns().div_ceil(cells), offset),
+            quota,
+            cells,
+            strict,
+        }
+    }
+
+    /// How many cells count at a time.
+    #[inline]
+    const fn counted(&self) -> u64 {
+        self.cells + self.strict as u64
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a remainder of at most 61 fits every usize"
+    )]
+    #[inline]
+    const fn slot(&self, cell: u64) -> usize {
+        (cell % self.counted()) as usize
+    }
+
+    /// The counts of the cells that matter.
+    #[inline]
+    fn counts<'a>(&self, state: &'a SlidingGridState) -> &'a [u64] {
+        &state.counts[..=self.slot(self.counted() - 1)]
+    }
+
+    /// Moves the grid on to `now`, dropping the cells that have left; stays where it is for a
+    /// `now` that is older.
+    #[inline]
+    fn advance(&self, state: &mut SlidingGridState, now: Tick) {
+        let cell = self.grid.locate(now).0;
+        if cell <= state.cell {
+            return;
+        }
+        let passed = (cell - state.cell).min(self.counted());
+        for newer in 1..=passed {
+            state.counts[self.slot(state.cell + newer)] = 0;
+        }
+        state.cell = cell;
+    }
+
+    #[inline]
+    fn used(&self, state: &SlidingGridState) -> u64 {
+        self.counts(state)
+            .iter()
+            .fold(0, |used, count| used.saturating_add(*count))
+    }
+
+    /// When the oldest cells have left that held what is used beyond `room`.
+    #[inline]
+    fn until_falls_to(&self, state: &SlidingGridState, room: u64, now: Tick) -> u64 {
+        let counts = self.counts(state);
+        let mut used = self.used(state);
+        let newest = self.slot(state.cell);
+        // From the cell after the newest one, which is the oldest, around to the newest.
+        let (to_newest, oldest_first) = counts.split_at(newest + 1);
+        let mut leaves = state.cell + 1;
+        for count in oldest_first.iter().chain(to_newest) {
+            if used <= room {
+                break;
+            }
+            used = used.saturating_sub(*count);
+            if used <= room {
+                return self.grid.until(leaves, 0, now);
+            }
+            leaves += 1;
+        }
+        0
+    }
+}
+
+impl Algorithm for SlidingGrid {
+    type State = SlidingGridState;
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        Ok(Self::build(
+            quota,
+            self.cells,
+            self.strict,
+            self.grid.offset(),
+        ))
+    }
+
+    #[inline]
+    fn fresh(&self, _now: Tick) -> SlidingGridState {
+        SlidingGridState {
+            cell: 0,
+            counts: [0; Self::MAX_CELLS + 1],
+        }
+    }
+
+    #[inline]
+    fn decide(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Decision {
+        let limit = self.quota.limit();
+        // Dropping what has left changes no later decision, so a denial may do it too.
+        self.advance(state, now);
+        let used = self.used(state);
+        let mut after = used;
+        let mut verdict = Verdict::Admit;
+        let mut retry_after = None;
+        match used.checked_add(cost) {
+            Some(sum) if cost == 0 || sum <= limit => {
+                after = sum;
+                state.counts[self.slot(state.cell)] += cost;
+            }
+            _ => {
+                verdict = Verdict::Deny;
+                if cost <= limit {
+                    retry_after = Some(self.until_falls_to(state, limit - cost, now));
+                }
+            }
+        }
+        Decision::new(
+            verdict,
+            limit,
+            limit.saturating_sub(after),
+            retry_after,
+            self.until_falls_to(state, 0, now),
+        )
+    }
+
+    fn refund(&self, state: &mut SlidingGridState, now: Tick, mut cost: u64) {
+        self.advance(state, now);
+        // The newest first.
+        for age in 0..self.counted() {
+            let Some(cell) = state.cell.checked_sub(age) else {
+                break;
+            };
+            let count = &mut state.counts[self.slot(cell)];
+            let given = cost.min(*count);
+            *count -= given;
+            cost -= given;
+        }
+    }
+
+    fn absorb(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Duration {
+        self.advance(state, now);
+        let count = &mut state.counts[self.slot(state.cell)];
+        *count = count.saturating_add(cost).min(Tick::MAX.as_nanos());
+        Duration::from_nanos(self.until_falls_to(state, self.quota.limit(), now))
+    }
+
+    fn rescale(&self, state: &mut SlidingGridState, from: &Self, now: Tick, inherit: Inherit) {
+        if inherit == Inherit::Reset {
+            *state = self.fresh(now);
+        } else if self.grid != from.grid || self.counted() != from.counted() {
+            from.advance(state, now);
+            let used = from.used(state);
+            *state = self.fresh(now);
+            self.advance(state, now);
+            state.counts[self.slot(state.cell)] = used;
+        }
+    }
+
+    fn forgettable_at(&self, state: &SlidingGridState) -> Tick {
+        let age = (0..self.counted()).find(|age| {
+            let cell = state.cell.checked_sub(*age);
+            cell.is_some_and(|cell| state.counts[self.slot(cell)] > 0)
+        });
+        match age {
+            Some(age) => self.grid.start(state.cell - age + self.counted()),
+            None => Tick::ZERO,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The exact window: every admission and when it was.
+
+use std::{collections::VecDeque, time::Duration};
+
+use super::{Algorithm, Inherit};
+use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// At most L in **every** interval of length W, exactly.
+///
+/// Remembers the moments of the last admissions, as many as are in use and never more than L: a
+/// busy key costs 16 bytes for each distinct moment. Denied requests are not remembered, so a client
+/// that keeps trying is let in again as soon as one that waits.
+///
+/// ```text
+/// limit 3     |······W······|
+/// requests    x  x    x  x   x   x
+/// admitted    ✓  ✓    ✓      ✓   ✓     each as soon as the one three before it is W old
+/// denied                 ✗
+/// ```
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{Limiter, ManualClock, Quota, SlidingLog};
+///
+/// let clock = ManualClock::new();
+/// let limiter = Limiter::with_clock(SlidingLog::new(Quota::per_minute(2)), clock.clone());
+/// assert!(limiter.check().is_admitted());
+/// clock.advance(Duration::from_secs(20));
+/// assert!(limiter.check().is_admitted());
+/// assert_eq!(limiter.check().retry_after, Some(Duration::from_secs(40)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    quota: Quota,
+}
+
+/// What [`SlidingLog`] remembers of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlidingLogState {
+    /// Oldest first; moments and totals both rise.
+    entries: VecDeque<Entry>,
+    /// The total of the last entry that has left.
+    left: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    at: Tick,
+    /// The sum of all costs up to this entry, modulo 2^64: what lies between two entries is a
+    /// subtraction, and where a sum is reached a binary search.
+    total: u64,
+}
+
+impl SlidingLog {
+    /// At most the quota's limit in every period; the burst is not used.
+    pub const fn new(quota: Quota) -> Self {
+        Self { quota }
+    }
+
+    fn until(&self, left: Tick, now: Tick) -> u64 {
+        (left.as_nanos() + self.quota.period_ns()).saturating_sub(now.as_nanos())
+    }
+
+    /// The entry that is gone is exactly a period old, or older.
+    fn is_gone(&self, entry: &Entry, now: Tick) -> bool {
+        now.as_nanos() >= entry.at.as_nanos() + self.quota.period_ns()
+    }
+
+    /// How many entries are gone at `now`. One look tells on a busy key; after a gap the search is
+    /// a binary one.
+    fn gone(&self, state: &SlidingLogState, now: Tick) -> usize {
+        match state.entries.front() {
+            Some(oldest) if self.is_gone(oldest, now) => state
+                .entries
+                .partition_point(|entry| self.is_gone(entry, now)),
+            _ => 0,
+        }
+    }
+
+    /// Drops what is gone, which changes no decision.
+    fn prune(&self, state: &mut SlidingLogState, now: Tick) {
+        let gone = self.gone(state, now);
+        if gone > 0 {
+            state.left = state.entries[gone - 1].total;
+            state.entries.drain(..gone);
+        }
+        if state.entries.is_empty() {
+            state.left = 0;
+        }
+    }
+
+    /// The answer from a state of which the entries before `gone` have left.
+    fn answer(&self, state: &SlidingLogState, gone: usize, now: Tick, cost: u64) -> Decision {
+        let limit = self.quota.limit();
+        let left = match gone {
+            0 => state.left,
+            gone => state.entries[gone - 1].total,
+        };
+        let last = state.entries.back().filter(|_| gone < state.entries.len());
+        let used = last.map_or(0, |last| last.total.wrapping_sub(left));
+        let reset_after = last.map_or(0, |last| self.until(last.at, now));
+        let remaining = limit.saturating_sub(used);
+        if cost == 0 || cost <= remaining {
+            return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
+        }
+        let retry_after =
+            (cost <= limit).then(|| self.until_free(state, left, used - (limit - cost), now));
+        Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
+    }
+
+    /// Until `enough` of what came after the total `left` has left too.
+    fn until_free(&self, state: &SlidingLogState, left: u64, enough: u64, now: Tick) -> u64 {
+        let since = |total: u64| total.wrapping_sub(state.left);
+        let target = since(left) + enough;
+        let entry = state
+            .entries
+            .partition_point(|entry| since(entry.total) < target);
+        state
+            .entries
+            .get(entry)
+            .map_or(0, |entry| self.until(entry.at, now))
+    }
+
+    fn record(state: &mut SlidingLogState, now: Tick, cost: u64) {
+        match state.entries.back_mut() {
+            // The same moment, or a `now` older than the state: the newest moment counts.
+            Some(last) if last.at >= now => last.total = last.total.wrapping_add(cost),
+            last => {
+                let before = last.map_or(state.left, |last| last.total);
+                state.entries.push_back(Entry {
+                    at: now,
+                    total: before.wrapping_add(cost),
+                });
+            }
+        }
+    }
+}
+
+impl Algorithm for SlidingLog {
+    type State = SlidingLogState;
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        Ok(Self::new(quota))
+    }
+
+    fn fresh(&self, _now: Tick) -> SlidingLogState {
+        SlidingLogState::default()
+    }
+
+    fn decide(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Decision {
+        self.prune(state, now);
+        let decision = self.answer(state, 0, now, cost);
+        if cost == 0 || decision.is_denied() {
+            return decision;
+        }
+        Self::record(state, now, cost);
+        self.answer(state, 0, now, 0)
+    }
+
+    fn peek(&self, state: &SlidingLogState, now: Tick, cost: u64) -> Decision {
+        self.answer(state, self.gone(state, now), now, cost)
+    }
+
+    fn refund(&self, state: &mut SlidingLogState, now: Tick, mut cost: u64) {
+        self.prune(state, now);
+        // The newest first.
+        while cost > 0 {
+            let before = match state.entries.len() {
+                0 => break,
+                1 => state.left,
+                len => state.entries[len - 2].total,
+            };
+            let Some(last) = state.entries.back_mut() else {
+                break;
+            };
+            let held = last.total.wrapping_sub(before);
+            if held > cost {
+                last.total = last.total.wrapping_sub(cost);
+                break;
+            }
+            cost -= held;
+            state.entries.pop_back();
+        }
+    }
+
+    fn absorb(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Duration {
+        self.prune(state, now);
+        let used = |state: &SlidingLogState| {
+            state
+                .entries
+                .back()
+                .map_or(0, |last| last.total.wrapping_sub(state.left))
+        };
+        let cost = cost.min(Tick::MAX.as_nanos() - used(state));
+        if cost > 0 {
+            Self::record(state, now, cost);
+        }
+        let owed = used(state).saturating_sub(self.quota.limit());
+        if owed == 0 {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(self.until_free(state, state.left, owed, now))
+    }
+
+    fn rescale(&self, state: &mut SlidingLogState, from: &Self, now: Tick, inherit: Inherit) {
+        if inherit == Inherit::Reset {
+            *state = self.fresh(now);
+        } else {
+            // What has left under the old period must not come back under a longer one.
+            from.prune(state, now);
+        }
+    }
+
+    fn forgettable_at(&self, state: &SlidingLogState) -> Tick {
+        state.entries.back().map_or(Tick::ZERO, |last| {
+            Tick::from_nanos(last.at.as_nanos() + self.quota.period_ns())
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! Two counts and a weight instead of a log.
+
+use std::time::Duration;
+
+use super::{Algorithm, Inherit, pace::low, windows::Windows};
+use crate::clock::{Tick, nanos};
+use crate::decision::{Decision, Verdict};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// About L in any W, from two counts: the present window's, and the one before it by the share of
+/// it that a window ending now still covers.
+///
+/// A request of cost n passes if `floor(previous * (W - elapsed) / W) + current + n <= L`, in
+/// integers. Smooth traffic is treated within one request of an exact log; the worst case, all of
+/// one window's requests at its end, stays below 2L.
+///
+/// ```text
+/// limit 4     |- - - 4 admitted - -|- - - - now
+///             |      [ covered by the last W    ]
+///                    half of the 4 still count: 2 more pass
+/// ```
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{Limiter, ManualClock, Quota, SlidingWindow};
+///
+/// let clock = ManualClock::new();
+/// let limiter = Limiter::with_clock(SlidingWindow::new(Quota::per_minute(4)), clock.clone());
+/// assert!(limiter.check_n(4).is_admitted());
+/// clock.advance(Duration::from_secs(90));
+/// assert_eq!(limiter.peek().remaining, 2);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingWindow {
+    quota: Quota,
+    windows: Windows,
+}
+
+/// What [`SlidingWindow`] remembers of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlidingWindowState {
+    window: u64,
+    previous: u64,
+    current: u64,
+}
+
+impl SlidingWindow {
+    /// Windows aligned to the clock; the burst is not used.
+    pub const fn new(quota: Quota) -> Self {
+        Self {
+            windows: Windows::new(quota.period_ns(), 0),
+            quota,
+        }
+    }
+
+    /// Lets windows begin at `offset + k * period`.
+    #[must_use]
+    pub fn offset(mut self, offset: Duration) -> Self {
+        self.windows = Windows::new(self.windows.length(), nanos(offset));
+        self
+    }
+
+    /// The state carried to `now`, and how far into its window `now` is.
+    #[inline]
+    fn place(&self, state: SlidingWindowState, now: Tick) -> (SlidingWindowState, u64) {
+        let (window, elapsed) = self.windows.locate(now);
+        if window == state.window {
+            (state, elapsed)
+        } else if window < state.window {
+            // `now` is older than the state: the start of the newer window counts the most.
+            (state, 0)
+        } else {
+            let previous = if window - state.window == 1 {
+                state.current
+            } else {
+                0
+            };
+            (
+                SlidingWindowState {
+                    window,
+                    previous,
+                    current: 0,
+                },
+                elapsed,
+            )
+        }
+    }
+
+    /// What counts against the limit `elapsed` nanoseconds into the window.
+    #[inline]
+    fn used(&self, state: &SlidingWindowState, elapsed: u64) -> u64 {
+        let length = self.windows.length();
+        let covered = length - elapsed;
+        let carried = match state.previous.checked_mul(covered) {
+            Some(product) => product / length,
+            None => low(u128::from(state.previous) * u128::from(covered) / u128::from(length)),
+        };
+        carried.saturating_add(state.current)
+    }
+
+    /// How far into the window, at the earliest, no more than `room` counts against the limit;
+    /// beyond its length where only a later window will do.
+    fn falls_to(&self, state: &SlidingWindowState, room: u64) -> u64 {
+        let length = self.windows.length();
+        if state.current <= room {
+            self.carries_at_most(state.previous, room - state.current)
+        } else {
+            length + self.carries_at_most(state.current, room)
+        }
+    }
+
+    /// How far into a window `floor(previous * (W - elapsed) / W)` has fallen to `room`.
+    fn carries_at_most(&self, previous: u64, room: u64) -> u64 {
+        if previous <= room {
+            return 0;
+        }
+        let length = self.windows.length();
+        // previous * covered < (room + 1) * W, so covered is below their quotient rounded up; the
+        // quotient is at most W because room + 1 <= previous.
+        let quotient = (u128::from(room + 1) * u128::from(length)).div_ceil(u128::from(previous));
+        length - (low(quotient) - 1)
+    }
+
+    fn until_falls_to(&self, state: &SlidingWindowState, room: u64, now: Tick) -> u64 {
+        self.windows
+            .until(state.window, self.falls_to(state, room), now)
+    }
+
+    #[inline]
+    const fn count_bits(&self) -> u32 {
+        u64::BITS - self.quota.limit().leading_zeros()
+    }
+}
+
+impl Algorithm for SlidingWindow {
+    type State = SlidingWindowState;
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        Ok(Self {
+            quota,
+            windows: self.windows.resized(quota.period_ns()),
+        })
+    }
+
+    #[inline]
+    fn fresh(&self, _now: Tick) -> SlidingWindowState {
+        SlidingWindowState::default()
+    }
+
+    #[inline]
+    fn decide(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) -> Decision {
+        let limit = self.quota.limit();
+        let (mut place, elapsed) = self.place(*state, now);
+        let used = self.used(&place, elapsed);
+        let mut after = used;
+        let mut verdict = Verdict::Admit;
+        let mut retry_after = None;
+        if cost > 0 {
+            match used.checked_add(cost) {
+                Some(sum) if sum <= limit => {
+                    after = sum;
+                    place.current += cost;
+                    *state = place;
+                }
+                _ => {
+                    verdict = Verdict::Deny;
+                    if cost <= limit {
+                        retry_after = Some(self.until_falls_to(&place, limit - cost, now));
+                    }
+                }
+            }
+        }
+        Decision::new(
+            verdict,
+            limit,
+            limit.saturating_sub(after),
+            retry_after,
+            self.until_falls_to(&place, 0, now),
+        )
+    }
+
+    fn refund(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) {
+        let (mut place, _) = self.place(*state, now);
+        let from_current = cost.min(place.current);
+        place.current -= from_current;
+        place.previous = place.previous.saturating_sub(cost - from_current);
+        *state = place;
+    }
+
+    fn absorb(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) -> Duration {
+        let (mut place, elapsed) = self.place(*state, now);
+        if cost > 0 {
+            place.current = place.current.saturating_add(cost).min(Tick::MAX.as_nanos());
+            *state = place;
+        }
+        let limit = self.quota.limit();
+        Duration::from_nanos(if self.used(&place, elapsed) > limit {
+            self.until_falls_to(&place, limit, now)
+        } else {
+            0
+        })
+    }
+
+    fn rescale(&self, state: &mut SlidingWindowState, from: &Self, now: Tick, inherit: Inherit) {
+        if inherit == Inherit::Reset {
+            *state = self.fresh(now);
+        } else if self.windows != from.windows {
+            let (place, elapsed) = from.place(*state, now);
+            *state = SlidingWindowState {
+                window: self.windows.locate(now).0,
+                previous: 0,
+                current: from.used(&place, elapsed),
+            };
+        }
+    }
+
+    fn forgettable_at(&self, state: &SlidingWindowState) -> Tick {
+        // Less than one request counts from here on; exact, though a whole window would do.
+        let into = self.falls_to(state, 0);
+        self.windows
+            .start(state.window)
+            .plus(Duration::from_nanos(into))
+    }
+
+    #[inline]
+    fn pack(&self, state: &SlidingWindowState) -> Option<u64> {
+        let bits = self.count_bits();
+        let limit = self.quota.limit();
+        if state.previous > limit
+            || state.current > limit
+            || bits > 30
+            || state.window >= u64::MAX >> (2 * bits)
+        {
+            return None;
+        }
+        Some((state.window << bits | state.previous) << bits | state.current)
+    }
+
+    #[inline]
+    fn unpack(&self, word: u64) -> SlidingWindowState {
+        let bits = self.count_bits();
+        let mask = (1 << bits) - 1;
+        SlidingWindowState {
+            window: word >> bits >> bits,
+            previous: word >> bits & mask,
+            current: word & mask,
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Tokens that come back at a steady rate.
+
+use std::time::Duration;
+
+use super::{Algorithm, Inherit, at_most::AtMost, bucket::Bucket, pace::Due};
+use crate::clock::{Tick, nanos};
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// A bucket of B tokens, refilled continuously at L per W; a request of cost n takes n.
+///
+/// Bursts up to B pass at once and the long-run rate is exactly L/W: at most `B + T * L/W` in any
+/// interval of length T. Nothing is rounded between calls, so polling often refills as much as
+/// polling seldom.
+///
+/// ```text
+/// burst 3, one token each  |----|
+/// requests   xxxx x    x   x  x x
+/// admitted   ✓✓✓       ✓   ✓    ✓
+/// denied        ✗ ✗           ✗     retry_after: to the next whole token
+/// tokens     3210 0   10   10 0 10
+/// ```
+///
+/// The state of a key is the moment at which its bucket is full again, so an idle key needs none.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket};
+///
+/// let clock = ManualClock::new();
+/// let bucket = TokenBucket::new(Quota::per_second(10).burst(50));
+/// let limiter = Limiter::with_clock(bucket, clock.clone());
+/// assert!(limiter.check_n(50).is_admitted());
+/// assert_eq!(limiter.check().retry_after, Some(Duration::from_millis(100)));
+/// clock.advance(Duration::from_millis(100));
+/// assert!(limiter.check().is_admitted());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    quota: Quota,
+    bucket: Bucket,
+    /// Tokens of a key never seen, if not all.
+    initial: Option<u64>,
+    /// Where more tokens may be taken than are there: how many, and how long the wait may be.
+    line: Option<Line>,
+}
+
+/// How far into debt a request may go when it can wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    units: u64,
+    max_wait: u64,
+}
+
+impl TokenBucket {
+    /// A full bucket that holds the quota's [burst](Quota::burst), or its limit where none was
+    /// given.
+    pub const fn new(quota: Quota) -> Self {
+        Self {
+            bucket: Bucket::new(&quota),
+            quota,
+            initial: None,
+            line: None,
+        }
+    }
+
+    /// "Never more than `n` in any period": see [`AtMost::in_any`].
+    pub const fn at_most(n: u64) -> AtMost<Self> {
+        AtMost::new(n)
+    }
+
+    /// The tokens a new key starts with, instead of a full bucket. More than the capacity means
+    /// the capacity.
+    ///
+    /// A key that starts with less than a full bucket is never forgotten silently: forgetting it
+    /// would take its tokens away.
+    ///
+    /// ```
+    /// use tower_throttle::{Limiter, Quota, TokenBucket};
+    ///
+    /// let limiter = Limiter::new(TokenBucket::new(Quota::per_hour(60)).initial(1));
+    /// assert!(limiter.check().is_admitted());
+    /// assert!(limiter.check().is_denied());
+    /// ```
+    #[must_use]
+    pub const fn initial(mut self, tokens: u64) -> Self {
+        self.initial = if tokens < self.quota.capacity() {
+            Some(tokens)
+        } else {
+            None
+        };
+        self
+    }
+
+    /// Lets requests wait for their tokens instead of denying them, at most `units` of cost at a
+    /// time. Bursts still pass at once; what comes after is paced.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Limiter, Quota, TokenBucket, Verdict};
+    ///
+    /// let limiter = Limiter::new(TokenBucket::new(Quota::per_minute(1)).queue(1));
+    /// assert!(limiter.check().is_admitted());
+    /// assert!(matches!(limiter.check().verdict, Verdict::Wait(_)));
+    /// assert!(limiter.check().is_denied());
+    /// ```
+    #[must_use]
+    pub const fn queue(mut self, units: u64) -> Self {
+        self.line = Some(match self.line {
+            Some(line) => Line { units, ..line },
+            None => Line {
+                units,
+                max_wait: u64::MAX,
+            },
+        });
+        self
+    }
+
+    /// Denies at once a request that would have to wait longer than `max_wait`. Without a
+    /// [`queue`](Self::queue) no request waits.
+    #[must_use]
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.line = Some(Line {
+            units: self.line.map_or(0, |line| line.units),
+            max_wait: nanos(max_wait),
+        });
+        self
+    }
+}
+
+impl Algorithm for TokenBucket {
+    type State = Due;
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        let bucket = Self {
+            line: self.line,
+            ..Self::new(quota)
+        };
+        Ok(match self.initial {
+            Some(tokens) => bucket.initial(tokens),
+            None => bucket,
+        })
+    }
+
+    #[inline]
+    fn fresh(&self, now: Tick) -> Due {
+        match self.initial {
+            None => Due::default(),
+            Some(tokens) => {
+                let gone = self.bucket.pace.span(self.bucket.capacity - tokens);
+                self.bucket.using(gone, now)
+            }
+        }
+    }
+
+    #[inline]
+    fn decide(&self, state: &mut Due, now: Tick, cost: u64) -> Decision {
+        let most = match self.line {
+            None => Due::default(),
+            Some(line) => self.bucket.pace.span(line.units).min(Due {
+                ns: line.max_wait,
+                part: 0,
+            }),
+        };
+        self.bucket.take(state, now, cost, most)
+    }
+
+    #[inline]
+    fn keeps_line(&self) -> bool {
+        true
+    }
+
+    fn reserve(&self, state: &mut Due, now: Tick, cost: u64, max_wait: Duration) -> Decision {
+        let most = Due {
+            ns: nanos(max_wait),
+            part: 0,
+        };
+        self.bucket.take(state, now, cost, most)
+    }
+
+    fn refund(&self, state: &mut Due, now: Tick, cost: u64) {
+        *state = self.bucket.pace.give_back(*state, now, cost);
+    }
+
+    fn absorb(&self, state: &mut Due, now: Tick, cost: u64) -> Duration {
+        Duration::from_nanos(self.bucket.force(state, now, cost))
+    }
+
+    fn rescale(&self, state: &mut Due, from: &Self, now: Tick, inherit: Inherit) {
+        let pace = &self.bucket.pace;
+        let gone = from.bucket.used(*state, now);
+        let (old, new) = (from.bucket.capacity, self.bucket.capacity);
+        let gone = match inherit {
+            Inherit::Reset => {
+                *state = self.fresh(now);
+                return;
+            }
+            Inherit::Proportional => pace.exchange(gone, &from.bucket.pace, new, old),
+            Inherit::Additive => pace.exchange(gone, &from.bucket.pace, 1, 1),
+            Inherit::AsIs => {
+                // The tokens stay, so what is gone of the capacity changes with the capacity.
+                let gone = pace.exchange(gone, &from.bucket.pace, 1, 1);
+                if new >= old {
+                    pace.add(gone, pace.span(new - old))
+                } else {
+                    pace.sub(gone, pace.span(old - new))
+                }
+            }
+        };
+        *state = self.bucket.using(gone, now);
+    }
+
+    fn forgettable_at(&self, state: &Due) -> Tick {
+        match self.initial {
+            None => Tick::from_nanos(state.ceil()),
+            Some(_) => Tick::MAX,
+        }
+    }
+
+    #[inline]
+    fn pack(&self, state: &Due) -> Option<u64> {
+        self.bucket.pace.pack(*state)
+    }
+
+    #[inline]
+    fn unpack(&self, word: u64) -> Due {
+        self.bucket.pace.unpack(word)
+    }
+}
+
+impl From<Quota> for TokenBucket {
+    fn from(quota: Quota) -> Self {
+        Self::new(quota)
+    }
+}

@@ -1,0 +1,65 @@
+//! A line of windows of one length, counted from zero.
+
+use crate::clock::Tick;
+
+/// Where windows begin: at `offset + k * length` for every whole k.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Windows {
+    /// 1 to 2^62 ns.
+    length: u64,
+    /// Added to a time before it is divided, so that the window around zero has index 0 and the
+    /// next one begins at `offset`; below `length`.
+    pad: u64,
+}
+
+impl Windows {
+    pub(super) const fn new(length: u64, offset: u64) -> Self {
+        let offset = offset % length;
+        Self {
+            length,
+            pad: if offset == 0 { 0 } else { length - offset },
+        }
+    }
+
+    pub(super) const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The same grid of another length: the offset, as far as it is known, stays.
+    pub(super) const fn resized(&self, length: u64) -> Self {
+        Self::new(length, self.offset())
+    }
+
+    pub(super) const fn offset(&self) -> u64 {
+        if self.pad == 0 {
+            0
+        } else {
+            self.length - self.pad
+        }
+    }
+
+    /// The window of `now`, and how far into it `now` is.
+    #[inline]
+    pub(super) const fn locate(&self, now: Tick) -> (u64, u64) {
+        // 2^63 + 2^62 fits.
+        let padded = now.as_nanos() + self.pad;
+        (padded / self.length, padded % self.length)
+    }
+
+    /// Nanoseconds from `now` to `into` nanoseconds after the start of `window`.
+    #[inline]
+    pub(super) const fn until(&self, window: u64, into: u64, now: Tick) -> u64 {
+        match window.checked_mul(self.length) {
+            Some(start) => start
+                .saturating_add(into)
+                .saturating_sub(now.as_nanos() + self.pad),
+            None => u64::MAX,
+        }
+    }
+
+    /// The first moment of `window`.
+    #[inline]
+    pub(super) const fn start(&self, window: u64) -> Tick {
+        Tick::from_nanos(window.saturating_mul(self.length).saturating_sub(self.pad))
+    }
+}

@@ -1,0 +1,116 @@
+//! The answer to "may this request go through?", and the numbers a caller may be told.
+
+use std::time::Duration;
+
+/// What a limiter says about one request.
+///
+/// The durations count from the moment of the decision. `remaining` and `reset_after` describe the
+/// state the decision left behind.
+///
+/// ```
+/// use tower_throttle::{Limiter, Quota, TokenBucket, Verdict};
+///
+/// let limiter = Limiter::new(TokenBucket::new(Quota::per_minute(2)));
+/// let first = limiter.check();
+/// assert_eq!(first.verdict, Verdict::Admit);
+/// assert_eq!((first.limit, first.remaining), (2, 1));
+///
+/// limiter.check();
+/// let third = limiter.check();
+/// assert!(third.is_denied());
+/// assert!(third.retry_after.is_some_and(|wait| wait.as_secs() >= 29));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a decision that nobody looks at limits nothing"]
+#[non_exhaustive]
+pub struct Decision {
+    /// Whether the request goes through, waits or is turned away.
+    pub verdict: Verdict,
+    /// The most that an unused key is ever granted at once.
+    pub limit: u64,
+    /// The largest cost that would be admitted now.
+    pub remaining: u64,
+    /// For a denied request, when the same request passes if nothing else comes: it is admitted
+    /// exactly then and still denied one nanosecond earlier. `None` if it was not denied, or if it
+    /// costs more than can ever be granted.
+    pub retry_after: Option<Duration>,
+    /// When the whole limit is available again if nothing else comes.
+    pub reset_after: Duration,
+    /// Which limit the numbers speak of: 0 for a single one, its position among several.
+    pub policy: usize,
+}
+
+/// Goes through, waits or is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The request goes through now; its cost has been taken.
+    Admit,
+    /// The request has its place and goes through after this long; its cost has been taken.
+    Wait(Duration),
+    /// The request is turned away and has taken nothing.
+    Deny,
+}
+
+impl Decision {
+    /// The request goes through now.
+    pub const fn is_admitted(&self) -> bool {
+        matches!(self.verdict, Verdict::Admit)
+    }
+
+    /// The request is turned away.
+    pub const fn is_denied(&self) -> bool {
+        matches!(self.verdict, Verdict::Deny)
+    }
+
+    /// How long an accepted request waits before it goes through: zero when it is admitted now,
+    /// `None` when it is turned away.
+    pub const fn wait(&self) -> Option<Duration> {
+        match self.verdict {
+            Verdict::Admit => Some(Duration::ZERO),
+            Verdict::Wait(wait) => Some(wait),
+            Verdict::Deny => None,
+        }
+    }
+
+    /// A decision, for algorithms and limiters of your own. The durations are nanoseconds.
+    ///
+    /// ```
+    /// use tower_throttle::{Decision, Verdict};
+    ///
+    /// let decision = Decision::new(Verdict::Deny, 10, 0, Some(250), 1_000);
+    /// assert_eq!(decision.retry_after.unwrap().as_nanos(), 250);
+    /// ```
+    #[inline]
+    pub const fn new(
+        verdict: Verdict,
+        limit: u64,
+        remaining: u64,
+        retry_after: Option<u64>,
+        reset_after: u64,
+    ) -> Self {
+        Self {
+            verdict,
+            limit,
+            remaining,
+            retry_after: match retry_after {
+                Some(ns) => Some(Duration::from_nanos(ns)),
+                None => None,
+            },
+            reset_after: Duration::from_nanos(reset_after),
+            policy: 0,
+        }
+    }
+}
+
+impl Verdict {
+    /// `Admit` for no wait, else `Wait`.
+    #[inline]
+    pub(crate) const fn after(wait_ns: u64) -> Self {
+        if wait_ns == 0 {
+            Self::Admit
+        } else {
+            Self::Wait(Duration::from_nanos(wait_ns))
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What can be wrong with a configuration.
+
+use std::{error::Error, fmt};
+
+/// A value that no policy can be built from.
+///
+/// The message names the field, the value it was given and what is allowed instead.
+///
+/// ```
+/// use tower_throttle::Quota;
+///
+/// let error = "0/s".parse::<Quota>().unwrap_err();
+/// assert_eq!(error.to_string(), "limit: 0 is not allowed; give a number from 1 to 9223372036854775807");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A number or a duration outside its range.
+    OutOfRange {
+        /// The field that was set.
+        field: &'static str,
+        /// The value it was given.
+        value: String,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// A text that does not read as a quota.
+    Syntax {
+        /// The text that was given.
+        text: String,
+        /// What was looked for, and where.
+        expected: String,
+    },
+    /// A change that this limiter cannot make.
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+        /// What to do instead.
+        instead: &'static str,
+    },
+}
+
+impl ConfigError {
+    pub(crate) fn out_of_range(
+        field: &'static str,
+        value: impl ToString,
+        allowed: &'static str,
+    ) -> Self {
+        Self::OutOfRange {
+            field,
+            value: value.to_string(),
+            allowed,
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange {
+                field,
+                value,
+                allowed,
+            } => write!(f, "{field}: {value} is not allowed; give {allowed}"),
+            Self::Syntax { text, expected } => {
+                write!(f, "quota {text:?} is not understood: expected {expected}")
+            }
+            Self::Unsupported { what, instead } => write!(f, "{what} is not possible; {instead}"),
+        }
+    }
+}
+
+impl Error for ConfigError {}
