@@ -71,3 +71,44 @@ impl fmt::Display for ConfigError {
 }
 
 impl Error for ConfigError {}
+
+/// Why a limiter could not decide.
+///
+/// A limiter in this process always decides; one that asks a server may fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreError {
+    message: String,
+    transient: bool,
+}
+
+impl StoreError {
+    /// An error that passes by itself (`transient`: a timeout, a server that restarts), or one that
+    /// somebody has to mend (wrong credentials, a key of another type).
+    ///
+    /// ```
+    /// use tower_throttle::StoreError;
+    ///
+    /// let error = StoreError::new("no answer within 50ms", true);
+    /// assert!(error.is_transient());
+    /// assert_eq!(error.to_string(), "no answer within 50ms");
+    /// ```
+    pub fn new(message: impl Into<String>, transient: bool) -> Self {
+        Self {
+            message: message.into(),
+            transient,
+        }
+    }
+
+    /// Whether trying again later may succeed without anybody mending anything.
+    pub const fn is_transient(&self) -> bool {
+        self.transient
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for StoreError {}

@@ -5,6 +5,7 @@ pub mod algorithm;
 mod clock;
 mod decision;
 mod error;
+mod limiter;
 mod lone;
 mod quota;
 mod sync;
@@ -18,7 +19,8 @@ pub use self::{
     },
     clock::{Clock, ManualClock, ManualSleep, MonotonicClock, Tick, Timer},
     decision::{Decision, Verdict},
-    error::ConfigError,
+    error::{ConfigError, StoreError},
+    limiter::{IntoLimiter, KeyedLimiter, Op},
     lone::Limiter,
     quota::Quota,
 };

@@ -1,0 +1,54 @@
+//! Port: where the states of many keys live, and how they are asked.
+
+use std::future::Future;
+
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::quota::Quota;
+
+/// Decides for many keys.
+///
+/// Kinds differ in where the states live: in this process, in Redis, or behind another limiter. In
+/// process the future is ready at once and nothing is allocated.
+pub trait KeyedLimiter<K: ?Sized>: Send + Sync + 'static {
+    /// Answers when the limiter has decided.
+    type Future: Future<Output = Result<Decision, StoreError>> + Send + 'static;
+
+    /// Carries out `op` on the state of `key`. Answers the decision, or for an operation that
+    /// decides nothing an admission with the numbers of the state it left.
+    fn apply(&self, key: &K, op: Op) -> Self::Future;
+
+    /// Decides on a request of `cost` and takes the cost unless it is denied.
+    fn decide(&self, key: &K, cost: u64) -> Self::Future {
+        self.apply(key, Op::Take(cost))
+    }
+
+    /// The limits it holds, in the order in which [`Decision::policy`] counts them.
+    fn quotas(&self) -> Vec<Quota>;
+}
+
+/// What can be asked of a key's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Op {
+    /// Decide, and take the cost unless it is denied.
+    Take(u64),
+    /// The decision that `Take` would give, taking nothing.
+    Peek(u64),
+    /// Give back what was taken; never more than was there.
+    Refund(u64),
+    /// Count as taken even if that is more than allowed.
+    Absorb(u64),
+    /// Forget the key.
+    Reset,
+}
+
+/// What a layer takes as its limiter: an algorithm or a tuple of them (which means: in this
+/// process), or a limiter of any other kind.
+pub trait IntoLimiter {
+    /// The limiter it becomes.
+    type Limiter: Send + Sync + 'static;
+
+    /// Makes the limiter; called once, when the layer is built.
+    fn into_limiter(self) -> Self::Limiter;
+}
