@@ -168,8 +168,7 @@ impl SlidingGrid {
         let newest = self.slot(state.cell);
         // From the cell after the newest one, which is the oldest, around to the newest.
         let (to_newest, oldest_first) = counts.split_at(newest + 1);
-        let mut leaves = state.cell + 1;
-        for count in oldest_first.iter().chain(to_newest) {
+        for (leaves, count) in (state.cell + 1..).zip(oldest_first.iter().chain(to_newest)) {
             if used <= room {
                 break;
             }
@@ -177,7 +176,6 @@ impl SlidingGrid {
             if used <= room {
                 return self.grid.until(leaves, 0, now);
             }
-            leaves += 1;
         }
         0
     }

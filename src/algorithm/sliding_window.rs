@@ -65,26 +65,19 @@ impl SlidingWindow {
     #[inline]
     fn place(&self, state: SlidingWindowState, now: Tick) -> (SlidingWindowState, u64) {
         let (window, elapsed) = self.windows.locate(now);
-        if window == state.window {
-            (state, elapsed)
-        } else if window < state.window {
+        let previous = match window.checked_sub(state.window) {
+            Some(0) => return (state, elapsed),
+            Some(1) => state.current,
+            Some(_) => 0,
             // `now` is older than the state: the start of the newer window counts the most.
-            (state, 0)
-        } else {
-            let previous = if window - state.window == 1 {
-                state.current
-            } else {
-                0
-            };
-            (
-                SlidingWindowState {
-                    window,
-                    previous,
-                    current: 0,
-                },
-                elapsed,
-            )
-        }
+            None => return (state, 0),
+        };
+        let state = SlidingWindowState {
+            window,
+            previous,
+            current: 0,
+        };
+        (state, elapsed)
     }
 
     /// What counts against the limit `elapsed` nanoseconds into the window.

@@ -54,7 +54,9 @@ use crate::quota::Quota;
 pub struct WarmUp {
     quota: Quota,
     pace: Pace,
-    warm_up: u64,
+    /// How long from cold to warm.
+    ramp: u64,
+    /// How many times slower than warm a cold key is.
     cold: u64,
     /// How many units may wait; `None` denies instead.
     line: Option<u64>,
@@ -124,7 +126,7 @@ impl WarmUp {
         Ok(Self {
             line: self.line,
             max_wait: self.max_wait,
-            ..Self::build(self.quota, self.warm_up, factor)?
+            ..Self::build(self.quota, self.ramp, factor)?
         })
     }
 
@@ -173,7 +175,7 @@ impl WarmUp {
         Ok(Self {
             quota,
             pace,
-            warm_up,
+            ramp: warm_up,
             cold,
             line: None,
             max_wait: u64::MAX,
@@ -214,7 +216,7 @@ impl WarmUp {
         let most = self.store.full - self.store.threshold;
         let factor = u128::from(self.cold);
         wide::floor_ratio(
-            &[(factor - 1) * u128::from(self.warm_up), above, above],
+            &[(factor - 1) * u128::from(self.ramp), above, above],
             &[factor + 1, most, most],
         )
         .map_or(u64::MAX, low)
@@ -280,7 +282,7 @@ impl Algorithm for WarmUp {
         Ok(Self {
             line: self.line,
             max_wait: self.max_wait,
-            ..Self::build(quota, self.warm_up, self.cold)?
+            ..Self::build(quota, self.ramp, self.cold)?
         })
     }
 
