@@ -12,8 +12,9 @@ use crate::quota::Quota;
 /// it that a window ending now still covers.
 ///
 /// A request of cost n passes if `floor(previous * (W - elapsed) / W) + current + n <= L`, in
-/// integers. Smooth traffic is treated within one request of an exact log; the worst case, all of
-/// one window's requests at its end, stays below 2L.
+/// integers. Smooth traffic is treated within one request of an exact log. The worst case is 2L in
+/// a W: all of one window's requests at its end, and the next L when less than one of them counts,
+/// which is a little before the next window's end.
 ///
 /// ```text
 /// limit 4     |- - - 4 admitted - -|- - - - now
