@@ -154,27 +154,30 @@ fn finds(
     })
 }
 
-fn broken<A: Algorithm>(algorithm: A, bug: Bug) -> Option<AnyAlgorithm> {
-    Some(AnyAlgorithm::new(Broken { algorithm, bug }))
+fn broken<A: Algorithm>(algorithm: A, bug: Bug) -> AnyAlgorithm {
+    AnyAlgorithm::new(Broken { algorithm, bug })
 }
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "one of several that may pass a subject over"
+)]
 fn any(subject: &Subject, bug: Bug) -> Option<AnyAlgorithm> {
-    broken(subject.algorithm.clone(), bug)
+    Some(broken(subject.algorithm.clone(), bug))
 }
 
 fn window(subject: &Subject, bug: Bug) -> Option<AnyAlgorithm> {
     (subject.name == "fixed window")
-        .then(|| broken(FixedWindow::new(subject.algorithm.quota()), bug))?
+        .then(|| broken(FixedWindow::new(subject.algorithm.quota()), bug))
 }
 
 fn log(subject: &Subject, bug: Bug) -> Option<AnyAlgorithm> {
-    (subject.name == "sliding log")
-        .then(|| broken(SlidingLog::new(subject.algorithm.quota()), bug))?
+    (subject.name == "sliding log").then(|| broken(SlidingLog::new(subject.algorithm.quota()), bug))
 }
 
 fn bucket(subject: &Subject, bug: Bug) -> Option<AnyAlgorithm> {
     (subject.name == "token bucket")
-        .then(|| broken(TokenBucket::new(subject.algorithm.quota()), bug))?
+        .then(|| broken(TokenBucket::new(subject.algorithm.quota()), bug))
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(crate) fn attack(subject: &Subject, random: &mut Random) -> Vec<Admission> {
     let interval = (subject.period / subject.limit).max(1);
     let mut now = random.log_uniform(41);
     let mut newest = now;
+    // The newest moment at which something was admitted: all that a state can know.
+    let mut seen = 0;
     let mut state = algorithm.fresh(Tick::from_nanos(now));
     let mut admissions = Vec::new();
     for _ in 0..120 {
@@ -57,9 +59,9 @@ pub(crate) fn attack(subject: &Subject, random: &mut Random) -> Vec<Admission> {
         for _ in 0..=random.below(subject.burst + 2).min(40) {
             let decision = algorithm.decide(&mut state, Tick::from_nanos(now), cost);
             let Some(wait) = decision.wait() else { break };
-            // The state has seen the newest moment: that is when this one really came.
             let wait = u64::try_from(wait.as_nanos()).expect("short waits");
-            admissions.push((if wait == 0 { newest } else { now + wait }, cost));
+            seen = seen.max(now);
+            admissions.push((seen.max(now + wait), cost));
         }
     }
     admissions.sort_unstable();

@@ -1,6 +1,6 @@
 //! Random numbers that come back for the same seed.
 
-/// SplitMix64: short, seedable and good enough to choose test cases with.
+/// `SplitMix64`: short, seedable and good enough to choose test cases with.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
