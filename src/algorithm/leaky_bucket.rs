@@ -178,13 +178,13 @@ impl Algorithm for LeakyBucket {
 
     #[inline]
     fn fresh(&self, _now: Tick) -> Due {
-        Due::default()
+        Due::ZERO
     }
 
     #[inline]
     fn decide(&self, state: &mut Due, now: Tick, cost: u64) -> Decision {
         let Some(units) = self.line else {
-            return self.bucket.take(state, now, cost, Due::default());
+            return self.bucket.take(state, now, cost, Due::ZERO);
         };
         match self.longest_wait(units, cost) {
             Some(most) if cost <= self.capacity() => self.line_up(state, now, cost, most),

@@ -146,7 +146,8 @@ impl Algorithm for SlidingWindow {
         SlidingWindowState::default()
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for the token bucket")]
+    #[inline(always)]
     fn decide(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) -> Decision {
         let limit = self.quota.limit();
         let (mut place, elapsed) = self.place(*state, now);

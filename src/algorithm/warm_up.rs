@@ -290,7 +290,7 @@ impl Algorithm for WarmUp {
     fn fresh(&self, _now: Tick) -> WarmUpState {
         WarmUpState {
             stored: self.store.full,
-            free: Due::default(),
+            free: Due::ZERO,
         }
     }
 
@@ -300,7 +300,7 @@ impl Algorithm for WarmUp {
             return self.answer(Verdict::Deny, *state, now, None);
         }
         let most = match self.line {
-            None => Due::default(),
+            None => Due::ZERO,
             Some(units) => self.pace.span(units).min(Due {
                 ns: self.max_wait,
                 part: 0,

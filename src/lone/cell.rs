@@ -15,6 +15,7 @@
 
 use crate::algorithm::{Algorithm, Inherit};
 use crate::clock::Tick;
+use crate::decision::Decision;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// In `word`: look into `wide`. No state packs to it.
@@ -47,36 +48,52 @@ impl<A: Algorithm> Cell<A> {
         }
     }
 
+    /// `Algorithm::decide`, written out because it is what every request does: without a closure
+    /// the compiler sees which figures of the decision the caller reads, and computes no others.
+    #[expect(clippy::inline_always, reason = "half of the time, and more")]
+    #[inline(always)]
+    pub(super) fn decide(&self, now: Tick, cost: u64) -> Decision {
+        let mut word = self.word.load(Ordering::Acquire);
+        while word != WIDE {
+            let mut state = self.first.unpack(word);
+            let decision = self.first.decide(&mut state, now, cost);
+            match self.publish(word, state) {
+                Ok(()) => return decision,
+                Err(newer) => word = newer,
+            }
+        }
+        self.wide_transition(|algorithm, state| algorithm.decide(state, now, cost))
+    }
+
     /// Changes the state by `step`, which may run several times and must depend on nothing but
     /// its arguments.
-    #[inline]
     pub(super) fn transition<T>(&self, step: impl Fn(&A, &mut A::State) -> T) -> T {
         let mut word = self.word.load(Ordering::Acquire);
         while word != WIDE {
             let mut state = self.first.unpack(word);
             let answer = step(&self.first, &mut state);
-            let Some(next) = self.first.pack(&state) else {
-                match self.spill(word, state) {
-                    Ok(()) => return answer,
-                    Err(newer) => {
-                        word = newer;
-                        continue;
-                    }
-                }
-            };
-            // A denial reads and does not write, so a refused crowd shares the cache line.
-            if next == word {
-                return answer;
-            }
-            match self
-                .word
-                .compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Ok(_) => return answer,
+            match self.publish(word, state) {
+                Ok(()) => return answer,
                 Err(newer) => word = newer,
             }
         }
         self.wide_transition(step)
+    }
+
+    /// Makes `state` the state if that is still what `seen` stands for; else answers the newer
+    /// word.
+    #[inline]
+    fn publish(&self, seen: u64, state: A::State) -> Result<(), u64> {
+        let Some(next) = self.first.pack(&state) else {
+            return self.spill(seen, state);
+        };
+        // A denial reads and does not write, so a refused crowd shares the cache line.
+        if next == seen {
+            return Ok(());
+        }
+        self.word
+            .compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| ())
     }
 
     /// Reads the state.
@@ -109,6 +126,8 @@ impl<A: Algorithm> Cell<A> {
         Ok(())
     }
 
+    #[cold]
+    #[inline(never)]
     fn wide_transition<T>(&self, step: impl Fn(&A, &mut A::State) -> T) -> T {
         let mut wide = lock(&self.wide);
         self.take_over(&mut wide);

@@ -50,18 +50,18 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     }
 
     /// Decides on one request of cost 1.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `Cell::decide`")]
+    #[inline(always)]
     pub fn check(&self) -> Decision {
         self.check_n(1)
     }
 
     /// Decides on one request of `cost`. Nothing is taken unless all of it is; a cost of 0 is a
     /// look.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `Cell::decide`")]
+    #[inline(always)]
     pub fn check_n(&self, cost: u64) -> Decision {
-        let now = self.clock.now();
-        self.cell
-            .transition(|algorithm, state| algorithm.decide(state, now, cost))
+        self.cell.decide(self.clock.now(), cost)
     }
 
     /// The decision that [`check`](Self::check) would give, taking nothing.
