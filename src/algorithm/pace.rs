@@ -174,9 +174,9 @@ impl Pace {
         }
     }
 
-    /// `due` moved `cost` units towards `now`, but not past it.
-    pub(super) fn give_back(&self, due: Due, now: Tick, cost: u64) -> Due {
-        self.sub(due, self.span(cost)).max(Due::at(now).min(due))
+    /// `due` moved back by `cost` units, but not past `unused`.
+    pub(super) fn give_back(&self, due: Due, unused: Due, cost: u64) -> Due {
+        self.sub(due, self.span(cost)).max(unused.min(due))
     }
 
     /// The span that holds as many units at this pace as `span` does at the pace `from`, times

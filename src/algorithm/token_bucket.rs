@@ -178,7 +178,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn refund(&self, state: &mut Due, now: Tick, cost: u64) {
-        *state = self.bucket.pace.give_back(*state, now, cost);
+        *state = self.bucket.pace.give_back(*state, Due::at(now), cost);
     }
 
     fn absorb(&self, state: &mut Due, now: Tick, cost: u64) -> Duration {

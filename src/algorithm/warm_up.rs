@@ -240,21 +240,17 @@ impl WarmUp {
     /// Takes `cost` if its turn comes within `most`.
     #[inline]
     fn line_up(&self, state: &mut WarmUpState, now: Tick, cost: u64, most: Due) -> Decision {
-        let mut rested = self.rested(*state, now);
-        let mut verdict = Verdict::Admit;
-        let mut retry_after = None;
-        if cost > 0 {
-            let wait = self.pace.sub(rested.free, Due::at(now));
-            if wait <= most {
-                verdict = Verdict::after(wait.ceil());
-                rested = self.charge(rested, cost);
-                *state = rested;
-            } else {
-                verdict = Verdict::Deny;
-                retry_after = Some(self.pace.sub(wait, most).ceil());
-            }
+        let rested = self.rested(*state, now);
+        let wait = self.pace.sub(rested.free, Due::at(now));
+        if wait > most {
+            let retry_after = self.pace.sub(wait, most).ceil();
+            return self.answer(Verdict::Deny, rested, now, Some(retry_after));
         }
-        self.answer(verdict, rested, now, retry_after)
+        let charged = self.charge(rested, cost);
+        if cost > 0 {
+            *state = charged;
+        }
+        self.answer(Verdict::after(wait.ceil()), charged, now, None)
     }
 
     fn answer(
@@ -299,6 +295,9 @@ impl Algorithm for WarmUp {
         if cost > self.quota.limit() {
             return self.answer(Verdict::Deny, *state, now, None);
         }
+        if cost == 0 {
+            return self.answer(Verdict::Admit, *state, now, None);
+        }
         let most = match self.line {
             None => Due::ZERO,
             Some(units) => self.pace.span(units).min(Due {
@@ -314,6 +313,7 @@ impl Algorithm for WarmUp {
         true
     }
 
+    /// A cost of nothing waits for its turn too: whoever asks wants to know when the line is free.
     fn reserve(
         &self,
         state: &mut WarmUpState,
@@ -332,7 +332,7 @@ impl Algorithm for WarmUp {
     /// because the service was cold, and it has not become warmer or colder by this.
     fn refund(&self, state: &mut WarmUpState, now: Tick, cost: u64) {
         *state = self.rested(*state, now);
-        state.free = self.pace.give_back(state.free, now, cost);
+        state.free = self.pace.give_back(state.free, Due::at(now), cost);
     }
 
     fn absorb(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Duration {
