@@ -6,7 +6,7 @@
 
 use std::{hint::black_box, time::Duration};
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::Criterion;
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Limiter, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
@@ -66,11 +66,11 @@ fn algorithms(c: &mut Criterion) {
     lone(c, "sliding grid", SlidingGrid::new);
 }
 
-criterion_group! {
-    name = decide;
-    config = Criterion::default()
+fn main() {
+    let mut criterion = Criterion::default()
         .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_millis(700));
-    targets = algorithms
+        .measurement_time(Duration::from_millis(700))
+        .configure_from_args();
+    algorithms(&mut criterion);
+    criterion.final_summary();
 }
-criterion_main!(decide);

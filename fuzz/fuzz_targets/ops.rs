@@ -157,7 +157,7 @@ fuzz_target!(|input: Input| {
                 assert!(decision.wait().unwrap_or_default() <= most, "{decision:?}");
             }
             Step::TakeUpTo(most) => {
-                let before = algorithm.peek(&state, now, 0).remaining;
+                let before = algorithm.peek(&state, now, 0).remaining();
                 let (taken, decision) = algorithm.take_up_to(&mut state, now, most);
                 assert_eq!(taken, before.min(most), "{decision:?}");
                 assert!(decision.is_admitted(), "{decision:?}");
@@ -166,14 +166,14 @@ fuzz_target!(|input: Input| {
                 let before = algorithm.peek(&state, now, 0);
                 algorithm.refund(&mut state, now, cost);
                 let after = algorithm.peek(&state, now, 0);
-                assert!(after.remaining >= before.remaining, "{before:?} {after:?}");
-                assert!(after.remaining <= after.limit, "{after:?}");
+                assert!(after.remaining() >= before.remaining(), "{before:?} {after:?}");
+                assert!(after.remaining() <= after.limit, "{after:?}");
             }
             Step::Absorb(cost) => {
                 let before = algorithm.peek(&state, now, 0);
                 let _ = algorithm.absorb(&mut state, now, cost);
                 let after = algorithm.peek(&state, now, 0);
-                assert!(after.remaining <= before.remaining, "{before:?} {after:?}");
+                assert!(after.remaining() <= before.remaining(), "{before:?} {after:?}");
             }
             Step::Retune(ref quota, inherit) => {
                 let inherit = [
@@ -217,7 +217,7 @@ fn check(
     let decision = algorithm.decide(state, now, cost);
     assert_eq!(looked.verdict, decision.verdict);
     assert_eq!(looked.retry_after, decision.retry_after);
-    assert!(decision.remaining <= decision.limit, "{decision:?}");
+    assert!(decision.remaining() <= decision.limit, "{decision:?}");
     if !decision.is_denied() {
         return;
     }

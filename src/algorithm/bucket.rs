@@ -73,14 +73,9 @@ impl Bucket {
         now: Tick,
         retry_after: Option<u64>,
     ) -> Decision {
-        let remaining = self.pace.count(self.pace.sub(edge, due));
-        Decision::new(
-            verdict,
-            self.capacity,
-            remaining,
-            retry_after,
-            due.after(now),
-        )
+        let (dividend, divisor) = self.pace.ratio(self.pace.sub(edge, due));
+        Decision::new(verdict, self.capacity, 0, retry_after, due.after(now))
+            .with_quotient(dividend, divisor)
     }
 
     /// Takes `cost` even if it is not there; answers the time until what is owed has come back.

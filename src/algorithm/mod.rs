@@ -111,12 +111,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         if cost == 0 {
             return rest;
         }
-        let decision = self.decide(&mut copy, now, cost);
-        Decision {
-            remaining: rest.remaining,
-            reset_after: rest.reset_after,
-            ..decision
-        }
+        self.decide(&mut copy, now, cost).with_figures_of(&rest)
     }
 
     /// Takes a place in line: the cost is taken now and the request goes through after the wait
@@ -143,7 +138,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Takes what is there, at most `most`; answers how much that was.
     fn take_up_to(&self, state: &mut Self::State, now: Tick, most: u64) -> (u64, Decision) {
-        let taken = self.peek(state, now, 0).remaining.min(most);
+        let taken = self.peek(state, now, 0).remaining().min(most);
         (taken, self.decide(state, now, taken))
     }
 

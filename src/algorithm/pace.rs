@@ -118,12 +118,19 @@ impl Pace {
     /// How many whole units `span` is worth.
     #[inline]
     pub(super) const fn count(&self, span: Due) -> u64 {
+        let (dividend, divisor) = self.ratio(span);
+        dividend / divisor.get()
+    }
+
+    /// How many whole units `span` is worth, not yet divided.
+    #[inline]
+    pub(super) const fn ratio(&self, span: Due) -> (u64, NonZeroU64) {
         if let Some(scaled) = span.ns.checked_mul(self.den.get()) {
             if let Some(scaled) = scaled.checked_add(span.part) {
-                return scaled / self.num.get();
+                return (scaled, self.num);
             }
         }
-        self.long_count(span)
+        (self.long_count(span), NonZeroU64::MIN)
     }
 
     #[cold]

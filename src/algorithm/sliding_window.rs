@@ -30,7 +30,7 @@ use crate::quota::Quota;
 /// let limiter = Limiter::with_clock(SlidingWindow::new(Quota::per_minute(4)), clock.clone());
 /// assert!(limiter.check_n(4).is_admitted());
 /// clock.advance(Duration::from_secs(90));
-/// assert_eq!(limiter.peek().remaining, 2);
+/// assert_eq!(limiter.peek().remaining(), 2);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {

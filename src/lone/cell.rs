@@ -254,7 +254,7 @@ mod loom_models {
             let before = check(&cell, 0);
             debt.join().expect("no thread panics");
             cell.transition(|algorithm, state| algorithm.refund(state, at(0), 5));
-            let left = cell.look(|algorithm, state| algorithm.peek(state, at(0), 0).remaining);
+            let left = cell.look(|algorithm, state| algorithm.peek(state, at(0), 0).remaining());
             assert_eq!(left, 2 - u64::from(before));
         });
     }
@@ -269,7 +269,7 @@ mod loom_models {
             });
             let answers = admitted(&cell, &[&[0, 0]]);
             retune.join().expect("no thread panics");
-            let left = cell.look(|algorithm, state| algorithm.peek(state, at(0), 0).remaining);
+            let left = cell.look(|algorithm, state| algorithm.peek(state, at(0), 0).remaining());
             assert_eq!(left, 2 - count(&answers) as u64);
         });
     }

@@ -148,7 +148,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     /// let limiter = Limiter::new(FixedWindow::new(Quota::per_day(100)));
     /// let _ = limiter.check_n(40);
     /// limiter.set_quota(Quota::per_day(60))?;
-    /// assert_eq!(limiter.peek().remaining, 20);
+    /// assert_eq!(limiter.peek().remaining(), 20);
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
@@ -218,7 +218,7 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
         loop {
             let now = self.clock.now();
             let left = deadline.since(now);
-            let (decision, keeps_line) = self.cell.transition(|algorithm, state| {
+            let (mut decision, keeps_line) = self.cell.transition(|algorithm, state| {
                 let decision = algorithm.reserve(state, now, cost, left);
                 (decision, algorithm.keeps_line())
             });
@@ -230,10 +230,8 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
                     };
                     self.clock.sleep_until(now.plus(wait)).await;
                     mem::forget(place);
-                    return Decision {
-                        verdict: Verdict::Admit,
-                        ..decision
-                    };
+                    decision.verdict = Verdict::Admit;
+                    return decision;
                 }
                 // It keeps no line: try again when the time has come, if that is in time.
                 (Verdict::Deny, Some(wait)) if wait <= left && !keeps_line => {

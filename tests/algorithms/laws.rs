@@ -63,7 +63,7 @@ pub(crate) fn inexact_reset(subject: &Subject, seed: u64) -> Option<String> {
     let reset_after = nanos(decision.reset_after);
     let full = |after: u64| {
         let rest = algorithm.peek(&state, at(now + after), 0);
-        rest.remaining == rest.limit
+        rest.remaining() == rest.limit
     };
     if !full(reset_after) || (reset_after > 0 && full(reset_after - 1)) {
         return Some(format!(
@@ -78,7 +78,7 @@ pub(crate) fn inexact_reset(subject: &Subject, seed: u64) -> Option<String> {
 pub(crate) fn inexact_remaining(subject: &Subject, seed: u64) -> Option<String> {
     let algorithm = &subject.algorithm;
     let (state, now) = wander(algorithm, subject, &mut Random::new(seed));
-    let remaining = algorithm.peek(&state, at(now), 0).remaining;
+    let remaining = algorithm.peek(&state, at(now), 0).remaining();
     let admitted = |cost| algorithm.peek(&state, at(now), cost).is_admitted();
     if !admitted(remaining) || admitted(remaining + 1) {
         return Some(format!("{}: remaining {remaining} is not it", subject.name));
