@@ -221,15 +221,16 @@ fn extreme_policies_and_times_neither_panic_nor_admit_for_ever() {
     }
     let nanosecond = Duration::from_nanos(1);
     let ages = Duration::from_nanos(1 << 62);
+    let almost = Duration::from_nanos((1 << 62) - 1);
     let most = u64::MAX >> 1;
     for quota in [
         Quota::per(1, nanosecond),
         Quota::per(1, ages),
         Quota::per(most, nanosecond),
         Quota::per(most, ages),
-        Quota::per(most, ages - nanosecond),
+        Quota::per(most, almost),
         Quota::per(999_999_937, Duration::from_secs(1)),
-        Quota::per(3, ages - nanosecond).burst(3),
+        Quota::per(3, almost).burst(3),
     ] {
         endure(FixedWindow::new(quota));
         endure(FixedWindow::new(quota).anchored().offset(ages));

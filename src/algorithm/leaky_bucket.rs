@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Inherit, at_most::AtMost, bucket::Bucket, pace::Due};
+use super::{
+    Algorithm, Inherit,
+    at_most::AtMost,
+    bucket::Bucket,
+    pace::{Due, Rounding},
+};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -232,7 +237,11 @@ impl Algorithm for LeakyBucket {
             ns: nanos(max_wait),
             part: 0,
         };
-        self.line_up(state, now, cost, most)
+        let decision = self.line_up(state, now, cost, most);
+        match self.line {
+            Some(_) => decision,
+            None => decision.with_figures_of(&self.peek(state, now, 0)),
+        }
     }
 
     fn refund(&self, state: &mut Due, now: Tick, cost: u64) {
@@ -260,11 +269,11 @@ impl Algorithm for LeakyBucket {
             (_, Some(_)) => pace.convert(*state, &before.pace),
             (inherit, None) => {
                 let used = before.used(*state, now);
-                let (more, less) = match inherit {
+                let ratio = match inherit {
                     Inherit::Proportional => (self.bucket.capacity, before.capacity),
                     _ => (1, 1),
                 };
-                let kept = pace.exchange(used, &before.pace, more, less);
+                let kept = pace.exchange(used, &before.pace, ratio, Rounding::Up);
                 self.bucket.using(kept, now)
             }
         };

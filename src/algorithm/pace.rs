@@ -30,6 +30,12 @@ pub(super) struct Pace {
     part_bits: u32,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rounding {
+    Up,
+    Down,
+}
+
 impl Due {
     pub(super) const ZERO: Self = Self { ns: 0, part: 0 };
     pub(super) const NEVER: Self = Self {
@@ -187,18 +193,27 @@ impl Pace {
     }
 
     /// The span that holds as many units at this pace as `span` does at the pace `from`, times
-    /// `more / less`; rounded up to a part, so that a change of quota never mints.
-    pub(super) fn exchange(&self, span: Due, from: &Self, more: u64, less: u64) -> Due {
-        // In parts: span.parts / from.num.get() units, each worth self.num.get() parts.
+    /// `more / less`, in whole parts; rounded as a change of quota needs it so as not to mint.
+    pub(super) fn exchange(
+        &self,
+        span: Due,
+        from: &Self,
+        (more, less): (u64, u64),
+        rounding: Rounding,
+    ) -> Due {
+        // span.parts / from.num units, each worth self.num parts.
         let parts = u128::from(span.ns) * u128::from(from.den.get()) + u128::from(span.part);
-        let parts = wide::ceil_ratio(
-            &[parts, u128::from(self.num.get()), u128::from(more)],
-            &[u128::from(from.num.get()), u128::from(less)],
-        );
+        let numerator = [parts, u128::from(self.num.get()), u128::from(more)];
+        let denominator = [u128::from(from.num.get()), u128::from(less)];
+        let parts = match rounding {
+            Rounding::Up => wide::ceil_ratio(&numerator, &denominator),
+            Rounding::Down => wide::floor_ratio(&numerator, &denominator),
+        };
+        let den = u128::from(self.den.get());
         match parts {
-            Some(parts) if parts / u128::from(self.den.get()) < u128::from(u64::MAX) => Due {
-                ns: low(parts / u128::from(self.den.get())),
-                part: low(parts % u128::from(self.den.get())),
+            Some(parts) if parts / den < u128::from(u64::MAX) => Due {
+                ns: low(parts / den),
+                part: low(parts % den),
             },
             _ => Due::NEVER,
         }

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Inherit, at_most::AtMost, bucket::Bucket, pace::Due};
+use super::{
+    Algorithm, Inherit,
+    at_most::AtMost,
+    bucket::Bucket,
+    pace::{Due, Rounding},
+};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -186,24 +191,25 @@ impl Algorithm for TokenBucket {
     }
 
     fn rescale(&self, state: &mut Due, from: &Self, now: Tick, inherit: Inherit) {
-        let pace = &self.bucket.pace;
-        let gone = from.bucket.used(*state, now);
-        let (old, new) = (from.bucket.capacity, self.bucket.capacity);
+        let (pace, before) = (&self.bucket.pace, &from.bucket);
+        let gone = before.used(*state, now);
+        let up = |gone, ratio| pace.exchange(gone, &before.pace, ratio, Rounding::Up);
         let gone = match inherit {
             Inherit::Reset => {
                 *state = self.fresh(now);
                 return;
             }
-            Inherit::Proportional => pace.exchange(gone, &from.bucket.pace, new, old),
-            Inherit::Additive => pace.exchange(gone, &from.bucket.pace, 1, 1),
+            Inherit::Proportional => up(gone, (self.bucket.capacity, before.capacity)),
+            Inherit::Additive => up(gone, (1, 1)),
+            // The tokens stay, as many as fit, and so do those that are owed.
+            Inherit::AsIs if gone <= before.depth => {
+                let held = before.pace.sub(before.depth, gone);
+                let held = pace.exchange(held, &before.pace, (1, 1), Rounding::Down);
+                pace.sub(self.bucket.depth, held)
+            }
             Inherit::AsIs => {
-                // The tokens stay, so what is gone of the capacity changes with the capacity.
-                let gone = pace.exchange(gone, &from.bucket.pace, 1, 1);
-                if new >= old {
-                    pace.add(gone, pace.span(new - old))
-                } else {
-                    pace.sub(gone, pace.span(old - new))
-                }
+                let owed = before.pace.sub(gone, before.depth);
+                pace.add(self.bucket.depth, up(owed, (1, 1)))
             }
         };
         *state = self.bucket.using(gone, now);

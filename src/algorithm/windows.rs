@@ -12,6 +12,8 @@ pub(super) struct Windows {
     /// Added to a time before it is divided, so that the window around zero has index 0 and the
     /// next one begins at `offset`; below `length`.
     pad: u64,
+    /// As it was given, for windows of another length.
+    offset: u64,
 }
 
 impl Windows {
@@ -19,14 +21,11 @@ impl Windows {
         let Some(length) = NonZeroU64::new(length) else {
             panic!("a quota has a period");
         };
-        let offset = offset % length.get();
+        let into = offset % length.get();
         Self {
             length,
-            pad: if offset == 0 {
-                0
-            } else {
-                length.get() - offset
-            },
+            pad: if into == 0 { 0 } else { length.get() - into },
+            offset,
         }
     }
 
@@ -34,17 +33,13 @@ impl Windows {
         self.length.get()
     }
 
-    /// The same grid of another length: the offset, as far as it is known, stays.
+    /// Windows of another length, with the same offset.
     pub(super) const fn resized(&self, length: u64) -> Self {
-        Self::new(length, self.offset())
+        Self::new(length, self.offset)
     }
 
     pub(super) const fn offset(&self) -> u64 {
-        if self.pad == 0 {
-            0
-        } else {
-            self.length.get() - self.pad
-        }
+        self.offset
     }
 
     /// The window of `now`, and how far into it `now` is.

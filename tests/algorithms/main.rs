@@ -4,7 +4,9 @@
 //! must find nothing in an algorithm must find something in a broken copy of it.
 
 mod adversary;
+mod differential;
 mod laws;
+mod oracle;
 mod planted;
 mod promises;
 mod random;
