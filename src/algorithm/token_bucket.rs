@@ -88,11 +88,7 @@ impl TokenBucket {
     /// ```
     #[must_use]
     pub const fn initial(mut self, tokens: u64) -> Self {
-        self.initial = if tokens < self.quota.capacity() {
-            Some(tokens)
-        } else {
-            None
-        };
+        self.initial = Some(tokens);
         self
     }
 
@@ -118,6 +114,15 @@ impl TokenBucket {
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with_line(self.queue, nanos(max_wait))
+    }
+
+    /// The tokens that a new key lacks of a full bucket.
+    #[inline]
+    fn withheld(&self) -> u64 {
+        match self.initial {
+            None => 0,
+            Some(tokens) => self.bucket.capacity.saturating_sub(tokens),
+        }
     }
 
     fn with_line(self, queue: u64, max_wait: u64) -> Self {
@@ -151,12 +156,9 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn fresh(&self, now: Tick) -> Due {
-        match self.initial {
-            None => Due::ZERO,
-            Some(tokens) => {
-                let gone = self.bucket.pace.span(self.bucket.capacity - tokens);
-                self.bucket.using(gone, now)
-            }
+        match self.withheld() {
+            0 => Due::ZERO,
+            tokens => self.bucket.using(self.bucket.pace.span(tokens), now),
         }
     }
 
@@ -216,9 +218,9 @@ impl Algorithm for TokenBucket {
     }
 
     fn forgettable_at(&self, state: &Due) -> Tick {
-        match self.initial {
-            None => Tick::from_nanos(state.ceil()),
-            Some(_) => Tick::MAX,
+        match self.withheld() {
+            0 => Tick::from_nanos(state.ceil()),
+            _ => Tick::MAX,
         }
     }
 

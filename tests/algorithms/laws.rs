@@ -1,7 +1,7 @@
 //! What every algorithm owes besides its promise.
 
 use tower_throttle::algorithm::Algorithm;
-use tower_throttle::{Decision, Tick};
+use tower_throttle::{Decision, SlidingLog, SlidingWindow, Tick};
 
 use crate::random::{Random, seeds};
 use crate::subjects::{Promise, Subject, quota, random_subjects, subjects};
@@ -240,6 +240,31 @@ fn polling_often_admits_as_much_as_polling_seldom() {
             if subject.promise == Promise::Bucket {
                 assert_eq!(cadence_matters(&subject, 0), None);
             }
+        }
+    }
+}
+
+#[test]
+fn a_sliding_window_counts_smooth_traffic_within_one_of_the_log() {
+    for seed in seeds(200) {
+        let mut random = Random::new(seed);
+        let period = 1_000 + random.below(1_000_000);
+        let gap = 1 + random.below(period / 4);
+        // Evenly spaced, below the limit, from any moment on.
+        let quota = quota(period, period);
+        let (window, log) = (SlidingWindow::new(quota), SlidingLog::new(quota));
+        let mut now = random.below(1 << 40);
+        let mut states = (window.fresh(at(now)), log.fresh(at(now)));
+        let start = now;
+        while now < start + 6 * period {
+            let counted = window.decide(&mut states.0, at(now), 1);
+            let exact = log.decide(&mut states.1, at(now), 1);
+            // The first two windows have not seen the same traffic all along.
+            if now > start + 2 * period {
+                let apart = counted.remaining().abs_diff(exact.remaining());
+                assert!(apart <= 1, "seed {seed}: {apart} apart at {now}");
+            }
+            now += gap;
         }
     }
 }

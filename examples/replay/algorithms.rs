@@ -1,0 +1,157 @@
+//! The algorithms by name, each with the options that it has.
+
+use std::time::Duration;
+
+use tower_throttle::{
+    Charge, ConfigError, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket, WarmUp,
+    algorithm::{Algorithm, AnyAlgorithm},
+};
+
+use crate::fields::{Fields, required};
+
+const NAMES: [&str; 9] = [
+    "fixed_window",
+    "sliding_log",
+    "sliding_window",
+    "sliding_grid",
+    "token_bucket",
+    "leaky_bucket",
+    "warm_up",
+    "gcra",
+    "all",
+];
+
+/// Refuses a name that no algorithm has.
+pub(crate) fn known(name: &str) -> Result<(), String> {
+    if NAMES.contains(&name) {
+        return Ok(());
+    }
+    let names = NAMES.join(", ");
+    Err(format!("algorithm: expected {names}; found {name:?}"))
+}
+
+/// The algorithm of that name; takes its options from `fields`.
+pub(crate) fn build(
+    name: &str,
+    quota: Quota,
+    max_wait: Option<Duration>,
+    fields: &mut Fields,
+) -> Result<AnyAlgorithm, String> {
+    match name {
+        "fixed_window" => fixed_window(quota, fields),
+        "sliding_log" => Ok(AnyAlgorithm::new(SlidingLog::new(quota))),
+        "sliding_window" => sliding_window(quota, fields),
+        "sliding_grid" => sliding_grid(quota, fields),
+        "token_bucket" => token_bucket(quota, max_wait, fields),
+        "leaky_bucket" => leaky_bucket(quota, max_wait, fields),
+        "warm_up" => warm_up(quota, max_wait, fields),
+        _ => built(gcra(quota)),
+    }
+}
+
+fn fixed_window(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
+    let mut window = FixedWindow::new(quota);
+    let anchored = fields.flag("anchored")?.unwrap_or_default();
+    if let Some(offset) = fields.span("offset_ns")? {
+        if anchored {
+            return Err("offset_ns: an anchored window begins at a request, not there".into());
+        }
+        window = window.offset(offset);
+    }
+    if anchored {
+        window = window.anchored();
+    }
+    Ok(AnyAlgorithm::new(window))
+}
+
+fn sliding_window(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
+    let offset = fields.span("offset_ns")?.unwrap_or_default();
+    Ok(AnyAlgorithm::new(SlidingWindow::new(quota).offset(offset)))
+}
+
+fn sliding_grid(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
+    let offset = fields.span("offset_ns")?.unwrap_or_default();
+    let mut grid = SlidingGrid::new(quota).offset(offset);
+    if fields.flag("strict")?.unwrap_or_default() {
+        grid = grid.strict();
+    }
+    match fields.number("cells")? {
+        None => Ok(AnyAlgorithm::new(grid)),
+        // More than a `usize` holds is too many as well.
+        Some(cells) => built(grid.try_cells(usize::try_from(cells).unwrap_or(usize::MAX))),
+    }
+}
+
+fn token_bucket(
+    quota: Quota,
+    max_wait: Option<Duration>,
+    fields: &mut Fields,
+) -> Result<AnyAlgorithm, String> {
+    let mut bucket = TokenBucket::new(quota);
+    if let Some(tokens) = fields.number("initial")? {
+        bucket = bucket.initial(tokens);
+    }
+    if let Some(units) = fields.number("queue")? {
+        bucket = bucket.queue(units);
+    }
+    if let Some(max_wait) = max_wait {
+        bucket = bucket.max_wait(max_wait);
+    }
+    Ok(AnyAlgorithm::new(bucket))
+}
+
+fn leaky_bucket(
+    quota: Quota,
+    max_wait: Option<Duration>,
+    fields: &mut Fields,
+) -> Result<AnyAlgorithm, String> {
+    let mut bucket = LeakyBucket::new(quota).charge(match fields.text("charge")?.as_deref() {
+        None | Some("after") => Charge::After,
+        Some("before") => Charge::Before,
+        Some(other) => return Err(format!("charge: expected after or before, found {other:?}")),
+    });
+    if let Some(units) = fields.number("queue")? {
+        bucket = bucket.queue(units);
+    }
+    if let Some(max_wait) = max_wait {
+        bucket = bucket.max_wait(max_wait);
+    }
+    Ok(AnyAlgorithm::new(bucket))
+}
+
+fn warm_up(
+    quota: Quota,
+    max_wait: Option<Duration>,
+    fields: &mut Fields,
+) -> Result<AnyAlgorithm, String> {
+    let warm_up = required("warm_up_ns", fields.span("warm_up_ns")?)?;
+    let factor = fields.number("cold_factor")?.unwrap_or(3);
+    let line = WarmUp::try_new(quota, warm_up).and_then(|line| line.try_cold_factor(factor));
+    let mut line = line.map_err(|error| error.to_string())?;
+    if let Some(units) = fields.number("queue")? {
+        line = line.queue(units);
+    }
+    if let Some(max_wait) = max_wait {
+        line = line.max_wait(max_wait);
+    }
+    Ok(AnyAlgorithm::new(line))
+}
+
+#[cfg(feature = "governor")]
+fn gcra(quota: Quota) -> Result<tower_throttle::Gcra, ConfigError> {
+    tower_throttle::Gcra::try_new(quota)
+}
+
+/// The same decisions without governor's cut of the interval to whole nanoseconds.
+#[cfg(not(feature = "governor"))]
+#[expect(clippy::unnecessary_wraps, reason = "governor refuses some quotas")]
+fn gcra(quota: Quota) -> Result<TokenBucket, ConfigError> {
+    Ok(TokenBucket::new(quota))
+}
+
+fn built<A: Algorithm>(algorithm: Result<A, ConfigError>) -> Result<AnyAlgorithm, String> {
+    algorithm
+        .map(AnyAlgorithm::new)
+        .map_err(|error| error.to_string())
+}

@@ -1,0 +1,164 @@
+//! The policy: the first line of a trace, and what `set_quota` makes of it.
+
+use std::{fmt, mem, time::Duration};
+
+use serde_json::Value;
+use tower_throttle::{
+    All, Quota,
+    algorithm::{Algorithm, AnyAlgorithm},
+};
+
+use crate::{
+    algorithms,
+    fields::{Fault, Fields, required, wrong},
+};
+
+/// An algorithm, and what a replay has to know of it besides.
+pub(crate) struct Policy {
+    pub(crate) algorithm: AnyAlgorithm,
+    /// How long an `acquire` may wait that does not say so itself.
+    pub(crate) max_wait: Duration,
+    /// Whether there is a line that `acquire` can take a place in.
+    pub(crate) keeps_line: bool,
+    /// A leaky bucket that is meant to be asked by `acquire`, so that `peek` shows that.
+    pub(crate) peeks_at_line: bool,
+    takes_burst: bool,
+    /// The burst that was set. Without one the capacity follows the limit.
+    burst: Option<u64>,
+    title: String,
+}
+
+/// The fields of `set_quota`; what is not set stays.
+pub(crate) struct QuotaChange {
+    pub(crate) limit: Option<u64>,
+    pub(crate) period: Option<Duration>,
+    pub(crate) burst: Option<u64>,
+}
+
+impl Policy {
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, Fault> {
+        Self::read(Fields::parse(text)?).map_err(|fault| (1, fault))
+    }
+
+    fn read(mut fields: Fields) -> Result<Self, String> {
+        let name = required("algorithm", fields.text("algorithm")?)?;
+        fields.take("_meta");
+        let policy = match &*name {
+            "all" => Self::all(&mut fields)?,
+            name => Self::one(name, &mut fields)?,
+        };
+        fields.end(&name)?;
+        Ok(policy)
+    }
+
+    fn one(name: &str, fields: &mut Fields) -> Result<Self, String> {
+        algorithms::known(name)?;
+        let limit = required("limit", fields.number("limit")?)?;
+        let period = required("period_ns", fields.span("period_ns")?)?;
+        let mut quota = Quota::try_per(limit, period).map_err(|error| error.to_string())?;
+
+        let takes_burst = match name {
+            "token_bucket" | "gcra" => true,
+            // The burst is the meter's.
+            "leaky_bucket" => !fields.has("queue"),
+            _ => false,
+        };
+        let burst = if takes_burst {
+            fields.number("burst")?
+        } else {
+            None
+        };
+        if let Some(burst) = burst {
+            quota = quota.try_burst(burst).map_err(|error| error.to_string())?;
+        }
+
+        let options = fields.rest();
+        let keeps_line = matches!(name, "token_bucket" | "leaky_bucket" | "warm_up");
+        let max_wait = if keeps_line {
+            fields.span("max_wait_ns")?
+        } else {
+            None
+        };
+        let peeks_at_line = name == "leaky_bucket"
+            && (max_wait.is_some() || fields.has("charge"))
+            && !fields.has("queue");
+        Ok(Self {
+            algorithm: algorithms::build(name, quota, max_wait, fields)?,
+            max_wait: max_wait.unwrap_or(Duration::MAX),
+            keeps_line,
+            peeks_at_line,
+            takes_burst,
+            burst,
+            title: format!("{name} {quota}{options}"),
+        })
+    }
+
+    fn all(fields: &mut Fields) -> Result<Self, String> {
+        let parts = match required("parts", fields.take("parts"))? {
+            Value::Array(parts) if !parts.is_empty() => parts,
+            other => return Err(wrong("parts", "a list of policies", &other)),
+        };
+        let read = |(at, part)| {
+            let part = Fields::of(part).and_then(Self::read);
+            part.map_err(|fault| format!("parts[{at}]: {fault}"))
+        };
+        let mut parts: Vec<Self> = (0..).zip(parts).map(read).collect::<Result<_, String>>()?;
+
+        let titles: Vec<&str> = parts.iter().map(|part| &*part.title).collect();
+        let title = format!("all of: {}", titles.join(" + "));
+        let all = All::new(parts.iter().map(|part| part.algorithm.clone()));
+        if parts.len() == 1 {
+            let part = parts.remove(0);
+            return Ok(Self {
+                algorithm: AnyAlgorithm::new(all),
+                title,
+                ..part
+            });
+        }
+        Ok(Self {
+            algorithm: AnyAlgorithm::new(all),
+            // Nobody waits longer than every part allows.
+            max_wait: parts
+                .iter()
+                .map(|part| part.max_wait)
+                .min()
+                .unwrap_or(Duration::MAX),
+            keeps_line: parts.iter().all(|part| part.keeps_line),
+            peeks_at_line: false,
+            // Several parts refuse each change of their quota; that is the reason to give.
+            takes_burst: true,
+            burst: None,
+            title,
+        })
+    }
+
+    pub(crate) fn period(&self) -> Duration {
+        self.algorithm.quota().period()
+    }
+
+    /// Changes the quota; answers the algorithm as it was before.
+    pub(crate) fn set_quota(&mut self, change: &QuotaChange) -> Result<AnyAlgorithm, String> {
+        if change.burst.is_some() && !self.takes_burst {
+            return Err("burst: this policy has no burst to set".into());
+        }
+        let burst = change.burst.or(self.burst);
+        let before = self.algorithm.quota();
+        let quota = Quota::try_per(
+            change.limit.unwrap_or_else(|| before.limit()),
+            change.period.unwrap_or_else(|| before.period()),
+        );
+        let algorithm = quota
+            .and_then(|quota| burst.map_or(Ok(quota), |burst| quota.try_burst(burst)))
+            .and_then(|quota| self.algorithm.with_quota(quota))
+            .map_err(|error| error.to_string())?;
+        self.burst = burst;
+        Ok(mem::replace(&mut self.algorithm, algorithm))
+    }
+}
+
+/// The policy in a line, for titles.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.title)
+    }
+}

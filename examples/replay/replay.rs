@@ -1,0 +1,324 @@
+//! The policy, the states of all keys, and what a step does to them.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    rc::Rc,
+    time::Duration,
+};
+
+use tower_throttle::{
+    Decision, Tick, Verdict,
+    algorithm::{Algorithm, AnyState, Inherit},
+};
+
+use crate::{
+    answer::{Answer, Outcome, nanos},
+    line::Line,
+    policy::{Policy, QuotaChange},
+    step::{Op, Step},
+};
+
+pub(crate) struct Replay {
+    policy: Policy,
+    /// The newest time seen. Steps may go back; time does not.
+    now: Tick,
+    keys: Vec<Key>,
+    by_name: HashMap<Rc<str>, usize>,
+    /// Requests that a step gave a name: of which key, and which number.
+    named: HashMap<String, (usize, u64)>,
+    /// How many requests there were.
+    requests: u64,
+    released: Vec<Released>,
+}
+
+struct Key {
+    name: Rc<str>,
+    state: AnyState,
+    line: Line,
+}
+
+/// A request that went through.
+pub(crate) struct Released {
+    pub(crate) key: usize,
+    pub(crate) at: u64,
+    pub(crate) units: u64,
+}
+
+/// What an operation answers.
+struct Reply {
+    outcome: Outcome,
+    decision: Decision,
+    taken: Option<u64>,
+    dropped: Option<u64>,
+}
+
+impl Replay {
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            now: Tick::ZERO,
+            keys: Vec::new(),
+            by_name: HashMap::new(),
+            named: HashMap::new(),
+            requests: 0,
+            released: Vec::new(),
+        }
+    }
+
+    /// Carries out a step, or says why it cannot be.
+    pub(crate) fn step(&mut self, step: Step) -> Result<Answer, String> {
+        self.now = self.now.max(Tick::from_nanos(step.t_ns));
+        self.released.clear();
+        let key = self.key_of(&step)?;
+        self.release(key, self.now);
+
+        let Step { t_ns, n, op, .. } = step;
+        let name = op.name();
+        let offers = matches!(op, Op::Check { .. } | Op::Acquire { .. } | Op::TakeUpTo);
+        let reply = self.apply(key, n, op)?;
+        Ok(Answer {
+            t_ns,
+            now: self.now.as_nanos(),
+            key,
+            op: name,
+            outcome: reply.outcome,
+            limit: reply.decision.limit,
+            remaining: reply.decision.remaining(),
+            retry_after_ns: reply.decision.retry_after.map(nanos),
+            reset_after_ns: nanos(reply.decision.reset_after),
+            taken: reply.taken,
+            offered: offers.then_some(n),
+            dropped: reply.dropped,
+        })
+    }
+
+    /// Lets all who still wait go at their turns.
+    pub(crate) fn finish(&mut self) {
+        self.released.clear();
+        for key in 0..self.keys.len() {
+            self.release(key, Tick::MAX);
+        }
+    }
+
+    /// Who went through in the last step; of each key in the order of their turns.
+    pub(crate) fn released(&self) -> &[Released] {
+        &self.released
+    }
+
+    /// The name of a key.
+    pub(crate) fn name(&self, key: usize) -> &str {
+        &self.keys[key].name
+    }
+
+    /// The key that a step is about, which from then on is one that was seen.
+    fn key_of(&mut self, step: &Step) -> Result<usize, String> {
+        let named = step.key.as_deref();
+        if let Op::Cancel { of } = &step.op {
+            let (key, _) = self.request(of)?;
+            let name = self.name(key);
+            return match named {
+                Some(other) if other != name => Err(format!(
+                    "key: expected {name:?}, the key of request {of:?}, found {other:?}"
+                )),
+                _ => Ok(key),
+            };
+        }
+        let name = named.unwrap_or_default();
+        if let Some(key) = self.by_name.get(name) {
+            return Ok(*key);
+        }
+        let name: Rc<str> = name.into();
+        self.keys.push(Key {
+            name: Rc::clone(&name),
+            state: self.policy.algorithm.fresh(self.now),
+            line: Line::default(),
+        });
+        self.by_name.insert(name, self.keys.len() - 1);
+        Ok(self.keys.len() - 1)
+    }
+
+    fn apply(&mut self, key: usize, n: u64, op: Op) -> Result<Reply, String> {
+        let now = self.now;
+        let algorithm = &self.policy.algorithm;
+        let Key { state, line, .. } = &mut self.keys[key];
+        Ok(match op {
+            Op::Check { id } => {
+                let decision = algorithm.decide(state, now, n);
+                self.request_decided(key, n, id, decision)?
+            }
+            Op::Acquire { .. } if !self.policy.keeps_line => {
+                return Err("acquire: expected a policy with a line to wait in: \
+                     token_bucket, leaky_bucket or warm_up"
+                    .into());
+            }
+            Op::Acquire { id, max_wait } => {
+                let max_wait = max_wait.unwrap_or(self.policy.max_wait);
+                let decision = algorithm.reserve(state, now, n, max_wait);
+                self.request_decided(key, n, id, decision)?
+            }
+            Op::Peek => {
+                let decision = self.peek(key, n);
+                let mut reply = Reply::decided(decision);
+                // Who only looks at the line of `acquire` does not wait: it would be let in, then.
+                if let (true, Outcome::Wait(wait)) = (self.policy.peeks_at_line, reply.outcome) {
+                    reply.outcome = Outcome::Admit(wait);
+                }
+                reply
+            }
+            Op::TakeUpTo => self.take_up_to(key, n),
+            Op::Refund => {
+                algorithm.refund(state, now, n);
+                self.done(key)
+            }
+            Op::Absorb => {
+                let owed = algorithm.absorb(state, now, n);
+                Reply {
+                    outcome: Outcome::Done(nanos(owed)),
+                    ..self.done(key)
+                }
+            }
+            Op::Cancel { of } => {
+                let (_, number) = self.request(&of)?;
+                self.cancel(key, number)
+            }
+            Op::Reset => {
+                *state = algorithm.fresh(now);
+                line.detach();
+                self.done(key)
+            }
+            Op::SetQuota { change, inherit } => {
+                self.set_quota(&change, inherit)?;
+                self.done(key)
+            }
+        })
+    }
+
+    /// Keeps track of a request that was decided on.
+    fn request_decided(
+        &mut self,
+        key: usize,
+        n: u64,
+        id: Option<String>,
+        decision: Decision,
+    ) -> Result<Reply, String> {
+        self.requests += 1;
+        if let Some(id) = id {
+            match self.named.entry(id) {
+                Entry::Vacant(vacant) => vacant.insert((key, self.requests)),
+                Entry::Occupied(taken) => {
+                    return Err(format!(
+                        "id: expected a new one, {:?} is taken",
+                        taken.key()
+                    ));
+                }
+            };
+        }
+        match decision.verdict {
+            Verdict::Admit => self.released.push(Released {
+                key,
+                at: self.now.as_nanos(),
+                units: n,
+            }),
+            Verdict::Wait(wait) => {
+                let turn = self.now.plus(wait);
+                self.keys[key].line.join(self.requests, turn, n);
+            }
+            _ => {}
+        }
+        Ok(Reply::decided(decision))
+    }
+
+    fn peek(&self, key: usize, n: u64) -> Decision {
+        let algorithm = &self.policy.algorithm;
+        let state = &self.keys[key].state;
+        if !self.policy.peeks_at_line {
+            return algorithm.peek(state, self.now, n);
+        }
+        // `Algorithm::peek` would answer for the meter, which nobody asks in such a trace.
+        let mut copy = state.clone();
+        let rest = algorithm.reserve(&mut copy, self.now, 0, Duration::MAX);
+        let mut decision = algorithm.reserve(&mut copy, self.now, n, self.policy.max_wait);
+        decision = decision.with_remaining(rest.remaining());
+        decision.reset_after = rest.reset_after;
+        decision
+    }
+
+    fn take_up_to(&mut self, key: usize, most: u64) -> Reply {
+        let algorithm = &self.policy.algorithm;
+        let state = &mut self.keys[key].state;
+        let (taken, mut decision) = algorithm.take_up_to(state, self.now, most);
+        let outcome = if taken > 0 || most == 0 {
+            Outcome::Admit(0)
+        } else {
+            // It takes something again when a single unit would pass.
+            decision.retry_after = algorithm.peek(state, self.now, 1).retry_after;
+            Outcome::Deny
+        };
+        self.released.push(Released {
+            key,
+            at: self.now.as_nanos(),
+            units: taken,
+        });
+        Reply {
+            outcome,
+            taken: Some(taken),
+            ..Reply::decided(decision)
+        }
+    }
+
+    fn cancel(&mut self, key: usize, number: u64) -> Reply {
+        let algorithm = &self.policy.algorithm;
+        let Key { state, line, .. } = &mut self.keys[key];
+        let dropped = line.leave(number, self.now, &algorithm.quota());
+        if let Some(units) = dropped {
+            algorithm.refund(state, self.now, units);
+        }
+        Reply {
+            dropped,
+            ..self.done(key)
+        }
+    }
+
+    /// There is one policy, so a change is one for all keys.
+    fn set_quota(&mut self, change: &QuotaChange, inherit: Inherit) -> Result<(), String> {
+        let before = self.policy.set_quota(change)?;
+        for key in &mut self.keys {
+            let algorithm = &self.policy.algorithm;
+            algorithm.rescale(&mut key.state, &before, self.now, inherit);
+            if inherit == Inherit::Reset {
+                key.line.detach();
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&self, key: usize) -> Reply {
+        Reply {
+            outcome: Outcome::Done(0),
+            ..Reply::decided(self.peek(key, 0))
+        }
+    }
+
+    fn request(&self, id: &str) -> Result<(usize, u64), String> {
+        let request = self.named.get(id).copied();
+        request.ok_or_else(|| format!("of: expected the id of an earlier request, found {id:?}"))
+    }
+
+    fn release(&mut self, key: usize, now: Tick) {
+        while let Some((turn, units)) = self.keys[key].line.next_due(now) {
+            let at = turn.as_nanos();
+            self.released.push(Released { key, at, units });
+        }
+    }
+}
+
+impl Reply {
+    fn decided(decision: Decision) -> Self {
+        Self {
+            outcome: Outcome::from(&decision),
+            decision,
+            taken: None,
+            dropped: None,
+        }
+    }
+}

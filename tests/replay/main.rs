@@ -1,0 +1,9 @@
+//! The example `replay`, from the outside: text in, text out.
+
+mod access_log;
+mod bad_input;
+mod chart;
+mod command;
+mod harness;
+mod operations;
+mod summary;

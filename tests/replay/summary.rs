@@ -1,0 +1,100 @@
+//! The table instead of the decisions.
+
+use crate::harness::{TOKENS, printed};
+
+#[test]
+fn the_summary_counts_requests_and_units_and_finds_the_worst_window() {
+    let policy = r#"{"algorithm":"token_bucket","limit":1,"period_ns":100,"burst":4,"queue":2}"#;
+    let summary = printed(
+        &["--summary"],
+        &[
+            policy,
+            r#"{"t_ns":0,"key":"a","n":3}"#,
+            r#"{"t_ns":50,"key":"b"}"#,
+            r#"{"t_ns":90,"key":"a","n":2}"#, // waits 10, goes at 100
+            r#"{"t_ns":90,"key":"a","n":1,"id":"x"}"#, // waits 110
+            r#"{"t_ns":90,"key":"a","n":4}"#, // denied
+            r#"{"t_ns":95,"key":"a","op":"cancel","of":"x"}"#,
+            r#"{"t_ns":99,"key":"a","op":"peek"}"#,
+            r#"{"t_ns":120,"key":"b","op":"take_up_to","n":6}"#, // takes 3 or 4
+        ],
+    );
+    let words = |start: &str| -> String {
+        let line = summary
+            .lines()
+            .find(|line| line.trim_start().starts_with(start));
+        let line = line.unwrap_or_else(|| panic!("no {start} in\n{summary}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for expected in [
+        "policy token_bucket 1/100ns; burst=4; queue=2",
+        "trace steps: 8, keys: 2, time: 120ns",
+        "offered 6 17 100.0 %",
+        "admitted 3 7 41.2 %",
+        "waited 2 3 17.6 %",
+        "denied 1 7 41.2 %",
+        "cancelled 1 1 5.9 %",
+        "longest wait 110ns, key \"a\" at 90ns",
+        // Half open: what goes at 0 and at 100 is in two windows.
+        "worst window 4 units within 100ns, key \"b\" from 50ns",
+        "remaining 16.7 % of the limit on average after a request, 0.0 % at the least",
+        "10 3 3 4 \"a\"",
+        "7 4 0 3 \"b\"",
+    ] {
+        let start = expected.split(' ').next().expect("a word");
+        assert_eq!(words(start), expected);
+    }
+}
+
+#[test]
+fn the_worst_window_goes_by_the_time_at_which_requests_go() {
+    let worst = |steps: &[&str]| {
+        let policy = r#"{"algorithm":"leaky_bucket","limit":3,"period_ns":300,"queue":9}"#;
+        let summary = printed(&["--summary"], &[&[policy], steps].concat());
+        let line = summary
+            .lines()
+            .find_map(|line| line.strip_prefix("worst window  "));
+        line.expect("a worst window").to_owned()
+    };
+    // Turns at 0, 100, 200 and 300; the trace ends while they wait.
+    let check = r#"{"t_ns":0}"#;
+    let named = r#"{"t_ns":0,"id":"x"}"#;
+    let three = r#"3 units within 300ns, key "" from 0ns"#;
+    assert_eq!(worst(&[check, check, check, check]), three);
+    assert_eq!(worst(&[check, named, check]), three);
+    // Those behind the one that is cancelled go at 100 and 200.
+    let cancel = r#"{"t_ns":50,"op":"cancel","of":"x"}"#;
+    assert_eq!(worst(&[check, named, check, check, cancel]), three);
+    // It is not counted itself.
+    let two = r#"2 units within 300ns, key "" from 0ns"#;
+    assert_eq!(worst(&[check, named, check, cancel]), two);
+}
+
+#[test]
+fn the_summary_of_nothing_says_so() {
+    let summary = printed(&["--summary"], &[TOKENS]);
+    assert!(summary.contains("steps: 0, keys: 0"), "{summary}");
+    assert!(summary.contains("nobody waited"), "{summary}");
+    assert!(summary.contains("nothing was admitted"), "{summary}");
+}
+
+#[test]
+fn the_ten_busiest_keys_are_listed() {
+    let steps: Vec<String> = (1..=12)
+        .map(|n| format!(r#"{{"t_ns":0,"key":"k{n}","n":{n}}}"#))
+        .collect();
+    let lines: Vec<&str> = [TOKENS]
+        .into_iter()
+        .chain(steps.iter().map(|step| &**step))
+        .collect();
+    let summary = printed(&["--summary"], &lines);
+    let table = summary
+        .lines()
+        .skip_while(|line| !line.starts_with("units of the busiest"));
+    let keys: Vec<_> = table
+        .skip(2)
+        .filter_map(|line| line.split_whitespace().last())
+        .collect();
+    assert_eq!(keys.len(), 10);
+    assert_eq!((keys[0], keys[9]), ("\"k12\"", "\"k3\""));
+}
