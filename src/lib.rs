@@ -59,3 +59,8 @@ pub use self::{
     lone::Limiter,
     quota::Quota,
 };
+
+/// The README's example is run with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
