@@ -29,7 +29,11 @@ fn transition<A: Algorithm>(c: &mut Criterion, name: &str, make: impl Fn(Quota) 
             bencher.iter(|| {
                 now += 1_000;
                 let now = Tick::from_nanos(now);
-                black_box(algorithm.decide(black_box(&mut state), now, 1).is_admitted())
+                black_box(
+                    algorithm
+                        .decide(black_box(&mut state), now, 1)
+                        .is_admitted(),
+                )
             });
         });
     }
@@ -59,7 +63,9 @@ fn algorithms(c: &mut Criterion) {
         SlidingLog::new(Quota::per_second(quota.limit().min(1_000)))
     });
     transition(c, "leaky queue", |quota| LeakyBucket::new(quota).queue(10));
-    transition(c, "warm-up", |quota| WarmUp::new(quota, Duration::from_secs(1)));
+    transition(c, "warm-up", |quota| {
+        WarmUp::new(quota, Duration::from_secs(1))
+    });
     lone(c, "token bucket", TokenBucket::new);
     lone(c, "fixed window", FixedWindow::new);
     lone(c, "sliding window", SlidingWindow::new);
