@@ -39,6 +39,7 @@ mod fixed_window;
 mod gcra;
 mod leaky_bucket;
 mod pace;
+mod packing;
 mod sliding_grid;
 mod sliding_log;
 mod sliding_window;
