@@ -13,13 +13,13 @@ impl<A: Algorithm> Table<A> {
     pub(super) fn change(&self, algorithm: A, now: Tick, inherit: Inherit) {
         let _one_at_a_time = lock(&self.changing);
         if self.regimes.view().remembered() >= REMEMBERED {
-            self.catch_up_all();
+            self.catch_up_all(now);
             self.regimes.forget_history();
         }
         self.regimes.change(algorithm, now, inherit);
     }
 
-    pub(super) fn catch_up_all(&self) {
+    pub(super) fn catch_up_all(&self, now: Tick) {
         match self.words {
             1 => self.catch_up_words::<1>(),
             2 => self.catch_up_words::<2>(),
@@ -27,7 +27,7 @@ impl<A: Algorithm> Table<A> {
             _ => self.catch_up_words::<4>(),
         }
         let view = self.regimes.view();
-        let _ = self.share(&view, &|_, _| ());
+        let _ = self.share(&view, now, &|_, _| ());
     }
 
     fn catch_up_words<const W: usize>(&self) {
@@ -64,9 +64,10 @@ impl<A: Algorithm> Table<A> {
             }
             if words[0] < OUTSIDE {
                 let mut state = before.unpack_from(words);
-                view.carry(&mut state, behind);
                 let mut next = [0; W];
-                if algorithm.pack_into(&state, &mut next) {
+                if !view.carry(&mut state, behind) {
+                    snapshot.tags[slot] = 0;
+                } else if algorithm.pack_into(&state, &mut next) {
                     *words = next;
                 } else {
                     *words = [0; W];
@@ -83,7 +84,9 @@ impl<A: Algorithm> Table<A> {
                 let Some(behind) = view.behind(kept.regime & 0xFFF) else {
                     return Tried::Stale;
                 };
-                view.carry(&mut kept.state, behind);
+                if !view.carry(&mut kept.state, behind) {
+                    kept.state = algorithm.fresh(view.since());
+                }
                 kept.regime = view.number();
                 *words = [0; W];
                 words[0] = outside_word(algorithm, &kept.state);
@@ -95,6 +98,7 @@ impl<A: Algorithm> Table<A> {
         };
         for slot in 0..Set::<W>::SLOTS {
             locked.write_state(slot, &snapshot.states[slot]);
+            locked.write_tag(slot, snapshot.tags[slot]);
         }
         locked.set_generation(view.number());
         drop(locked);

@@ -41,7 +41,7 @@ impl<A: Algorithm> Table<A> {
         }
         let place = match self.room::<W, T>(view, id, now) {
             Ok(Some(place)) => place,
-            Ok(None) if self.overflow == Overflow::Shared => return self.share(view, step),
+            Ok(None) if self.overflow == Overflow::Shared => return self.share(view, now, step),
             Ok(None) => match self.make_room::<W, T>(view, id, now) {
                 Ok(place) => place,
                 Err(full) => return full,
@@ -182,6 +182,7 @@ impl<A: Algorithm> Table<A> {
     pub(super) fn share<T>(
         &self,
         view: &View<'_, A>,
+        now: Tick,
         step: &impl Fn(&A, &mut A::State) -> T,
     ) -> Tried<T> {
         let mut shared = lock(&self.shared);
@@ -190,7 +191,9 @@ impl<A: Algorithm> Table<A> {
         };
         // On a copy: a panic leaves what was there.
         let mut state = shared.state.clone();
-        view.carry(&mut state, behind);
+        if !view.carry(&mut state, behind) {
+            state = view.algorithm().fresh(now);
+        }
         let answer = step(view.algorithm(), &mut state);
         *shared = Kept {
             state,

@@ -138,6 +138,14 @@ impl<A: Algorithm> View<'_, A> {
         }
     }
 
+    /// Since when this algorithm decides.
+    pub(super) fn since(&self) -> Tick {
+        match self {
+            Self::First(_) => Tick::ZERO,
+            Self::Later(history) => history.present().since,
+        }
+    }
+
     /// How many changes are remembered.
     pub(super) fn remembered(&self) -> u64 {
         match self {
@@ -160,15 +168,20 @@ impl<A: Algorithm> View<'_, A> {
         }
     }
 
-    /// Carries a state over the last `behind` changes.
-    pub(super) fn carry(&self, state: &mut A::State, behind: u64) {
+    /// Carries a state over the last `behind` changes. False if it could have been forgotten at
+    /// one of them: then it is, for a key must not fare worse for having been remembered.
+    pub(super) fn carry(&self, state: &mut A::State, behind: u64) -> bool {
         if let Self::Later(history) = self {
             for ago in (0..behind).rev() {
                 let (from, to) = (history.back(ago + 1), history.back(ago));
+                if from.algorithm.forgettable_at(state) <= to.since {
+                    return false;
+                }
                 to.algorithm
                     .rescale(state, &from.algorithm, to.since, to.inherit);
             }
         }
+        true
     }
 }
 
