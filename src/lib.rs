@@ -22,7 +22,8 @@
 //! | [`Quota`], [`Decision`], [`Clock`], [`ConfigError`] | the words everything is said in |
 //! | [`algorithm`] | how much: one pure transition per algorithm, and what each promises |
 //! | [`Limiter`] | one limit on its own, for samplers, jobs and clients |
-//! | [`KeyedLimiter`] | where the states of many keys live |
+//! | [`Local`] | one limit for each of many keys, in a table of fixed size |
+//! | [`KeyedLimiter`] | the port to where the states of many keys live |
 //!
 //! # Time
 //!
@@ -43,6 +44,7 @@ mod error;
 mod limiter;
 mod lone;
 mod quota;
+mod store;
 mod sync;
 
 #[cfg(feature = "governor")]
@@ -58,6 +60,7 @@ pub use self::{
     limiter::{IntoLimiter, KeyedLimiter, Op},
     lone::Limiter,
     quota::Quota,
+    store::local::{Local, Overflow, Seeded, SeededHasher, Stats},
 };
 
 /// The README's example is run with the documentation's.

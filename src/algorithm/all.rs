@@ -201,6 +201,35 @@ impl<A: Algorithm> Algorithm for All<A> {
     fn limits(&self) -> usize {
         self.parts.iter().map(Algorithm::limits).sum()
     }
+
+    fn words(&self) -> usize {
+        self.parts.iter().map(Algorithm::words).sum()
+    }
+
+    fn pack_into(&self, state: &Self::State, mut words: &mut [u64]) -> bool {
+        for (part, state) in self.parts.iter().zip(state) {
+            let Some((own, rest)) = words.split_at_mut_checked(part.words()) else {
+                return false;
+            };
+            if !part.pack_into(state, own) {
+                return false;
+            }
+            words = rest;
+        }
+        // As many states as parts, or unpacking would make some up.
+        !self.parts.is_empty() && state.len() == self.parts.len()
+    }
+
+    fn unpack_from(&self, mut words: &[u64]) -> Self::State {
+        self.parts
+            .iter()
+            .map(|part| {
+                let (own, rest) = words.split_at(part.words().min(words.len()));
+                words = rest;
+                part.unpack_from(own)
+            })
+            .collect()
+    }
 }
 
 /// What the two limits of a pair say together.
@@ -297,6 +326,25 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
 
     fn limits(&self) -> usize {
         self.0.limits() + self.1.limits()
+    }
+
+    #[inline]
+    fn words(&self) -> usize {
+        self.0.words() + self.1.words()
+    }
+
+    #[inline]
+    fn pack_into(&self, state: &Self::State, words: &mut [u64]) -> bool {
+        let Some((first, second)) = words.split_at_mut_checked(self.0.words()) else {
+            return false;
+        };
+        self.0.pack_into(&state.0, first) && self.1.pack_into(&state.1, second)
+    }
+
+    #[inline]
+    fn unpack_from(&self, words: &[u64]) -> Self::State {
+        let (first, second) = words.split_at(self.0.words().min(words.len()));
+        (self.0.unpack_from(first), self.1.unpack_from(second))
     }
 }
 

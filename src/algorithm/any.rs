@@ -56,6 +56,9 @@ trait Erased: Any + fmt::Debug + Send + Sync {
     fn forgettable_at(&self, state: &AnyState) -> Tick;
     fn keeps_line(&self) -> bool;
     fn limits(&self) -> usize;
+    fn words(&self) -> usize;
+    fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool;
+    fn unpack_from(&self, words: &[u64]) -> AnyState;
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -164,6 +167,21 @@ impl<A: Algorithm> Erased for A {
         Algorithm::limits(self)
     }
 
+    fn words(&self) -> usize {
+        Algorithm::words(self)
+    }
+
+    fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool {
+        (*state.0)
+            .as_any()
+            .downcast_ref()
+            .is_some_and(|state| Algorithm::pack_into(self, state, words))
+    }
+
+    fn unpack_from(&self, words: &[u64]) -> AnyState {
+        AnyState(Box::new(Algorithm::unpack_from(self, words)))
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -218,5 +236,17 @@ impl Algorithm for AnyAlgorithm {
 
     fn limits(&self) -> usize {
         self.0.limits()
+    }
+
+    fn words(&self) -> usize {
+        self.0.words()
+    }
+
+    fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool {
+        self.0.pack_into(state, words)
+    }
+
+    fn unpack_from(&self, words: &[u64]) -> AnyState {
+        self.0.unpack_from(words)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Inherit, windows::Windows};
+use super::{Algorithm, Inherit, packing, windows::Windows};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -256,6 +256,40 @@ impl Algorithm for FixedWindow {
         FixedWindowState {
             window: word >> bits,
             used: word & ((1 << bits) - 1),
+        }
+    }
+
+    fn words(&self) -> usize {
+        let window = if self.anchored {
+            packing::TIME_BITS
+        } else {
+            packing::bits((1 << packing::TIME_BITS) / self.windows.length())
+        };
+        packing::words(window + self.count_bits())
+    }
+
+    #[inline]
+    fn pack_into(&self, state: &FixedWindowState, words: &mut [u64]) -> bool {
+        match words {
+            [word] => {
+                let bits = self.count_bits();
+                *word = state.window << bits | state.used;
+                state.used >> bits == 0 && state.window >> (63 - bits) == 0
+            }
+            [window, used, ..] => {
+                (*window, *used) = (state.window, state.used);
+                state.window >> 63 == 0
+            }
+            [] => false,
+        }
+    }
+
+    #[inline]
+    fn unpack_from(&self, words: &[u64]) -> FixedWindowState {
+        match *words {
+            [word] => self.unpack(word),
+            [window, used, ..] => FixedWindowState { window, used },
+            [] => FixedWindowState::default(),
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU64;
 
-use super::wide;
+use super::{packing, wide};
 use crate::clock::Tick;
 use crate::quota::Quota;
 
@@ -237,6 +237,36 @@ impl Pace {
             return None;
         }
         Some(due.ns << self.part_bits | due.part)
+    }
+
+    /// How many words of a table a moment takes, if it is at most `depth` from the present.
+    pub(super) const fn words(&self, depth: Due) -> usize {
+        let farthest = (1 << packing::TIME_BITS) + depth.ns;
+        packing::words(packing::bits(farthest) + self.part_bits)
+    }
+
+    #[inline]
+    pub(super) fn pack_into(&self, due: Due, words: &mut [u64]) -> bool {
+        match words {
+            [word] => {
+                *word = due.ns << self.part_bits | due.part;
+                due.ns >> (63 - self.part_bits) == 0
+            }
+            [ns, part, ..] => {
+                (*ns, *part) = (due.ns, due.part);
+                due.ns >> 63 == 0
+            }
+            [] => false,
+        }
+    }
+
+    #[inline]
+    pub(super) const fn unpack_from(&self, words: &[u64]) -> Due {
+        match *words {
+            [word] => self.unpack(word),
+            [ns, part, ..] => Due { ns, part },
+            [] => Due::ZERO,
+        }
     }
 
     #[inline]

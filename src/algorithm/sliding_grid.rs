@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Inherit, windows::Windows};
+use super::{Algorithm, Inherit, packing, windows::Windows};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -115,6 +115,15 @@ impl SlidingGrid {
             cells,
             strict,
         }
+    }
+
+    /// The bits of a cell's number and of a count, in a table.
+    #[inline]
+    const fn widths(&self) -> (u32, u32) {
+        (
+            packing::bits((1 << packing::TIME_BITS) / self.grid.length()),
+            packing::bits(self.quota.limit()),
+        )
     }
 
     /// How many cells count at a time.
@@ -278,5 +287,31 @@ impl Algorithm for SlidingGrid {
             Some(age) => self.grid.start(state.cell - age + self.counted()),
             None => Tick::ZERO,
         }
+    }
+
+    fn words(&self) -> usize {
+        let (cell, count) = self.widths();
+        let counted = u32::try_from(self.counted()).unwrap_or(u32::MAX);
+        packing::words(cell + counted * count)
+    }
+
+    #[inline]
+    fn pack_into(&self, state: &SlidingGridState, words: &mut [u64]) -> bool {
+        let (cell, count) = self.widths();
+        let counts = &state.counts[..=self.slot(self.counted() - 1)];
+        let counts = counts.iter().map(|used| (*used, count));
+        packing::write(words, [(state.cell, cell)].into_iter().chain(counts))
+    }
+
+    #[inline]
+    fn unpack_from(&self, words: &[u64]) -> SlidingGridState {
+        let (cell, count) = self.widths();
+        let mut reader = packing::Reader::new(words);
+        let mut state = self.fresh(Tick::ZERO);
+        state.cell = reader.take(cell);
+        for used in &mut state.counts[..=self.slot(self.counted() - 1)] {
+            *used = reader.take(count);
+        }
+        state
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Inherit, pace::low, windows::Windows};
+use super::{Algorithm, Inherit, pace::low, packing, windows::Windows};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -244,6 +244,53 @@ impl Algorithm for SlidingWindow {
             window: word >> bits >> bits,
             previous: word >> bits & mask,
             current: word & mask,
+        }
+    }
+
+    fn words(&self) -> usize {
+        let window = packing::bits((1 << packing::TIME_BITS) / self.windows.length());
+        packing::words(window + 2 * self.count_bits())
+    }
+
+    #[inline]
+    fn pack_into(&self, state: &SlidingWindowState, words: &mut [u64]) -> bool {
+        let bits = self.count_bits();
+        match words {
+            [word] => {
+                let Some(room) = 63_u32.checked_sub(2 * bits) else {
+                    return false;
+                };
+                *word = (state.window << bits | state.previous) << bits | state.current;
+                (state.previous | state.current) >> bits == 0 && state.window >> room == 0
+            }
+            [both, window] => {
+                *both = state.previous << 32 | state.current;
+                *window = state.window;
+                state.previous >> 31 == 0 && state.current >> 32 == 0
+            }
+            [previous, current, window, ..] => {
+                (*previous, *current, *window) = (state.previous, state.current, state.window);
+                state.previous >> 63 == 0
+            }
+            [] => false,
+        }
+    }
+
+    #[inline]
+    fn unpack_from(&self, words: &[u64]) -> SlidingWindowState {
+        match *words {
+            [word] => self.unpack(word),
+            [both, window] => SlidingWindowState {
+                window,
+                previous: both >> 32,
+                current: both & u64::from(u32::MAX),
+            },
+            [previous, current, window, ..] => SlidingWindowState {
+                window,
+                previous,
+                current,
+            },
+            [] => SlidingWindowState::default(),
         }
     }
 }

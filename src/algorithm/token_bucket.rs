@@ -233,6 +233,20 @@ impl Algorithm for TokenBucket {
     fn unpack(&self, word: u64) -> Due {
         self.bucket.pace.unpack(word)
     }
+
+    fn words(&self) -> usize {
+        self.bucket.pace.words(self.bucket.depth)
+    }
+
+    #[inline]
+    fn pack_into(&self, state: &Due, words: &mut [u64]) -> bool {
+        self.bucket.pace.pack_into(*state, words)
+    }
+
+    #[inline]
+    fn unpack_from(&self, words: &[u64]) -> Due {
+        self.bucket.pace.unpack_from(words)
+    }
 }
 
 impl From<Quota> for TokenBucket {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     Algorithm, Inherit,
     pace::{Due, Pace, gcd, low},
-    wide,
+    packing, wide,
 };
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -188,6 +188,15 @@ impl WarmUp {
         })
     }
 
+    /// The bits of a state's parts in a table: whole nanoseconds, parts of one, units in store.
+    const fn widths(&self) -> (u32, u32, u32) {
+        (
+            packing::TIME_BITS + 1,
+            packing::bits(self.pace.den() - 1),
+            u128::BITS - self.store.full.leading_zeros(),
+        )
+    }
+
     /// The state with the idle time up to `now` stored.
     #[inline]
     fn rested(&self, state: WarmUpState, now: Tick) -> WarmUpState {
@@ -365,5 +374,41 @@ impl Algorithm for WarmUp {
             low(cooling)
         };
         Tick::from_nanos(state.free.ceil().saturating_add(cooling))
+    }
+
+    fn words(&self) -> usize {
+        let (ns, part, stored) = self.widths();
+        packing::words(ns + part + stored)
+    }
+
+    #[inline]
+    fn pack_into(&self, state: &WarmUpState, words: &mut [u64]) -> bool {
+        let (ns, part, stored) = self.widths();
+        let (high, lowest) = (stored.saturating_sub(64), stored.min(64));
+        packing::write(
+            words,
+            [
+                (state.free.ns, ns),
+                (state.free.part, part),
+                (low(state.stored & u128::from(u64::MAX)), lowest),
+                (low(state.stored >> 64), high),
+            ],
+        )
+    }
+
+    #[inline]
+    fn unpack_from(&self, words: &[u64]) -> WarmUpState {
+        let (ns, part, stored) = self.widths();
+        let mut reader = packing::Reader::new(words);
+        let free = Due {
+            ns: reader.take(ns),
+            part: reader.take(part),
+        };
+        let lowest = u128::from(reader.take(stored.min(64)));
+        let high = u128::from(reader.take(stored.saturating_sub(64)));
+        WarmUpState {
+            stored: high << 64 | lowest,
+            free,
+        }
     }
 }

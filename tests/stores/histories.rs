@@ -1,0 +1,161 @@
+//! Histories of several threads on one table have an order in which one thread could have made
+//! them.
+//!
+//! Each operation has a moment of its own. A history is searched for an order that agrees with what
+//! came strictly before what, and in which the plain algorithm gives the same answers (the search of
+//! Wing, Gong and Lowe).
+
+use std::collections::HashSet;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::{Clock, Decision, FixedWindow, Local, Quota, SlidingLog, Tick, TokenBucket};
+
+use crate::random::{Random, from_env};
+
+/// A clock that each thread sets for itself.
+#[derive(Clone, Copy, Debug)]
+struct OwnTime;
+
+thread_local! {
+    static NOW: AtomicU64 = const { AtomicU64::new(0) };
+}
+
+impl Clock for OwnTime {
+    fn now(&self) -> Tick {
+        NOW.with(|now| Tick::from_nanos(now.load(Ordering::Relaxed)))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Event {
+    key: u64,
+    now: Tick,
+    cost: u64,
+    answer: Decision,
+    /// When it was called and when it answered, by one counter of all threads.
+    called: u64,
+    answered: u64,
+}
+
+fn record<A: Algorithm>(
+    algorithm: &A,
+    threads: u64,
+    each: u64,
+    keys: u64,
+    seed: u64,
+) -> Vec<Event> {
+    let local = Local::new(algorithm.clone())
+        .with_clock(OwnTime)
+        .capacity(1);
+    let (steps, start) = (AtomicU64::new(0), Barrier::new(threads as usize));
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (local, steps, start) = (local.clone(), &steps, &start);
+                scope.spawn(move || {
+                    let mut random = Random(seed ^ thread << 32);
+                    start.wait();
+                    (0..each)
+                        .map(|_| {
+                            let now = 1_000_000_000 + random.below(30);
+                            NOW.with(|clock| clock.store(now, Ordering::Relaxed));
+                            let (key, cost) = (random.below(keys), 1 + random.below(2));
+                            let called = steps.fetch_add(1, Ordering::SeqCst);
+                            let answer = local.check_n(&key, cost);
+                            let answered = steps.fetch_add(1, Ordering::SeqCst);
+                            let now = Tick::from_nanos(now);
+                            Event {
+                                key,
+                                now,
+                                cost,
+                                answer,
+                                called,
+                                answered,
+                            }
+                        })
+                        .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        handles
+            .into_iter()
+            .flat_map(|handle| handle.join().expect("no panic"))
+            .collect()
+    })
+}
+
+/// Whether the events of one key have an order.
+fn has_an_order<A: Algorithm>(algorithm: &A, events: &[&Event]) -> bool {
+    let mut seen = HashSet::new();
+    let mut open = vec![(0_u64, algorithm.fresh(Tick::ZERO))];
+    let all = (1_u64 << events.len()) - 1;
+    while let Some((done, state)) = open.pop() {
+        if done == all {
+            return true;
+        }
+        if !seen.insert((done, format!("{state:?}"))) {
+            continue;
+        }
+        let left = || {
+            events
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| done & 1 << at == 0)
+        };
+        let first_answer = left()
+            .map(|(_, event)| event.answered)
+            .min()
+            .unwrap_or(u64::MAX);
+        for (at, event) in left().filter(|(_, event)| event.called < first_answer) {
+            let mut next = state.clone();
+            if algorithm.decide(&mut next, event.now, event.cost) == event.answer {
+                open.push((done | 1 << at, next));
+            }
+        }
+    }
+    false
+}
+
+fn is_linearizable<A: Algorithm>(algorithm: &A, events: &[Event]) -> bool {
+    let keys: HashSet<_> = events.iter().map(|event| event.key).collect();
+    keys.into_iter().all(|key| {
+        let of_key: Vec<_> = events.iter().filter(|event| event.key == key).collect();
+        has_an_order(algorithm, &of_key)
+    })
+}
+
+fn quota() -> Quota {
+    Quota::per(3, std::time::Duration::from_nanos(10))
+}
+
+#[test]
+fn concurrent_decisions_have_an_order() {
+    for seed in 0..from_env("HISTORIES", 300) {
+        let (threads, each, keys) = (4, 8, 1 + seed % 3);
+        let bucket = TokenBucket::new(quota());
+        let events = record(&bucket, threads, each, keys, seed);
+        assert!(is_linearizable(&bucket, &events), "{events:#?}");
+        let window = FixedWindow::new(quota());
+        let events = record(&window, threads, each, keys, seed);
+        assert!(is_linearizable(&window, &events), "{events:#?}");
+        let log = SlidingLog::new(quota());
+        let events = record(&log, threads, each, keys, seed);
+        assert!(is_linearizable(&log, &events), "{events:#?}");
+    }
+}
+
+#[test]
+fn the_search_finds_an_admission_too_many() {
+    let bucket = TokenBucket::new(quota());
+    let found = (0..100).any(|seed| {
+        let mut events = record(&bucket, 2, 8, 1, seed);
+        let Some(denied) = events.iter_mut().find(|event| event.answer.is_denied()) else {
+            return false;
+        };
+        denied.answer = bucket.decide(&mut bucket.fresh(Tick::ZERO), denied.now, denied.cost);
+        !is_linearizable(&bucket, &events)
+    });
+    assert!(found);
+}

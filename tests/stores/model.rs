@@ -1,0 +1,239 @@
+//! Decisions of the table are those of a map without bounds.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::{
+    ConfigError, Decision, FixedWindow, Inherit, LeakyBucket, Local, ManualClock, Overflow, Quota,
+    SlidingGrid, SlidingLog, SlidingWindow, Tick, TokenBucket, WarmUp,
+};
+
+use crate::random::{Random, from_env};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// What a run of random operations found.
+#[derive(Debug, Default)]
+struct Found {
+    /// Decisions that are not the map's.
+    different: usize,
+    /// How many keys the table says that it forgot before their time.
+    evicted: u64,
+    keys: usize,
+}
+
+/// Random operations on few and many keys, on a table and on a map of every key ever seen.
+fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u64) -> Found {
+    let mut random = Random(seed);
+    let clock = ManualClock::new();
+    clock.set(Tick::from_nanos(600_000 * SECOND + random.below(SECOND)));
+    let local = Local::new(table.clone())
+        .with_clock(clock.clone())
+        .capacity(capacity);
+    let mut states: HashMap<u64, A::State> = HashMap::new();
+    let mut found = Found::default();
+    for _ in 0..400 {
+        let gap = match random.below(8) {
+            0 => random.below(3 * SECOND),
+            1 => 0,
+            _ => random.below(SECOND / 4),
+        };
+        clock.advance(Duration::from_nanos(gap));
+        let now = tower_throttle::Clock::now(&clock);
+        let key = random.below(keys);
+        let cost = random.below(5);
+        let state = states.entry(key).or_insert_with(|| map.fresh(now));
+        let same = match random.below(12) {
+            0 => {
+                local.refund(&key, cost);
+                map.refund(state, now, cost);
+                true
+            }
+            1 => local.absorb(&key, cost) == map.absorb(state, now, cost),
+            2 => local.peek_n(&key, cost) == map.peek(state, now, cost),
+            3 => local.take_up_to(&key, cost) == map.take_up_to(state, now, cost).0,
+            4 => {
+                let wait = Duration::from_nanos(random.below(SECOND));
+                let reserved = local.reserve(&key, cost, wait);
+                reserved == map.reserve(state, now, cost, wait)
+            }
+            5 if random.below(4) == 0 => {
+                local.reset(&key);
+                *state = map.fresh(now);
+                true
+            }
+            _ => local.check_n(&key, cost) == map.decide(state, now, cost),
+        };
+        found.different += usize::from(!same);
+    }
+    found.evicted = local.stats().evicted;
+    found.keys = states.len();
+    found
+}
+
+/// Ten and more kinds, of one word to many, and some that do not pack at all.
+fn everywhere(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
+    macro_rules! with {
+        ($($name:literal: $algorithm:expr),* $(,)?) => {$(
+            let algorithm = $algorithm;
+            check($name, &|capacity, keys, seed| {
+                compare(&algorithm, &algorithm, capacity, keys, seed)
+            });
+        )*};
+    }
+    let quota = Quota::per_second(7).burst(5);
+    let odd = Quota::per(9_973, Duration::from_secs(1_009)).burst(6);
+    with! {
+        "token bucket": TokenBucket::new(quota),
+        "token bucket of two words": TokenBucket::new(odd),
+        "token bucket, queued": TokenBucket::new(quota).queue(3),
+        "meter": LeakyBucket::new(quota),
+        "line": LeakyBucket::new(quota).queue(4),
+        "fixed window": FixedWindow::new(quota),
+        "anchored window": FixedWindow::new(quota).anchored(),
+        "sliding window": SlidingWindow::new(quota),
+        "grid of four": SlidingGrid::new(quota).cells(4),
+        "grid of ten": SlidingGrid::new(Quota::per_second(200)),
+        "strict grid of sixty": SlidingGrid::new(quota).cells(60).strict(),
+        "log": SlidingLog::new(quota),
+        "warm-up": WarmUp::new(quota, Duration::from_secs(2)).queue(5),
+        "pair": (TokenBucket::new(quota), FixedWindow::new(Quota::per_minute(40))),
+        "any": AnyAlgorithm::new(TokenBucket::new(quota)),
+    }
+}
+
+#[test]
+fn a_table_with_room_decides_as_a_map_without_bounds() {
+    everywhere(|name, run| {
+        for seed in 0..from_env("TRACES", 60) {
+            let found = run(64, 60, seed);
+            assert_eq!(found.evicted, 0, "{name}, seed {seed}: {found:?}");
+            assert_eq!(found.different, 0, "{name}, seed {seed}: {found:?}");
+        }
+    });
+}
+
+#[test]
+fn a_table_too_small_differs_only_where_it_counts_an_eviction() {
+    everywhere(|name, run| {
+        let mut overflowed = 0;
+        let mut reused = 0;
+        for seed in 0..from_env("TRACES", 60) {
+            let found = run(1, 30, seed);
+            assert!(
+                found.different == 0 || found.evicted > 0,
+                "{name}, seed {seed}: {found:?}"
+            );
+            overflowed += u64::from(found.evicted > 0);
+            reused += usize::from(found.keys > 8);
+        }
+        assert!(
+            overflowed > 0 && reused > 0,
+            "{name}: the table was never full"
+        );
+    });
+}
+
+/// A bucket whose states are said to be forgettable a second too early.
+#[derive(Clone, Debug)]
+struct ForgetsEarly(TokenBucket);
+
+impl Algorithm for ForgetsEarly {
+    type State = <TokenBucket as Algorithm>::State;
+
+    fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        self.0.with_quota(quota).map(Self)
+    }
+    fn fresh(&self, now: Tick) -> Self::State {
+        self.0.fresh(now)
+    }
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+        self.0.decide(state, now, cost)
+    }
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: u64) {
+        self.0.refund(state, now, cost);
+    }
+    fn absorb(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        self.0.absorb(state, now, cost)
+    }
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+        self.0.rescale(state, &from.0, now, inherit);
+    }
+    fn forgettable_at(&self, state: &Self::State) -> Tick {
+        let nanos = self.0.forgettable_at(state).as_nanos();
+        Tick::from_nanos(nanos.saturating_sub(SECOND / 4))
+    }
+    fn pack(&self, state: &Self::State) -> Option<u64> {
+        self.0.pack(state)
+    }
+    fn unpack(&self, word: u64) -> Self::State {
+        self.0.unpack(word)
+    }
+}
+
+#[test]
+fn the_comparison_finds_a_state_forgotten_early() {
+    let broken = ForgetsEarly(TokenBucket::new(Quota::per_second(7).burst(5)));
+    let caught = (0..60).any(|seed| {
+        let found = compare(&broken, &broken, 1, 30, seed);
+        found.different > 0 && found.evicted == 0
+    });
+    assert!(caught);
+}
+
+#[test]
+fn a_table_holds_what_it_was_made_for() {
+    for capacity in [1, 10, 100, 1_000, 20_000, 200_000] {
+        let local = Local::new(TokenBucket::new(Quota::per_day(2)))
+            .with_clock(ManualClock::new())
+            .capacity(capacity);
+        for key in 0..capacity {
+            assert!(local.check_n(&key, 2).is_admitted());
+        }
+        let forgotten = (0..capacity).filter(|key| local.check(key).is_admitted());
+        assert_eq!(forgotten.count(), 0, "capacity {capacity}");
+        assert_eq!(local.stats().evicted, 0, "capacity {capacity}");
+    }
+}
+
+#[test]
+fn a_full_table_that_denies_says_when_there_is_room_and_counts() {
+    let clock = ManualClock::new();
+    let local = Local::new(TokenBucket::new(Quota::per_second(1)))
+        .with_clock(clock.clone())
+        .overflow(Overflow::Deny)
+        .capacity(1);
+    let refused = (0..100).find_map(|key| Some(local.check(&key)).filter(Decision::is_denied));
+    let refused = refused.expect("a hundred keys in a table of one");
+    assert_eq!(refused.retry_after, Some(Duration::from_secs(1)));
+    assert_eq!(local.stats().denied, 1);
+    clock.advance(Duration::from_secs(1));
+    assert!(local.check(&"anyone").is_admitted());
+}
+
+#[test]
+fn keys_without_a_slot_share_one_state_if_told_to() {
+    let local = Local::new(TokenBucket::new(Quota::per_hour(2)))
+        .with_clock(ManualClock::new())
+        .overflow(Overflow::Shared)
+        .capacity(1);
+    let admitted = (0..100)
+        .filter(|key| local.check(key).is_admitted())
+        .count();
+    let shared = usize::try_from(local.stats().shared).expect("at most a hundred");
+    assert!(shared > 80, "a table of one");
+    assert_eq!(admitted, 100 - shared + 2);
+}
+
+#[test]
+fn equal_keys_of_different_types_are_equal_and_borrowing_does_not_matter() {
+    let local = Local::new(TokenBucket::new(Quota::per_hour(1)));
+    assert!(local.check("alice").is_admitted());
+    assert!(local.check(&String::from("alice")).is_denied());
+    assert!(local.check(&("alice", 7_u8)).is_admitted());
+    assert!(local.check(&std::net::Ipv4Addr::LOCALHOST).is_admitted());
+}

@@ -1,0 +1,132 @@
+//! A quota changed under a running table.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::{
+    Clock, FixedWindow, Inherit, LeakyBucket, Local, ManualClock, Quota, SlidingLog, SlidingWindow,
+    TokenBucket,
+};
+
+use crate::random::{Random, from_env};
+
+/// Random requests and changes, on a table and on states that are rescaled at once.
+fn changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
+    let mut random = Random(seed);
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1_000_000));
+    let local = Local::new(algorithm.clone())
+        .with_clock(clock.clone())
+        .capacity(200);
+    let mut present = algorithm.clone();
+    let mut states: Vec<Option<A::State>> = vec![None; 40];
+    for _ in 0..300 {
+        clock.advance(Duration::from_nanos(random.below(600_000_000)));
+        let now = clock.now();
+        if random.below(12) == 0 {
+            let quota = quotas[usize::try_from(random.below(quotas.len() as u64)).expect("few")];
+            let inherit = match random.below(4) {
+                0 => Inherit::Proportional,
+                1 => Inherit::Additive,
+                2 => Inherit::Reset,
+                _ => Inherit::AsIs,
+            };
+            let next = algorithm.with_quota(quota).expect("it has quotas");
+            local
+                .set_algorithm(next.clone(), inherit)
+                .expect("states of as many words");
+            for slot in &mut states {
+                // Whoever could be forgotten is as a key never seen.
+                let state = slot.take();
+                *slot = state.filter(|state| present.forgettable_at(state) > now);
+                if let Some(state) = slot {
+                    next.rescale(state, &present, now, inherit);
+                }
+            }
+            present = next;
+        }
+        let key = usize::try_from(random.below(40)).expect("few");
+        // Not a look, which is not remembered.
+        let cost = 1 + random.below(3);
+        let state = states[key].get_or_insert_with(|| present.fresh(now));
+        assert_eq!(
+            local.check_n(&key, cost),
+            present.decide(state, now, cost),
+            "seed {seed}"
+        );
+    }
+    assert_eq!(local.stats().evicted, 0);
+}
+
+#[test]
+fn a_change_counts_from_when_it_was_made_however_late_a_key_is_used() {
+    let quotas = [
+        Quota::per_second(5),
+        Quota::per_second(20).burst(7),
+        Quota::per(3, Duration::from_secs(2)),
+        Quota::per_minute(9),
+    ];
+    for seed in 0..from_env("TRACES", 60) {
+        changes(&LeakyBucket::new(quotas[0]), &quotas, seed);
+        changes(&LeakyBucket::new(quotas[0]).queue(5), &quotas, seed);
+        changes(&FixedWindow::new(quotas[0]), &quotas, seed);
+        changes(&SlidingWindow::new(quotas[0]), &quotas, seed);
+        changes(&SlidingLog::new(quotas[0]), &quotas, seed);
+        changes(&TokenBucket::new(quotas[0]).initial(1), &quotas, seed);
+    }
+}
+
+#[test]
+fn five_thousand_changes_are_as_good_as_one() {
+    let clock = ManualClock::new();
+    let local = Local::new(FixedWindow::new(Quota::per_day(100)))
+        .with_clock(clock.clone())
+        .capacity(100);
+    let _ = local.check_n("idle", 40);
+    for limit in 0..5_000 {
+        let quota = Quota::per_day(100 + limit % 7);
+        local.set_quota(quota).expect("the same words");
+    }
+    local.set_quota(Quota::per_day(60)).expect("the same words");
+    assert_eq!(local.peek("idle").remaining(), 20);
+}
+
+#[test]
+fn a_policy_whose_states_need_more_words_is_refused() {
+    let narrow = Quota::per_second(10);
+    let wide = Quota::per(9_973, Duration::from_secs(1_009));
+    let local = Local::new(TokenBucket::new(narrow));
+    let error = local.set_quota(wide).expect_err("two words do not fit one");
+    assert!(error.to_string().contains("words"), "{error}");
+    let local = Local::new(TokenBucket::new(wide));
+    local.set_quota(narrow).expect("one word fits two");
+    assert!(local.check_n("a", 10).is_admitted());
+}
+
+#[test]
+fn changes_while_threads_decide_admit_no_more_than_the_larger_quota() {
+    let local = Local::new(FixedWindow::new(Quota::per_day(50)))
+        .with_clock(ManualClock::new())
+        .capacity(100);
+    let admitted: usize = std::thread::scope(|scope| {
+        let deciders: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    (0..4_000)
+                        .filter(|n| local.check(&(n % 8)).is_admitted())
+                        .count()
+                })
+            })
+            .collect();
+        for round in 0..400 {
+            let quota = Quota::per_day(if round % 2 == 0 { 30 } else { 50 });
+            local.set_quota(quota).expect("the same words");
+        }
+        deciders
+            .into_iter()
+            .map(|decider| decider.join().expect("no panic"))
+            .sum()
+    });
+    assert!(admitted <= 8 * 50, "{admitted}");
+    assert!(admitted >= 8 * 30, "{admitted}");
+}

@@ -1,0 +1,111 @@
+//! What users' code may do to a table: panic, and come back.
+
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::{
+    ConfigError, Decision, FixedWindow, Inherit, Local, ManualClock, Quota, Tick, Verdict,
+};
+
+/// A window of a user's own, whose states pack or not, that panics for the cost of 13.
+#[derive(Clone, Debug)]
+struct Unlucky {
+    window: FixedWindow,
+    packs: bool,
+}
+
+impl Algorithm for Unlucky {
+    type State = <FixedWindow as Algorithm>::State;
+
+    fn quota(&self) -> Quota {
+        self.window.quota()
+    }
+    fn with_quota(&self, _: Quota) -> Result<Self, ConfigError> {
+        Ok(self.clone())
+    }
+    fn fresh(&self, now: Tick) -> Self::State {
+        self.window.fresh(now)
+    }
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+        assert!(cost != 13, "a panic of the user's");
+        self.window.decide(state, now, cost)
+    }
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: u64) {
+        self.window.refund(state, now, cost);
+    }
+    fn absorb(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        self.window.absorb(state, now, cost)
+    }
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+        self.window.rescale(state, &from.window, now, inherit);
+    }
+    fn forgettable_at(&self, state: &Self::State) -> Tick {
+        self.window.forgettable_at(state)
+    }
+    fn pack(&self, state: &Self::State) -> Option<u64> {
+        self.packs.then(|| self.window.pack(state)).flatten()
+    }
+    fn unpack(&self, word: u64) -> Self::State {
+        self.window.unpack(word)
+    }
+}
+
+#[test]
+fn a_panic_in_an_algorithm_changes_no_key() {
+    for packs in [true, false] {
+        let window = FixedWindow::new(Quota::per_day(100));
+        let local = Local::new(Unlucky { window, packs })
+            .with_clock(ManualClock::new())
+            .capacity(20);
+        for key in 0..20 {
+            assert!(local.check_n(&key, 3).is_admitted());
+        }
+        for key in 0..25 {
+            let panicked = catch_unwind(AssertUnwindSafe(|| local.check_n(&key, 13)));
+            assert!(panicked.is_err());
+        }
+        for key in 0..20 {
+            assert_eq!(local.check_n(&key, 7).remaining(), 90, "packs: {packs}");
+        }
+    }
+}
+
+/// A key whose hash asks the limiter, or panics.
+struct Curious<'a>(&'a Local<FixedWindow, ManualClock>, Option<&'a str>);
+
+impl Hash for Curious<'_> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        if let Some(other) = self.1 {
+            let _ = self.0.check(other);
+        } else {
+            panic!("a panic of the user's");
+        }
+        "curious".hash(hasher);
+    }
+}
+
+#[test]
+fn a_key_may_ask_the_limiter_while_it_is_hashed() {
+    let local = Local::new(FixedWindow::new(Quota::per_day(3)))
+        .with_clock(ManualClock::new())
+        .capacity(1);
+    for _ in 0..2 {
+        assert!(local.check(&Curious(&local, Some("other"))).is_admitted());
+    }
+    assert!(local.check(&Curious(&local, Some("curious"))).is_denied());
+    assert_eq!(local.peek("other").remaining(), 1);
+}
+
+#[test]
+fn a_panic_while_a_key_is_hashed_leaves_the_table_usable() {
+    let local = Local::new(FixedWindow::new(Quota::per_day(1)))
+        .with_clock(ManualClock::new())
+        .capacity(1);
+    for _ in 0..3 {
+        assert!(catch_unwind(AssertUnwindSafe(|| local.check(&Curious(&local, None)))).is_err());
+    }
+    assert_eq!(local.check("other").verdict, Verdict::Admit);
+    assert_eq!(local.check("other").verdict, Verdict::Deny);
+}
