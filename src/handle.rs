@@ -2,11 +2,15 @@
 
 use std::{fmt, sync::Arc};
 
+use crate::algorithm::Algorithm;
+use crate::error::ConfigError;
 use crate::layer::Counts;
 use crate::layer::RateLimitLayer;
 use crate::layer::State;
 use crate::limiter::KeyedLimiter;
 use crate::limiter::Op;
+use crate::quota::Quota;
+use crate::store::Local;
 
 /// Looks at a layer's limits and changes them while requests are served.
 ///
@@ -75,6 +79,28 @@ impl<L> Handle<L> {
     /// Tells clients the quotas that the limiter has now, where responses have headers about it.
     pub fn retell(&self) {
         self.state.retell();
+    }
+}
+
+impl<A: Algorithm> Handle<Local<A>> {
+    /// Changes the quota for all keys. What they have used stays used, and clients are told the new
+    /// quota from now on.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
+    ///
+    /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(100)));
+    /// let handle = layer.handle();
+    /// handle.set_quota(Quota::per_day(200))?;
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the algorithm has no such quota, as a set of several limits does.
+    pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
+        self.state.limiter.set_quota(quota)?;
+        self.retell();
+        Ok(())
     }
 }
 

@@ -206,10 +206,10 @@ where
             mut request,
             place,
             respond,
+            policy,
             decision,
-            ..
         } = self;
-        if let Some(decision) = &decision {
+        if let (true, Some(decision)) = (policy.share, &decision) {
             respond.admit(&mut request, decision);
         }
         let future = service.call(request);

@@ -36,8 +36,8 @@ use crate::respond::Answers;
 ///    (the extractor says so) or turned away with the extractor's rejection.
 /// 2. The limiter decides for the key and takes the cost of the request, 1 unless
 ///    [`cost`](Self::cost) says otherwise.
-/// 3. An admitted request goes to the service. In HTTP its extensions hold the
-///    [`Decision`](crate::Decision).
+/// 3. An admitted request goes to the service, which finds the [`Decision`](crate::Decision) in its
+///    extensions if that was asked for ([`share_decision`](Self::share_decision)).
 /// 4. One that has to wait gets its place in line and goes to the service when its time has come.
 ///    While it waits it keeps nothing of the service occupied.
 /// 5. A denied one is answered at once: the service is not touched and the body not read.
@@ -146,6 +146,25 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// Decides, counts and reports, but lets every request pass at once: to try a limit out.
     pub fn shadow(mut self) -> Self {
         self.policy.shadow = true;
+        self
+    }
+
+    /// Leaves the [`Decision`](crate::Decision) in the extensions of each HTTP request that goes on
+    /// to the service, for a handler that wants to know what is left. It costs an allocation.
+    ///
+    /// ```
+    /// use axum::{Extension, Router, routing::get};
+    /// use tower_throttle::{Decision, Global, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// async fn left(Extension(decision): Extension<Decision>) -> String {
+    ///     format!("{} of {} left", decision.remaining, decision.limit)
+    /// }
+    ///
+    /// let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)));
+    /// let app: Router = Router::new().route("/", get(left)).layer(limit.share_decision());
+    /// ```
+    pub fn share_decision(mut self) -> Self {
+        self.policy.share = true;
         self
     }
 

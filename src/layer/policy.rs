@@ -28,6 +28,8 @@ pub enum OnStoreError {
 pub(super) struct Policy {
     pub(super) shadow: bool,
     pub(super) on_store_error: OnStoreError,
+    /// Whether the service finds the decision in the request.
+    pub(super) share: bool,
 }
 
 /// What happens to a request.

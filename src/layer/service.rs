@@ -105,7 +105,7 @@ where
         };
         match self.policy.judge(state, decided) {
             Next::Pass(decision) => {
-                if let Some(decision) = &decision {
+                if let (true, Some(decision)) = (self.policy.share, &decision) {
                     self.respond.admit(&mut request, decision);
                 }
                 let after = decision.filter(|_| R::FOLLOWS).map(|decision| After {
