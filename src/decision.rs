@@ -1,11 +1,11 @@
 //! The answer to "may this request go through?", and the numbers a caller may be told.
 
-use std::time::Duration;
+use std::{fmt, num::NonZeroU64, time::Duration};
 
 /// What a limiter says about one request.
 ///
-/// The durations count from the moment of the decision. `remaining` and `reset_after` describe the
-/// state the decision left behind.
+/// The durations count from the moment of the decision. [`remaining`](Self::remaining) and
+/// `reset_after` describe the state the decision left behind.
 ///
 /// ```
 /// use tower_throttle::{Limiter, Quota, TokenBucket, Verdict};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// let limiter = Limiter::new(TokenBucket::new(Quota::per_minute(2)));
 /// let first = limiter.check();
 /// assert_eq!(first.verdict, Verdict::Admit);
-/// assert_eq!((first.limit, first.remaining), (2, 1));
+/// assert_eq!((first.limit, first.remaining()), (2, 1));
 ///
 /// limiter.check();
 /// let third = limiter.check();
@@ -28,8 +28,6 @@ pub struct Decision {
     pub verdict: Verdict,
     /// The most that an unused key is ever granted at once.
     pub limit: u64,
-    /// The largest cost that would be admitted now.
-    pub remaining: u64,
     /// For a denied request, when the same request passes if nothing else comes: it is admitted
     /// exactly then and still denied one nanosecond earlier. `None` if it was not denied, or if it
     /// costs more than can ever be granted.
@@ -38,6 +36,14 @@ pub struct Decision {
     pub reset_after: Duration,
     /// Which limit the numbers speak of: 0 for a single one, its position among several.
     pub policy: usize,
+    remaining: Remaining,
+}
+
+/// A count that is a quotient: dividing is half of what a decision costs, and few who ask read it.
+#[derive(Clone, Copy)]
+struct Remaining {
+    dividend: u64,
+    divisor: NonZeroU64,
 }
 
 /// Goes through, waits or is turned away.
@@ -53,6 +59,19 @@ pub enum Verdict {
 }
 
 impl Decision {
+    /// The largest cost that would be admitted now.
+    #[inline]
+    pub const fn remaining(&self) -> u64 {
+        self.remaining.dividend / self.remaining.divisor.get()
+    }
+
+    /// The same decision with another `remaining`.
+    #[inline]
+    pub const fn with_remaining(mut self, remaining: u64) -> Self {
+        self.remaining = Remaining::count(remaining);
+        self
+    }
+
     /// The request goes through now.
     pub const fn is_admitted(&self) -> bool {
         matches!(self.verdict, Verdict::Admit)
@@ -92,7 +111,7 @@ impl Decision {
         Self {
             verdict,
             limit,
-            remaining,
+            remaining: Remaining::count(remaining),
             retry_after: match retry_after {
                 Some(ns) => Some(Duration::from_nanos(ns)),
                 None => None,
@@ -100,6 +119,48 @@ impl Decision {
             reset_after: Duration::from_nanos(reset_after),
             policy: 0,
         }
+    }
+}
+
+impl Decision {
+    /// The same decision, with the figures of `state`: of one from which nothing was taken.
+    #[inline]
+    pub(crate) const fn with_figures_of(mut self, state: &Self) -> Self {
+        self.remaining = state.remaining;
+        self.reset_after = state.reset_after;
+        self
+    }
+
+    /// The same decision, with `dividend / divisor` remaining.
+    #[inline]
+    pub(crate) const fn with_quotient(mut self, dividend: u64, divisor: NonZeroU64) -> Self {
+        self.remaining = Remaining { dividend, divisor };
+        self
+    }
+}
+
+impl Remaining {
+    const fn count(count: u64) -> Self {
+        Self {
+            dividend: count,
+            divisor: NonZeroU64::MIN,
+        }
+    }
+}
+
+/// By hand: equal quotients are equal, however they came about.
+impl PartialEq for Remaining {
+    fn eq(&self, other: &Self) -> bool {
+        self.dividend / self.divisor == other.dividend / other.divisor
+    }
+}
+
+impl Eq for Remaining {}
+
+/// By hand: the number that a reader wants to see.
+impl fmt::Debug for Remaining {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.dividend / self.divisor).fmt(f)
     }
 }
 

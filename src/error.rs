@@ -47,12 +47,12 @@ pub enum ConfigError {
 impl ConfigError {
     pub(crate) fn out_of_range(
         field: &'static str,
-        value: impl ToString,
+        value: impl fmt::Display,
         allowed: &'static str,
     ) -> Self {
         Self::OutOfRange {
             field,
-            value: value.to_string(),
+            value: format!("{value}"),
             allowed,
         }
     }

@@ -1,17 +1,17 @@
 //! The standard library's synchronisation, or loom's when its models are checked.
 
-#[cfg(not(tower_throttle_loom))]
+#[cfg(not(all(test, tower_throttle_loom)))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
-#[cfg(tower_throttle_loom)]
+#[cfg(all(test, tower_throttle_loom))]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicU64, Ordering},
 };
-#[cfg(tower_throttle_loom)]
+#[cfg(all(test, tower_throttle_loom))]
 pub(crate) use std::sync::PoisonError;
 
 /// Locks, whatever a panic elsewhere has done: every critical section of this crate leaves its data

@@ -1,1 +1,245 @@
-// A stub: the body of this target, random operations on every algorithm, is still to be written.
+//! Any policy, any sequence of operations at any times: the laws of `algorithm` hold after each.
+#![no_main]
+
+use std::time::Duration;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::{
+    Charge, FixedWindow, Inherit, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, Tick,
+    TokenBucket, WarmUp,
+};
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    policy: Policy,
+    quota: AnyQuota,
+    steps: Vec<Step>,
+}
+
+#[derive(Arbitrary, Debug)]
+struct AnyQuota {
+    limit: u64,
+    period: u64,
+    burst: u64,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Policy {
+    FixedWindow {
+        anchored: bool,
+        offset: u64,
+    },
+    SlidingLog,
+    SlidingWindow {
+        offset: u64,
+    },
+    SlidingGrid {
+        cells: u8,
+        strict: bool,
+        offset: u64,
+    },
+    TokenBucket {
+        initial: Option<u64>,
+        queue: Option<u64>,
+        max_wait: Option<u64>,
+    },
+    LeakyBucket {
+        queue: Option<u64>,
+        max_wait: Option<u64>,
+        before: bool,
+    },
+    WarmUp {
+        over: u64,
+        factor: u16,
+        queue: Option<u64>,
+    },
+}
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    Pass(u64),
+    /// A moment of its own, which may be older than the state.
+    At(u64),
+    Check(u64),
+    Reserve(u64, u64),
+    TakeUpTo(u64),
+    Refund(u64),
+    Absorb(u64),
+    Retune(AnyQuota, u8),
+    Forget,
+}
+
+impl AnyQuota {
+    fn quota(&self) -> Option<Quota> {
+        let quota = Quota::try_per(self.limit, Duration::from_nanos(self.period)).ok()?;
+        Some(quota.try_burst(self.burst).unwrap_or(quota))
+    }
+}
+
+impl Policy {
+    fn algorithm(&self, quota: Quota) -> Option<AnyAlgorithm> {
+        let span = Duration::from_nanos;
+        Some(match *self {
+            Self::FixedWindow { anchored, offset } => {
+                let window = FixedWindow::new(quota).offset(span(offset));
+                AnyAlgorithm::new(if anchored { window.anchored() } else { window })
+            }
+            Self::SlidingLog => AnyAlgorithm::new(SlidingLog::new(quota)),
+            Self::SlidingWindow { offset } => {
+                AnyAlgorithm::new(SlidingWindow::new(quota).offset(span(offset)))
+            }
+            Self::SlidingGrid {
+                cells,
+                strict,
+                offset,
+            } => {
+                let grid = SlidingGrid::new(quota).offset(span(offset));
+                let grid = grid.try_cells(usize::from(cells)).ok()?;
+                AnyAlgorithm::new(if strict { grid.strict() } else { grid })
+            }
+            Self::TokenBucket {
+                initial,
+                queue,
+                max_wait,
+            } => {
+                let mut bucket = TokenBucket::new(quota);
+                bucket = initial.map_or(bucket, |tokens| bucket.initial(tokens));
+                bucket = queue.map_or(bucket, |units| bucket.queue(units));
+                AnyAlgorithm::new(max_wait.map_or(bucket, |wait| bucket.max_wait(span(wait))))
+            }
+            Self::LeakyBucket {
+                queue,
+                max_wait,
+                before,
+            } => {
+                let mut bucket = LeakyBucket::new(quota);
+                bucket = queue.map_or(bucket, |units| bucket.queue(units));
+                bucket = max_wait.map_or(bucket, |wait| bucket.max_wait(span(wait)));
+                AnyAlgorithm::new(if before {
+                    bucket.charge(Charge::Before)
+                } else {
+                    bucket
+                })
+            }
+            Self::WarmUp {
+                over,
+                factor,
+                queue,
+            } => {
+                let warm_up = WarmUp::try_new(quota, span(over)).ok()?;
+                let warm_up = warm_up.try_cold_factor(u64::from(factor)).ok()?;
+                AnyAlgorithm::new(queue.map_or(warm_up, |units| warm_up.queue(units)))
+            }
+        })
+    }
+}
+
+fuzz_target!(|input: Input| {
+    let Some(mut algorithm) = input
+        .quota
+        .quota()
+        .and_then(|quota| input.policy.algorithm(quota))
+    else {
+        return;
+    };
+    let mut now = Tick::ZERO;
+    let mut state = algorithm.fresh(now);
+    for step in input.steps.iter().take(64) {
+        match *step {
+            Step::Pass(ns) => now = now.plus(Duration::from_nanos(ns)),
+            Step::At(ns) => now = Tick::from_nanos(ns),
+            Step::Check(cost) => check(&algorithm, &mut state, now, cost),
+            Step::Reserve(cost, most) => {
+                let most = Duration::from_nanos(most);
+                let decision = algorithm.reserve(&mut state, now, cost, most);
+                assert!(decision.wait().unwrap_or_default() <= most, "{decision:?}");
+            }
+            Step::TakeUpTo(most) => {
+                let before = algorithm.peek(&state, now, 0).remaining();
+                let (taken, decision) = algorithm.take_up_to(&mut state, now, most);
+                assert_eq!(taken, before.min(most), "{decision:?}");
+                assert!(decision.is_admitted(), "{decision:?}");
+            }
+            Step::Refund(cost) => {
+                let before = algorithm.peek(&state, now, 0);
+                algorithm.refund(&mut state, now, cost);
+                let after = algorithm.peek(&state, now, 0);
+                assert!(
+                    after.remaining() >= before.remaining(),
+                    "{before:?} {after:?}"
+                );
+                assert!(after.remaining() <= after.limit, "{after:?}");
+            }
+            Step::Absorb(cost) => {
+                let before = algorithm.peek(&state, now, 0);
+                let _ = algorithm.absorb(&mut state, now, cost);
+                let after = algorithm.peek(&state, now, 0);
+                assert!(
+                    after.remaining() <= before.remaining(),
+                    "{before:?} {after:?}"
+                );
+            }
+            Step::Retune(ref quota, inherit) => {
+                let inherit = [
+                    Inherit::AsIs,
+                    Inherit::Proportional,
+                    Inherit::Additive,
+                    Inherit::Reset,
+                ][usize::from(inherit % 4)];
+                let next = quota
+                    .quota()
+                    .and_then(|quota| algorithm.with_quota(quota).ok());
+                if let Some(next) = next {
+                    next.rescale(&mut state, &algorithm, now, inherit);
+                    algorithm = next;
+                }
+            }
+            Step::Forget => {
+                now = now.max(algorithm.forgettable_at(&state));
+                let fresh = algorithm.fresh(now);
+                if now < Tick::MAX {
+                    let (kept, forgotten) = (
+                        algorithm.peek(&state, now, 1),
+                        algorithm.peek(&fresh, now, 1),
+                    );
+                    assert_eq!(kept, forgotten);
+                }
+            }
+        }
+    }
+});
+
+/// One request, and what must be true of the answer.
+fn check(
+    algorithm: &AnyAlgorithm,
+    state: &mut <AnyAlgorithm as Algorithm>::State,
+    now: Tick,
+    cost: u64,
+) {
+    let before = state.clone();
+    let looked = algorithm.peek(state, now, cost);
+    let decision = algorithm.decide(state, now, cost);
+    assert_eq!(looked.verdict, decision.verdict);
+    assert_eq!(looked.retry_after, decision.retry_after);
+    assert!(decision.remaining() <= decision.limit, "{decision:?}");
+    if !decision.is_denied() {
+        return;
+    }
+    assert_eq!(looked, decision, "a denial takes nothing");
+    let Some(wait) = decision.retry_after else {
+        assert!(cost > decision.limit, "{decision:?}");
+        return;
+    };
+    assert!(!wait.is_zero(), "{decision:?}");
+    let then = now.plus(wait);
+    // Where the wait ends beyond all time there is nothing to look at.
+    if then.since(now) == wait && then < Tick::MAX {
+        let tick = Duration::from_nanos(1);
+        let sooner = algorithm.peek(&before, now.plus(wait - tick), cost);
+        assert!(sooner.is_denied(), "{sooner:?} before {wait:?}");
+        let later = algorithm.peek(&before, then, cost);
+        assert!(!later.is_denied(), "{later:?} after {wait:?}");
+    }
+}

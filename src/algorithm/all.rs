@@ -76,7 +76,7 @@ fn both(first: Decision, second: Decision) -> Decision {
     } else {
         (first, second)
     };
-    binding.remaining = binding.remaining.min(other.remaining);
+    binding = binding.with_remaining(binding.remaining().min(other.remaining()));
     binding.reset_after = binding.reset_after.max(other.reset_after);
     if !binding.is_denied() {
         let wait = binding.wait().max(other.wait()).unwrap_or_default();
@@ -87,15 +87,6 @@ fn both(first: Decision, second: Decision) -> Decision {
     binding
 }
 
-/// The decision with the numbers of `rest`: those of a state from which nothing was taken.
-fn refused(decision: Decision, rest: Decision) -> Decision {
-    Decision {
-        remaining: rest.remaining,
-        reset_after: rest.reset_after,
-        ..decision
-    }
-}
-
 /// Whether `a` is further from admitting than `b`; what stands first binds among equals.
 fn binds_more(a: &Decision, b: &Decision) -> bool {
     match (a.is_denied(), b.is_denied()) {
@@ -104,7 +95,7 @@ fn binds_more(a: &Decision, b: &Decision) -> bool {
             (None, Some(_)) => true,
             (Some(a), Some(b)) => a > b,
         },
-        (false, false) => a.remaining < b.remaining,
+        (false, false) => a.remaining() < b.remaining(),
         (a_denied, _) => a_denied,
     }
 }
@@ -162,7 +153,7 @@ impl<A: Algorithm> Algorithm for All<A> {
             part.reserve(state, now, cost, max_wait)
         });
         if decision.is_denied() {
-            return refused(decision, self.peek(state, now, 0));
+            return decision.with_figures_of(&self.peek(state, now, 0));
         }
         *state = copy;
         decision
@@ -272,7 +263,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
             self.1.reserve(&mut copy.1, now, cost, max_wait),
         );
         if decision.is_denied() {
-            return refused(decision, self.peek(state, now, 0));
+            return decision.with_figures_of(&self.peek(state, now, 0));
         }
         *state = copy;
         decision
@@ -319,7 +310,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
 ///     LeakyBucket::new(Quota::per_minute(100)),
 ///     FixedWindow::new(Quota::per_day(1_000)),
 /// ));
-/// assert_eq!(limiter.check().remaining, 9);
+/// assert_eq!(limiter.check().remaining(), 9);
 /// ```
 pub trait IntoAlgorithm {
     /// The algorithm it becomes.

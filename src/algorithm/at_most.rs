@@ -72,8 +72,11 @@ impl<A: From<Quota>> AtMost<A> {
     /// If n is zero, the burst zero or above n, or the period zero or longer than a [`Quota`]
     /// allows.
     pub fn try_in_any(self, period: Duration) -> Result<A, ConfigError> {
+        if self.n == 0 {
+            return Err(ConfigError::out_of_range("n", self.n, "a number from 1"));
+        }
         let burst = self.burst.unwrap_or(self.n - self.n / 2);
-        if self.n > 0 && (burst == 0 || burst > self.n) {
+        if burst == 0 || burst > self.n {
             return Err(ConfigError::out_of_range(
                 "burst",
                 burst,

@@ -173,7 +173,8 @@ impl Algorithm for FixedWindow {
         FixedWindowState::default()
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for the token bucket")]
+    #[inline(always)]
     fn decide(&self, state: &mut FixedWindowState, now: Tick, cost: u64) -> Decision {
         let mut place = self.place(*state, now);
         let limit = self.quota.limit();

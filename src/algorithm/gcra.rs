@@ -150,7 +150,11 @@ impl Algorithm for Gcra {
 
     #[inline]
     fn decide(&self, state: &mut GcraState, now: Tick, cost: u64) -> Decision {
-        let Some(cells) = u32::try_from(cost).ok().and_then(NonZeroU32::new) else {
+        // Above its capacity governor multiplies before it looks, and may wrap.
+        let cells = u32::try_from(cost)
+            .ok()
+            .filter(|cost| u64::from(*cost) <= self.burst);
+        let Some(cells) = cells.and_then(NonZeroU32::new) else {
             let verdict = if cost == 0 {
                 Verdict::Admit
             } else {

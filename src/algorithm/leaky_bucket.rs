@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Inherit, at_most::AtMost, bucket::Bucket, pace::Due};
+use super::{
+    Algorithm, Inherit,
+    at_most::AtMost,
+    bucket::Bucket,
+    pace::{Due, Rounding},
+};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -45,13 +50,13 @@ pub struct LeakyBucket {
     charge: Charge,
 }
 
-/// When a request of cost n pays for its n places in the line.
+/// Who waits for a request of cost n in a line: the one behind it, or the request itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Charge {
-    /// It goes when its turn comes, and the next one waits n intervals for it.
+    /// It goes as soon as the line is free, and the next one goes n intervals after it.
     #[default]
     After,
-    /// It waits out its own n intervals first.
+    /// It goes n intervals after the one before it, whatever that one cost.
     Before,
 }
 
@@ -101,62 +106,91 @@ impl LeakyBucket {
         }
     }
 
-    /// A place in line for `cost`, if its turn comes within `most`.
-    fn line_up(&self, state: &mut Due, now: Tick, cost: u64, most: Due) -> Decision {
-        let present = Due::at(now);
-        let mut free = (*state).max(present);
-        let mut verdict = Verdict::Admit;
-        let mut retry_after = None;
-        if cost > 0 {
-            let after = self.bucket.pace.add(free, self.bucket.pace.span(cost));
-            let turn = match self.charge {
-                Charge::After => free,
-                Charge::Before => after,
-            };
-            let wait = self.bucket.pace.sub(turn, present);
-            if wait <= most {
-                verdict = Verdict::after(wait.ceil());
-                free = after;
-                *state = after;
-            } else {
-                verdict = Verdict::Deny;
-                retry_after = Some(self.bucket.pace.sub(wait, most).ceil());
+    /// When a request of `cost` would go, and when the line is free for one of cost 1 after it.
+    ///
+    /// An unused line has never been free "since": there, whatever comes goes at once.
+    fn turn(&self, state: Due, now: Tick, cost: u64) -> (Due, Due) {
+        let (present, pace) = (Due::at(now), &self.bucket.pace);
+        match self.charge {
+            Charge::After => {
+                let turn = state.max(present);
+                (turn, pace.add(turn, pace.span(cost)))
+            }
+            Charge::Before => {
+                let turn = match (state, cost) {
+                    (Due::ZERO, _) | (_, 0) => present,
+                    (free, cost) => pace.add(free, pace.span(cost - 1)).max(present),
+                };
+                (turn, pace.add(turn, pace.span(1)))
             }
         }
-        self.line_answer(verdict, free, now, retry_after)
+    }
+
+    /// A place in line for `cost`, if its turn comes within `most`.
+    fn line_up(&self, state: &mut Due, now: Tick, cost: u64, most: Due) -> Decision {
+        let (turn, free) = self.turn(*state, now, cost);
+        if cost == 0 {
+            return self.line_answer(Verdict::Admit, *state, now, None);
+        }
+        let wait = self.bucket.pace.sub(turn, Due::at(now));
+        if wait <= most {
+            *state = free;
+            self.line_answer(Verdict::after(wait.ceil()), free, now, None)
+        } else {
+            let retry_after = self.bucket.pace.sub(wait, most).ceil();
+            self.line_answer(Verdict::Deny, *state, now, Some(retry_after))
+        }
+    }
+
+    /// The latest state that is as good as an unused one at `now`.
+    fn unused_since(&self, now: Tick) -> Due {
+        let present = Due::at(now);
+        match self.charge {
+            Charge::After => present,
+            Charge::Before => {
+                let idle = self.bucket.pace.span(self.capacity() - 1);
+                self.bucket.pace.sub(present, idle)
+            }
+        }
     }
 
     fn line_answer(
         &self,
         verdict: Verdict,
-        free: Due,
+        state: Due,
         now: Tick,
         retry_after: Option<u64>,
     ) -> Decision {
-        let reset_after = free.after(now);
-        let remaining = if reset_after == 0 { self.capacity() } else { 0 };
-        Decision::new(
-            verdict,
-            self.capacity(),
-            remaining,
-            retry_after,
-            reset_after,
-        )
+        let (capacity, present) = (self.capacity(), Due::at(now));
+        let remaining = match self.charge {
+            Charge::After if state <= present => capacity,
+            // One for the free line, and one for each interval since.
+            Charge::Before if state == Due::ZERO => capacity,
+            Charge::Before if state <= present => {
+                let since = self.bucket.pace.sub(present, state);
+                self.bucket
+                    .pace
+                    .count(since)
+                    .saturating_add(1)
+                    .min(capacity)
+            }
+            _ => 0,
+        };
+        let reset_after = self.turn(state, now, capacity).0.after(now);
+        Decision::new(verdict, capacity, remaining, retry_after, reset_after)
     }
 
-    /// How long the wait may be for `cost` units to find room among `units` waiting ones; `None` if
-    /// that is never.
-    fn longest_wait(&self, units: u64, cost: u64) -> Option<Due> {
+    /// How long the wait may be for `cost` units to find room among `units` waiting ones.
+    fn longest_wait(&self, units: u64, cost: u64) -> Due {
         let places = match self.charge {
-            // Its first unit goes at its turn, so that many wait ahead of the other ones.
+            // Its first unit goes at its turn, the others take the places behind it.
             Charge::After => units.saturating_sub(cost.saturating_sub(1)),
-            Charge::Before if cost > units => return None,
             Charge::Before => units,
         };
-        Some(self.bucket.pace.span(places).min(Due {
+        self.bucket.pace.span(places).min(Due {
             ns: self.max_wait,
             part: 0,
-        }))
+        })
     }
 }
 
@@ -178,18 +212,18 @@ impl Algorithm for LeakyBucket {
 
     #[inline]
     fn fresh(&self, _now: Tick) -> Due {
-        Due::default()
+        Due::ZERO
     }
 
     #[inline]
     fn decide(&self, state: &mut Due, now: Tick, cost: u64) -> Decision {
         let Some(units) = self.line else {
-            return self.bucket.take(state, now, cost, Due::default());
+            return self.bucket.take(state, now, cost, Due::ZERO);
         };
-        match self.longest_wait(units, cost) {
-            Some(most) if cost <= self.capacity() => self.line_up(state, now, cost, most),
-            _ => self.line_answer(Verdict::Deny, *state, now, None),
+        if cost > self.capacity() {
+            return self.line_answer(Verdict::Deny, *state, now, None);
         }
+        self.line_up(state, now, cost, self.longest_wait(units, cost))
     }
 
     #[inline]
@@ -203,19 +237,28 @@ impl Algorithm for LeakyBucket {
             ns: nanos(max_wait),
             part: 0,
         };
-        self.line_up(state, now, cost, most)
+        let decision = self.line_up(state, now, cost, most);
+        match self.line {
+            Some(_) => decision,
+            None => decision.with_figures_of(&self.peek(state, now, 0)),
+        }
     }
 
     fn refund(&self, state: &mut Due, now: Tick, cost: u64) {
-        *state = self.bucket.pace.give_back(*state, now, cost);
+        *state = self
+            .bucket
+            .pace
+            .give_back(*state, self.unused_since(now), cost);
     }
 
     fn absorb(&self, state: &mut Due, now: Tick, cost: u64) -> Duration {
-        let owed = self.bucket.force(state, now, cost);
-        Duration::from_nanos(match self.line {
-            None => owed,
-            Some(_) => state.after(now),
-        })
+        if self.line.is_none() {
+            return Duration::from_nanos(self.bucket.force(state, now, cost));
+        }
+        if cost > 0 {
+            *state = self.turn(*state, now, cost).1;
+        }
+        Duration::from_nanos(state.after(now))
     }
 
     fn rescale(&self, state: &mut Due, from: &Self, now: Tick, inherit: Inherit) {
@@ -226,23 +269,22 @@ impl Algorithm for LeakyBucket {
             (_, Some(_)) => pace.convert(*state, &before.pace),
             (inherit, None) => {
                 let used = before.used(*state, now);
-                let (more, less) = match inherit {
+                let ratio = match inherit {
                     Inherit::Proportional => (self.bucket.capacity, before.capacity),
                     _ => (1, 1),
                 };
-                let kept = pace.exchange(used, &before.pace, more, less);
-                let kept = if used <= before.depth {
-                    kept.min(self.bucket.depth)
-                } else {
-                    kept
-                };
+                let kept = pace.exchange(used, &before.pace, ratio, Rounding::Up);
                 self.bucket.using(kept, now)
             }
         };
     }
 
     fn forgettable_at(&self, state: &Due) -> Tick {
-        Tick::from_nanos(state.ceil())
+        let idle = match self.charge {
+            Charge::After => Due::ZERO,
+            Charge::Before => self.bucket.pace.span(self.capacity() - 1),
+        };
+        Tick::from_nanos(self.bucket.pace.add(*state, idle).ceil())
     }
 
     #[inline]

@@ -16,13 +16,14 @@
 //!
 //! # The algorithms and what they promise
 //!
-//! L per period W, burst B, t = W/L; A(T) is the cost admitted in any closed interval of length T.
+//! L per period W, burst B, t = W/L; A(T) is the cost admitted in any interval of length T: for
+//! buckets both ends included, for windows, which begin as the one before ends, the first only.
 //!
 //! | algorithm | promise |
 //! |---|---|
 //! | [`FixedWindow`] | at most L in each window, so at most 2L in any W |
 //! | [`SlidingLog`] | A(W) <= L in every W |
-//! | [`SlidingWindow`] | A(W) < 2L; smooth traffic within one of the log |
+//! | [`SlidingWindow`] | A(W) <= 2L; smooth traffic within one of the log |
 //! | [`SlidingGrid`] | at most L in any W(1 - 1/G); strict: in any W |
 //! | [`TokenBucket`] | A(T) <= B + T/t |
 //! | [`LeakyBucket`] | as a meter A(T) <= B + T/t; as a queue released at least t apart |
@@ -110,12 +111,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         if cost == 0 {
             return rest;
         }
-        let decision = self.decide(&mut copy, now, cost);
-        Decision {
-            remaining: rest.remaining,
-            reset_after: rest.reset_after,
-            ..decision
-        }
+        self.decide(&mut copy, now, cost).with_figures_of(&rest)
     }
 
     /// Takes a place in line: the cost is taken now and the request goes through after the wait
@@ -142,7 +138,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Takes what is there, at most `most`; answers how much that was.
     fn take_up_to(&self, state: &mut Self::State, now: Tick, most: u64) -> (u64, Decision) {
-        let taken = self.peek(state, now, 0).remaining.min(most);
+        let taken = self.peek(state, now, 0).remaining().min(most);
         (taken, self.decide(state, now, taken))
     }
 

@@ -4,6 +4,8 @@
 //! in lowest terms every moment that such an algorithm ever computes is a multiple of 1/den ns, so
 //! a pair (whole nanoseconds, part of `den`) holds it exactly and nothing is ever rounded.
 
+use std::num::NonZeroU64;
+
 use super::wide;
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -19,15 +21,23 @@ pub struct Due {
 /// The price of a unit in time: `num / den` nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
-    num: u64,
-    den: u64,
+    // A divisor known not to be zero leaves no panic behind, so a figure nobody reads costs nothing.
+    num: NonZeroU64,
+    den: NonZeroU64,
     /// `num / den` as a span, ready for the commonest cost.
     unit: Due,
     /// How many bits a part of a nanosecond takes.
     part_bits: u32,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rounding {
+    Up,
+    Down,
+}
+
 impl Due {
+    pub(super) const ZERO: Self = Self { ns: 0, part: 0 };
     pub(super) const NEVER: Self = Self {
         ns: u64::MAX,
         part: 0,
@@ -58,24 +68,29 @@ impl Pace {
     pub(super) const fn new(quota: &Quota) -> Self {
         let (period, limit) = (quota.period_ns(), quota.limit());
         let common = low(gcd(period as u128, limit as u128));
-        let (num, den) = (period / common, limit / common);
+        let (Some(num), Some(den)) = (
+            NonZeroU64::new(period / common),
+            NonZeroU64::new(limit / common),
+        ) else {
+            panic!("a quota has a limit and a period");
+        };
         Self {
             num,
             den,
             unit: Due {
-                ns: num / den,
-                part: num % den,
+                ns: num.get() / den.get(),
+                part: num.get() % den.get(),
             },
-            part_bits: u64::BITS - (den - 1).leading_zeros(),
+            part_bits: u64::BITS - (den.get() - 1).leading_zeros(),
         }
     }
 
     pub(super) const fn num(&self) -> u64 {
-        self.num
+        self.num.get()
     }
 
     pub(super) const fn den(&self) -> u64 {
-        self.den
+        self.den.get()
     }
 
     /// The time that `cost` units are worth; `NEVER` where that is beyond all time.
@@ -84,10 +99,10 @@ impl Pace {
         if cost == 1 {
             return self.unit;
         }
-        match cost.checked_mul(self.num) {
+        match cost.checked_mul(self.num.get()) {
             Some(product) => Due {
-                ns: product / self.den,
-                part: product % self.den,
+                ns: product / self.den.get(),
+                part: product % self.den.get(),
             },
             None => self.long_span(cost),
         }
@@ -95,32 +110,40 @@ impl Pace {
 
     #[cold]
     const fn long_span(&self, cost: u64) -> Due {
-        let product = cost as u128 * self.num as u128;
-        let ns = product / self.den as u128;
+        let product = cost as u128 * self.num.get() as u128;
+        let ns = product / self.den.get() as u128;
         if ns >= u64::MAX as u128 {
             return Due::NEVER;
         }
         Due {
             ns: low(ns),
-            part: low(product % self.den as u128),
+            part: low(product % self.den.get() as u128),
         }
     }
 
     /// How many whole units `span` is worth.
     #[inline]
     pub(super) const fn count(&self, span: Due) -> u64 {
-        if let Some(scaled) = span.ns.checked_mul(self.den) {
+        let (dividend, divisor) = self.ratio(span);
+        dividend / divisor.get()
+    }
+
+    /// How many whole units `span` is worth, not yet divided.
+    #[inline]
+    pub(super) const fn ratio(&self, span: Due) -> (u64, NonZeroU64) {
+        if let Some(scaled) = span.ns.checked_mul(self.den.get()) {
             if let Some(scaled) = scaled.checked_add(span.part) {
-                return scaled / self.num;
+                return (scaled, self.num);
             }
         }
-        self.long_count(span)
+        (self.long_count(span), NonZeroU64::MIN)
     }
 
     #[cold]
     const fn long_count(&self, span: Due) -> u64 {
         // 64 bits times 63 bits, plus 63 bits.
-        let count = (span.ns as u128 * self.den as u128 + span.part as u128) / self.num as u128;
+        let count =
+            (span.ns as u128 * self.den.get() as u128 + span.part as u128) / self.num.get() as u128;
         if count > u64::MAX as u128 {
             u64::MAX
         } else {
@@ -134,8 +157,8 @@ impl Pace {
         // Both parts are below 2^63.
         let mut part = due.part + span.part;
         let mut carry = 0;
-        if part >= self.den {
-            part -= self.den;
+        if part >= self.den.get() {
+            part -= self.den.get();
             carry = 1;
         }
         match due.ns.checked_add(span.ns) {
@@ -153,7 +176,7 @@ impl Pace {
         let (part, borrow) = if due.part >= span.part {
             (due.part - span.part, 0)
         } else {
-            (due.part + self.den - span.part, 1)
+            (due.part + self.den.get() - span.part, 1)
         };
         match due.ns.checked_sub(span.ns) {
             Some(ns) if ns >= borrow => Due {
@@ -164,24 +187,33 @@ impl Pace {
         }
     }
 
-    /// `due` moved `cost` units towards `now`, but not past it.
-    pub(super) fn give_back(&self, due: Due, now: Tick, cost: u64) -> Due {
-        self.sub(due, self.span(cost)).max(Due::at(now).min(due))
+    /// `due` moved back by `cost` units, but not past `unused`.
+    pub(super) fn give_back(&self, due: Due, unused: Due, cost: u64) -> Due {
+        self.sub(due, self.span(cost)).max(unused.min(due))
     }
 
     /// The span that holds as many units at this pace as `span` does at the pace `from`, times
-    /// `more / less`; rounded up to a part, so that a change of quota never mints.
-    pub(super) fn exchange(&self, span: Due, from: &Self, more: u64, less: u64) -> Due {
-        // In parts: span.parts / from.num units, each worth self.num parts.
-        let parts = u128::from(span.ns) * u128::from(from.den) + u128::from(span.part);
-        let parts = wide::ceil_ratio(
-            &[parts, u128::from(self.num), u128::from(more)],
-            &[u128::from(from.num), u128::from(less)],
-        );
+    /// `more / less`, in whole parts; rounded as a change of quota needs it so as not to mint.
+    pub(super) fn exchange(
+        &self,
+        span: Due,
+        from: &Self,
+        (more, less): (u64, u64),
+        rounding: Rounding,
+    ) -> Due {
+        // span.parts / from.num units, each worth self.num parts.
+        let parts = u128::from(span.ns) * u128::from(from.den.get()) + u128::from(span.part);
+        let numerator = [parts, u128::from(self.num.get()), u128::from(more)];
+        let denominator = [u128::from(from.num.get()), u128::from(less)];
+        let parts = match rounding {
+            Rounding::Up => wide::ceil_ratio(&numerator, &denominator),
+            Rounding::Down => wide::floor_ratio(&numerator, &denominator),
+        };
+        let den = u128::from(self.den.get());
         match parts {
-            Some(parts) if parts / u128::from(self.den) < u128::from(u64::MAX) => Due {
-                ns: low(parts / u128::from(self.den)),
-                part: low(parts % u128::from(self.den)),
+            Some(parts) if parts / den < u128::from(u64::MAX) => Due {
+                ns: low(parts / den),
+                part: low(parts % den),
             },
             _ => Due::NEVER,
         }
@@ -189,10 +221,11 @@ impl Pace {
 
     /// `due` in parts of this pace, rounded up.
     pub(super) fn convert(&self, due: Due, from: &Self) -> Due {
-        let part = (u128::from(due.part) * u128::from(self.den)).div_ceil(u128::from(from.den));
+        let part = (u128::from(due.part) * u128::from(self.den.get()))
+            .div_ceil(u128::from(from.den.get()));
         let part = Due {
-            ns: low(part / u128::from(self.den)),
-            part: low(part % u128::from(self.den)),
+            ns: low(part / u128::from(self.den.get())),
+            part: low(part % u128::from(self.den.get())),
         };
         self.add(Due { part: 0, ..due }, part)
     }

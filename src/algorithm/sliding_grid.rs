@@ -132,52 +132,55 @@ impl SlidingGrid {
         (cell % self.counted()) as usize
     }
 
-    /// The counts of the cells that matter.
+    /// The cell of `now`, or the state's where that is newer.
     #[inline]
-    fn counts<'a>(&self, state: &'a SlidingGridState) -> &'a [u64] {
-        &state.counts[..=self.slot(self.counted() - 1)]
+    fn present(&self, state: &SlidingGridState, now: Tick) -> u64 {
+        self.grid.locate(now).0.max(state.cell)
     }
 
-    /// Moves the grid on to `now`, dropping the cells that have left; stays where it is for a
-    /// `now` that is older.
+    /// The counts that matter in the cell `present`, the oldest first, each with the cell in which
+    /// it stops to matter.
+    #[inline]
+    fn counts<'a>(
+        &self,
+        state: &'a SlidingGridState,
+        present: u64,
+    ) -> impl Iterator<Item = (u64, u64)> + use<'a> {
+        let slots = self.slot(self.counted() - 1) + 1;
+        let left = usize::try_from(present - state.cell).map_or(slots, |passed| passed.min(slots));
+        // From the slot after the newest one, which is the oldest, around to the newest.
+        let (to_newest, oldest_first) = state.counts[..slots].split_at(self.slot(state.cell) + 1);
+        (state.cell + 1..)
+            .zip(oldest_first.iter().chain(to_newest).copied())
+            .skip(left)
+    }
+
+    /// Moves the grid on to `now`, dropping the counts that have left.
     #[inline]
     fn advance(&self, state: &mut SlidingGridState, now: Tick) {
-        let cell = self.grid.locate(now).0;
-        if cell <= state.cell {
-            return;
-        }
-        let passed = (cell - state.cell).min(self.counted());
-        for newer in 1..=passed {
+        let cell = self.present(state, now);
+        for newer in 1..=(cell - state.cell).min(self.counted()) {
             state.counts[self.slot(state.cell + newer)] = 0;
         }
         state.cell = cell;
     }
 
     #[inline]
-    fn used(&self, state: &SlidingGridState) -> u64 {
-        self.counts(state)
-            .iter()
-            .fold(0, |used, count| used.saturating_add(*count))
+    fn used(&self, state: &SlidingGridState, present: u64) -> u64 {
+        self.counts(state, present)
+            .fold(0, |used, (_, count)| used.saturating_add(count))
     }
 
-    /// When the oldest cells have left that held what is used beyond `room`.
+    /// When the oldest cells have left that hold what of `used` is beyond `room`.
     #[inline]
-    fn until_falls_to(&self, state: &SlidingGridState, room: u64, now: Tick) -> u64 {
-        let counts = self.counts(state);
-        let mut used = self.used(state);
-        let newest = self.slot(state.cell);
-        // From the cell after the newest one, which is the oldest, around to the newest.
-        let (to_newest, oldest_first) = counts.split_at(newest + 1);
-        let mut leaves = state.cell + 1;
-        for count in oldest_first.iter().chain(to_newest) {
-            if used <= room {
-                break;
+    fn until_falls_to(&self, state: &SlidingGridState, mut used: u64, room: u64, now: Tick) -> u64 {
+        if used > room {
+            for (leaves, count) in self.counts(state, self.present(state, now)) {
+                used = used.saturating_sub(count);
+                if used <= room {
+                    return self.grid.until(leaves, 0, now);
+                }
             }
-            used = used.saturating_sub(*count);
-            if used <= room {
-                return self.grid.until(leaves, 0, now);
-            }
-            leaves += 1;
         }
         0
     }
@@ -210,30 +213,25 @@ impl Algorithm for SlidingGrid {
     #[inline]
     fn decide(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Decision {
         let limit = self.quota.limit();
-        // Dropping what has left changes no later decision, so a denial may do it too.
-        self.advance(state, now);
-        let used = self.used(state);
-        let mut after = used;
-        let mut verdict = Verdict::Admit;
-        let mut retry_after = None;
-        match used.checked_add(cost) {
-            Some(sum) if cost == 0 || sum <= limit => {
-                after = sum;
+        let used = self.used(state, self.present(state, now));
+        if cost == 0 || cost <= limit.saturating_sub(used) {
+            let mut after = used;
+            if cost > 0 {
+                after += cost;
+                self.advance(state, now);
                 state.counts[self.slot(state.cell)] += cost;
             }
-            _ => {
-                verdict = Verdict::Deny;
-                if cost <= limit {
-                    retry_after = Some(self.until_falls_to(state, limit - cost, now));
-                }
-            }
+            let reset_after = self.until_falls_to(state, after, 0, now);
+            let remaining = limit.saturating_sub(after);
+            return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
         }
+        // A denial drops nothing: a request whose moment is older may still need it.
         Decision::new(
-            verdict,
+            Verdict::Deny,
             limit,
-            limit.saturating_sub(after),
-            retry_after,
-            self.until_falls_to(state, 0, now),
+            limit.saturating_sub(used),
+            (cost <= limit).then(|| self.until_falls_to(state, used, limit - cost, now)),
+            self.until_falls_to(state, used, 0, now),
         )
     }
 
@@ -255,7 +253,8 @@ impl Algorithm for SlidingGrid {
         self.advance(state, now);
         let count = &mut state.counts[self.slot(state.cell)];
         *count = count.saturating_add(cost).min(Tick::MAX.as_nanos());
-        Duration::from_nanos(self.until_falls_to(state, self.quota.limit(), now))
+        let used = self.used(state, state.cell);
+        Duration::from_nanos(self.until_falls_to(state, used, self.quota.limit(), now))
     }
 
     fn rescale(&self, state: &mut SlidingGridState, from: &Self, now: Tick, inherit: Inherit) {
@@ -263,7 +262,7 @@ impl Algorithm for SlidingGrid {
             *state = self.fresh(now);
         } else if self.grid != from.grid || self.counted() != from.counted() {
             from.advance(state, now);
-            let used = from.used(state);
+            let used = from.used(state, state.cell);
             *state = self.fresh(now);
             self.advance(state, now);
             state.counts[self.slot(state.cell)] = used;

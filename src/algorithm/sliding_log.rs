@@ -155,11 +155,12 @@ impl Algorithm for SlidingLog {
     }
 
     fn decide(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Decision {
-        self.prune(state, now);
-        let decision = self.answer(state, 0, now, cost);
+        // A denial drops nothing: a request whose moment is older may still need it.
+        let decision = self.peek(state, now, cost);
         if cost == 0 || decision.is_denied() {
             return decision;
         }
+        self.prune(state, now);
         Self::record(state, now, cost);
         self.answer(state, 0, now, 0)
     }

@@ -12,8 +12,9 @@ use crate::quota::Quota;
 /// it that a window ending now still covers.
 ///
 /// A request of cost n passes if `floor(previous * (W - elapsed) / W) + current + n <= L`, in
-/// integers. Smooth traffic is treated within one request of an exact log; the worst case, all of
-/// one window's requests at its end, stays below 2L.
+/// integers. Smooth traffic is treated within one request of an exact log. The worst case is 2L in
+/// a W: all of one window's requests at its end, and the next L when less than one of them counts,
+/// which is a little before the next window's end.
 ///
 /// ```text
 /// limit 4     |- - - 4 admitted - -|- - - - now
@@ -29,7 +30,7 @@ use crate::quota::Quota;
 /// let limiter = Limiter::with_clock(SlidingWindow::new(Quota::per_minute(4)), clock.clone());
 /// assert!(limiter.check_n(4).is_admitted());
 /// clock.advance(Duration::from_secs(90));
-/// assert_eq!(limiter.peek().remaining, 2);
+/// assert_eq!(limiter.peek().remaining(), 2);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
@@ -65,26 +66,19 @@ impl SlidingWindow {
     #[inline]
     fn place(&self, state: SlidingWindowState, now: Tick) -> (SlidingWindowState, u64) {
         let (window, elapsed) = self.windows.locate(now);
-        if window == state.window {
-            (state, elapsed)
-        } else if window < state.window {
+        let previous = match window.checked_sub(state.window) {
+            Some(0) => return (state, elapsed),
+            Some(1) => state.current,
+            Some(_) => 0,
             // `now` is older than the state: the start of the newer window counts the most.
-            (state, 0)
-        } else {
-            let previous = if window - state.window == 1 {
-                state.current
-            } else {
-                0
-            };
-            (
-                SlidingWindowState {
-                    window,
-                    previous,
-                    current: 0,
-                },
-                elapsed,
-            )
-        }
+            None => return (state, 0),
+        };
+        let state = SlidingWindowState {
+            window,
+            previous,
+            current: 0,
+        };
+        (state, elapsed)
     }
 
     /// What counts against the limit `elapsed` nanoseconds into the window.
@@ -152,7 +146,8 @@ impl Algorithm for SlidingWindow {
         SlidingWindowState::default()
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for the token bucket")]
+    #[inline(always)]
     fn decide(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) -> Decision {
         let limit = self.quota.limit();
         let (mut place, elapsed) = self.place(*state, now);

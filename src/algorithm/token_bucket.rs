@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Inherit, at_most::AtMost, bucket::Bucket, pace::Due};
+use super::{
+    Algorithm, Inherit,
+    at_most::AtMost,
+    bucket::Bucket,
+    pace::{Due, Rounding},
+};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -42,15 +47,11 @@ pub struct TokenBucket {
     bucket: Bucket,
     /// Tokens of a key never seen, if not all.
     initial: Option<u64>,
-    /// Where more tokens may be taken than are there: how many, and how long the wait may be.
-    line: Option<Line>,
-}
-
-/// How far into debt a request may go when it can wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Line {
-    units: u64,
+    /// How many units may wait for their tokens, and how long.
+    queue: u64,
     max_wait: u64,
+    /// What the two allow together.
+    longest_wait: Due,
 }
 
 impl TokenBucket {
@@ -61,7 +62,9 @@ impl TokenBucket {
             bucket: Bucket::new(&quota),
             quota,
             initial: None,
-            line: None,
+            queue: 0,
+            max_wait: u64::MAX,
+            longest_wait: Due::ZERO,
         }
     }
 
@@ -106,26 +109,28 @@ impl TokenBucket {
     /// assert!(limiter.check().is_denied());
     /// ```
     #[must_use]
-    pub const fn queue(mut self, units: u64) -> Self {
-        self.line = Some(match self.line {
-            Some(line) => Line { units, ..line },
-            None => Line {
-                units,
-                max_wait: u64::MAX,
-            },
-        });
-        self
+    pub fn queue(self, units: u64) -> Self {
+        self.with_line(units, self.max_wait)
     }
 
     /// Denies at once a request that would have to wait longer than `max_wait`. Without a
     /// [`queue`](Self::queue) no request waits.
     #[must_use]
-    pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.line = Some(Line {
-            units: self.line.map_or(0, |line| line.units),
-            max_wait: nanos(max_wait),
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        self.with_line(self.queue, nanos(max_wait))
+    }
+
+    fn with_line(self, queue: u64, max_wait: u64) -> Self {
+        let longest_wait = self.bucket.pace.span(queue).min(Due {
+            ns: max_wait,
+            part: 0,
         });
-        self
+        Self {
+            queue,
+            max_wait,
+            longest_wait,
+            ..self
+        }
     }
 }
 
@@ -137,10 +142,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        let bucket = Self {
-            line: self.line,
-            ..Self::new(quota)
-        };
+        let bucket = Self::new(quota).with_line(self.queue, self.max_wait);
         Ok(match self.initial {
             Some(tokens) => bucket.initial(tokens),
             None => bucket,
@@ -150,7 +152,7 @@ impl Algorithm for TokenBucket {
     #[inline]
     fn fresh(&self, now: Tick) -> Due {
         match self.initial {
-            None => Due::default(),
+            None => Due::ZERO,
             Some(tokens) => {
                 let gone = self.bucket.pace.span(self.bucket.capacity - tokens);
                 self.bucket.using(gone, now)
@@ -158,16 +160,13 @@ impl Algorithm for TokenBucket {
         }
     }
 
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed: half of the time"
+    )]
+    #[inline(always)]
     fn decide(&self, state: &mut Due, now: Tick, cost: u64) -> Decision {
-        let most = match self.line {
-            None => Due::default(),
-            Some(line) => self.bucket.pace.span(line.units).min(Due {
-                ns: line.max_wait,
-                part: 0,
-            }),
-        };
-        self.bucket.take(state, now, cost, most)
+        self.bucket.take(state, now, cost, self.longest_wait)
     }
 
     #[inline]
@@ -184,7 +183,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn refund(&self, state: &mut Due, now: Tick, cost: u64) {
-        *state = self.bucket.pace.give_back(*state, now, cost);
+        *state = self.bucket.pace.give_back(*state, Due::at(now), cost);
     }
 
     fn absorb(&self, state: &mut Due, now: Tick, cost: u64) -> Duration {
@@ -192,24 +191,25 @@ impl Algorithm for TokenBucket {
     }
 
     fn rescale(&self, state: &mut Due, from: &Self, now: Tick, inherit: Inherit) {
-        let pace = &self.bucket.pace;
-        let gone = from.bucket.used(*state, now);
-        let (old, new) = (from.bucket.capacity, self.bucket.capacity);
+        let (pace, before) = (&self.bucket.pace, &from.bucket);
+        let gone = before.used(*state, now);
+        let up = |gone, ratio| pace.exchange(gone, &before.pace, ratio, Rounding::Up);
         let gone = match inherit {
             Inherit::Reset => {
                 *state = self.fresh(now);
                 return;
             }
-            Inherit::Proportional => pace.exchange(gone, &from.bucket.pace, new, old),
-            Inherit::Additive => pace.exchange(gone, &from.bucket.pace, 1, 1),
+            Inherit::Proportional => up(gone, (self.bucket.capacity, before.capacity)),
+            Inherit::Additive => up(gone, (1, 1)),
+            // The tokens stay, as many as fit, and so do those that are owed.
+            Inherit::AsIs if gone <= before.depth => {
+                let held = before.pace.sub(before.depth, gone);
+                let held = pace.exchange(held, &before.pace, (1, 1), Rounding::Down);
+                pace.sub(self.bucket.depth, held)
+            }
             Inherit::AsIs => {
-                // The tokens stay, so what is gone of the capacity changes with the capacity.
-                let gone = pace.exchange(gone, &from.bucket.pace, 1, 1);
-                if new >= old {
-                    pace.add(gone, pace.span(new - old))
-                } else {
-                    pace.sub(gone, pace.span(old - new))
-                }
+                let owed = before.pace.sub(gone, before.depth);
+                pace.add(self.bucket.depth, up(owed, (1, 1)))
             }
         };
         *state = self.bucket.using(gone, now);

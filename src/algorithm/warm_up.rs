@@ -54,7 +54,9 @@ use crate::quota::Quota;
 pub struct WarmUp {
     quota: Quota,
     pace: Pace,
-    warm_up: u64,
+    /// How long from cold to warm.
+    ramp: u64,
+    /// How many times slower than warm a cold key is.
     cold: u64,
     /// How many units may wait; `None` denies instead.
     line: Option<u64>,
@@ -124,7 +126,7 @@ impl WarmUp {
         Ok(Self {
             line: self.line,
             max_wait: self.max_wait,
-            ..Self::build(self.quota, self.warm_up, factor)?
+            ..Self::build(self.quota, self.ramp, factor)?
         })
     }
 
@@ -173,7 +175,7 @@ impl WarmUp {
         Ok(Self {
             quota,
             pace,
-            warm_up,
+            ramp: warm_up,
             cold,
             line: None,
             max_wait: u64::MAX,
@@ -214,7 +216,7 @@ impl WarmUp {
         let most = self.store.full - self.store.threshold;
         let factor = u128::from(self.cold);
         wide::floor_ratio(
-            &[(factor - 1) * u128::from(self.warm_up), above, above],
+            &[(factor - 1) * u128::from(self.ramp), above, above],
             &[factor + 1, most, most],
         )
         .map_or(u64::MAX, low)
@@ -238,21 +240,17 @@ impl WarmUp {
     /// Takes `cost` if its turn comes within `most`.
     #[inline]
     fn line_up(&self, state: &mut WarmUpState, now: Tick, cost: u64, most: Due) -> Decision {
-        let mut rested = self.rested(*state, now);
-        let mut verdict = Verdict::Admit;
-        let mut retry_after = None;
-        if cost > 0 {
-            let wait = self.pace.sub(rested.free, Due::at(now));
-            if wait <= most {
-                verdict = Verdict::after(wait.ceil());
-                rested = self.charge(rested, cost);
-                *state = rested;
-            } else {
-                verdict = Verdict::Deny;
-                retry_after = Some(self.pace.sub(wait, most).ceil());
-            }
+        let rested = self.rested(*state, now);
+        let wait = self.pace.sub(rested.free, Due::at(now));
+        if wait > most {
+            let retry_after = self.pace.sub(wait, most).ceil();
+            return self.answer(Verdict::Deny, rested, now, Some(retry_after));
         }
-        self.answer(verdict, rested, now, retry_after)
+        let charged = self.charge(rested, cost);
+        if cost > 0 {
+            *state = charged;
+        }
+        self.answer(Verdict::after(wait.ceil()), charged, now, None)
     }
 
     fn answer(
@@ -280,7 +278,7 @@ impl Algorithm for WarmUp {
         Ok(Self {
             line: self.line,
             max_wait: self.max_wait,
-            ..Self::build(quota, self.warm_up, self.cold)?
+            ..Self::build(quota, self.ramp, self.cold)?
         })
     }
 
@@ -288,7 +286,7 @@ impl Algorithm for WarmUp {
     fn fresh(&self, _now: Tick) -> WarmUpState {
         WarmUpState {
             stored: self.store.full,
-            free: Due::default(),
+            free: Due::ZERO,
         }
     }
 
@@ -297,8 +295,11 @@ impl Algorithm for WarmUp {
         if cost > self.quota.limit() {
             return self.answer(Verdict::Deny, *state, now, None);
         }
+        if cost == 0 {
+            return self.answer(Verdict::Admit, *state, now, None);
+        }
         let most = match self.line {
-            None => Due::default(),
+            None => Due::ZERO,
             Some(units) => self.pace.span(units).min(Due {
                 ns: self.max_wait,
                 part: 0,
@@ -312,6 +313,7 @@ impl Algorithm for WarmUp {
         true
     }
 
+    /// A cost of nothing waits for its turn too: whoever asks wants to know when the line is free.
     fn reserve(
         &self,
         state: &mut WarmUpState,
@@ -330,7 +332,7 @@ impl Algorithm for WarmUp {
     /// because the service was cold, and it has not become warmer or colder by this.
     fn refund(&self, state: &mut WarmUpState, now: Tick, cost: u64) {
         *state = self.rested(*state, now);
-        state.free = self.pace.give_back(state.free, now, cost);
+        state.free = self.pace.give_back(state.free, Due::at(now), cost);
     }
 
     fn absorb(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Duration {

@@ -208,7 +208,7 @@ impl ClientIp {
             Source::Header(header, Trust::Networks(networks)) => {
                 let trusted = |at: IpAddr| networks.iter().any(|network| network.contains(at));
                 let mut client = peer?;
-                let mut told = header.from_right(headers);
+                let mut told = header.addresses(headers);
                 while trusted(client) {
                     match told.next() {
                         Some(Some(address)) => client = address,
@@ -218,7 +218,7 @@ impl ClientIp {
                 Some(client)
             }
             Source::Header(header, Trust::Hops(hops)) => {
-                let nth = header.from_right(headers).nth(hops - 1);
+                let nth = header.addresses(headers).nth(hops - 1);
                 nth.flatten().or(peer)
             }
         }
@@ -286,7 +286,7 @@ impl Forwarded {
 
 impl Header {
     /// The addresses in it from the right; `None` for an element that is none.
-    fn from_right(&self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
+    fn addresses(&self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
         let (name, split, read): (_, _, fn(&[u8]) -> _) = match self {
             Self::XForwardedFor => (&X_FORWARDED_FOR, Split::Commas, address),
             Self::Forwarded => (&FORWARDED, Split::UnquotedCommas, forwarded_for),

@@ -59,7 +59,7 @@ fn is_escaped(text: &[u8], at: usize) -> bool {
 
 /// The address in an element of `X-Forwarded-For`, or in a header that holds just one.
 pub(super) fn address(element: &[u8]) -> Option<IpAddr> {
-    let text = str::from_utf8(element.trim_ascii()).ok()?;
+    let text = std::str::from_utf8(element.trim_ascii()).ok()?;
     let address = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, port) = rest.split_once(']')?;

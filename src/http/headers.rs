@@ -82,7 +82,7 @@ impl<B> Tell<Response<B>> for Headers {
     fn tell(&self, response: &mut Response<B>, policies: &Policies, decision: &Decision) {
         let headers = response.headers_mut();
         let limit = integer(decision.limit);
-        let remaining = integer(decision.remaining);
+        let remaining = integer(decision.remaining());
         let reset =
             integer(whole_seconds(decision.retry_after.unwrap_or(decision.reset_after)).max(1));
         match self {
@@ -119,7 +119,7 @@ impl<B> Tell<Response<B>> for Headers {
                 let epoch = *self == Self::XRateLimitEpoch;
                 let since = if epoch { unix_seconds() } else { 0 };
                 append(headers, &X_RATELIMIT_LIMIT, decision.limit);
-                append(headers, &X_RATELIMIT_REMAINING, decision.remaining);
+                append(headers, &X_RATELIMIT_REMAINING, decision.remaining());
                 append(headers, &X_RATELIMIT_RESET, since.saturating_add(reset));
             }
         }

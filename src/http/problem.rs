@@ -10,7 +10,7 @@ use crate::error::RateLimited;
 use crate::respond::Respond;
 
 /// The status, `Retry-After` and a body of `application/problem+json`, of the types that the
-/// RateLimit draft registers.
+/// `RateLimit` draft registers.
 ///
 /// The body is the service's own type, which has to be made `From<String>`, as those of axum,
 /// reqwest and `http_body_util::Full` are.

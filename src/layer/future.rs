@@ -43,7 +43,6 @@ pin_project! {
 
 pin_project! {
     #[project = StepProjection]
-    #[expect(clippy::large_enum_variant, reason = "boxing would allocate for each request")]
     enum Step<S, K, L, D, R, Req, F, Res, Err>
     where
         L: KeyedLimiter<K>,
@@ -168,11 +167,9 @@ where
                 later: Some(self),
             };
         }
-        let denied = Decision {
-            verdict: Verdict::Deny,
-            retry_after: Some(wait),
-            ..decision
-        };
+        let mut denied = decision;
+        denied.verdict = Verdict::Deny;
+        denied.retry_after = Some(wait);
         let state = self.place.state();
         let denied = state.denial(denied);
         Step::Done {

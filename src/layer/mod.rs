@@ -157,7 +157,7 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// use tower_throttle::{Decision, Global, Quota, RateLimitLayer, TokenBucket};
     ///
     /// async fn left(Extension(decision): Extension<Decision>) -> String {
-    ///     format!("{} of {} left", decision.remaining, decision.limit)
+    ///     format!("{} of {} left", decision.remaining(), decision.limit)
     /// }
     ///
     /// let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)));

@@ -50,18 +50,18 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     }
 
     /// Decides on one request of cost 1.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `Cell::decide`")]
+    #[inline(always)]
     pub fn check(&self) -> Decision {
         self.check_n(1)
     }
 
     /// Decides on one request of `cost`. Nothing is taken unless all of it is; a cost of 0 is a
     /// look.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `Cell::decide`")]
+    #[inline(always)]
     pub fn check_n(&self, cost: u64) -> Decision {
-        let now = self.clock.now();
-        self.cell
-            .transition(|algorithm, state| algorithm.decide(state, now, cost))
+        self.cell.decide(self.clock.now(), cost)
     }
 
     /// The decision that [`check`](Self::check) would give, taking nothing.
@@ -148,7 +148,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     /// let limiter = Limiter::new(FixedWindow::new(Quota::per_day(100)));
     /// let _ = limiter.check_n(40);
     /// limiter.set_quota(Quota::per_day(60))?;
-    /// assert_eq!(limiter.peek().remaining, 20);
+    /// assert_eq!(limiter.peek().remaining(), 20);
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
@@ -218,7 +218,7 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
         loop {
             let now = self.clock.now();
             let left = deadline.since(now);
-            let (decision, keeps_line) = self.cell.transition(|algorithm, state| {
+            let (mut decision, keeps_line) = self.cell.transition(|algorithm, state| {
                 let decision = algorithm.reserve(state, now, cost, left);
                 (decision, algorithm.keeps_line())
             });
@@ -230,10 +230,8 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
                     };
                     self.clock.sleep_until(now.plus(wait)).await;
                     mem::forget(place);
-                    return Decision {
-                        verdict: Verdict::Admit,
-                        ..decision
-                    };
+                    decision.verdict = Verdict::Admit;
+                    return decision;
                 }
                 // It keeps no line: try again when the time has come, if that is in time.
                 (Verdict::Deny, Some(wait)) if wait <= left && !keeps_line => {

@@ -1,4 +1,5 @@
 //! HTTP and gRPC: whose request it is, and what a client is told, up to real servers and clients.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod answers;
 mod grpc;

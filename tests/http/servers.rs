@@ -209,7 +209,7 @@ async fn axum_serves_an_application_that_is_limited_as_a_whole() {
 #[tokio::test]
 async fn a_handler_finds_the_decision_and_an_outer_layer_the_reason() {
     use tower::ServiceExt;
-    let left = async |Extension(decision): Extension<Decision>| decision.remaining.to_string();
+    let left = async |Extension(decision): Extension<Decision>| decision.remaining().to_string();
     let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(2))).share_decision();
     let app = Router::new().route("/", get(left)).layer(limit);
     let mut bodies = Vec::new();

@@ -15,7 +15,7 @@ type Case = (
 
 const XFF: &str = "x-forwarded-for";
 
-/// Trusted are 10/8 and fd00::/8.
+/// Trusted are `10.0.0.0/8` and `fd00::/8`.
 const TRUSTING: &[Case] = &[
     (
         "nothing in between",

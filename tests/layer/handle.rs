@@ -19,7 +19,7 @@ async fn a_handle_looks_resets_penalises_and_refunds() {
     for _ in 0..4 {
         service.clone().oneshot("ann").await.unwrap();
     }
-    let left = async |who| handle.peek(&who, 0).await.unwrap().remaining;
+    let left = async |who| handle.peek(&who, 0).await.unwrap().remaining();
     assert_eq!((left("ann").await, left("bob").await), (6, 10));
     let _ = handle.refund(&"ann", 1).await;
     assert_eq!(left("ann").await, 7);
@@ -45,8 +45,8 @@ async fn a_new_quota_keeps_what_was_used() {
         service.clone().oneshot("ann").await.unwrap();
     }
     handle.set_quota(Quota::per_day(6)).unwrap();
-    assert_eq!(handle.peek(&"ann", 0).await.unwrap().remaining, 2);
-    assert_eq!(handle.peek(&"bob", 0).await.unwrap().remaining, 6);
+    assert_eq!(handle.peek(&"ann", 0).await.unwrap().remaining(), 2);
+    assert_eq!(handle.peek(&"bob", 0).await.unwrap().remaining(), 6);
 }
 
 #[tokio::test]

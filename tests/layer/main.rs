@@ -1,4 +1,5 @@
 //! The tower part: the contract between services, keys, and what becomes of requests of any kind.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 #[cfg(feature = "tokio")]
 mod allocations;

@@ -156,8 +156,8 @@ async fn several_limits_admit_together_or_take_nothing() {
     assert_eq!(answers, [true, true, false, false, false]);
     // The bucket did not pay for what the log turned away.
     let left: Decision = layer.handle().peek(&(), 0).await.unwrap();
-    assert_eq!(left.remaining, 0);
-    layer.handle().reset(&()).await.unwrap();
+    assert_eq!(left.remaining(), 0);
+    let _ = layer.handle().reset(&()).await.unwrap();
 }
 
 #[test]

@@ -21,6 +21,10 @@ pin_project! {
 
 impl Pause {
     /// `None` where there is nothing to wait with.
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "one surface with the module that has no timers"
+    )]
     pub(in crate::layer) fn new(wait: Duration) -> Option<Self> {
         Some(Self {
             sleep: tokio::time::sleep(wait),

@@ -1,0 +1,82 @@
+//! What one decision costs, for each algorithm, without and with the lone limiter around it.
+//!
+//!     cargo bench --bench decide
+//!
+//! Compare the rows of one run with each other; a nanosecond here is a nanosecond on this machine.
+
+use std::{hint::black_box, time::Duration};
+
+use criterion::Criterion;
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::{
+    FixedWindow, LeakyBucket, Limiter, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    Tick, TokenBucket, WarmUp,
+};
+
+/// Far from its limit, so that every request is admitted.
+const OPEN: Quota = Quota::per_second(1_000_000_000);
+/// At its limit after the first few.
+const SHUT: Quota = Quota::per_day(10);
+
+/// One transition over a state in a register or on the stack, a microsecond apart.
+fn transition<A: Algorithm>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A) {
+    let mut group = c.benchmark_group(format!("transition/{name}"));
+    for (path, quota) in [("admitted", OPEN), ("denied", SHUT)] {
+        let algorithm = make(quota);
+        let mut state = algorithm.fresh(Tick::ZERO);
+        let mut now = 0;
+        group.bench_function(path, |bencher| {
+            bencher.iter(|| {
+                now += 1_000;
+                let now = Tick::from_nanos(now);
+                black_box(
+                    algorithm
+                        .decide(black_box(&mut state), now, 1)
+                        .is_admitted(),
+                )
+            });
+        });
+    }
+    group.finish();
+}
+
+/// The same behind `Limiter`, on a clock that costs one load.
+fn lone<A: Algorithm>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A) {
+    let mut group = c.benchmark_group(format!("lone/{name}"));
+    for (path, quota) in [("admitted", OPEN), ("denied", SHUT)] {
+        let clock = ManualClock::new();
+        clock.advance(Duration::from_secs(1));
+        let limiter = Limiter::with_clock(make(quota), clock);
+        group.bench_function(path, |bencher| {
+            bencher.iter(|| black_box(limiter.check().is_admitted()));
+        });
+    }
+    group.finish();
+}
+
+fn algorithms(c: &mut Criterion) {
+    transition(c, "token bucket", TokenBucket::new);
+    transition(c, "fixed window", FixedWindow::new);
+    transition(c, "sliding window", SlidingWindow::new);
+    transition(c, "sliding grid", SlidingGrid::new);
+    transition(c, "sliding log of 1000", |quota| {
+        SlidingLog::new(Quota::per_second(quota.limit().min(1_000)))
+    });
+    transition(c, "leaky queue", |quota| LeakyBucket::new(quota).queue(10));
+    transition(c, "warm-up", |quota| {
+        WarmUp::new(quota, Duration::from_secs(1))
+    });
+    lone(c, "token bucket", TokenBucket::new);
+    lone(c, "fixed window", FixedWindow::new);
+    lone(c, "sliding window", SlidingWindow::new);
+    lone(c, "sliding grid", SlidingGrid::new);
+}
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_millis(700))
+        .configure_from_args();
+    algorithms(&mut criterion);
+    criterion.final_summary();
+}

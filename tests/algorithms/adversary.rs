@@ -1,0 +1,139 @@
+//! The worst case is reached: the promises are as tight as they are stated.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::{LeakyBucket, Tick, TokenBucket};
+
+use crate::promises::{Admission, broken_interval};
+use crate::subjects::{Subject, quota, subjects};
+
+const LIMIT: u64 = 100;
+const PERIOD: u64 = 1_000;
+const CELLS: u64 = 10;
+
+/// Asks at each of `moments` until it is denied.
+fn greedy(subject: &Subject, moments: &[u64]) -> Vec<Admission> {
+    let mut state = subject.algorithm.fresh(Tick::ZERO);
+    let mut admissions = Vec::new();
+    for now in moments {
+        while subject
+            .algorithm
+            .decide(&mut state, Tick::from_nanos(*now), 1)
+            .is_admitted()
+        {
+            admissions.push((*now, 1));
+        }
+    }
+    admissions
+}
+
+/// The most admitted in any half open interval of length `span`.
+fn worst(admissions: &[Admission], span: u64) -> u64 {
+    admissions
+        .iter()
+        .map(|(start, _)| {
+            admissions
+                .iter()
+                .filter(|(at, _)| (*start..start + span).contains(at))
+                .map(|(_, cost)| cost)
+                .sum()
+        })
+        .max()
+        .unwrap_or(0)
+}
+
+/// Tries every pair of moments for a crowd, on a grid of ten nanoseconds and just before each.
+fn search(name: &str, span: u64) -> u64 {
+    let subject = subjects(quota(LIMIT, PERIOD), LIMIT, CELLS)
+        .into_iter()
+        .find(|subject| subject.name == name)
+        .expect("a subject of that name");
+    let moments: Vec<u64> = (0..3 * PERIOD)
+        .step_by(100)
+        .flat_map(|at| [at.saturating_sub(1), at, at + 50])
+        .collect();
+    let mut most = 0;
+    for (index, first) in moments.iter().enumerate() {
+        for second in &moments[index..] {
+            let last = second + PERIOD - PERIOD / LIMIT + 1;
+            let admissions = greedy(&subject, &[*first, *second, second + 1, last]);
+            assert_eq!(broken_interval(&subject, &admissions), None);
+            most = most.max(worst(&admissions, span));
+        }
+    }
+    most
+}
+
+#[test]
+fn a_fixed_window_lets_two_limits_through_at_a_boundary_and_no_more() {
+    assert_eq!(search("fixed window", PERIOD), 2 * LIMIT);
+    assert_eq!(
+        search("anchored window", PERIOD),
+        LIMIT,
+        "two crowds open two windows"
+    );
+}
+
+#[test]
+fn a_log_never_lets_more_than_the_limit_through() {
+    assert_eq!(search("sliding log", PERIOD), LIMIT);
+}
+
+#[test]
+fn a_sliding_window_lets_two_limits_through_at_worst_and_no_more() {
+    // All of one window at its end; in the next one less than one of them counts from 99 % on.
+    assert_eq!(search("sliding window", PERIOD), 2 * LIMIT);
+}
+
+#[test]
+fn a_grid_keeps_the_limit_but_for_one_cell_and_a_strict_one_entirely() {
+    assert_eq!(search("sliding grid", PERIOD - PERIOD / CELLS), LIMIT);
+    assert_eq!(search("sliding grid", PERIOD), 2 * LIMIT);
+    assert_eq!(search("strict grid", PERIOD), LIMIT);
+}
+
+#[test]
+fn a_bucket_lets_its_burst_and_what_it_earns_through() {
+    for name in ["token bucket", "leaky meter"] {
+        // t = 10 ns; a half open period holds B + floor((W - 1) / t).
+        assert_eq!(search(name, 1), LIMIT);
+        let subject = subjects(quota(LIMIT, PERIOD), LIMIT, CELLS)
+            .into_iter()
+            .find(|subject| subject.name == name)
+            .expect("a subject of that name");
+        let always: Vec<u64> = (0..=PERIOD).collect();
+        assert_eq!(worst(&greedy(&subject, &always), PERIOD), LIMIT + 99);
+        assert_eq!(worst(&greedy(&subject, &always), PERIOD + 1), LIMIT + 100);
+    }
+}
+
+#[test]
+fn a_bucket_sized_by_its_promise_reaches_it_and_never_passes_it() {
+    let period = Duration::from_nanos(PERIOD);
+    for n in [1_u64, 2, 3, 10, 99, 100] {
+        for burst in [1, n.div_ceil(2), n] {
+            let token = TokenBucket::at_most(n).burst(burst).in_any(period);
+            let leaky = LeakyBucket::at_most(n).burst(burst).in_any(period);
+            let always = 0..4 * PERIOD;
+            let mut states = (token.fresh(Tick::ZERO), leaky.fresh(Tick::ZERO));
+            let mut admissions = Vec::new();
+            for now in always {
+                let now = Tick::from_nanos(now);
+                while token.decide(&mut states.0, now, 1).is_admitted() {
+                    assert!(leaky.decide(&mut states.1, now, 1).is_admitted());
+                    admissions.push((now.as_nanos(), 1));
+                }
+            }
+            // Closed intervals as long as the period: one nanosecond more, half open.
+            let most = worst(&admissions, PERIOD + 1);
+            // A bucket of one is full between two nanoseconds and earns nothing up to the next.
+            let reached = if burst > 1 || n <= 3 {
+                n..=n
+            } else {
+                n / 2..=n
+            };
+            assert!(reached.contains(&most), "n {n}, burst {burst}: {most}");
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! The library against the oracle, step by step over random traces.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::{
+    All, Charge, Decision, FixedWindow, Inherit, LeakyBucket, Quota, SlidingGrid, SlidingLog,
+    SlidingWindow, Tick, TokenBucket, WarmUp,
+};
+
+use crate::oracle::{Kind, Model, Rate, Room};
+use crate::random::{Random, seeds};
+
+fn at(ns: u64) -> Tick {
+    Tick::from_nanos(ns)
+}
+
+fn span(ns: u64) -> Duration {
+    Duration::from_nanos(ns)
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).expect("spans fit")
+}
+
+fn quota(rate: Rate) -> Quota {
+    Quota::per(rate.limit, span(rate.period)).burst(rate.burst)
+}
+
+/// The library's algorithm of a kind.
+fn algorithm(kind: Kind, rate: Rate) -> AnyAlgorithm {
+    let quota = quota(rate);
+    match kind {
+        Kind::FixedWindow { offset } => {
+            AnyAlgorithm::new(FixedWindow::new(quota).offset(span(offset)))
+        }
+        Kind::AnchoredWindow => AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
+        Kind::SlidingLog => AnyAlgorithm::new(SlidingLog::new(quota)),
+        Kind::SlidingWindow { offset } => {
+            AnyAlgorithm::new(SlidingWindow::new(quota).offset(span(offset)))
+        }
+        Kind::SlidingGrid {
+            cells,
+            strict,
+            offset,
+        } => {
+            let cells = usize::try_from(cells).expect("few cells");
+            let grid = SlidingGrid::new(quota).cells(cells).offset(span(offset));
+            AnyAlgorithm::new(if strict { grid.strict() } else { grid })
+        }
+        Kind::TokenBucket { initial, room } => AnyAlgorithm::new(
+            TokenBucket::new(quota)
+                .initial(initial)
+                .queue(room.units)
+                .max_wait(span(room.max_wait)),
+        ),
+        Kind::LeakyMeter => AnyAlgorithm::new(LeakyBucket::new(quota)),
+        Kind::LeakyQueue { room, before } => AnyAlgorithm::new(
+            LeakyBucket::new(quota)
+                .queue(room.units)
+                .max_wait(span(room.max_wait))
+                .charge(if before {
+                    Charge::Before
+                } else {
+                    Charge::After
+                }),
+        ),
+        Kind::WarmUp { over, factor, room } => AnyAlgorithm::new(
+            WarmUp::new(quota, span(over))
+                .cold_factor(factor)
+                .queue(room.units)
+                .max_wait(span(room.max_wait)),
+        ),
+    }
+}
+
+const KINDS: usize = 10;
+
+/// A policy of the kind `number`, its figures from 1 a day to 1e9 a second and of all divisibilities.
+fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
+    let rate = rate(random);
+    let offset = *random.pick(&[0, 0, 1, 12_345_678]);
+    let room = Room {
+        units: *random.pick(&[0, 1, 3, 20]),
+        max_wait: *random.pick(&[u64::MAX >> 1, rate.period, rate.period / rate.limit, 0]),
+    };
+    let kind = match number {
+        0 => Kind::FixedWindow { offset },
+        1 => Kind::AnchoredWindow,
+        2 => Kind::SlidingLog,
+        3 => Kind::SlidingWindow { offset },
+        4 | 5 => Kind::SlidingGrid {
+            cells: 1 + random.below(12),
+            strict: number == 5,
+            offset,
+        },
+        6 => Kind::TokenBucket {
+            initial: random.below(rate.burst + 1),
+            room: match random.below(2) {
+                0 => Room { units: 0, ..room },
+                _ => room,
+            },
+        },
+        7 => Kind::LeakyMeter,
+        8 => Kind::LeakyQueue {
+            room,
+            before: random.below(2) == 0,
+        },
+        _ => Kind::WarmUp {
+            over: 1 + random.below((20 * rate.period).min((1 << 62) / rate.limit)),
+            factor: *random.pick(&[1, 2, 3, 10]),
+            room,
+        },
+    };
+    (kind, rate)
+}
+
+fn rate(random: &mut Random) -> Rate {
+    let second = 1_000_000_000;
+    let (limit, period) = match random.below(8) {
+        0 => (1, 86_400 * second),
+        1 => (second, second),
+        2 => (999_999_937, second),
+        3 => (777, second + 1),
+        4 => (1 + random.below(20), 7_000_013),
+        5 => (1 + random.log_uniform(30), 1 + random.log_uniform(45)),
+        _ => (
+            1 + random.below(30),
+            *random.pick(&[10, 1_000, second, 60 * second]),
+        ),
+    };
+    // A burst is worth no more time than a quota allows.
+    let most = (u128::from(limit) << 60) / u128::from(period);
+    let most = u64::try_from(most.clamp(1, 1 << 40)).expect("clamped");
+    let burst = match random.below(3) {
+        0 => limit,
+        1 => 1 + random.below(5),
+        _ => 1 + random.below(3 * limit),
+    };
+    Rate {
+        limit,
+        period,
+        burst: burst.min(most),
+    }
+}
+
+/// The library's state and the model of the same key.
+struct Pair {
+    algorithm: AnyAlgorithm,
+    state: <AnyAlgorithm as Algorithm>::State,
+    model: Model,
+    now: u64,
+}
+
+impl Pair {
+    fn new(kind: Kind, rate: Rate, now: u64) -> Self {
+        let algorithm = algorithm(kind, rate);
+        Self {
+            state: algorithm.fresh(at(now)),
+            algorithm,
+            model: Model::new(kind, rate, now),
+            now,
+        }
+    }
+
+    /// Moves on by a gap that is likely to matter. A step back is what a clock makes of it: none.
+    fn pass(&mut self, random: &mut Random) {
+        let Rate { limit, period, .. } = self.model.rate;
+        let unit = (period / limit).max(1);
+        let gap = match random.below(12) {
+            0..=3 => 0,
+            4 => unit * random.below(5) + random.below(3),
+            5 => (unit * (1 + random.below(5))).saturating_sub(1),
+            6 => period - self.now % period,
+            7 => (period - self.now % period).saturating_sub(1) + 2 * random.below(2),
+            8 => period,
+            9 => random.below(period),
+            10 => random.below(3 * period),
+            _ => random.log_uniform(62),
+        };
+        // The last years of all time are left alone: answers beyond it are cut.
+        self.now = self.now.saturating_add(gap).min(1 << 62);
+    }
+
+    /// What is wrong with the figures of a decision, asking the model on both sides of each.
+    fn wrong_figures(&self, decision: &Decision) -> Option<String> {
+        let (model, now) = (&self.model, self.now);
+        let goes = |now, cost| model.check(now, cost) == Some(0);
+        let remaining = decision.remaining();
+        if !goes(now, remaining) || goes(now, remaining + 1) {
+            return Some(format!("remaining {remaining}"));
+        }
+        let reset = nanos(decision.reset_after);
+        let full = |after| goes(now + after, model.capacity());
+        if !full(reset) || (reset > 0 && full(reset - 1)) {
+            return Some(format!("reset_after {reset}"));
+        }
+        None
+    }
+
+    fn wrong_decision(&self, decision: &Decision, expected: Option<u64>) -> Option<String> {
+        let came = decision.wait().map(nanos);
+        if came != expected {
+            return Some(format!("wait {came:?}, expected {expected:?}"));
+        }
+        if decision.limit != self.model.capacity() {
+            return Some(format!("limit {}", decision.limit));
+        }
+        None
+    }
+
+    fn wrong_retry(
+        &self,
+        decision: &Decision,
+        passes: impl Fn(u64) -> bool,
+        for_good: bool,
+    ) -> Option<String> {
+        let retry = decision.retry_after.map(nanos);
+        let right = match retry {
+            None => !decision.is_denied() || for_good,
+            Some(0) => false,
+            Some(wait) => {
+                decision.is_denied() && passes(self.now + wait) && !passes(self.now + wait - 1)
+            }
+        };
+        (!right).then(|| format!("retry_after {retry:?}"))
+    }
+
+    /// One operation on both; what they disagree about.
+    fn step(&mut self, random: &mut Random) -> Option<String> {
+        self.pass(random);
+        let (now, capacity) = (self.now, self.model.capacity());
+        let cost = match random.below(8) {
+            0 => 0,
+            1 => capacity,
+            2 => capacity + 1 + random.below(2),
+            3 => 1 + random.below(capacity),
+            _ => 1 + random.below(3.min(capacity)),
+        };
+        let (tick, state) = (at(now), &mut self.state);
+        let fault = match random.below(20) {
+            0..=11 => {
+                let expected = self.model.check(now, cost);
+                let looked = self.algorithm.peek(state, tick, cost);
+                let before = self.model.clone();
+                let decision = self.algorithm.decide(state, tick, cost);
+                if expected.is_some() {
+                    self.model.take(now, cost);
+                }
+                let passes = |then| before.check(then, cost).is_some();
+                (looked.verdict != decision.verdict)
+                    .then(|| format!("peek says {looked:?}"))
+                    .or_else(|| self.wrong_decision(&decision, expected))
+                    .or_else(|| self.wrong_retry(&decision, passes, cost > capacity))
+                    .or_else(|| self.wrong_figures(&decision))
+                    .map(|fault| format!("check {cost}: {fault} in {decision:?}"))
+            }
+            12 | 13 => {
+                let rate = self.model.rate;
+                let most = random.below(4) * (rate.period / rate.limit + 1);
+                // Costs whose time stays far from the end of all time.
+                let cost = cost.min(1_000 + rate.burst);
+                let expected = self.model.reserve(now, cost, most);
+                let before = self.model.clone();
+                let decision = self.algorithm.reserve(state, tick, cost, span(most));
+                if expected.is_some() {
+                    self.model.take(now, cost);
+                }
+                let passes = |then| before.reserve(then, cost, most).is_some();
+                self.wrong_decision(&decision, expected)
+                    .or_else(|| self.wrong_retry(&decision, passes, cost > capacity))
+                    .or_else(|| self.wrong_figures(&decision))
+                    .map(|fault| format!("reserve {cost} within {most}: {fault} in {decision:?}"))
+            }
+            14 => {
+                let (taken, decision) = self.algorithm.take_up_to(state, tick, cost);
+                let wrong = self.model.check(now, taken) != Some(0)
+                    || (taken < cost && self.model.check(now, taken + 1) == Some(0));
+                self.model.take(now, taken);
+                (wrong || taken > cost)
+                    .then(|| format!("took {taken}"))
+                    .or_else(|| self.wrong_figures(&decision))
+                    .map(|fault| format!("take up to {cost}: {fault} in {decision:?}"))
+            }
+            15 | 16 => {
+                self.algorithm.refund(state, tick, cost);
+                self.model.refund(now, cost);
+                let rest = self.algorithm.peek(&self.state, tick, 0);
+                self.wrong_figures(&rest)
+                    .map(|fault| format!("refund {cost}: {fault}"))
+            }
+            17 => {
+                let owed = nanos(self.algorithm.absorb(state, tick, cost));
+                self.model.take(now, cost);
+                let owes = |after| self.model.owes(now + after);
+                let wrong = owes(owed) || (owed > 0 && !owes(owed - 1));
+                let rest = self.algorithm.peek(&self.state, tick, 0);
+                wrong
+                    .then(|| format!("owes for {owed}"))
+                    .or_else(|| self.wrong_figures(&rest))
+                    .map(|fault| format!("absorb {cost}: {fault}"))
+            }
+            18 => {
+                *state = self.algorithm.fresh(tick);
+                self.model.reset(now);
+                None
+            }
+            _ => self.retune(random),
+        };
+        fault.map(|fault| format!("at {now}, {fault}"))
+    }
+
+    fn retune(&mut self, random: &mut Random) -> Option<String> {
+        let (kind, old) = (self.model.kind, self.model.rate);
+        // A store is kept in units of its policy: scaled, it is as full as before to a unit only.
+        if matches!(kind, Kind::WarmUp { .. }) {
+            return None;
+        }
+        let rate = match random.below(3) {
+            0 => Rate {
+                burst: (old.burst / 2).max(1),
+                ..old
+            },
+            1 => Rate {
+                limit: old.limit + 1 + random.below(old.limit),
+                ..old
+            },
+            _ => rate(random),
+        };
+        // What a bucket has used may be worth more time than there is at a rate so much lower.
+        let reset = self
+            .algorithm
+            .peek(&self.state, at(self.now), 0)
+            .reset_after;
+        let used = reset.as_nanos() * u128::from(old.limit) / u128::from(old.period) + 1;
+        if used * u128::from(rate.period) / u128::from(rate.limit) > 1 << 60 {
+            return None;
+        }
+        let next = algorithm(kind, rate);
+        let tick = at(self.now);
+        next.rescale(&mut self.state, &self.algorithm, tick, Inherit::AsIs);
+        self.algorithm = next;
+        self.model.retune(rate, self.now);
+        let rest = self.algorithm.peek(&self.state, tick, 0);
+        self.wrong_figures(&rest).map(|fault| {
+            format!(
+                "retune from {old:?} to {rate:?}: {fault} in {:?}",
+                self.state
+            )
+        })
+    }
+}
+
+/// Any time, but for a line that charges before: near the clock's zero it cannot tell an idle time
+/// that would begin before it.
+fn start(kind: Kind, random: &mut Random) -> u64 {
+    match kind {
+        Kind::LeakyQueue { before: true, .. } => 1 << 61,
+        _ => random.log_uniform(61),
+    }
+}
+
+/// What the library and the oracle disagree about over one random trace.
+fn disagreement(number: usize, seed: u64) -> Option<String> {
+    let mut random = Random::new(seed);
+    let (kind, rate) = policy(number, &mut random);
+    let mut pair = Pair::new(kind, rate, start(kind, &mut random));
+    let steps = match random.below(10) {
+        0 => 400,
+        _ => 1 + random.below(60),
+    };
+    (0..steps).find_map(|step| {
+        let fault = pair.step(&mut random)?;
+        Some(format!(
+            "seed {seed}, step {step}: {kind:?} at {rate:?}: {fault}"
+        ))
+    })
+}
+
+fn agrees(number: usize) {
+    for seed in seeds(2_000) {
+        if let Some(fault) = disagreement(number, seed) {
+            panic!("{fault}");
+        }
+    }
+}
+
+#[test]
+fn a_fixed_window_agrees_with_the_oracle() {
+    agrees(0);
+}
+
+#[test]
+fn an_anchored_window_agrees_with_the_oracle() {
+    agrees(1);
+}
+
+#[test]
+fn a_sliding_log_agrees_with_the_oracle() {
+    agrees(2);
+}
+
+#[test]
+fn a_sliding_window_agrees_with_the_oracle() {
+    agrees(3);
+}
+
+#[test]
+fn a_sliding_grid_agrees_with_the_oracle() {
+    agrees(4);
+}
+
+#[test]
+fn a_strict_grid_agrees_with_the_oracle() {
+    agrees(5);
+}
+
+#[test]
+fn a_token_bucket_agrees_with_the_oracle() {
+    agrees(6);
+}
+
+#[test]
+fn a_leaky_meter_agrees_with_the_oracle() {
+    agrees(7);
+}
+
+#[test]
+fn a_leaky_queue_agrees_with_the_oracle() {
+    agrees(8);
+}
+
+#[test]
+fn a_warm_up_agrees_with_the_oracle() {
+    agrees(9);
+}
+
+#[test]
+fn several_at_once_admit_what_all_of_their_oracles_admit_and_charge_no_one_otherwise() {
+    for seed in seeds(2_000) {
+        let mut random = Random::new(seed);
+        let policies: Vec<_> = (0..=random.below(3))
+            .map(|_| {
+                // Those that admit or deny and never make a request wait.
+                let number = *random.pick(&[0, 1, 2, 3, 4, 5, 7]);
+                policy(number, &mut random)
+            })
+            .collect();
+        let now = random.log_uniform(61);
+        let all = All::new(policies.iter().map(|(kind, rate)| algorithm(*kind, *rate)));
+        let mut state = all.fresh(at(now));
+        let mut pairs: Vec<_> = policies
+            .iter()
+            .map(|(kind, rate)| Pair::new(*kind, *rate, now))
+            .collect();
+        for _ in 0..random.below(60) {
+            pairs[0].pass(&mut random);
+            let now = pairs[0].now;
+            let cost = 1 + random.below(4);
+            let passes = |now, cost| {
+                pairs
+                    .iter()
+                    .all(|pair| pair.model.check(now, cost) == Some(0))
+            };
+            let decision = all.decide(&mut state, at(now), cost);
+            assert_eq!(
+                decision.is_admitted(),
+                passes(now, cost),
+                "seed {seed}: {decision:?}"
+            );
+            if let Some(retry) = decision.retry_after.map(nanos) {
+                assert!(passes(now + retry, cost), "seed {seed}: {decision:?}");
+                assert!(!passes(now + retry - 1, cost), "seed {seed}: {decision:?}");
+            }
+            if decision.is_admitted() {
+                for pair in &mut pairs {
+                    pair.model.take(now, cost);
+                }
+            }
+            let remaining = decision.remaining();
+            let passes = |now, cost| {
+                pairs
+                    .iter()
+                    .all(|pair| pair.model.check(now, cost) == Some(0))
+            };
+            assert!(
+                passes(now, remaining) && !passes(now, remaining + 1),
+                "seed {seed}"
+            );
+        }
+    }
+}
+
+/// An oracle that is off by one somewhere disagrees at once: the comparison looks at something.
+#[test]
+fn a_planted_difference_is_found_in_every_kind() {
+    for number in 0..KINDS {
+        let found = (0..50).any(|seed| {
+            let mut random = Random::new(seed);
+            let (kind, rate) = policy(number, &mut random);
+            let mut pair = Pair::new(kind, rate, random.log_uniform(61));
+            // The library is told of one unit that the oracle never hears of.
+            pair.algorithm.absorb(&mut pair.state, at(pair.now), 1);
+            (0..20).any(|_| pair.step(&mut random).is_some())
+        });
+        assert!(found, "kind {number}");
+    }
+}

@@ -1,0 +1,245 @@
+//! What every algorithm owes besides its promise.
+
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::{Decision, Tick};
+
+use crate::random::{Random, seeds};
+use crate::subjects::{Promise, Subject, quota, random_subjects, subjects};
+
+fn at(ns: u64) -> Tick {
+    Tick::from_nanos(ns)
+}
+
+fn nanos(span: std::time::Duration) -> u64 {
+    u64::try_from(span.as_nanos()).expect("short spans")
+}
+
+/// Brings a state somewhere by a few requests; answers it and the newest moment it has seen.
+fn wander<A: Algorithm>(algorithm: &A, subject: &Subject, random: &mut Random) -> (A::State, u64) {
+    let mut now = random.log_uniform(41);
+    let mut state = algorithm.fresh(at(now));
+    for _ in 0..random.below(60) {
+        let cost = random.below(subject.burst.max(subject.limit) + 3);
+        let _ = algorithm.decide(&mut state, at(now), cost);
+        now += match random.below(4) {
+            0 => 0,
+            1 => random.below(subject.period / subject.limit + 2),
+            2 => random.below(subject.period),
+            _ => random.log_uniform(41),
+        };
+    }
+    (state, now)
+}
+
+/// `retry_after` is the first moment that admits, on both sides.
+pub(crate) fn inexact_retry(subject: &Subject, seed: u64) -> Option<String> {
+    let mut random = Random::new(seed);
+    let algorithm = &subject.algorithm;
+    let (state, now) = wander(algorithm, subject, &mut random);
+    let cost = 1 + random.below(subject.burst.max(subject.limit));
+    let decision = algorithm.peek(&state, at(now), cost);
+    let retry_after = nanos(decision.retry_after?);
+    let passes = |after: u64| !algorithm.peek(&state, at(now + after), cost).is_denied();
+    if !passes(retry_after) {
+        return Some(format!(
+            "{}: denied at its retry_after {retry_after}",
+            subject.name
+        ));
+    }
+    if retry_after == 0 || passes(retry_after - 1) {
+        return Some(format!(
+            "{}: admitted before its retry_after {retry_after}",
+            subject.name
+        ));
+    }
+    None
+}
+
+/// From `reset_after` on the whole limit is there, and not before.
+pub(crate) fn inexact_reset(subject: &Subject, seed: u64) -> Option<String> {
+    let algorithm = &subject.algorithm;
+    let (state, now) = wander(algorithm, subject, &mut Random::new(seed));
+    let decision = algorithm.peek(&state, at(now), 0);
+    let reset_after = nanos(decision.reset_after);
+    let full = |after: u64| {
+        let rest = algorithm.peek(&state, at(now + after), 0);
+        rest.remaining() == rest.limit
+    };
+    if !full(reset_after) || (reset_after > 0 && full(reset_after - 1)) {
+        return Some(format!(
+            "{}: reset_after {reset_after} is not it",
+            subject.name
+        ));
+    }
+    None
+}
+
+/// `remaining` is the largest cost that is admitted, and no larger one is.
+pub(crate) fn inexact_remaining(subject: &Subject, seed: u64) -> Option<String> {
+    let algorithm = &subject.algorithm;
+    let (state, now) = wander(algorithm, subject, &mut Random::new(seed));
+    let remaining = algorithm.peek(&state, at(now), 0).remaining();
+    let admitted = |cost| algorithm.peek(&state, at(now), cost).is_admitted();
+    if !admitted(remaining) || admitted(remaining + 1) {
+        return Some(format!("{}: remaining {remaining} is not it", subject.name));
+    }
+    None
+}
+
+/// A state that may be forgotten decides as a fresh one, from then on and for ever.
+pub(crate) fn early_forget(subject: &Subject, seed: u64) -> Option<String> {
+    let mut random = Random::new(seed);
+    let algorithm = &subject.algorithm;
+    let (mut state, now) = wander(algorithm, subject, &mut random);
+    let mut now = now.max(algorithm.forgettable_at(&state).as_nanos());
+    let mut fresh = algorithm.fresh(at(now));
+    for _ in 0..20 {
+        let cost = random.below(subject.burst + 2);
+        let kept = algorithm.decide(&mut state, at(now), cost);
+        let forgotten = algorithm.decide(&mut fresh, at(now), cost);
+        if kept != forgotten {
+            return Some(format!(
+                "{}: forgotten it says {forgotten:?}, kept {kept:?}",
+                subject.name
+            ));
+        }
+        now += random.below(subject.period);
+    }
+    None
+}
+
+/// A moment older than the state admits no more than the newest one.
+pub(crate) fn minted_by_a_back_step(subject: &Subject, seed: u64) -> Option<String> {
+    let mut random = Random::new(seed);
+    let algorithm = &subject.algorithm;
+    let (mut state, now) = wander(algorithm, subject, &mut random);
+    // The state sees the newest moment by admitting something then, where it can.
+    let _ = algorithm.decide(&mut state, at(now), 1);
+    let older = now.saturating_sub(random.log_uniform(42));
+    for cost in 1..=subject.burst.min(20) {
+        let then = algorithm.peek(&state, at(older), cost);
+        let newest = algorithm.peek(&state, at(now), cost);
+        if then.is_admitted() && !newest.is_admitted() {
+            return Some(format!(
+                "{}: a cost of {cost} is admitted at {older} but not at {now}",
+                subject.name
+            ));
+        }
+    }
+    None
+}
+
+/// A denied request, a peek and a cost of nothing change nothing.
+pub(crate) fn changed_by_nothing(subject: &Subject, seed: u64) -> Option<String> {
+    let mut random = Random::new(seed);
+    let algorithm = &subject.algorithm;
+    let (state, now) = wander(algorithm, subject, &mut random);
+    let look = |state: &_| -> Vec<Decision> {
+        (0..30)
+            .map(|step| algorithm.peek(state, at(now + step * (subject.period / 20 + 1)), 1))
+            .collect()
+    };
+    let mut asked = state.clone();
+    for _ in 0..5 {
+        let cost = match random.below(2) {
+            0 => 0,
+            _ => 1 + random.below(2 * subject.burst.max(subject.limit)),
+        };
+        if cost == 0 || algorithm.peek(&state, at(now), cost).is_denied() {
+            let _ = algorithm.decide(&mut asked, at(now), cost);
+        }
+    }
+    (look(&state) != look(&asked)).then(|| format!("{}: a denial left a trace", subject.name))
+}
+
+/// However often it is asked, the same is admitted in the long run.
+pub(crate) fn cadence_matters(subject: &Subject, _seed: u64) -> Option<String> {
+    let horizon = 20 * subject.period;
+    let admitted_asking_each = |step: u64| {
+        let mut state = subject.algorithm.fresh(at(0));
+        let mut admitted = 0;
+        let mut now = 0;
+        while now < horizon {
+            while subject
+                .algorithm
+                .decide(&mut state, at(now), 1)
+                .is_admitted()
+            {
+                admitted += 1;
+            }
+            now += step;
+        }
+        admitted
+    };
+    // The bucket is deep enough that it is never full in between.
+    let interval = (subject.period / subject.limit).max(1);
+    let seldom: u64 = admitted_asking_each(interval);
+    for part in [2, 3, 7, 10] {
+        let often = admitted_asking_each((interval / part).max(1));
+        if often.abs_diff(seldom) > 1 {
+            return Some(format!(
+                "{}: {seldom} admitted asking each {interval} ns, {often} asking {part} times as often",
+                subject.name
+            ));
+        }
+    }
+    None
+}
+
+type Law = fn(&Subject, u64) -> Option<String>;
+
+fn holds(law: Law, usual: u64) {
+    for seed in seeds(usual) {
+        for subject in random_subjects(&mut Random::new(seed)) {
+            if let Some(fault) = law(&subject, seed) {
+                panic!("seed {seed}: {fault}, by {:?}", subject.algorithm);
+            }
+        }
+    }
+}
+
+#[test]
+fn retry_after_is_exact_on_both_sides() {
+    holds(inexact_retry, 2_000);
+}
+
+#[test]
+fn reset_after_is_exact_on_both_sides() {
+    holds(inexact_reset, 1_000);
+}
+
+#[test]
+fn remaining_is_the_largest_cost_that_passes() {
+    holds(inexact_remaining, 1_000);
+}
+
+#[test]
+fn a_forgettable_state_decides_like_a_fresh_one() {
+    holds(early_forget, 1_000);
+}
+
+#[test]
+fn a_clock_that_steps_back_admits_no_more() {
+    holds(minted_by_a_back_step, 1_000);
+}
+
+#[test]
+fn what_is_not_admitted_leaves_no_trace() {
+    holds(changed_by_nothing, 500);
+}
+
+#[test]
+fn polling_often_admits_as_much_as_polling_seldom() {
+    for (limit, period) in [
+        (1, 60_000_000),
+        (3, 1_000_000),
+        (10, 3_600_000),
+        (7, 7_000_013),
+    ] {
+        for subject in subjects(quota(limit, period), limit + 2, 10) {
+            if subject.promise == Promise::Bucket {
+                assert_eq!(cadence_matters(&subject, 0), None);
+            }
+        }
+    }
+}

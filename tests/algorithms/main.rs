@@ -1,0 +1,13 @@
+//! The algorithms against their promises.
+//!
+//! Each property is a function that answers what it found wrong, so that the same function that
+//! must find nothing in an algorithm must find something in a broken copy of it.
+
+mod adversary;
+mod differential;
+mod laws;
+mod oracle;
+mod planted;
+mod promises;
+mod random;
+mod subjects;

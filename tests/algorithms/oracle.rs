@@ -1,0 +1,465 @@
+//! What each algorithm is, written down as naively as it can be said.
+//!
+//! Nothing here is shared with the library: no state is packed, no moment is solved for. A model
+//! only says whether a request goes through at a moment, and after what wait. Whether the library's
+//! `retry_after`, `reset_after` and `remaining` are right is then a question of asking the model on
+//! both sides of each.
+
+use std::collections::BTreeMap;
+
+use num_bigint::BigInt;
+use num_rational::BigRational;
+
+/// The figures of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    pub(crate) limit: u64,
+    pub(crate) period: u64,
+    pub(crate) burst: u64,
+}
+
+/// Where requests may wait: how many units of cost, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) units: u64,
+    pub(crate) max_wait: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    FixedWindow {
+        offset: u64,
+    },
+    AnchoredWindow,
+    SlidingLog,
+    SlidingWindow {
+        offset: u64,
+    },
+    SlidingGrid {
+        cells: u64,
+        strict: bool,
+        offset: u64,
+    },
+    TokenBucket {
+        initial: u64,
+        room: Room,
+    },
+    LeakyMeter,
+    LeakyQueue {
+        room: Room,
+        before: bool,
+    },
+    WarmUp {
+        over: u64,
+        factor: u64,
+        room: Room,
+    },
+}
+
+/// One key under one policy.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    pub(crate) kind: Kind,
+    pub(crate) rate: Rate,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Units by the moment they were admitted, or by the number of their window or cell.
+    Counts(BTreeMap<u64, u64>),
+    /// The first moment of the open window, and what it has seen.
+    Anchored(Option<(u64, u64)>),
+    /// Tokens held (negative: owed) times the period, and when that was.
+    Tokens(i128, u64),
+    /// When the line is free for a request of cost 1, times the limit; none if it never was used.
+    Line(Option<i128>),
+    /// Permits in store, and when the line is free.
+    Store(BigRational, BigRational),
+}
+
+fn ratio(dividend: impl Into<BigInt>, divisor: impl Into<BigInt>) -> BigRational {
+    BigRational::new(dividend.into(), divisor.into())
+}
+
+fn whole(number: u64) -> BigRational {
+    ratio(number, 1)
+}
+
+fn to_u64(number: &BigRational) -> u64 {
+    u64::try_from(number.ceil().to_integer()).expect("waits fit")
+}
+
+impl Model {
+    pub(crate) fn new(kind: Kind, rate: Rate, now: u64) -> Self {
+        let mut model = Self {
+            kind,
+            rate,
+            state: State::Line(None),
+        };
+        model.reset(now);
+        model
+    }
+
+    /// As a key never seen.
+    pub(crate) fn reset(&mut self, now: u64) {
+        self.state = match self.kind {
+            Kind::AnchoredWindow => State::Anchored(None),
+            Kind::TokenBucket { initial, .. } => State::Tokens(
+                i128::from(initial.min(self.rate.burst)) * self.period(),
+                now,
+            ),
+            Kind::LeakyMeter => State::Tokens(i128::from(self.rate.burst) * self.period(), now),
+            Kind::LeakyQueue { .. } => State::Line(None),
+            Kind::WarmUp { .. } => State::Store(self.full(), whole(0)),
+            _ => State::Counts(BTreeMap::new()),
+        };
+    }
+
+    fn limit(&self) -> i128 {
+        i128::from(self.rate.limit)
+    }
+
+    fn period(&self) -> i128 {
+        i128::from(self.rate.period)
+    }
+
+    /// The largest cost that an unused key is ever granted.
+    pub(crate) fn capacity(&self) -> u64 {
+        match self.kind {
+            Kind::TokenBucket { .. } | Kind::LeakyMeter => self.rate.burst,
+            Kind::LeakyQueue { room, .. } => self.rate.burst.max(room.units),
+            _ => self.rate.limit,
+        }
+    }
+
+    /// The windows or cells a moment is counted in: their length, and how many count.
+    fn cells(&self) -> (u64, u64, u64) {
+        match self.kind {
+            Kind::SlidingGrid {
+                cells,
+                strict,
+                offset,
+            } => (
+                self.rate.period.div_ceil(cells),
+                cells + u64::from(strict),
+                offset,
+            ),
+            Kind::FixedWindow { offset } => (self.rate.period, 1, offset),
+            Kind::SlidingWindow { offset } => (self.rate.period, 2, offset),
+            _ => (self.rate.period, 1, 0),
+        }
+    }
+
+    /// The number of the cell that a moment lies in, counted so that none is negative.
+    fn cell(&self, now: u64) -> u64 {
+        let (length, _, offset) = self.cells();
+        let since = i128::from(now) - i128::from(offset % length);
+        u64::try_from(since.div_euclid(i128::from(length)) + 1).expect("not negative")
+    }
+
+    /// What counts against the limit of a window at `now`.
+    fn used(&self, now: u64) -> u64 {
+        match &self.state {
+            State::Anchored(Some((start, used))) if now < start + self.rate.period => *used,
+            State::Counts(counts) => match self.kind {
+                Kind::SlidingLog => counts
+                    .iter()
+                    .filter(|(at, _)| now < **at + self.rate.period)
+                    .map(|(_, units)| units)
+                    .sum(),
+                Kind::SlidingWindow { offset } => {
+                    let cell = self.cell(now);
+                    let of = |cell| i128::from(*counts.get(&cell).unwrap_or(&0));
+                    let since = i128::from(now) - i128::from(offset % self.rate.period);
+                    let elapsed = since.rem_euclid(self.period());
+                    let carried = cell.checked_sub(1).map_or(0, |before| {
+                        of(before) * (self.period() - elapsed) / self.period()
+                    });
+                    u64::try_from(carried + of(cell)).expect("counts fit")
+                }
+                _ => {
+                    let (_, counted, _) = self.cells();
+                    let newest = self.cell(now);
+                    counts
+                        .iter()
+                        .filter(|(cell, _)| **cell + counted > newest)
+                        .map(|(_, units)| units)
+                        .sum()
+                }
+            },
+            _ => 0,
+        }
+    }
+
+    /// Tokens at `now`, times the period.
+    fn tokens(&self, now: u64) -> i128 {
+        let State::Tokens(tokens, at) = self.state else {
+            unreachable!("only asked of buckets");
+        };
+        let earned = i128::from(now.saturating_sub(at)) * self.limit();
+        (tokens + earned).min(i128::from(self.rate.burst) * self.period())
+    }
+
+    /// The exact wait after which a request of `cost` goes, in nanoseconds times the limit.
+    fn wait(&self, now: u64, cost: u64) -> BigRational {
+        let cost = i128::from(cost);
+        let wait = match &self.state {
+            State::Tokens(..) => cost * self.period() - self.tokens(now),
+            State::Line(Some(free)) => {
+                let own = match self.kind {
+                    Kind::LeakyQueue { before: true, .. } => (cost - 1).max(0) * self.period(),
+                    _ => 0,
+                };
+                free + own - i128::from(now) * self.limit()
+            }
+            State::Store(_, free) => {
+                return ((free - whole(now)) * whole(self.rate.limit)).max(whole(0));
+            }
+            _ => 0,
+        };
+        ratio(wait.max(0), 1)
+    }
+
+    /// The same in whole nanoseconds, as it is told.
+    fn told(&self, wait: &BigRational) -> u64 {
+        to_u64(&(wait / whole(self.rate.limit)))
+    }
+
+    /// The wait of a checked request that is let through; none if it is denied.
+    pub(crate) fn check(&self, now: u64, cost: u64) -> Option<u64> {
+        if cost == 0 {
+            return Some(0);
+        }
+        if cost > self.capacity() {
+            return None;
+        }
+        let room = match self.kind {
+            Kind::TokenBucket { room, .. }
+            | Kind::WarmUp { room, .. }
+            | Kind::LeakyQueue { room, before: true } => room,
+            Kind::LeakyQueue {
+                room,
+                before: false,
+            } => Room {
+                units: room.units.saturating_sub(cost - 1),
+                ..room
+            },
+            Kind::LeakyMeter => Room {
+                units: 0,
+                max_wait: 0,
+            },
+            _ => return (self.used(now).saturating_add(cost) <= self.rate.limit).then_some(0),
+        };
+        let wait = self.wait(now, cost);
+        let fits = wait <= whole(room.units) * whole(self.rate.period)
+            && wait <= whole(room.max_wait) * whole(self.rate.limit);
+        fits.then(|| self.told(&wait))
+    }
+
+    /// The wait of a place in line; none if it is longer than `max_wait`.
+    pub(crate) fn reserve(&self, now: u64, cost: u64, max_wait: u64) -> Option<u64> {
+        match self.kind {
+            Kind::TokenBucket { .. } if cost > self.rate.burst => None,
+            Kind::TokenBucket { .. } | Kind::LeakyQueue { .. } if cost == 0 => Some(0),
+            Kind::TokenBucket { .. } | Kind::LeakyQueue { .. } | Kind::WarmUp { .. } => {
+                let wait = self.told(&self.wait(now, cost));
+                (wait <= max_wait).then_some(wait)
+            }
+            // A meter's level is the length of a line.
+            Kind::LeakyMeter => {
+                let brim = i128::from(self.rate.burst) * self.period();
+                let level = if cost == 0 {
+                    0
+                } else {
+                    brim - self.tokens(now)
+                };
+                let wait = self.told(&ratio(level, 1));
+                (wait <= max_wait).then_some(wait)
+            }
+            _ => self.check(now, cost),
+        }
+    }
+
+    /// Counts `cost` as admitted at `now`, after its wait, whatever the limit.
+    pub(crate) fn take(&mut self, now: u64, cost: u64) {
+        if cost == 0 {
+            return;
+        }
+        let (cell, tokens) = (self.cell(now), i128::from(cost) * self.period());
+        let level = matches!(self.state, State::Tokens(..)).then(|| self.tokens(now));
+        let (rate, limit) = (self.rate, self.limit());
+        match (&mut self.state, self.kind) {
+            (State::Counts(counts), Kind::SlidingLog) => *counts.entry(now).or_default() += cost,
+            (State::Counts(counts), _) => *counts.entry(cell).or_default() += cost,
+            (State::Anchored(open), _) => match open {
+                Some((start, used)) if now < *start + rate.period => *used += cost,
+                _ => *open = Some((now, cost)),
+            },
+            (State::Tokens(level_then, at), _) => {
+                *level_then = level.expect("of a bucket") - tokens;
+                *at = now;
+            }
+            (State::Line(free), kind) => {
+                let present = i128::from(now) * limit;
+                let unit = i128::from(rate.period);
+                let before = matches!(kind, Kind::LeakyQueue { before: true, .. });
+                *free = Some(match *free {
+                    None if before => present + unit,
+                    Some(free) if before => (free + tokens - unit).max(present) + unit,
+                    free => free.unwrap_or(present).max(present) + tokens,
+                });
+            }
+            (State::Store(..), _) => self.take_stored(now, cost),
+        }
+    }
+
+    /// Permits of a full store, and of the threshold.
+    fn store(&self) -> (BigRational, BigRational) {
+        let Kind::WarmUp { over, factor, .. } = self.kind else {
+            unreachable!("only asked of a warm-up");
+        };
+        let stable = ratio(self.rate.period, self.rate.limit);
+        let threshold = whole(over) / (whole(2) * &stable);
+        let full = &threshold + whole(2 * over) / (&stable + whole(factor) * &stable);
+        (full, threshold)
+    }
+
+    fn full(&self) -> BigRational {
+        self.store().0
+    }
+
+    /// The state of a store at `now`: what is idle has been stored.
+    fn rested(&self, now: u64) -> (BigRational, BigRational) {
+        let (State::Store(stored, free), Kind::WarmUp { over, .. }) = (&self.state, self.kind)
+        else {
+            unreachable!("only asked of a warm-up");
+        };
+        if *free >= whole(now) {
+            return (stored.clone(), free.clone());
+        }
+        let idle = whole(now) - free.ceil();
+        let full = self.full();
+        let stored = stored + idle * &full / whole(over);
+        (stored.min(full), whole(now))
+    }
+
+    fn take_stored(&mut self, now: u64, cost: u64) {
+        let Kind::WarmUp { factor, .. } = self.kind else {
+            unreachable!("only asked of a warm-up");
+        };
+        let (stored, free) = self.rested(now);
+        let (full, threshold) = self.store();
+        let stable = ratio(self.rate.period, self.rate.limit);
+        let slope = (whole(factor) - whole(1)) * &stable / (&full - &threshold);
+        let dearer = |stored: &BigRational| {
+            let above = (stored - &threshold).max(whole(0));
+            (&slope * &above * &above / whole(2)).floor()
+        };
+        let left = (&stored - whole(cost)).max(whole(0));
+        let price = whole(cost) * &stable + dearer(&stored) - dearer(&left);
+        self.state = State::Store(left, free + price);
+    }
+
+    /// Gives `cost` back.
+    pub(crate) fn refund(&mut self, now: u64, mut cost: u64) {
+        let units = i128::from(cost) * self.period();
+        let newest = self.cell(now);
+        let (_, counted, _) = self.cells();
+        let period = self.rate.period;
+        let level = matches!(self.state, State::Tokens(..)).then(|| self.tokens(now));
+        let brim = i128::from(self.rate.burst) * self.period();
+        let idle = i128::from(self.capacity() - 1) * self.period();
+        let present = i128::from(now) * self.limit();
+        let stable = ratio(self.rate.period, self.rate.limit);
+        let rested = matches!(self.state, State::Store(..)).then(|| self.rested(now));
+        match (&mut self.state, self.kind) {
+            (State::Counts(counts), kind) => {
+                for (at, units) in counts.iter_mut().rev() {
+                    let counts_still = match kind {
+                        Kind::SlidingLog => now < *at + period,
+                        _ => *at + counted > newest,
+                    };
+                    let given = if counts_still { cost.min(*units) } else { 0 };
+                    *units -= given;
+                    cost -= given;
+                }
+            }
+            (State::Anchored(Some((start, used))), _) if now < *start + period => {
+                *used = used.saturating_sub(cost);
+            }
+            (State::Tokens(tokens, at), _) => {
+                *tokens = (level.expect("of a bucket") + units).min(brim);
+                *at = now;
+            }
+            (State::Anchored(_) | State::Line(None), _) => {}
+            (State::Line(Some(free)), Kind::LeakyQueue { before, .. }) => {
+                let unused = if before { present - idle } else { present };
+                *free = (*free - units).max(unused.min(*free));
+            }
+            (State::Store(..), _) => {
+                let (stored, free) = rested.expect("of a warm-up");
+                let earlier = (&free - whole(cost) * stable).max(whole(now));
+                self.state = State::Store(stored, earlier);
+            }
+            _ => unreachable!("only a queue has a line"),
+        }
+    }
+
+    /// Whether more is taken than there was.
+    pub(crate) fn owes(&self, now: u64) -> bool {
+        match &self.state {
+            State::Tokens(..) => self.tokens(now) < 0,
+            State::Line(free) => free.is_some_and(|free| free > i128::from(now) * self.limit()),
+            State::Store(_, free) => *free > whole(now),
+            _ => self.used(now) > self.rate.limit,
+        }
+    }
+
+    /// Another rate; what is used stays used, what a bucket holds stays there.
+    pub(crate) fn retune(&mut self, rate: Rate, now: u64) {
+        let old = self.clone();
+        self.rate = rate;
+        let parts = i128::from(rate.limit / gcd(rate.limit, rate.period));
+        match (&old.state, self.kind) {
+            (State::Counts(_), Kind::SlidingLog) => {
+                if let State::Counts(counts) = &mut self.state {
+                    counts.retain(|at, _| now < *at + old.rate.period);
+                }
+            }
+            (State::Counts(_), _) if old.cells() != self.cells() => {
+                let used = old.used(now);
+                let cell = self.cell(now);
+                self.state = State::Counts(BTreeMap::from([(cell, used)]));
+            }
+            (State::Anchored(Some((start, _))), _) if now >= start + old.rate.period => {
+                self.state = State::Anchored(None);
+            }
+            (State::Tokens(..), kind) => {
+                // What is gone of the capacity, in time at the new rate, is rounded up to the
+                // parts of a nanosecond that the new rate is counted in.
+                let level = ratio(old.tokens(now), old.rate.period);
+                let gone = match kind {
+                    Kind::LeakyMeter => whole(old.rate.burst) - level,
+                    _ => (whole(rate.burst) - level).max(whole(0)),
+                };
+                let time = gone * whole(rate.period) / whole(rate.limit);
+                let time = (time * ratio(parts, 1)).ceil() / ratio(parts, 1);
+                let left = whole(rate.burst) - time * whole(rate.limit) / whole(rate.period);
+                let tokens = (left * whole(rate.period)).to_integer();
+                self.state = State::Tokens(i128::try_from(tokens).expect("tokens fit"), now);
+            }
+            (State::Line(Some(free)), _) => {
+                let time = ratio(*free, old.rate.limit) * ratio(parts, 1);
+                let free = time.ceil() / ratio(parts, 1) * whole(rate.limit);
+                let free = i128::try_from(free.to_integer()).expect("times fit");
+                self.state = State::Line(Some(free));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,143 @@
+//! The algorithms under test, each with its promise.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::{
+    FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+};
+
+use crate::random::Random;
+
+/// An algorithm with round figures for its promise.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    pub(crate) name: &'static str,
+    pub(crate) algorithm: AnyAlgorithm,
+    pub(crate) limit: u64,
+    pub(crate) period: u64,
+    pub(crate) burst: u64,
+    pub(crate) promise: Promise,
+}
+
+/// What may be admitted in an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// At most L in each aligned window, so at most 2L in any W.
+    Windows,
+    /// At most 2L in any half open interval as long as the period.
+    Twice,
+    /// At most L in any half open interval of this length.
+    AtMostIn(u64),
+    /// At most B + T/t in any closed interval of length T.
+    Bucket,
+    /// Released at least t apart.
+    Paced,
+}
+
+pub(crate) fn quota(limit: u64, period: u64) -> Quota {
+    Quota::per(limit, Duration::from_nanos(period))
+}
+
+impl Subject {
+    fn new<A: Algorithm>(name: &'static str, algorithm: A, promise: Promise) -> Self {
+        let quota = algorithm.quota();
+        Self {
+            name,
+            limit: quota.limit(),
+            period: u64::try_from(quota.period().as_nanos()).expect("periods fit"),
+            burst: quota.capacity(),
+            algorithm: AnyAlgorithm::new(algorithm),
+            promise,
+        }
+    }
+
+    /// The same subject with another transition, for planted bugs.
+    pub(crate) fn with(&self, algorithm: AnyAlgorithm) -> Self {
+        Self {
+            algorithm,
+            ..self.clone()
+        }
+    }
+
+    /// The most that the promise allows in a closed interval of length `span`, whatever its place.
+    pub(crate) fn bound(&self, span: u64) -> u64 {
+        let pieces = |length: u64| span / length + 1;
+        match self.promise {
+            Promise::Windows => self.limit * (pieces(self.period) + 1),
+            Promise::Twice => 2 * self.limit * pieces(self.period),
+            Promise::AtMostIn(length) => self.limit * pieces(length),
+            Promise::Bucket => self.burst + self.earned(span),
+            // Turns are t apart, exactly; each is told in whole nanoseconds, rounded up.
+            Promise::Paced => 1 + self.before(span + 1),
+        }
+    }
+
+    /// How many intervals are over before T is.
+    fn before(&self, span: u64) -> u64 {
+        let units = u128::from(span) * u128::from(self.limit);
+        u64::try_from((units - 1) / u128::from(self.period)).expect("small figures")
+    }
+
+    /// floor(T/t).
+    fn earned(&self, span: u64) -> u64 {
+        let earned = u128::from(span) * u128::from(self.limit) / u128::from(self.period);
+        u64::try_from(earned).expect("small figures")
+    }
+}
+
+/// One of each algorithm, for a quota and a burst.
+pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
+    let period = u64::try_from(quota.period().as_nanos()).expect("periods fit");
+    let cell = period.div_ceil(cells);
+    let grid = SlidingGrid::new(quota).cells(usize::try_from(cells).expect("few cells"));
+    let with_burst = quota.burst(burst);
+    let log = Promise::AtMostIn(period);
+    vec![
+        Subject::new("fixed window", FixedWindow::new(quota), Promise::Windows),
+        Subject::new(
+            "anchored window",
+            FixedWindow::new(quota).anchored(),
+            Promise::Windows,
+        ),
+        Subject::new("sliding log", SlidingLog::new(quota), log),
+        Subject::new("sliding window", SlidingWindow::new(quota), Promise::Twice),
+        Subject::new(
+            "sliding grid",
+            grid,
+            Promise::AtMostIn(cell * (cells - 1) + 1),
+        ),
+        Subject::new("strict grid", grid.strict(), log),
+        Subject::new(
+            "token bucket",
+            TokenBucket::new(with_burst),
+            Promise::Bucket,
+        ),
+        Subject::new("leaky meter", LeakyBucket::new(with_burst), Promise::Bucket),
+        Subject::new(
+            "leaky queue",
+            LeakyBucket::new(quota).queue(8),
+            Promise::Paced,
+        ),
+        Subject::new(
+            "warm-up",
+            WarmUp::new(quota, Duration::from_nanos(5 * period)).queue(8),
+            Promise::Paced,
+        ),
+    ]
+}
+
+/// One of each algorithm with figures of all sizes: from 1 a day to 1e9 a second, and periods that
+/// the limit does not divide.
+pub(crate) fn random_subjects(random: &mut Random) -> Vec<Subject> {
+    let limit = 1 + random.log_uniform(10);
+    let period = match random.below(4) {
+        0 => 1_000_000_000,
+        1 => 86_400_000_000_000,
+        2 => 1 + random.log_uniform(40),
+        _ => *random.pick(&[7, 100, 7_000_013, 333_333_333, 1_000_000_001]),
+    };
+    let burst = 1 + random.below(3 * limit);
+    let cells = 2 + random.below(10);
+    subjects(quota(limit, period), burst, cells)
+}

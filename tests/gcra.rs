@@ -1,0 +1,64 @@
+//! `Gcra` says what governor's own limiter says.
+#![cfg(feature = "governor")]
+
+use std::{num::NonZeroU32, time::Duration};
+
+use governor::{RateLimiter, clock::FakeRelativeClock};
+use tower_throttle::{Gcra, Limiter, ManualClock, Quota};
+
+/// `SplitMix64`.
+fn next(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[test]
+fn it_admits_what_governor_admits_and_names_the_same_wait() {
+    for mut seed in 0..2_000 {
+        let limit = 1 + next(&mut seed) % 30;
+        let period = Duration::from_nanos(1 + next(&mut seed) % 10_000_000_000);
+        let burst = 1 + u32::try_from(next(&mut seed) % 20).expect("small");
+        let interval = period.as_nanos() / u128::from(limit);
+        let Some(rate) = u64::try_from(interval)
+            .ok()
+            .and_then(|ns| governor::Quota::with_period(Duration::from_nanos(ns)))
+        else {
+            continue;
+        };
+        let theirs = FakeRelativeClock::default();
+        let burst_size = NonZeroU32::new(burst).expect("at least 1");
+        let governor = RateLimiter::direct_with_clock(rate.allow_burst(burst_size), theirs.clone());
+        let ours = ManualClock::new();
+        let quota = Quota::per(limit, period).burst(u64::from(burst));
+        let gcra = Limiter::with_clock(Gcra::new(quota), ours.clone());
+        for _ in 0..100 {
+            let gap = Duration::from_nanos(next(&mut seed) % (2 * period.as_secs() + 1_000_000));
+            theirs.advance(gap);
+            ours.advance(gap);
+            let cost = 1 + u32::try_from(next(&mut seed)).unwrap_or(0) % (burst + 1);
+            let decision = gcra.check_n(u64::from(cost));
+            let cells = NonZeroU32::new(cost).expect("at least 1");
+            match governor.check_n(cells) {
+                Ok(Ok(())) => assert!(decision.is_admitted(), "{decision:?}"),
+                Ok(Err(not_until)) => {
+                    use governor::clock::Clock as _;
+                    let wait = not_until.wait_time_from(theirs.now());
+                    assert_eq!(decision.retry_after, Some(wait));
+                    assert!(decision.is_denied());
+                }
+                Err(_) => assert!(decision.is_denied() && decision.retry_after.is_none()),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cost_that_would_overflow_in_governor_is_refused() {
+    // 51,240,957 cells of six minutes wrap 64 bits of nanoseconds in governor's own check.
+    let limiter = Limiter::with_clock(Gcra::new(Quota::per_hour(10)), ManualClock::new());
+    let decision = limiter.check_n(51_240_957);
+    assert!(decision.is_denied() && decision.retry_after.is_none());
+    assert_eq!(limiter.peek().remaining(), 10);
+}
