@@ -85,10 +85,13 @@ async fn a_call_without_readiness_fails_as_that_of_the_service_does() {
     let echo = service_fn(async |request: u8| Ok::<_, Boxed>(request));
     let mut service = layer(&Script::default()).layer(ConcurrencyLimit::new(echo, 1));
     let call = catch_unwind(AssertUnwindSafe(|| service.call(1)));
-    let message = *call.map(drop).unwrap_err().downcast::<&str>().unwrap();
+    let panic = call.map(drop).unwrap_err();
+    let message = panic.downcast_ref::<&str>().copied();
+    let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     assert!(
-        message.ends_with("poll_ready must be called first"),
-        "{message}"
+        message
+            .unwrap()
+            .ends_with("poll_ready must be called first")
     );
 }
 
