@@ -154,6 +154,17 @@ fn instant() -> Instant {
     Instant::now()
 }
 
+/// The wall clock, for clients that want to be told a moment: seconds since 1970. Nothing is decided
+/// by it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that reads the system's clock"
+)]
+pub(crate) fn unix_seconds() -> u64 {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    unix.unwrap_or_default().as_secs()
+}
+
 /// The time since the start of the week before this one, in UTC weeks counted from the Unix epoch.
 #[expect(
     clippy::disallowed_methods,

@@ -41,14 +41,21 @@ pub mod algorithm;
 mod clock;
 mod decision;
 mod error;
+mod handle;
+mod http;
+mod key;
+mod layer;
 mod limiter;
 mod lone;
 mod quota;
+mod respond;
 mod store;
 mod sync;
 
 #[cfg(feature = "governor")]
 pub use self::algorithm::Gcra;
+#[cfg(feature = "axum")]
+pub use self::http::{MatchedPath, Route};
 pub use self::{
     algorithm::{
         All, Charge, FixedWindow, Inherit, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow,
@@ -56,10 +63,21 @@ pub use self::{
     },
     clock::{Clock, ManualClock, ManualSleep, MonotonicClock, Tick, Timer},
     decision::{Decision, Verdict},
-    error::{ConfigError, StoreError},
+    error::{ConfigError, RateLimited, Rejection, StoreError},
+    handle::Handle,
+    http::{
+        Auto, BearerToken, Client, ClientIp, Extension, Forwarded, FromExtension, Grpc, HeaderKey,
+        Headers, HeadersOnly, Missing, PeerAddr, Preflight, ProblemJson, Secret,
+    },
+    key::{Extracted, Global, IntoKey, Key, KeyExtractor, Predicate, WithCost, WithSkip},
+    layer::{Counts, Numbered, OnStoreError, RateLimit, RateLimitLayer, ResponseFuture, Tiers},
     limiter::{IntoLimiter, KeyedLimiter, Op},
     lone::Limiter,
     quota::Quota,
+    respond::{
+        Answer, Answers, AsError, KeepAll, Policies, Policy, Respond, Settle, SettleUp, Silent,
+        Standard, Tell,
+    },
     store::local::{Local, Overflow, Seeded, SeededHasher, Stats},
 };
 

@@ -12,7 +12,10 @@ use crate::quota::Quota;
 /// process the future is ready at once and nothing is allocated.
 pub trait KeyedLimiter<K: ?Sized>: Send + Sync + 'static {
     /// Answers when the limiter has decided.
-    type Future: Future<Output = Result<Decision, StoreError>> + Send + 'static;
+    ///
+    /// It is `Unpin`, so that whoever calls can poll it once on the spot, go on without waiting
+    /// where the answer is there, and keep it where it is not. A future with I/O in it is boxed.
+    type Future: Future<Output = Result<Decision, StoreError>> + Send + Unpin + 'static;
 
     /// Carries out `op` on the state of `key`. Answers the decision, or for an operation that
     /// decides nothing an admission with the numbers of the state it left.

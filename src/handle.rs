@@ -1,0 +1,124 @@
+//! Looking at a limit and changing it while it runs.
+
+use std::{fmt, sync::Arc};
+
+use crate::algorithm::Algorithm;
+use crate::error::ConfigError;
+use crate::layer::Counts;
+use crate::layer::RateLimitLayer;
+use crate::layer::State;
+use crate::limiter::KeyedLimiter;
+use crate::limiter::Op;
+use crate::quota::Quota;
+use crate::store::local::Local;
+
+/// Looks at a layer's limits and changes them while requests are served.
+///
+/// It stays connected with the layer and everything made from it, however far those have been
+/// moved into a router. Clones are handles of the same limits.
+///
+/// Keys are given as the layer finds them: the same type with the same value. The answers are
+/// futures; those of limiters in this process are ready at once.
+pub struct Handle<L> {
+    state: Arc<State<L>>,
+}
+
+impl<K, L, R> RateLimitLayer<K, L, R> {
+    /// A handle of its limits.
+    pub fn handle(&self) -> Handle<L> {
+        Handle {
+            state: Arc::clone(self.state()),
+        }
+    }
+}
+
+impl<L> Handle<L> {
+    /// The decision that a request of `cost` would get now, taking nothing.
+    pub fn peek<K: ?Sized>(&self, key: &K, cost: u64) -> L::Future
+    where
+        L: KeyedLimiter<K>,
+    {
+        self.state.limiter.apply(key, Op::Peek(cost))
+    }
+
+    /// Forgets what `key` has used.
+    pub fn reset<K: ?Sized>(&self, key: &K) -> L::Future
+    where
+        L: KeyedLimiter<K>,
+    {
+        self.state.limiter.apply(key, Op::Reset)
+    }
+
+    /// Counts `cost` as used by `key`, even if that is more than it has: a penalty, or what was
+    /// used elsewhere.
+    pub fn penalise<K: ?Sized>(&self, key: &K, cost: u64) -> L::Future
+    where
+        L: KeyedLimiter<K>,
+    {
+        self.state.limiter.apply(key, Op::Absorb(cost))
+    }
+
+    /// Gives `cost` back to `key`; never more than it has used.
+    pub fn refund<K: ?Sized>(&self, key: &K, cost: u64) -> L::Future
+    where
+        L: KeyedLimiter<K>,
+    {
+        self.state.limiter.apply(key, Op::Refund(cost))
+    }
+
+    /// How many requests met which fate so far.
+    pub fn counts(&self) -> Counts {
+        self.state.counts.read()
+    }
+
+    /// The limiter itself. After changing its quotas tell clients with [`retell`](Self::retell).
+    pub fn limiter(&self) -> &L {
+        &self.state.limiter
+    }
+
+    /// Tells clients the quotas that the limiter has now, where responses have headers about it.
+    pub fn retell(&self) {
+        self.state.retell();
+    }
+}
+
+impl<A: Algorithm> Handle<Local<A>> {
+    /// Changes the quota for all keys. What they have used stays used, and clients are told the new
+    /// quota from now on.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
+    ///
+    /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(100)));
+    /// let handle = layer.handle();
+    /// handle.set_quota(Quota::per_day(200))?;
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the algorithm has no such quota, as a set of several limits does.
+    pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
+        self.state.limiter.set_quota(quota)?;
+        self.retell();
+        Ok(())
+    }
+}
+
+/// By hand: the limiter is shared and need not be `Clone`.
+impl<L> Clone for Handle<L> {
+    fn clone(&self) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+        }
+    }
+}
+
+/// By hand: limiters need no `Debug`.
+impl<L> fmt::Debug for Handle<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("name", &self.state.name())
+            .field("counts", &self.counts())
+            .finish_non_exhaustive()
+    }
+}

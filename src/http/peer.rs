@@ -1,0 +1,71 @@
+//! Who is at the other end of the connection.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::Extensions;
+
+/// The address at the other end of the connection, as a request extension.
+///
+/// axum and tonic leave it in types of their own, which are read with the features `axum` and
+/// `tonic`. A server of your own inserts this one, and so may a layer that knows better than the
+/// connection, such as one that reads the PROXY protocol: it goes before the others.
+///
+/// ```
+/// use tower_throttle::{ClientIp, Extracted, KeyExtractor, PeerAddr};
+///
+/// let mut request = http::Request::new(());
+/// request.extensions_mut().insert(PeerAddr("192.0.2.7:4711".parse().unwrap()));
+/// let Extracted::Key(client) = ClientIp::peer().extract(&request) else { unreachable!() };
+/// assert_eq!(client.to_string(), "192.0.2.7");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeerAddr(pub SocketAddr);
+
+pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    let known = extensions.get().map(|PeerAddr(address)| *address);
+    known
+        .or_else(|| axum(extensions))
+        .or_else(|| tonic(extensions))
+        .or_else(|| tonic_tls(extensions))
+        .map(|address| address.ip())
+}
+
+#[cfg(feature = "axum")]
+fn axum(extensions: &Extensions) -> Option<SocketAddr> {
+    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+
+    let real = extensions.get().map(|ConnectInfo(address)| *address);
+    real.or_else(|| extensions.get().map(|MockConnectInfo(address)| *address))
+}
+
+#[cfg(feature = "tonic")]
+fn tonic(extensions: &Extensions) -> Option<SocketAddr> {
+    extensions
+        .get::<tonic::transport::server::TcpConnectInfo>()?
+        .remote_addr()
+}
+
+#[cfg(feature = "tonic-tls")]
+fn tonic_tls(extensions: &Extensions) -> Option<SocketAddr> {
+    use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
+
+    extensions
+        .get::<TlsConnectInfo<TcpConnectInfo>>()?
+        .get_ref()
+        .remote_addr()
+}
+
+#[cfg(not(feature = "axum"))]
+const fn axum(_: &Extensions) -> Option<SocketAddr> {
+    None
+}
+
+#[cfg(not(feature = "tonic"))]
+const fn tonic(_: &Extensions) -> Option<SocketAddr> {
+    None
+}
+
+#[cfg(not(feature = "tonic-tls"))]
+const fn tonic_tls(_: &Extensions) -> Option<SocketAddr> {
+    None
+}

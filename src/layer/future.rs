@@ -1,0 +1,332 @@
+//! The way of one request through the limit to its response.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::pause::Pause;
+use super::place::Place;
+use super::policy::{Next, Policy};
+use super::service::deny;
+use crate::decision::Decision;
+use crate::decision::Verdict;
+use crate::key::KeyExtractor;
+use crate::limiter::KeyedLimiter;
+use crate::respond::Answer;
+use crate::respond::Settle;
+
+pin_project! {
+    /// The response of a [`RateLimit`](super::RateLimit) service.
+    ///
+    /// # Cancel safety
+    /// Dropping it while the request waits for its turn gives the cost back and everyone behind
+    /// moves up. Later, or when the request was admitted at once, the cost stays taken: else
+    /// requests that are begun and dropped would be free.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<S, K, L, R, Req>
+    where
+        S: Service<Req>,
+        K: KeyExtractor<Req>,
+        L: KeyedLimiter<K::Key>,
+    {
+        #[pin]
+        step: Step<S, K::Key, L, L::Future, R, Req, S::Future, S::Response, S::Error>,
+    }
+}
+
+pin_project! {
+    #[project = StepProjection]
+    enum Step<S, K, L, D, R, Req, F, Res, Err>
+    where
+        L: KeyedLimiter<K>,
+    {
+        /// The limiter has been asked and does not know yet.
+        Deciding {
+            #[pin]
+            deciding: D,
+            later: Option<Later<S, K, L, R, Req>>,
+        },
+        /// The request has its place in line.
+        Waiting {
+            #[pin]
+            pause: Pause,
+            later: Option<Later<S, K, L, R, Req>>,
+        },
+        /// The request may go on as soon as the service is ready for it.
+        Readying {
+            later: Option<Later<S, K, L, R, Req>>,
+        },
+        /// The service has the request.
+        Inner {
+            #[pin]
+            future: F,
+            after: Option<After<K, L, R>>,
+        },
+        /// The response is there, and the limiter is told what the request cost.
+        Settling {
+            #[pin]
+            settling: D,
+            response: Option<Res>,
+        },
+        /// The answer is known.
+        Done {
+            answer: Option<Result<Res, Err>>,
+        },
+    }
+}
+
+/// What is needed to go on later: the request, and a clone of the service for it.
+pub(super) struct Later<S, K, L: KeyedLimiter<K>, R, Req> {
+    pub(super) service: S,
+    pub(super) request: Req,
+    pub(super) place: Place<K, L>,
+    pub(super) respond: R,
+    pub(super) policy: Policy,
+    pub(super) decision: Option<Decision>,
+}
+
+/// What is needed once the response is there.
+pub(super) struct After<K, L: KeyedLimiter<K>, R> {
+    pub(super) place: Place<K, L>,
+    pub(super) respond: R,
+    pub(super) decision: Decision,
+}
+
+const TAKEN: &str = "the future was polled again after it had been ready";
+
+impl<S, K, L, R, Req> ResponseFuture<S, K, L, R, Req>
+where
+    S: Service<Req>,
+    K: KeyExtractor<Req>,
+    L: KeyedLimiter<K::Key>,
+{
+    #[inline]
+    pub(super) const fn inner(future: S::Future, after: Option<After<K::Key, L, R>>) -> Self {
+        Self {
+            step: Step::Inner { future, after },
+        }
+    }
+
+    pub(super) const fn done(answer: Result<S::Response, S::Error>) -> Self {
+        Self {
+            step: Step::Done {
+                answer: Some(answer),
+            },
+        }
+    }
+
+    pub(super) const fn deciding(deciding: L::Future, later: Later<S, K::Key, L, R, Req>) -> Self {
+        Self {
+            step: Step::Deciding {
+                deciding,
+                later: Some(later),
+            },
+        }
+    }
+
+    pub(super) fn waiting(
+        pause: Option<Pause>,
+        later: Later<S, K::Key, L, R, Req>,
+        wait: Duration,
+        decision: Decision,
+    ) -> Self
+    where
+        R: Answer<Req, S::Response, S::Error>,
+    {
+        Self {
+            step: later.line_up(pause, wait, decision),
+        }
+    }
+}
+
+impl<S, K, L, R, Req> Later<S, K, L, R, Req>
+where
+    L: KeyedLimiter<K>,
+    S: Service<Req>,
+    R: Answer<Req, S::Response, S::Error>,
+{
+    /// The step in which the request waits; a denial where there is nothing to wait with.
+    fn line_up(
+        mut self,
+        pause: Option<Pause>,
+        wait: Duration,
+        decision: Decision,
+    ) -> StepOf<S, K, L, R, Req> {
+        self.place.wait_in_line();
+        self.decision = Some(decision);
+        if let Some(pause) = pause {
+            return Step::Waiting {
+                pause,
+                later: Some(self),
+            };
+        }
+        let mut denied = decision;
+        denied.verdict = Verdict::Deny;
+        denied.retry_after = Some(wait);
+        let state = self.place.state();
+        let denied = state.denial(denied);
+        Step::Done {
+            answer: Some(deny(&self.respond, state, &self.request, denied)),
+        }
+    }
+
+    /// The step after the limiter's answer.
+    fn decided(mut self, next: Next) -> StepOf<S, K, L, R, Req> {
+        match next {
+            Next::Pass(decision) => {
+                self.decision = decision;
+                Step::Readying { later: Some(self) }
+            }
+            Next::Wait(wait, decision) => self.line_up(Pause::new(wait), wait, decision),
+            Next::Deny(denied) => Step::Done {
+                answer: Some(deny(
+                    &self.respond,
+                    self.place.state(),
+                    &self.request,
+                    denied,
+                )),
+            },
+        }
+    }
+
+    /// Hands the request to the service, which is ready.
+    fn call(self) -> StepOf<S, K, L, R, Req> {
+        let Self {
+            mut service,
+            mut request,
+            place,
+            respond,
+            policy,
+            decision,
+        } = self;
+        if let (true, Some(decision)) = (policy.share, &decision) {
+            respond.admit(&mut request, decision);
+        }
+        let future = service.call(request);
+        let after = decision.filter(|_| R::FOLLOWS).map(|decision| After {
+            place,
+            respond,
+            decision,
+        });
+        Step::Inner { future, after }
+    }
+}
+
+type StepOf<S, K, L, R, Req> = Step<
+    S,
+    K,
+    L,
+    <L as KeyedLimiter<K>>::Future,
+    R,
+    Req,
+    <S as Service<Req>>::Future,
+    <S as Service<Req>>::Response,
+    <S as Service<Req>>::Error,
+>;
+
+impl<S, K, L, R, Req> Future for ResponseFuture<S, K, L, R, Req>
+where
+    S: Service<Req>,
+    K: KeyExtractor<Req>,
+    L: KeyedLimiter<K::Key>,
+    R: Answer<Req, S::Response, S::Error>,
+{
+    type Output = Result<S::Response, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut step = self.project().step;
+        loop {
+            let next = match step.as_mut().project() {
+                StepProjection::Inner { future, after } => {
+                    let result = ready!(future.poll(cx));
+                    let (mut response, after) = match (result, after.take()) {
+                        (Ok(response), Some(after)) => (response, after),
+                        (result, _) => return Poll::Ready(result),
+                    };
+                    match after.finish::<Req, _, S::Error>(&mut response) {
+                        None => return Poll::Ready(Ok(response)),
+                        Some(settling) => Step::Settling {
+                            settling,
+                            response: Some(response),
+                        },
+                    }
+                }
+                StepProjection::Done { answer } => {
+                    return Poll::Ready(answer.take().expect(TAKEN));
+                }
+                StepProjection::Deciding { deciding, later } => {
+                    let decided = ready!(deciding.poll(cx));
+                    let later = later.take().expect(TAKEN);
+                    let next = later.policy.judge(later.place.state(), decided);
+                    later.decided(next)
+                }
+                StepProjection::Waiting { pause, later } => {
+                    ready!(pause.poll(cx));
+                    let mut later = later.take().expect(TAKEN);
+                    later.place.leave_line();
+                    Step::Readying { later: Some(later) }
+                }
+                StepProjection::Readying { later } => {
+                    let ready = later.as_mut().expect(TAKEN).service.poll_ready(cx);
+                    if let Err(error) = ready!(ready) {
+                        return Poll::Ready(Err(error));
+                    }
+                    later.take().expect(TAKEN).call()
+                }
+                StepProjection::Settling { settling, response } => {
+                    // What cannot be settled stays as it was taken.
+                    let _ = ready!(settling.poll(cx));
+                    return Poll::Ready(Ok(response.take().expect(TAKEN)));
+                }
+            };
+            step.set(next);
+        }
+    }
+}
+
+impl<K, L: KeyedLimiter<K>, R> After<K, L, R> {
+    /// Settles the cost and writes about the limit. The future, if any, ends when the limiter
+    /// knows.
+    fn finish<Req, Res, Err>(&self, response: &mut Res) -> Option<L::Future>
+    where
+        R: Answer<Req, Res, Err>,
+    {
+        if R::TELLS {
+            let state = self.place.state();
+            state.with_policies(|policies| self.respond.tell(response, policies, &self.decision));
+        }
+        match self.respond.settle(response) {
+            Settle::Keep => None,
+            settle => self.place.settle(settle),
+        }
+    }
+}
+
+/// By hand: requests, keys and closures are not shown.
+impl<S, K, L, R, Req> fmt::Debug for ResponseFuture<S, K, L, R, Req>
+where
+    S: Service<Req>,
+    K: KeyExtractor<Req>,
+    L: KeyedLimiter<K::Key>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = match &self.step {
+            Step::Deciding { .. } => "deciding",
+            Step::Waiting { .. } => "waiting",
+            Step::Readying { .. } => "waiting for the service",
+            Step::Inner { .. } => "with the service",
+            Step::Settling { .. } => "settling",
+            Step::Done { .. } => "done",
+        };
+        f.debug_struct("ResponseFuture")
+            .field("step", &step)
+            .finish_non_exhaustive()
+    }
+}

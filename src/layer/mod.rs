@@ -1,0 +1,293 @@
+//! The tower part: a layer that asks a limiter before each request.
+
+mod counts;
+mod future;
+mod pause;
+mod place;
+mod policy;
+mod service;
+mod signals;
+mod state;
+mod tiers;
+
+pub(crate) use self::state::State;
+pub use self::{
+    counts::Counts,
+    future::ResponseFuture,
+    policy::OnStoreError,
+    service::RateLimit,
+    tiers::{Numbered, Tiers},
+};
+
+use std::{any::type_name, fmt, sync::Arc};
+
+use tower_layer::Layer;
+
+use self::policy::Policy;
+use crate::key::WithCost;
+use crate::key::WithSkip;
+use crate::limiter::IntoLimiter;
+use crate::respond::Answers;
+
+/// Limits the requests to a service: a key, a limit, and what is told to the refused.
+///
+/// # When a request passes
+/// 1. The key extractor finds the key of the request. A request without one is either not limited
+///    (the extractor says so) or turned away with the extractor's rejection.
+/// 2. The limiter decides for the key and takes the cost of the request, 1 unless
+///    [`cost`](Self::cost) says otherwise.
+/// 3. An admitted request goes to the service, which finds the [`Decision`](crate::Decision) in its
+///    extensions if that was asked for ([`share_decision`](Self::share_decision)).
+/// 4. One that has to wait gets its place in line and goes to the service when its time has come.
+///    While it waits it keeps nothing of the service occupied.
+/// 5. A denied one is answered at once: the service is not touched and the body not read.
+///
+/// # What a refused request gets
+/// In HTTP, 429 with `Retry-After`; a gRPC request gets a gRPC status with the same. Another answer
+/// is set with [`respond`](Self::respond). A service that is not HTTP gets an error: add
+/// `.respond(AsError)`.
+///
+/// # Sharing
+/// The counts belong to the layer. Every service it makes, and every clone of it, counts together:
+/// all routes, methods and connections that one layer is added to share its limit. For separate
+/// limits make separate layers.
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower_throttle::{ClientIp, Quota, RateLimitLayer, TokenBucket};
+///
+/// async fn search() -> &'static str {
+///     "found"
+/// }
+///
+/// let limit = RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_second(10).burst(50)));
+/// let app: Router = Router::new().route("/search", get(search).layer(limit));
+/// ```
+#[must_use = "a layer does nothing until it is added to a service"]
+pub struct RateLimitLayer<K, L, R = Answers> {
+    keys: K,
+    respond: R,
+    policy: Policy,
+    state: Arc<State<L>>,
+}
+
+impl<K, L> RateLimitLayer<K, L> {
+    /// Limits by `keys`, as `limiter` decides.
+    ///
+    /// `keys` is [`Global`](crate::Global), an extractor such as
+    /// [`ClientIp`](crate::ClientIp), or a closure `Fn(&Req) -> T` that returns a key, an `Option`
+    /// or a `Result` of one; see [`KeyExtractor`](crate::KeyExtractor). `limiter` is an algorithm
+    /// or a tuple of them (which means: in this process), or a limiter of another kind.
+    ///
+    /// ```
+    /// use axum::extract::Request;
+    /// use tower_throttle::{Quota, RateLimitLayer, SlidingLog};
+    ///
+    /// let per_tenant = RateLimitLayer::new(
+    ///     |req: &Request| req.headers().get("tenant").cloned(),
+    ///     SlidingLog::new(Quota::per_minute(5)),
+    /// );
+    /// # let _: axum::Router = axum::Router::new().layer(per_tenant);
+    /// ```
+    pub fn new(keys: K, limiter: impl IntoLimiter<Limiter = L>) -> Self {
+        Self {
+            keys,
+            respond: Answers::default(),
+            policy: Policy::default(),
+            state: Arc::new(State::new(limiter.into_limiter())),
+        }
+    }
+}
+
+impl<K, L, R> RateLimitLayer<K, L, R> {
+    /// What each request costs, instead of 1. A cost of 0 is always admitted.
+    ///
+    /// ```
+    /// use axum::extract::Request;
+    /// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
+    ///     .cost(|req: &Request| if req.method() == "POST" { 10 } else { 1 });
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// ```
+    pub fn cost<F>(self, cost: F) -> RateLimitLayer<WithCost<K, F>, L, R> {
+        self.map_keys(|keys| WithCost::new(keys, cost))
+    }
+
+    /// Leaves requests alone for which `skipped` holds: a closure `Fn(&Req) -> bool`, or
+    /// [`Preflight`](crate::Preflight) for the requests with which browsers ask for permission.
+    ///
+    /// ```
+    /// use tower_throttle::{Global, Preflight, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
+    ///     .skip(Preflight);
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// ```
+    pub fn skip<P>(self, skipped: P) -> RateLimitLayer<WithSkip<K, P>, L, R> {
+        self.map_keys(|keys| WithSkip::new(keys, skipped))
+    }
+
+    /// The name by which clients, logs and metrics know this limit; `default` until it is set.
+    /// Several limits in one layer are numbered, `name-1`, `name-2`.
+    ///
+    /// # Panics
+    /// If the name is empty or holds anything but printable ASCII: it is sent in headers.
+    #[track_caller]
+    pub fn name(self, name: &str) -> Self {
+        assert!(
+            !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~')),
+            "name: {name:?} is not allowed; give printable ASCII"
+        );
+        self.state.rename(name);
+        self
+    }
+
+    /// Decides, counts and reports, but lets every request pass at once: to try a limit out.
+    pub fn shadow(mut self) -> Self {
+        self.policy.shadow = true;
+        self
+    }
+
+    /// Leaves the [`Decision`](crate::Decision) in the extensions of each HTTP request that goes on
+    /// to the service, for a handler that wants to know what is left. It costs an allocation.
+    ///
+    /// ```
+    /// use axum::{Extension, Router, routing::get};
+    /// use tower_throttle::{Decision, Global, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// async fn left(Extension(decision): Extension<Decision>) -> String {
+    ///     format!("{} of {} left", decision.remaining(), decision.limit)
+    /// }
+    ///
+    /// let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)));
+    /// let app: Router = Router::new().route("/", get(left)).layer(limit.share_decision());
+    /// ```
+    pub fn share_decision(mut self) -> Self {
+        self.policy.share = true;
+        self
+    }
+
+    /// What becomes of requests while the limiter cannot decide, as when its server is down.
+    pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
+        self.policy.on_store_error = on_store_error;
+        self
+    }
+
+    fn map_keys<T>(self, change: impl FnOnce(K) -> T) -> RateLimitLayer<T, L, R> {
+        RateLimitLayer {
+            keys: change(self.keys),
+            respond: self.respond,
+            policy: self.policy,
+            state: self.state,
+        }
+    }
+
+    pub(crate) fn state(&self) -> &Arc<State<L>> {
+        &self.state
+    }
+}
+
+impl<K, L, D, H, F> RateLimitLayer<K, L, Answers<D, H, F>> {
+    /// How a refused request is answered: [`HeadersOnly`](crate::HeadersOnly),
+    /// [`ProblemJson`](crate::ProblemJson), [`Grpc`](crate::Grpc), a choice by content type
+    /// ([`Auto`](crate::Auto)), [`AsError`](crate::AsError), a closure, or a
+    /// [`Respond`](crate::Respond) of your own.
+    ///
+    /// ```
+    /// use axum::{extract::Request, response::{IntoResponse, Response}};
+    /// use http::StatusCode;
+    /// use tower_throttle::{Global, Quota, RateLimitLayer, RateLimited, TokenBucket};
+    ///
+    /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
+    ///     .respond(|req: &Request, denied: &RateLimited| -> Response {
+    ///         (StatusCode::TOO_MANY_REQUESTS, format!("{}: {denied}", req.uri())).into_response()
+    ///     });
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// ```
+    pub fn respond<T>(self, deny: T) -> RateLimitLayer<K, L, Answers<T, H, F>> {
+        self.map_respond(|respond| respond.with_deny(deny))
+    }
+
+    /// Tells clients about the limit in every response, admitted or denied; see
+    /// [`Headers`](crate::Headers).
+    ///
+    /// ```
+    /// use tower_throttle::{Global, Headers, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
+    ///     .name("search")
+    ///     .headers(Headers::standard());
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// ```
+    pub fn headers<T>(self, tell: T) -> RateLimitLayer<K, L, Answers<D, T, F>> {
+        self.map_respond(|respond| respond.with_tell(tell))
+    }
+
+    /// Settles the cost when the response is known: to count only failures, or what a request
+    /// turned out to cost.
+    ///
+    /// The cost is taken first, so that requests under way at the same time cannot exceed the
+    /// limit together. An error of the service keeps the cost.
+    ///
+    /// ```
+    /// use axum::response::Response;
+    /// use tower_throttle::{ClientIp, Quota, RateLimitLayer, Settle, SlidingLog};
+    ///
+    /// // At most 5 failed logins a minute; successful ones count for nothing.
+    /// let layer = RateLimitLayer::new(ClientIp::peer(), SlidingLog::new(Quota::per_minute(5)))
+    ///     .settle(|res: &Response| if res.status().is_success() { Settle::Refund } else { Settle::Keep });
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// ```
+    pub fn settle<T>(self, settle: T) -> RateLimitLayer<K, L, Answers<D, H, T>> {
+        self.map_respond(|respond| respond.with_settle(settle))
+    }
+
+    fn map_respond<T>(self, change: impl FnOnce(Answers<D, H, F>) -> T) -> RateLimitLayer<K, L, T> {
+        RateLimitLayer {
+            keys: self.keys,
+            respond: change(self.respond),
+            policy: self.policy,
+            state: self.state,
+        }
+    }
+}
+
+impl<S, K: Clone, L, R: Clone> Layer<S> for RateLimitLayer<K, L, R> {
+    type Service = RateLimit<S, K, L, R>;
+
+    /// Costs one reference count: frameworks call it for every route, method and connection.
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit::new(
+            inner,
+            self.keys.clone(),
+            self.respond.clone(),
+            self.policy,
+            Arc::clone(&self.state),
+        )
+    }
+}
+
+/// By hand: the limiter is shared and need not be `Clone`.
+impl<K: Clone, L, R: Clone> Clone for RateLimitLayer<K, L, R> {
+    fn clone(&self) -> Self {
+        Self {
+            keys: self.keys.clone(),
+            respond: self.respond.clone(),
+            policy: self.policy,
+            state: Arc::clone(&self.state),
+        }
+    }
+}
+
+/// By hand: closures have no `Debug`, and keys are nobody's business.
+impl<K, L, R> fmt::Debug for RateLimitLayer<K, L, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer")
+            .field("name", &self.state.name())
+            .field("keys", &format_args!("{}", type_name::<K>()))
+            .field("limiter", &format_args!("{}", type_name::<L>()))
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,195 @@
+//! The service that the layer makes.
+
+use std::{
+    any::type_name,
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tower_service::Service;
+
+use super::future::{After, Later, ResponseFuture};
+use super::pause::Pause;
+use super::place::{Place, poll_now};
+use super::policy::{Next, Policy};
+use super::state::State;
+use crate::error::RateLimited;
+use crate::key::Extracted;
+use crate::key::KeyExtractor;
+use crate::limiter::KeyedLimiter;
+use crate::respond::Answer;
+
+/// A service whose requests are limited; see [`RateLimitLayer`](super::RateLimitLayer).
+pub struct RateLimit<S, K, L, R> {
+    inner: S,
+    keys: K,
+    respond: R,
+    policy: Policy,
+    state: Arc<State<L>>,
+}
+
+impl<S, K, L, R> RateLimit<S, K, L, R> {
+    pub(super) const fn new(
+        inner: S,
+        keys: K,
+        respond: R,
+        policy: Policy,
+        state: Arc<State<L>>,
+    ) -> Self {
+        Self {
+            inner,
+            keys,
+            respond,
+            policy,
+            state,
+        }
+    }
+
+    /// The service behind the limit.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The service behind the limit.
+    pub const fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The service behind the limit.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, K, L, R, Req> Service<Req> for RateLimit<S, K, L, R>
+where
+    S: Service<Req> + Clone,
+    K: KeyExtractor<Req>,
+    L: KeyedLimiter<K::Key>,
+    R: Answer<Req, S::Response, S::Error> + Clone,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, K, L, R, Req>;
+
+    #[inline]
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Req) -> Self::Future {
+        let state = &self.state;
+        let key = match self.keys.extract(&request) {
+            Extracted::Key(key) => key,
+            Extracted::Skip => {
+                state.counts.skipped();
+                state.signals().skipped();
+                return ResponseFuture::inner(self.inner.call(request), None);
+            }
+            Extracted::Reject(rejection) => {
+                state.counts.rejected();
+                state.signals().rejected();
+                if self.policy.shadow {
+                    return ResponseFuture::inner(self.inner.call(request), None);
+                }
+                let denied = RateLimited::from(rejection);
+                return ResponseFuture::done(self.respond.deny(&request, denied));
+            }
+        };
+        let cost = self.keys.cost(&request);
+        let mut deciding = state.limiter.decide(&key, cost);
+        let Poll::Ready(decided) = poll_now(&mut deciding) else {
+            let later = self.later(key, cost, request);
+            return ResponseFuture::deciding(deciding, later);
+        };
+        match self.policy.judge(state, decided) {
+            Next::Pass(decision) => {
+                if let (true, Some(decision)) = (self.policy.share, &decision) {
+                    self.respond.admit(&mut request, decision);
+                }
+                let after = decision.filter(|_| R::FOLLOWS).map(|decision| After {
+                    place: Place::new(Arc::clone(state), key, cost),
+                    respond: self.respond.clone(),
+                    decision,
+                });
+                ResponseFuture::inner(self.inner.call(request), after)
+            }
+            Next::Wait(wait, decision) => {
+                let later = self.later(key, cost, request);
+                ResponseFuture::waiting(Pause::new(wait), later, wait, decision)
+            }
+            Next::Deny(denied) => {
+                ResponseFuture::done(deny(&self.respond, state, &request, denied))
+            }
+        }
+    }
+}
+
+impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
+    /// What is needed to go on later, on a clone of the service.
+    ///
+    /// The readiness that `poll_ready` got goes back: a request that waits must not keep others
+    /// from the service, least of all if it is denied in the end.
+    fn later<Req>(&mut self, key: K::Key, cost: u64, request: Req) -> Later<S, K::Key, L, R, Req>
+    where
+        K: KeyExtractor<Req>,
+        L: KeyedLimiter<K::Key>,
+    {
+        let service = self.inner.clone();
+        self.inner = service.clone();
+        Later {
+            service,
+            request,
+            place: Place::new(Arc::clone(&self.state), key, cost),
+            respond: self.respond.clone(),
+            policy: self.policy,
+            decision: None,
+        }
+    }
+}
+
+/// The answer to a refused request, with what there is to say about the limit.
+pub(super) fn deny<K, L, R, Req, Res, Err>(
+    respond: &R,
+    state: &State<L>,
+    request: &Req,
+    denied: RateLimited,
+) -> Result<Res, Err>
+where
+    L: KeyedLimiter<K>,
+    R: Answer<Req, Res, Err>,
+{
+    let decision = denied.decision().copied();
+    let mut answer = respond.deny(request, denied);
+    if let (true, Some(decision), Ok(response)) = (R::TELLS, decision, &mut answer) {
+        state.with_policies(|policies| respond.tell(response, policies, &decision));
+    }
+    answer
+}
+
+/// By hand: the limiter is shared and need not be `Clone`.
+impl<S: Clone, K: Clone, L, R: Clone> Clone for RateLimit<S, K, L, R> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            keys: self.keys.clone(),
+            respond: self.respond.clone(),
+            policy: self.policy,
+            state: Arc::clone(&self.state),
+        }
+    }
+}
+
+/// By hand: closures have no `Debug`, and keys are nobody's business.
+impl<S: fmt::Debug, K, L, R> fmt::Debug for RateLimit<S, K, L, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit")
+            .field("inner", &self.inner)
+            .field("name", &self.state.name())
+            .field("keys", &format_args!("{}", type_name::<K>()))
+            .field("limiter", &format_args!("{}", type_name::<L>()))
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,162 @@
+//! Another limit for another kind of customer.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::OnceLock,
+    task::{Context, Poll, ready},
+};
+
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::limiter::IntoLimiter;
+use crate::limiter::KeyedLimiter;
+use crate::limiter::Op;
+use crate::quota::Quota;
+
+/// One limit for each tier: the key is a pair of the tier and who is counted.
+///
+/// Tiers that are not listed get the limit that it was made with. Each tier counts for itself, so
+/// a customer who changes to another one begins there afresh. [`Decision::policy`] counts the
+/// limits of all tiers, first those of the unlisted.
+///
+/// ```
+/// use axum::extract::Request;
+/// use tower_throttle::{Key, Quota, RateLimitLayer, Tiers, TokenBucket};
+///
+/// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+/// enum Plan { Free, Pro }
+///
+/// impl Key for Plan {}
+///
+/// fn customer(req: &Request) -> Option<(Plan, u64)> {
+///     req.extensions().get().copied() // put there by authentication
+/// }
+///
+/// let limits = Tiers::new(TokenBucket::new(Quota::per_minute(60)))
+///     .tier(Plan::Pro, TokenBucket::new(Quota::per_minute(6_000)));
+/// let layer = RateLimitLayer::new(customer, limits);
+/// # let _: axum::Router = axum::Router::new().layer(layer);
+/// ```
+#[must_use]
+pub struct Tiers<T, L> {
+    others: Tier<L>,
+    /// Few, so that they are looked through in turn.
+    tiers: Vec<(T, Tier<L>)>,
+}
+
+struct Tier<L> {
+    limiter: L,
+    /// How many limits it holds, counted when first asked: with which key is not known before.
+    limits: OnceLock<usize>,
+}
+
+impl<L> Tier<L> {
+    const fn new(limiter: L) -> Self {
+        Self {
+            limiter,
+            limits: OnceLock::new(),
+        }
+    }
+
+    fn limits<K>(&self) -> usize
+    where
+        L: KeyedLimiter<K>,
+    {
+        *self.limits.get_or_init(|| self.limiter.quotas().len())
+    }
+}
+
+impl<T, L> Tiers<T, L> {
+    /// `limiter` for every tier that is not listed.
+    pub fn new(limiter: impl IntoLimiter<Limiter = L>) -> Self {
+        Self {
+            others: Tier::new(limiter.into_limiter()),
+            tiers: Vec::new(),
+        }
+    }
+
+    /// `limiter` for `tier`.
+    pub fn tier(mut self, tier: T, limiter: impl IntoLimiter<Limiter = L>) -> Self {
+        self.tiers.push((tier, Tier::new(limiter.into_limiter())));
+        self
+    }
+
+    /// The limiter of `tier`.
+    pub fn get(&self, tier: &T) -> &L
+    where
+        T: PartialEq,
+    {
+        let found = self.tiers.iter().find(|(of, _)| of == tier);
+        &found.map_or(&self.others, |(_, listed)| listed).limiter
+    }
+}
+
+impl<T, K, L> KeyedLimiter<(T, K)> for Tiers<T, L>
+where
+    T: PartialEq + Send + Sync + 'static,
+    L: KeyedLimiter<K>,
+{
+    type Future = Numbered<L::Future>;
+
+    fn apply(&self, (tier, key): &(T, K), op: Op) -> Self::Future {
+        let mut before = 0;
+        let mut found = &self.others;
+        if let Some(at) = self.tiers.iter().position(|(of, _)| of == tier) {
+            let passed = self.tiers[..at].iter().map(|(_, listed)| listed);
+            let passed = [&self.others].into_iter().chain(passed);
+            before = passed.map(Tier::limits).sum();
+            found = &self.tiers[at].1;
+        }
+        Numbered {
+            before,
+            future: found.limiter.apply(key, op),
+        }
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        let listed = self.tiers.iter().map(|(_, listed)| listed);
+        let all = [&self.others].into_iter().chain(listed);
+        all.flat_map(|tier| tier.limiter.quotas()).collect()
+    }
+}
+
+impl<T: Send + Sync + 'static, L: Send + Sync + 'static> IntoLimiter for Tiers<T, L> {
+    type Limiter = Self;
+
+    fn into_limiter(self) -> Self {
+        self
+    }
+}
+
+/// By hand: limiters need no `Debug`.
+impl<T: fmt::Debug, L> fmt::Debug for Tiers<T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tiers = self.tiers.iter().map(|(tier, _)| tier);
+        f.debug_list().entries(tiers).finish()
+    }
+}
+
+/// The answer of one tier's limiter, counted among the limits of all.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Numbered<F> {
+    before: usize,
+    future: F,
+}
+
+impl<F> Future for Numbered<F>
+where
+    F: Future<Output = Result<Decision, StoreError>> + Unpin,
+{
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut decided = ready!(Pin::new(&mut self.future).poll(cx));
+        if let Ok(decision) = &mut decided {
+            decision.policy += self.before;
+        }
+        Poll::Ready(decided)
+    }
+}

@@ -1,0 +1,279 @@
+//! Port: what is told to whoever sent a request.
+//!
+//! Three questions, each with a trait: how a refused request is answered ([`Respond`]), what a
+//! response says about the limit ([`Tell`]), and what a request turns out to have cost once its
+//! response is known ([`SettleUp`]).
+
+use std::sync::{Arc, OnceLock};
+
+use http::HeaderValue;
+
+use crate::decision::Decision;
+use crate::error::RateLimited;
+use crate::quota::Quota;
+
+/// Answers requests that are turned away.
+///
+/// For HTTP, a closure from the request and the reason to a response is one. For everything else
+/// there is [`AsError`], or an implementation of your own:
+///
+/// ```
+/// use tower_throttle::{RateLimited, Respond};
+///
+/// #[derive(Clone)]
+/// struct SayBusy;
+///
+/// impl<E> Respond<String, String, E> for SayBusy {
+///     fn deny(&self, request: &String, denied: RateLimited) -> Result<String, E> {
+///         Ok(format!("BUSY {request}: {denied}"))
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot answer a refused `{Req}` with a `{Res}`",
+    label = "no answer for this service",
+    note = "the default answers HTTP requests whose response body is `Default`",
+    note = "for a service that is not HTTP add `.respond(AsError)`, and `impl From<RateLimited>` for the service's error",
+    note = "a closure is `|req: &http::Request<B>, denied: &RateLimited| -> http::Response<B2>`, with the body types of the service it wraps"
+)]
+pub trait Respond<Req, Res, Err> {
+    /// The answer to `request`, which does not reach the service.
+    ///
+    /// # Errors
+    /// Where a refusal is an error of the service, as with [`AsError`].
+    fn deny(&self, request: &Req, denied: RateLimited) -> Result<Res, Err>;
+
+    /// Notes the decision in a request that goes on to the service, where it has a place for it.
+    fn admit(&self, request: &mut Req, decision: &Decision) {
+        let _ = (request, decision);
+    }
+}
+
+/// Says something about the limit in every response that the limit was asked about.
+pub trait Tell<Res> {
+    /// Whether it never says anything, so that nothing needs to be kept for it.
+    const SILENT: bool = false;
+
+    /// Writes into `response`.
+    fn tell(&self, response: &mut Res, policies: &Policies, decision: &Decision);
+}
+
+/// Says what a request cost, seeing its response; closures `Fn(&Res) -> Settle` do.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not settle the cost of a request by its `{Res}`",
+    note = "a closure names the type of the response, as in `|res: &axum::response::Response| ..`, and returns `Settle`"
+)]
+pub trait SettleUp<Res> {
+    /// Whether it always keeps what was taken, so that nothing needs to be kept for it.
+    const KEEPS: bool = false;
+
+    /// What to do about the cost of the request that got `response`.
+    fn settle(&self, response: &Res) -> Settle;
+}
+
+/// What to do about the cost of a request once its response is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Settle {
+    /// It stays as it was taken.
+    Keep,
+    /// It is given back: the request counts for nothing.
+    Refund,
+    /// The request cost this much in all. The difference is taken, even into debt, or given back.
+    Charge(u64),
+}
+
+/// The default answer. For HTTP: 429 with `Retry-After`, or its gRPC form to a gRPC request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Standard;
+
+/// Answers with an error of the service, made by `From<RateLimited>`.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use tower_throttle::{AsError, RateLimited, Rejection, Respond};
+///
+/// let limited = RateLimited::from(Rejection::from(http::StatusCode::FORBIDDEN));
+/// let answer: Result<Infallible, Box<dyn std::error::Error + Send + Sync>> =
+///     AsError.deny(&"any request", limited);
+/// assert!(answer.unwrap_err().is::<RateLimited>());
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AsError;
+
+impl<Req, Res, Err: From<RateLimited>> Respond<Req, Res, Err> for AsError {
+    fn deny(&self, _: &Req, denied: RateLimited) -> Result<Res, Err> {
+        Err(denied.into())
+    }
+}
+
+/// Responses stay as they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl<Res> Tell<Res> for Silent {
+    const SILENT: bool = true;
+
+    fn tell(&self, _: &mut Res, _: &Policies, _: &Decision) {}
+}
+
+/// What was taken stays taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeepAll;
+
+impl<Res> SettleUp<Res> for KeepAll {
+    const KEEPS: bool = true;
+
+    fn settle(&self, _: &Res) -> Settle {
+        Settle::Keep
+    }
+}
+
+impl<Res, F: Fn(&Res) -> Settle> SettleUp<Res> for F {
+    fn settle(&self, response: &Res) -> Settle {
+        self(response)
+    }
+}
+
+/// The three answers of one layer: to the refused, about the limit, and about the cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answers<D = Standard, H = Silent, F = KeepAll> {
+    pub(crate) deny: D,
+    pub(crate) tell: H,
+    pub(crate) settle: F,
+}
+
+impl<D, H, F> Answers<D, H, F> {
+    pub(crate) fn with_deny<T>(self, deny: T) -> Answers<T, H, F> {
+        let Self { tell, settle, .. } = self;
+        Answers { deny, tell, settle }
+    }
+
+    pub(crate) fn with_tell<T>(self, tell: T) -> Answers<D, T, F> {
+        let Self { deny, settle, .. } = self;
+        Answers { deny, tell, settle }
+    }
+
+    pub(crate) fn with_settle<T>(self, settle: T) -> Answers<D, H, T> {
+        let Self { deny, tell, .. } = self;
+        Answers { deny, tell, settle }
+    }
+}
+
+/// What a layer asks of its [`Answers`]. Not to be implemented: the three parts are.
+pub trait Answer<Req, Res, Err>: sealed::Sealed {
+    /// Whether something is to be said in responses.
+    const TELLS: bool;
+    /// Whether something is to be done when a response is there.
+    const FOLLOWS: bool;
+
+    /// See [`Respond::deny`].
+    ///
+    /// # Errors
+    /// See [`Respond::deny`].
+    fn deny(&self, request: &Req, denied: RateLimited) -> Result<Res, Err>;
+
+    /// See [`Respond::admit`].
+    fn admit(&self, request: &mut Req, decision: &Decision);
+
+    /// See [`Tell::tell`].
+    fn tell(&self, response: &mut Res, policies: &Policies, decision: &Decision);
+
+    /// See [`SettleUp::settle`].
+    fn settle(&self, response: &Res) -> Settle;
+}
+
+impl<Req, Res, Err, D, H, F> Answer<Req, Res, Err> for Answers<D, H, F>
+where
+    D: Respond<Req, Res, Err>,
+    H: Tell<Res>,
+    F: SettleUp<Res>,
+{
+    const TELLS: bool = !H::SILENT;
+    const FOLLOWS: bool = !(H::SILENT && F::KEEPS);
+
+    #[inline]
+    fn deny(&self, request: &Req, denied: RateLimited) -> Result<Res, Err> {
+        self.deny.deny(request, denied)
+    }
+
+    #[inline]
+    fn admit(&self, request: &mut Req, decision: &Decision) {
+        self.deny.admit(request, decision);
+    }
+
+    #[inline]
+    fn tell(&self, response: &mut Res, policies: &Policies, decision: &Decision) {
+        self.tell.tell(response, policies, decision);
+    }
+
+    #[inline]
+    fn settle(&self, response: &Res) -> Settle {
+        self.settle.settle(response)
+    }
+}
+
+mod sealed {
+    #[expect(unnameable_types, reason = "nobody can name it: that is the seal")]
+    pub trait Sealed {}
+
+    impl<D, H, F> Sealed for super::Answers<D, H, F> {}
+}
+
+/// The limits of a layer as they are told to clients: a name and a quota each.
+#[derive(Debug)]
+pub struct Policies {
+    list: Vec<Policy>,
+    /// The list as a header, in the forms there are; each written by the first response that
+    /// needs it.
+    lines: [OnceLock<HeaderValue>; 2],
+}
+
+/// One limit as it is told to clients.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Policy {
+    /// Printable ASCII.
+    pub name: Arc<str>,
+    /// How much it allows.
+    pub quota: Quota,
+}
+
+impl Policies {
+    /// One policy a quota. A single one is called `name`; several are numbered from 1, `name-1`,
+    /// `name-2`, in the order of [`Decision::policy`].
+    pub fn new(name: &str, quotas: &[Quota]) -> Self {
+        let several = quotas.len() > 1;
+        let list = (1..).zip(quotas).map(|(number, quota)| Policy {
+            name: if several {
+                format!("{name}-{number}").into()
+            } else {
+                name.into()
+            },
+            quota: *quota,
+        });
+        Self {
+            list: list.collect(),
+            lines: [OnceLock::new(), OnceLock::new()],
+        }
+    }
+
+    /// All of them, in the order of [`Decision::policy`].
+    pub fn list(&self) -> &[Policy] {
+        &self.list
+    }
+
+    /// The one that `decision` speaks of.
+    pub fn of(&self, decision: &Decision) -> Option<&Policy> {
+        self.list.get(decision.policy)
+    }
+
+    /// What `write` makes of the list; made once for each `form`, which is 0 or 1.
+    pub(crate) fn line(
+        &self,
+        form: usize,
+        write: impl FnOnce(&[Policy]) -> HeaderValue,
+    ) -> HeaderValue {
+        self.lines[form].get_or_init(|| write(&self.list)).clone()
+    }
+}

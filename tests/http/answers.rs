@@ -1,0 +1,137 @@
+//! What a refused request gets.
+
+use http::{Request, Response, StatusCode};
+use tower_throttle::{
+    Auto, Decision, Global, Grpc, HeadersOnly, ProblemJson, Quota, RateLimitLayer, RateLimited,
+    Verdict,
+};
+
+use crate::support::{Says, ask, lines, request};
+
+fn denying() -> RateLimitLayer<Global, Says> {
+    let denied = Decision::new(Verdict::Deny, 10, 0, Some(1_500_000_000), 60_000_000_000);
+    RateLimitLayer::new(Global, Says(denied, vec![Quota::per_minute(10)])).name("api")
+}
+
+fn grpc() -> Request<()> {
+    request(None, &[("content-type", "application/grpc+proto")])
+}
+
+#[tokio::test]
+async fn by_default_429_with_retry_after_and_no_body() {
+    let response = ask(&denying(), Request::new(())).await;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(lines(&response, "retry-after"), ["2"]);
+    assert_eq!(response.body(), "");
+}
+
+#[tokio::test]
+async fn the_reason_stands_in_the_extensions_of_every_answer() {
+    let closure = |_: &Request<()>, _: &RateLimited| Response::new(String::new());
+    let check = |response: Response<String>| {
+        let limited = response.extensions().get::<RateLimited>().unwrap();
+        assert_eq!(limited.policy(), Some("api"));
+        assert_eq!(limited.retry_after().unwrap().as_millis(), 1_500);
+    };
+    check(ask(&denying(), Request::new(())).await);
+    check(ask(&denying(), grpc()).await);
+    check(ask(&denying().respond(HeadersOnly), Request::new(())).await);
+    check(ask(&denying().respond(ProblemJson), Request::new(())).await);
+    check(ask(&denying().respond(Grpc), Request::new(())).await);
+    check(ask(&denying().respond(closure), Request::new(())).await);
+}
+
+#[tokio::test]
+async fn a_problem_has_its_registered_type() {
+    let response = ask(&denying().respond(ProblemJson), Request::new(())).await;
+    assert_eq!(
+        lines(&response, "content-type"),
+        ["application/problem+json"]
+    );
+    assert_eq!(lines(&response, "retry-after"), ["2"]);
+    let body: serde_json::Value = serde_json::from_str(response.body()).unwrap();
+    assert_eq!(
+        body,
+        serde_json::json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Request cannot be satisfied as assigned quota has been exceeded",
+            "status": 429,
+            "violated-policies": ["api"],
+        })
+    );
+}
+
+#[tokio::test]
+async fn one_layer_answers_each_in_its_own_language() {
+    let layer = denying().respond(Auto::with(ProblemJson));
+    let http = ask(&layer, Request::new(())).await;
+    assert_eq!(http.status(), 429);
+    assert_eq!(lines(&http, "content-type"), ["application/problem+json"]);
+    let rpc = ask(&layer, grpc()).await;
+    assert_eq!(rpc.status(), 200);
+    assert_eq!(lines(&rpc, "content-type"), ["application/grpc"]);
+    assert_eq!(lines(&rpc, "grpc-status"), ["8"]);
+    assert_eq!(lines(&rpc, "grpc-retry-pushback-ms"), ["1500"]);
+    assert_eq!(rpc.body(), "");
+}
+
+#[tokio::test]
+async fn a_closure_sees_the_request_and_keeps_what_it_says() {
+    let layer = denying().respond(|req: &Request<()>, denied: &RateLimited| {
+        let mut response = Response::new(format!("{}: {denied}", req.uri()));
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        response
+    });
+    let response = ask(&layer, Request::new(())).await;
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.body(), "/: rate limit exceeded, retry in 2 s");
+    assert_eq!(
+        lines(&response, "retry-after"),
+        ["2"],
+        "added where it was left out"
+    );
+
+    let layer = denying().respond(|_: &Request<()>, _: &RateLimited| {
+        let response = Response::builder().header("retry-after", "3600");
+        response.body(String::new()).unwrap()
+    });
+    let response = ask(&layer, Request::new(())).await;
+    assert_eq!(lines(&response, "retry-after"), ["3600"]);
+}
+
+#[tokio::test]
+async fn a_cost_that_never_passes_is_told_not_to_come_back() {
+    let never = Decision::new(Verdict::Deny, 10, 10, None, 0);
+    let layer = RateLimitLayer::new(Global, Says(never, vec![Quota::per_minute(10)]));
+    let http = ask(&layer, Request::new(())).await;
+    assert_eq!(http.status(), 429);
+    assert!(lines(&http, "retry-after").is_empty());
+    let rpc = ask(&layer, grpc()).await;
+    assert_eq!(lines(&rpc, "grpc-retry-pushback-ms"), ["-1"]);
+    assert!(lines(&rpc, "grpc-status-details-bin").is_empty());
+}
+
+#[tokio::test]
+async fn a_rejection_speaks_each_language_too() {
+    let keys = |_: &Request<()>| -> Result<u8, StatusCode> { Err(StatusCode::UNAUTHORIZED) };
+    let admitted = Decision::new(Verdict::Admit, 10, 9, None, 0);
+    let layer = RateLimitLayer::new(keys, Says(admitted, vec![Quota::per_minute(10)]));
+    assert_eq!(ask(&layer, Request::new(())).await.status(), 401);
+    let rpc = ask(&layer, grpc()).await;
+    assert_eq!(
+        (rpc.status().as_u16(), lines(&rpc, "grpc-status")),
+        (200, vec!["16"])
+    );
+    assert_eq!(lines(&rpc, "grpc-message"), ["Unauthorized"]);
+}
+
+#[tokio::test]
+async fn a_wait_too_long_for_32_bits_is_not_cut_short() {
+    let denied = Decision::new(Verdict::Deny, 1, 0, Some(1 << 62), 1 << 62);
+    let layer = RateLimitLayer::new(Global, Says(denied, vec![Quota::per_day(1)]));
+    let http = ask(&layer, Request::new(())).await;
+    assert_eq!(lines(&http, "retry-after"), ["2147483647"]);
+    let rpc = ask(&layer, grpc()).await;
+    assert!(lines(&rpc, "grpc-retry-pushback-ms").is_empty());
+    assert_eq!(lines(&rpc, "grpc-status-details-bin").len(), 1);
+}

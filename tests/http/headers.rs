@@ -1,0 +1,251 @@
+//! What responses say about the limit.
+
+use std::time::{Duration, SystemTime};
+
+use http::Request;
+use sfv::{BareItem, ListEntry, Parser};
+use tower_throttle::{
+    Decision, FixedWindow, Global, Headers, Quota, RateLimitLayer, SlidingLog, TokenBucket, Verdict,
+};
+
+use crate::support::{Says, ask, lines};
+
+fn admitted() -> Decision {
+    Decision::new(Verdict::Admit, 100, 42, None, 29_000_000_001)
+}
+
+fn denied() -> Decision {
+    Decision::new(Verdict::Deny, 100, 0, Some(4_000_000_001), 60_000_000_000)
+}
+
+fn quotas() -> Vec<Quota> {
+    vec![Quota::per_minute(100), Quota::per_day(1000)]
+}
+
+/// The header lines of a response to a request that was decided on like this.
+async fn told(form: Headers, decision: Decision, quotas: Vec<Quota>) -> Vec<String> {
+    let layer = RateLimitLayer::new(Global, Says(decision, quotas))
+        .name("api")
+        .headers(form);
+    let response = ask(&layer, Request::new(())).await;
+    let mut told = Vec::new();
+    for (name, value) in response.headers() {
+        told.push(format!("{name}: {}", value.to_str().unwrap()));
+    }
+    told.sort();
+    told
+}
+
+#[tokio::test]
+async fn every_form_says_what_its_draft_says() {
+    for (form, expected) in [
+        (
+            Headers::Draft11,
+            &[
+                r#"ratelimit-policy: "api-1";q=100;w=60, "api-2";q=1000;w=86400"#,
+                r#"ratelimit: "api-1";r=42;t=30"#,
+            ][..],
+        ),
+        (
+            Headers::Draft7,
+            &[
+                "ratelimit-policy: 100;w=60, 1000;w=86400",
+                "ratelimit: limit=100, remaining=42, reset=30",
+            ],
+        ),
+        (
+            Headers::Draft6,
+            &[
+                "ratelimit-limit: 100",
+                "ratelimit-policy: 100;w=60, 1000;w=86400",
+                "ratelimit-remaining: 42",
+                "ratelimit-reset: 30",
+            ],
+        ),
+        (
+            Headers::Draft3,
+            &[
+                "ratelimit-limit: 100, 100;w=60, 1000;w=86400",
+                "ratelimit-remaining: 42",
+                "ratelimit-reset: 30",
+            ],
+        ),
+        (
+            Headers::XRateLimitDelta,
+            &[
+                "x-ratelimit-limit: 100",
+                "x-ratelimit-remaining: 42",
+                "x-ratelimit-reset: 30",
+            ],
+        ),
+    ] {
+        let mut expected: Vec<_> = expected.iter().map(ToString::to_string).collect();
+        expected.sort();
+        assert_eq!(told(form, admitted(), quotas()).await, expected, "{form:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_denied_response_says_the_same_time_as_retry_after() {
+    let mut second = denied();
+    second.policy = 1;
+    assert_eq!(
+        told(Headers::standard(), second, quotas()).await,
+        [
+            r#"ratelimit-policy: "api-1";q=100;w=60, "api-2";q=1000;w=86400"#,
+            r#"ratelimit: "api-2";r=0;t=5"#,
+            "retry-after: 5",
+        ]
+    );
+}
+
+#[tokio::test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the header is about the wall clock"
+)]
+async fn an_epoch_is_a_moment_on_the_wall_clock() {
+    let now = || {
+        SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_secs()
+    };
+    let before = now();
+    let told = told(Headers::XRateLimitEpoch, admitted(), quotas()).await;
+    let reset: u64 = told[2]
+        .strip_prefix("x-ratelimit-reset: ")
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((before + 30..=now() + 30).contains(&reset));
+}
+
+#[tokio::test]
+async fn figures_without_bounds_stay_within_what_a_field_holds() {
+    let mut huge = Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, u64::MAX);
+    huge.reset_after = Duration::MAX;
+    let quota = Quota::per(u64::MAX >> 1, Duration::from_secs(1 << 32));
+    let told = told(Headers::Draft11, huge, vec![quota]).await;
+    assert_eq!(
+        told[0],
+        r#"ratelimit-policy: "api";q=999999999999999;w=4294967296"#
+    );
+    assert_eq!(
+        told[1],
+        r#"ratelimit: "api";r=999999999999999;t=999999999999999"#
+    );
+}
+
+#[tokio::test]
+async fn a_window_below_a_second_is_left_out_and_others_are_rounded_up() {
+    let policy = async |quota| {
+        let told = told(Headers::Draft11, admitted(), vec![quota]).await;
+        told[0].split_once("q=").unwrap().1.to_owned()
+    };
+    assert_eq!(policy(Quota::per(5, Duration::from_millis(100))).await, "5");
+    assert_eq!(
+        policy(Quota::per(5, Duration::from_millis(1_001))).await,
+        "5;w=2"
+    );
+    assert_eq!(policy(Quota::per_second(10).burst(50)).await, "50;w=5");
+    assert_eq!(policy(Quota::per_second(10).burst(5)).await, "5");
+}
+
+/// Reads a line as RFC 9651 has it: names, and the integers of the parameters.
+fn parsed(line: &str) -> Vec<(String, Vec<(String, i64)>)> {
+    let list: sfv::List = Parser::new(line).parse().unwrap();
+    let items = list.into_iter().map(|entry| match entry {
+        ListEntry::Item(item) => item,
+        ListEntry::InnerList(_) => panic!("an inner list"),
+    });
+    items
+        .map(|item| {
+            let BareItem::String(name) = item.bare_item else {
+                panic!("no string")
+            };
+            let parameters = item.params.into_iter().map(|(key, value)| {
+                let BareItem::Integer(number) = value else {
+                    panic!("no integer")
+                };
+                (key.to_string(), i64::from(number))
+            });
+            (name.as_str().to_owned(), parameters.collect())
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn an_independent_parser_reads_what_is_meant() {
+    for name in [
+        "api",
+        r#"say "hi""#,
+        r"back\slash",
+        "a, b;c=d",
+        " ~ ",
+        "x=1",
+    ] {
+        let layer = RateLimitLayer::new(Global, Says(admitted(), vec![Quota::per_minute(100)]))
+            .name(name)
+            .headers(Headers::standard());
+        let response = ask(&layer, Request::new(())).await;
+        let parameters = |figures: [(&str, i64); 2]| {
+            figures
+                .map(|(key, figure)| (key.to_owned(), figure))
+                .to_vec()
+        };
+        assert_eq!(
+            parsed(lines(&response, "ratelimit")[0]),
+            [(name.to_owned(), parameters([("r", 42), ("t", 30)]))]
+        );
+        assert_eq!(
+            parsed(lines(&response, "ratelimit-policy")[0]),
+            [(name.to_owned(), parameters([("q", 100), ("w", 60)]))]
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_limits_of_stacked_layers_stand_side_by_side() {
+    let outer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1000)))
+        .name("day")
+        .headers(Headers::standard());
+    let inner = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(60)))
+        .name("minute")
+        .headers(Headers::standard());
+    let stack = tower::ServiceBuilder::new().layer(outer).layer(inner);
+    let response = ask(&stack, Request::new(())).await;
+    assert_eq!(
+        lines(&response, "ratelimit-policy"),
+        [r#""minute";q=60;w=60"#, r#""day";q=1000;w=86400"#]
+    );
+    assert_eq!(lines(&response, "ratelimit").len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_told_changes_with_the_quota_and_the_form_with_the_layer() {
+    let layer = RateLimitLayer::new(Global, SlidingLog::new(Quota::per_hour(10)));
+    let (new, old) = (
+        layer.clone().headers(Headers::Draft11),
+        layer.clone().headers(Headers::Draft6),
+    );
+    let policy = async |form: bool| {
+        let response = if form {
+            ask(&new, Request::new(())).await
+        } else {
+            ask(&old, Request::new(())).await
+        };
+        lines(&response, "ratelimit-policy")[0].to_owned()
+    };
+    assert_eq!(policy(true).await, r#""default";q=10;w=3600"#);
+    assert_eq!(policy(false).await, "10;w=3600");
+    layer.handle().set_quota(Quota::per_hour(20)).unwrap();
+    assert_eq!(policy(true).await, r#""default";q=20;w=3600"#);
+    assert_eq!(policy(false).await, "20;w=3600");
+}
+
+#[tokio::test]
+async fn without_headers_switched_on_an_admitted_response_says_nothing() {
+    let layer = RateLimitLayer::new(Global, Says(admitted(), quotas()));
+    assert!(ask(&layer, Request::new(())).await.headers().is_empty());
+}

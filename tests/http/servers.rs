@@ -1,0 +1,300 @@
+//! Real servers on the loopback interface, and many clients.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use axum::{Extension, Router, routing::get};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::{body::Incoming, client::conn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+use tower::{Layer, ServiceBuilder, service_fn};
+use tower_throttle::{
+    ClientIp, Decision, FixedWindow, Global, Headers, Missing, PeerAddr, Quota, RateLimitLayer,
+};
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// The responses to `requests` requests over one connection.
+async fn requests(address: SocketAddr, h2: bool, requests: usize) -> Vec<Response<Bytes>> {
+    let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let mut responses = Vec::new();
+    let request = || {
+        let uri = format!("http://{address}/");
+        Request::get(uri)
+            .header("host", "local")
+            .body(Empty::<Bytes>::new())
+            .unwrap()
+    };
+    if h2 {
+        let (mut sender, connection) = conn::http2::handshake(TokioExecutor::new(), stream)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        for _ in 0..requests {
+            let response = sender.send_request(request()).await.unwrap();
+            responses.push(collected(response).await);
+        }
+    } else {
+        let (mut sender, connection) = conn::http1::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        for _ in 0..requests {
+            let response = sender.send_request(request()).await.unwrap();
+            responses.push(collected(response).await);
+        }
+    }
+    responses
+}
+
+async fn collected(response: Response<Incoming>) -> Response<Bytes> {
+    let (head, body) = response.into_parts();
+    Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+}
+
+/// Asks over 200 connections at once, 10 times each. Every answer has to tell the truth about a
+/// limit of `limit`; answers how many were admitted.
+async fn crowd(address: SocketAddr, h2: bool) -> usize {
+    let mut connections = JoinSet::new();
+    for _ in 0..200 {
+        connections.spawn(requests(address, h2, 10));
+    }
+    let mut admitted = 0;
+    let mut remaining = Vec::new();
+    for response in connections.join_all().await.into_iter().flatten() {
+        let header = |name: &str| response.headers()[name].to_str().unwrap();
+        assert_eq!(header("ratelimit-policy"), r#""crowd";q=500;w=86400"#);
+        if response.status() == StatusCode::OK {
+            admitted += 1;
+            assert!(!response.headers().contains_key("retry-after"));
+            let figures = header("ratelimit").strip_prefix(r#""crowd";r="#).unwrap();
+            remaining.push(figures.split(';').next().unwrap().parse::<usize>().unwrap());
+        } else {
+            assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+            let wait = header("retry-after");
+            assert_eq!(header("ratelimit"), format!(r#""crowd";r=0;t={wait}"#));
+            assert!((1..=86_400).contains(&wait.parse::<u64>().unwrap()));
+        }
+    }
+    remaining.sort_unstable();
+    assert!(
+        remaining.into_iter().eq(0..admitted),
+        "each is told another rest"
+    );
+    admitted
+}
+
+fn five_hundred() -> RateLimitLayer<
+    Global,
+    tower_throttle::Local<FixedWindow>,
+    tower_throttle::Answers<tower_throttle::Standard, Headers>,
+> {
+    RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(500)))
+        .name("crowd")
+        .headers(Headers::standard())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_requests_over_200_connections_to_axum() {
+    let (listener, address) = listen().await;
+    let reached = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reached);
+    let handler = get(async move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let app = Router::new().route("/", handler).layer(five_hundred());
+    tokio::spawn(async { axum::serve(listener, app).await });
+    assert_eq!(crowd(address, false).await, 500);
+    assert_eq!(
+        reached.load(Ordering::Relaxed),
+        500,
+        "the handler saw no denied request"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_requests_over_200_connections_to_hyper_by_http_1() {
+    let address = hyper_server(five_hundred()).await;
+    assert_eq!(crowd(address, false).await, 500);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_requests_over_200_connections_to_hyper_by_http_2() {
+    let address = hyper_server(five_hundred()).await;
+    assert_eq!(crowd(address, true).await, 500);
+}
+
+/// A server without any framework, whose requests have the address of their peer.
+async fn hyper_server<L>(layer: L) -> SocketAddr
+where
+    L: Layer<tower::util::ServiceFn<fn(Request<Incoming>) -> Ready>> + Send + Clone + 'static,
+    L::Service: tower::Service<
+            Request<Incoming>,
+            Response = Response<Full<Bytes>>,
+            Error = Infallible,
+            Future: Send,
+        > + Clone
+        + Send,
+{
+    let (listener, address) = listen().await;
+    tokio::spawn(async move {
+        while let Ok((stream, peer)) = listener.accept().await {
+            let hello: fn(_) -> Ready =
+                |_| std::future::ready(Ok(Response::new(Full::from("hello"))));
+            let service = ServiceBuilder::new()
+                .map_request(move |mut request: Request<Incoming>| {
+                    request.extensions_mut().insert(PeerAddr(peer));
+                    request
+                })
+                .layer(layer.clone())
+                .service(service_fn(hello));
+            tokio::spawn(async move {
+                let server = auto::Builder::new(TokioExecutor::new());
+                let service = TowerToHyperService::new(service);
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    address
+}
+
+type Ready = std::future::Ready<Result<Response<Full<Bytes>>, Infallible>>;
+
+#[tokio::test]
+async fn the_address_of_a_peer_is_found_by_hyper() {
+    let known = ClientIp::peer().if_missing(Missing::Reject(StatusCode::FORBIDDEN));
+    let address = hyper_server(RateLimitLayer::new(
+        known,
+        FixedWindow::new(Quota::per_day(1)),
+    ))
+    .await;
+    let statuses = async |h2| {
+        let responses = requests(address, h2, 1).await;
+        responses[0].status().as_u16()
+    };
+    assert_eq!(statuses(false).await, 200);
+    assert_eq!(statuses(true).await, 429);
+}
+
+#[tokio::test]
+async fn axum_serves_an_application_that_is_limited_as_a_whole() {
+    let (listener, address) = listen().await;
+    let app = Router::new().route("/", get(async || ()));
+    let limited = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1))).layer(app);
+    let make = tower::make::Shared::new(limited);
+    tokio::spawn(async { axum::serve(listener, make).await });
+    let responses = requests(address, false, 2).await;
+    assert_eq!(responses[0].status(), 200);
+    assert_eq!(responses[1].status(), 429);
+}
+
+#[tokio::test]
+async fn a_handler_finds_the_decision_and_an_outer_layer_the_reason() {
+    use tower::ServiceExt;
+    let left = async |Extension(decision): Extension<Decision>| decision.remaining().to_string();
+    let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(2))).share_decision();
+    let app = Router::new().route("/", get(left)).layer(limit);
+    let mut bodies = Vec::new();
+    for _ in 0..2 {
+        let request = Request::new(axum::body::Body::empty());
+        let response = app.clone().oneshot(request).await.unwrap();
+        bodies.push(response.into_body().collect().await.unwrap().to_bytes());
+    }
+    assert_eq!(bodies, ["1", "0"]);
+    let request = Request::new(axum::body::Body::empty());
+    let response = app.oneshot(request).await.unwrap();
+    assert!(
+        response
+            .extensions()
+            .get::<tower_throttle::RateLimited>()
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn the_body_of_a_denied_request_is_not_read() {
+    use tower::ServiceExt;
+
+    struct Untouched;
+
+    impl http_body::Body for Untouched {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
+            panic!("the body was read")
+        }
+    }
+
+    let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1))).cost(|_: &_| 2);
+    let read = axum::routing::post(async |body: String| body);
+    let app = Router::new().route("/", read).layer(limit);
+    let request = Request::post("/")
+        .body(axum::body::Body::new(Untouched))
+        .unwrap();
+    assert_eq!(app.oneshot(request).await.unwrap().status(), 429);
+}
+
+#[cfg(feature = "axum")]
+mod with_axum {
+    use tower_throttle::MatchedPath;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_address_of_a_peer_is_found_by_axum() {
+        let known = ClientIp::peer().if_missing(Missing::Reject(StatusCode::FORBIDDEN));
+        let limit = RateLimitLayer::new(known, FixedWindow::new(Quota::per_day(1)));
+        let app = Router::new().route("/", get(async || ())).layer(limit);
+
+        let (listener, address) = listen().await;
+        let forgetful = app.clone();
+        tokio::spawn(async { axum::serve(listener, forgetful).await });
+        assert_eq!(requests(address, false, 1).await[0].status(), 403);
+
+        let (listener, address) = listen().await;
+        let make = app.into_make_service_with_connect_info::<SocketAddr>();
+        tokio::spawn(async { axum::serve(listener, make).await });
+        let responses = requests(address, false, 2).await;
+        assert_eq!(responses[0].status(), 200);
+        assert_eq!(responses[1].status(), 429);
+    }
+
+    #[tokio::test]
+    async fn a_route_is_a_key_however_many_paths_match_it() {
+        use tower::ServiceExt;
+        let limit = RateLimitLayer::new(MatchedPath::new(), FixedWindow::new(Quota::per_day(2)));
+        let app = Router::new()
+            .route("/users/{id}", get(async || ()))
+            .route("/groups/{id}", get(async || ()))
+            .layer(limit);
+        let mut statuses = Vec::new();
+        for path in ["/users/1", "/users/2", "/users/3", "/groups/1"] {
+            let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
+            let response = app.clone().oneshot(request).await.unwrap();
+            statuses.push(response.status().as_u16());
+        }
+        assert_eq!(statuses, [200, 200, 429, 200]);
+    }
+}

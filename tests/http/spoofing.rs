@@ -1,0 +1,463 @@
+//! Addresses that a client writes into headers itself.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tower_throttle::ClientIp;
+
+/// The end of the connection, the headers, and the address of the client.
+type Case = (
+    &'static str,
+    Option<&'static str>,
+    &'static [(&'static str, &'static str)],
+    Option<&'static str>,
+);
+
+const XFF: &str = "x-forwarded-for";
+
+/// Trusted are `10.0.0.0/8` and `fd00::/8`.
+const TRUSTING: &[Case] = &[
+    (
+        "nothing in between",
+        Some("203.0.113.9"),
+        &[],
+        Some("203.0.113.9"),
+    ),
+    (
+        "a proxy",
+        Some("10.0.0.1"),
+        &[(XFF, "192.0.2.1")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "two proxies",
+        Some("10.0.0.1"),
+        &[(XFF, "192.0.2.1, 10.0.0.2")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "CVE-2025-59152 (litestar): a stranger's header is not believed",
+        Some("203.0.113.9"),
+        &[(XFF, "192.0.2.1")],
+        Some("203.0.113.9"),
+    ),
+    (
+        "CVE-2026-27700 (hono), CVE-2020-28483 (gin): not the leftmost",
+        Some("10.0.0.1"),
+        &[(XFF, "6.6.6.6, 192.0.2.1")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "cpp-httplib 2503: a trusted address on the left changes nothing",
+        Some("10.0.0.1"),
+        &[(XFF, "6.6.6.6, 10.0.0.9, 192.0.2.1, 10.0.0.2")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "axum-client-ip 32: all lines are one list",
+        Some("10.0.0.1"),
+        &[(XFF, "6.6.6.6"), (XFF, "192.0.2.1"), (XFF, "10.0.0.2")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "CVE-2020-35590, CVE-2020-13485: other headers are not read",
+        Some("10.0.0.1"),
+        &[
+            ("x-real-ip", "6.6.6.6"),
+            ("client-ip", "6.6.6.6"),
+            ("forwarded", "for=6.6.6.6"),
+            (XFF, "192.0.2.1"),
+        ],
+        Some("192.0.2.1"),
+    ),
+    (
+        "garbage on the left is not reached",
+        Some("10.0.0.1"),
+        &[(XFF, "%$, unknown, 192.0.2.1")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "garbage ends the reading at the proxy that wrote it",
+        Some("10.0.0.1"),
+        &[(XFF, "6.6.6.6, unknown, 10.0.0.2")],
+        Some("10.0.0.2"),
+    ),
+    (
+        "garbage alone is counted against the proxy",
+        Some("10.0.0.1"),
+        &[(XFF, "unknown")],
+        Some("10.0.0.1"),
+    ),
+    (
+        "an empty element is garbage",
+        Some("10.0.0.1"),
+        &[(XFF, "6.6.6.6, ")],
+        Some("10.0.0.1"),
+    ),
+    (
+        "a chain of proxies alone is the furthest of them",
+        Some("10.0.0.1"),
+        &[(XFF, "10.0.0.3, 10.0.0.2")],
+        Some("10.0.0.3"),
+    ),
+    (
+        "no header is the proxy itself",
+        Some("10.0.0.1"),
+        &[],
+        Some("10.0.0.1"),
+    ),
+    (
+        "with ports",
+        Some("10.0.0.1"),
+        &[(XFF, "192.0.2.1:4711, 10.0.0.2:80")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "IPv6 with and without brackets",
+        Some("fd00::1"),
+        &[(XFF, "2001:db8::1, [fd00::2]:80, fd00::3")],
+        Some("2001:db8::1"),
+    ),
+    (
+        "mapped peers and elements are IPv4",
+        Some("::ffff:10.0.0.1"),
+        &[(XFF, "::ffff:192.0.2.1, ::ffff:10.0.0.2")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "loopback is no IPv4 address",
+        Some("::1"),
+        &[(XFF, "192.0.2.1")],
+        Some("::1"),
+    ),
+    (
+        "without a peer nothing is believed",
+        None,
+        &[(XFF, "192.0.2.1")],
+        None,
+    ),
+];
+
+const FORWARDED: &[Case] = &[
+    (
+        "a proxy",
+        Some("10.0.0.1"),
+        &[("forwarded", "for=192.0.2.1;proto=https")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "IPv6",
+        Some("10.0.0.1"),
+        &[("forwarded", "for=\"[2001:db8::1]:4711\", for=10.0.0.2")],
+        Some("2001:db8::1"),
+    ),
+    (
+        "sabotage: a quote that a client left open",
+        Some("10.0.0.1"),
+        &[("forwarded", "for=\"6.6.6.6, for=192.0.2.1")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "sabotage in a line of its own",
+        Some("10.0.0.1"),
+        &[
+            ("forwarded", "for=\"\\"),
+            ("forwarded", "for=192.0.2.1, for=10.0.0.2"),
+        ],
+        Some("192.0.2.1"),
+    ),
+    (
+        "a comma in a quoted host",
+        Some("10.0.0.1"),
+        &[("forwarded", "for=192.0.2.1;host=\"a,for=6.6.6.6\"")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "two for in one element are none",
+        Some("10.0.0.1"),
+        &[("forwarded", "for=6.6.6.6;for=192.0.2.1")],
+        Some("10.0.0.1"),
+    ),
+    (
+        "an obfuscated client is counted against the proxy",
+        Some("10.0.0.1"),
+        &[("forwarded", "for=6.6.6.6, for=_hidden, for=10.0.0.2")],
+        Some("10.0.0.2"),
+    ),
+    (
+        "another header",
+        Some("10.0.0.1"),
+        &[(XFF, "6.6.6.6")],
+        Some("10.0.0.1"),
+    ),
+];
+
+const SINGLE: &[Case] = &[
+    (
+        "a proxy",
+        Some("10.0.0.1"),
+        &[("x-real-ip", "192.0.2.1")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "a stranger",
+        Some("203.0.113.9"),
+        &[("x-real-ip", "6.6.6.6")],
+        Some("203.0.113.9"),
+    ),
+    (
+        "twice",
+        Some("10.0.0.1"),
+        &[("x-real-ip", "6.6.6.6"), ("x-real-ip", "192.0.2.1")],
+        Some("10.0.0.1"),
+    ),
+    (
+        "a list",
+        Some("10.0.0.1"),
+        &[("x-real-ip", "6.6.6.6, 192.0.2.1")],
+        Some("10.0.0.1"),
+    ),
+    (
+        "garbage",
+        Some("10.0.0.1"),
+        &[("x-real-ip", "localhost")],
+        Some("10.0.0.1"),
+    ),
+    ("missing", Some("10.0.0.1"), &[], Some("10.0.0.1")),
+];
+
+/// With two hops the client is what the second proxy from here was asked by.
+const TWO_HOPS: &[Case] = &[
+    (
+        "as it should be",
+        Some("10.0.0.1"),
+        &[(XFF, "192.0.2.1, 10.0.0.2")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "whatever the client put before",
+        Some("10.0.0.1"),
+        &[(XFF, "6.6.6.6, 7.7.7.7"), (XFF, "192.0.2.1, 10.0.0.2")],
+        Some("192.0.2.1"),
+    ),
+    (
+        "too few",
+        Some("10.0.0.1"),
+        &[(XFF, "192.0.2.1")],
+        Some("10.0.0.1"),
+    ),
+    (
+        "garbage in its place",
+        Some("10.0.0.1"),
+        &[(XFF, "6.6.6.6, x, 10.0.0.2")],
+        Some("10.0.0.1"),
+    ),
+    (
+        "over a Unix socket",
+        None,
+        &[(XFF, "192.0.2.1, 10.0.0.2")],
+        Some("192.0.2.1"),
+    ),
+];
+
+type Find<'a> = &'a dyn Fn(Option<IpAddr>, &HeaderMap) -> Option<IpAddr>;
+
+/// The cases that `find` gets wrong.
+fn wrong(cases: &[Case], find: Find<'_>) -> Vec<&'static str> {
+    let mut wrong = Vec::new();
+    for (what, peer, lines, expected) in cases {
+        let mut headers = HeaderMap::new();
+        for (name, value) in *lines {
+            headers.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            );
+        }
+        let peer = peer.map(|peer| peer.parse().unwrap());
+        if find(peer, &headers) != expected.map(|address| address.parse().unwrap()) {
+            wrong.push(*what);
+        }
+    }
+    wrong
+}
+
+const TRUSTED: [&str; 2] = ["10.0.0.0/8", "fd00::/8"];
+
+#[test]
+fn no_client_chooses_its_own_address() {
+    let none: [&str; 0] = [];
+    let clients = ClientIp::x_forwarded_for().trusting(TRUSTED);
+    assert_eq!(
+        wrong(TRUSTING, &|peer, headers| clients.address(peer, headers)),
+        none
+    );
+    let clients = ClientIp::forwarded().trusting(TRUSTED);
+    assert_eq!(
+        wrong(FORWARDED, &|peer, headers| clients.address(peer, headers)),
+        none
+    );
+    let clients = ClientIp::header("x-real-ip").trusting(TRUSTED);
+    assert_eq!(
+        wrong(SINGLE, &|peer, headers| clients.address(peer, headers)),
+        none
+    );
+    let clients = ClientIp::x_forwarded_for().hops(2);
+    assert_eq!(
+        wrong(TWO_HOPS, &|peer, headers| clients.address(peer, headers)),
+        none
+    );
+}
+
+#[test]
+fn the_end_of_the_connection_listens_to_no_header() {
+    for (what, peer, lines, _) in TRUSTING.iter().chain(FORWARDED).chain(SINGLE) {
+        let case = [(
+            *what,
+            *peer,
+            *lines,
+            peer.map(|peer| {
+                if peer == "::ffff:10.0.0.1" {
+                    "10.0.0.1"
+                } else {
+                    peer
+                }
+            }),
+        )];
+        let clients = ClientIp::peer();
+        assert!(
+            wrong(&case, &|peer, headers| clients.address(peer, headers)).is_empty(),
+            "{what}"
+        );
+    }
+}
+
+/// Planted bugs, each of which some server has had.
+#[test]
+fn the_mistakes_of_others_would_be_seen() {
+    let trusted = |address: IpAddr| match address {
+        IpAddr::V4(v4) => v4.octets()[0] == 10,
+        IpAddr::V6(v6) => v6.octets()[0] == 0xfd,
+    };
+    let all = |headers: &HeaderMap| -> Vec<String> {
+        let lines = headers.get_all(XFF).iter();
+        lines
+            .flat_map(|line| line.to_str().unwrap().split(','))
+            .map(|element| element.trim().to_owned())
+            .collect()
+    };
+    let leftmost = |_: Option<IpAddr>, headers: &HeaderMap| {
+        all(headers).iter().find_map(|element| element.parse().ok())
+    };
+    let believes_all = |peer: Option<IpAddr>, headers: &HeaderMap| {
+        let found = all(headers)
+            .iter()
+            .rev()
+            .find_map(|element| element.parse().ok());
+        found.or(peer)
+    };
+    let first_line = |peer: Option<IpAddr>, headers: &HeaderMap| {
+        let mut client = peer?;
+        let line = headers.get(XFF).map(|line| line.to_str().unwrap());
+        let mut told = line.into_iter().flat_map(|line| line.rsplit(','));
+        while trusted(client.to_canonical()) {
+            let Some(Ok(next)) = told.next().map(|element| element.trim().parse()) else {
+                break;
+            };
+            client = next;
+        }
+        Some(client.to_canonical())
+    };
+    let skips_garbage = |peer: Option<IpAddr>, headers: &HeaderMap| {
+        let mut client = peer?.to_canonical();
+        for element in all(headers).iter().rev() {
+            if !trusted(client) {
+                break;
+            }
+            client = element.parse().unwrap_or(client);
+        }
+        Some(client)
+    };
+    let text_only = |peer: Option<IpAddr>, headers: &HeaderMap| {
+        let mut client = peer?;
+        let told = all(headers);
+        let mut told = told.iter().rev();
+        while trusted(client) {
+            let Some(Ok(next)) = told.next().map(|element| element.parse()) else {
+                break;
+            };
+            client = next;
+        }
+        Some(client)
+    };
+    let planted: [(&str, Find<'_>); 5] = [
+        ("leftmost", &leftmost),
+        ("believes all", &believes_all),
+        ("first line", &first_line),
+        ("skips garbage", &skips_garbage),
+        ("does not know mapped addresses", &text_only),
+    ];
+    for (name, bug) in planted {
+        assert!(!wrong(TRUSTING, bug).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn cve_2026_90711_and_92395_a_mapped_network_does_not_hold_all_of_ipv4() {
+    let error = ClientIp::x_forwarded_for().try_trusting(["::ffff:10.0.0.0/8"]);
+    assert!(error.unwrap_err().to_string().contains("96 or more"));
+
+    let clients = ClientIp::x_forwarded_for().trusting(["::ffff:10.0.0.0/104"]);
+    let mut headers = HeaderMap::new();
+    headers.insert(XFF, HeaderValue::from_static("6.6.6.6"));
+    let stranger = "203.0.113.9".parse().ok();
+    assert_eq!(clients.address(stranger, &headers), stranger);
+}
+
+#[test]
+fn cve_2026_30827_mapped_clients_are_told_apart_and_ipv6_is_known_by_its_bits() {
+    let clients = ClientIp::peer();
+    let client = |text: &str| clients.client(text.parse().unwrap()).to_string();
+    assert_eq!(client("::ffff:192.0.2.1"), "192.0.2.1");
+    assert_ne!(client("::ffff:192.0.2.1"), client("::ffff:192.0.2.2"));
+    assert_eq!(client("64:ff9b::192.0.2.1"), "192.0.2.1");
+    assert_eq!(client("2001:db8::192.0.2.1"), "2001:db8::/64");
+    assert_eq!(client("::1"), "::/64");
+}
+
+#[test]
+fn actix_governor_47_a_network_of_one_customer_is_one_client() {
+    let clients = ClientIp::peer();
+    let client = |clients: &ClientIp, text: &str| clients.client(text.parse().unwrap());
+    assert_eq!(
+        client(&clients, "2001:db8:0:1::1"),
+        client(&clients, "2001:db8:0:1:ffff::9")
+    );
+    assert_ne!(
+        client(&clients, "2001:db8:0:1::1"),
+        client(&clients, "2001:db8:0:2::1")
+    );
+    let wider = ClientIp::peer().v6_prefix(56).v4_prefix(24);
+    assert_eq!(
+        client(&wider, "2001:db8:0:1::1"),
+        client(&wider, "2001:db8:0:2::1")
+    );
+    assert_ne!(
+        client(&wider, "2001:db8:0:100::1"),
+        client(&wider, "2001:db8:0:2::1")
+    );
+    assert_eq!(client(&wider, "192.0.2.1").to_string(), "192.0.2.0/24");
+    let exact = ClientIp::peer().v6_prefix(128);
+    assert_ne!(client(&exact, "2001:db8::1"), client(&exact, "2001:db8::2"));
+}
+
+#[test]
+#[should_panic(expected = "hops: 0 is not allowed")]
+fn no_hops_are_refused() {
+    let _ = ClientIp::x_forwarded_for().hops(0);
+}
+
+#[test]
+#[should_panic(expected = "holds a list")]
+fn a_list_is_not_taken_for_a_single_address() {
+    let _ = ClientIp::header("x-forwarded-for");
+}

@@ -1,0 +1,83 @@
+//! Services and limits that the tests share.
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    net::SocketAddr,
+    task::{Context, Poll},
+};
+
+use http::{Request, Response};
+use tower::{Layer, Service, ServiceExt};
+use tower_throttle::{Decision, IntoLimiter, KeyedLimiter, Op, PeerAddr, Quota, StoreError};
+
+/// A limiter that always says the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Says(pub(crate) Decision, pub(crate) Vec<Quota>);
+
+impl<K: ?Sized> KeyedLimiter<K> for Says {
+    type Future = Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, _: &K, _: Op) -> Self::Future {
+        ready(Ok(self.0))
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        self.1.clone()
+    }
+}
+
+impl IntoLimiter for Says {
+    type Limiter = Self;
+
+    fn into_limiter(self) -> Self {
+        self
+    }
+}
+
+/// Answers every request with `fine`. Its body needs no framework.
+#[derive(Clone)]
+pub(crate) struct Fine;
+
+impl Service<Request<()>> for Fine {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<String>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        ready(Ok(Response::new("fine".into())))
+    }
+}
+
+/// The response to `request` of [`Fine`] behind `layer`.
+pub(crate) async fn ask<L>(layer: &L, request: Request<()>) -> Response<String>
+where
+    L: Layer<Fine>,
+    L::Service: Service<Request<()>, Response = Response<String>, Error = Infallible>,
+{
+    layer.layer(Fine).oneshot(request).await.unwrap()
+}
+
+/// A request with these headers, from the given end of the connection.
+pub(crate) fn request(peer: Option<&str>, headers: &[(&str, &str)]) -> Request<()> {
+    let mut request = Request::builder();
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let mut request = request.body(()).unwrap();
+    if let Some(peer) = peer {
+        let peer = SocketAddr::new(peer.parse().unwrap(), 4711);
+        request.extensions_mut().insert(PeerAddr(peer));
+    }
+    request
+}
+
+/// All lines of a header.
+pub(crate) fn lines<'a, B>(response: &'a Response<B>, name: &str) -> Vec<&'a str> {
+    let lines = response.headers().get_all(name).iter();
+    lines.map(|line| line.to_str().unwrap()).collect()
+}

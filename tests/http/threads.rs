@@ -1,0 +1,160 @@
+//! What users of other crates complained about, each named after where. More of them stand where
+//! their subject is: `sharing`, `stacks` and `types` in the tests of the layer, `spoofing`, `keys`,
+//! `grpc` and `servers` here.
+
+use std::time::Duration;
+
+use http::Request;
+use tower_throttle::{
+    ClientIp, FixedWindow, Global, HeaderKey, Headers, Missing, Quota, RateLimitLayer, SlidingLog,
+    TokenBucket,
+};
+
+use crate::support::{ask, lines, request};
+
+#[tokio::test]
+async fn tower_governor_65_retry_after_is_never_zero() {
+    let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(10).burst(1)));
+    ask(&layer, Request::new(())).await;
+    let response = ask(&layer, Request::new(())).await;
+    assert_eq!(response.status(), 429);
+    assert_eq!(
+        lines(&response, "retry-after"),
+        ["1"],
+        "after less than 100 ms"
+    );
+}
+
+#[tokio::test]
+async fn shodh_memory_58_and_actix_governor_49_per_second_is_so_many_a_second() {
+    let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(4000)));
+    let mut admitted = 0;
+    for _ in 0..4000 {
+        admitted += u32::from(ask(&layer, Request::new(())).await.status() == 200);
+    }
+    assert_eq!(admitted, 4000);
+}
+
+#[tokio::test]
+async fn governor_219_n_a_minute_is_never_more_than_n_in_a_minute() {
+    let layer = RateLimitLayer::new(Global, SlidingLog::new(Quota::per_minute(5)));
+    let mut statuses = Vec::new();
+    for _ in 0..7 {
+        statuses.push(ask(&layer, Request::new(())).await.status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
+}
+
+#[tokio::test]
+async fn tower_governor_38_and_actix_governor_17_the_standard_headers_are_there() {
+    let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(10)))
+        .headers(Headers::standard());
+    let response = ask(&layer, Request::new(())).await;
+    assert_eq!(lines(&response, "ratelimit"), [r#""default";r=9;t=6"#]);
+    assert_eq!(
+        lines(&response, "ratelimit-policy"),
+        [r#""default";q=10;w=60"#]
+    );
+}
+
+#[tokio::test]
+async fn status_list_server_262_a_made_up_address_is_no_new_client() {
+    let layer = RateLimitLayer::new(ClientIp::peer(), FixedWindow::new(Quota::per_day(1)));
+    let mut admitted = 0;
+    for n in 0..50 {
+        let spoofed = format!("198.51.100.{n}");
+        let headers = [
+            "x-forwarded-for",
+            "x-real-ip",
+            "forwarded",
+            "cf-connecting-ip",
+        ]
+        .map(|name| (name, &*spoofed));
+        let response = ask(&layer, request(Some("203.0.113.9"), &headers)).await;
+        admitted += u32::from(response.status() == 200);
+    }
+    assert_eq!(admitted, 1);
+}
+
+#[tokio::test]
+async fn posthog_40341_and_f1_dash_113_clients_behind_a_proxy_have_a_limit_each() {
+    let clients = ClientIp::x_forwarded_for().trusting(["10.0.0.0/8"]);
+    let layer = RateLimitLayer::new(clients, FixedWindow::new(Quota::per_day(1)));
+    for client in ["192.0.2.1", "192.0.2.2", "2001:db8::1"] {
+        let asks = || request(Some("10.0.0.1"), &[("x-forwarded-for", client)]);
+        assert_eq!(ask(&layer, asks()).await.status(), 200, "{client}");
+        assert_eq!(ask(&layer, asks()).await.status(), 429, "{client}");
+    }
+}
+
+#[tokio::test]
+async fn actix_governor_34_only_the_anonymous_are_limited() {
+    let anonymous =
+        |req: &Request<()>| (!req.headers().contains_key("authorization")).then_some("anonymous");
+    let layer = RateLimitLayer::new(anonymous, FixedWindow::new(Quota::per_day(1)));
+    let known = || request(None, &[("authorization", "Bearer a")]);
+    for _ in 0..3 {
+        assert_eq!(ask(&layer, known()).await.status(), 200);
+    }
+    assert_eq!(ask(&layer, Request::new(())).await.status(), 200);
+    assert_eq!(ask(&layer, Request::new(())).await.status(), 429);
+}
+
+#[tokio::test]
+async fn actix_governor_12_global_per_address_and_per_token_at_once() {
+    let each_day = |limit| FixedWindow::new(Quota::per_day(limit));
+    let stack = tower::ServiceBuilder::new()
+        .layer(RateLimitLayer::new(Global, each_day(4)))
+        .layer(RateLimitLayer::new(ClientIp::peer(), each_day(3)))
+        .layer(RateLimitLayer::new(
+            HeaderKey::new("token").if_missing(Missing::Skip),
+            each_day(2),
+        ));
+    let mut statuses = Vec::new();
+    for (peer, token) in [
+        ("192.0.2.1", "a"),
+        ("192.0.2.1", "a"),
+        ("192.0.2.1", "a"),
+        ("192.0.2.2", "b"),
+        ("192.0.2.3", "c"),
+    ] {
+        let response = ask(&stack, request(Some(peer), &[("token", token)])).await;
+        statuses.push(response.status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 429, 200, 429]);
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test(start_paused = true)]
+async fn tower_governor_50_tests_need_not_wait() {
+    let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_hour(1)));
+    assert_eq!(ask(&layer, Request::new(())).await.status(), 200);
+    assert_eq!(ask(&layer, Request::new(())).await.status(), 429);
+    tokio::time::advance(Duration::from_secs(3_600)).await;
+    assert_eq!(ask(&layer, Request::new(())).await.status(), 200);
+}
+
+#[tokio::test]
+async fn governor_15_and_273_a_look_takes_nothing_and_limits_change_at_run_time() {
+    let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)));
+    let handle = layer.handle();
+    for _ in 0..5 {
+        assert!(handle.peek(&(), 1).await.unwrap().is_admitted());
+    }
+    assert_eq!(ask(&layer, Request::new(())).await.status(), 200);
+    assert_eq!(ask(&layer, Request::new(())).await.status(), 429);
+    handle.set_quota(Quota::per_day(2)).unwrap();
+    assert_eq!(ask(&layer, Request::new(())).await.status(), 200);
+    assert_eq!(ask(&layer, Request::new(())).await.status(), 429);
+}
+
+#[tokio::test]
+async fn tower_governor_40_a_refusal_says_the_same_whatever_features_are_on() {
+    let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)));
+    ask(&layer, Request::new(())).await;
+    let response = ask(&layer, Request::new(())).await;
+    let names: Vec<_> = response.headers().keys().collect();
+    assert_eq!(names, ["retry-after"]);
+    let wait: u64 = lines(&response, "retry-after")[0].parse().unwrap();
+    assert!(Duration::from_secs(wait) <= Duration::from_secs(86_400));
+}

@@ -1,0 +1,129 @@
+//! What an admitted request costs in allocations: nothing.
+
+#![expect(unsafe_code, reason = "a global allocator cannot be written without")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    convert::Infallible,
+    future::{Future, Ready, ready},
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use http::{Request, Response};
+use tower::{Layer, Service};
+use tower_throttle::{
+    Client, ClientIp, FixedWindow, Global, PeerAddr, Quota, RateLimitLayer, Settle, Tiers,
+    TokenBucket,
+};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// A service that allocates nothing.
+#[derive(Clone)]
+struct Still;
+
+impl Service<Request<u64>> for Still {
+    type Response = Response<()>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<()>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<u64>) -> Self::Future {
+        drop(request);
+        ready(Ok(Response::new(())))
+    }
+}
+
+/// Allocations of the second admitted request through `layer`, its making not counted.
+fn allocations<L>(layer: &L) -> usize
+where
+    L: Layer<Still>,
+    L::Service: Service<Request<u64>, Response = Response<()>> + Clone,
+{
+    let service = layer.layer(Still);
+    let mut counted = 0;
+    for _ in 0..2 {
+        let mut request = Request::new(7);
+        // As a server does; with it the map of extensions is there, and wide enough.
+        request
+            .extensions_mut()
+            .insert(PeerAddr(([192, 0, 2, 1], 80).into()));
+        request
+            .extensions_mut()
+            .insert(tower_throttle::Limiter::new(bucket()).check());
+        let before = ALLOCATIONS.get();
+        {
+            let mut service = service.clone();
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(service.poll_ready(&mut cx).is_ready());
+            let mut future = pin!(service.call(request));
+            assert!(future.as_mut().poll(&mut cx).is_ready());
+        }
+        counted = ALLOCATIONS.get() - before;
+    }
+    counted
+}
+
+fn bucket() -> TokenBucket {
+    TokenBucket::new(Quota::per_second(1_000_000))
+}
+
+#[test]
+fn an_admitted_request_allocates_nothing_of_its_own() {
+    assert_eq!(allocations(&RateLimitLayer::new(Global, bucket())), 0);
+    assert_eq!(
+        allocations(&RateLimitLayer::new(ClientIp::peer(), bucket())),
+        0
+    );
+    let behind = ClientIp::x_forwarded_for().trusting(["192.0.2.0/24"]);
+    assert_eq!(allocations(&RateLimitLayer::new(behind, bucket())), 0);
+    let by_number = |req: &Request<u64>| (*req.body(), "copy");
+    let layer = RateLimitLayer::new(by_number, bucket())
+        .cost(|_: &Request<u64>| 2)
+        .skip(|req: &Request<u64>| *req.body() == 0)
+        .settle(|_: &Response<()>| Settle::Refund);
+    assert_eq!(allocations(&layer), 0);
+    let tiers = Tiers::new(bucket()).tier(7, bucket());
+    let layer = RateLimitLayer::new(|req: &Request<u64>| (*req.body(), 1_u8), tiers);
+    assert_eq!(allocations(&layer), 0);
+}
+
+#[test]
+fn a_copied_string_would_be_seen() {
+    let layer = RateLimitLayer::new(|req: &Request<u64>| req.body().to_string(), bucket());
+    assert!(allocations(&layer) > 0);
+}
+
+#[test]
+fn a_key_on_the_way_to_a_window_is_copied_nowhere() {
+    let window = FixedWindow::new(Quota::per_second(1_000_000));
+    let client: Client = ClientIp::peer().client([192, 0, 2, 1].into());
+    let layer = RateLimitLayer::new(move |_: &Request<u64>| client, window);
+    assert_eq!(allocations(&layer), 0);
+}

@@ -1,0 +1,215 @@
+//! The contract of `tower::Service`, held against a mock that checks its callers.
+
+use std::{
+    future::{Ready, ready},
+    panic::{AssertUnwindSafe, catch_unwind},
+    task::{Context, Poll},
+};
+
+use tokio_test::{assert_pending, assert_ready_ok, task};
+use tower::{Layer, Service, ServiceExt, layer::layer_fn, limit::ConcurrencyLimit, service_fn};
+use tower_test::{assert_request_eq, mock};
+use tower_throttle::{AsError, Global, Quota, RateLimitLayer, RateLimited, TokenBucket};
+
+use crate::support::{Script, admit, deny};
+
+type Boxed = Box<dyn std::error::Error + Send + Sync>;
+
+fn layer(script: &Script) -> RateLimitLayer<Global, Script, tower_throttle::Answers<AsError>> {
+    RateLimitLayer::new(Global, script.clone()).respond(AsError)
+}
+
+#[tokio::test]
+async fn an_admitted_request_gets_the_response_of_the_service() {
+    let (mut service, mut handle) =
+        mock::spawn_layer::<u8, &str, _>(layer(&Script::now([admit()])));
+    assert_ready_ok!(service.poll_ready());
+    let response = service.call(7);
+    assert_request_eq!(handle, 7).send_response("seven");
+    assert_eq!(response.await.unwrap(), "seven");
+}
+
+#[tokio::test]
+async fn readiness_is_that_of_the_service() {
+    let (mut service, mut handle) = mock::spawn_layer::<u8, u8, _>(layer(&Script::default()));
+    handle.allow(0);
+    assert_pending!(service.poll_ready());
+    handle.allow(1);
+    assert!(service.is_woken());
+    assert_ready_ok!(service.poll_ready());
+}
+
+#[tokio::test]
+async fn an_error_of_readiness_and_one_of_the_response_pass_unchanged() {
+    let (mut service, mut handle) = mock::spawn_layer::<u8, u8, _>(layer(&Script::default()));
+    assert_ready_ok!(service.poll_ready());
+    let response = service.call(1);
+    assert_request_eq!(handle, 1).send_error("broken");
+    assert_eq!(response.await.unwrap_err().to_string(), "broken");
+
+    handle.send_error("gone");
+    let error = match service.poll_ready() {
+        Poll::Ready(Err(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(error.to_string(), "gone");
+}
+
+#[tokio::test]
+async fn a_denied_request_does_not_touch_the_service_which_stays_ready() {
+    let script = Script::now([deny(), admit()]);
+    let (mut service, mut handle) = mock::spawn_layer::<u8, u8, _>(layer(&script));
+    handle.allow(1);
+    assert_ready_ok!(service.poll_ready());
+    let denied = service.call(1).await.unwrap_err();
+    assert!(
+        denied
+            .downcast_ref::<RateLimited>()
+            .unwrap()
+            .retry_after()
+            .is_some()
+    );
+    let mut request = task::spawn(handle.next_request());
+    assert_pending!(request.poll());
+    drop(request);
+
+    // The one slot that the mock gave is still there for the next request.
+    assert_ready_ok!(service.poll_ready());
+    let response = service.call(2);
+    assert_request_eq!(handle, 2).send_response(2);
+    assert_eq!(response.await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_call_without_readiness_fails_as_that_of_the_service_does() {
+    let echo = service_fn(async |request: u8| Ok::<_, Boxed>(request));
+    let mut service = layer(&Script::default()).layer(ConcurrencyLimit::new(echo, 1));
+    let call = catch_unwind(AssertUnwindSafe(|| service.call(1)));
+    let panic = call.map(drop).unwrap_err();
+    let message = panic.downcast_ref::<&str>().copied();
+    let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    assert!(
+        message
+            .unwrap()
+            .ends_with("poll_ready must be called first")
+    );
+}
+
+/// Refuses to be called unless it, and not a clone of it, has said that it is ready.
+struct Strict {
+    ready: bool,
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self { ready: false }
+    }
+}
+
+impl Service<u8> for Strict {
+    type Response = u8;
+    type Error = Boxed;
+    type Future = Ready<Result<u8, Boxed>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+        self.ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: u8) -> Self::Future {
+        ready(if std::mem::take(&mut self.ready) {
+            Ok(request)
+        } else {
+            Err("called without being asked".into())
+        })
+    }
+}
+
+/// Whether `wrap` hands requests only to a service that said it was ready.
+async fn calls_only_what_is_ready<L>(wrap: L) -> bool
+where
+    L: Layer<Strict>,
+    L::Service: Service<u8, Response = u8, Error = Boxed>,
+{
+    let mut service = wrap.layer(Strict { ready: false });
+    let mut right = true;
+    for n in 0..3 {
+        right &= service.ready().await.unwrap().call(n).await.is_ok();
+    }
+    right
+}
+
+/// A planted bug: it calls a clone, which nobody has asked whether it is ready.
+#[derive(Clone)]
+struct UnreadyClone<S>(S);
+
+impl<S: Service<u8> + Clone> Service<u8> for UnreadyClone<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: u8) -> S::Future {
+        self.0.clone().call(request)
+    }
+}
+
+#[tokio::test]
+async fn the_service_that_was_asked_is_the_one_that_is_called() {
+    assert!(calls_only_what_is_ready(layer(&Script::default())).await);
+    assert!(!calls_only_what_is_ready(layer_fn(UnreadyClone)).await);
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_later_is_followed_by_a_service_made_ready_again() {
+    let script = Script::default();
+    let (first, second) = (script.later(), script.later());
+    first.send(Ok(admit())).unwrap();
+    second.send(Ok(admit())).unwrap();
+    assert!(calls_only_what_is_ready(layer(&script)).await);
+}
+
+#[tokio::test]
+async fn capacity_is_not_leaked_when_a_future_is_dropped() {
+    let service = service_fn(|(): ()| std::future::pending::<Result<(), Boxed>>());
+    let limited = ConcurrencyLimit::new(service, 1);
+    let mut service = task::spawn(layer(&Script::default()).layer(limited));
+    for _ in 0..3 {
+        assert_ready_ok!(task::spawn(service.ready()).poll());
+        let mut response = task::spawn(service.call(()));
+        assert_pending!(response.poll());
+        drop(response);
+    }
+}
+
+#[tokio::test]
+async fn a_service_behind_the_limit_can_be_seen_and_taken_back() {
+    let mut service = layer(&Script::default()).layer(5_u8);
+    assert_eq!(*service.get_ref(), 5);
+    *service.get_mut() = 6;
+    assert_eq!(service.into_inner(), 6);
+}
+
+#[test]
+fn layers_services_and_futures_show_themselves_without_keys() {
+    let layer = RateLimitLayer::new(|_: &u8| "a key", TokenBucket::new(Quota::per_second(1)))
+        .name("shown")
+        .respond(AsError);
+    let shown = format!("{layer:?} {:?} {:?}", layer.layer(5_u8), layer.handle());
+    assert!(
+        shown.contains("\"shown\"") && !shown.contains("a key"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn everything_is_send_and_sync_and_clone() {
+    fn check<T: Send + Sync + Clone + 'static>(_: &T) {}
+    let layer = RateLimitLayer::new(|req: &u8| *req, TokenBucket::new(Quota::per_second(1)));
+    check(&layer);
+    check(&layer.layer(()));
+    check(&layer.handle());
+}

@@ -1,0 +1,90 @@
+//! Whose request it is.
+
+use std::{borrow::Cow, net::IpAddr, sync::Arc};
+
+use http::StatusCode;
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::{
+    AsError, Extracted, FixedWindow, Key, KeyExtractor, Quota, RateLimitLayer, RateLimited,
+    Rejection,
+};
+
+fn once() -> FixedWindow {
+    FixedWindow::new(Quota::per_day(1))
+}
+
+/// How many of `requests` pass a limit of one for each key.
+async fn passed<R: Clone, K: KeyExtractor<R> + Clone>(keys: K, requests: &[R]) -> usize {
+    let service = RateLimitLayer::new(keys, once())
+        .respond(AsError)
+        .layer(service_fn(|_: R| async { Ok::<_, BoxError>(()) }));
+    let mut passed = 0;
+    for request in requests {
+        passed += usize::from(service.clone().oneshot(request.clone()).await.is_ok());
+    }
+    passed
+}
+
+#[tokio::test]
+async fn equal_keys_share_and_others_do_not() {
+    assert_eq!(passed(|req: &u8| *req, &[1, 2, 1, 3, 2]).await, 3);
+    assert_eq!(passed(|req: &&'static str| *req, &["a", "b", "a"]).await, 2);
+    assert_eq!(
+        passed(|req: &&'static str| req.to_string(), &["a", "b", "a"]).await,
+        2
+    );
+    assert_eq!(passed(|req: &u8| (*req % 2, "x"), &[1, 2, 3, 4]).await, 2);
+}
+
+#[tokio::test]
+async fn no_key_is_no_limit() {
+    let strangers = |req: &Option<u8>| *req;
+    assert_eq!(passed(strangers, &[None, None, Some(1), Some(1)]).await, 3);
+}
+
+#[tokio::test]
+async fn an_error_of_the_key_closure_is_what_the_sender_is_told() {
+    struct NotEven;
+    impl From<NotEven> for Rejection {
+        fn from(_: NotEven) -> Self {
+            Self::new(StatusCode::IM_A_TEAPOT, "be even")
+        }
+    }
+    let keys = |req: &u8| if req % 2 == 0 { Ok(*req) } else { Err(NotEven) };
+    let service = RateLimitLayer::new(keys, once())
+        .respond(AsError)
+        .layer(service_fn(|_: u8| async { Ok::<_, BoxError>(()) }));
+    assert!(service.clone().oneshot(2).await.is_ok());
+    let error = service.oneshot(3).await.unwrap_err();
+    let limited = error.downcast::<RateLimited>().unwrap();
+    assert_eq!(limited.to_string(), "be even");
+    assert_eq!(limited.status(), StatusCode::IM_A_TEAPOT);
+    assert_eq!(limited.retry_after(), None);
+    assert!(!limited.is_permanent());
+}
+
+#[tokio::test]
+async fn a_tuple_of_extractors_counts_by_all_of_them() {
+    #[derive(Clone)]
+    struct Digit(u32);
+    impl KeyExtractor<u32> for Digit {
+        type Key = u32;
+        fn extract(&self, request: &u32) -> Extracted<u32> {
+            Extracted::Key(request / 10_u32.pow(self.0) % 10)
+        }
+    }
+    let requests = [11, 12, 21, 11, 111];
+    assert_eq!(passed((Digit(0), Digit(1)), &requests).await, 3);
+    assert_eq!(passed((Digit(0), Digit(1), Digit(2)), &requests).await, 4);
+    let odd = |req: &u32| (req % 2 == 1).then_some(0);
+    assert_eq!(passed((Digit(0), odd), &[11, 11, 12, 12]).await, 3);
+}
+
+#[test]
+fn what_one_would_count_by_is_a_key() {
+    fn key<K: Key>() {}
+    key::<(IpAddr, String, [u8; 16])>();
+    key::<(Arc<str>, Cow<'static, str>, Vec<u8>, Box<str>)>();
+    key::<(http::Method, http::Uri, http::HeaderValue, &'static str)>();
+    key::<((u64, char), (i128, bool))>();
+}

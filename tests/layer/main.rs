@@ -1,0 +1,18 @@
+//! The tower part: the contract between services, keys, and what becomes of requests of any kind.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+// With the feature `metrics` each request also allocates the labels of its counter.
+#[cfg(not(feature = "metrics"))]
+mod allocations;
+mod contract;
+mod handle;
+mod keys;
+mod plain;
+mod policy;
+mod remote;
+mod sharing;
+mod stacks;
+mod support;
+mod types;
+#[cfg(feature = "tokio")]
+mod waiting;

@@ -1,0 +1,84 @@
+//! Services that are not HTTP.
+
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::{
+    AsError, Global, Quota, RateLimitLayer, RateLimited, Respond, Settle, TokenBucket,
+};
+
+#[derive(Debug, PartialEq)]
+enum MyError {
+    Busy(u64),
+}
+
+impl From<RateLimited> for MyError {
+    fn from(limited: RateLimited) -> Self {
+        Self::Busy(limited.retry_after().unwrap_or_default().as_secs())
+    }
+}
+
+fn hourly() -> TokenBucket {
+    TokenBucket::new(Quota::per_hour(1))
+}
+
+#[tokio::test]
+async fn a_refusal_becomes_the_error_of_the_service() {
+    let double = service_fn(|n: u32| async move { Ok::<_, MyError>(n * 2) });
+    let service = RateLimitLayer::new(Global, hourly())
+        .respond(AsError)
+        .layer(double);
+    assert_eq!(service.clone().oneshot(21).await, Ok(42));
+    assert_eq!(service.oneshot(21).await, Err(MyError::Busy(3599)));
+}
+
+#[tokio::test]
+async fn a_boxed_error_can_be_told_from_others() {
+    let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
+    let layer = RateLimitLayer::new(Global, hourly())
+        .name("jobs")
+        .respond(AsError);
+    let service = layer.layer(unit);
+    service.clone().oneshot(()).await.unwrap();
+    let error = service.oneshot(()).await.unwrap_err();
+    let limited = error.downcast_ref::<RateLimited>().unwrap();
+    assert_eq!(limited.policy(), Some("jobs"));
+    assert!(limited.decision().unwrap().is_denied());
+}
+
+#[derive(Clone)]
+struct Busy;
+
+impl<E> Respond<String, String, E> for Busy {
+    fn deny(&self, request: &String, denied: RateLimited) -> Result<String, E> {
+        Ok(format!("BUSY {request} {}", denied.status().as_u16()))
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_the_own_protocol_sees_the_request() {
+    let redis = service_fn(|line: String| async move { Ok::<_, BoxError>(line) });
+    let service = RateLimitLayer::new(Global, hourly())
+        .respond(Busy)
+        .layer(redis);
+    assert_eq!(
+        service.clone().oneshot("GET a".into()).await.unwrap(),
+        "GET a"
+    );
+    assert_eq!(
+        service.oneshot("GET b".into()).await.unwrap(),
+        "BUSY GET b 429"
+    );
+}
+
+#[tokio::test]
+async fn any_response_can_settle_the_cost() {
+    let echo = service_fn(|ok: bool| async move { Ok::<_, BoxError>(ok) });
+    let service = RateLimitLayer::new(Global, hourly())
+        .respond(AsError)
+        .settle(|ok: &bool| if *ok { Settle::Refund } else { Settle::Keep })
+        .layer(echo);
+    for _ in 0..10 {
+        assert!(service.clone().oneshot(true).await.unwrap());
+    }
+    assert!(!service.clone().oneshot(false).await.unwrap());
+    assert!(service.oneshot(true).await.is_err());
+}

@@ -1,0 +1,167 @@
+//! What a layer does about each request: its cost, its exceptions, its tier, the shadow.
+
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::{
+    AsError, Decision, FixedWindow, Global, Key, Op, Quota, RateLimitLayer, RateLimited, Settle,
+    SlidingLog, Tiers, TokenBucket,
+};
+
+use crate::support::{Script, deny};
+
+async fn echo(n: u64) -> Result<u64, BoxError> {
+    Ok(n)
+}
+
+#[tokio::test]
+async fn each_request_costs_what_the_closure_says() {
+    let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(10)))
+        .cost(|n: &u64| *n)
+        .respond(AsError);
+    let service = layer.layer(service_fn(echo));
+    assert!(service.clone().oneshot(7).await.is_ok());
+    assert!(service.clone().oneshot(4).await.is_err());
+    assert!(service.clone().oneshot(3).await.is_ok());
+    assert!(
+        service.clone().oneshot(0).await.is_ok(),
+        "a cost of zero is always admitted"
+    );
+    let never = service.oneshot(11).await.unwrap_err();
+    let never = never.downcast_ref::<RateLimited>().unwrap();
+    assert!(never.is_permanent() && never.retry_after().is_none());
+}
+
+#[tokio::test]
+async fn skipped_requests_are_not_counted_whatever_order_the_options_come_in() {
+    let script = Script::default();
+    let one = RateLimitLayer::new(Global, script.clone())
+        .skip(|n: &u64| *n == 0)
+        .cost(|n: &u64| *n)
+        .respond(AsError);
+    let other = RateLimitLayer::new(Global, script.clone())
+        .respond(AsError)
+        .cost(|n: &u64| *n)
+        .skip(|n: &u64| *n == 0);
+    for n in [0, 2] {
+        one.layer(service_fn(echo)).oneshot(n).await.unwrap();
+        other.layer(service_fn(echo)).oneshot(n).await.unwrap();
+    }
+    assert_eq!(script.asked(), [Op::Take(2), Op::Take(2)]);
+}
+
+#[tokio::test]
+async fn a_shadow_counts_but_denies_nobody() {
+    let layer = RateLimitLayer::new(
+        |n: &u64| {
+            if *n == 9 {
+                Err(http::StatusCode::FORBIDDEN)
+            } else {
+                Ok(())
+            }
+        },
+        Script::now([deny(), deny()]),
+    )
+    .respond(AsError)
+    .shadow();
+    let service = layer.layer(service_fn(echo));
+    for n in [1, 2, 3, 9] {
+        assert_eq!(service.clone().oneshot(n).await.unwrap(), n);
+    }
+    let counts = layer.handle().counts();
+    assert_eq!((counts.denied, counts.admitted, counts.rejected), (2, 1, 1));
+}
+
+#[tokio::test]
+async fn a_cost_is_settled_by_the_response_to_what_it_was_in_all() {
+    for (settle, asked) in [
+        (Settle::Keep, None),
+        (Settle::Refund, Some(Op::Refund(5))),
+        (Settle::Charge(5), None),
+        (Settle::Charge(2), Some(Op::Refund(3))),
+        (Settle::Charge(0), Some(Op::Refund(5))),
+        (Settle::Charge(u64::MAX), Some(Op::Absorb(u64::MAX - 5))),
+    ] {
+        let script = Script::default();
+        let layer = RateLimitLayer::new(Global, script.clone())
+            .cost(|_: &u64| 5)
+            .settle(move |_: &u64| settle)
+            .respond(AsError);
+        layer.layer(service_fn(echo)).oneshot(1).await.unwrap();
+        let then: Vec<_> = script.asked().into_iter().skip(1).collect();
+        assert_eq!(then, Vec::from_iter(asked), "{settle:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_the_service_keeps_the_cost() {
+    let script = Script::default();
+    let failing = service_fn(|_: u64| async { Err::<u64, BoxError>("broken".into()) });
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .settle(|_: &u64| Settle::Refund)
+        .respond(AsError);
+    layer.layer(failing).oneshot(1).await.unwrap_err();
+    assert_eq!(script.asked(), [Op::Take(1)]);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Plan {
+    Free,
+    Pro,
+    Internal,
+}
+
+impl Key for Plan {}
+
+#[tokio::test]
+async fn each_tier_has_its_own_limit_and_counts_for_itself() {
+    let limits = Tiers::new(FixedWindow::new(Quota::per_day(1)))
+        .tier(Plan::Pro, FixedWindow::new(Quota::per_day(3)))
+        .tier(Plan::Internal, FixedWindow::new(Quota::per_day(5)));
+    let layer = RateLimitLayer::new(|req: &(Plan, u64)| *req, limits)
+        .name("plan")
+        .respond(AsError);
+    let service = layer.layer(service_fn(|_: (Plan, u64)| async { Ok::<_, BoxError>(()) }));
+    let mut passed = Vec::new();
+    let mut names = Vec::new();
+    for plan in [Plan::Free, Plan::Pro, Plan::Internal] {
+        let mut count = 0;
+        loop {
+            match service.clone().oneshot((plan, 7)).await {
+                Ok(()) => count += 1,
+                Err(error) => {
+                    let limited = error.downcast::<RateLimited>().unwrap();
+                    names.push(limited.policy().unwrap().to_owned());
+                    break;
+                }
+            }
+        }
+        passed.push(count);
+    }
+    assert_eq!(passed, [1, 3, 5]);
+    assert_eq!(names, ["plan-1", "plan-2", "plan-3"]);
+    assert!(service.oneshot((Plan::Free, 8)).await.is_ok());
+}
+
+#[tokio::test]
+async fn several_limits_admit_together_or_take_nothing() {
+    let both = (
+        TokenBucket::new(Quota::per_day(10)),
+        SlidingLog::new(Quota::per_day(2)),
+    );
+    let layer = RateLimitLayer::new(Global, both).respond(AsError);
+    let service = layer.layer(service_fn(echo));
+    let mut answers = Vec::new();
+    for n in 0..5 {
+        answers.push(service.clone().oneshot(n).await.is_ok());
+    }
+    assert_eq!(answers, [true, true, false, false, false]);
+    // The bucket did not pay for what the log turned away.
+    let left: Decision = layer.handle().peek(&(), 0).await.unwrap();
+    assert_eq!(left.remaining(), 0);
+    let _ = layer.handle().reset(&()).await.unwrap();
+}
+
+#[test]
+#[should_panic(expected = "name: \"caf\u{e9}\" is not allowed; give printable ASCII")]
+fn a_name_that_no_header_can_hold_is_refused_when_it_is_given() {
+    let _ = RateLimitLayer::new(Global, Script::default()).name("caf\u{e9}");
+}

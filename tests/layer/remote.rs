@@ -1,0 +1,93 @@
+//! Limiters that answer later, or not at all.
+
+use tokio_test::{assert_pending, assert_ready_ok, task};
+use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
+use tower_throttle::{AsError, Global, OnStoreError, RateLimitLayer, RateLimited, StoreError};
+
+use crate::support::{Answer, Script, admit, deny};
+
+type Boxed = Box<dyn std::error::Error + Send + Sync>;
+
+async fn echo(request: u8) -> Result<u8, Boxed> {
+    Ok(request)
+}
+
+#[tokio::test]
+async fn a_request_goes_on_when_the_answer_has_come() {
+    let script = Script::default();
+    let answer = script.later();
+    let layer = RateLimitLayer::new(Global, script).respond(AsError);
+    let mut service = layer.layer(service_fn(echo));
+    let mut response = task::spawn(service.ready().await.unwrap().call(3));
+    assert_pending!(response.poll());
+    answer.send(Ok(admit())).unwrap();
+    assert!(response.is_woken());
+    assert_eq!(assert_ready_ok!(response.poll()), 3);
+    assert_eq!(layer.handle().counts().admitted, 1);
+}
+
+#[tokio::test]
+async fn a_denial_that_comes_later_denies() {
+    let script = Script::default();
+    script.later().send(Ok(deny())).unwrap();
+    let layer = RateLimitLayer::new(Global, script).respond(AsError);
+    let error = layer.layer(service_fn(echo)).oneshot(1).await.unwrap_err();
+    assert_eq!(error.to_string(), "rate limit exceeded, retry in 3 s");
+}
+
+#[tokio::test]
+async fn while_the_limiter_thinks_others_get_to_the_service() {
+    let script = Script::default();
+    let answer = script.later();
+    let shared = ConcurrencyLimit::new(service_fn(echo), 1);
+    let mut others = shared.clone();
+    let layer = RateLimitLayer::new(Global, script).respond(AsError);
+    let mut service = layer.layer(shared);
+    let mut response = task::spawn(service.ready().await.unwrap().call(1));
+    assert_pending!(response.poll());
+    assert_eq!(others.ready().await.unwrap().call(2).await.unwrap(), 2);
+    drop(others);
+    answer.send(Ok(admit())).unwrap();
+    assert_eq!(response.await.unwrap(), 1);
+}
+
+async fn outcome(on: OnStoreError, error: StoreError, shadow: bool) -> Result<u8, Boxed> {
+    let script = Script::default();
+    script.push(Answer::Now(Err(error)));
+    let mut layer = RateLimitLayer::new(Global, script)
+        .respond(AsError)
+        .on_store_error(on);
+    if shadow {
+        layer = layer.shadow();
+    }
+    let handle = layer.handle();
+    let outcome = layer.layer(service_fn(echo)).oneshot(1).await;
+    assert_eq!(handle.counts().store_errors, 1);
+    outcome
+}
+
+#[tokio::test]
+async fn an_outage_lets_requests_pass_or_turns_them_away_as_declared() {
+    let outage = || StoreError::new("timed out", true);
+    assert_eq!(
+        outcome(OnStoreError::Allow, outage(), false).await.unwrap(),
+        1
+    );
+    let error = outcome(OnStoreError::Deny, outage(), false)
+        .await
+        .unwrap_err();
+    let limited = error.downcast_ref::<RateLimited>().unwrap();
+    assert_eq!(limited.status(), 503);
+    assert_eq!(limited.store_error(), Some(&outage()));
+    assert!(
+        !limited.to_string().contains("timed out"),
+        "strangers learn nothing"
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_configuration_is_not_taken_for_an_outage() {
+    let wrong = || StoreError::new("wrong password", false);
+    assert!(outcome(OnStoreError::Allow, wrong(), false).await.is_err());
+    assert!(outcome(OnStoreError::Allow, wrong(), true).await.is_ok());
+}

@@ -1,0 +1,117 @@
+//! One layer is one limit, however frameworks multiply it.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    routing::{MethodRouter, get},
+};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
+
+fn ten() -> FixedWindow {
+    FixedWindow::new(Quota::per_day(10))
+}
+
+/// How many of 90 requests over 10 routes and 3 methods are admitted by `app`.
+async fn admitted(app: Router) -> usize {
+    let mut admitted = 0;
+    for n in 0..90 {
+        let method = ["GET", "POST", "PUT"][n % 3];
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("/{}", n % 10))
+            .body(Body::empty())
+            .unwrap();
+        // A clone for each request, as a server makes one for each connection.
+        let response = app.clone().oneshot(request).await.unwrap();
+        admitted += usize::from(response.status().is_success());
+    }
+    admitted
+}
+
+fn routes(route: impl Fn() -> MethodRouter) -> Router {
+    (0..10).fold(Router::new(), |app, n| app.route(&format!("/{n}"), route()))
+}
+
+fn methods() -> MethodRouter {
+    get(async || ()).post(async || ()).put(async || ())
+}
+
+#[tokio::test]
+async fn axum_2634_and_3682_ten_routes_and_three_methods_share_one_limit() {
+    let limit = || RateLimitLayer::new(Global, ten());
+    assert_eq!(admitted(routes(methods).layer(limit())).await, 10);
+    assert_eq!(admitted(routes(methods).route_layer(limit())).await, 10);
+    let one = limit();
+    assert_eq!(admitted(routes(|| methods().layer(one.clone()))).await, 10);
+    let stack = ServiceBuilder::new().layer(limit());
+    assert_eq!(admitted(routes(methods).layer(stack)).await, 10);
+}
+
+#[tokio::test]
+async fn separate_layers_are_separate_limits() {
+    let app = routes(|| methods().layer(RateLimitLayer::new(Global, ten())));
+    assert_eq!(admitted(app).await, 90);
+}
+
+/// A planted bug: state that is made where the service is made.
+#[derive(Clone)]
+struct Forgetful;
+
+impl<S> Layer<S> for Forgetful {
+    type Service =
+        <RateLimitLayer<Global, tower_throttle::Local<FixedWindow>> as Layer<S>>::Service;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimitLayer::new(Global, ten()).layer(inner)
+    }
+}
+
+#[tokio::test]
+async fn state_made_with_the_service_would_be_seen_by_these_tests() {
+    assert!(admitted(routes(methods).layer(Forgetful)).await > 10);
+}
+
+#[tokio::test]
+async fn axum_2582_a_router_that_is_used_as_it_is_counts_too() {
+    let mut app = Router::new()
+        .route("/", get(async || ()))
+        .layer(RateLimitLayer::new(Global, ten()));
+    let mut admitted = 0;
+    for _ in 0..20 {
+        let request = Request::new(Body::empty());
+        let service = <Router as ServiceExt<Request>>::ready(&mut app)
+            .await
+            .unwrap();
+        admitted += usize::from(service.call(request).await.unwrap().status().is_success());
+    }
+    assert_eq!(admitted, 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn storms_of_clones_on_many_threads_count_once() {
+    let quota = FixedWindow::new(Quota::per_day(500));
+    let layer = RateLimitLayer::new(Global, quota);
+    let inner = service_fn(async |_: http::Request<()>| {
+        Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+    });
+    let service = Arc::new(layer.layer(inner));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let service = Arc::clone(&service);
+        tasks.spawn(async move {
+            let mut admitted = 0;
+            for _ in 0..50 {
+                let response = (*service).clone().oneshot(http::Request::new(())).await;
+                admitted += usize::from(response.unwrap().status().is_success());
+            }
+            admitted
+        });
+    }
+    assert_eq!(tasks.join_all().await.iter().sum::<usize>(), 500);
+    let counts = layer.handle().counts();
+    assert_eq!((counts.admitted, counts.denied), (500, 1_500));
+}

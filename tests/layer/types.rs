@@ -1,0 +1,75 @@
+//! Types that can be written down.
+
+use http::{Request, Response};
+use tower::{Layer, service_fn};
+use tower_throttle::{
+    Answers, AsError, Client, ClientIp, Global, Handle, KeyExtractor, Local, Quota, RateLimit,
+    RateLimitLayer, ResponseFuture, TokenBucket,
+};
+
+/// As in a library that returns its limits: nothing here is of another crate.
+fn per_client() -> RateLimitLayer<ClientIp, Local<TokenBucket>> {
+    RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_second(10)))
+}
+
+struct App<S> {
+    search: RateLimit<S, ClientIp, Local<TokenBucket>, Answers>,
+    handle: Handle<Local<TokenBucket>>,
+    shared: RateLimitLayer<Global, Local<TokenBucket>, Answers<AsError>>,
+}
+
+#[test]
+fn tower_governor_49_and_miden_839_every_type_can_be_named() {
+    let layer = per_client();
+    let app = App {
+        handle: layer.handle(),
+        search: layer.layer(()),
+        shared: RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(1)))
+            .respond(AsError),
+    };
+    let _: Client = ClientIp::peer().client([192, 0, 2, 1].into());
+    assert_eq!(app.handle.counts().admitted, 0);
+    drop((app.search, app.shared));
+}
+
+#[test]
+fn tower_governor_24_the_body_of_the_service_is_kept_whatever_it_is() {
+    use tower::Service;
+
+    fn body<B: Default + 'static>() {
+        fn same<S, B>(_: &S)
+        where
+            S: Service<Request<()>, Response = Response<B>>,
+        {
+        }
+        let inner = service_fn(async |_: Request<()>| Ok::<_, ()>(Response::new(B::default())));
+        same::<_, B>(&per_client().layer(inner));
+    }
+    body::<axum::body::Body>();
+    body::<tonic::body::Body>();
+    body::<http_body_util::Empty<bytes::Bytes>>();
+    body::<http_body_util::Full<bytes::Bytes>>();
+    body::<http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, std::io::Error>>();
+    body::<String>();
+    body::<()>();
+}
+
+#[test]
+fn the_key_of_an_extractor_can_be_named_by_whoever_wraps_it() {
+    fn wrap<Req, K: KeyExtractor<Req, Key = Client>>(_: &K) {}
+    wrap::<Request<()>, _>(&ClientIp::peer());
+}
+
+#[test]
+fn the_future_is_named_and_no_larger_than_what_it_carries() {
+    type Inner = tower::util::MapErr<(), fn(()) -> ()>;
+    fn named<S, K, L, R, Req>(_: Option<ResponseFuture<S, K, L, R, Req>>)
+    where
+        S: tower::Service<Req>,
+        K: KeyExtractor<Req>,
+        L: tower_throttle::KeyedLimiter<K::Key>,
+    {
+    }
+    let _ = named::<tower_test::mock::Mock<u8, u8>, Global, Local<TokenBucket>, Answers, u8>;
+    let _ = std::marker::PhantomData::<Inner>;
+}

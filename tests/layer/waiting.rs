@@ -1,0 +1,154 @@
+//! Requests that wait for their turn, on paused time.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tokio_test::{assert_pending, task};
+use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
+use tower_throttle::{AsError, Global, LeakyBucket, Op, Quota, RateLimitLayer, TokenBucket};
+
+use crate::support::{Script, admit, deny, wait};
+
+type Boxed = Box<dyn std::error::Error + Send + Sync>;
+
+async fn echo(request: u8) -> Result<u8, Boxed> {
+    Ok(request)
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_request_goes_on_when_its_time_has_come() {
+    let layer = RateLimitLayer::new(Global, Script::now([wait(SECOND)])).respond(AsError);
+    let start = Instant::now();
+    assert_eq!(layer.layer(service_fn(echo)).oneshot(5).await.unwrap(), 5);
+    assert_eq!(start.elapsed().as_millis(), 1_000);
+    assert_eq!(layer.handle().counts().waited, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaky_bucket_releases_requests_in_even_steps() {
+    let bucket = LeakyBucket::new(Quota::per_second(2)).queue(20);
+    let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
+    let start = Instant::now();
+    let mut calls = tokio::task::JoinSet::new();
+    for n in 0..5 {
+        let service = layer.layer(service_fn(echo));
+        calls.spawn(async move {
+            service.oneshot(n).await.unwrap();
+            start.elapsed().as_millis()
+        });
+    }
+    let mut times = calls.join_all().await;
+    times.sort_unstable();
+    for (n, time) in (0_u128..).zip(&times) {
+        assert!(time.abs_diff(n * 500) <= 2, "{times:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_occupies_nothing_of_the_service() {
+    let shared = ConcurrencyLimit::new(service_fn(echo), 1);
+    let mut others = shared.clone();
+    let layer = RateLimitLayer::new(Global, Script::now([wait(SECOND)])).respond(AsError);
+    let mut service = layer.layer(shared);
+    let mut response = task::spawn(service.ready().await.unwrap().call(1));
+    assert_pending!(response.poll());
+    // The service lives on and so does what waits; the one permit is free all the same.
+    assert_eq!(others.ready().await.unwrap().call(2).await.unwrap(), 2);
+    drop(others);
+    assert_eq!(response.await.unwrap(), 1);
+    drop(service);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaving_the_line_gives_the_cost_back() {
+    let script = Script::now([wait(SECOND)]);
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .respond(AsError)
+        .cost(|_: &u8| 3);
+    let mut service = layer.layer(service_fn(echo));
+    let mut response = task::spawn(service.ready().await.unwrap().call(1));
+    assert_pending!(response.poll());
+    assert_eq!(script.asked(), [Op::Take(3)]);
+    drop(response);
+    assert_eq!(script.asked(), [Op::Take(3), Op::Refund(3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waited_to_the_end_has_paid() {
+    let script = Script::now([wait(SECOND), admit(), deny()]);
+    let layer = RateLimitLayer::new(Global, script.clone()).respond(AsError);
+    for request in 0..3 {
+        let _ = layer.layer(service_fn(echo)).oneshot(request).await;
+    }
+    assert_eq!(script.asked(), [Op::Take(1); 3], "nothing was given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_admitted_request_that_is_dropped_has_paid() {
+    let script = Script::default();
+    let layer = RateLimitLayer::new(Global, script.clone()).respond(AsError);
+    let never = service_fn(|(): ()| std::future::pending::<Result<(), Boxed>>());
+    let mut response = task::spawn(layer.layer(never).oneshot(()));
+    assert_pending!(response.poll());
+    drop(response);
+    assert_eq!(script.asked(), [Op::Take(1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shadowed_requests_do_not_wait() {
+    let layer = RateLimitLayer::new(Global, Script::now([wait(SECOND)]))
+        .respond(AsError)
+        .shadow();
+    let start = Instant::now();
+    layer.layer(service_fn(echo)).oneshot(1).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_that_is_lost_while_waiting_is_asked_for_again() {
+    // Of two waiting requests only one at a time may be with the service.
+    let inside = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let (at, peak) = (inside.clone(), most.clone());
+    let slow = service_fn(move |(): ()| {
+        let (at, peak) = (at.clone(), peak.clone());
+        async move {
+            peak.fetch_max(at.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(SECOND).await;
+            at.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, Boxed>(())
+        }
+    });
+    let shared = ConcurrencyLimit::new(slow, 1);
+    let script = Script::now([wait(SECOND), wait(SECOND)]);
+    let service = RateLimitLayer::new(Global, script)
+        .respond(AsError)
+        .layer(shared);
+    let (a, b) = tokio::join!(service.clone().oneshot(()), service.oneshot(()));
+    assert!(a.is_ok() && b.is_ok());
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_place_is_free_for_the_next() {
+    let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(1);
+    let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
+    let mut service = layer.layer(service_fn(echo));
+    service.ready().await.unwrap().call(0).await.unwrap();
+    let mut waits = task::spawn(service.ready().await.unwrap().call(1));
+    assert_pending!(waits.poll());
+    assert!(
+        service.ready().await.unwrap().call(2).await.is_err(),
+        "the line is full"
+    );
+    drop(waits);
+    assert!(service.ready().await.unwrap().call(3).await.is_ok());
+}
