@@ -1,6 +1,6 @@
 //! Rate limiting for any tower `Service`: every common algorithm behind one type of decision.
 //!
-//! An [algorithm](algorithm) says how much; a [`Quota`] says how much of it. [`Limiter`] is the
+//! An [algorithm] says how much; a [`Quota`] says how much of it. [`Limiter`] is the
 //! shortest way to use one:
 //!
 //! ```
