@@ -5,21 +5,13 @@
 //! Each route has another policy. The load sends three bursts of requests to each, a second apart,
 //! and the table says what became of them.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
-use axum::{
-    Router,
-    extract::{Request, State},
-    http::{StatusCode, header::RETRY_AFTER},
-    middleware::{Next, from_fn_with_state},
-    response::{IntoResponse, Response},
-    routing::get,
-};
+use axum::{Router, routing::get};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
-use tower_throttle::algorithm::Algorithm;
-use tower_throttle::{LeakyBucket, Limiter, Quota, SlidingLog, TokenBucket, Verdict};
+use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, SlidingLog, TokenBucket};
 
 const BURSTS: usize = 3;
 const REQUESTS: usize = 20;
@@ -30,50 +22,24 @@ const ROUTES: [(&str, &str); 3] = [
 ];
 
 fn app() -> Router {
-    let search = Limiter::new(TokenBucket::new(Quota::per_second(5).burst(10)));
-    let login = Limiter::new(SlidingLog::new(Quota::per_minute(15)));
-    let export = Limiter::new(LeakyBucket::new(Quota::per_second(50)).queue(10));
+    let search = TokenBucket::new(Quota::per_second(5).burst(10));
+    let login = SlidingLog::new(Quota::per_minute(15));
+    let export = LeakyBucket::new(Quota::per_second(50)).queue(10);
 
     let hello = || async { "hello" };
     Router::new()
         .route(
             "/search",
-            get(hello).layer(from_fn_with_state(Arc::new(search), limit)),
+            get(hello).layer(RateLimitLayer::new(Global, search)),
         )
         .route(
             "/login",
-            get(hello).layer(from_fn_with_state(Arc::new(login), limit)),
+            get(hello).layer(RateLimitLayer::new(Global, login)),
         )
         .route(
             "/export",
-            get(hello).layer(from_fn_with_state(Arc::new(export), limit)),
+            get(hello).layer(RateLimitLayer::new(Global, export)),
         )
-}
-
-/// Lets a request through, holds it back or turns it away.
-async fn limit<A: Algorithm>(
-    State(limiter): State<Arc<Limiter<A>>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let decision = limiter.check();
-    match decision.verdict {
-        Verdict::Admit => next.run(request).await,
-        Verdict::Wait(wait) => {
-            sleep(wait).await;
-            next.run(request).await
-        }
-        _ => {
-            // Whole seconds, rounded up: a client that obeys is not turned away again.
-            let wait = decision
-                .retry_after
-                .unwrap_or_default()
-                .as_secs_f64()
-                .ceil();
-            let headers = [(RETRY_AFTER, wait.max(1.0).to_string())];
-            (StatusCode::TOO_MANY_REQUESTS, headers).into_response()
-        }
-    }
 }
 
 /// What became of the requests to one route.

@@ -1,18 +1,26 @@
 //! Rate limiting for any tower `Service`: every common algorithm behind one type of decision.
 //!
-//! An [algorithm] says how much; a [`Quota`] says how much of it. [`Limiter`] is the
-//! shortest way to use one:
+//! ```
+//! use axum::{Router, routing::get};
+//! use tower_throttle::{ClientIp, Quota, RateLimitLayer, TokenBucket};
+//!
+//! async fn search() -> &'static str {
+//!     "found"
+//! }
+//!
+//! let limit = RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_second(10).burst(50)));
+//! let app: Router = Router::new().route("/search", get(search).layer(limit));
+//! ```
+//!
+//! A [`RateLimitLayer`] takes a key from the request and asks a limiter whether it goes through,
+//! waits or is turned away. An [algorithm] says how much, a [`Quota`] how much of it. Without tower,
+//! [`Limiter`] is one limit on its own:
 //!
 //! ```
-//! use tower_throttle::{Limiter, Quota, TokenBucket, Verdict};
+//! use tower_throttle::{Limiter, Quota, TokenBucket};
 //!
 //! let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10).burst(50)));
-//! match limiter.check().verdict {
-//!     Verdict::Admit => println!("go"),
-//!     Verdict::Wait(time) => println!("go in {time:?}"),
-//!     Verdict::Deny => println!("turned away"),
-//!     _ => unreachable!("there are no other verdicts today"),
-//! }
+//! assert!(limiter.check().is_admitted());
 //! ```
 //!
 //! # The rooms
@@ -21,6 +29,9 @@
 //! |---|---|
 //! | [`Quota`], [`Decision`], [`Clock`], [`ConfigError`] | the words everything is said in |
 //! | [`algorithm`] | how much: one pure transition per algorithm, and what each promises |
+//! | [`RateLimitLayer`] | the tower part: a key, a limiter, and what the refused are told |
+//! | [`ClientIp`], [`HeaderKey`], [`Global`] | whose request it is |
+//! | [`Headers`], [`ProblemJson`], [`Grpc`] | what clients are told |
 //! | [`Limiter`] | one limit on its own, for samplers, jobs and clients |
 //! | [`Local`] | one limit for each of many keys, in a table of fixed size |
 //! | [`KeyedLimiter`] | the port to where the states of many keys live |
