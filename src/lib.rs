@@ -72,7 +72,7 @@ pub use self::{
         All, Charge, FixedWindow, Inherit, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow,
         TokenBucket, WarmUp,
     },
-    clock::{Clock, ManualClock, ManualSleep, MonotonicClock, Tick, Timer},
+    clock::{Clock, CoarseClock, ManualClock, ManualSleep, MonotonicClock, Tick, Timer},
     decision::{Decision, Verdict},
     error::{ConfigError, RateLimited, Rejection, StoreError},
     handle::Handle,

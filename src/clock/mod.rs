@@ -1,5 +1,13 @@
 //! Time, and the only reader of it.
 
+mod coarse;
+#[cfg(feature = "tokio")]
+mod paused;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod tsc;
+
+pub use self::coarse::CoarseClock;
+
 use std::{
     fmt,
     future::Future,
@@ -110,24 +118,28 @@ pub trait Timer: Clock {
 /// when the process first asked. Aligned windows of any length that divides a week (a minute, an
 /// hour, a day) therefore begin where UTC says they do; later steps of the wall clock move nothing.
 ///
-/// With the `tokio` feature it obeys tokio's paused time.
+/// With the `tokio` feature it obeys tokio's paused time: in a build in which tokio can pause time
+/// (its feature `test-util`) it asks tokio, in any other there is nothing to ask. On Linux and
+/// x86-64 it then reads the processor's counter where the kernel does so itself, and elsewhere, or
+/// if the two ever differ, the kernel. Threads on different cores may see it a few nanoseconds
+/// apart, which never admits more: a state counts from the newest moment it was used at.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 
 impl Clock for MonotonicClock {
     #[inline]
     fn now(&self) -> Tick {
-        /// The first reading, and the tick it stands for.
-        static FIRST: OnceLock<(Instant, Duration)> = OnceLock::new();
-
-        let now = instant();
-        let (first, tick) = FIRST.get_or_init(|| (now, since_the_last_week_began()));
-        // A paused tokio clock may stand before the first reading.
-        let tick = match now.checked_duration_since(*first) {
-            Some(after) => tick.saturating_add(after),
-            None => tick.saturating_sub(first.duration_since(now)),
-        };
-        Tick::from_nanos(nanos(tick))
+        #[cfg(feature = "tokio")]
+        if paused::POSSIBLE {
+            return Tick::from_nanos(since_first(tokio::time::Instant::now().into_std()));
+        }
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        {
+            static TSC: tsc::Tsc = tsc::Tsc::new();
+            Tick::from_nanos(TSC.now(process_instant))
+        }
+        #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+        Tick::from_nanos(process_instant())
     }
 }
 
@@ -140,18 +152,25 @@ impl Timer for MonotonicClock {
     }
 }
 
-#[cfg(feature = "tokio")]
-fn instant() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
-
-#[cfg(not(feature = "tokio"))]
+/// What `Instant` says, as a tick.
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place that reads the system's clock"
 )]
-fn instant() -> Instant {
-    Instant::now()
+fn process_instant() -> u64 {
+    since_first(Instant::now())
+}
+
+fn since_first(now: Instant) -> u64 {
+    /// The first reading, and the tick it stands for.
+    static FIRST: OnceLock<(Instant, Duration)> = OnceLock::new();
+
+    let (first, tick) = FIRST.get_or_init(|| (now, since_the_last_week_began()));
+    // A paused tokio clock may stand before the first reading.
+    nanos(match now.checked_duration_since(*first) {
+        Some(after) => tick.saturating_add(after),
+        None => tick.saturating_sub(first.duration_since(now)),
+    })
 }
 
 /// The wall clock, for clients that want to be told a moment: seconds since 1970. Nothing is decided

@@ -1,0 +1,94 @@
+//! Keys of three types, made from a number, and which number comes next.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+/// A key that can be made again and again without allocating.
+pub(crate) trait Key: std::hash::Hash + Eq + Clone + Send + Sync + 'static {
+    const NAME: &'static str;
+    fn blank() -> Self;
+    fn set(&mut self, number: u64);
+}
+
+/// A number that looks random, another one for each.
+pub(crate) fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ (mixed >> 31)
+}
+
+impl Key for u64 {
+    const NAME: &'static str = "u64";
+    fn blank() -> Self {
+        0
+    }
+    #[inline]
+    fn set(&mut self, number: u64) {
+        *self = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl Key for IpAddr {
+    const NAME: &'static str = "IpAddr";
+    fn blank() -> Self {
+        Self::V4(Ipv4Addr::UNSPECIFIED)
+    }
+    #[inline]
+    fn set(&mut self, number: u64) {
+        *self = Self::V4(Ipv4Addr::from_bits(
+            (number as u32).wrapping_mul(0x9e37_79b1),
+        ));
+    }
+}
+
+impl Key for String {
+    const NAME: &'static str = "String";
+    fn blank() -> Self {
+        Self::with_capacity(21)
+    }
+    #[inline]
+    fn set(&mut self, number: u64) {
+        let mut text = *b"user:0000000000000000";
+        for (at, byte) in text[5..].iter_mut().enumerate() {
+            *byte = b'a' + (number >> (4 * at) & 15) as u8;
+        }
+        self.clear();
+        self.push_str(std::str::from_utf8(&text).expect("letters"));
+    }
+}
+
+/// Which keys come how often.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Access {
+    Uniform,
+    /// The k-th key with a probability of about 1/k.
+    Zipf,
+}
+
+/// Runs `ops` checks; each key depends on the last answer.
+#[inline]
+pub(crate) fn run<K: Key>(
+    keys: u64,
+    access: Access,
+    ops: u64,
+    seed: u64,
+    check: impl Fn(&K) -> bool,
+) -> u64 {
+    let mut key = K::blank();
+    let mut state = mix(seed + 77);
+    let log = (keys as f64).log2();
+    let mut admitted = 0;
+    for _ in 0..ops {
+        let number = match access {
+            Access::Uniform => ((u128::from(state) * u128::from(keys)) >> 64) as u64,
+            Access::Zipf => {
+                let share = (state >> 11) as f64 / (1_u64 << 53) as f64;
+                ((share * log).exp2() as u64).min(keys) - 1
+            }
+        };
+        key.set(number);
+        let answer = u64::from(check(&key));
+        admitted += answer;
+        state = mix(state.wrapping_add(answer + 1));
+    }
+    admitted
+}

@@ -1,0 +1,48 @@
+//! The other side of each row, and ours beside it.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::clock::DefaultClock;
+use governor::state::{InMemoryState, NotKeyed, keyed::DefaultKeyedStateStore};
+use governor::{Quota as GovernorQuota, RateLimiter};
+use tower_throttle::{Local, Quota, TokenBucket};
+
+use crate::keys::Key;
+
+pub(crate) type Keyed<K> = RateLimiter<K, DefaultKeyedStateStore<K>, DefaultClock>;
+pub(crate) type Direct = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
+
+/// A quota that nobody uses up, or one that everybody has used up.
+pub(crate) fn quota(admits: bool) -> Quota {
+    if admits {
+        Quota::per_second(1_000_000_000).burst(u64::from(u32::MAX))
+    } else {
+        Quota::per_day(1)
+    }
+}
+
+fn governors(admits: bool) -> GovernorQuota {
+    let quota = if admits {
+        GovernorQuota::with_period(Duration::from_nanos(1)).expect("not zero")
+    } else {
+        GovernorQuota::with_period(Duration::from_secs(86_400)).expect("not zero")
+    };
+    quota.allow_burst(if admits {
+        NonZeroU32::MAX
+    } else {
+        NonZeroU32::MIN
+    })
+}
+
+pub(crate) fn keyed<K: Key>(admits: bool) -> Keyed<K> {
+    RateLimiter::keyed(governors(admits))
+}
+
+pub(crate) fn direct(admits: bool) -> Direct {
+    RateLimiter::direct(governors(admits))
+}
+
+pub(crate) fn local(admits: bool, keys: u64) -> Local<TokenBucket> {
+    Local::new(TokenBucket::new(quota(admits))).capacity(keys as usize)
+}

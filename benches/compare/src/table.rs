@@ -1,0 +1,260 @@
+//! The table of many keys, and the limiter of one.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::{
+    CoarseClock, FixedWindow, LeakyBucket, Limiter, Local, MonotonicClock, Quota, SlidingGrid,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+};
+
+use crate::keys::{Access, Key, run as run_keys};
+use crate::peers;
+use crate::row::{Effort, Row};
+
+const GOVERNOR: &str = "governor";
+
+pub(crate) fn run(effort: &Effort) {
+    // The clock measures itself against the system's first; nobody else has to wait for that.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(80) {
+        std::hint::black_box(tower_throttle::Clock::now(&MonotonicClock));
+    }
+    let many = if effort.quick { 2_000_000 } else { 10_000_000 };
+    lone(effort);
+    for keys in [1, 1_000] {
+        kinds(effort, keys, Access::Uniform, 1, [0.6, 0.6, 0.6]);
+    }
+    for access in [Access::Uniform, Access::Zipf] {
+        kinds(effort, 1_000_000, access, 1, [0.5, 0.5, 0.33]);
+    }
+    for threads in [1, 2] {
+        speed::<u64>(effort, many, Access::Zipf, threads, true, 0.4);
+        speed::<u64>(effort, many, Access::Zipf, threads, false, 0.4);
+    }
+    speed::<u64>(effort, 1, Access::Uniform, 2, false, 0.3);
+    speed::<u64>(effort, 1, Access::Uniform, 2, true, 1.0);
+    for (keys, goal) in [(1_000_000, 1.0), (many, 4.0)] {
+        filling::<u64>(effort, keys, goal);
+    }
+    filling::<IpAddr>(effort, many, 4.0);
+    algorithms(effort);
+}
+
+fn kinds(effort: &Effort, keys: u64, access: Access, threads: usize, goals: [f64; 3]) {
+    for admits in [true, false] {
+        speed::<u64>(effort, keys, access, threads, admits, goals[0]);
+        speed::<IpAddr>(effort, keys, access, threads, admits, goals[1]);
+        speed::<String>(effort, keys, access, threads, admits, goals[2]);
+    }
+}
+
+fn speed<K: Key>(
+    effort: &Effort,
+    keys: u64,
+    access: Access,
+    threads: usize,
+    admits: bool,
+    goal: f64,
+) {
+    let path = if admits { "admitted" } else { "denied" };
+    let work = format!(
+        "{keys} keys {}, {access:?}, {path}, {threads} threads",
+        K::NAME
+    );
+    if !effort.wants(&work) {
+        return;
+    }
+    let (ours, theirs) = (peers::local(admits, keys), peers::keyed::<K>(admits));
+    let mut key = K::blank();
+    for number in 0..keys {
+        key.set(number);
+        let _ = ours.check(&key);
+        let _ = theirs.check_key(&key);
+    }
+    let row = Row::timed(
+        effort,
+        work,
+        GOVERNOR,
+        threads,
+        (
+            &|ops, seed| {
+                run_keys::<K>(keys, access, ops, seed, |key| ours.check(key).is_admitted())
+            },
+            &|ops, seed| {
+                run_keys::<K>(keys, access, ops, seed, |key| theirs.check_key(key).is_ok())
+            },
+        ),
+        goal,
+    );
+    row.print(effort);
+}
+
+fn lone(effort: &Effort) {
+    let coarse = CoarseClock::start(Duration::from_millis(1)).expect("a thread");
+    for admits in [true, false] {
+        let path = if admits { "admitted" } else { "denied" };
+        let bucket = TokenBucket::new(peers::quota(admits));
+        let exact = Limiter::new(bucket);
+        let late = Limiter::with_clock(bucket, coarse.clone());
+        let theirs = peers::direct(admits);
+        let times =
+            |ops: u64, check: &dyn Fn() -> bool| (0..ops).filter(|_| check()).count() as u64;
+        let governor =
+            |ops: u64, _: u64| (0..ops).filter(|_| theirs.check().is_ok()).count() as u64;
+        let _ = times;
+        for (name, goal) in [("exact clock", 1.05), ("coarse clock", 0.5)] {
+            let work = format!("one limit without keys, {name}, {path}");
+            if !effort.wants(&work) {
+                continue;
+            }
+            let by_exact =
+                |ops: u64, _: u64| (0..ops).filter(|_| exact.check().is_admitted()).count() as u64;
+            let by_late =
+                |ops: u64, _: u64| (0..ops).filter(|_| late.check().is_admitted()).count() as u64;
+            let row = if goal > 1.0 {
+                Row::timed(effort, work, GOVERNOR, 1, (&by_exact, &governor), goal)
+            } else {
+                Row::timed(effort, work, GOVERNOR, 1, (&by_late, &governor), goal)
+            };
+            row.print(effort);
+        }
+    }
+}
+
+/// Memory while a table fills, and the slowest insertion.
+fn filling<K: Key>(effort: &Effort, keys: u64, goal: f64) {
+    let work = format!("worst insertion while filling to {keys} keys {}", K::NAME);
+    if !effort.wants(&work) {
+        return;
+    }
+    let mut row = Row {
+        work,
+        peer: GOVERNOR,
+        unit: "ms",
+        ours: Vec::new(),
+        theirs: Vec::new(),
+        goal,
+        absolute: true,
+    };
+    let rounds = if effort.quick { 1 } else { 3 };
+    let mut bytes = (0.0, 0.0);
+    for _ in 0..rounds {
+        let resident = resident_bytes();
+        let theirs = peers::keyed::<K>(true);
+        row.theirs
+            .push(worst(keys, |key: &K| theirs.check_key(key).is_ok()));
+        bytes.1 = (resident_bytes() - resident) / keys as f64;
+        drop(theirs);
+        let resident = resident_bytes();
+        let ours = peers::local(false, keys);
+        row.ours
+            .push(worst(keys, |key: &K| ours.check(key).is_admitted()));
+        bytes.0 = (resident_bytes() - resident).max(ours.stats().table_bytes as f64) / keys as f64;
+        assert!(
+            ours.stats().evicted <= keys / 100_000 + 1,
+            "{:?}",
+            ours.stats()
+        );
+    }
+    row.print(effort);
+    let row = Row {
+        work: format!("resident bytes a key, full, {keys} keys {}", K::NAME),
+        unit: "bytes",
+        ours: vec![bytes.0],
+        theirs: vec![bytes.1],
+        goal: 24.0,
+        ..row
+    };
+    row.print(effort);
+}
+
+/// The slowest of `keys` insertions, in milliseconds.
+fn worst<K: Key>(keys: u64, check: impl Fn(&K) -> bool) -> f64 {
+    let mut key = K::blank();
+    let mut worst = Duration::ZERO;
+    for number in 0..keys {
+        key.set(number);
+        let begin = Instant::now();
+        std::hint::black_box(check(&key));
+        worst = worst.max(begin.elapsed());
+    }
+    worst.as_secs_f64() * 1e3
+}
+
+fn resident_bytes() -> f64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = pages
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<f64>().ok());
+    pages.unwrap_or(f64::NAN) * 4096.0
+}
+
+/// Every algorithm beside the token bucket.
+fn algorithms(effort: &Effort) {
+    let fast = Quota::per_second(1_000_000_000).burst(1_000_000_000);
+    let busy = Quota::per_second(1_000);
+    algorithm(effort, "fixed window", FixedWindow::new(fast), 2.0);
+    algorithm(effort, "sliding window", SlidingWindow::new(fast), 2.0);
+    algorithm(effort, "sliding grid of 10", SlidingGrid::new(busy), 2.0);
+    algorithm(effort, "leaky bucket", LeakyBucket::new(fast), 2.0);
+    let line = LeakyBucket::new(fast).queue(1_000);
+    algorithm(effort, "leaky bucket as a line", line, 2.0);
+    let warm = WarmUp::new(Quota::per_second(1_000), Duration::from_secs(10)).queue(1_000);
+    algorithm(effort, "warm-up", warm, 2.0);
+    let odd = Quota::per(9_973, Duration::from_secs(1_009)).burst(1_000_000);
+    algorithm(
+        effort,
+        "token bucket of two words",
+        TokenBucket::new(odd),
+        2.0,
+    );
+    algorithm(
+        effort,
+        "sliding log",
+        SlidingLog::new(Quota::per_second(100)),
+        3.0,
+    );
+}
+
+fn algorithm<A: Algorithm>(effort: &Effort, name: &str, algorithm: A, goal: f64) {
+    for keys in [1_000, 1_000_000] {
+        let work = format!("{name}, {keys} keys u64, Uniform, 1 threads");
+        if !effort.wants(&work) {
+            continue;
+        }
+        let (ours, bucket) = (
+            Local::new(algorithm.clone()).capacity(keys as usize),
+            peers::local(true, keys),
+        );
+        let words = algorithm.words();
+        let mut key = u64::blank();
+        for number in 0..keys {
+            key.set(number);
+            let _ = ours.check(&key);
+            let _ = bucket.check(&key);
+        }
+        let row = Row::timed(
+            effort,
+            format!("{work} ({words} words)"),
+            "token bucket",
+            1,
+            (
+                &|ops, seed| {
+                    run_keys::<u64>(keys, Access::Uniform, ops, seed, |key| {
+                        ours.check(key).is_admitted()
+                    })
+                },
+                &|ops, seed| {
+                    run_keys::<u64>(keys, Access::Uniform, ops, seed, |key| {
+                        bucket.check(key).is_admitted()
+                    })
+                },
+            ),
+            goal,
+        );
+        row.print(effort);
+    }
+}

@@ -1,0 +1,42 @@
+//! Whether this build has tokio's paused time at all.
+//!
+//! Only tokio's feature `test-util` can pause time, and a program is seldom shipped with it. Where
+//! it is off, there is nothing to obey, and the clock need not ask tokio. A crate cannot see the
+//! features of another one, but it can see whether a name is there: inside the block below tokio's
+//! `pause`, if there is one, hides ours.
+
+mod absent {
+    pub(super) struct Absent;
+
+    #[allow(dead_code, reason = "used only where tokio has none")]
+    pub(super) fn pause() -> Absent {
+        Absent
+    }
+}
+
+trait Answer {
+    const THERE: bool;
+}
+
+impl Answer for absent::Absent {
+    const THERE: bool = false;
+}
+
+impl Answer for () {
+    const THERE: bool = true;
+}
+
+const fn is_there<T: Answer>(_: fn() -> T) -> bool {
+    T::THERE
+}
+
+/// Whether time can be paused.
+pub(super) const POSSIBLE: bool = {
+    #[allow(unused_imports, reason = "one of the two is not used, whichever it is")]
+    use absent::pause;
+    {
+        #[allow(unused_imports, reason = "as above")]
+        use tokio::time::*;
+        is_there(pause)
+    }
+};
