@@ -1,8 +1,9 @@
 //! Looking at a limit and changing it while it runs.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, hash::BuildHasher, sync::Arc};
 
 use crate::algorithm::Algorithm;
+use crate::clock::Clock;
 use crate::error::ConfigError;
 use crate::layer::Counts;
 use crate::layer::RateLimitLayer;
@@ -10,7 +11,7 @@ use crate::layer::State;
 use crate::limiter::KeyedLimiter;
 use crate::limiter::Op;
 use crate::quota::Quota;
-use crate::store::Local;
+use crate::store::local::Local;
 
 /// Looks at a layer's limits and changes them while requests are served.
 ///
@@ -82,7 +83,7 @@ impl<L> Handle<L> {
     }
 }
 
-impl<A: Algorithm> Handle<Local<A>> {
+impl<A: Algorithm, C: Clock, S: BuildHasher> Handle<Local<A, C, S>> {
     /// Changes the quota for all keys. What they have used stays used, and clients are told the new
     /// quota from now on.
     ///

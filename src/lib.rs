@@ -1,6 +1,6 @@
 //! Rate limiting for any tower `Service`: every common algorithm behind one type of decision.
 //!
-//! An [algorithm](algorithm) says how much; a [`Quota`] says how much of it. [`Limiter`] is the
+//! An [`algorithm`] says how much; a [`Quota`] says how much of it. [`Limiter`] is the
 //! shortest way to use one:
 //!
 //! ```
@@ -22,7 +22,11 @@
 //! | [`Quota`], [`Decision`], [`Clock`], [`ConfigError`] | the words everything is said in |
 //! | [`algorithm`] | how much: one pure transition per algorithm, and what each promises |
 //! | [`Limiter`] | one limit on its own, for samplers, jobs and clients |
-//! | [`KeyedLimiter`] | where the states of many keys live |
+//! | [`Local`] | one limit for each of many keys, in a table of fixed size |
+//! | [`RateLimitLayer`] | a limit around any tower `Service` |
+//! | [`ClientIp`], [`HeaderKey`], [`Headers`], [`ProblemJson`], [`Grpc`] | what HTTP adds: whose request it is, what the sender is told |
+//! | [`Handle`] | looking at limits and changing them at run time |
+//! | [`KeyedLimiter`], [`KeyExtractor`], [`Respond`] | the ports: where states live, whose request it is, how it is answered |
 //!
 //! # Time
 //!
@@ -77,5 +81,5 @@ pub use self::{
         Answer, Answers, AsError, KeepAll, Policies, Policy, Respond, Settle, SettleUp, Silent,
         Standard, Tell,
     },
-    store::Local,
+    store::local::{Local, Overflow, Seeded, SeededHasher, Stats},
 };

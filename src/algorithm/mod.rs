@@ -91,6 +91,11 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// The quota it was made with.
     fn quota(&self) -> Quota;
 
+    /// The quotas of all its limits, in the order in which [`Decision::policy`] counts them.
+    fn quotas(&self) -> Vec<Quota> {
+        vec![self.quota()]
+    }
+
     /// The same algorithm for another quota.
     ///
     /// # Errors
@@ -175,6 +180,35 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     fn unpack(&self, word: u64) -> Self::State {
         let _ = word;
         self.fresh(Tick::ZERO)
+    }
+
+    /// How many words a packed state takes in a table of many keys.
+    ///
+    /// A table has room for up to four words a key in the slot itself. States that do not pack, or
+    /// not into these, stand in memory of their own.
+    #[inline]
+    fn words(&self) -> usize {
+        1
+    }
+
+    /// Packs the state into [`words`](Self::words) words, if it fits; the first stays below 2^63.
+    /// Words beyond those are left zero.
+    #[inline]
+    fn pack_into(&self, state: &Self::State, words: &mut [u64]) -> bool {
+        match (self.pack(state), words.first_mut()) {
+            (Some(packed), Some(word)) if packed < 1 << 63 => {
+                *word = packed;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The state that [`pack_into`](Self::pack_into) turned into `words`; any state for any other
+    /// words.
+    #[inline]
+    fn unpack_from(&self, words: &[u64]) -> Self::State {
+        self.unpack(words.first().copied().unwrap_or_default())
     }
 }
 

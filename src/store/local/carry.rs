@@ -1,0 +1,112 @@
+//! An algorithm exchanged while the table is in use.
+
+use super::outside::Kept;
+use super::regime::{REMEMBERED, View};
+use super::slot::{MOST_SLOTS, OUTSIDE, Set};
+use super::table::{Table, Tried, outside_word};
+use crate::algorithm::{Algorithm, Inherit};
+use crate::clock::Tick;
+use crate::sync::lock;
+
+impl<A: Algorithm> Table<A> {
+    /// Puts `algorithm` in charge from `now` on. Its states must fit the slots.
+    pub(super) fn change(&self, algorithm: A, now: Tick, inherit: Inherit) {
+        let _one_at_a_time = lock(&self.changing);
+        if self.regimes.view().remembered() >= REMEMBERED {
+            self.catch_up_all();
+            self.regimes.forget_history();
+        }
+        self.regimes.change(algorithm, now, inherit);
+    }
+
+    pub(super) fn catch_up_all(&self) {
+        match self.words {
+            1 => self.catch_up_words::<1>(),
+            2 => self.catch_up_words::<2>(),
+            3 => self.catch_up_words::<3>(),
+            _ => self.catch_up_words::<4>(),
+        }
+        let view = self.regimes.view();
+        let _ = self.share(&view, &|_, _| ());
+    }
+
+    fn catch_up_words<const W: usize>(&self) {
+        let view = self.regimes.view();
+        for at in 0..self.sets {
+            while self.set::<W>(at).look(0).0.generation() != view.number() & 0xFFF {
+                let _ = self.catch_up::<W, ()>(&view, at);
+            }
+        }
+    }
+
+    /// Carries all states of a set over the changes of algorithm that it has not seen.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn catch_up<const W: usize, T>(&self, view: &View<'_, A>, at: usize) -> Tried<T> {
+        let set = self.set::<W>(at);
+        let algorithm = view.algorithm();
+        let mut snapshot = set.snapshot();
+        let Some(behind) = view.behind(snapshot.header.generation()) else {
+            return Tried::Stale;
+        };
+        if behind == 0 {
+            return Tried::Again;
+        }
+        let before = view.earlier(behind);
+        let mut shard = None;
+        let mut spilled: [Option<A::State>; MOST_SLOTS] = Default::default();
+        let mut slot = 0;
+        while slot < Set::<W>::SLOTS {
+            let words = &mut snapshot.states[slot];
+            if snapshot.tags[slot] == 0 {
+                slot += 1;
+                continue;
+            }
+            if words[0] < OUTSIDE {
+                let mut state = before.unpack_from(words);
+                view.carry(&mut state, behind);
+                let mut next = [0; W];
+                if algorithm.pack_into(&state, &mut next) {
+                    *words = next;
+                } else {
+                    *words = [0; W];
+                    words[0] = outside_word(algorithm, &state);
+                    spilled[slot] = Some(state);
+                    shard.get_or_insert_with(|| self.outside.shard(self.group(at)));
+                }
+            } else {
+                let id = self.id_of(at, snapshot.tags[slot]);
+                let shard = shard.get_or_insert_with(|| self.outside.shard(self.group(at)));
+                let Some(kept) = shard.get_mut(&id) else {
+                    return Tried::Again;
+                };
+                let Some(behind) = view.behind(kept.regime & 0xFFF) else {
+                    return Tried::Stale;
+                };
+                view.carry(&mut kept.state, behind);
+                kept.regime = view.number();
+                *words = [0; W];
+                words[0] = outside_word(algorithm, &kept.state);
+            }
+            slot += 1;
+        }
+        let Some(mut locked) = set.lock(snapshot.header) else {
+            return Tried::Again;
+        };
+        for slot in 0..Set::<W>::SLOTS {
+            locked.write_state(slot, &snapshot.states[slot]);
+        }
+        locked.set_generation(view.number());
+        drop(locked);
+        if let Some(mut shard) = shard {
+            for (slot, state) in spilled.into_iter().enumerate() {
+                if let Some(state) = state {
+                    let id = self.id_of(at, snapshot.tags[slot]);
+                    let regime = view.number();
+                    shard.insert(id, Kept { state, regime });
+                }
+            }
+        }
+        Tried::Again
+    }
+}

@@ -1,0 +1,450 @@
+//! The states of many keys in this process: a table bounded by construction.
+
+mod carry;
+mod hash;
+mod newcomer;
+mod outside;
+mod overflow;
+mod probe;
+mod regime;
+mod slot;
+mod table;
+
+use std::fmt;
+use std::future::{Ready, ready};
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::hash::{Seeded, SeededHasher};
+pub use self::overflow::{Overflow, Stats};
+use self::table::Table;
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm};
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::decision::{Decision, Verdict};
+use crate::error::ConfigError;
+use crate::error::StoreError;
+use crate::limiter::{IntoLimiter, KeyedLimiter, Op};
+use crate::quota::Quota;
+
+/// One limit for each of many keys, in this process.
+///
+/// A table of fixed size, known when it is made. It needs no sweeper: a state expires by itself,
+/// and a new key takes the slot of one whose state has expired. Only when there is none near it
+/// does the [`Overflow`] policy act. It holds its [`capacity`](Self::capacity) of keys that are all
+/// in use, but for a few in ten million.
+///
+/// Clones share the table. Keys are anything that hashes; they are hashed with a secret seed and
+/// not stored.
+///
+/// ```
+/// use tower_throttle::{Local, Quota, TokenBucket};
+///
+/// let limiter = Local::new(TokenBucket::new(Quota::per_minute(2)));
+/// assert!(limiter.check("alice").is_admitted());
+/// assert!(limiter.check("alice").is_admitted());
+/// assert!(limiter.check("alice").is_denied());
+/// assert!(limiter.check("bob").is_admitted());
+/// ```
+///
+/// # How it scales
+/// Different keys meet only where they share a cache line. A decision locks nothing while it is
+/// made; an admission writes one line, a denial none, so a crowd that is being refused costs least.
+///
+/// # What a key is
+/// 64 bits of its hash. Two keys with the same 64 bits share one limit: among ten million keys the
+/// odds that any two do are 3 in a million. Nobody who does not know the seed can look for such a
+/// pair.
+///
+/// # Memory
+/// A key takes 23 bytes where its state is one word, 37 where it is two, 46 where it is three and
+/// 61 where it is four ([`Algorithm::words`]). One word are token buckets, meters, windows and
+/// sliding windows of ordinary figures; a sliding grid takes as many as its counts need. All of it
+/// is taken when the table is made. States that do not fit, such as a log, stand outside the
+/// table; [`stats`](Self::stats) counts them.
+pub struct Local<A: Algorithm, C = MonotonicClock, S = Seeded> {
+    shared: Arc<Shared<A, C, S>>,
+}
+
+struct Shared<A: Algorithm, C, S> {
+    table: Table<A>,
+    clock: C,
+    hasher: S,
+    overflow: Overflow,
+}
+
+/// A table of this many keys takes 2.3 megabytes.
+const CAPACITY: usize = 100_000;
+
+impl<A: Algorithm> Local<A> {
+    /// Room for 100,000 keys, on the system's monotonic clock. Takes an algorithm or a tuple of
+    /// them.
+    pub fn new(algorithm: impl IntoAlgorithm<Algorithm = A>) -> Self {
+        Self::build(
+            algorithm.into_algorithm(),
+            CAPACITY,
+            Overflow::default(),
+            MonotonicClock,
+            Seeded::default(),
+        )
+    }
+}
+
+impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
+    fn build(algorithm: A, capacity: usize, overflow: Overflow, clock: C, hasher: S) -> Self {
+        let now = clock.now();
+        Self {
+            shared: Arc::new(Shared {
+                table: Table::new(algorithm, capacity.max(1), overflow, now),
+                clock,
+                hasher,
+                overflow,
+            }),
+        }
+    }
+}
+
+/// Settings, made before the first use: each answers a new and empty table.
+impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
+    /// How many keys it holds at a time.
+    ///
+    /// ```
+    /// use tower_throttle::{Local, Quota, TokenBucket};
+    ///
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(1_000_000);
+    /// assert!(limiter.stats().table_bytes < 24_000_000);
+    /// # let _ = limiter.check(&1);
+    /// ```
+    #[must_use]
+    pub fn capacity(self, keys: usize) -> Self {
+        let Shared {
+            clock,
+            hasher,
+            overflow,
+            ..
+        } = &*self.shared;
+        Self::build(
+            self.algorithm(),
+            keys,
+            *overflow,
+            clock.clone(),
+            hasher.clone(),
+        )
+    }
+
+    /// What happens to a new key when no slot can be forgotten.
+    #[must_use]
+    pub fn overflow(self, overflow: Overflow) -> Self {
+        let Shared {
+            table,
+            clock,
+            hasher,
+            ..
+        } = &*self.shared;
+        let capacity = table.stats().capacity;
+        Self::build(
+            self.algorithm(),
+            capacity,
+            overflow,
+            clock.clone(),
+            hasher.clone(),
+        )
+    }
+
+    /// On a clock of your own, such as [`ManualClock`](crate::ManualClock) in a test.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Local, ManualClock, Quota, TokenBucket};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(1))).with_clock(clock.clone());
+    /// assert!(limiter.check(&7).is_admitted());
+    /// assert!(limiter.check(&7).is_denied());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(limiter.check(&7).is_admitted());
+    /// ```
+    #[must_use]
+    pub fn with_clock<D: Clock>(self, clock: D) -> Local<A, D, S> {
+        let Shared {
+            table,
+            hasher,
+            overflow,
+            ..
+        } = &*self.shared;
+        let capacity = table.stats().capacity;
+        Local::build(self.algorithm(), capacity, *overflow, clock, hasher.clone())
+    }
+
+    /// With another hash of the keys, such as the standard library's `SipHash`.
+    ///
+    /// ```
+    /// use std::hash::RandomState;
+    /// use tower_throttle::{Local, Quota, TokenBucket};
+    ///
+    /// let limiter =
+    ///     Local::new(TokenBucket::new(Quota::per_second(1))).with_hasher(RandomState::new());
+    /// assert!(limiter.check("alice").is_admitted());
+    /// ```
+    #[must_use]
+    pub fn with_hasher<H: BuildHasher>(self, hasher: H) -> Local<A, C, H> {
+        let Shared {
+            table,
+            clock,
+            overflow,
+            ..
+        } = &*self.shared;
+        let capacity = table.stats().capacity;
+        Local::build(self.algorithm(), capacity, *overflow, clock.clone(), hasher)
+    }
+}
+
+impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
+    /// Decides on one request of cost 1.
+    #[inline]
+    pub fn check<K: Hash + ?Sized>(&self, key: &K) -> Decision {
+        self.check_n(key, 1)
+    }
+
+    /// Decides on one request of `cost`. Nothing is taken unless all of it is; a cost of 0 is a
+    /// look.
+    #[inline]
+    pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
+        let now = self.shared.clock.now();
+        let decided = self.at(key, now, cost > 0, |algorithm, state| {
+            algorithm.decide(state, now, cost)
+        });
+        self.or_denied(decided, now)
+    }
+
+    /// The decision that [`check`](Self::check) would give, taking nothing.
+    pub fn peek<K: Hash + ?Sized>(&self, key: &K) -> Decision {
+        self.peek_n(key, 1)
+    }
+
+    /// The decision that [`check_n`](Self::check_n) would give, taking nothing. Of a key that has
+    /// no slot it is that of a fresh one.
+    pub fn peek_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
+        let now = self.shared.clock.now();
+        let looked = self.at(key, now, false, |algorithm, state| {
+            algorithm.peek(state, now, cost)
+        });
+        self.or_denied(looked, now)
+    }
+
+    /// Takes a place in line, at most `max_wait` from now; see
+    /// [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve).
+    pub fn reserve<K: Hash + ?Sized>(&self, key: &K, cost: u64, max_wait: Duration) -> Decision {
+        let now = self.shared.clock.now();
+        let decided = self.at(key, now, true, |algorithm, state| {
+            algorithm.reserve(state, now, cost, max_wait)
+        });
+        self.or_denied(decided, now)
+    }
+
+    /// Takes what is there, at most `most`; answers how much that was.
+    pub fn take_up_to<K: Hash + ?Sized>(&self, key: &K, most: u64) -> u64 {
+        let now = self.shared.clock.now();
+        self.at(key, now, true, |algorithm, state| {
+            algorithm.take_up_to(state, now, most).0
+        })
+        .unwrap_or(0)
+    }
+
+    /// Gives back what a request took that came to nothing. Never more than was there.
+    pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {
+        let now = self.shared.clock.now();
+        // A key without a slot has nothing to give back.
+        let _ = self.at(key, now, false, |algorithm, state| {
+            algorithm.refund(state, now, cost);
+        });
+    }
+
+    /// Counts `cost` as spent even if that is more than allowed. Answers how long until the debt
+    /// this leaves, if any, is paid.
+    pub fn absorb<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Duration {
+        let now = self.shared.clock.now();
+        self.at(key, now, cost > 0, |algorithm, state| {
+            algorithm.absorb(state, now, cost)
+        })
+        .unwrap_or_default()
+    }
+
+    /// Forgets a key.
+    pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
+        self.shared.table.forget(self.hash(key));
+    }
+
+    /// The quota it decides by now.
+    pub fn quota(&self) -> Quota {
+        self.shared.table.regimes.view().algorithm().quota()
+    }
+
+    /// Changes the quota while running. Nothing is touched now: each state is carried over when its
+    /// key is next used, as of this moment. What is used stays used; see [`Inherit::AsIs`].
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Local, Quota};
+    ///
+    /// let limiter = Local::new(FixedWindow::new(Quota::per_day(100)));
+    /// let _ = limiter.check_n("alice", 40);
+    /// limiter.set_quota(Quota::per_day(60))?;
+    /// assert_eq!(limiter.peek("alice").remaining(), 20);
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the algorithm has no such quota, or if its states would take more words than the slots
+    /// have; see [`set_algorithm`](Self::set_algorithm).
+    pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
+        self.set_algorithm(self.algorithm().with_quota(quota)?, Inherit::AsIs)
+    }
+
+    /// Changes anything about the algorithm while running.
+    ///
+    /// # Errors
+    /// If its states take more words than the slots have, which the first algorithm decided.
+    pub fn set_algorithm(
+        &self,
+        algorithm: impl IntoAlgorithm<Algorithm = A>,
+        inherit: Inherit,
+    ) -> Result<(), ConfigError> {
+        let algorithm = algorithm.into_algorithm();
+        if algorithm.words() > self.shared.table.words() {
+            return Err(ConfigError::Unsupported {
+                what: "a policy whose states take more words than the slots of this table have",
+                instead: "make the table with the widest policy first, and then set this one",
+            });
+        }
+        let now = self.shared.clock.now();
+        self.shared.table.change(algorithm, now, inherit);
+        Ok(())
+    }
+
+    /// How it is doing.
+    pub fn stats(&self) -> Stats {
+        self.shared.table.stats()
+    }
+
+    fn algorithm(&self) -> A {
+        self.shared.table.regimes.view().algorithm().clone()
+    }
+
+    #[inline]
+    fn hash<K: Hash + ?Sized>(&self, key: &K) -> u64 {
+        self.shared.hasher.hash_one(key)
+    }
+
+    #[inline]
+    fn at<K: Hash + ?Sized, T>(
+        &self,
+        key: &K,
+        now: Tick,
+        keep: bool,
+        step: impl Fn(&A, &mut A::State) -> T,
+    ) -> Result<T, Tick> {
+        self.shared
+            .table
+            .transition(self.hash(key), now, keep, step)
+    }
+
+    /// The denial of a key for which there is no room.
+    #[inline]
+    fn or_denied(&self, decided: Result<Decision, Tick>, now: Tick) -> Decision {
+        match decided {
+            Ok(decision) => decision,
+            Err(free) => self.no_room(free, now),
+        }
+    }
+
+    #[cold]
+    fn no_room(&self, free: Tick, now: Tick) -> Decision {
+        self.shared.table.note_denied();
+        let wait = free.as_nanos().saturating_sub(now.as_nanos());
+        let limit = self.quota().capacity();
+        Decision::new(Verdict::Deny, limit, 0, Some(wait), wait)
+    }
+}
+
+impl<A, C, S, K> KeyedLimiter<K> for Local<A, C, S>
+where
+    A: Algorithm,
+    C: Clock,
+    S: BuildHasher + Send + Sync + 'static,
+    K: Hash + ?Sized,
+{
+    type Future = Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, key: &K, op: Op) -> Self::Future {
+        let decision = match op {
+            Op::Take(cost) => self.check_n(key, cost),
+            Op::Peek(cost) => self.peek_n(key, cost),
+            Op::Refund(cost) => {
+                self.refund(key, cost);
+                self.peek_n(key, 0)
+            }
+            Op::Absorb(cost) => {
+                self.absorb(key, cost);
+                self.peek_n(key, 0)
+            }
+            Op::Reset => {
+                self.reset(key);
+                self.peek_n(key, 0)
+            }
+        };
+        ready(Ok(decision))
+    }
+
+    #[inline]
+    fn decide(&self, key: &K, cost: u64) -> Self::Future {
+        ready(Ok(self.check_n(key, cost)))
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        self.shared.table.regimes.view().algorithm().quotas()
+    }
+}
+
+/// An algorithm, or a tuple of them, means: in this process.
+impl<T: IntoAlgorithm> IntoLimiter for T {
+    type Limiter = Local<T::Algorithm>;
+
+    fn into_limiter(self) -> Self::Limiter {
+        Local::new(self)
+    }
+}
+
+impl<A, C, S> IntoLimiter for Local<A, C, S>
+where
+    A: Algorithm,
+    C: Clock,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    type Limiter = Self;
+
+    fn into_limiter(self) -> Self {
+        self
+    }
+}
+
+/// Clones share the table.
+impl<A: Algorithm, C, S> Clone for Local<A, C, S> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+/// By hand: the policy and the figures, not millions of slots.
+impl<A: Algorithm, C: fmt::Debug, S> fmt::Debug for Local<A, C, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = &self.shared.table;
+        f.debug_struct("Local")
+            .field("algorithm", table.regimes.view().algorithm())
+            .field("clock", &self.shared.clock)
+            .field("overflow", &self.shared.overflow)
+            .field("stats", &table.stats())
+            .finish_non_exhaustive()
+    }
+}

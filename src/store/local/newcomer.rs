@@ -1,0 +1,273 @@
+//! A key that has no slot: where it finds one, and who has to go.
+
+use super::outside::{Id, Kept};
+use super::overflow::{Counters, Overflow};
+use super::probe::{steps_of, tag};
+use super::regime::View;
+use super::slot::{Header, Locked, OUTSIDE, Set, Snapshot};
+use super::table::{Table, Tried, forgettable_at, outside_word};
+use crate::algorithm::Algorithm;
+use crate::clock::Tick;
+use crate::sync::lock;
+
+/// A slot that a new key may have.
+struct Place {
+    steps: usize,
+    slot: usize,
+    header: Header,
+    /// The key that has it so far, if not zero.
+    tag: u64,
+    outside: bool,
+    /// That key goes before its time; whether it is being denied.
+    evicts: Option<bool>,
+}
+
+impl<A: Algorithm> Table<A> {
+    /// Decides for a key that has no slot, and finds it one.
+    pub(super) fn newcomer<const W: usize, T>(
+        &self,
+        view: &View<'_, A>,
+        id: Id,
+        home: Header,
+        now: Tick,
+        keep: bool,
+        step: &impl Fn(&A, &mut A::State) -> T,
+    ) -> Tried<T> {
+        let algorithm = view.algorithm();
+        let mut state = algorithm.fresh(now);
+        let answer = step(algorithm, &mut state);
+        if !keep || algorithm.forgettable_at(&state) <= now {
+            return Tried::Done(answer);
+        }
+        let place = match self.room::<W, T>(view, id, now) {
+            Ok(Some(place)) => place,
+            Ok(None) if self.overflow == Overflow::Shared => return self.share(view, step),
+            Ok(None) => match self.make_room::<W, T>(view, id, now) {
+                Ok(place) => place,
+                Err(full) => return full,
+            },
+            Err(again) => return again,
+        };
+        let mut words = [0; W];
+        let packs = algorithm.pack_into(&state, &mut words);
+        let mut shard = None;
+        if !packs {
+            words = [0; W];
+            words[0] = outside_word(algorithm, &state);
+        }
+        if !packs || place.outside {
+            shard = Some(self.outside.shard(self.group(id.home)));
+        }
+        if !self.settle::<W>(id, home, &place, &words) {
+            return Tried::Again;
+        }
+        self.count(&place);
+        if let Some(mut shard) = shard {
+            if place.outside {
+                shard.remove(&self.id_of(self.probes.near(id.home, place.steps), place.tag));
+            }
+            if !packs {
+                let regime = view.number();
+                shard.insert(id, Kept { state, regime });
+            }
+        }
+        Tried::Done(answer)
+    }
+
+    /// The first slot near a home that is empty or may be forgotten.
+    fn room<const W: usize, T>(
+        &self,
+        view: &View<'_, A>,
+        id: Id,
+        now: Tick,
+    ) -> Result<Option<Place>, Tried<T>> {
+        for steps in 0..self.probes.len {
+            let at = self.probes.near(id.home, steps);
+            let snapshot = self.set::<W>(at).snapshot();
+            if snapshot.header.generation() != view.number() & 0xFFF {
+                return Err(self.catch_up::<W, T>(view, at));
+            }
+            let mut forgettable = None;
+            for slot in 0..Set::<W>::SLOTS {
+                if snapshot.tags[slot] == 0 {
+                    return Ok(Some(Place::new(steps, slot, &snapshot)));
+                }
+                if forgettable.is_none()
+                    && forgettable_at(view.algorithm(), &snapshot.states[slot]) <= now
+                {
+                    forgettable = Some(slot);
+                }
+            }
+            if let Some(slot) = forgettable {
+                return Ok(Some(Place::new(steps, slot, &snapshot)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The slot whose key has to go.
+    #[cold]
+    #[inline(never)]
+    fn make_room<const W: usize, T>(
+        &self,
+        view: &View<'_, A>,
+        id: Id,
+        now: Tick,
+    ) -> Result<Place, Tried<T>> {
+        let algorithm = view.algorithm();
+        let evicts = self.overflow == Overflow::EvictLeast;
+        let mut soonest = Tick::MAX;
+        let mut least: Option<((bool, Tick), Place)> = None;
+        for steps in 0..self.probes.len {
+            let at = self.probes.near(id.home, steps);
+            let snapshot = self.set::<W>(at).snapshot();
+            if snapshot.header.generation() != view.number() & 0xFFF {
+                return Err(self.catch_up::<W, T>(view, at));
+            }
+            for slot in 0..Set::<W>::SLOTS {
+                let words = &snapshot.states[slot];
+                let until = forgettable_at(algorithm, words);
+                soonest = soonest.min(until);
+                // Asking whether it is denied is dear, and of no use where it loses more anyway.
+                let loses_more = |least: &((bool, Tick), Place)| least.0 < (false, until);
+                if !evicts || least.as_ref().is_some_and(loses_more) {
+                    continue;
+                }
+                let denied = self.is_denied(algorithm, at, snapshot.tags[slot], words, now);
+                let loses = (denied, until);
+                if least.as_ref().is_none_or(|least| loses < least.0) {
+                    let evicts = Some(denied);
+                    least = Some((
+                        loses,
+                        Place {
+                            evicts,
+                            ..Place::new(steps, slot, &snapshot)
+                        },
+                    ));
+                }
+            }
+        }
+        least.map_or(Err(Tried::Full(soonest)), |(_, place)| Ok(place))
+    }
+
+    fn count(&self, place: &Place) {
+        if let Some(denied) = place.evicts {
+            Counters::count(&self.counters.evicted);
+            if denied {
+                Counters::count(&self.counters.evicted_denied);
+            }
+        }
+    }
+
+    fn is_denied<const W: usize>(
+        &self,
+        algorithm: &A,
+        at: usize,
+        tag: u64,
+        words: &[u64; W],
+        now: Tick,
+    ) -> bool {
+        if words[0] < OUTSIDE {
+            let state = algorithm.unpack_from(words);
+            return algorithm.peek(&state, now, 1).is_denied();
+        }
+        let shard = self.outside.shard(self.group(at));
+        shard
+            .get(&self.id_of(at, tag))
+            .is_some_and(|kept| algorithm.peek(&kept.state, now, 1).is_denied())
+    }
+
+    /// Decides by the state that keys without a slot share.
+    #[cold]
+    pub(super) fn share<T>(
+        &self,
+        view: &View<'_, A>,
+        step: &impl Fn(&A, &mut A::State) -> T,
+    ) -> Tried<T> {
+        let mut shared = lock(&self.shared);
+        let Some(behind) = view.behind(shared.regime & 0xFFF) else {
+            return Tried::Stale;
+        };
+        // On a copy: a panic leaves what was there.
+        let mut state = shared.state.clone();
+        view.carry(&mut state, behind);
+        let answer = step(view.algorithm(), &mut state);
+        *shared = Kept {
+            state,
+            regime: view.number(),
+        };
+        Counters::count(&self.counters.shared);
+        Tried::Done(answer)
+    }
+
+    /// Writes a new key into its place, if neither its home nor the place has changed.
+    fn settle<const W: usize>(
+        &self,
+        id: Id,
+        home: Header,
+        place: &Place,
+        words: &[u64; W],
+    ) -> bool {
+        let at = self.probes.near(id.home, place.steps);
+        let (home_set, set) = (self.set::<W>(id.home), self.set::<W>(at));
+        let reach = self.farthest::<W>(id.home, home.reach()).max(place.steps);
+        let write = |locked: &mut Locked<'_, W>| {
+            locked.write_state(place.slot, words);
+            locked.write_tag(place.slot, tag(id.fingerprint, place.steps));
+        };
+        if place.steps == 0 {
+            if place.header != home {
+                return false;
+            }
+            let Some(mut locked) = set.lock(home) else {
+                return false;
+            };
+            write(&mut locked);
+            locked.set_reach(reach);
+            return true;
+        }
+        let mut homes;
+        let mut places;
+        if id.home < at {
+            homes = home_set.lock(home);
+            places = homes.as_ref().and_then(|_| set.lock(place.header));
+        } else {
+            places = set.lock(place.header);
+            homes = places.as_ref().and_then(|_| home_set.lock(home));
+        }
+        let (Some(homes), Some(places)) = (&mut homes, &mut places) else {
+            return false;
+        };
+        write(places);
+        homes.set_reach(reach);
+        true
+    }
+
+    /// How far from its home the farthest key of a home lives, at most `reach`. Only the holder of
+    /// the home's lock adds to it, so an answer from an unchanged home is never too small.
+    fn farthest<const W: usize>(&self, home: usize, reach: usize) -> usize {
+        (1..=reach)
+            .rev()
+            .find(|steps| {
+                let snapshot = self.set::<W>(self.probes.near(home, *steps)).snapshot();
+                snapshot
+                    .tags
+                    .iter()
+                    .any(|tag| *tag != 0 && steps_of(*tag) == *steps)
+            })
+            .unwrap_or(0)
+    }
+}
+
+impl Place {
+    fn new<const W: usize>(steps: usize, slot: usize, snapshot: &Snapshot<W>) -> Self {
+        Self {
+            steps,
+            slot,
+            header: snapshot.header,
+            tag: snapshot.tags[slot],
+            outside: snapshot.tags[slot] != 0 && snapshot.states[slot][0] >= OUTSIDE,
+            evicts: None,
+        }
+    }
+}

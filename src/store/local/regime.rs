@@ -1,0 +1,199 @@
+//! Which algorithm decides, while it may be exchanged under a running table.
+//!
+//! The states of a set are packed by one algorithm, whose number the set's header holds. A change
+//! adds a link to a history; each set is carried along it, link by link, when it is next used. A
+//! state is rescaled as of the moment of each change, so that it makes no difference how late.
+//!
+//! The first algorithm is read without a lock. After a change threads read the history from one of
+//! several copies, so that they do not meet at one counter of references.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use crate::algorithm::{Algorithm, Inherit};
+use crate::clock::Tick;
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+
+/// How many changes are remembered. Numbers in headers are modulo 2^12, and two of them must be
+/// told apart however far behind a set is.
+pub(super) const REMEMBERED: u64 = 1_000;
+const COPIES: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Regimes<A> {
+    first: A,
+    /// How many changes there have been.
+    changes: AtomicU64,
+    copies: Box<[Copy<A>]>,
+}
+
+/// On a line of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Copy<A>(Mutex<Arc<History<A>>>);
+
+/// The regimes that sets may still be in, without a gap; the last one decides.
+#[derive(Debug)]
+pub(super) struct History<A> {
+    list: Vec<Arc<Regime<A>>>,
+}
+
+#[derive(Debug)]
+struct Regime<A> {
+    number: u64,
+    algorithm: A,
+    since: Tick,
+    inherit: Inherit,
+}
+
+/// One look at what decides.
+#[derive(Debug)]
+pub(super) enum View<'a, A> {
+    First(&'a A),
+    Later(Arc<History<A>>),
+}
+
+impl<A: Algorithm> Regimes<A> {
+    pub(super) fn new(algorithm: A) -> Self {
+        let first = Arc::new(Regime {
+            number: 0,
+            algorithm: algorithm.clone(),
+            since: Tick::ZERO,
+            inherit: Inherit::AsIs,
+        });
+        let copy = || {
+            Copy(Mutex::new(Arc::new(History {
+                list: vec![Arc::clone(&first)],
+            })))
+        };
+        Self {
+            first: algorithm,
+            changes: AtomicU64::new(0),
+            copies: (0..COPIES).map(|_| copy()).collect(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn view(&self) -> View<'_, A> {
+        if self.changes.load(Ordering::Acquire) == 0 {
+            View::First(&self.first)
+        } else {
+            self.later()
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn later(&self) -> View<'_, A> {
+        View::Later(Arc::clone(&lock(&self.copies[of_this_thread()].0)))
+    }
+
+    /// Puts `algorithm` in charge. One caller at a time.
+    pub(super) fn change(&self, algorithm: A, since: Tick, inherit: Inherit) {
+        let mut list = lock(&self.copies[0].0).list.clone();
+        let number = list.last().map_or(0, |last| last.number) + 1;
+        list.push(Arc::new(Regime {
+            number,
+            algorithm,
+            since,
+            inherit,
+        }));
+        self.publish(&list, number);
+    }
+
+    /// Forgets all but the present regime, once no set is in an older one.
+    pub(super) fn forget_history(&self) {
+        let mut list = lock(&self.copies[0].0).list.clone();
+        let past = list.len() - 1;
+        list.drain(..past);
+        let number = list[0].number;
+        self.publish(&list, number);
+    }
+
+    fn publish(&self, list: &[Arc<Regime<A>>], number: u64) {
+        for copy in &self.copies {
+            *lock(&copy.0) = Arc::new(History {
+                list: list.to_vec(),
+            });
+        }
+        self.changes.store(number, Ordering::Release);
+    }
+}
+
+impl<A: Algorithm> View<'_, A> {
+    #[inline]
+    pub(super) fn algorithm(&self) -> &A {
+        match self {
+            Self::First(algorithm) => algorithm,
+            Self::Later(history) => &history.present().algorithm,
+        }
+    }
+
+    #[inline]
+    pub(super) fn number(&self) -> u64 {
+        match self {
+            Self::First(_) => 0,
+            Self::Later(history) => history.present().number,
+        }
+    }
+
+    /// How many changes are remembered.
+    pub(super) fn remembered(&self) -> u64 {
+        match self {
+            Self::First(_) => 1,
+            Self::Later(history) => history.list.len() as u64,
+        }
+    }
+
+    /// How many changes lie between a set's generation and this view; `None` if the set is newer.
+    pub(super) fn behind(&self, generation: u64) -> Option<u64> {
+        let behind = self.number().wrapping_sub(generation) & 0xFFF;
+        (behind < 0x800).then_some(behind)
+    }
+
+    /// The algorithm that was in charge `behind` changes ago.
+    pub(super) fn earlier(&self, behind: u64) -> &A {
+        match self {
+            Self::First(algorithm) => algorithm,
+            Self::Later(history) => &history.back(behind).algorithm,
+        }
+    }
+
+    /// Carries a state over the last `behind` changes.
+    pub(super) fn carry(&self, state: &mut A::State, behind: u64) {
+        if let Self::Later(history) = self {
+            for ago in (0..behind).rev() {
+                let (from, to) = (history.back(ago + 1), history.back(ago));
+                to.algorithm
+                    .rescale(state, &from.algorithm, to.since, to.inherit);
+            }
+        }
+    }
+}
+
+impl<A> History<A> {
+    fn present(&self) -> &Regime<A> {
+        self.back(0)
+    }
+
+    fn back(&self, ago: u64) -> &Regime<A> {
+        let last = self.list.len() - 1;
+        let ago = usize::try_from(ago).unwrap_or(last);
+        &self.list[last.saturating_sub(ago)]
+    }
+}
+
+/// The copy that this thread reads.
+fn of_this_thread() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    MINE.with(|mine| {
+        if mine.get() == usize::MAX {
+            mine.set(THREADS.fetch_add(1, Ordering::Relaxed));
+        }
+        mine.get() % COPIES
+    })
+}

@@ -1,0 +1,383 @@
+//! The table: which sets a key may live in, and how a decision is made and kept.
+//!
+//! # Where a key lives
+//! Its home set, which some bits of its hash name, or else one of a few sets near it, in an order
+//! that depends on the home alone. The home's header says how far to look (`reach`), so that a key
+//! that is in none of them is known to be absent after one look as a rule.
+//!
+//! # How a decision is made
+//! 1. Read the key's slot, or find that there is none.
+//! 2. Decide on a copy of its state, with nothing locked: user code may panic, or come back.
+//! 3. If the state has not changed, as after a denial, that was all; nothing is written.
+//! 4. Else lock the set as it was read, write, unlock. If anything was written since, start again.
+//!
+//! # How a key comes in
+//! Also in four steps, with two locks: the home's, so that a key never gets two slots (whoever adds
+//! a key of this home needs the lock of the version it looked at), and that of the set that has
+//! room. A slot has room if it is empty or if its state may be forgotten. Locks are only ever tried,
+//! in the order of the sets, so nobody waits for one while holding another.
+
+use super::outside::{Id, Kept, Outside};
+use super::overflow::{Counters, Overflow, Stats};
+use super::probe::{FINGERPRINT_BITS, GROUP, Probes, steps_of, tag};
+use super::regime::{Regimes, View};
+use super::slot::{Found, Header, Line, Locked, OUTSIDE, Set, lines, slots};
+use crate::algorithm::Algorithm;
+use crate::clock::Tick;
+use crate::sync::Mutex;
+
+pub(super) struct Table<A: Algorithm> {
+    pub(super) regimes: Regimes<A>,
+    lines: Box<[Line]>,
+    pub(super) sets: usize,
+    /// The words of a state.
+    pub(super) words: usize,
+    pub(super) probes: Probes,
+    pub(super) outside: Outside<A::State>,
+    /// The state of all keys without a slot.
+    pub(super) shared: Mutex<Kept<A::State>>,
+    pub(super) changing: Mutex<()>,
+    pub(super) overflow: Overflow,
+    pub(super) counters: Counters,
+    capacity: usize,
+}
+
+/// One try; the table may have changed meanwhile.
+pub(super) enum Tried<T> {
+    Done(T),
+    Full(Tick),
+    Again,
+    /// The algorithm was exchanged.
+    Stale,
+}
+
+impl<A: Algorithm> Table<A> {
+    pub(super) fn new(algorithm: A, capacity: usize, overflow: Overflow, now: Tick) -> Self {
+        let words = match algorithm.words() {
+            words @ 1..=4 => words,
+            _ => 1,
+        };
+        // Ten slots for seven keys: then the sets near a home have room for all but a few in ten
+        // million.
+        let sets = (capacity / 7 * 10 + capacity % 7 * 10 / 7 + 1).div_ceil(slots(words));
+        let group = sets.next_power_of_two().min(GROUP);
+        let sets = sets.next_multiple_of(group);
+        Self {
+            lines: (0..sets * lines(words)).map(|_| Line::default()).collect(),
+            sets,
+            words,
+            probes: Probes::new(group),
+            outside: Outside::new((sets / group).min(4_096)),
+            shared: Mutex::new(Kept {
+                state: algorithm.fresh(now),
+                regime: 0,
+            }),
+            regimes: Regimes::new(algorithm),
+            changing: Mutex::new(()),
+            overflow,
+            counters: Counters::default(),
+            capacity,
+        }
+    }
+
+    /// Changes the state of the key with this hash by `step`, which may run several times and must
+    /// depend on nothing but its arguments. A key that has no slot gets one if `keep` says so and
+    /// the state is not as good as fresh. The error is when there may be a slot for it.
+    #[inline]
+    pub(super) fn transition<T>(
+        &self,
+        hash: u64,
+        now: Tick,
+        keep: bool,
+        step: impl Fn(&A, &mut A::State) -> T,
+    ) -> Result<T, Tick> {
+        match self.words {
+            1 => self.with_words::<1, T>(hash, now, keep, step),
+            2 => self.with_words::<2, T>(hash, now, keep, step),
+            3 => self.with_words::<3, T>(hash, now, keep, step),
+            _ => self.with_words::<4, T>(hash, now, keep, step),
+        }
+    }
+
+    #[inline]
+    fn with_words<const W: usize, T>(
+        &self,
+        hash: u64,
+        now: Tick,
+        keep: bool,
+        step: impl Fn(&A, &mut A::State) -> T,
+    ) -> Result<T, Tick> {
+        let id = self.identify(hash);
+        loop {
+            let view = self.regimes.view();
+            match self.attempt::<W, T>(&view, id, now, keep, &step) {
+                Tried::Done(answer) => return Ok(answer),
+                Tried::Full(free) => return Err(free),
+                Tried::Again | Tried::Stale => {}
+            }
+        }
+    }
+
+    #[inline]
+    fn attempt<const W: usize, T>(
+        &self,
+        view: &View<'_, A>,
+        id: Id,
+        now: Tick,
+        keep: bool,
+        step: &impl Fn(&A, &mut A::State) -> T,
+    ) -> Tried<T> {
+        let set = self.set::<W>(id.home);
+        let (header, found) = set.look(id.fingerprint);
+        if header.generation() != view.number() & 0xFFF {
+            return self.catch_up::<W, T>(view, id.home);
+        }
+        match found {
+            Some(found) if found.1[0] < OUTSIDE => {
+                self.update(view, set, header, found, (id, 0), step)
+            }
+            Some(_) => self.update_outside::<W, T>(view, id, 0, step),
+            None => self.elsewhere::<W, T>(view, id, header, now, keep, step),
+        }
+    }
+
+    /// Decides on a state that was read from its slot.
+    #[inline]
+    fn update<const W: usize, T>(
+        &self,
+        view: &View<'_, A>,
+        set: Set<'_, W>,
+        header: Header,
+        (slot, words): Found<W>,
+        (id, steps): (Id, usize),
+        step: &impl Fn(&A, &mut A::State) -> T,
+    ) -> Tried<T> {
+        let algorithm = view.algorithm();
+        let mut state = algorithm.unpack_from(&words);
+        let answer = step(algorithm, &mut state);
+        let mut next = [0; W];
+        if !algorithm.pack_into(&state, &mut next) {
+            return self.spill(view, set, header, (slot, id, steps), state, answer);
+        }
+        if next != words {
+            let Some(mut locked) = set.lock(header) else {
+                return Tried::Again;
+            };
+            locked.write_state(slot, &next);
+        }
+        Tried::Done(answer)
+    }
+
+    /// Moves a state that no longer packs out of its slot.
+    #[cold]
+    #[inline(never)]
+    fn spill<const W: usize, T>(
+        &self,
+        view: &View<'_, A>,
+        set: Set<'_, W>,
+        header: Header,
+        (slot, id, _): (usize, Id, usize),
+        state: A::State,
+        answer: T,
+    ) -> Tried<T> {
+        let word = outside_word(view.algorithm(), &state);
+        let mut shard = self.outside.shard(self.group(id.home));
+        let Some(mut locked) = set.lock(header) else {
+            return Tried::Again;
+        };
+        let mut words = [0; W];
+        words[0] = word;
+        locked.write_state(slot, &words);
+        drop(locked);
+        let regime = view.number();
+        shard.insert(id, Kept { state, regime });
+        Tried::Done(answer)
+    }
+
+    /// Decides on a state that stands outside. While its shard is locked nobody else moves it,
+    /// nor its slot.
+    #[cold]
+    #[inline(never)]
+    fn update_outside<const W: usize, T>(
+        &self,
+        view: &View<'_, A>,
+        id: Id,
+        steps: usize,
+        step: &impl Fn(&A, &mut A::State) -> T,
+    ) -> Tried<T> {
+        let algorithm = view.algorithm();
+        let set = self.set::<W>(self.probes.near(id.home, steps));
+        let mut shard = self.outside.shard(self.group(id.home));
+        let (header, found) = set.look(tag(id.fingerprint, steps));
+        let Some((slot, words)) = found.filter(|found| found.1[0] >= OUTSIDE) else {
+            return Tried::Again;
+        };
+        if header.generation() != view.number() & 0xFFF {
+            return Tried::Again;
+        }
+        let Some(kept) = shard.get_mut(&id) else {
+            return Tried::Again;
+        };
+        if kept.regime != view.number() {
+            drop(shard);
+            return self.catch_up::<W, T>(view, self.probes.near(id.home, steps));
+        }
+        let answer = step(algorithm, &mut kept.state);
+        let mut next = [0; W];
+        let packs = algorithm.pack_into(&kept.state, &mut next);
+        if !packs {
+            next = [0; W];
+            next[0] = outside_word(algorithm, &kept.state);
+        }
+        if next != words {
+            Self::lock_soon(set).write_state(slot, &next);
+        }
+        if packs {
+            shard.remove(&id);
+        }
+        Tried::Done(answer)
+    }
+
+    /// Locks a set of which only other slots than the caller's may change.
+    fn lock_soon<const W: usize>(set: Set<'_, W>) -> Locked<'_, W> {
+        loop {
+            // No tag is all ones: the look is for the header alone.
+            let (header, _) = set.look(u64::MAX);
+            if let Some(locked) = set.lock(header) {
+                return locked;
+            }
+        }
+    }
+
+    /// Goes on where the home set does not have the key.
+    #[inline(never)]
+    fn elsewhere<const W: usize, T>(
+        &self,
+        view: &View<'_, A>,
+        id: Id,
+        home: Header,
+        now: Tick,
+        keep: bool,
+        step: &impl Fn(&A, &mut A::State) -> T,
+    ) -> Tried<T> {
+        for steps in 1..=home.reach() {
+            let at = self.probes.near(id.home, steps);
+            let set = self.set::<W>(at);
+            let (header, found) = set.look(tag(id.fingerprint, steps));
+            let Some(found) = found else { continue };
+            if header.generation() != view.number() & 0xFFF {
+                return self.catch_up::<W, T>(view, at);
+            }
+            return if found.1[0] < OUTSIDE {
+                self.update(view, set, header, found, (id, steps), step)
+            } else {
+                self.update_outside::<W, T>(view, id, steps, step)
+            };
+        }
+        // All of it was one look only if no key of this home came in between.
+        if home.reach() > 0 && !self.set::<W>(id.home).is_still(home) {
+            return Tried::Again;
+        }
+        self.newcomer::<W, T>(view, id, home, now, keep, step)
+    }
+
+    /// Forgets a key.
+    pub(super) fn forget(&self, hash: u64) {
+        match self.words {
+            1 => self.forget_words::<1>(hash),
+            2 => self.forget_words::<2>(hash),
+            3 => self.forget_words::<3>(hash),
+            _ => self.forget_words::<4>(hash),
+        }
+    }
+
+    fn forget_words<const W: usize>(&self, hash: u64) {
+        let id = self.identify(hash);
+        // The reach of the home as it is; a key that comes in meanwhile comes after this.
+        let (home, _) = self.set::<W>(id.home).look(0);
+        for steps in 0..=home.reach() {
+            let set = self.set::<W>(self.probes.near(id.home, steps));
+            let tag = tag(id.fingerprint, steps);
+            while let (header, Some((slot, words))) = set.look(tag) {
+                let shard = (words[0] >= OUTSIDE).then(|| self.outside.shard(self.group(id.home)));
+                if let Some(mut locked) = set.lock(header) {
+                    locked.write_tag(slot, 0);
+                    drop(locked);
+                    if let Some(mut shard) = shard {
+                        shard.remove(&id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The words of a state.
+    pub(super) const fn words(&self) -> usize {
+        self.words
+    }
+
+    pub(super) fn note_denied(&self) {
+        Counters::count(&self.counters.denied);
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let (outside, outside_bytes) = self.outside.size();
+        let mut stats = Stats {
+            capacity: self.capacity,
+            table_bytes: self.lines.len() * size_of::<Line>(),
+            outside,
+            outside_bytes,
+            ..Stats::default()
+        };
+        self.counters.fill(&mut stats);
+        stats
+    }
+
+    /// High bits choose the home, low ones tell the keys of one home apart.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the quotient is below the number of sets"
+    )]
+    #[inline]
+    const fn identify(&self, hash: u64) -> Id {
+        let fingerprint = hash & ((1 << FINGERPRINT_BITS) - 1);
+        Id {
+            home: ((hash as u128 * self.sets as u128) >> 64) as usize,
+            // Zero is an empty slot.
+            fingerprint: if fingerprint == 0 { 1 } else { fingerprint },
+        }
+    }
+
+    /// The key in a slot of set `at`.
+    pub(super) const fn id_of(&self, at: usize, tag: u64) -> Id {
+        Id {
+            home: self.probes.near(at, steps_of(tag)),
+            fingerprint: tag & ((1 << FINGERPRINT_BITS) - 1),
+        }
+    }
+
+    #[inline]
+    pub(super) fn set<const W: usize>(&self, at: usize) -> Set<'_, W> {
+        Set::of(&self.lines, at)
+    }
+
+    pub(super) const fn group(&self, at: usize) -> usize {
+        at / self.probes.group
+    }
+}
+
+/// What the slot of a state that stands outside says.
+pub(super) fn outside_word<A: Algorithm>(algorithm: &A, state: &A::State) -> u64 {
+    OUTSIDE | algorithm.forgettable_at(state).as_nanos()
+}
+
+pub(super) fn forgettable_at<A: Algorithm, const W: usize>(
+    algorithm: &A,
+    words: &[u64; W],
+) -> Tick {
+    if words[0] < OUTSIDE {
+        algorithm.forgettable_at(&algorithm.unpack_from(words))
+    } else {
+        Tick::from_nanos(words[0] & !OUTSIDE)
+    }
+}

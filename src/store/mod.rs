@@ -1,0 +1,3 @@
+//! Where the states of many keys live.
+
+pub(crate) mod local;
