@@ -7,7 +7,7 @@ use crate::support::{Answer, Script, admit};
 
 /// One admitted and two denied requests of a key that must not show up.
 async fn requests() {
-    let layer = RateLimitLayer::new(|_: &()| "hunter2", FixedWindow::new(Quota::per_day(1)))
+    let layer = RateLimitLayer::new(|(): &()| "hunter2", FixedWindow::new(Quota::per_day(1)))
         .name("vault")
         .respond(AsError);
     let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
@@ -77,7 +77,7 @@ mod traced {
             script.push(Answer::Now(Err(StoreError::new("timed out", true))));
         }
         script.push(Answer::Now(Ok(admit())));
-        let layer = RateLimitLayer::new(|_: &()| 1, script).respond(AsError);
+        let layer = RateLimitLayer::new(|(): &()| 1, script).respond(AsError);
         let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
         for _ in 0..5 {
             layer.layer(unit).oneshot(()).await.unwrap();
