@@ -1,8 +1,9 @@
 //! Looking at a limit and changing it while it runs.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, hash::BuildHasher, sync::Arc};
 
 use crate::algorithm::Algorithm;
+use crate::clock::Clock;
 use crate::error::ConfigError;
 use crate::layer::Counts;
 use crate::layer::RateLimitLayer;
@@ -82,7 +83,7 @@ impl<L> Handle<L> {
     }
 }
 
-impl<A: Algorithm> Handle<Local<A>> {
+impl<A: Algorithm, C: Clock, S: BuildHasher> Handle<Local<A, C, S>> {
     /// Changes the quota for all keys. What they have used stays used, and clients are told the new
     /// quota from now on.
     ///

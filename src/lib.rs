@@ -34,7 +34,10 @@
 //! | [`Headers`], [`ProblemJson`], [`Grpc`] | what clients are told |
 //! | [`Limiter`] | one limit on its own, for samplers, jobs and clients |
 //! | [`Local`] | one limit for each of many keys, in a table of fixed size |
-//! | [`KeyedLimiter`] | the port to where the states of many keys live |
+//! | [`RateLimitLayer`] | a limit around any tower `Service` |
+//! | [`ClientIp`], [`HeaderKey`], [`Headers`], [`ProblemJson`], [`Grpc`] | what HTTP adds: whose request it is, what the sender is told |
+//! | [`Handle`] | looking at limits and changing them at run time |
+//! | [`KeyedLimiter`], [`KeyExtractor`], [`Respond`] | the ports: where states live, whose request it is, how it is answered |
 //!
 //! # Time
 //!

@@ -118,6 +118,10 @@ impl<A: Algorithm> Algorithm for All<A> {
         }
     }
 
+    fn quotas(&self) -> Vec<Quota> {
+        self.parts.iter().flat_map(Algorithm::quotas).collect()
+    }
+
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         match &*self.parts {
             [part] => Ok(Self::new([part.with_quota(quota)?])),
@@ -246,6 +250,10 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     /// The first part's.
     fn quota(&self) -> Quota {
         self.0.quota()
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        [self.0.quotas(), self.1.quotas()].concat()
     }
 
     fn with_quota(&self, _quota: Quota) -> Result<Self, ConfigError> {

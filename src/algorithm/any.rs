@@ -45,6 +45,7 @@ impl AnyAlgorithm {
 /// `Algorithm` without its associated type, which becomes `dyn Any`.
 trait Erased: Any + fmt::Debug + Send + Sync {
     fn quota(&self) -> Quota;
+    fn quotas(&self) -> Vec<Quota>;
     fn with_quota(&self, quota: Quota) -> Result<Arc<dyn Erased>, ConfigError>;
     fn fresh(&self, now: Tick) -> AnyState;
     fn decide(&self, state: &mut AnyState, now: Tick, cost: u64) -> Decision;
@@ -110,6 +111,10 @@ impl AnyState {
 impl<A: Algorithm> Erased for A {
     fn quota(&self) -> Quota {
         Algorithm::quota(self)
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Algorithm::quotas(self)
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Arc<dyn Erased>, ConfigError> {
@@ -192,6 +197,10 @@ impl Algorithm for AnyAlgorithm {
 
     fn quota(&self) -> Quota {
         self.0.quota()
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        self.0.quotas()
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {

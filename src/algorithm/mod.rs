@@ -92,6 +92,11 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// The quota it was made with.
     fn quota(&self) -> Quota;
 
+    /// The quotas of all its limits, in the order in which [`Decision::policy`] counts them.
+    fn quotas(&self) -> Vec<Quota> {
+        vec![self.quota()]
+    }
+
     /// The same algorithm for another quota.
     ///
     /// # Errors

@@ -1,9 +1,11 @@
 //! What a refused request gets.
 
+use std::time::Duration;
+
 use http::{Request, Response, StatusCode};
 use tower_throttle::{
     Auto, Decision, Global, Grpc, HeadersOnly, ProblemJson, Quota, RateLimitLayer, RateLimited,
-    Verdict,
+    Respond, Verdict,
 };
 
 use crate::support::{Says, ask, lines, request};
@@ -134,4 +136,35 @@ async fn a_wait_too_long_for_32_bits_is_not_cut_short() {
     let rpc = ask(&layer, grpc()).await;
     assert!(lines(&rpc, "grpc-retry-pushback-ms").is_empty());
     assert_eq!(lines(&rpc, "grpc-status-details-bin").len(), 1);
+}
+
+/// Whether a client that comes back after the seconds that `told` says finds its request admitted,
+/// and no more than a second late.
+fn is_truthful(told: impl Fn(Duration) -> u64) -> bool {
+    let spans = [
+        1,
+        999_999_999,
+        1_000_000_000,
+        1_000_000_001,
+        59_999_999_999,
+        60_000_000_000,
+    ];
+    spans.into_iter().map(Duration::from_nanos).all(|span| {
+        let told = Duration::from_secs(told(span));
+        span <= told && told < span + Duration::from_secs(1)
+    })
+}
+
+#[test]
+fn who_comes_back_when_told_is_admitted_and_rounding_down_would_be_seen() {
+    let ours = |span: Duration| {
+        let nanos = u64::try_from(span.as_nanos()).unwrap();
+        let denied = RateLimited::new(Decision::new(Verdict::Deny, 1, 0, Some(nanos), nanos));
+        let answer: Result<Response<()>, ()> = HeadersOnly.deny(&Request::new(()), denied);
+        lines(&answer.unwrap(), "retry-after")[0].parse().unwrap()
+    };
+    assert!(is_truthful(ours));
+    assert!(!is_truthful(|span| span.as_secs()));
+    assert!(!is_truthful(|span| span.as_secs().max(1)));
+    assert!(!is_truthful(|span| span.as_secs() + 1));
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 use http::Request;
 use sfv::{BareItem, ListEntry, Parser};
 use tower_throttle::{
-    Decision, FixedWindow, Global, Headers, Quota, RateLimitLayer, SlidingLog, TokenBucket, Verdict,
+    Decision, FixedWindow, Global, Headers, ProblemJson, Quota, RateLimitLayer, SlidingLog,
+    TokenBucket, Verdict,
 };
 
 use crate::support::{Says, ask, lines};
@@ -248,4 +249,30 @@ async fn what_is_told_changes_with_the_quota_and_the_form_with_the_layer() {
 async fn without_headers_switched_on_an_admitted_response_says_nothing() {
     let layer = RateLimitLayer::new(Global, Says(admitted(), quotas()));
     assert!(ask(&layer, Request::new(())).await.headers().is_empty());
+}
+
+#[tokio::test]
+async fn each_part_of_a_tuple_is_told_and_the_one_that_binds_is_named() {
+    let parts = (
+        TokenBucket::new(Quota::per_second(5)),
+        SlidingLog::new(Quota::per_hour(9)),
+        FixedWindow::new(Quota::per_day(2)),
+    );
+    let layer = RateLimitLayer::new(Global, parts)
+        .name("api")
+        .headers(Headers::standard())
+        .respond(ProblemJson);
+    let first = ask(&layer, Request::new(())).await;
+    assert_eq!(
+        lines(&first, "ratelimit-policy"),
+        [r#""api-1";q=5;w=1, "api-2";q=9;w=3600, "api-3";q=2;w=86400"#]
+    );
+    ask(&layer, Request::new(())).await;
+    let refused = ask(&layer, Request::new(())).await;
+    assert!(lines(&refused, "ratelimit")[0].starts_with(r#""api-3";r=0;t="#));
+    assert!(
+        refused
+            .body()
+            .ends_with(r#""violated-policies":["api-3"]}"#)
+    );
 }

@@ -10,6 +10,8 @@ mod keys;
 mod plain;
 mod policy;
 mod remote;
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+mod reports;
 mod sharing;
 mod stacks;
 mod support;

@@ -401,15 +401,15 @@ where
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        vec![self.quota()]
+        self.shared.table.regimes.view().algorithm().quotas()
     }
 }
 
-/// An algorithm, or a pair of them, means: in this process.
-impl<A: Algorithm> IntoLimiter for A {
-    type Limiter = Local<A>;
+/// An algorithm, or a tuple of them, means: in this process.
+impl<T: IntoAlgorithm> IntoLimiter for T {
+    type Limiter = Local<T::Algorithm>;
 
-    fn into_limiter(self) -> Local<A> {
+    fn into_limiter(self) -> Self::Limiter {
         Local::new(self)
     }
 }

@@ -1,0 +1,141 @@
+//! What is logged and measured: names and fates, never a key.
+
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::{AsError, FixedWindow, Quota, RateLimitLayer, StoreError};
+
+use crate::support::{Answer, Script, admit};
+
+/// One admitted and two denied requests of a key that must not show up.
+async fn requests() {
+    let layer = RateLimitLayer::new(|(): &()| "hunter2", FixedWindow::new(Quota::per_day(1)))
+        .name("vault")
+        .respond(AsError);
+    let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
+    for _ in 0..3 {
+        let _ = layer.layer(unit).oneshot(()).await;
+    }
+}
+
+#[cfg(feature = "tracing")]
+mod traced {
+    use std::{cell::RefCell, io, sync::Once};
+
+    use super::*;
+
+    thread_local! {
+        static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Writes to the log of its thread: each test has one to itself.
+    struct Log;
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            LOG.with_borrow_mut(|log| log.write(bytes))
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// One subscriber for the process: those of single threads come and go too late for events
+    /// that other threads have met before.
+    fn subscribe() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            tracing_subscriber::fmt()
+                .with_max_level(tracing::Level::DEBUG)
+                .with_ansi(false)
+                .with_writer(|| Log)
+                .init();
+        });
+    }
+
+    fn read() -> String {
+        String::from_utf8(LOG.take()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_denial_is_logged_with_the_name_of_the_limit_and_without_the_key() {
+        subscribe();
+        requests().await;
+        let text = read();
+        assert_eq!(text.matches("a request was denied").count(), 2, "{text}");
+        assert!(
+            text.contains("limit=\"vault\"") && text.contains("DEBUG"),
+            "{text}"
+        );
+        assert!(!text.contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn an_outage_and_its_end_are_said_once() {
+        subscribe();
+        let script = Script::default();
+        for _ in 0..3 {
+            script.push(Answer::Now(Err(StoreError::new("timed out", true))));
+        }
+        script.push(Answer::Now(Ok(admit())));
+        let layer = RateLimitLayer::new(|(): &()| 1, script).respond(AsError);
+        let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
+        for _ in 0..5 {
+            layer.layer(unit).oneshot(()).await.unwrap();
+        }
+        let text = read();
+        assert_eq!(text.matches("WARN").count(), 1, "{text}");
+        assert_eq!(text.matches("decides again").count(), 1, "{text}");
+    }
+}
+
+#[cfg(feature = "metrics")]
+mod metered {
+    use std::sync::Mutex;
+
+    use metrics::{
+        Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Names(Mutex<Vec<String>>);
+
+    impl Recorder for Names {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            let labels = key
+                .labels()
+                .map(|label| format!("{}={}", label.key(), label.value()));
+            let labels: Vec<_> = labels.collect();
+            let name = format!("{} {}", key.name(), labels.join(" "));
+            self.0.lock().unwrap().push(name);
+            Counter::noop()
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    #[test]
+    fn fates_are_counted_by_the_name_of_the_limit_alone() {
+        let names = Names::default();
+        metrics::with_local_recorder(&names, || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .build()
+                .unwrap();
+            runtime.block_on(requests());
+        });
+        let counter = "tower_throttle_requests_total limit=vault fate=";
+        let expected = ["admitted", "denied", "denied"].map(|fate| format!("{counter}{fate}"));
+        assert_eq!(*names.0.lock().unwrap(), expected);
+    }
+}
