@@ -238,3 +238,17 @@ impl From<Quota> for TokenBucket {
         Self::new(quota)
     }
 }
+
+/// For a store elsewhere that decides by a script.
+#[cfg(feature = "redis")]
+impl TokenBucket {
+    /// The tokens of a key never seen, if not all.
+    pub(crate) const fn first_tokens(&self) -> Option<u64> {
+        self.initial
+    }
+
+    /// How many units may wait, and how long.
+    pub(crate) fn line(&self) -> Option<(u64, u64)> {
+        self.line.map(|line| (line.units, line.max_wait))
+    }
+}
