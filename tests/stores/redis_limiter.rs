@@ -355,3 +355,62 @@ fn a_limiter_serves_one_runtime_after_another() {
         assert_eq!(left, 2 * remaining);
     }
 }
+
+fn calls_of(server: &RedisServer, command: &str) -> u64 {
+    let info: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut server.connection())
+        .expect("statistics");
+    let start = format!("cmdstat_{command}:calls=");
+    info.lines()
+        .find_map(|line| line.strip_prefix(&start))
+        .and_then(|rest| rest.split(',').next())
+        .map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+#[tokio::test]
+async fn a_client_that_hammers_costs_redis_less_than_two_calls_in_a_hundred() {
+    let server = RedisServer::start();
+    let limiter = redis(&server).limiter("hammer", TokenBucket::new(Quota::per_second(10)));
+    let begun = tokio::time::Instant::now();
+    let (mut calls, mut admitted) = (0_u32, 0_u32);
+    // At a hundred times the limit at least, however slow this machine is.
+    while calls < 1_000 || begun.elapsed() < Duration::from_millis(500) {
+        let decision = limiter.decide("key", 1).await.expect("a decision");
+        calls += 1;
+        admitted += u32::from(decision.is_admitted());
+        if decision.is_denied() {
+            assert!(
+                decision.retry_after <= Some(Duration::from_millis(100)),
+                "{decision:?}"
+            );
+        }
+    }
+    let took = begun.elapsed();
+    let asked = calls_of(&server, "evalsha");
+    assert!(
+        asked * 100 < 2 * u64::from(calls),
+        "{asked} of {calls} calls"
+    );
+    let most = 11 + took.as_millis() / 100;
+    assert!(u128::from(admitted) <= most, "{admitted} of {most}");
+    assert!(admitted >= 10);
+}
+
+#[tokio::test]
+async fn a_remembered_denial_ends_with_what_is_given_back() {
+    let server = RedisServer::start();
+    let limiter = redis(&server).limiter("back", TokenBucket::new(hourly(1)));
+    let take = async || {
+        limiter
+            .decide("key", 1)
+            .await
+            .expect("a decision")
+            .is_admitted()
+    };
+    assert!(take().await && !take().await);
+    let _ = limiter.apply("key", Op::Refund(1)).await.expect("done");
+    assert!(take().await && !take().await);
+    let _ = limiter.apply("key", Op::Reset).await.expect("done");
+    assert!(take().await && !take().await);
+}

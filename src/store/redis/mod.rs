@@ -50,6 +50,7 @@
 mod batch;
 mod breaker;
 mod connection;
+mod denied;
 #[cfg(test)]
 mod differential;
 mod figures;
@@ -76,11 +77,12 @@ use tokio::sync::oneshot;
 use self::{
     batch::{Answer, Batch},
     connection::{Link, Source},
+    denied::{Denied, Since},
     figures::Call,
     script::{Args, Program, sealed::Script as _},
 };
 use crate::algorithm::IntoAlgorithm;
-use crate::clock::nanos;
+use crate::clock::{Clock, MonotonicClock, nanos};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::limiter::{IntoLimiter, KeyedLimiter, Op};
@@ -94,6 +96,7 @@ pub struct Redis {
     link: Arc<Link>,
     prefix: String,
     deadline: Duration,
+    remembers: bool,
 }
 
 impl Redis {
@@ -137,6 +140,7 @@ impl Redis {
             link: Link::new(source),
             prefix: "throttle".to_owned(),
             deadline: Duration::from_millis(50),
+            remembers: true,
         }
     }
 
@@ -156,6 +160,18 @@ impl Redis {
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
+        self
+    }
+
+    /// Asks Redis about every request, also about those that are known to be denied.
+    ///
+    /// Where nothing is said a denial is remembered until its exact `retry_after`, for at most 10
+    /// seconds, and the same request of the same key is denied without asking: whoever hammers
+    /// costs Redis next to nothing. Giving something back, or a reset, through this limiter or its
+    /// clones ends that at once; through another machine it is seen when the denial ends.
+    #[must_use]
+    pub const fn ask_always(mut self) -> Self {
+        self.remembers = false;
         self
     }
 
@@ -203,6 +219,7 @@ impl Redis {
             batch: Batch::new(Arc::clone(&self.link), program, self.deadline),
             start: format!("{{{}:{policy}:", self.prefix),
             deadline: self.deadline,
+            denied: self.remembers.then(Denied::new),
             algorithm,
         })))
     }
@@ -233,6 +250,8 @@ struct Inner<A> {
     /// What the names of its keys begin with.
     start: String,
     deadline: Duration,
+    /// What needs no asking.
+    denied: Option<Denied>,
 }
 
 impl<A: Scripted> RedisLimiter<A> {
@@ -251,19 +270,55 @@ impl<A: Scripted> RedisLimiter<A> {
         let inner = &self.0;
         let mut name = KeyName::new(&inner.start);
         key.write(&mut name);
+        let name = name.finish();
+        let mut watch = None;
+        if let Some(denied) = &inner.denied {
+            match call {
+                Call::Take(cost) if cost > 0 => {
+                    match denied.look(&name, cost, MonotonicClock.now()) {
+                        Ok(denial) => {
+                            return RedisFuture {
+                                limiter: self.clone(),
+                                call,
+                                state: Waiting::Over(Some(Ok(denial))),
+                                watch: None,
+                            };
+                        }
+                        Err(since) => watch = Some((name.clone(), since)),
+                    }
+                }
+                Call::Take(_) | Call::Peek(_) | Call::Reserve(..) => {}
+                Call::Refund(_) | Call::Absorb(_) | Call::Reset => denied.forget(&name),
+            }
+        }
         let mut args = Args::default();
         inner.algorithm.arguments(call, &mut args);
-        let state = match inner.batch.call(name.finish(), call.op(), args) {
+        let state = match inner.batch.call(name, call.op(), args) {
             Ok(answer) => Waiting::For(answer),
-            Err(error) => Waiting::Over(Some(error)),
+            Err(error) => Waiting::Over(Some(Err(error))),
         };
         RedisFuture {
             limiter: self.clone(),
             call,
             state,
+            watch,
         }
     }
+
+    /// The decision that was told, remembering what it tells about the next one.
+    fn hear(&self, call: Call, answer: &Answer, watch: Option<(String, Since)>) -> Heard {
+        let inner = &self.0;
+        let told = script::decision(&inner.algorithm, call, answer.now(), answer.outcome())?;
+        if let (Some(next), Some(denied), Some((name, since)), Call::Take(cost)) =
+            (told.denied, &inner.denied, watch, call)
+        {
+            denied.remember(name, cost, next, since);
+        }
+        Ok(told.decision)
+    }
 }
+
+type Heard = Result<Decision, StoreError>;
 
 impl<K: RedisKey + ?Sized, A: Scripted> KeyedLimiter<K> for RedisLimiter<A> {
     type Future = RedisFuture<A>;
@@ -320,13 +375,15 @@ pub struct RedisFuture<A: Scripted> {
     limiter: RedisLimiter<A>,
     call: Call,
     state: Waiting,
+    /// The name under which to remember a denial.
+    watch: Option<(String, Since)>,
 }
 
 #[derive(Debug)]
 enum Waiting {
     For(oneshot::Receiver<Result<Answer, StoreError>>),
-    /// The error, until it is told.
-    Over(Option<StoreError>),
+    /// What was known without asking, until it is told.
+    Over(Option<Heard>),
 }
 
 impl<A: Scripted> Future for RedisFuture<A> {
@@ -334,25 +391,19 @@ impl<A: Scripted> Future for RedisFuture<A> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let heard = match &mut self.state {
-            Waiting::Over(error) => match error.take() {
-                Some(error) => return Poll::Ready(Err(error)),
-                None => return Poll::Pending,
-            },
+            Waiting::Over(known) => return known.take().map_or(Poll::Pending, Poll::Ready),
             Waiting::For(answer) => match Pin::new(answer).poll(cx) {
                 Poll::Ready(heard) => heard,
                 Poll::Pending => return Poll::Pending,
             },
         };
         self.state = Waiting::Over(None);
-        let inner = &self.limiter.0;
+        let watch = self.watch.take();
         Poll::Ready(match heard {
-            Ok(Ok(answer)) => {
-                let outcome = answer.outcome();
-                script::decision(&inner.algorithm, self.call, answer.now(), outcome)
-            }
+            Ok(Ok(answer)) => self.limiter.hear(self.call, &answer, watch),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(StoreError::new(
-                format!("Redis: no answer within {:?}", inner.deadline),
+                format!("Redis: no answer within {:?}", self.limiter.0.deadline),
                 true,
             )),
         })

@@ -162,13 +162,21 @@ impl fmt::Debug for Program {
     }
 }
 
+/// What a script told of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) decision: Decision,
+    /// The denial of the same request that comes next, if it would be denied.
+    pub(super) denied: Option<Decision>,
+}
+
 /// The decision on a call, from the numbers that the script told of it: how it went, and a state.
 pub(super) fn decision<A: Scripted>(
     algorithm: &A,
     call: Call,
     now_us: u64,
     outcome: &[i64],
-) -> Result<Decision, StoreError> {
+) -> Result<Told, StoreError> {
     let now = Tick::from_nanos(now_us.saturating_mul(1_000));
     let (how, words) = outcome.split_first().ok_or_else(disagree)?;
     let denied = match how {
@@ -192,12 +200,25 @@ pub(super) fn decision<A: Scripted>(
         Call::Reserve(_, most) => {
             algorithm.reserve(&mut state, now, cost, Duration::from_nanos(most))
         }
-        _ => return Ok(in_micros(algorithm.peek(&state, now, cost))),
+        _ => {
+            return Ok(Told {
+                decision: in_micros(algorithm.peek(&state, now, cost)),
+                denied: None,
+            });
+        }
     };
     if decision.is_denied() != denied {
         return Err(disagree());
     }
-    Ok(in_micros(decision))
+    let denied = match call {
+        _ if denied => Some(decision),
+        Call::Take(_) if decision.remaining < cost => Some(algorithm.peek(&state, now, cost)),
+        _ => None,
+    };
+    Ok(Told {
+        decision: in_micros(decision),
+        denied: denied.filter(Decision::is_denied).map(in_micros),
+    })
 }
 
 /// Redis counts microseconds: whoever waits a part of one waits for the whole.

@@ -81,7 +81,7 @@ local function fixed_window()
         elseif op == ABSORB then
             left = min(used + cost, MOST)
         elseif op == RESET then
-            left, moved, open = 0, open, false
+            left, moved, open = 0, moved or open, false
         end
         if moved or left ~= used then
             put(key, window, left, open)
