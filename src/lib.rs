@@ -43,6 +43,7 @@ mod error;
 mod limiter;
 mod lone;
 mod quota;
+pub mod store;
 mod sync;
 
 #[cfg(feature = "governor")]
