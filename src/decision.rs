@@ -36,12 +36,12 @@ pub struct Decision {
     pub reset_after: Duration,
     /// Which limit the numbers speak of: 0 for a single one, its position among several.
     pub policy: usize,
-    remaining: Remaining,
+    pub(crate) remaining: Remaining,
 }
 
 /// A count that is a quotient: dividing is half of what a decision costs, and few who ask read it.
 #[derive(Clone, Copy)]
-struct Remaining {
+pub(crate) struct Remaining {
     dividend: u64,
     divisor: NonZeroU64,
 }

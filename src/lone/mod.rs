@@ -177,6 +177,8 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
     /// from then on; those who already sleep keep their time.
     ///
     /// ```
+    /// # #[cfg(not(feature = "tokio"))] fn main() {}
+    /// # #[cfg(feature = "tokio")]
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// use std::time::Duration;
@@ -202,6 +204,8 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
     /// As [`until_ready`](Self::until_ready).
     ///
     /// ```
+    /// # #[cfg(not(feature = "tokio"))] fn main() {}
+    /// # #[cfg(feature = "tokio")]
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// use std::time::Duration;
