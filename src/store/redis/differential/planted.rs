@@ -73,8 +73,8 @@ fn a_planted_bug_in_a_script_is_caught() {
         is_caught(leaky_meter, bug, "after_part = after_part - parts"),
         "no carry",
     );
-    let bug = "return divide_up(times(count, to.num), from.num)";
-    let wrong = "return (divide(times(count, to.num), from.num))";
+    let bug = "return x.divide_up(times(count, x.to.num), x.from.num)";
+    let wrong = "return (divide(times(count, x.to.num), x.from.num))";
     plant(
         is_caught(leaky_meter, bug, wrong),
         "a change of quota that mints",
