@@ -266,6 +266,45 @@ impl<A: Scripted> RedisLimiter<A> {
         self.call(key, Call::Reserve(cost, nanos(max_wait)))
     }
 
+    /// The algorithm with this machine's share of the quota: for a limit in process that stands in
+    /// while Redis cannot be asked, on each of so many machines (see
+    /// [`Fallback`](crate::store::Fallback)).
+    ///
+    /// Where there are more machines than units, each has one in a longer period.
+    ///
+    /// # Errors
+    /// If the algorithm has no such quota, as a set of several limits does.
+    ///
+    /// ```
+    /// use tower_throttle::{Quota, TokenBucket, algorithm::Algorithm, store::redis::Redis};
+    ///
+    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
+    /// let limiter = redis.limiter("api", TokenBucket::new(Quota::per_second(10).burst(50)));
+    /// assert_eq!(limiter.share_of(5)?.quota().to_string(), "2/s; burst=10");
+    /// assert_eq!(limiter.share_of(20)?.quota().to_string(), "1/2s; burst=2");
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
+        let quota = self.0.algorithm.quota();
+        let machines = machines.max(1);
+        let share = match quota.limit() / machines {
+            0 => {
+                let longer = u128::from(quota.period_ns()) * u128::from(machines);
+                let ns = longer.div_ceil(u128::from(quota.limit()));
+                let ns = u64::try_from(ns).unwrap_or(u64::MAX);
+                Quota::try_per(1, Duration::from_nanos(ns))?
+            }
+            limit => Quota::try_per(limit, quota.period())?,
+        };
+        let burst = (quota.capacity() / machines).max(1);
+        let share = if quota.capacity() == quota.limit() {
+            share
+        } else {
+            share.try_burst(burst)?
+        };
+        self.0.algorithm.with_quota(share)
+    }
+
     fn call<K: RedisKey + ?Sized>(&self, key: &K, call: Call) -> RedisFuture<A> {
         let inner = &self.0;
         let mut name = KeyName::new(&inner.start);
