@@ -340,3 +340,59 @@ async fn what_somebody_has_to_mend_is_not_covered_for() {
     let error = limiter.decide("key", 1).await.expect_err("not ours");
     assert!(!error.is_transient() && limiter.covered() == 0);
 }
+
+#[tokio::test]
+async fn a_server_that_may_forget_keys_is_warned_of() {
+    let server = RedisServer::start();
+    let redis = Redis::open(&server.url()).expect("a url");
+    assert_eq!(redis.check().await, Ok(None));
+    command(
+        &server,
+        &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
+    );
+    let warning = redis.check().await.expect("an answer").expect("a warning");
+    assert!(
+        warning.contains("allkeys-lru") && warning.contains("noeviction"),
+        "{warning}"
+    );
+}
+
+#[tokio::test]
+async fn a_flushed_or_evicted_key_begins_anew_and_nothing_worse() {
+    let server = RedisServer::start();
+    let redis = Redis::open(&server.url())
+        .expect("a url")
+        .deadline(DEADLINE)
+        .ask_always();
+    let limiter = redis.limiter("lost", FixedWindow::new(Quota::per_day(3)).anchored());
+    let mut admitted = 0;
+    for round in 0..3 {
+        for _ in 0..10 {
+            let decision = limiter.decide("key", 1).await.expect("a decision");
+            admitted += u32::from(decision.is_admitted());
+        }
+        assert_eq!(admitted, 3 * (round + 1), "one limit more for each loss");
+        command(&server, &["FLUSHALL"]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_room_for_another_client_is_an_outage() {
+    let server = RedisServer::start();
+    let mut guest = server.connection();
+    command(&server, &["CONFIG", "SET", "maxclients", "1"]);
+    let error = first_error(&server, "room").await;
+    assert!(error.is_transient(), "{error}");
+    let info: String = redis::cmd("INFO").query(&mut guest).expect("statistics");
+    assert!(
+        !info.contains("rejected_connections:0\r"),
+        "the fault happened"
+    );
+    redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("maxclients")
+        .arg(100)
+        .exec(&mut guest)
+        .expect("done");
+    recovers(&limiter(&server, "room")).await;
+}

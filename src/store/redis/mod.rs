@@ -132,7 +132,7 @@ impl Redis {
     #[cfg(feature = "redis-cluster")]
     #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-cluster")))]
     pub fn with_cluster(client: redis::cluster::ClusterClient) -> Self {
-        Self::with(Source::Cluster(client))
+        Self::with(Source::Cluster(Box::new(client)))
     }
 
     fn with(source: Source) -> Self {
@@ -173,6 +173,50 @@ impl Redis {
     pub const fn ask_always(mut self) -> Self {
         self.remembers = false;
         self
+    }
+
+    /// Asks the server whether it may lose limits, for a warning in the log when a program starts:
+    /// answers what is amiss, and what to do about it. Nothing is asked of a cluster.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    ///
+    /// ```no_run
+    /// # async fn example(redis: tower_throttle::store::redis::Redis) {
+    /// match redis.check().await {
+    ///     Ok(Some(warning)) => eprintln!("limits in Redis: {warning}"),
+    ///     Ok(None) => {}
+    ///     Err(error) => eprintln!("Redis cannot be asked yet: {error}"),
+    /// }
+    /// # }
+    /// ```
+    pub async fn check(&self) -> Result<Option<String>, StoreError> {
+        if !self.link.gathers() {
+            return Ok(None);
+        }
+        let mut info = redis::cmd("INFO");
+        info.arg("memory");
+        let limit = Duration::from_secs(2).max(self.deadline);
+        let value = tokio::time::timeout(limit, self.link.send(&info))
+            .await
+            .map_err(|_| StoreError::new(format!("Redis: no answer within {limit:?}"), true))?
+            .map_err(|failure| failure.error)?;
+        let text = match value {
+            redis::Value::BulkString(bytes) => String::from_utf8(bytes).unwrap_or_default(),
+            redis::Value::VerbatimString { text, .. } => text,
+            _ => String::new(),
+        };
+        let policy = text
+            .lines()
+            .find_map(|line| line.strip_prefix("maxmemory_policy:"))
+            .map(str::trim);
+        Ok(match policy {
+            None | Some("noeviction") => None,
+            Some(policy) => Some(format!(
+                "maxmemory-policy is {policy}: a full server forgets keys, and whoever is forgotten \
+                 begins anew; set it to noeviction"
+            )),
+        })
     }
 
     /// A limit under a name of its own. Takes an algorithm or a tuple of them.
