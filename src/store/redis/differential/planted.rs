@@ -95,9 +95,9 @@ fn a_planted_bug_in_a_script_is_caught() {
         is_caught(pair, bug, "steps[part](KEYS[first + part - 1], op, true)"),
         "half a pair",
     );
-    let bug = "return floor((forgettable - now) / 1000) + 2";
+    let bug = "call('PSETEX', key, floor((forgettable - now) / 1000) + 2, value)";
     plant(
-        is_caught(token_bucket, bug, "return 1"),
+        is_caught(token_bucket, bug, "call('PSETEX', key, 1, value)"),
         "a key that expires too early",
     );
 }

@@ -24,7 +24,9 @@ local function bucket(rescaled)
     end
 
     return function(key, op, commit)
-        local span, span_part, bound, bound_part = number(), number(), number(), number()
+        local span, span_part = tonumber(ARGV[read + 1]), tonumber(ARGV[read + 2])
+        local bound, bound_part = tonumber(ARGV[read + 3]), tonumber(ARGV[read + 4])
+        read = read + 4
         local value = attempt('GET', key)
         local due, part, moved, written = now, 0, false, 0
         if value and #value == size and sub(value, 1, size - 24) == mine then
@@ -102,8 +104,8 @@ local function bucket(rescaled)
         if moved then
             put(key, due, part)
         end
-        say(due)
-        say(part)
+        answer[said + 1], answer[said + 2] = due, part
+        said = said + 2
         return ok
     end
 end
