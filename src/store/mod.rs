@@ -1,4 +1,8 @@
 //! Where the states of many keys live.
 
+mod fallback;
 #[cfg(feature = "redis")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis")))]
 pub mod redis;
+
+pub use self::fallback::{Fallback, FallbackFuture};

@@ -1,10 +1,14 @@
 //! What goes wrong with a server, done to a real one. Each test shows that its fault happened.
 
-use std::time::Duration;
+use std::{
+    future::{Ready, ready},
+    time::Duration,
+};
 
 use tokio::time::Instant;
+use tower_throttle::store::Fallback;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
-use tower_throttle::{FixedWindow, KeyedLimiter, Quota, StoreError};
+use tower_throttle::{FixedWindow, KeyedLimiter, Limiter, Op, Quota, StoreError, Verdict};
 
 use crate::redis_server::RedisServer;
 
@@ -274,4 +278,121 @@ async fn first_error(server: &RedisServer, policy: &str) -> StoreError {
         .decide("key", 1)
         .await
         .expect_err("a fault")
+}
+
+/// One limit in this process, whatever the key.
+struct Local(Limiter<FixedWindow>);
+
+impl KeyedLimiter<str> for Local {
+    type Future = Ready<Result<tower_throttle::Decision, StoreError>>;
+
+    fn apply(&self, _key: &str, op: Op) -> Self::Future {
+        match op {
+            Op::Take(cost) => ready(Ok(self.0.check_n(cost))),
+            _ => ready(Ok(self.0.peek())),
+        }
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        vec![self.0.quota()]
+    }
+}
+
+#[tokio::test]
+async fn while_the_server_is_gone_this_machine_limits_its_share_by_itself() {
+    let mut server = RedisServer::start();
+    let fleet = Redis::open(&server.url())
+        .expect("a url")
+        .deadline(DEADLINE);
+    let window = FixedWindow::new(Quota::per_day(40)).anchored();
+    let fleet = fleet.limiter("share", window);
+    let share = fleet.share_of(4).expect("a share");
+    let limiter = Fallback::new(fleet, Local(Limiter::new(share)));
+    let take = async || limiter.decide("key", 1).await.expect("a decision").verdict;
+    assert_eq!(take().await, Verdict::Admit);
+    assert_eq!((limiter.covered(), limiter.switches()), (0, 0));
+
+    server.kill();
+    let mut admitted = 0;
+    for _ in 0..50 {
+        admitted += u32::from(take().await == Verdict::Admit);
+    }
+    assert_eq!(admitted, 10, "its share and no more");
+    assert_eq!((limiter.covered(), limiter.switches()), (50, 1));
+
+    server.restart();
+    let begun = Instant::now();
+    while limiter.is_covering() {
+        assert!(begun.elapsed() < Duration::from_secs(1));
+        let _ = take().await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(limiter.switches(), 2);
+    assert_eq!(take().await, Verdict::Admit);
+}
+
+#[tokio::test]
+async fn what_somebody_has_to_mend_is_not_covered_for() {
+    let server = RedisServer::start();
+    command(&server, &["SET", "{throttle:mend:key}", "something else"]);
+    let local = Local(Limiter::new(FixedWindow::new(Quota::per_day(10))));
+    let limiter = Fallback::new(limiter(&server, "mend"), local);
+    let error = limiter.decide("key", 1).await.expect_err("not ours");
+    assert!(!error.is_transient() && limiter.covered() == 0);
+}
+
+#[tokio::test]
+async fn a_server_that_may_forget_keys_is_warned_of() {
+    let server = RedisServer::start();
+    let redis = Redis::open(&server.url()).expect("a url");
+    assert_eq!(redis.check().await, Ok(None));
+    command(
+        &server,
+        &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
+    );
+    let warning = redis.check().await.expect("an answer").expect("a warning");
+    assert!(
+        warning.contains("allkeys-lru") && warning.contains("noeviction"),
+        "{warning}"
+    );
+}
+
+#[tokio::test]
+async fn a_flushed_or_evicted_key_begins_anew_and_nothing_worse() {
+    let server = RedisServer::start();
+    let redis = Redis::open(&server.url())
+        .expect("a url")
+        .deadline(DEADLINE)
+        .ask_always();
+    let limiter = redis.limiter("lost", FixedWindow::new(Quota::per_day(3)).anchored());
+    let mut admitted = 0;
+    for round in 0..3 {
+        for _ in 0..10 {
+            let decision = limiter.decide("key", 1).await.expect("a decision");
+            admitted += u32::from(decision.is_admitted());
+        }
+        assert_eq!(admitted, 3 * (round + 1), "one limit more for each loss");
+        command(&server, &["FLUSHALL"]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_room_for_another_client_is_an_outage() {
+    let server = RedisServer::start();
+    let mut guest = server.connection();
+    command(&server, &["CONFIG", "SET", "maxclients", "1"]);
+    let error = first_error(&server, "room").await;
+    assert!(error.is_transient(), "{error}");
+    let info: String = redis::cmd("INFO").query(&mut guest).expect("statistics");
+    assert!(
+        !info.contains("rejected_connections:0\r"),
+        "the fault happened"
+    );
+    redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("maxclients")
+        .arg(100)
+        .exec(&mut guest)
+        .expect("done");
+    recovers(&limiter(&server, "room")).await;
 }

@@ -19,12 +19,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 const SILENT: u32 = 3;
 
 /// Where connections come from.
-#[expect(clippy::large_enum_variant, reason = "there is one for each `Redis`")]
 pub(super) enum Source {
     Client(redis::Client),
     Connection(MultiplexedConnection),
     #[cfg(feature = "redis-cluster")]
-    Cluster(redis::cluster::ClusterClient),
+    Cluster(Box<redis::cluster::ClusterClient>),
 }
 
 /// A connection that any number of calls share.

@@ -132,7 +132,7 @@ impl Redis {
     #[cfg(feature = "redis-cluster")]
     #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-cluster")))]
     pub fn with_cluster(client: redis::cluster::ClusterClient) -> Self {
-        Self::with(Source::Cluster(client))
+        Self::with(Source::Cluster(Box::new(client)))
     }
 
     fn with(source: Source) -> Self {
@@ -173,6 +173,50 @@ impl Redis {
     pub const fn ask_always(mut self) -> Self {
         self.remembers = false;
         self
+    }
+
+    /// Asks the server whether it may lose limits, for a warning in the log when a program starts:
+    /// answers what is amiss, and what to do about it. Nothing is asked of a cluster.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    ///
+    /// ```no_run
+    /// # async fn example(redis: tower_throttle::store::redis::Redis) {
+    /// match redis.check().await {
+    ///     Ok(Some(warning)) => eprintln!("limits in Redis: {warning}"),
+    ///     Ok(None) => {}
+    ///     Err(error) => eprintln!("Redis cannot be asked yet: {error}"),
+    /// }
+    /// # }
+    /// ```
+    pub async fn check(&self) -> Result<Option<String>, StoreError> {
+        if !self.link.gathers() {
+            return Ok(None);
+        }
+        let mut info = redis::cmd("INFO");
+        info.arg("memory");
+        let limit = Duration::from_secs(2).max(self.deadline);
+        let value = tokio::time::timeout(limit, self.link.send(&info))
+            .await
+            .map_err(|_| StoreError::new(format!("Redis: no answer within {limit:?}"), true))?
+            .map_err(|failure| failure.error)?;
+        let text = match value {
+            redis::Value::BulkString(bytes) => String::from_utf8(bytes).unwrap_or_default(),
+            redis::Value::VerbatimString { text, .. } => text,
+            _ => String::new(),
+        };
+        let policy = text
+            .lines()
+            .find_map(|line| line.strip_prefix("maxmemory_policy:"))
+            .map(str::trim);
+        Ok(match policy {
+            None | Some("noeviction") => None,
+            Some(policy) => Some(format!(
+                "maxmemory-policy is {policy}: a full server forgets keys, and whoever is forgotten \
+                 begins anew; set it to noeviction"
+            )),
+        })
     }
 
     /// A limit under a name of its own. Takes an algorithm or a tuple of them.
@@ -264,6 +308,45 @@ impl<A: Scripted> RedisLimiter<A> {
         K: RedisKey + ?Sized,
     {
         self.call(key, Call::Reserve(cost, nanos(max_wait)))
+    }
+
+    /// The algorithm with this machine's share of the quota: for a limit in process that stands in
+    /// while Redis cannot be asked, on each of so many machines (see
+    /// [`Fallback`](crate::store::Fallback)).
+    ///
+    /// Where there are more machines than units, each has one in a longer period.
+    ///
+    /// # Errors
+    /// If the algorithm has no such quota, as a set of several limits does.
+    ///
+    /// ```
+    /// use tower_throttle::{Quota, TokenBucket, algorithm::Algorithm, store::redis::Redis};
+    ///
+    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
+    /// let limiter = redis.limiter("api", TokenBucket::new(Quota::per_second(10).burst(50)));
+    /// assert_eq!(limiter.share_of(5)?.quota().to_string(), "2/s; burst=10");
+    /// assert_eq!(limiter.share_of(20)?.quota().to_string(), "1/2s; burst=2");
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
+        let quota = self.0.algorithm.quota();
+        let machines = machines.max(1);
+        let share = match quota.limit() / machines {
+            0 => {
+                let longer = u128::from(quota.period_ns()) * u128::from(machines);
+                let ns = longer.div_ceil(u128::from(quota.limit()));
+                let ns = u64::try_from(ns).unwrap_or(u64::MAX);
+                Quota::try_per(1, Duration::from_nanos(ns))?
+            }
+            limit => Quota::try_per(limit, quota.period())?,
+        };
+        let burst = (quota.capacity() / machines).max(1);
+        let share = if quota.capacity() == quota.limit() {
+            share
+        } else {
+            share.try_burst(burst)?
+        };
+        self.0.algorithm.with_quota(share)
     }
 
     fn call<K: RedisKey + ?Sized>(&self, key: &K, call: Call) -> RedisFuture<A> {

@@ -82,8 +82,8 @@ impl Class {
     pub(super) fn error(self, error: &RedisError) -> StoreError {
         let advice = match (self, error.code()) {
             (Self::Wrong, Some("NOPERM")) => {
-                "; let this user run EVAL, EVALSHA and TIME, and GET, SET, DEL, GETRANGE, SETRANGE \
-                 and PEXPIRE on the keys under the prefix"
+                "; let this user run EVAL, EVALSHA and TIME, and GET, SET, PSETEX, DEL, GETRANGE, \
+                 SETRANGE and PEXPIRE on the keys under the prefix"
             }
             (Self::Wrong, Some("NOAUTH" | "WRONGPASS")) => "; mend the user or password in the URL",
             (Self::Wrong, Some("CROSSSLOT")) => "; connect with a cluster client",

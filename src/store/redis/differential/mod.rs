@@ -50,7 +50,12 @@ local redis = (function()
                 return { whole((fake - fake % 1000000) / 1000000), whole(fake % 1000000) }
             end
             forget(key)
-            if name == 'SET' then
+            if name == 'PSETEX' then
+                local ms, value = ...
+                assert(ms >= 1 and ms % 1 == 0)
+                expire(key, ms)
+                return real_call('SET', key, value)
+            elseif name == 'SET' then
                 local value, px, ms = ...
                 assert(px == 'PX' and ms >= 1 and ms % 1 == 0)
                 expire(key, ms)

@@ -73,8 +73,8 @@ fn a_planted_bug_in_a_script_is_caught() {
         is_caught(leaky_meter, bug, "after_part = after_part - parts"),
         "no carry",
     );
-    let bug = "return divide_up(times(count, to.num), from.num)";
-    let wrong = "return (divide(times(count, to.num), from.num))";
+    let bug = "return x.divide_up(times(count, x.to.num), x.from.num)";
+    let wrong = "return (divide(times(count, x.to.num), x.from.num))";
     plant(
         is_caught(leaky_meter, bug, wrong),
         "a change of quota that mints",
@@ -95,9 +95,9 @@ fn a_planted_bug_in_a_script_is_caught() {
         is_caught(pair, bug, "steps[part](KEYS[first + part - 1], op, true)"),
         "half a pair",
     );
-    let bug = "return floor((forgettable - now) / 1000) + 2";
+    let bug = "call('PSETEX', key, floor((forgettable - now) / 1000) + 2, value)";
     plant(
-        is_caught(token_bucket, bug, "return 1"),
+        is_caught(token_bucket, bug, "call('PSETEX', key, 1, value)"),
         "a key that expires too early",
     );
 }

@@ -24,7 +24,9 @@ local function bucket(rescaled)
     end
 
     return function(key, op, commit)
-        local span, span_part, bound, bound_part = number(), number(), number(), number()
+        local span, span_part = tonumber(ARGV[read + 1]), tonumber(ARGV[read + 2])
+        local bound, bound_part = tonumber(ARGV[read + 3]), tonumber(ARGV[read + 4])
+        read = read + 4
         local value = attempt('GET', key)
         local due, part, moved, written = now, 0, false, 0
         if value and #value == size and sub(value, 1, size - 24) == mine then
@@ -102,35 +104,42 @@ local function bucket(rescaled)
         if moved then
             put(key, due, part)
         end
-        say(due)
-        say(part)
+        answer[said + 1], answer[said + 2] = due, part
+        said = said + 2
         return ok
     end
 end
 
--- A pace from the figures den, num (in parts of a microsecond: whole, rest) and the capacity.
-local function pace(figures)
-    local parts = 1000 * figures[1]
-    return {
-        den = figures[1],
-        parts = parts,
-        num = plus(times(big(figures[2]), big(parts)), big(figures[3])),
-        capacity = figures[4],
-    }
-end
--- Parts into microseconds and parts.
-local function split(count, parts)
-    local whole, rest = divide(count, big(parts))
-    return small(whole), small(rest)
-end
--- What is used of a bucket, in parts.
-local function used(due, part, parts)
-    if due < now then
-        return {}
+-- What a change of quota needs.
+local function exchange(old, mine)
+    local x = exact()
+    local big, plus, times, divide = x.big, x.plus, x.times, x.divide
+    -- A pace from the figures den, num (in parts of a microsecond: whole, rest) and the capacity.
+    local function pace(figures)
+        local parts = 1000 * figures[1]
+        return {
+            den = figures[1],
+            parts = parts,
+            num = plus(times(big(figures[2]), big(parts)), big(figures[3])),
+            capacity = figures[4],
+        }
     end
-    return plus(times(big(due - now), big(parts)), big(part))
-end
--- The parts that hold as many units at the pace `to` as `count` do at the pace `from`.
-local function exchanged(count, from, to)
-    return divide_up(times(count, to.num), from.num)
+    x.from, x.to = pace(old), pace((header(mine, mine)))
+    -- Parts into microseconds and parts.
+    function x.split(count, parts)
+        local whole, rest = divide(count, big(parts))
+        return x.small(whole), x.small(rest)
+    end
+    -- What is used of the old bucket, in parts.
+    function x.used(due, part)
+        if due < now then
+            return {}
+        end
+        return plus(times(big(due - now), big(x.from.parts)), big(part))
+    end
+    -- The parts that hold as many units at the new pace as `count` do at the old one.
+    function x.exchanged(count)
+        return x.divide_up(times(count, x.to.num), x.from.num)
+    end
+    return x
 end

@@ -66,15 +66,12 @@ local function header(value, mine)
     return figures, last + 1
 end
 
--- A state that decides like a fresh one from `forgettable` on. The server counts milliseconds: one
--- is begun, and one more may be begun before the server counts from it.
-local function ttl(forgettable)
-    return floor((forgettable - now) / 1000) + 2
-end
+-- Writes a state that decides like a fresh one from `forgettable` on. The server counts
+-- milliseconds: one is begun, and one more may be begun before the server counts from it.
 local function keep(key, value, forgettable)
     if forgettable <= now then
         call('DEL', key)
     else
-        call('SET', key, value, 'PX', ttl(forgettable))
+        call('PSETEX', key, floor((forgettable - now) / 1000) + 2, value)
     end
 end

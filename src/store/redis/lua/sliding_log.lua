@@ -5,6 +5,9 @@
 -- Entries are looked up in place, so a decision reads and writes a few of them however many there
 -- are. Those that have left are cut off when they are half of what is stored.
 local function sliding_log()
+    local function ttl(forgettable)
+        return floor((forgettable - now) / 1000) + 2
+    end
     local mine = text()
     local limit, period = number(), number()
     local top = #mine + 48

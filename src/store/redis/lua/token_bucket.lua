@@ -6,15 +6,16 @@ local function token_bucket()
         if due < now or due == now and part == 0 then
             return now + fresh, fresh_part
         end
-        local from, to = pace(old), pace((header(mine, mine)))
-        local gone = exchanged(used(due, part, from.parts), from, to)
+        local x = exchange(old, mine)
+        local from, to = x.from, x.to
+        local gone = x.exchanged(x.used(due, part))
         if to.capacity >= from.capacity then
-            gone = plus(gone, times(big(to.capacity - from.capacity), to.num))
+            gone = x.plus(gone, x.times(x.big(to.capacity - from.capacity), to.num))
         else
-            local fewer = times(big(from.capacity - to.capacity), to.num)
-            gone = less(gone, fewer) and {} or minus(gone, fewer)
+            local fewer = x.times(x.big(from.capacity - to.capacity), to.num)
+            gone = x.less(gone, fewer) and {} or x.minus(gone, fewer)
         end
-        local whole, rest = split(gone, to.parts)
+        local whole, rest = x.split(gone, to.parts)
         return min(now + whole, MOST), rest
     end)
 end

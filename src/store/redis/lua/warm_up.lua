@@ -18,12 +18,14 @@ local function warm_up()
         if above <= 0 or cold == 1 then
             return 0
         end
+        local x = exact()
+        local big, times = x.big, x.times
         local square, whole = times(big(above), big(above)), times(big(most), big(most))
-        local ratio = divide(
+        local ratio = x.divide(
             times(times(big(cold - 1), big(ramp)), square),
             times(big(cold + 1), whole)
         )
-        return small(ratio)
+        return x.small(ratio)
     end
     -- With the idle time up to `now` stored; `cooling` microseconds fill any store.
     local function rested(stored, free, part, den, refill, full, cooling)
@@ -68,8 +70,9 @@ local function warm_up()
                 -- As warm as before, and everyone keeps his turn.
                 stored = min(share(stored, full, old[3]), full)
                 local ns = quotient(part, old[1])
-                local rest = divide_up(times(big(part - ns * old[1]), big(den)), big(old[1]))
-                part = ns * den + small(rest)
+                local x = exact()
+                local rest = x.times(x.big(part - ns * old[1]), x.big(den))
+                part = ns * den + x.small(x.divide_up(rest, x.big(old[1])))
                 if part >= parts then
                     free, part = free + 1, part - parts
                 end
