@@ -63,7 +63,7 @@ mod limiter;
 mod lone;
 mod quota;
 mod respond;
-mod store;
+pub mod store;
 mod sync;
 
 #[cfg(feature = "governor")]

@@ -293,3 +293,16 @@ impl Algorithm for FixedWindow {
         }
     }
 }
+
+/// For a store elsewhere that decides by a script.
+#[cfg(feature = "redis")]
+impl FixedWindow {
+    /// The length and the offset of its windows, and whether they are anchored.
+    pub(crate) const fn shape(&self) -> (u64, u64, bool) {
+        (self.windows.length(), self.windows.offset(), self.anchored)
+    }
+
+    pub(crate) const fn state(window: u64, used: u64) -> FixedWindowState {
+        FixedWindowState { window, used }
+    }
+}

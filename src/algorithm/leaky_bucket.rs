@@ -317,3 +317,12 @@ impl From<Quota> for LeakyBucket {
         Self::new(quota)
     }
 }
+
+/// For a store elsewhere that decides by a script.
+#[cfg(feature = "redis")]
+impl LeakyBucket {
+    /// How many units may wait if it is a queue, how long, and when they pay.
+    pub(crate) const fn line(&self) -> (Option<u64>, u64, Charge) {
+        (self.line, self.max_wait, self.charge)
+    }
+}

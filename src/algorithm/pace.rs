@@ -278,6 +278,14 @@ impl Pace {
     }
 }
 
+/// For a store elsewhere that decides by a script.
+#[cfg(feature = "redis")]
+impl Due {
+    pub(crate) const fn new(ns: u64, part: u64) -> Self {
+        Self { ns, part }
+    }
+}
+
 pub(super) const fn gcd(mut a: u128, mut b: u128) -> u128 {
     while b != 0 {
         (a, b) = (b, a % b);

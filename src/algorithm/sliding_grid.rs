@@ -315,3 +315,28 @@ impl Algorithm for SlidingGrid {
         state
     }
 }
+
+/// For a store elsewhere that decides by a script.
+#[cfg(feature = "redis")]
+impl SlidingGrid {
+    /// The length and the offset of its cells, and how many of them count.
+    pub(crate) const fn shape(&self) -> (u64, u64, u64) {
+        (self.grid.length(), self.grid.offset(), self.counted())
+    }
+
+    /// The same grid with cells of this length and offset.
+    pub(crate) const fn with_cells_of(mut self, length: u64, offset: u64) -> Self {
+        self.grid = Windows::new(length, offset);
+        self
+    }
+
+    /// The state with these counts, the newest first.
+    pub(crate) fn state(&self, cell: u64, counts: impl Iterator<Item = u64>) -> SlidingGridState {
+        let mut state = self.fresh(Tick::ZERO);
+        state.cell = cell;
+        for (age, count) in (0..self.counted().min(cell + 1)).zip(counts) {
+            state.counts[self.slot(cell - age)] = count;
+        }
+        state
+    }
+}

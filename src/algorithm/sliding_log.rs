@@ -225,3 +225,16 @@ impl Algorithm for SlidingLog {
         })
     }
 }
+
+/// For a store elsewhere that decides by a script.
+#[cfg(feature = "redis")]
+impl SlidingLog {
+    /// The state with these costs, the oldest first.
+    pub(crate) fn state(costs: impl Iterator<Item = (Tick, u64)>) -> SlidingLogState {
+        let mut state = SlidingLogState::default();
+        for (at, cost) in costs {
+            Self::record(&mut state, at, cost);
+        }
+        state
+    }
+}

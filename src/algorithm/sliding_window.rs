@@ -294,3 +294,20 @@ impl Algorithm for SlidingWindow {
         }
     }
 }
+
+/// For a store elsewhere that decides by a script.
+#[cfg(feature = "redis")]
+impl SlidingWindow {
+    /// The length and the offset of its windows.
+    pub(crate) const fn shape(&self) -> (u64, u64) {
+        (self.windows.length(), self.windows.offset())
+    }
+
+    pub(crate) const fn state(window: u64, previous: u64, current: u64) -> SlidingWindowState {
+        SlidingWindowState {
+            window,
+            previous,
+            current,
+        }
+    }
+}

@@ -254,3 +254,17 @@ impl From<Quota> for TokenBucket {
         Self::new(quota)
     }
 }
+
+/// For a store elsewhere that decides by a script.
+#[cfg(feature = "redis")]
+impl TokenBucket {
+    /// The tokens of a key never seen, if not all.
+    pub(crate) fn first_tokens(&self) -> Option<u64> {
+        self.initial.filter(|tokens| *tokens < self.bucket.capacity)
+    }
+
+    /// How many units may wait, and how long.
+    pub(crate) fn line(&self) -> Option<(u64, u64)> {
+        (self.queue > 0).then_some((self.queue, self.max_wait))
+    }
+}

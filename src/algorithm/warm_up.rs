@@ -412,3 +412,23 @@ impl Algorithm for WarmUp {
         }
     }
 }
+
+/// For a store elsewhere that decides by a script.
+#[cfg(feature = "redis")]
+impl WarmUp {
+    /// How many units may wait, and how long.
+    pub(crate) const fn line(&self) -> (Option<u64>, u64) {
+        (self.line, self.max_wait)
+    }
+
+    /// The cold factor, the ramp, and of the store: a permit, the refill, the threshold, the whole.
+    pub(crate) const fn figures(&self) -> (u64, u64, [u128; 4]) {
+        let store = &self.store;
+        let figures = [store.permit, store.refill, store.threshold, store.full];
+        (self.cold, self.ramp, figures)
+    }
+
+    pub(crate) const fn state(stored: u128, free: Due) -> WarmUpState {
+        WarmUpState { stored, free }
+    }
+}

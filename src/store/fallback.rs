@@ -1,0 +1,218 @@
+//! Another limiter while one cannot decide.
+
+use std::{
+    borrow::Borrow,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::limiter::{IntoLimiter, KeyedLimiter, Op};
+use crate::quota::Quota;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Asks the first limiter, and where that cannot decide the second one.
+///
+/// For a limit of a whole fleet the second one is a limit in this process, best of the N-th part
+/// of the quota on each of N machines, so that an outage neither opens the gates nor closes them:
+///
+/// ```
+/// use tower_throttle::{KeyedLimiter, store::Fallback};
+///
+/// fn with_spare<K, P, S>(fleet: P, this_machine: S) -> Fallback<P, S>
+/// where
+///     P: KeyedLimiter<K>,
+///     S: KeyedLimiter<K>,
+/// {
+///     Fallback::new(fleet, this_machine)
+/// }
+/// ```
+///
+/// Only an error that passes by itself ([`StoreError::is_transient`]) is covered for. One that
+/// somebody has to mend (a wrong password, a key that another program wrote) is answered as it is:
+/// covering for it would hide it.
+///
+/// Each machine that has begun to use its second limiter may admit what that one admits once more,
+/// beyond the first limiter's promise. What the second one admitted is not told to the first one
+/// later.
+pub struct Fallback<P, S>(Arc<Both<P, S>>);
+
+struct Both<P, S> {
+    first: P,
+    second: S,
+    /// Calls that the second limiter decided.
+    covered: AtomicU64,
+    /// Times that deciding passed from one limiter to the other; odd while the second one decides.
+    switches: AtomicU64,
+}
+
+impl<P, S> Fallback<P, S> {
+    /// Asks `first`, and where that cannot decide `second`.
+    pub fn new(first: P, second: S) -> Self {
+        Self(Arc::new(Both {
+            first,
+            second,
+            covered: AtomicU64::new(0),
+            switches: AtomicU64::new(0),
+        }))
+    }
+
+    /// How many calls the second limiter has decided.
+    pub fn covered(&self) -> u64 {
+        self.0.covered.load(Ordering::Relaxed)
+    }
+
+    /// How many times deciding has passed from one limiter to the other.
+    pub fn switches(&self) -> u64 {
+        self.0.switches.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last call was decided by the second limiter.
+    pub fn is_covering(&self) -> bool {
+        self.switches() % 2 == 1
+    }
+}
+
+impl<P, S> Both<P, S> {
+    /// Notes who decides now. Of callers that see the same switch one counts it.
+    fn decides(&self, second: bool) {
+        let switches = self.switches.load(Ordering::Relaxed);
+        if (switches % 2 == 1) != second {
+            let _ = self.switches.compare_exchange(
+                switches,
+                switches + 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+        if second {
+            self.covered.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<K, P, S> KeyedLimiter<K> for Fallback<P, S>
+where
+    K: ToOwned<Owned: Send + Unpin + 'static> + ?Sized + 'static,
+    P: KeyedLimiter<K, Future: Unpin>,
+    S: KeyedLimiter<K, Future: Unpin>,
+{
+    type Future = FallbackFuture<K, P, S>;
+
+    fn apply(&self, key: &K, op: Op) -> Self::Future {
+        FallbackFuture {
+            both: Arc::clone(&self.0),
+            key: key.to_owned(),
+            op,
+            asked: Asked::First(self.0.first.apply(key, op)),
+        }
+    }
+
+    /// The first limiter's.
+    fn quotas(&self) -> Vec<Quota> {
+        self.0.first.quotas()
+    }
+}
+
+impl<P, S> IntoLimiter for Fallback<P, S>
+where
+    P: Send + Sync + 'static,
+    S: Send + Sync + 'static,
+{
+    type Limiter = Self;
+
+    fn into_limiter(self) -> Self {
+        self
+    }
+}
+
+/// By hand: a clone shares both limiters and the counts.
+impl<P, S> Clone for Fallback<P, S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<P: fmt::Debug, S: fmt::Debug> fmt::Debug for Fallback<P, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fallback")
+            .field("first", &self.0.first)
+            .field("second", &self.0.second)
+            .field("covered", &self.covered())
+            .field("switches", &self.switches())
+            .finish()
+    }
+}
+
+/// A decision on its way from one of the limiters of a [`Fallback`].
+#[must_use = "futures do nothing unless polled"]
+pub struct FallbackFuture<K, P, S>
+where
+    K: ToOwned + ?Sized,
+    P: KeyedLimiter<K>,
+    S: KeyedLimiter<K>,
+{
+    both: Arc<Both<P, S>>,
+    key: K::Owned,
+    op: Op,
+    asked: Asked<P::Future, S::Future>,
+}
+
+enum Asked<P, S> {
+    First(P),
+    Second(S),
+}
+
+impl<K, P, S> Future for FallbackFuture<K, P, S>
+where
+    K: ToOwned<Owned: Unpin> + ?Sized,
+    P: KeyedLimiter<K, Future: Unpin>,
+    S: KeyedLimiter<K, Future: Unpin>,
+{
+    type Output = Result<Decision, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            match &mut this.asked {
+                Asked::First(first) => match Pin::new(first).poll(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(error)) if error.is_transient() => {
+                        this.both.decides(true);
+                        let key: &K = this.key.borrow();
+                        this.asked = Asked::Second(this.both.second.apply(key, this.op));
+                    }
+                    Poll::Ready(heard) => {
+                        if heard.is_ok() {
+                            this.both.decides(false);
+                        }
+                        return Poll::Ready(heard);
+                    }
+                },
+                Asked::Second(second) => return Pin::new(second).poll(cx),
+            }
+        }
+    }
+}
+
+impl<K, P, S> fmt::Debug for FallbackFuture<K, P, S>
+where
+    K: ToOwned + ?Sized,
+    P: KeyedLimiter<K>,
+    S: KeyedLimiter<K>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let asked = match self.asked {
+            Asked::First(_) => "first",
+            Asked::Second(_) => "second",
+        };
+        f.debug_struct("FallbackFuture")
+            .field("op", &self.op)
+            .field("asked", &asked)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,100 @@
+//! Not asking a server that does not answer.
+
+use std::time::Duration;
+
+use crate::clock::Tick;
+
+/// So many failures in a row open it.
+const FAILURES: u32 = 3;
+/// While it is open, one call in so long goes through to see.
+const PROBE_EVERY: Duration = Duration::from_millis(250);
+
+/// Counts failures in a row; open, it lets a probe through now and then.
+///
+/// ```text
+/// closed --3 failures--> open --250 ms--> one probe --ok--> closed
+///                          ^                 |
+///                          +----- failed ----+
+/// ```
+#[derive(Debug, Default)]
+pub(super) struct Breaker {
+    failures: u32,
+    /// When the next probe may go; `None` while it is closed.
+    probe_at: Option<Tick>,
+}
+
+/// What a report changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Switch {
+    Opened,
+    Closed,
+}
+
+impl Breaker {
+    /// Whether a call may go to the server.
+    pub(super) fn lets_through(&mut self, now: Tick) -> bool {
+        match &mut self.probe_at {
+            None => true,
+            Some(at) if *at <= now => {
+                // Only this one: the next probe is due if nothing is heard of it.
+                *at = now.plus(PROBE_EVERY);
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    pub(super) fn succeeded(&mut self) -> Option<Switch> {
+        self.failures = 0;
+        self.probe_at.take().map(|_| Switch::Closed)
+    }
+
+    pub(super) fn failed(&mut self, now: Tick) -> Option<Switch> {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures < FAILURES {
+            return None;
+        }
+        let was_closed = self.probe_at.is_none();
+        self.probe_at = Some(now.plus(PROBE_EVERY));
+        was_closed.then_some(Switch::Opened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(ms: u64) -> Tick {
+        Tick::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn three_failures_in_a_row_open_it_and_one_success_closes_it() {
+        let mut breaker = Breaker::default();
+        assert_eq!(breaker.failed(at(0)), None);
+        assert_eq!(breaker.failed(at(0)), None);
+        assert_eq!(breaker.succeeded(), None);
+        assert_eq!(breaker.failed(at(1)), None);
+        assert_eq!(breaker.failed(at(1)), None);
+        assert!(breaker.lets_through(at(1)));
+        assert_eq!(breaker.failed(at(1)), Some(Switch::Opened));
+        assert!(!breaker.lets_through(at(250)));
+        assert_eq!(breaker.succeeded(), Some(Switch::Closed));
+        assert!(breaker.lets_through(at(250)));
+    }
+
+    #[test]
+    fn while_it_is_open_one_probe_goes_through_in_each_interval() {
+        let mut breaker = Breaker::default();
+        for _ in 0..FAILURES {
+            breaker.failed(at(0));
+        }
+        let through = |breaker: &mut Breaker, ms| breaker.lets_through(at(ms));
+        assert!(!through(&mut breaker, 249));
+        assert!(through(&mut breaker, 250));
+        assert!(!through(&mut breaker, 251) && !through(&mut breaker, 499));
+        assert!(through(&mut breaker, 500), "nothing was heard of the first");
+        assert_eq!(breaker.failed(at(510)), None, "it was open already");
+        assert!(!through(&mut breaker, 759) && through(&mut breaker, 760));
+    }
+}

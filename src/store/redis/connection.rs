@@ -1,0 +1,261 @@
+//! The connection: found once, replaced when it is spoilt, never retried behind our back.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
+use tokio::sync::Notify;
+
+use super::{breaker::Breaker, reply::Class};
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::error::StoreError;
+use crate::sync::{Mutex, lock};
+
+/// A connection that is not there by then is given up, and tried again.
+const CONNECT: Duration = Duration::from_millis(500);
+/// Between two tries to connect, so that a refusing server is not stormed.
+const PAUSE: Duration = Duration::from_millis(50);
+/// So many calls in a row without an answer, and the connection is taken for dead.
+const SILENT: u32 = 3;
+
+/// Where connections come from.
+pub(super) enum Source {
+    Client(redis::Client),
+    Connection(MultiplexedConnection),
+    #[cfg(feature = "redis-cluster")]
+    Cluster(Box<redis::cluster::ClusterClient>),
+}
+
+/// A connection that any number of calls share.
+#[derive(Clone)]
+enum Channel {
+    Single(MultiplexedConnection),
+    #[cfg(feature = "redis-cluster")]
+    Cluster(redis::cluster_async::ClusterConnection),
+}
+
+/// The one connection of a [`Redis`](super::Redis).
+pub(super) struct Link {
+    source: Source,
+    slot: Mutex<Slot>,
+    /// Something about the slot has changed.
+    changed: Notify,
+    breaker: Mutex<Breaker>,
+}
+
+#[derive(Default)]
+struct Slot {
+    channel: Option<Channel>,
+    /// Counts connections, so that a late complaint about an old one spoils no new one.
+    generation: u64,
+    /// A task is connecting; it says so when it ends, however it ends.
+    connecting: bool,
+    /// Why and when the last try failed.
+    failed: Option<(Tick, StoreError)>,
+    /// Calls in a row without an answer.
+    silent: u32,
+}
+
+/// A call that failed, and how.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) class: Class,
+    pub(super) error: StoreError,
+}
+
+impl Link {
+    pub(super) fn new(source: Source) -> Arc<Self> {
+        Arc::new(Self {
+            source,
+            slot: Mutex::default(),
+            changed: Notify::new(),
+            breaker: Mutex::default(),
+        })
+    }
+
+    /// Whether calls on different keys may be one call of a script.
+    pub(super) const fn gathers(&self) -> bool {
+        match self.source {
+            #[cfg(feature = "redis-cluster")]
+            Source::Cluster(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Whether a call may go to the server, as far as the last ones went well.
+    pub(super) fn lets_through(&self, now: Tick) -> bool {
+        lock(&self.breaker).lets_through(now)
+    }
+
+    /// The last calls went well, or did not for no fault of the server's.
+    pub(super) fn succeeded(&self) {
+        lock(&self.breaker).succeeded();
+    }
+
+    pub(super) fn failed(&self, now: Tick) {
+        lock(&self.breaker).failed(now);
+    }
+
+    /// Sends a command once; connects first if need be.
+    pub(super) async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, Failure> {
+        let (generation, mut channel) = self.channel().await?;
+        let mut silence = Silence {
+            link: self,
+            generation,
+            answered: false,
+        };
+        let reply = channel.send(command).await;
+        silence.answered = true;
+        drop(silence);
+        reply.map_err(|error| {
+            let class = Class::of(&error);
+            if class.spoils_connection() {
+                self.discard(generation);
+            }
+            Failure {
+                class,
+                error: class.error(&error),
+            }
+        })
+    }
+
+    async fn channel(self: &Arc<Self>) -> Result<(u64, Channel), Failure> {
+        loop {
+            // Before the look, so that a change after it is not missed.
+            let changed = self.changed.notified();
+            {
+                let mut slot = lock(&self.slot);
+                if let Some(channel) = &slot.channel {
+                    return Ok((slot.generation, channel.clone()));
+                }
+                if !slot.connecting {
+                    if let Some((at, error)) = &slot.failed {
+                        if MonotonicClock.now().since(*at) < PAUSE {
+                            return Err(Failure {
+                                class: if error.is_transient() {
+                                    Class::NotNow
+                                } else {
+                                    Class::Wrong
+                                },
+                                error: error.clone(),
+                            });
+                        }
+                    }
+                    slot.connecting = true;
+                    tokio::spawn(Connecting(Arc::clone(self)).run());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    fn discard(&self, generation: u64) {
+        let mut slot = lock(&self.slot);
+        if slot.generation == generation {
+            slot.channel = None;
+        }
+    }
+}
+
+/// A call on its way. Dropped without an answer, it counts against the connection.
+struct Silence<'a> {
+    link: &'a Link,
+    generation: u64,
+    answered: bool,
+}
+
+impl Drop for Silence<'_> {
+    fn drop(&mut self) {
+        let mut slot = lock(&self.link.slot);
+        if slot.generation != self.generation {
+            return;
+        }
+        if self.answered {
+            slot.silent = 0;
+        } else {
+            slot.silent += 1;
+            if slot.silent >= SILENT {
+                slot.channel = None;
+            }
+        }
+    }
+}
+
+/// The task that connects. Calls give up at their deadlines; it goes on, for the next ones.
+struct Connecting(Arc<Link>);
+
+impl Connecting {
+    async fn run(self) {
+        let connected = tokio::time::timeout(CONNECT, self.0.source.connect()).await;
+        let mut slot = lock(&self.0.slot);
+        slot.failed = None;
+        let now = MonotonicClock.now();
+        match connected {
+            Ok(Ok(channel)) => {
+                slot.channel = Some(channel);
+                slot.generation += 1;
+                slot.silent = 0;
+            }
+            Ok(Err(error)) => {
+                // Nothing was sent yet, so nothing can be unknown.
+                let class = match Class::of(&error) {
+                    Class::Wrong => Class::Wrong,
+                    _ => Class::NotNow,
+                };
+                slot.failed = Some((now, class.error(&error)));
+            }
+            Err(_) => {
+                let error = StoreError::new("Redis: no connection within 500ms", true);
+                slot.failed = Some((now, error));
+            }
+        }
+    }
+}
+
+/// Also when its runtime is shut down: else everybody would wait for a task that is gone.
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        lock(&self.0.slot).connecting = false;
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl Source {
+    async fn connect(&self) -> Result<Channel, RedisError> {
+        match self {
+            Self::Client(client) => {
+                // Every call has its own deadline, and connecting too.
+                let config = AsyncConnectionConfig::new()
+                    .set_connection_timeout(None)
+                    .set_response_timeout(None);
+                client
+                    .get_multiplexed_async_connection_with_config(&config)
+                    .await
+                    .map(Channel::Single)
+            }
+            Self::Connection(connection) => Ok(Channel::Single(connection.clone())),
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(client) => client.get_async_connection().await.map(Channel::Cluster),
+        }
+    }
+}
+
+impl Channel {
+    async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+        let value = match self {
+            Self::Single(connection) => connection.send_packed_command(command).await?,
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(connection) => {
+                redis::aio::ConnectionLike::req_packed_command(connection, command).await?
+            }
+        };
+        value.extract_error()
+    }
+}
+
+/// Not the URL: it may hold a password.
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,202 @@
+//! Denials that are known without asking: those that Redis told, until the moment it told.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+use crate::clock::Tick;
+use crate::decision::Decision;
+use crate::sync::{Mutex, lock};
+
+/// So that callers seldom meet at a lock.
+const SHARDS: usize = 16;
+/// Keys remembered in each shard; further ones are asked for.
+const ROOM: usize = 1_024;
+/// A denial is believed for so long, then asked for again: somebody may have reset the key from
+/// another machine.
+const BELIEVED: Duration = Duration::from_secs(10);
+
+/// The denials of one limiter.
+#[derive(Debug)]
+pub(super) struct Denied {
+    hasher: RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    known: HashMap<String, Known>,
+    /// Counts what was given back, so that a denial from before it is not remembered after it.
+    forgotten: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    decision: Decision,
+    cost: u64,
+    /// When the decision was asked for, which is not later than when it was made.
+    asked: Tick,
+    until: Tick,
+}
+
+/// What was known when a call began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Since {
+    asked: Tick,
+    forgotten: u64,
+}
+
+impl Denied {
+    pub(super) fn new() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            shards: std::array::from_fn(|_| Mutex::default()),
+        }
+    }
+
+    fn shard(&self, key: &str) -> &Mutex<Shard> {
+        let hash = self.hasher.hash_one(key).to_ne_bytes();
+        &self.shards[usize::from(hash[0]) % SHARDS]
+    }
+
+    /// The denial of a request that is known to be denied, or what to remember one with.
+    pub(super) fn look(&self, key: &str, cost: u64, now: Tick) -> Result<Decision, Since> {
+        let shard = lock(self.shard(key));
+        match shard.known.get(key) {
+            Some(known) if known.cost == cost && known.until > now => {
+                let passed = now.since(known.asked);
+                let left = |span: Duration| whole_micros(span.saturating_sub(passed));
+                Ok(Decision {
+                    retry_after: known.decision.retry_after.map(left),
+                    reset_after: left(known.decision.reset_after),
+                    ..known.decision
+                })
+            }
+            _ => Err(Since {
+                asked: now,
+                forgotten: shard.forgotten,
+            }),
+        }
+    }
+
+    /// Remembers a denial of `cost`.
+    pub(super) fn remember(&self, key: String, cost: u64, decision: Decision, since: Since) {
+        let Some(wait) = decision.retry_after else {
+            return;
+        };
+        let mut shard = lock(self.shard(&key));
+        if shard.forgotten != since.forgotten {
+            return;
+        }
+        if shard.known.len() >= ROOM && !shard.known.contains_key(&key) {
+            shard.known.retain(|_, known| known.until > since.asked);
+            if shard.known.len() >= ROOM {
+                return;
+            }
+        }
+        let known = Known {
+            decision,
+            cost,
+            asked: since.asked,
+            until: since.asked.plus(wait.min(BELIEVED)),
+        };
+        shard.known.insert(key, known);
+    }
+
+    /// Something was given back to the key.
+    pub(super) fn forget(&self, key: &str) {
+        let mut shard = lock(self.shard(key));
+        shard.known.remove(key);
+        shard.forgotten += 1;
+    }
+}
+
+/// As everything that Redis says is.
+fn whole_micros(span: Duration) -> Duration {
+    let rest = span.subsec_nanos() % 1_000;
+    match rest {
+        0 => span,
+        rest => span.saturating_add(Duration::from_nanos(u64::from(1_000 - rest))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::Verdict;
+
+    const fn at(ms: u64) -> Tick {
+        Tick::from_nanos(ms * 1_000_000)
+    }
+
+    fn denial(ms: u64) -> Decision {
+        Decision::new(
+            Verdict::Deny,
+            5,
+            0,
+            Some(ms * 1_000_000),
+            2 * ms * 1_000_000,
+        )
+    }
+
+    fn since(denied: &Denied, ms: u64) -> Since {
+        denied.look("key", 1, at(ms)).expect_err("not known")
+    }
+
+    #[test]
+    fn a_denial_is_known_until_its_moment_and_its_waits_grow_shorter() {
+        let denied = Denied::new();
+        let begun = since(&denied, 100);
+        denied.remember("key".into(), 1, denial(50), begun);
+        let known = denied.look("key", 1, at(130)).expect("known");
+        assert_eq!(known.retry_after, Some(Duration::from_millis(20)));
+        assert_eq!(known.reset_after, Duration::from_millis(70));
+        assert!(denied.look("key", 1, at(149)).is_ok());
+        assert!(denied.look("key", 1, at(150)).is_err());
+        assert!(denied.look("key", 2, at(130)).is_err(), "another cost");
+        assert!(denied.look("other", 1, at(130)).is_err());
+    }
+
+    #[test]
+    fn what_was_given_back_meanwhile_is_not_denied_by_an_older_answer() {
+        let denied = Denied::new();
+        let begun = since(&denied, 0);
+        denied.forget("key");
+        denied.remember("key".into(), 1, denial(50), begun);
+        assert!(denied.look("key", 1, at(1)).is_err());
+        let begun = since(&denied, 1);
+        denied.remember("key".into(), 1, denial(50), begun);
+        assert!(denied.look("key", 1, at(2)).is_ok());
+        denied.forget("key");
+        assert!(denied.look("key", 1, at(2)).is_err());
+    }
+
+    #[test]
+    fn a_long_denial_is_asked_for_again() {
+        let denied = Denied::new();
+        let begun = since(&denied, 0);
+        denied.remember("key".into(), 1, denial(86_400_000), begun);
+        assert!(denied.look("key", 1, at(9_999)).is_ok());
+        assert!(denied.look("key", 1, at(10_000)).is_err());
+    }
+
+    #[test]
+    fn a_flood_of_keys_is_remembered_up_to_a_bound() {
+        let denied = Denied::new();
+        for number in 0..100_000 {
+            let key = number.to_string();
+            let begun = denied.look(&key, 1, at(0)).expect_err("not known");
+            denied.remember(key, 1, denial(50), begun);
+        }
+        let known = || -> usize { denied.shards.iter().map(|s| lock(s).known.len()).sum() };
+        assert_eq!(known(), SHARDS * ROOM);
+        let begun = denied.look("late", 1, at(60)).expect_err("not known");
+        denied.remember("late".into(), 1, denial(50), begun);
+        assert!(
+            denied.look("late", 1, at(61)).is_ok(),
+            "what is over makes room"
+        );
+    }
+}

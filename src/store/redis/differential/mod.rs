@@ -1,0 +1,363 @@
+//! The scripts against the transitions that they repeat: the same traces, on a real server, give
+//! equal decisions.
+//!
+//! `TRACES=100000 cargo test --release --features redis differential` is the long run.
+
+use std::time::Duration;
+
+use super::figures::Call;
+use super::script::{Program, Scripted, decision};
+use crate::algorithm::{All, Inherit, TokenBucket};
+use crate::clock::Tick;
+use crate::decision::Decision;
+use crate::error::StoreError;
+
+mod clock;
+mod planted;
+mod policies;
+#[path = "../../../../tests/algorithms/random.rs"]
+mod random;
+#[path = "../../../../tests/common/redis_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of the store")]
+mod redis_server;
+
+use self::policies::{
+    fixed_window, leaky_meter, leaky_queue, sliding_grid, sliding_log, sliding_window, small,
+    token_bucket, warm_up,
+};
+use self::random::{Random, seeds};
+use self::redis_server::RedisServer;
+
+/// A clock of the test's own in the place of the server's, for the time and for expiry: keys
+/// expire on the fake clock, as early as the real server could let them.
+const FAKE_CLOCK: &str = r"
+local redis = (function()
+    local real = redis
+    local fake = tonumber(ARGV[#ARGV])
+    local function whole(x) return string.format('%.0f', x) end
+    local function forget(key)
+        local due = real.call('GET', key .. '!')
+        if due and fake >= tonumber(due) then
+            real.call('DEL', key, key .. '!')
+        end
+    end
+    local function expire(key, ms)
+        real.call('SET', key .. '!', whole(fake - fake % 1000 + ms * 1000))
+    end
+    local function through(real_call)
+        return function(name, key, ...)
+            if name == 'TIME' then
+                return { whole((fake - fake % 1000000) / 1000000), whole(fake % 1000000) }
+            end
+            forget(key)
+            if name == 'PSETEX' then
+                local ms, value = ...
+                assert(ms >= 1 and ms % 1 == 0)
+                expire(key, ms)
+                return real_call('SET', key, value)
+            elseif name == 'SET' then
+                local value, px, ms = ...
+                assert(px == 'PX' and ms >= 1 and ms % 1 == 0)
+                expire(key, ms)
+                return real_call('SET', key, value)
+            elseif name == 'PEXPIRE' then
+                local ms = ...
+                assert(ms >= 1 and ms % 1 == 0)
+                return expire(key, ms)
+            elseif name == 'DEL' then
+                return real_call('DEL', key, key .. '!')
+            end
+            return real_call(name, key, ...)
+        end
+    end
+    return { call = through(real.call), pcall = through(real.pcall), error_reply = real.error_reply }
+end)()
+";
+
+/// What happens to one key: at a time in microseconds, under one of several variants.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    now: u64,
+    variant: usize,
+    call: Call,
+}
+
+/// One key as the pure transitions see it.
+struct Oracle<A: Scripted> {
+    state: Option<A::State>,
+    made_for: usize,
+}
+
+impl<A: Scripted> Oracle<A> {
+    fn step(&mut self, variants: &[A], step: Step) -> Decision {
+        let now = Tick::from_nanos(step.now * 1_000);
+        let algorithm = &variants[step.variant];
+        if self.made_for != step.variant {
+            let from = &variants[self.made_for];
+            self.state = self.state.take().filter(|s| from.forgettable_at(s) > now);
+            if let Some(state) = &mut self.state {
+                algorithm.rescale(state, from, now, Inherit::AsIs);
+            }
+            self.made_for = step.variant;
+        }
+        let mut state = self.state.clone().unwrap_or_else(|| algorithm.fresh(now));
+        let decision = match step.call {
+            Call::Take(cost) => algorithm.decide(&mut state, now, cost),
+            Call::Reserve(cost, most) => {
+                algorithm.reserve(&mut state, now, cost, Duration::from_nanos(most))
+            }
+            Call::Peek(cost) => return algorithm.peek(&state, now, cost),
+            Call::Refund(cost) => {
+                algorithm.refund(&mut state, now, cost);
+                algorithm.peek(&state, now, 0)
+            }
+            Call::Absorb(cost) => {
+                algorithm.absorb(&mut state, now, cost);
+                algorithm.peek(&state, now, 0)
+            }
+            Call::Reset => {
+                state = algorithm.fresh(now);
+                algorithm.peek(&state, now, 0)
+            }
+        };
+        if !decision.is_denied() && step.call.op() != 2 {
+            self.state = Some(state);
+        }
+        decision
+    }
+}
+
+fn in_micros(decision: Decision) -> Decision {
+    super::script::in_micros(decision)
+}
+
+/// Plays the steps on the server, on a key that no other trace has.
+fn play<A: Scripted>(
+    connection: &mut redis::Connection,
+    variants: &[A],
+    steps: &[Step],
+    sabotage: impl Fn(String) -> String,
+) -> Vec<Result<Decision, StoreError>> {
+    let programs: Vec<_> = variants
+        .iter()
+        .map(|variant| {
+            let mut program = Program::after(FAKE_CLOCK, variant);
+            program.body = sabotage(program.body);
+            let loaded: String = redis::cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(&program.body)
+                .query(connection)
+                .expect("the script compiles");
+            program.hash = loaded;
+            program
+        })
+        .collect();
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("FLUSHALL").ignore();
+    for step in steps {
+        let program = &programs[step.variant];
+        let mut args = super::script::Args::default();
+        variants[step.variant].arguments(step.call, &mut args);
+        let command = pipeline
+            .cmd("EVALSHA")
+            .arg(&program.hash)
+            .arg(program.parts);
+        for part in 0..program.parts {
+            command.arg(format!("{{k}}:{part}"));
+        }
+        command.arg(&program.figures).arg(step.call.op());
+        command.arg(args.numbers()).arg(step.now);
+    }
+    let answers: Vec<Vec<i64>> = pipeline.query(connection).expect("no script fails");
+    steps
+        .iter()
+        .zip(answers)
+        .map(|(step, answer)| {
+            assert_eq!(answer[0].cast_unsigned(), step.now, "the clock of the test");
+            let variant = &variants[step.variant];
+            assert_eq!(answer.len(), 1 + programs[step.variant].stride());
+            let told = decision(variant, step.call, step.now, &answer[1..]);
+            told.map(|told| told.decision)
+        })
+        .collect()
+}
+
+/// A trace under variants of one algorithm, of which the first is the usual one.
+fn steps<A: Scripted>(random: &mut Random, variants: &[A], retunes: bool) -> Vec<Step> {
+    let mut now = 1_700_000_000_000_000 + random.below(1 << 50);
+    let mut variant = 0;
+    let mut steps = Vec::new();
+    for _ in 0..20 + random.below(60) {
+        let quota = variants[variant].quota();
+        let period = u64::try_from(quota.period().as_micros()).expect("small figures");
+        let unit = period / quota.limit() + 1;
+        now += match random.below(8) {
+            0..=2 => 0,
+            3 => random.below(3),
+            4 => random.below(2 * unit),
+            5 => random.below(2 * period + 2),
+            6 => [unit, period, period - 1, unit - 1][usize::try_from(random.below(4)).unwrap()],
+            _ => random.below(period / 2 + 1),
+        };
+        let capacity = quota.capacity().max(quota.limit());
+        let cost = match random.below(8) {
+            0..=3 => 1,
+            4 => random.below(4),
+            5 => capacity - random.below(2).min(capacity),
+            6 => random.below(capacity + 3),
+            _ => random.below(capacity / 3 + 2),
+        };
+        let call = match random.below(20) {
+            0..=10 => Call::Take(cost),
+            11 | 12 => Call::Reserve(
+                cost,
+                random.below(3 * period + 1) * 1_000 + random.below(1_000),
+            ),
+            13 | 14 => Call::Peek(cost),
+            15 | 16 => Call::Refund(cost),
+            17 | 18 => Call::Absorb(cost.min(2_000)),
+            _ if random.below(4) == 0 => Call::Reset,
+            _ => Call::Take(1),
+        };
+        if retunes && random.below(12) == 0 {
+            variant = usize::try_from(random.below(variants.len() as u64)).unwrap();
+        }
+        steps.push(Step { now, variant, call });
+    }
+    steps
+}
+
+/// The first step on which the server and the oracle differ, and what they say.
+fn difference<A: Scripted>(
+    connection: &mut redis::Connection,
+    variants: &[A],
+    steps: &[Step],
+    sabotage: impl Fn(String) -> String,
+) -> Option<String> {
+    let mut oracle = Oracle::<A> {
+        state: None,
+        made_for: 0,
+    };
+    let answers = play(connection, variants, steps, sabotage);
+    for (at, (step, answer)) in steps.iter().zip(&answers).enumerate() {
+        let expected = in_micros(oracle.step(variants, *step));
+        // Debts of a century are where figures saturate, each side at its own.
+        let ends = |decision: &Decision| decision.reset_after > CENTURY;
+        if ends(&expected) || answer.as_ref().is_ok_and(ends) || saturates(variants, steps, at) {
+            return None;
+        }
+        if answer.as_ref() != Ok(&expected) {
+            return Some(format!(
+                "{variants:#?}\nsteps {:#?}\nstep {at}: the script says\n{answer:?}\nthe transition\n{expected:?}",
+                &steps[..=at]
+            ));
+        }
+    }
+    None
+}
+
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Whether a change of quota up to this step makes a full bucket of the old one worth a century of
+/// the new one.
+fn saturates<A: Scripted>(variants: &[A], steps: &[Step], at: usize) -> bool {
+    steps[..=at].windows(2).any(|pair| {
+        let [from, to] = [0, 1].map(|step| variants[pair[step].variant].quota());
+        let units = u128::from(from.capacity().max(from.limit()));
+        units * to.period().as_nanos() / u128::from(to.limit()) > CENTURY.as_nanos()
+    })
+}
+
+fn agree<A: Scripted>(name: u64, retunes: bool, policy: impl Fn(&mut Random) -> A) {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    for seed in seeds(200) {
+        let mut random = Random::new(name << 40 | seed);
+        let variants: Vec<_> = (0..3)
+            .map(|_| policy(&mut random).prepared().expect("figures that fit"))
+            .collect();
+        let steps = steps(&mut random, &variants, retunes && seed % 2 == 0);
+        if let Some(difference) = difference(&mut connection, &variants, &steps, |body| body) {
+            panic!("seed {seed}: {difference}");
+        }
+    }
+}
+
+#[test]
+fn the_fixed_window_decides_as_its_script() {
+    agree(1, true, fixed_window);
+}
+
+#[test]
+fn the_anchored_window_decides_as_its_script() {
+    agree(2, true, |random| fixed_window(random).anchored());
+}
+
+#[test]
+fn the_sliding_log_decides_as_its_script() {
+    agree(3, true, sliding_log);
+}
+
+#[test]
+fn the_sliding_window_decides_as_its_script() {
+    agree(4, true, sliding_window);
+}
+
+#[test]
+fn the_sliding_grid_decides_as_its_script() {
+    agree(5, true, sliding_grid);
+}
+
+#[test]
+fn the_token_bucket_decides_as_its_script() {
+    agree(6, true, token_bucket);
+}
+
+#[test]
+fn a_token_bucket_that_begins_with_less_decides_as_its_script() {
+    agree(7, false, |random| {
+        let quota = small(random);
+        TokenBucket::new(quota).initial(random.below(quota.limit()))
+    });
+}
+
+#[test]
+fn the_leaky_meter_decides_as_its_script() {
+    agree(8, true, leaky_meter);
+}
+
+#[test]
+fn the_leaky_queue_decides_as_its_script() {
+    agree(9, true, leaky_queue);
+}
+
+#[test]
+fn the_warm_up_decides_as_its_script() {
+    agree(10, true, warm_up);
+}
+
+#[test]
+fn a_pair_decides_as_its_script() {
+    agree(11, false, |random| {
+        (token_bucket(random), sliding_log(random))
+    });
+}
+
+#[test]
+fn four_limits_of_four_kinds_decide_as_their_script() {
+    agree(12, true, |random| {
+        let windows = (fixed_window(random), sliding_window(random));
+        (windows, (sliding_grid(random), leaky_meter(random)))
+    });
+}
+
+#[test]
+fn a_list_of_one_kind_decides_as_its_script() {
+    agree(13, false, |random| {
+        All::new([
+            token_bucket(random),
+            token_bucket(random),
+            token_bucket(random),
+        ])
+    });
+}

@@ -1,0 +1,117 @@
+//! Policies of all sizes.
+
+use std::time::Duration;
+
+use super::random::Random;
+use crate::algorithm::{
+    Charge, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+};
+use crate::quota::Quota;
+use crate::store::redis::script::sealed::Script as _;
+
+/// From 1 a day to 1e9 a second, in whole microseconds.
+pub(super) fn quota(random: &mut Random) -> Quota {
+    let limit = match random.below(3) {
+        0 => 1 + random.below(10),
+        1 => 1 + random.below(1_000),
+        _ => 1 + random.log_uniform(22),
+    };
+    let period = match random.below(5) {
+        0 => 1_000_000,
+        1 => 86_400_000_000,
+        2 => 1 + random.log_uniform(32),
+        3 => 1_000_000 * (1 + random.below(3_600)),
+        _ => *random.pick(&[7, 100, 7_000_013, 333_333_333, 1_000_001]),
+    };
+    Quota::per(limit, Duration::from_micros(period))
+}
+
+pub(super) fn small(random: &mut Random) -> Quota {
+    Quota::per(
+        1 + random.below(12),
+        Duration::from_micros(1 + random.log_uniform(24)),
+    )
+}
+
+pub(super) fn burst(random: &mut Random, quota: Quota) -> Quota {
+    match random.below(3) {
+        0 => quota,
+        _ => quota.burst(1 + random.below(3 * quota.limit())),
+    }
+}
+
+pub(super) fn offset(random: &mut Random) -> Duration {
+    Duration::from_micros(random.log_uniform(40))
+}
+
+pub(super) fn token_bucket(random: &mut Random) -> TokenBucket {
+    let quota = quota(random);
+    let bucket = TokenBucket::new(burst(random, quota));
+    match random.below(4) {
+        0 => bucket.queue(random.below(20)),
+        1 => bucket
+            .queue(random.below(20))
+            .max_wait(Duration::from_nanos(random.log_uniform(40))),
+        _ => bucket,
+    }
+}
+
+pub(super) fn leaky_queue(random: &mut Random) -> LeakyBucket {
+    let quota = quota(random);
+    let queue = LeakyBucket::new(burst(random, quota))
+        .queue(random.below(20))
+        .charge(*random.pick(&[Charge::After, Charge::Before]));
+    match random.below(2) {
+        0 => queue,
+        _ => queue.max_wait(Duration::from_nanos(random.log_uniform(40))),
+    }
+}
+
+pub(super) fn leaky_meter(random: &mut Random) -> LeakyBucket {
+    let quota = quota(random);
+    LeakyBucket::new(burst(random, quota))
+}
+
+pub(super) fn fixed_window(random: &mut Random) -> FixedWindow {
+    let quota = quota(random);
+    FixedWindow::new(quota).offset(offset(random))
+}
+
+pub(super) fn sliding_window(random: &mut Random) -> SlidingWindow {
+    let quota = quota(random);
+    SlidingWindow::new(quota).offset(offset(random))
+}
+
+pub(super) fn sliding_grid(random: &mut Random) -> SlidingGrid {
+    let quota = quota(random);
+    let grid = SlidingGrid::new(quota)
+        .cells(1 + usize::try_from(random.below(60)).unwrap())
+        .offset(offset(random));
+    match random.below(2) {
+        0 => grid,
+        _ => grid.strict(),
+    }
+}
+
+pub(super) fn sliding_log(random: &mut Random) -> SlidingLog {
+    let quota = quota(random);
+    SlidingLog::new(Quota::per(quota.limit().min(65_536), quota.period()))
+}
+
+pub(super) fn warm_up(random: &mut Random) -> WarmUp {
+    loop {
+        let quota = quota(random);
+        let ramp = Duration::from_nanos(1 + random.log_uniform(42));
+        let warm_up = WarmUp::new(quota, ramp).cold_factor(1 + random.below(8));
+        let warm_up = match random.below(3) {
+            0 => warm_up,
+            1 => warm_up.queue(random.below(20)),
+            _ => warm_up
+                .queue(random.below(20))
+                .max_wait(Duration::from_nanos(random.log_uniform(40))),
+        };
+        if warm_up.prepared().is_ok() {
+            return warm_up;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+-- What the token bucket, the leaky meter and the leaky queue share: when the bucket is unused
+-- again, or the line free.
+--
+-- State: when it was written (microseconds), and when it is due: microseconds, and parts of one.
+-- A microsecond has 1000 * den parts, where W/L = num/den nanoseconds in lowest terms, so every
+-- moment is a whole number of parts and nothing is rounded.
+--   after = max(due, now) + span of the cost
+--   admitted if after <= now + bound, where the caller has worked out the bound
+-- A negative bound admits nothing.
+local function bucket(rescaled)
+    local mine = text()
+    local parts, depth, depth_part = number(), number(), number()
+    local gone, gone_part, rest = number(), number(), number()
+    local size = #mine + 24
+    local begun = gone + gone_part > 0
+
+    local function put(key, due, part)
+        if due > now or part > 0 and due == now or begun then
+            local forgettable = due + rest + (part > 0 and 1 or 0)
+            keep(key, mine .. pack('<ddd', now, due, part), max(forgettable, now + 1))
+        else
+            call('DEL', key)
+        end
+    end
+
+    return function(key, op, commit)
+        local span, span_part = tonumber(ARGV[read + 1]), tonumber(ARGV[read + 2])
+        local bound, bound_part = tonumber(ARGV[read + 3]), tonumber(ARGV[read + 4])
+        read = read + 4
+        local value = attempt('GET', key)
+        local due, part, moved, written = now, 0, false, 0
+        if value and #value == size and sub(value, 1, size - 24) == mine then
+            written, due, part = unpack('<ddd', value, size - 23)
+            -- The clock was set back: no more is owed than was, and where nothing was, no more than
+            -- a bucket that is used up.
+            if written > now then
+                local owed, owed_part = due - written, part
+                if owed < depth or owed == depth and part < depth_part then
+                    owed, owed_part = depth, depth_part
+                end
+                if due > now + owed or due == now + owed and part > owed_part then
+                    due, part, moved = now + owed, owed_part, true
+                end
+            end
+        elseif value then
+            local old, at = false, 0
+            if type(value) == 'string' then
+                old, at = header(value, mine)
+            end
+            if old == false or old and #value ~= at + 23 then
+                return nil, fault(value)
+            elseif old then
+                written, due, part = unpack('<ddd', value, at)
+                due, part = rescaled(due, part, old, mine, gone, gone_part)
+                moved = true
+            elseif begun then
+                due, part = now + gone, gone_part
+            end
+        elseif begun then
+            due, part = now + gone, gone_part
+        end
+
+        local after, after_part = due, part
+        if after < now then
+            after, after_part = now, 0
+        end
+        local present, present_part = after, after_part
+        after, after_part = after + span, after_part + span_part
+        if after_part >= parts then
+            after, after_part = after + 1, after_part - parts
+        end
+        if after >= MOST then
+            after, after_part = MOST, 0
+        end
+        bound = bound < 0 and -1 or now + bound
+        local ok = after < bound or after == bound and after_part <= bound_part
+        if commit == nil then
+            return ok
+        end
+
+        if op == TAKE then
+            if ok and commit then
+                put(key, after, after_part)
+                moved = false
+            end
+        elseif op == REFUND then
+            if due >= now then
+                due, part = due - span, part - span_part
+                if part < 0 then
+                    due, part = due - 1, part + parts
+                end
+                if due < now then
+                    due, part = now, 0
+                end
+                moved = true
+            end
+        elseif op == ABSORB then
+            if span + span_part > 0 then
+                due, part, moved = after, after_part, true
+            end
+        elseif op == RESET then
+            due, part, moved = now + gone, gone_part, true
+        end
+        if moved then
+            put(key, due, part)
+        end
+        answer[said + 1], answer[said + 2] = due, part
+        said = said + 2
+        return ok
+    end
+end
+
+-- What a change of quota needs.
+local function exchange(old, mine)
+    local x = exact()
+    local big, plus, times, divide = x.big, x.plus, x.times, x.divide
+    -- A pace from the figures den, num (in parts of a microsecond: whole, rest) and the capacity.
+    local function pace(figures)
+        local parts = 1000 * figures[1]
+        return {
+            den = figures[1],
+            parts = parts,
+            num = plus(times(big(figures[2]), big(parts)), big(figures[3])),
+            capacity = figures[4],
+        }
+    end
+    x.from, x.to = pace(old), pace((header(mine, mine)))
+    -- Parts into microseconds and parts.
+    function x.split(count, parts)
+        local whole, rest = divide(count, big(parts))
+        return x.small(whole), x.small(rest)
+    end
+    -- What is used of the old bucket, in parts.
+    function x.used(due, part)
+        if due < now then
+            return {}
+        end
+        return plus(times(big(due - now), big(x.from.parts)), big(part))
+    end
+    -- The parts that hold as many units at the new pace as `count` do at the old one.
+    function x.exchanged(count)
+        return x.divide_up(times(count, x.to.num), x.from.num)
+    end
+    return x
+end

@@ -1,0 +1,503 @@
+//! One limit for many machines, exact, in a Redis server.
+//!
+//! Every algorithm is one script: a decision is one round trip, decided in the order in which the
+//! server takes the calls, on the server's clock. Many machines under one limit admit together
+//! exactly what one machine would.
+//!
+//! ```no_run
+//! use tower_throttle::{KeyedLimiter, Quota, SlidingWindow, store::redis::Redis};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let redis = Redis::open("redis://127.0.0.1:6379")?;
+//! let limiter = redis.limiter("pay", SlidingWindow::new(Quota::per_hour(1_000)));
+//! if limiter.decide("tenant 7", 1).await?.is_admitted() {
+//!     println!("go");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is stored
+//!
+//! One key for each limit and key, `{prefix:policy:key}` (see [`RedisKey`]; the further limits of a
+//! tuple are at the same name and `:1`, `:2`, in the same slot). It expires when the limiter would
+//! decide the same without it, so what nobody asks for disappears. A denied request writes
+//! nothing. The value says which quota it was made for: a limiter with another quota carries it
+//! over as [`Inherit::AsIs`](crate::Inherit::AsIs) says, so a changed configuration neither forgets
+//! what was used nor gives it out again.
+//!
+//! # Numbers
+//!
+//! Redis counts microseconds, and its scripts count exactly up to 2^53. Windows and their offsets
+//! are whole microseconds, and what a caller is told to wait is rounded up to one; within that
+//! every decision is the one that the algorithm makes in process. A quota whose figures do not fit
+//! is refused when the limiter is made. If the server's clock is set back, states move with it:
+//! nobody is admitted more for it, and nobody denied for longer than an exhausted key would be. If
+//! it is set forward, keys regain at most what they had at the beginning.
+//!
+//! # Failure
+//!
+//! A call ends within the [deadline](Redis::deadline), with a decision or with a
+//! [`StoreError`] that says whether it passes by itself. What may have been
+//! carried out is never sent again, so a request is counted at most once. A connection that broke,
+//! went silent or leads to a replica is replaced. After three failures in a row the server is left
+//! alone, but for a probe each 250 ms; calls in between fail at once.
+//!
+//! If the server loses what it stored (a failover before the last writes reached the replica,
+//! `FLUSHALL`, eviction, a restart without its file), the keys begin anew. Give a limit that
+//! matters a server whose `maxmemory-policy` is `noeviction`.
+
+mod batch;
+mod breaker;
+mod connection;
+mod denied;
+#[cfg(test)]
+mod differential;
+mod figures;
+mod key;
+mod reply;
+mod script;
+
+pub use self::{
+    key::{KeyName, RedisKey},
+    script::Scripted,
+};
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use self::{
+    batch::{Answer, Batch},
+    connection::{Link, Source},
+    denied::{Denied, Since},
+    figures::Call,
+    script::{Args, Program, sealed::Script as _},
+};
+use crate::algorithm::IntoAlgorithm;
+use crate::clock::{Clock, MonotonicClock, nanos};
+use crate::decision::Decision;
+use crate::error::{ConfigError, StoreError};
+use crate::limiter::{IntoLimiter, KeyedLimiter, Op};
+use crate::quota::Quota;
+
+/// A Redis server, or a cluster of them, to keep limits in.
+///
+/// Clones share the connection. It is made when the first call needs it.
+#[derive(Clone, Debug)]
+pub struct Redis {
+    link: Arc<Link>,
+    prefix: String,
+    deadline: Duration,
+    remembers: bool,
+}
+
+impl Redis {
+    /// The server at a URL: `redis://user:password@host:6379/0`, `rediss://..` for TLS (with the
+    /// feature `redis-tls`), `redis+unix:///path`.
+    ///
+    /// # Errors
+    /// If that is no URL of a Redis server.
+    pub fn open(url: &str) -> Result<Self, ConfigError> {
+        // The URL is not repeated: it may hold a password.
+        let client = redis::Client::open(url).map_err(|error| ConfigError::Syntax {
+            text: "the URL of Redis".to_owned(),
+            expected: format!("redis://user:password@host:port/database ({error})"),
+        })?;
+        Ok(Self::with_client(client))
+    }
+
+    /// The server of a client.
+    pub fn with_client(client: redis::Client) -> Self {
+        Self::with(Source::Client(client))
+    }
+
+    /// A connection that is there already. It cannot be replaced if it breaks; prefer a URL or a
+    /// client.
+    pub fn with_connection(connection: redis::aio::MultiplexedConnection) -> Self {
+        Self::with(Source::Connection(connection))
+    }
+
+    /// A Redis Cluster.
+    ///
+    /// Build the client with few retries: the redis crate sends a call again when its connection
+    /// breaks, and then it may be counted twice.
+    #[cfg(feature = "redis-cluster")]
+    #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-cluster")))]
+    pub fn with_cluster(client: redis::cluster::ClusterClient) -> Self {
+        Self::with(Source::Cluster(Box::new(client)))
+    }
+
+    fn with(source: Source) -> Self {
+        Self {
+            link: Link::new(source),
+            prefix: "throttle".to_owned(),
+            deadline: Duration::from_millis(50),
+            remembers: true,
+        }
+    }
+
+    /// What the names of all keys begin with, `throttle` where nothing is said. Limits with the
+    /// same prefix and policy are one limit.
+    ///
+    /// # Errors
+    /// If it is not 1 to 64 letters, digits and any of `. _ -`.
+    pub fn prefix(mut self, prefix: &str) -> Result<Self, ConfigError> {
+        named("prefix", prefix)?;
+        prefix.clone_into(&mut self.prefix);
+        Ok(self)
+    }
+
+    /// How long a call may take, 50 ms where nothing is said. A call that takes longer is an
+    /// error; it may have been counted.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Asks Redis about every request, also about those that are known to be denied.
+    ///
+    /// Where nothing is said a denial is remembered until its exact `retry_after`, for at most 10
+    /// seconds, and the same request of the same key is denied without asking: whoever hammers
+    /// costs Redis next to nothing. Giving something back, or a reset, through this limiter or its
+    /// clones ends that at once; through another machine it is seen when the denial ends.
+    #[must_use]
+    pub const fn ask_always(mut self) -> Self {
+        self.remembers = false;
+        self
+    }
+
+    /// Asks the server whether it may lose limits, for a warning in the log when a program starts:
+    /// answers what is amiss, and what to do about it. Nothing is asked of a cluster.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    ///
+    /// ```no_run
+    /// # async fn example(redis: tower_throttle::store::redis::Redis) {
+    /// match redis.check().await {
+    ///     Ok(Some(warning)) => eprintln!("limits in Redis: {warning}"),
+    ///     Ok(None) => {}
+    ///     Err(error) => eprintln!("Redis cannot be asked yet: {error}"),
+    /// }
+    /// # }
+    /// ```
+    pub async fn check(&self) -> Result<Option<String>, StoreError> {
+        if !self.link.gathers() {
+            return Ok(None);
+        }
+        let mut info = redis::cmd("INFO");
+        info.arg("memory");
+        let limit = Duration::from_secs(2).max(self.deadline);
+        let value = tokio::time::timeout(limit, self.link.send(&info))
+            .await
+            .map_err(|_| StoreError::new(format!("Redis: no answer within {limit:?}"), true))?
+            .map_err(|failure| failure.error)?;
+        let text = match value {
+            redis::Value::BulkString(bytes) => String::from_utf8(bytes).unwrap_or_default(),
+            redis::Value::VerbatimString { text, .. } => text,
+            _ => String::new(),
+        };
+        let policy = text
+            .lines()
+            .find_map(|line| line.strip_prefix("maxmemory_policy:"))
+            .map(str::trim);
+        Ok(match policy {
+            None | Some("noeviction") => None,
+            Some(policy) => Some(format!(
+                "maxmemory-policy is {policy}: a full server forgets keys, and whoever is forgotten \
+                 begins anew; set it to noeviction"
+            )),
+        })
+    }
+
+    /// A limit under a name of its own. Takes an algorithm or a tuple of them.
+    ///
+    /// # Panics
+    /// If [`try_limiter`](Self::try_limiter) answers with an error.
+    #[track_caller]
+    pub fn limiter<I>(&self, policy: &str, algorithm: I) -> RedisLimiter<I::Algorithm>
+    where
+        I: IntoAlgorithm<Algorithm: Scripted>,
+    {
+        self.try_limiter(policy, algorithm)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`limiter`](Self::limiter), for values that come from elsewhere.
+    ///
+    /// # Errors
+    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or the algorithm has figures
+    /// that a script cannot count with.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{FixedWindow, Quota, store::redis::Redis};
+    ///
+    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
+    /// let window = FixedWindow::new(Quota::per(1, Duration::from_nanos(1_500)));
+    /// let error = redis.try_limiter("odd", window).unwrap_err();
+    /// assert!(error.to_string().starts_with("period: 1500 ns is not allowed; give whole microseconds"));
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn try_limiter<I>(
+        &self,
+        policy: &str,
+        algorithm: I,
+    ) -> Result<RedisLimiter<I::Algorithm>, ConfigError>
+    where
+        I: IntoAlgorithm<Algorithm: Scripted>,
+    {
+        named("policy", policy)?;
+        let algorithm = algorithm.into_algorithm().prepared()?;
+        let program = Program::new(&algorithm);
+        Ok(RedisLimiter(Arc::new(Inner {
+            batch: Batch::new(Arc::clone(&self.link), program, self.deadline),
+            start: format!("{{{}:{policy}:", self.prefix),
+            deadline: self.deadline,
+            denied: self.remembers.then(Denied::new),
+            algorithm,
+        })))
+    }
+}
+
+fn named(field: &'static str, name: &str) -> Result<(), ConfigError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if (1..=64).contains(&name.len()) && name.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(ConfigError::out_of_range(
+        field,
+        format!("{name:?}"),
+        "1 to 64 letters, digits and any of . _ -",
+    ))
+}
+
+/// A limit whose states are in Redis; made by [`Redis::limiter`].
+///
+/// Clones are the same limiter. Calls that are in flight together are gathered into one script
+/// call, so a busy limiter needs one round trip for many decisions.
+pub struct RedisLimiter<A: Scripted>(Arc<Inner<A>>);
+
+struct Inner<A> {
+    /// With figures that its script can count with.
+    algorithm: A,
+    batch: Arc<Batch>,
+    /// What the names of its keys begin with.
+    start: String,
+    deadline: Duration,
+    /// What needs no asking.
+    denied: Option<Denied>,
+}
+
+impl<A: Scripted> RedisLimiter<A> {
+    /// Takes a place in line: the cost is taken now and the request goes through after the wait
+    /// that the decision states. Denied if that is longer than `max_wait`.
+    ///
+    /// An algorithm that keeps no line decides as always, without a wait.
+    pub fn reserve<K>(&self, key: &K, cost: u64, max_wait: Duration) -> RedisFuture<A>
+    where
+        K: RedisKey + ?Sized,
+    {
+        self.call(key, Call::Reserve(cost, nanos(max_wait)))
+    }
+
+    /// The algorithm with this machine's share of the quota: for a limit in process that stands in
+    /// while Redis cannot be asked, on each of so many machines (see
+    /// [`Fallback`](crate::store::Fallback)).
+    ///
+    /// Where there are more machines than units, each has one in a longer period.
+    ///
+    /// # Errors
+    /// If the algorithm has no such quota, as a set of several limits does.
+    ///
+    /// ```
+    /// use tower_throttle::{Quota, TokenBucket, algorithm::Algorithm, store::redis::Redis};
+    ///
+    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
+    /// let limiter = redis.limiter("api", TokenBucket::new(Quota::per_second(10).burst(50)));
+    /// assert_eq!(limiter.share_of(5)?.quota().to_string(), "2/s; burst=10");
+    /// assert_eq!(limiter.share_of(20)?.quota().to_string(), "1/2s; burst=2");
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
+        let quota = self.0.algorithm.quota();
+        let machines = machines.max(1);
+        let share = match quota.limit() / machines {
+            0 => {
+                let longer = u128::from(quota.period_ns()) * u128::from(machines);
+                let ns = longer.div_ceil(u128::from(quota.limit()));
+                let ns = u64::try_from(ns).unwrap_or(u64::MAX);
+                Quota::try_per(1, Duration::from_nanos(ns))?
+            }
+            limit => Quota::try_per(limit, quota.period())?,
+        };
+        let burst = (quota.capacity() / machines).max(1);
+        let share = if quota.capacity() == quota.limit() {
+            share
+        } else {
+            share.try_burst(burst)?
+        };
+        self.0.algorithm.with_quota(share)
+    }
+
+    fn call<K: RedisKey + ?Sized>(&self, key: &K, call: Call) -> RedisFuture<A> {
+        let inner = &self.0;
+        let mut name = KeyName::new(&inner.start);
+        key.write(&mut name);
+        let name = name.finish();
+        let mut watch = None;
+        if let Some(denied) = &inner.denied {
+            match call {
+                Call::Take(cost) if cost > 0 => {
+                    match denied.look(&name, cost, MonotonicClock.now()) {
+                        Ok(denial) => {
+                            return RedisFuture {
+                                limiter: self.clone(),
+                                call,
+                                state: Waiting::Over(Some(Ok(denial))),
+                                watch: None,
+                            };
+                        }
+                        Err(since) => watch = Some((name.clone(), since)),
+                    }
+                }
+                Call::Take(_) | Call::Peek(_) | Call::Reserve(..) => {}
+                Call::Refund(_) | Call::Absorb(_) | Call::Reset => denied.forget(&name),
+            }
+        }
+        let mut args = Args::default();
+        inner.algorithm.arguments(call, &mut args);
+        let state = match inner.batch.call(name, call.op(), args) {
+            Ok(answer) => Waiting::For(answer),
+            Err(error) => Waiting::Over(Some(Err(error))),
+        };
+        RedisFuture {
+            limiter: self.clone(),
+            call,
+            state,
+            watch,
+        }
+    }
+
+    /// The decision that was told, remembering what it tells about the next one.
+    fn hear(&self, call: Call, answer: &Answer, watch: Option<(String, Since)>) -> Heard {
+        let inner = &self.0;
+        let told = script::decision(&inner.algorithm, call, answer.now(), answer.outcome())?;
+        if let (Some(next), Some(denied), Some((name, since)), Call::Take(cost)) =
+            (told.denied, &inner.denied, watch, call)
+        {
+            denied.remember(name, cost, next, since);
+        }
+        Ok(told.decision)
+    }
+}
+
+type Heard = Result<Decision, StoreError>;
+
+impl<K: RedisKey + ?Sized, A: Scripted> KeyedLimiter<K> for RedisLimiter<A> {
+    type Future = RedisFuture<A>;
+
+    fn apply(&self, key: &K, op: Op) -> RedisFuture<A> {
+        let call = match op {
+            Op::Take(cost) => Call::Take(cost),
+            Op::Peek(cost) => Call::Peek(cost),
+            Op::Refund(cost) => Call::Refund(cost),
+            Op::Absorb(cost) => Call::Absorb(cost),
+            Op::Reset => Call::Reset,
+        };
+        self.call(key, call)
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        let mut quotas = Vec::new();
+        self.0.algorithm.quotas(&mut quotas);
+        quotas
+    }
+}
+
+impl<A: Scripted> IntoLimiter for RedisLimiter<A> {
+    type Limiter = Self;
+
+    fn into_limiter(self) -> Self {
+        self
+    }
+}
+
+/// By hand: a clone shares the algorithm too.
+impl<A: Scripted> Clone for RedisLimiter<A> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<A: Scripted> fmt::Debug for RedisLimiter<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLimiter")
+            .field("name", &self.0.start)
+            .field("algorithm", &self.0.algorithm)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A decision on its way from Redis.
+///
+/// # Cancel safety
+/// A call starts when it is made, not when it is polled. Dropped before its turn came it is never
+/// sent; dropped later it has been counted, or will be.
+#[must_use = "futures do nothing unless polled"]
+pub struct RedisFuture<A: Scripted> {
+    limiter: RedisLimiter<A>,
+    call: Call,
+    state: Waiting,
+    /// The name under which to remember a denial.
+    watch: Option<(String, Since)>,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    For(oneshot::Receiver<Result<Answer, StoreError>>),
+    /// What was known without asking, until it is told.
+    Over(Option<Heard>),
+}
+
+impl<A: Scripted> Future for RedisFuture<A> {
+    type Output = Result<Decision, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let heard = match &mut self.state {
+            Waiting::Over(known) => return known.take().map_or(Poll::Pending, Poll::Ready),
+            Waiting::For(answer) => match Pin::new(answer).poll(cx) {
+                Poll::Ready(heard) => heard,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        self.state = Waiting::Over(None);
+        let watch = self.watch.take();
+        Poll::Ready(match heard {
+            Ok(Ok(answer)) => self.limiter.hear(self.call, &answer, watch),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(StoreError::new(
+                format!("Redis: no answer within {:?}", self.limiter.0.deadline),
+                true,
+            )),
+        })
+    }
+}
+
+impl<A: Scripted> fmt::Debug for RedisFuture<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisFuture")
+            .field("call", &self.call)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}

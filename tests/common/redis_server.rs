@@ -1,0 +1,125 @@
+//! A real redis-server on a free port of the loopback, which dies with the test that started it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+/// A server of its own for each test that asks for one.
+#[derive(Debug)]
+pub(crate) struct RedisServer {
+    process: Child,
+    port: u16,
+    folder: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl RedisServer {
+    /// A server that keeps nothing on disk.
+    pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// A server with further arguments, as on its command line.
+    pub(crate) fn with(arguments: &[&str]) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tower-throttle-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("a folder for the server");
+        let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+        // Somebody else may take the free port before the server does.
+        for _ in 0..20 {
+            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let port = free.local_addr().expect("its address").port();
+            drop(free);
+            if let Some(process) = launch(port, &folder, &arguments) {
+                return Self {
+                    process,
+                    port,
+                    folder,
+                    arguments,
+                };
+            }
+        }
+        panic!("no redis-server would start: is one installed?");
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// A connection for the test itself.
+    pub(crate) fn connection(&self) -> redis::Connection {
+        let client = redis::Client::open(self.url()).expect("a url");
+        client.get_connection().expect("a server that answers")
+    }
+
+    /// Ends it as a power cut would.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().expect("a process of ours");
+        self.process.wait().expect("a process of ours");
+    }
+
+    /// Starts it again on the same port after [`kill`](Self::kill).
+    pub(crate) fn restart(&mut self) {
+        self.process =
+            launch(self.port, &self.folder, &self.arguments).expect("the port is still free");
+    }
+
+    /// Stops (`STOP`) or continues (`CONT`) the process.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.process.id().to_string())
+            .status();
+        assert!(sent.expect("kill is installed").success());
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Starts a server and waits until it says that it is ready; `None` if it cannot have the port.
+fn launch(port: u16, folder: &PathBuf, arguments: &[String]) -> Option<Child> {
+    let mut process = Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+        .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+        .args(["--enable-debug-command", "local"])
+        .arg("--dir")
+        .arg(folder)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("redis-server is installed");
+    let output = BufReader::new(process.stdout.take().expect("it was piped"));
+    let mut lines = output.lines();
+    let ready = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .any(|line| line.contains("eady to accept connections"));
+    if ready {
+        // Its log is read on, so that the pipe never fills.
+        std::thread::spawn(move || lines.for_each(drop));
+        Some(process)
+    } else {
+        let _ = process.kill();
+        let _ = process.wait();
+        None
+    }
+}

@@ -1,0 +1,398 @@
+//! What goes wrong with a server, done to a real one. Each test shows that its fault happened.
+
+use std::{
+    future::{Ready, ready},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tower_throttle::store::Fallback;
+use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::{FixedWindow, KeyedLimiter, Limiter, Op, Quota, StoreError, Verdict};
+
+use crate::redis_server::RedisServer;
+
+const DEADLINE: Duration = Duration::from_millis(50);
+/// The most that a call may take beyond its deadline.
+const GRACE: Duration = Duration::from_millis(20);
+
+fn limiter(server: &RedisServer, policy: &str) -> RedisLimiter<FixedWindow> {
+    let redis = Redis::open(&server.url())
+        .expect("a url")
+        .deadline(DEADLINE);
+    redis.limiter(policy, FixedWindow::new(Quota::per_day(1_000_000)))
+}
+
+/// Calls until one is answered, for at most a second.
+async fn recovers(limiter: &RedisLimiter<FixedWindow>) -> Duration {
+    let begun = Instant::now();
+    loop {
+        match limiter.decide("key", 1).await {
+            Ok(_) => return begun.elapsed(),
+            Err(error) => assert!(
+                begun.elapsed() < Duration::from_secs(1),
+                "no recovery within a second: {error}"
+            ),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn used(server: &RedisServer, policy: &str) -> u64 {
+    let value: Option<String> = redis::cmd("EVAL")
+        .arg("local v = redis.call('GET', KEYS[1]) return v and string.format('%.0f', (struct.unpack('<d', v, #v - 7)))")
+        .arg(1)
+        .arg(format!("{{throttle:{policy}:key}}"))
+        .query(&mut server.connection())
+        .expect("a value");
+    value.map_or(0, |text| text.parse().expect("a number"))
+}
+
+fn command(server: &RedisServer, words: &[&str]) {
+    let mut command = redis::cmd(words[0]);
+    for word in &words[1..] {
+        command.arg(word);
+    }
+    command.exec(&mut server.connection()).expect("done");
+}
+
+fn calls_of(server: &RedisServer, command: &str) -> u64 {
+    let info: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut server.connection())
+        .expect("statistics");
+    let start = format!("cmdstat_{command}:calls=");
+    info.lines()
+        .find_map(|line| line.strip_prefix(&start))
+        .and_then(|rest| rest.split(',').next())
+        .map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_sent_again_unseen() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, "flush");
+    for round in 1..=20 {
+        command(&server, &["SCRIPT", "FLUSH"]);
+        for call in 1..=5 {
+            let decision = limiter.decide("key", 1).await.expect("a decision");
+            assert_eq!(decision.remaining(), 1_000_000 - (5 * (round - 1) + call));
+        }
+    }
+    assert!(calls_of(&server, "eval") >= 20, "the fault happened");
+}
+
+#[tokio::test]
+async fn no_call_outlives_its_deadline_while_the_server_is_stopped() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, "stopped");
+    let _ = limiter.decide("key", 1).await.expect("a decision");
+    server.signal("STOP");
+    let mut charged = 1;
+    let mut timeouts = 0;
+    for _ in 0..10 {
+        let begun = Instant::now();
+        let calls: Vec<_> = (0..20).map(|_| limiter.decide("key", 1)).collect();
+        for call in calls {
+            let error = call.await.expect_err("the server is stopped");
+            assert!(error.is_transient());
+            let took = begun.elapsed();
+            assert!(took <= DEADLINE + GRACE, "{took:?}");
+            timeouts += u64::from(error.to_string().contains("no answer within"));
+        }
+        charged += 20;
+    }
+    assert!(timeouts > 0, "the fault happened");
+    server.signal("CONT");
+    let took = recovers(&limiter).await;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(used(&server, "stopped") <= charged + 1, "at most once each");
+}
+
+#[tokio::test]
+async fn a_killed_server_is_found_again_within_a_second() {
+    let mut server = RedisServer::start();
+    let limiter = limiter(&server, "killed");
+    let _ = limiter.decide("key", 1).await.expect("a decision");
+    server.kill();
+    for _ in 0..20 {
+        let begun = Instant::now();
+        let error = limiter.decide("key", 1).await.expect_err("it is dead");
+        assert!(
+            error.is_transient() && begun.elapsed() <= DEADLINE + GRACE,
+            "{error}"
+        );
+    }
+    server.restart();
+    recovers(&limiter).await;
+    assert!(used(&server, "killed") <= 2, "the new server begins anew");
+}
+
+#[tokio::test]
+async fn connections_that_are_cut_are_replaced() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, "cut");
+    let mut errors = 0;
+    let mut answers = 0;
+    for _ in 0..20 {
+        command(
+            &server,
+            &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"],
+        );
+        match limiter.decide("key", 1).await {
+            Ok(_) => answers += 1,
+            Err(error) => {
+                assert!(error.is_transient(), "{error}");
+                errors += 1;
+                recovers(&limiter).await;
+                answers += 1;
+            }
+        }
+    }
+    assert!(errors > 0, "the fault happened");
+    let used = used(&server, "cut");
+    assert!((answers..=answers + errors).contains(&used), "{used}");
+}
+
+#[tokio::test]
+async fn a_primary_that_became_a_replica_is_left_for_the_one_behind_the_same_address() {
+    let server = RedisServer::start();
+    let other = RedisServer::start();
+    let limiter = limiter(&server, "flip");
+    let _ = limiter.decide("key", 1).await.expect("a decision");
+    command(
+        &server,
+        &["REPLICAOF", "127.0.0.1", &other.port().to_string()],
+    );
+    let mut refused = 0;
+    for _ in 0..5 {
+        let error = limiter.decide("key", 1).await.expect_err("a replica");
+        assert!(error.is_transient(), "{error}");
+        refused += u32::from(error.to_string().contains("read only replica"));
+    }
+    assert!(refused > 0, "the fault happened");
+    command(&server, &["REPLICAOF", "NO", "ONE"]);
+    recovers(&limiter).await;
+}
+
+#[tokio::test]
+async fn a_paused_server_makes_calls_late_and_nothing_else() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, "paused");
+    let _ = limiter.decide("key", 1).await.expect("a decision");
+    command(&server, &["CLIENT", "PAUSE", "300", "WRITE"]);
+    let begun = Instant::now();
+    let error = limiter.decide("key", 1).await.expect_err("it is paused");
+    assert!(begun.elapsed() <= DEADLINE + GRACE);
+    assert!(
+        error.to_string().contains("no answer within 50ms"),
+        "{error}"
+    );
+    while begun.elapsed() < Duration::from_millis(300) {
+        let _ = limiter.decide("key", 1).await;
+        tokio::task::yield_now().await;
+    }
+    recovers(&limiter).await;
+}
+
+#[tokio::test]
+async fn a_full_server_is_an_outage_and_says_what_to_do() {
+    let server = RedisServer::with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
+    let error = first_error(&server, "full").await;
+    assert!(
+        error.is_transient() && error.to_string().contains("maxmemory"),
+        "{error}"
+    );
+    command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
+    recovers(&limiter(&server, "full")).await;
+}
+
+#[tokio::test]
+async fn a_busy_server_is_an_outage() {
+    let server = RedisServer::with(&["--busy-reply-threshold", "1"]);
+    let limiter = limiter(&server, "busy");
+    let _ = limiter.decide("key", 1).await.expect("a decision");
+    let mut other = server.connection();
+    let busy = std::thread::spawn(move || {
+        let _: Result<(), _> = redis::cmd("EVAL")
+            .arg("while true do end")
+            .arg(0)
+            .exec(&mut other);
+    });
+    let begun = Instant::now();
+    let mut said = false;
+    while !said {
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "it was never busy"
+        );
+        if let Err(error) = limiter.decide("key", 1).await {
+            assert!(error.is_transient(), "{error}");
+            said = error.to_string().contains("BUSY");
+        }
+        tokio::task::yield_now().await;
+    }
+    command(&server, &["SCRIPT", "KILL"]);
+    busy.join().expect("it was killed");
+    recovers(&limiter).await;
+}
+
+#[tokio::test]
+async fn a_user_without_permission_is_a_mistake_and_not_an_outage() {
+    let server = RedisServer::start();
+    command(
+        &server,
+        &[
+            "ACL", "SETUSER", "small", "on", ">secret", "~*", "+ping", "+hello", "+client",
+        ],
+    );
+    let url = server.url().replace("redis://", "redis://small:secret@");
+    let redis = Redis::open(&url).expect("a url");
+    let limiter = redis.limiter("acl", FixedWindow::new(Quota::per_day(5)));
+    for _ in 0..10 {
+        let error = limiter.decide("key", 1).await.expect_err("no permission");
+        assert!(!error.is_transient(), "{error}");
+        assert!(
+            error.to_string().contains("let this user run EVAL"),
+            "{error}"
+        );
+        assert!(!error.to_string().contains("secret"));
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_a_mistake_and_not_an_outage() {
+    let server = RedisServer::start();
+    command(&server, &["CONFIG", "SET", "requirepass", "right"]);
+    for wrong in ["redis://", "redis://:wrong@"] {
+        let redis = Redis::open(&server.url().replace("redis://", wrong)).expect("a url");
+        let limiter = redis.limiter("acl", FixedWindow::new(Quota::per_day(5)));
+        let error = limiter.decide("key", 1).await.expect_err("no entry");
+        assert!(!error.is_transient(), "{error}");
+        assert!(error.to_string().contains("user or password"), "{error}");
+    }
+}
+
+async fn first_error(server: &RedisServer, policy: &str) -> StoreError {
+    limiter(server, policy)
+        .decide("key", 1)
+        .await
+        .expect_err("a fault")
+}
+
+/// One limit in this process, whatever the key.
+struct Local(Limiter<FixedWindow>);
+
+impl KeyedLimiter<str> for Local {
+    type Future = Ready<Result<tower_throttle::Decision, StoreError>>;
+
+    fn apply(&self, _key: &str, op: Op) -> Self::Future {
+        match op {
+            Op::Take(cost) => ready(Ok(self.0.check_n(cost))),
+            _ => ready(Ok(self.0.peek())),
+        }
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        vec![self.0.quota()]
+    }
+}
+
+#[tokio::test]
+async fn while_the_server_is_gone_this_machine_limits_its_share_by_itself() {
+    let mut server = RedisServer::start();
+    let fleet = Redis::open(&server.url())
+        .expect("a url")
+        .deadline(DEADLINE);
+    let window = FixedWindow::new(Quota::per_day(40)).anchored();
+    let fleet = fleet.limiter("share", window);
+    let share = fleet.share_of(4).expect("a share");
+    let limiter = Fallback::new(fleet, Local(Limiter::new(share)));
+    let take = async || limiter.decide("key", 1).await.expect("a decision").verdict;
+    assert_eq!(take().await, Verdict::Admit);
+    assert_eq!((limiter.covered(), limiter.switches()), (0, 0));
+
+    server.kill();
+    let mut admitted = 0;
+    for _ in 0..50 {
+        admitted += u32::from(take().await == Verdict::Admit);
+    }
+    assert_eq!(admitted, 10, "its share and no more");
+    assert_eq!((limiter.covered(), limiter.switches()), (50, 1));
+
+    server.restart();
+    let begun = Instant::now();
+    while limiter.is_covering() {
+        assert!(begun.elapsed() < Duration::from_secs(1));
+        let _ = take().await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(limiter.switches(), 2);
+    assert_eq!(take().await, Verdict::Admit);
+}
+
+#[tokio::test]
+async fn what_somebody_has_to_mend_is_not_covered_for() {
+    let server = RedisServer::start();
+    command(&server, &["SET", "{throttle:mend:key}", "something else"]);
+    let local = Local(Limiter::new(FixedWindow::new(Quota::per_day(10))));
+    let limiter = Fallback::new(limiter(&server, "mend"), local);
+    let error = limiter.decide("key", 1).await.expect_err("not ours");
+    assert!(!error.is_transient() && limiter.covered() == 0);
+}
+
+#[tokio::test]
+async fn a_server_that_may_forget_keys_is_warned_of() {
+    let server = RedisServer::start();
+    let redis = Redis::open(&server.url()).expect("a url");
+    assert_eq!(redis.check().await, Ok(None));
+    command(
+        &server,
+        &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
+    );
+    let warning = redis.check().await.expect("an answer").expect("a warning");
+    assert!(
+        warning.contains("allkeys-lru") && warning.contains("noeviction"),
+        "{warning}"
+    );
+}
+
+#[tokio::test]
+async fn a_flushed_or_evicted_key_begins_anew_and_nothing_worse() {
+    let server = RedisServer::start();
+    let redis = Redis::open(&server.url())
+        .expect("a url")
+        .deadline(DEADLINE)
+        .ask_always();
+    let limiter = redis.limiter("lost", FixedWindow::new(Quota::per_day(3)).anchored());
+    let mut admitted = 0;
+    for round in 0..3 {
+        for _ in 0..10 {
+            let decision = limiter.decide("key", 1).await.expect("a decision");
+            admitted += u32::from(decision.is_admitted());
+        }
+        assert_eq!(admitted, 3 * (round + 1), "one limit more for each loss");
+        command(&server, &["FLUSHALL"]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_room_for_another_client_is_an_outage() {
+    let server = RedisServer::start();
+    let mut guest = server.connection();
+    command(&server, &["CONFIG", "SET", "maxclients", "1"]);
+    let error = first_error(&server, "room").await;
+    assert!(error.is_transient(), "{error}");
+    let info: String = redis::cmd("INFO").query(&mut guest).expect("statistics");
+    assert!(
+        !info.contains("rejected_connections:0\r"),
+        "the fault happened"
+    );
+    redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("maxclients")
+        .arg(100)
+        .exec(&mut guest)
+        .expect("done");
+    recovers(&limiter(&server, "room")).await;
+}

@@ -1,0 +1,416 @@
+//! A limit in Redis, as its users see it.
+
+use std::time::Duration;
+
+use tower_throttle::store::redis::Redis;
+use tower_throttle::{
+    All, FixedWindow, KeyedLimiter, LeakyBucket, Op, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket, Verdict, WarmUp,
+};
+
+use crate::redis_server::RedisServer;
+
+/// Time to spare: what these tests say is not about speed.
+fn redis(server: &RedisServer) -> Redis {
+    Redis::open(&server.url())
+        .expect("a url")
+        .deadline(Duration::from_secs(10))
+}
+
+fn hourly(limit: u64) -> Quota {
+    Quota::per_hour(limit)
+}
+
+fn names(server: &RedisServer) -> Vec<String> {
+    let mut names: Vec<String> = redis::cmd("KEYS")
+        .arg("*")
+        .query(&mut server.connection())
+        .expect("a list");
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn two_machines_share_one_limit() {
+    let server = RedisServer::start();
+    let machines = [redis(&server), redis(&server)]
+        .map(|redis| redis.limiter("login", SlidingLog::new(hourly(3))));
+    let mut admitted = 0;
+    for turn in 0..10 {
+        let decision = machines[turn % 2]
+            .decide("ann", 1)
+            .await
+            .expect("a decision");
+        admitted += u32::from(decision.is_admitted());
+    }
+    assert_eq!(admitted, 3);
+    assert!(machines[0].decide("bob", 1).await.unwrap().is_admitted());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_calls_in_flight_is_admitted_exactly_up_to_the_limit() {
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let window = redis.limiter("crowd", FixedWindow::new(hourly(100)).anchored());
+    let bucket = redis.limiter("bucket", TokenBucket::new(hourly(100)));
+    let calls: Vec<_> = (0..1_000)
+        .map(|_| (window.decide("key", 1), bucket.decide("key", 1)))
+        .collect();
+    let (mut by_window, mut by_bucket) = (0, 0);
+    for (window, bucket) in calls {
+        by_window += u32::from(window.await.unwrap().is_admitted());
+        by_bucket += u32::from(bucket.await.unwrap().is_admitted());
+    }
+    assert_eq!((by_window, by_bucket), (100, 100));
+}
+
+#[tokio::test]
+async fn every_algorithm_takes_peeks_refunds_absorbs_and_resets() {
+    async fn goes<A: tower_throttle::store::redis::Scripted>(
+        redis: &Redis,
+        name: &str,
+        algorithm: A,
+    ) {
+        let limiter = redis.limiter(name, algorithm);
+        let apply = async |op| limiter.apply("key", op).await.expect(name);
+        let all = apply(Op::Peek(0)).await.remaining();
+        assert!(apply(Op::Take(1)).await.is_admitted(), "{name}");
+        let left = apply(Op::Peek(1)).await.remaining();
+        assert!(left < all, "{name}: {left} of {all}");
+        assert_eq!(
+            apply(Op::Peek(0)).await.remaining(),
+            left,
+            "{name}: peeks take nothing"
+        );
+        let _ = apply(Op::Refund(1)).await;
+        assert_eq!(apply(Op::Peek(0)).await.remaining(), all, "{name}: refunded");
+        let _ = apply(Op::Absorb(1_000)).await;
+        let refused = apply(Op::Take(1)).await;
+        assert!(
+            refused.is_denied() && refused.retry_after.is_some(),
+            "{name}: {refused:?}"
+        );
+        let _ = apply(Op::Reset).await;
+        assert_eq!(apply(Op::Peek(0)).await.remaining(), all, "{name}: reset");
+    }
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let quota = hourly(10);
+    goes(&redis, "fixed", FixedWindow::new(quota)).await;
+    goes(&redis, "anchored", FixedWindow::new(quota).anchored()).await;
+    goes(&redis, "log", SlidingLog::new(quota)).await;
+    goes(&redis, "window", SlidingWindow::new(quota)).await;
+    goes(&redis, "grid", SlidingGrid::new(quota)).await;
+    goes(&redis, "token", TokenBucket::new(quota)).await;
+    goes(&redis, "meter", LeakyBucket::new(quota)).await;
+    goes(&redis, "queue", LeakyBucket::new(quota).queue(2)).await;
+    let both = (TokenBucket::new(quota), FixedWindow::new(quota));
+    goes(&redis, "pair", both).await;
+    goes(
+        &redis,
+        "all",
+        All::new([quota, hourly(20)].map(TokenBucket::new)),
+    )
+    .await;
+    let warm_up = WarmUp::new(quota, Duration::from_secs(3_600)).queue(10);
+    let limiter = redis.limiter("warm", warm_up);
+    assert_eq!(
+        limiter.decide("key", 1).await.unwrap().verdict,
+        Verdict::Admit
+    );
+    assert!(matches!(
+        limiter.decide("key", 1).await.unwrap().verdict,
+        Verdict::Wait(_)
+    ));
+}
+
+#[tokio::test]
+async fn a_pair_takes_nothing_from_either_unless_both_admit() {
+    let server = RedisServer::start();
+    let limiter = redis(&server).limiter(
+        "pair",
+        (
+            TokenBucket::new(hourly(10)),
+            FixedWindow::new(hourly(2)).anchored(),
+        ),
+    );
+    for _ in 0..5 {
+        let _ = limiter.decide("key", 1).await.expect("a decision");
+    }
+    let left = limiter.apply("key", Op::Reset).await.expect("done");
+    assert_eq!(left.remaining(), 2);
+    let _ = limiter.decide("key", 2).await.expect("a decision");
+    let denied = limiter.decide("key", 1).await.expect("a decision");
+    assert!(denied.is_denied() && denied.policy == 1);
+    assert_eq!(
+        names(&server),
+        ["{throttle:pair:key}", "{throttle:pair:key}:1"]
+    );
+}
+
+#[tokio::test]
+async fn a_denied_request_writes_nothing() {
+    let server = RedisServer::start();
+    let limiter = redis(&server).limiter("tight", LeakyBucket::new(hourly(2)));
+    let denied = limiter.decide("new", 3).await.expect("a decision");
+    assert!(denied.is_denied() && denied.retry_after.is_none());
+    assert!(names(&server).is_empty());
+
+    let _ = limiter.decide("key", 2).await.expect("a decision");
+    let value = || -> Vec<u8> {
+        redis::cmd("GET")
+            .arg("{throttle:tight:key}")
+            .query(&mut server.connection())
+            .expect("a value")
+    };
+    let before = value();
+    assert!(limiter.decide("key", 1).await.unwrap().is_denied());
+    assert_eq!(value(), before);
+}
+
+#[tokio::test]
+async fn every_key_expires_and_not_before_it_may_be_forgotten() {
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let quota = Quota::per_minute(6);
+    let ttl = |name: &str| -> i64 {
+        redis::cmd("PTTL")
+            .arg(format!("{{throttle:{name}:key}}"))
+            .query(&mut server.connection())
+            .expect("a time")
+    };
+    let bucket = redis.limiter("token", TokenBucket::new(quota));
+    let decision = bucket.decide("key", 2).await.expect("a decision");
+    let whole = i64::try_from(decision.reset_after.as_millis()).unwrap();
+    assert_eq!(whole, 20_000);
+    let left = ttl("token");
+    assert!(left > 10_000 && left <= whole + 2, "{left}");
+
+    let log = redis.limiter("log", SlidingLog::new(quota));
+    for _ in 0..3 {
+        let _ = log.decide("key", 1).await.expect("a decision");
+    }
+    let left = ttl("log");
+    assert!(left > 50_000 && left <= 60_002, "{left}");
+    let window = redis.limiter("window", SlidingWindow::new(quota));
+    let _ = window.decide("key", 1).await.expect("a decision");
+    assert!((60_000..=120_002).contains(&ttl("window")));
+}
+
+#[tokio::test]
+async fn a_changed_quota_keeps_what_was_used() {
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let before = redis.limiter("api", LeakyBucket::new(hourly(100)));
+    assert_eq!(before.decide("key", 40).await.unwrap().remaining(), 60);
+    let after = redis.limiter("api", LeakyBucket::new(hourly(60)));
+    assert_eq!(after.apply("key", Op::Peek(0)).await.unwrap().remaining(), 20);
+    let other = redis.limiter("api", FixedWindow::new(hourly(60)));
+    let anew = other.apply("key", Op::Peek(0)).await.unwrap();
+    assert_eq!(anew.remaining(), 60, "another algorithm begins anew");
+}
+
+#[tokio::test]
+async fn a_reserved_place_waits_at_most_as_long_as_asked() {
+    let server = RedisServer::start();
+    let limiter = redis(&server).limiter("line", LeakyBucket::new(Quota::per_minute(1)));
+    let minute = Duration::from_secs(60);
+    let reserve = |wait| limiter.reserve("key", 1, wait);
+    assert!(reserve(Duration::ZERO).await.unwrap().is_admitted());
+    assert!(reserve(minute / 2).await.unwrap().is_denied());
+    let second = reserve(minute).await.unwrap().wait().expect("a place");
+    assert!(second > minute / 2 && second <= minute, "{second:?}");
+}
+
+#[tokio::test]
+async fn a_value_of_another_program_is_an_error_that_says_so_and_spoils_no_other_call() {
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let mut connection = server.connection();
+    for name in ["bucket", "window", "log", "grid", "sliding", "warm"] {
+        for (key, command) in [("text", "SET"), ("list", "RPUSH")] {
+            redis::cmd(command)
+                .arg(format!("{{throttle:{name}:{key}}}"))
+                .arg("something else")
+                .exec(&mut connection)
+                .expect("done");
+        }
+    }
+    let quota = hourly(5);
+    let all: Vec<(&str, Asker)> = vec![
+        (
+            "bucket",
+            asker(redis.limiter("bucket", TokenBucket::new(quota))),
+        ),
+        (
+            "window",
+            asker(redis.limiter("window", FixedWindow::new(quota))),
+        ),
+        ("log", asker(redis.limiter("log", SlidingLog::new(quota)))),
+        (
+            "grid",
+            asker(redis.limiter("grid", SlidingGrid::new(quota))),
+        ),
+        (
+            "sliding",
+            asker(redis.limiter("sliding", SlidingWindow::new(quota))),
+        ),
+        (
+            "warm",
+            asker(redis.limiter("warm", WarmUp::new(quota, Duration::from_secs(9)))),
+        ),
+    ];
+    for (name, ask) in &all {
+        // Asked together, so that they are gathered.
+        let (before, text, list, after) = (ask("a"), ask("text"), ask("list"), ask("b"));
+        for (answer, says) in [
+            (text, "not one that this crate wrote"),
+            (list, "another type"),
+        ] {
+            let error = answer.await.expect_err(name);
+            assert!(
+                !error.is_transient() && error.to_string().contains(says),
+                "{name}: {error}"
+            );
+            assert!(
+                error.to_string().contains("prefix of its own"),
+                "{name}: {error}"
+            );
+        }
+        assert!(before.await.expect(name).is_admitted(), "{name}");
+        assert!(after.await.expect(name).is_admitted(), "{name}");
+    }
+}
+
+type Answer = std::pin::Pin<
+    Box<dyn Future<Output = Result<tower_throttle::Decision, tower_throttle::StoreError>>>,
+>;
+
+type Asker = Box<dyn Fn(&str) -> Answer>;
+
+fn asker<L: KeyedLimiter<str>>(limiter: L) -> Asker {
+    Box::new(move |key| Box::pin(limiter.decide(key, 1)))
+}
+
+#[test]
+fn a_policy_that_a_script_cannot_count_with_is_refused_when_it_is_made() {
+    let redis = Redis::open("redis://127.0.0.1:1").expect("a url");
+    let says = |error: tower_throttle::ConfigError| error.to_string();
+    let log = SlidingLog::new(hourly(100_000));
+    let error = says(redis.try_limiter("a", log).unwrap_err());
+    assert!(error.contains("65536"), "{error}");
+    let prime = Quota::per(4_611_686_018_427_387_847, Duration::from_secs(3_600));
+    for error in [
+        says(redis.try_limiter("a", TokenBucket::new(prime)).unwrap_err()),
+        says(redis.try_limiter("a", FixedWindow::new(prime)).unwrap_err()),
+    ] {
+        assert!(error.contains("2^52"), "{error}");
+    }
+    for name in ["", "a:b", "a{b", &"x".repeat(65)] {
+        assert!(
+            redis
+                .try_limiter(name, FixedWindow::new(hourly(1)))
+                .is_err()
+        );
+        assert!(redis.clone().prefix(name).is_err());
+    }
+    assert!(Redis::open("http://localhost").is_err());
+}
+
+#[test]
+fn asked_outside_of_a_runtime_it_says_so() {
+    let redis = Redis::open("redis://127.0.0.1:1").expect("a url");
+    let limiter = redis.limiter("a", FixedWindow::new(hourly(1)));
+    let asked = limiter.decide("key", 1);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let error = runtime.block_on(asked).unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("outside of a tokio runtime"));
+}
+
+#[test]
+fn a_limiter_serves_one_runtime_after_another() {
+    let server = RedisServer::start();
+    let limiter = redis(&server).limiter("runs", FixedWindow::new(hourly(10)).anchored());
+    for remaining in (0..5).rev() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let left = runtime.block_on(async {
+            // The first call may find the connection of a runtime that is gone.
+            match limiter.decide("key", 2).await {
+                Ok(decision) => decision.remaining(),
+                Err(error) => {
+                    assert!(error.is_transient(), "{error}");
+                    limiter
+                        .decide("key", 2)
+                        .await
+                        .expect("a new connection")
+                        .remaining()
+                }
+            }
+        });
+        assert_eq!(left, 2 * remaining);
+    }
+}
+
+fn calls_of(server: &RedisServer, command: &str) -> u64 {
+    let info: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut server.connection())
+        .expect("statistics");
+    let start = format!("cmdstat_{command}:calls=");
+    info.lines()
+        .find_map(|line| line.strip_prefix(&start))
+        .and_then(|rest| rest.split(',').next())
+        .map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+#[tokio::test]
+async fn a_client_that_hammers_costs_redis_less_than_two_calls_in_a_hundred() {
+    let server = RedisServer::start();
+    let limiter = redis(&server).limiter("hammer", TokenBucket::new(Quota::per_second(10)));
+    let begun = tokio::time::Instant::now();
+    let (mut calls, mut admitted) = (0_u32, 0_u32);
+    // At a hundred times the limit at least, however slow this machine is.
+    while calls < 1_000 || begun.elapsed() < Duration::from_millis(500) {
+        let decision = limiter.decide("key", 1).await.expect("a decision");
+        calls += 1;
+        admitted += u32::from(decision.is_admitted());
+        if decision.is_denied() {
+            assert!(
+                decision.retry_after <= Some(Duration::from_millis(100)),
+                "{decision:?}"
+            );
+        }
+    }
+    let took = begun.elapsed();
+    let asked = calls_of(&server, "evalsha");
+    assert!(
+        asked * 100 < 2 * u64::from(calls),
+        "{asked} of {calls} calls"
+    );
+    let most = 11 + took.as_millis() / 100;
+    assert!(u128::from(admitted) <= most, "{admitted} of {most}");
+    assert!(admitted >= 10);
+}
+
+#[tokio::test]
+async fn a_remembered_denial_ends_with_what_is_given_back() {
+    let server = RedisServer::start();
+    let limiter = redis(&server).limiter("back", TokenBucket::new(hourly(1)));
+    let take = async || {
+        limiter
+            .decide("key", 1)
+            .await
+            .expect("a decision")
+            .is_admitted()
+    };
+    assert!(take().await && !take().await);
+    let _ = limiter.apply("key", Op::Refund(1)).await.expect("done");
+    assert!(take().await && !take().await);
+    let _ = limiter.apply("key", Op::Reset).await.expect("done");
+    assert!(take().await && !take().await);
+}
