@@ -16,5 +16,7 @@ mod sharing;
 mod stacks;
 mod support;
 mod types;
+#[cfg(not(feature = "tokio"))]
+mod untimed;
 #[cfg(feature = "tokio")]
 mod waiting;
