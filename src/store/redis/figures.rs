@@ -531,11 +531,6 @@ impl<A: Script, B: Script> Script for (A, B) {
         self.1.parts(parts);
     }
 
-    fn quotas(&self, quotas: &mut Vec<Quota>) {
-        self.0.quotas(quotas);
-        self.1.quotas(quotas);
-    }
-
     fn arguments(&self, call: Call, args: &mut Args) {
         self.0.arguments(call, args);
         self.1.arguments(call, args);
@@ -561,12 +556,6 @@ impl<A: Script> Script for All<A> {
     fn parts(&self, parts: &mut Vec<Part>) {
         for part in Self::parts(self) {
             part.parts(parts);
-        }
-    }
-
-    fn quotas(&self, quotas: &mut Vec<Quota>) {
-        for part in Self::parts(self) {
-            part.quotas(quotas);
         }
     }
 

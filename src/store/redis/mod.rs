@@ -418,9 +418,7 @@ impl<K: RedisKey + ?Sized, A: Scripted> KeyedLimiter<K> for RedisLimiter<A> {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        let mut quotas = Vec::new();
-        self.0.algorithm.quotas(&mut quotas);
-        quotas
+        self.0.algorithm.quotas()
     }
 }
 

@@ -19,7 +19,6 @@ pub(super) mod sealed {
     use super::{Args, Part, Words};
     use crate::algorithm::Algorithm;
     use crate::error::ConfigError;
-    use crate::quota::Quota;
 
     /// How an algorithm talks to its script; what an argument, a figure and a word mean stands
     /// there.
@@ -33,11 +32,6 @@ pub(super) mod sealed {
 
         /// The limits it is made of, one script function and one key each.
         fn parts(&self, parts: &mut Vec<Part>);
-
-        /// The quota of each of them.
-        fn quotas(&self, quotas: &mut Vec<Quota>) {
-            quotas.push(self.quota());
-        }
 
         /// What each part is told of a call.
         fn arguments(&self, call: Call, args: &mut Args);
