@@ -166,14 +166,20 @@ fuzz_target!(|input: Input| {
                 let before = algorithm.peek(&state, now, 0);
                 algorithm.refund(&mut state, now, cost);
                 let after = algorithm.peek(&state, now, 0);
-                assert!(after.remaining() >= before.remaining(), "{before:?} {after:?}");
+                assert!(
+                    after.remaining() >= before.remaining(),
+                    "{before:?} {after:?}"
+                );
                 assert!(after.remaining() <= after.limit, "{after:?}");
             }
             Step::Absorb(cost) => {
                 let before = algorithm.peek(&state, now, 0);
                 let _ = algorithm.absorb(&mut state, now, cost);
                 let after = algorithm.peek(&state, now, 0);
-                assert!(after.remaining() <= before.remaining(), "{before:?} {after:?}");
+                assert!(
+                    after.remaining() <= before.remaining(),
+                    "{before:?} {after:?}"
+                );
             }
             Step::Retune(ref quota, inherit) => {
                 let inherit = [
