@@ -100,7 +100,7 @@ mod tests {
             [7, 60, 60, 64],
             [64, 64, 3, 20],
         ] {
-            let fields = widths.map(|width| (mask(width) - (width as u64 & 1), width));
+            let fields = widths.map(|width| (mask(width) - (u64::from(width) & 1), width));
             let mut packed = [0; 4];
             assert!(write(&mut packed, fields));
             assert!(packed[0] < 1 << 63);

@@ -35,7 +35,11 @@ pub(super) const POSSIBLE: bool = {
     #[allow(unused_imports, reason = "one of the two is not used, whichever it is")]
     use absent::pause;
     {
-        #[allow(unused_imports, reason = "as above")]
+        #[allow(
+            unused_imports,
+            clippy::wildcard_imports,
+            reason = "as above; the name is there only in some builds"
+        )]
         use tokio::time::*;
         is_there(pause)
     }

@@ -49,7 +49,10 @@ fn record<A: Algorithm>(
     let local = Local::new(algorithm.clone())
         .with_clock(OwnTime)
         .capacity(1);
-    let (steps, start) = (AtomicU64::new(0), Barrier::new(threads as usize));
+    let (steps, start) = (
+        AtomicU64::new(0),
+        Barrier::new(usize::try_from(threads).expect("few")),
+    );
     std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|thread| {

@@ -27,7 +27,7 @@ impl<A: Algorithm> Table<A> {
             _ => self.catch_up_words::<4>(),
         }
         let view = self.regimes.view();
-        let _ = self.share(&view, now, &|_, _| ());
+        let _ = self.share(&view, now, &|_: &A, _: &mut A::State| ());
     }
 
     fn catch_up_words<const W: usize>(&self) {

@@ -2,6 +2,8 @@
 
 mod carry;
 mod hash;
+#[cfg(all(test, tower_throttle_loom))]
+mod loom_models;
 mod newcomer;
 mod outside;
 mod overflow;
@@ -18,7 +20,7 @@ use std::time::Duration;
 
 pub use self::hash::{Seeded, SeededHasher};
 pub use self::overflow::{Overflow, Stats};
-use self::table::Table;
+use self::table::{Step, Table, Take};
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -201,19 +203,25 @@ impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
 
 impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides on one request of cost 1.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
     pub fn check<K: Hash + ?Sized>(&self, key: &K) -> Decision {
         self.check_n(key, 1)
     }
 
     /// Decides on one request of `cost`. Nothing is taken unless all of it is; a cost of 0 is a
     /// look.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now();
-        let decided = self.at(key, now, cost > 0, |algorithm, state| {
-            algorithm.decide(state, now, cost)
-        });
+        let decided = self.at(key, now, cost > 0, Take { now, cost });
         self.or_denied(decided, now)
     }
 
@@ -226,7 +234,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// no slot it is that of a fresh one.
     pub fn peek_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now();
-        let looked = self.at(key, now, false, |algorithm, state| {
+        let looked = self.at(key, now, false, |algorithm: &A, state: &mut A::State| {
             algorithm.peek(state, now, cost)
         });
         self.or_denied(looked, now)
@@ -236,7 +244,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve).
     pub fn reserve<K: Hash + ?Sized>(&self, key: &K, cost: u64, max_wait: Duration) -> Decision {
         let now = self.shared.clock.now();
-        let decided = self.at(key, now, true, |algorithm, state| {
+        let decided = self.at(key, now, true, |algorithm: &A, state: &mut A::State| {
             algorithm.reserve(state, now, cost, max_wait)
         });
         self.or_denied(decided, now)
@@ -245,7 +253,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Takes what is there, at most `most`; answers how much that was.
     pub fn take_up_to<K: Hash + ?Sized>(&self, key: &K, most: u64) -> u64 {
         let now = self.shared.clock.now();
-        self.at(key, now, true, |algorithm, state| {
+        self.at(key, now, true, |algorithm: &A, state: &mut A::State| {
             algorithm.take_up_to(state, now, most).0
         })
         .unwrap_or(0)
@@ -255,7 +263,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {
         let now = self.shared.clock.now();
         // A key without a slot has nothing to give back.
-        let _ = self.at(key, now, false, |algorithm, state| {
+        let _ = self.at(key, now, false, |algorithm: &A, state: &mut A::State| {
             algorithm.refund(state, now, cost);
         });
     }
@@ -264,7 +272,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// this leaves, if any, is paid.
     pub fn absorb<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Duration {
         let now = self.shared.clock.now();
-        self.at(key, now, cost > 0, |algorithm, state| {
+        self.at(key, now, cost > 0, |algorithm: &A, state: &mut A::State| {
             algorithm.absorb(state, now, cost)
         })
         .unwrap_or_default()
@@ -335,21 +343,30 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.hasher.hash_one(key)
     }
 
-    #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "steps are written in place")]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
     fn at<K: Hash + ?Sized, T>(
         &self,
         key: &K,
         now: Tick,
         keep: bool,
-        step: impl Fn(&A, &mut A::State) -> T,
+        step: impl Step<A, T>,
     ) -> Result<T, Tick> {
         self.shared
             .table
-            .transition(self.hash(key), now, keep, step)
+            .transition(self.hash(key), now, keep, &step)
     }
 
     /// The denial of a key for which there is no room.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
     fn or_denied(&self, decided: Result<Decision, Tick>, now: Tick) -> Decision {
         match decided {
             Ok(decision) => decision,

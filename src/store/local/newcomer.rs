@@ -5,7 +5,7 @@ use super::overflow::{Counters, Overflow};
 use super::probe::{steps_of, tag};
 use super::regime::View;
 use super::slot::{Header, Locked, OUTSIDE, Set, Snapshot};
-use super::table::{Table, Tried, forgettable_at, outside_word};
+use super::table::{Step, Table, Tried, forgettable_at, outside_word};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::sync::lock;
@@ -31,11 +31,11 @@ impl<A: Algorithm> Table<A> {
         home: Header,
         now: Tick,
         keep: bool,
-        step: &impl Fn(&A, &mut A::State) -> T,
+        step: &impl Step<A, T>,
     ) -> Tried<T> {
         let algorithm = view.algorithm();
         let mut state = algorithm.fresh(now);
-        let answer = step(algorithm, &mut state);
+        let answer = step.run(algorithm, &mut state);
         if !keep || algorithm.forgettable_at(&state) <= now {
             return Tried::Done(answer);
         }
@@ -183,7 +183,7 @@ impl<A: Algorithm> Table<A> {
         &self,
         view: &View<'_, A>,
         now: Tick,
-        step: &impl Fn(&A, &mut A::State) -> T,
+        step: &impl Step<A, T>,
     ) -> Tried<T> {
         let mut shared = lock(&self.shared);
         let Some(behind) = view.behind(shared.regime & 0xFFF) else {
@@ -194,7 +194,7 @@ impl<A: Algorithm> Table<A> {
         if !view.carry(&mut state, behind) {
             state = view.algorithm().fresh(now);
         }
-        let answer = step(view.algorithm(), &mut state);
+        let answer = step.run(view.algorithm(), &mut state);
         *shared = Kept {
             state,
             regime: view.number(),

@@ -24,6 +24,7 @@ use super::regime::{Regimes, View};
 use super::slot::{Found, Header, Line, Locked, OUTSIDE, Set, lines, slots};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
+use crate::decision::Decision;
 use crate::sync::Mutex;
 
 pub(super) struct Table<A: Algorithm> {
@@ -40,6 +41,36 @@ pub(super) struct Table<A: Algorithm> {
     pub(super) overflow: Overflow,
     pub(super) counters: Counters,
     capacity: usize,
+}
+
+/// What is to be done to a state. It may run several times and must depend on nothing but its
+/// arguments.
+pub(super) trait Step<A: Algorithm, T> {
+    fn run(&self, algorithm: &A, state: &mut A::State) -> T;
+}
+
+impl<A: Algorithm, T, F: Fn(&A, &mut A::State) -> T> Step<A, T> for F {
+    #[inline]
+    fn run(&self, algorithm: &A, state: &mut A::State) -> T {
+        self(algorithm, state)
+    }
+}
+
+/// Decides. No closure, because those cannot be told to be inlined.
+pub(super) struct Take {
+    pub(super) now: Tick,
+    pub(super) cost: u64,
+}
+
+impl<A: Algorithm> Step<A, Decision> for Take {
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
+    fn run(&self, algorithm: &A, state: &mut A::State) -> Decision {
+        algorithm.decide(state, self.now, self.cost)
+    }
 }
 
 /// One try; the table may have changed meanwhile.
@@ -83,34 +114,56 @@ impl<A: Algorithm> Table<A> {
     /// Changes the state of the key with this hash by `step`, which may run several times and must
     /// depend on nothing but its arguments. A key that has no slot gets one if `keep` says so and
     /// the state is not as good as fresh. The error is when there may be a slot for it.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
     pub(super) fn transition<T>(
         &self,
         hash: u64,
         now: Tick,
         keep: bool,
-        step: impl Fn(&A, &mut A::State) -> T,
+        step: &impl Step<A, T>,
+    ) -> Result<T, Tick> {
+        if self.words == 1 {
+            self.with_words::<1, T>(hash, now, keep, step)
+        } else {
+            self.with_more_words(hash, now, keep, step)
+        }
+    }
+
+    #[inline(never)]
+    fn with_more_words<T>(
+        &self,
+        hash: u64,
+        now: Tick,
+        keep: bool,
+        step: &impl Step<A, T>,
     ) -> Result<T, Tick> {
         match self.words {
-            1 => self.with_words::<1, T>(hash, now, keep, step),
             2 => self.with_words::<2, T>(hash, now, keep, step),
             3 => self.with_words::<3, T>(hash, now, keep, step),
             _ => self.with_words::<4, T>(hash, now, keep, step),
         }
     }
 
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
     fn with_words<const W: usize, T>(
         &self,
         hash: u64,
         now: Tick,
         keep: bool,
-        step: impl Fn(&A, &mut A::State) -> T,
+        step: &impl Step<A, T>,
     ) -> Result<T, Tick> {
         let id = self.identify(hash);
         loop {
             let view = self.regimes.view();
-            match self.attempt::<W, T>(&view, id, now, keep, &step) {
+            match self.attempt::<W, T>(&view, id, now, keep, step) {
                 Tried::Done(answer) => return Ok(answer),
                 Tried::Full(free) => return Err(free),
                 Tried::Again | Tried::Stale => {}
@@ -118,14 +171,18 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
     fn attempt<const W: usize, T>(
         &self,
         view: &View<'_, A>,
         id: Id,
         now: Tick,
         keep: bool,
-        step: &impl Fn(&A, &mut A::State) -> T,
+        step: &impl Step<A, T>,
     ) -> Tried<T> {
         let set = self.set::<W>(id.home);
         let (header, found) = set.look(id.fingerprint);
@@ -142,7 +199,11 @@ impl<A: Algorithm> Table<A> {
     }
 
     /// Decides on a state that was read from its slot.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
     fn update<const W: usize, T>(
         &self,
         view: &View<'_, A>,
@@ -150,11 +211,11 @@ impl<A: Algorithm> Table<A> {
         header: Header,
         (slot, words): Found<W>,
         (id, steps): (Id, usize),
-        step: &impl Fn(&A, &mut A::State) -> T,
+        step: &impl Step<A, T>,
     ) -> Tried<T> {
         let algorithm = view.algorithm();
         let mut state = algorithm.unpack_from(&words);
-        let answer = step(algorithm, &mut state);
+        let answer = step.run(algorithm, &mut state);
         let mut next = [0; W];
         if !algorithm.pack_into(&state, &mut next) {
             return self.spill(view, set, header, (slot, id, steps), state, answer);
@@ -203,7 +264,7 @@ impl<A: Algorithm> Table<A> {
         view: &View<'_, A>,
         id: Id,
         steps: usize,
-        step: &impl Fn(&A, &mut A::State) -> T,
+        step: &impl Step<A, T>,
     ) -> Tried<T> {
         let algorithm = view.algorithm();
         let set = self.set::<W>(self.probes.near(id.home, steps));
@@ -222,7 +283,7 @@ impl<A: Algorithm> Table<A> {
             drop(shard);
             return self.catch_up::<W, T>(view, self.probes.near(id.home, steps));
         }
-        let answer = step(algorithm, &mut kept.state);
+        let answer = step.run(algorithm, &mut kept.state);
         let mut next = [0; W];
         let packs = algorithm.pack_into(&kept.state, &mut next);
         if !packs {
@@ -250,6 +311,7 @@ impl<A: Algorithm> Table<A> {
     }
 
     /// Goes on where the home set does not have the key.
+    #[cold]
     #[inline(never)]
     fn elsewhere<const W: usize, T>(
         &self,
@@ -258,7 +320,7 @@ impl<A: Algorithm> Table<A> {
         home: Header,
         now: Tick,
         keep: bool,
-        step: &impl Fn(&A, &mut A::State) -> T,
+        step: &impl Step<A, T>,
     ) -> Tried<T> {
         for steps in 1..=home.reach() {
             let at = self.probes.near(id.home, steps);
