@@ -83,7 +83,11 @@ async fn every_algorithm_takes_peeks_refunds_absorbs_and_resets() {
             "{name}: peeks take nothing"
         );
         let _ = apply(Op::Refund(1)).await;
-        assert_eq!(apply(Op::Peek(0)).await.remaining(), all, "{name}: refunded");
+        assert_eq!(
+            apply(Op::Peek(0)).await.remaining(),
+            all,
+            "{name}: refunded"
+        );
         let _ = apply(Op::Absorb(1_000)).await;
         let refused = apply(Op::Take(1)).await;
         assert!(
@@ -204,7 +208,10 @@ async fn a_changed_quota_keeps_what_was_used() {
     let before = redis.limiter("api", LeakyBucket::new(hourly(100)));
     assert_eq!(before.decide("key", 40).await.unwrap().remaining(), 60);
     let after = redis.limiter("api", LeakyBucket::new(hourly(60)));
-    assert_eq!(after.apply("key", Op::Peek(0)).await.unwrap().remaining(), 20);
+    assert_eq!(
+        after.apply("key", Op::Peek(0)).await.unwrap().remaining(),
+        20
+    );
     let other = redis.limiter("api", FixedWindow::new(hourly(60)));
     let anew = other.apply("key", Op::Peek(0)).await.unwrap();
     assert_eq!(anew.remaining(), 60, "another algorithm begins anew");
