@@ -1,6 +1,8 @@
 //! The stores that need a server, against real ones.
 #![cfg(feature = "redis")]
 
+#[cfg(feature = "redis-cluster")]
+mod redis_cluster;
 mod redis_faults;
 mod redis_limiter;
 #[path = "../common/redis_server.rs"]
