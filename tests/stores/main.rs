@@ -5,5 +5,6 @@
 mod redis_cluster;
 mod redis_faults;
 mod redis_limiter;
+mod redis_proxy;
 #[path = "../common/redis_server.rs"]
 mod redis_server;
