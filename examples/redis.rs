@@ -16,7 +16,7 @@ type Limit = RedisLimiter<SlidingWindow>;
 async fn pay(State(limit): State<Limit>, Path(tenant): Path<String>) -> (StatusCode, String) {
     match limit.decide(tenant.as_str(), 1).await {
         Ok(decision) if decision.verdict == Verdict::Admit => {
-            let left = decision.remaining;
+            let left = decision.remaining();
             (StatusCode::OK, format!("paid; {left} left"))
         }
         Ok(decision) => {

@@ -1,7 +1,10 @@
-//! The stores that need a server, against real ones.
+//! Limits in Redis, against real servers.
 #![cfg(feature = "redis")]
 
+#[cfg(feature = "redis-cluster")]
+mod cluster;
 mod faults;
 mod limiter;
+mod proxy;
 #[path = "../common/redis_server.rs"]
 mod redis_server;

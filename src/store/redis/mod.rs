@@ -55,6 +55,7 @@ mod denied;
 mod differential;
 mod figures;
 mod key;
+mod rates;
 mod reply;
 mod script;
 

@@ -100,6 +100,12 @@ impl<A: Scripted> Oracle<A> {
             }
             self.made_for = step.variant;
         }
+        // Law 6 is not about more than a key is ever granted at once: there, a line that is known to
+        // be free for long and one that is forgotten may differ.
+        if matches!(step.call, Call::Absorb(_) | Call::Reserve(..)) {
+            let kept = |state: &A::State| algorithm.forgettable_at(state) > now;
+            self.state = self.state.take().filter(kept);
+        }
         let mut state = self.state.clone().unwrap_or_else(|| algorithm.fresh(now));
         let decision = match step.call {
             Call::Take(cost) => algorithm.decide(&mut state, now, cost),
@@ -315,7 +321,7 @@ fn the_token_bucket_decides_as_its_script() {
 
 #[test]
 fn a_token_bucket_that_begins_with_less_decides_as_its_script() {
-    agree(7, false, |random| {
+    agree(7, true, |random| {
         let quota = small(random);
         TokenBucket::new(quota).initial(random.below(quota.limit()))
     });

@@ -74,7 +74,7 @@ fn a_planted_bug_in_a_script_is_caught() {
         "no carry",
     );
     let bug = "return x.divide_up(times(count, x.to.num), x.from.num)";
-    let wrong = "return (divide(times(count, x.to.num), x.from.num))";
+    let wrong = "return (x.divide(times(count, x.to.num), x.from.num))";
     plant(
         is_caught(leaky_meter, bug, wrong),
         "a change of quota that mints",

@@ -6,16 +6,27 @@
 -- moment is a whole number of parts and nothing is rounded.
 --   after = max(due, now) + span of the cost
 --   admitted if after <= now + bound, where the caller has worked out the bound
--- A negative bound admits nothing.
-local function bucket(rescaled)
+-- A negative bound admits nothing. With an `idle` span, a cost has a lead too (see
+-- leaky_bucket.lua), and what is due stays in the past until it is `idle` ago; 0 is never.
+local function bucket(rescaled, idle, idle_part)
     local mine = text()
     local parts, depth, depth_part = number(), number(), number()
     local gone, gone_part, rest = number(), number(), number()
     local size = #mine + 24
     local begun = gone + gone_part > 0
+    local fresh = idle and 0 or now + gone
 
+    -- The first microsecond at which a line free since then is one never used.
+    local function unused_at(due, part)
+        if due + part == 0 then
+            return 0
+        end
+        return due + idle + ceil((part + idle_part) / parts)
+    end
     local function put(key, due, part)
-        if due > now or part > 0 and due == now or begun then
+        if idle then
+            keep(key, mine .. pack('<ddd', now, due, part), unused_at(due, part))
+        elseif due > now or part > 0 and due == now or begun then
             local forgettable = due + rest + (part > 0 and 1 or 0)
             keep(key, mine .. pack('<ddd', now, due, part), max(forgettable, now + 1))
         else
@@ -24,11 +35,15 @@ local function bucket(rescaled)
     end
 
     return function(key, op, commit)
+        local lead, lead_part = 0, 0
+        if idle then
+            lead, lead_part = number(), number()
+        end
         local span, span_part = tonumber(ARGV[read + 1]), tonumber(ARGV[read + 2])
         local bound, bound_part = tonumber(ARGV[read + 3]), tonumber(ARGV[read + 4])
         read = read + 4
         local value = attempt('GET', key)
-        local due, part, moved, written = now, 0, false, 0
+        local due, part, moved, written = fresh, gone_part, false, 0
         if value and #value == size and sub(value, 1, size - 24) == mine then
             written, due, part = unpack('<ddd', value, size - 23)
             -- The clock was set back: no more is owed than was, and where nothing was, no more than
@@ -53,18 +68,23 @@ local function bucket(rescaled)
                 written, due, part = unpack('<ddd', value, at)
                 due, part = rescaled(due, part, old, mine, gone, gone_part)
                 moved = true
-            elseif begun then
-                due, part = now + gone, gone_part
             end
-        elseif begun then
-            due, part = now + gone, gone_part
         end
 
+        -- The server may be late to forget it.
+        if idle and unused_at(due, part) <= now then
+            due, part = 0, 0
+        end
         local after, after_part = due, part
+        if lead + lead_part > 0 and due + part > 0 then
+            after, after_part = due + lead, part + lead_part
+            if after_part >= parts then
+                after, after_part = after + 1, after_part - parts
+            end
+        end
         if after < now then
             after, after_part = now, 0
         end
-        local present, present_part = after, after_part
         after, after_part = after + span, after_part + span_part
         if after_part >= parts then
             after, after_part = after + 1, after_part - parts
@@ -84,13 +104,24 @@ local function bucket(rescaled)
                 moved = false
             end
         elseif op == REFUND then
-            if due >= now then
+            -- Back to a state never used, but not past it.
+            local unused, unused_part = now, 0
+            if idle then
+                unused, unused_part = now - idle, -idle_part
+                if unused_part < 0 then
+                    unused, unused_part = unused - 1, unused_part + parts
+                end
+                if unused < 0 then
+                    unused, unused_part = 0, 0
+                end
+            end
+            if due > unused or due == unused and part >= unused_part then
                 due, part = due - span, part - span_part
                 if part < 0 then
                     due, part = due - 1, part + parts
                 end
-                if due < now then
-                    due, part = now, 0
+                if due < unused or due == unused and part < unused_part then
+                    due, part = unused, unused_part
                 end
                 moved = true
             end
@@ -99,7 +130,7 @@ local function bucket(rescaled)
                 due, part, moved = after, after_part, true
             end
         elseif op == RESET then
-            due, part, moved = now + gone, gone_part, true
+            due, part, moved = fresh, gone_part, true
         end
         if moved then
             put(key, due, part)
@@ -114,14 +145,14 @@ end
 local function exchange(old, mine)
     local x = exact()
     local big, plus, times, divide = x.big, x.plus, x.times, x.divide
-    -- A pace from the figures den, num (in parts of a microsecond: whole, rest) and the capacity.
+    -- A pace from the figures den, num (in parts of a microsecond: whole, rest) and a number of units.
     local function pace(figures)
         local parts = 1000 * figures[1]
         return {
             den = figures[1],
             parts = parts,
             num = plus(times(big(figures[2]), big(parts)), big(figures[3])),
-            capacity = figures[4],
+            units = figures[4],
         }
     end
     x.from, x.to = pace(old), pace((header(mine, mine)))

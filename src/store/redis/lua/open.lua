@@ -17,7 +17,7 @@ local MOST = 9007199254740991
 
 local spread = unpack
 local call, attempt, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
-local floor, fmod, max, min = math.floor, math.fmod, math.max, math.min
+local floor, ceil, fmod, max, min = math.floor, math.ceil, math.fmod, math.max, math.min
 local sub, find, match, gmatch, rep = string.sub, string.find, string.match, string.gmatch, string.rep
 
 local read = 0

@@ -1,0 +1,304 @@
+//! What a script has to be told of the algorithms that know a rate: spans of time, exactly.
+
+use super::figures::{Call, EXACT, MOST, OPEN, count, figures, header, too_large};
+use super::script::{Args, Part, Words, sealed::Script};
+use crate::algorithm::{Algorithm, Charge, Due, LeakyBucket, TokenBucket, WarmUp};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+const BUCKET: &str = include_str!("lua/bucket.lua");
+
+/// Exact time: W/L = num/den nanoseconds a unit, a microsecond has 1000 * den parts.
+#[derive(Clone, Copy)]
+struct Pace {
+    num: u64,
+    den: u64,
+}
+
+impl Pace {
+    fn new(quota: &Quota) -> Self {
+        let (mut common, mut rest) = (quota.period_ns(), quota.limit());
+        while rest > 0 {
+            (common, rest) = (rest, common % rest);
+        }
+        Self {
+            num: quota.period_ns() / common,
+            den: quota.limit() / common,
+        }
+    }
+
+    /// As [`new`](Self::new), if a script can count with it.
+    fn checked(quota: &Quota) -> Result<Self, ConfigError> {
+        let pace = Self::new(quota);
+        if pace.den > MOST / 1_000 {
+            return Err(too_large("limit", quota.limit()));
+        }
+        Ok(pace)
+    }
+
+    const fn parts(&self) -> u64 {
+        1_000 * self.den
+    }
+
+    /// The time that `units` are worth, in parts.
+    fn span(&self, units: u64) -> u128 {
+        u128::from(units) * u128::from(self.num)
+    }
+
+    /// A time in parts.
+    fn time(&self, ns: u64) -> u128 {
+        u128::from(ns) * u128::from(self.den)
+    }
+
+    /// Parts as microseconds and parts; what is beyond all time is cut.
+    fn split(&self, parts: u128) -> (u64, u64) {
+        let whole = u128::from(self.parts());
+        let fits = |number: u128| u64::try_from(number).ok().filter(|number| *number <= MOST);
+        match (fits(parts / whole), fits(parts % whole)) {
+            (Some(us), Some(part)) => (us, part),
+            _ => (MOST, 0),
+        }
+    }
+
+    fn due(&self, us: u64, part: u64) -> Due {
+        Due::new(
+            us.saturating_mul(1_000).saturating_add(part / self.den),
+            part % self.den,
+        )
+    }
+
+    /// den, the price of a unit, and a number of units: what a later quota has to know of this one.
+    fn header(&self, tag: char, units: u64) -> String {
+        let (us, part) = (self.num / self.parts(), self.num % self.parts());
+        header(tag, &[self.den, us, part, units])
+    }
+}
+
+fn push_span(pace: Pace, span: u128, args: &mut Args) {
+    let (us, part) = pace.split(span);
+    args.push(us);
+    args.push(part);
+}
+
+/// Pushes a span of cost, and the latest moment that admits it if there is one.
+fn span_and_bound(pace: Pace, span: u128, bound: Option<u128>, args: &mut Args) {
+    push_span(pace, span, args);
+    if let Some(bound) = bound {
+        let (us, part) = pace.split(bound);
+        args.push(us);
+        args.push(part);
+    } else {
+        args.never();
+        args.push(0);
+    }
+}
+
+impl Script for TokenBucket {
+    fn prepared(self) -> Result<Self, ConfigError> {
+        let quota = self.quota();
+        bucket_fits(&quota, quota.capacity())?;
+        Ok(self)
+    }
+
+    fn parts(&self, parts: &mut Vec<Part>) {
+        /// A key that began with less than a full bucket is forgotten so long after it is full, in
+        /// microseconds: a month. The next request then begins anew, with fewer tokens.
+        const KEPT: u64 = 30 * 86_400 * 1_000_000;
+
+        let quota = self.quota();
+        let gone = self.first_tokens().map(|first| quota.capacity() - first);
+        let rest = gone.map_or(0, |_| KEPT);
+        parts.push(Part {
+            name: "token_bucket",
+            sources: &[OPEN, EXACT, BUCKET, include_str!("lua/token_bucket.lua")],
+            figures: bucket_figures(('t', quota.capacity()), &quota, gone.unwrap_or(0), rest),
+            words: 2,
+        });
+    }
+
+    fn arguments(&self, call: Call, args: &mut Args) {
+        let quota = self.quota();
+        let pace = Pace::new(&quota);
+        let most = match (call, self.line()) {
+            (Call::Reserve(_, most), _) => pace.time(most),
+            (_, None) => 0,
+            (_, Some((units, most))) => pace.span(units).min(pace.time(most)),
+        };
+        let fits = call.cost() <= quota.capacity();
+        let bound = fits.then(|| pace.span(quota.capacity()) + most);
+        span_and_bound(pace, pace.span(call.cost()), bound, args);
+    }
+
+    fn recall(&self, words: &mut Words<'_>) -> Option<Self::State> {
+        Some(Pace::new(&self.quota()).due(words.next()?, words.next()?))
+    }
+}
+
+fn bucket_fits(quota: &Quota, capacity: u64) -> Result<(), ConfigError> {
+    let pace = Pace::checked(quota)?;
+    count("burst", capacity)?;
+    if pace.span(capacity) / u128::from(pace.parts()) >= u128::from(MOST) {
+        return Err(too_large("burst", capacity));
+    }
+    Ok(())
+}
+
+/// `gone`: what a new key has used. `rest`: how long a key is kept that needs no keeping.
+fn bucket_figures((tag, units): (char, u64), quota: &Quota, gone: u64, rest: u64) -> Vec<String> {
+    let pace = Pace::new(quota);
+    let depth = pace.split(pace.span(quota.capacity()));
+    let gone = pace.split(pace.span(gone));
+    figures(
+        pace.header(tag, units),
+        &[pace.parts(), depth.0, depth.1, gone.0, gone.1, rest],
+    )
+}
+
+/// The most that an idle key of a meter or a line is granted at once.
+fn leaky_capacity(algorithm: &LeakyBucket) -> u64 {
+    let (queue, _, _) = algorithm.line();
+    algorithm.quota().capacity().max(queue.unwrap_or(0))
+}
+
+impl Script for LeakyBucket {
+    fn prepared(self) -> Result<Self, ConfigError> {
+        bucket_fits(&self.quota(), leaky_capacity(&self))?;
+        Ok(self)
+    }
+
+    fn parts(&self, parts: &mut Vec<Part>) {
+        let (queue, _, charge) = self.line();
+        let (quota, pace) = (self.quota(), Pace::new(&self.quota()));
+        // How many units a free line counts as rest before it is one never used.
+        let idle = match charge {
+            Charge::After => 0,
+            Charge::Before => leaky_capacity(self) - 1,
+        };
+        let mut figures = vec![
+            u64::from(queue.is_some()).to_string(),
+            u64::from(charge == Charge::Before).to_string(),
+        ];
+        let (us, part) = pace.split(pace.span(idle));
+        figures.extend([us.to_string(), part.to_string()]);
+        figures.extend(bucket_figures(('l', idle), &quota, 0, 0));
+        parts.push(Part {
+            name: "leaky_bucket",
+            sources: &[OPEN, EXACT, BUCKET, include_str!("lua/leaky_bucket.lua")],
+            figures,
+            words: 2,
+        });
+    }
+
+    fn arguments(&self, call: Call, args: &mut Args) {
+        let quota = self.quota();
+        let pace = Pace::new(&quota);
+        let (queue, max_wait, charge) = self.line();
+        let cost = call.cost();
+        let in_line = match call {
+            Call::Take(_) | Call::Peek(_) | Call::Absorb(_) => queue.is_some(),
+            Call::Reserve(..) => true,
+            Call::Refund(_) | Call::Reset => false,
+        };
+        // What a request waits for itself when the line is free, and what is paid when it goes.
+        let (lead, span) = match charge {
+            Charge::Before if in_line && cost > 0 => (pace.span(cost - 1), pace.span(1)),
+            _ => (0, pace.span(cost)),
+        };
+        let longest = match (call, queue) {
+            (Call::Reserve(_, most), _) => Some(pace.time(most)),
+            // A meter admits what stays within its capacity once it is paid.
+            (_, None) => quota
+                .capacity()
+                .checked_sub(cost)
+                .map(|room| pace.span(room)),
+            (_, Some(_)) if cost > leaky_capacity(self) => None,
+            (_, Some(units)) => {
+                let places = match charge {
+                    Charge::After => units.saturating_sub(cost.saturating_sub(1)),
+                    Charge::Before => units,
+                };
+                Some(pace.span(places).min(pace.time(max_wait)))
+            }
+        };
+        if charge == Charge::Before {
+            push_span(pace, lead, args);
+        }
+        span_and_bound(pace, span, longest.map(|longest| longest + span), args);
+    }
+
+    fn recall(&self, words: &mut Words<'_>) -> Option<Self::State> {
+        Some(Pace::new(&self.quota()).due(words.next()?, words.next()?))
+    }
+}
+
+/// The store of a warm-up in numbers that a script can count with: a permit, the refill of a
+/// nanosecond, the threshold, the whole, and how many microseconds fill it.
+fn warm_up_store(algorithm: &WarmUp) -> Option<[u64; 5]> {
+    let (_, ramp, [permit, refill, threshold, full]) = algorithm.figures();
+    let cooling = full / (1_000 * refill) + 2;
+    let most_stored = full + (cooling + 1) * 1_000 * refill;
+    if most_stored > u128::from(2 * MOST) || ramp > MOST {
+        return None;
+    }
+    // A permit worth more than the whole store takes all of it.
+    let figures = [
+        permit.min(u128::from(MOST)),
+        refill,
+        threshold,
+        full,
+        cooling,
+    ];
+    let mut store = [0; 5];
+    for (to, from) in store.iter_mut().zip(figures) {
+        *to = u64::try_from(from).ok()?;
+    }
+    Some(store)
+}
+
+impl Script for WarmUp {
+    fn prepared(self) -> Result<Self, ConfigError> {
+        Pace::checked(&self.quota())?;
+        count("limit", self.quota().limit())?;
+        match warm_up_store(&self) {
+            Some(_) => Ok(self),
+            None => Err(too_large("warm_up", format!("{} ns", self.figures().1))),
+        }
+    }
+
+    fn parts(&self, parts: &mut Vec<Part>) {
+        let pace = Pace::new(&self.quota());
+        let (cold, ramp, _) = self.figures();
+        let [_, refill, threshold, full, cooling] = warm_up_store(self).unwrap_or_default();
+        parts.push(Part {
+            name: "warm_up",
+            sources: &[OPEN, EXACT, include_str!("lua/warm_up.lua")],
+            figures: figures(
+                header('u', &[pace.den, refill, full, cooling]),
+                &[pace.den, refill, threshold, full, cold, ramp, cooling],
+            ),
+            words: 3,
+        });
+    }
+
+    fn arguments(&self, call: Call, args: &mut Args) {
+        let quota = self.quota();
+        let pace = Pace::new(&quota);
+        let [permit, ..] = warm_up_store(self).unwrap_or_default();
+        let cost = call.cost();
+        let (line, max_wait) = self.line();
+        let bound = match (call, line) {
+            (Call::Reserve(_, most), _) => Some(pace.time(most)),
+            _ if cost > quota.limit() => None,
+            (_, None) => Some(0),
+            (_, Some(units)) => Some(pace.span(units).min(pace.time(max_wait))),
+        };
+        args.push(cost.saturating_mul(permit).min(2 * MOST));
+        span_and_bound(pace, pace.span(cost), bound, args);
+    }
+
+    fn recall(&self, words: &mut Words<'_>) -> Option<Self::State> {
+        let stored = u128::from(words.next()?);
+        let free = Pace::new(&self.quota()).due(words.next()?, words.next()?);
+        Some(Self::state(stored, free))
+    }
+}
