@@ -9,7 +9,6 @@ use super::script::{Args, Part, Words, sealed::Script};
 use crate::algorithm::{Algorithm, All, FixedWindow, SlidingGrid, SlidingLog, SlidingWindow};
 use crate::clock::Tick;
 use crate::error::ConfigError;
-use crate::quota::Quota;
 
 /// Spans, counts and parts stay below this, so that a script can add two of them exactly.
 pub(super) const MOST: u64 = 1 << 52;
