@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::figures::Call;
 use super::script::{Program, Scripted, decision};
-use crate::algorithm::{All, Inherit, TokenBucket};
+use crate::algorithm::{All, Charge, Inherit, TokenBucket};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -330,6 +330,10 @@ fn a_token_bucket_that_begins_with_less_decides_as_its_script() {
 #[test]
 fn the_leaky_meter_decides_as_its_script() {
     agree(8, true, leaky_meter);
+    // How it charges matters to those who wait.
+    agree(14, true, |random| {
+        leaky_meter(random).charge(Charge::Before)
+    });
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Bugs planted in the scripts, which a trace must find.
 
 use super::policies::{
-    fixed_window, leaky_meter, sliding_grid, sliding_log, sliding_window, token_bucket, warm_up,
+    fixed_window, leaky_meter, leaky_queue, sliding_grid, sliding_log, sliding_window,
+    token_bucket, warm_up,
 };
 use super::{RedisServer, difference, random::Random, steps};
 use crate::store::redis::script::Scripted;
@@ -78,6 +79,21 @@ fn a_planted_bug_in_a_script_is_caught() {
     plant(
         is_caught(leaky_meter, bug, wrong),
         "a change of quota that mints",
+    );
+    let bug = "local held = x.divide(";
+    plant(
+        is_caught(token_bucket, bug, "local held = x.divide_up("),
+        "a change of quota that mints a part of a token",
+    );
+    let bug = "if lead + lead_part > 0 and due + part > 0 then";
+    plant(
+        is_caught(leaky_queue, bug, "if false then"),
+        "a place in line that nobody paid before",
+    );
+    let bug = "if due > unused or due == unused and part >= unused_part then";
+    plant(
+        is_caught(leaky_queue, bug, "if due >= now then"),
+        "a free line that cannot be given back",
     );
     let bug = "local more = extra(s) - extra(left)";
     plant(

@@ -9,15 +9,15 @@ local function leaky_bucket()
     return bucket(function(due, part, old, mine)
         local x = exchange(old, mine)
         local from, to = x.from, x.to
-        if not queue then
-            local whole, rest = x.split(x.exchanged(x.used(due, part)), to.parts)
-            return min(now + whole, MOST), rest
-        end
         -- A line that has rested long enough is a new one, whether or not the server has forgotten
         -- it yet.
         local whole, rest = x.split(x.times(x.big(from.units), from.num), from.parts)
         if due + whole + ceil((part + rest) / from.parts) <= now then
             return 0, 0
+        end
+        if not queue then
+            whole, rest = x.split(x.exchanged(x.used(due, part)), to.parts)
+            return min(now + whole, MOST), rest
         end
         -- Whole nanoseconds stay; the rest of one is rounded up.
         local ns = quotient(part, from.den)
