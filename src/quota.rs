@@ -130,7 +130,7 @@ impl Quota {
     pub const fn burst(self, burst: u64) -> Self {
         assert!(
             self.allows_burst(burst),
-            "burst: out of range; give a number from 1 that the rate refills within 146 years"
+            "burst: 0, or more than is refilled in 146 years, is not allowed; give a number from 1 to that"
         );
         Self {
             burst: Some(burst),
@@ -182,7 +182,7 @@ impl Quota {
     const fn of(limit: u64, period: u64) -> Self {
         assert!(
             limit != 0 && limit <= MAX_COUNT,
-            "limit: out of range; give a number from 1 to 9223372036854775807"
+            "limit: 0, or more than 9223372036854775807, is not allowed; give a number from 1 to that"
         );
         Self {
             limit,
