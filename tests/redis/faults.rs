@@ -10,6 +10,7 @@ use tower_throttle::store::Fallback;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{FixedWindow, KeyedLimiter, Limiter, Op, Quota, StoreError, Verdict};
 
+use crate::calls_of;
 use crate::redis_server::RedisServer;
 
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -79,18 +80,6 @@ fn command(server: &RedisServer, words: &[&str]) {
         command.arg(word);
     }
     command.exec(&mut server.connection()).expect("done");
-}
-
-fn calls_of(server: &RedisServer, command: &str) -> u64 {
-    let info: String = redis::cmd("INFO")
-        .arg("commandstats")
-        .query(&mut server.connection())
-        .expect("statistics");
-    let start = format!("cmdstat_{command}:calls=");
-    info.lines()
-        .find_map(|line| line.strip_prefix(&start))
-        .and_then(|rest| rest.split(',').next())
-        .map_or(0, |calls| calls.parse().expect("a number"))
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use tower_throttle::{
     TokenBucket, Verdict, WarmUp,
 };
 
+use crate::calls_of;
 use crate::redis_server::RedisServer;
 
 /// Time to spare: what these tests say is not about speed.
@@ -361,18 +362,6 @@ fn a_limiter_serves_one_runtime_after_another() {
         });
         assert_eq!(left, 2 * remaining);
     }
-}
-
-fn calls_of(server: &RedisServer, command: &str) -> u64 {
-    let info: String = redis::cmd("INFO")
-        .arg("commandstats")
-        .query(&mut server.connection())
-        .expect("statistics");
-    let start = format!("cmdstat_{command}:calls=");
-    info.lines()
-        .find_map(|line| line.strip_prefix(&start))
-        .and_then(|rest| rest.split(',').next())
-        .map_or(0, |calls| calls.parse().expect("a number"))
 }
 
 #[tokio::test]

@@ -8,3 +8,18 @@ mod limiter;
 mod proxy;
 #[path = "../common/redis_server.rs"]
 mod redis_server;
+
+use self::redis_server::RedisServer;
+
+/// How often the server has carried out a command.
+fn calls_of(server: &RedisServer, command: &str) -> u64 {
+    let info: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut server.connection())
+        .expect("statistics");
+    let start = format!("cmdstat_{command}:calls=");
+    info.lines()
+        .find_map(|line| line.strip_prefix(&start))
+        .and_then(|rest| rest.split(',').next())
+        .map_or(0, |calls| calls.parse().expect("a number"))
+}
