@@ -123,6 +123,18 @@ impl Decision {
 }
 
 impl Decision {
+    /// The same decision, but in another place. What a call that is not inlined returns lies in
+    /// memory, and the compiler would put there, figure by figure, the decisions of all other ways
+    /// that lead to the same point, even if nobody reads them.
+    #[inline]
+    pub(crate) fn elsewhere(self) -> Self {
+        Self {
+            // So that it cannot see that the two are the same.
+            policy: std::hint::black_box(self.policy),
+            ..self
+        }
+    }
+
     /// The same decision, with the figures of `state`: of one from which nothing was taken.
     #[inline]
     pub(crate) const fn with_figures_of(mut self, state: &Self) -> Self {

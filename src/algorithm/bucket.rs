@@ -31,6 +31,30 @@ impl Bucket {
     )]
     #[inline(always)]
     pub(super) fn take(&self, state: &mut Due, now: Tick, cost: u64, most: Due) -> Decision {
+        if !self.pace.is_whole() {
+            let (after, decision) = self.take_in_parts(*state, now, cost, most);
+            *state = after;
+            return decision.elsewhere();
+        }
+        // With the constants in it, what follows is plain arithmetic of nanoseconds.
+        let bucket = Self {
+            pace: self.pace.whole(),
+            capacity: self.capacity,
+            depth: self.depth.whole(),
+        };
+        *state = state.whole();
+        bucket.take_exactly(state, now, cost, most.whole())
+    }
+
+    #[inline(never)]
+    fn take_in_parts(&self, mut state: Due, now: Tick, cost: u64, most: Due) -> (Due, Decision) {
+        let decision = self.take_exactly(&mut state, now, cost, most);
+        (state, decision)
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `take`")]
+    #[inline(always)]
+    fn take_exactly(&self, state: &mut Due, now: Tick, cost: u64, most: Due) -> Decision {
         let due = (*state).max(Due::at(now));
         let edge = self.edge(now);
         let after = self.pace.add(due, self.pace.span(cost));

@@ -51,6 +51,15 @@ impl Due {
         }
     }
 
+    /// The same, where it is known to be in whole nanoseconds: then the compiler knows it too.
+    #[inline]
+    pub(super) const fn whole(self) -> Self {
+        Self {
+            ns: self.ns,
+            part: 0,
+        }
+    }
+
     /// The first whole nanosecond that is not before it.
     #[inline]
     pub(super) const fn ceil(self) -> u64 {
@@ -82,6 +91,23 @@ impl Pace {
                 part: num.get() % den.get(),
             },
             part_bits: u64::BITS - (den.get() - 1).leading_zeros(),
+        }
+    }
+
+    /// Whether a unit is worth whole nanoseconds, as it is at most rates that people choose.
+    #[inline]
+    pub(super) const fn is_whole(&self) -> bool {
+        self.den.get() == 1
+    }
+
+    /// The same pace, where it is known to be whole: then the compiler knows it too.
+    #[inline]
+    pub(super) const fn whole(&self) -> Self {
+        Self {
+            num: self.num,
+            den: NonZeroU64::MIN,
+            unit: self.unit.whole(),
+            part_bits: 0,
         }
     }
 

@@ -48,21 +48,29 @@ impl<A: Algorithm> Cell<A> {
         }
     }
 
-    /// `Algorithm::decide`, written out because it is what every request does: without a closure
-    /// the compiler sees which figures of the decision the caller reads, and computes no others.
+    /// `Algorithm::decide`. What every request does is written out here, all inline and without a
+    /// closure, so that the compiler sees which figures of the decision the caller reads and
+    /// computes no others; what is rare stands apart.
     #[expect(clippy::inline_always, reason = "half of the time, and more")]
     #[inline(always)]
     pub(super) fn decide(&self, now: Tick, cost: u64) -> Decision {
-        let mut word = self.word.load(Ordering::Acquire);
-        while word != WIDE {
+        let word = self.word.load(Ordering::Acquire);
+        if word != WIDE {
             let mut state = self.first.unpack(word);
             let decision = self.first.decide(&mut state, now, cost);
-            match self.publish(word, state) {
-                Ok(()) => return decision,
-                Err(newer) => word = newer,
+            if let Some(next) = self.first.pack(&state) {
+                if self.swap(word, next).is_ok() {
+                    return decision;
+                }
             }
         }
-        self.wide_transition(|algorithm, state| algorithm.decide(state, now, cost))
+        self.decide_apart(now, cost).elsewhere()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decide_apart(&self, now: Tick, cost: u64) -> Decision {
+        self.transition(|algorithm, state| algorithm.decide(state, now, cost))
     }
 
     /// Changes the state by `step`, which may run several times and must depend on nothing but
@@ -87,6 +95,11 @@ impl<A: Algorithm> Cell<A> {
         let Some(next) = self.first.pack(&state) else {
             return self.spill(seen, state);
         };
+        self.swap(seen, next)
+    }
+
+    #[inline]
+    fn swap(&self, seen: u64, next: u64) -> Result<(), u64> {
         // A denial reads and does not write, so a refused crowd shares the cache line.
         if next == seen {
             return Ok(());

@@ -47,10 +47,11 @@ impl Key for String {
     }
     #[inline]
     fn set(&mut self, number: u64) {
+        // Half a byte a letter, eight letters at a time.
+        let letters = |half: u64| ((half & 0x0f0f_0f0f_0f0f_0f0f) + 0x6161_6161_6161_6161).to_le_bytes();
         let mut text = *b"user:0000000000000000";
-        for (at, byte) in text[5..].iter_mut().enumerate() {
-            *byte = b'a' + (number >> (4 * at) & 15) as u8;
-        }
+        text[5..13].copy_from_slice(&letters(number));
+        text[13..].copy_from_slice(&letters(number >> 4));
         self.clear();
         self.push_str(std::str::from_utf8(&text).expect("letters"));
     }
@@ -60,7 +61,8 @@ impl Key for String {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Access {
     Uniform,
-    /// The k-th key with a probability of about 1/k.
+    /// The k-th key with a probability of about 1/k: each power of two as often as the next, and
+    /// all keys between two of them alike.
     Zipf,
 }
 
@@ -75,14 +77,15 @@ pub(crate) fn run<K: Key>(
 ) -> u64 {
     let mut key = K::blank();
     let mut state = mix(seed + 77);
-    let log = (keys as f64).log2();
+    let powers = keys.next_power_of_two().trailing_zeros().max(1);
     let mut admitted = 0;
     for _ in 0..ops {
         let number = match access {
             Access::Uniform => ((u128::from(state) * u128::from(keys)) >> 64) as u64,
             Access::Zipf => {
-                let share = (state >> 11) as f64 / (1_u64 << 53) as f64;
-                ((share * log).exp2() as u64).min(keys) - 1
+                let power = ((state >> 32) * u64::from(powers)) >> 32;
+                let place = (1 << power) | (state & ((1 << power) - 1));
+                place.min(keys) - 1
             }
         };
         key.set(number);

@@ -221,7 +221,17 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now();
-        let decided = self.at(key, now, cost > 0, Take { now, cost });
+        let hash = self.hash(key);
+        match self.shared.table.decide_at_home(hash, now, cost) {
+            Some(decision) => decision,
+            None => self.decide_apart(hash, now, cost).elsewhere(),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_apart(&self, hash: u64, now: Tick, cost: u64) -> Decision {
+        let step = Take { now, cost };
+        let decided = self.shared.table.transition(hash, now, cost > 0, &step);
         self.or_denied(decided, now)
     }
 

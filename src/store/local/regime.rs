@@ -74,6 +74,12 @@ impl<A: Algorithm> Regimes<A> {
         }
     }
 
+    /// The first algorithm, while it decides.
+    #[inline]
+    pub(super) fn first(&self) -> Option<&A> {
+        (self.changes.load(Ordering::Acquire) == 0).then_some(&self.first)
+    }
+
     #[inline]
     pub(super) fn view(&self) -> View<'_, A> {
         if self.changes.load(Ordering::Acquire) == 0 {

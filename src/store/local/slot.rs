@@ -58,6 +58,8 @@ impl Header {
     const GENERATION: u32 = 5;
     const VERSION: u64 = 1 << 17;
 
+    const UNUSUAL: u64 = Self::LOCKED | 0xFFF << Self::GENERATION;
+
     const fn is_locked(self) -> bool {
         self.0 & Self::LOCKED != 0
     }
@@ -150,6 +152,21 @@ impl<'a, const W: usize> Set<'a, W> {
             *word = self.state_word(slot, at).load(Ordering::Relaxed);
         }
         words
+    }
+
+    /// Looks once for the slot with this tag; `None` if it is not there, if somebody is writing, or
+    /// if the set has known more than one algorithm.
+    #[inline]
+    pub(super) fn glance(&self, tag: u64) -> Option<(Header, Found<W>)> {
+        let header = Header(self.header().load(Ordering::Acquire));
+        if header.0 & Header::UNUSUAL != 0 {
+            return None;
+        }
+        let slot = self.find(tag)?;
+        let state = self.state(slot);
+        // As in `consistent`.
+        fence(Ordering::Acquire);
+        (self.header().load(Ordering::Relaxed) == header.0).then_some((header, (slot, state)))
     }
 
     /// Reads by `read` until nobody has written meanwhile.

@@ -111,6 +111,31 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
+    /// The decision on a key, where nothing unusual is in the way: it is in its home set, in one
+    /// word, nobody is writing there, and the algorithm is the first one. It is all inline, and
+    /// apart from the rest, so that the figures a caller does not read are not computed.
+    #[expect(clippy::inline_always, reason = "half of the time")]
+    #[inline(always)]
+    pub(super) fn decide_at_home(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
+        let algorithm = self.regimes.first()?;
+        if self.words != 1 {
+            return None;
+        }
+        let id = self.identify(hash);
+        let set = self.set::<1>(id.home);
+        let (header, (slot, words)) = set.glance(id.fingerprint)?;
+        let mut state = algorithm.unpack_from(&words);
+        let decision = algorithm.decide(&mut state, now, cost);
+        let mut next = [0];
+        if words[0] >= OUTSIDE || !algorithm.pack_into(&state, &mut next) {
+            return None;
+        }
+        if next != words {
+            set.lock(header)?.write_state(slot, &next);
+        }
+        Some(decision)
+    }
+
     /// Changes the state of the key with this hash by `step`, which may run several times and must
     /// depend on nothing but its arguments. A key that has no slot gets one if `keep` says so and
     /// the state is not as good as fresh. The error is when there may be a slot for it.
