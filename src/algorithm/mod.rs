@@ -205,6 +205,16 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         }
     }
 
+    /// [`decide`](Self::decide) on the state in `words`. `None` if the state it leaves does not
+    /// pack; then the words are of no use. An algorithm whose states are dear to unpack may decide
+    /// on them as they are.
+    #[inline]
+    fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
+        let mut state = self.unpack_from(words);
+        let decision = self.decide(&mut state, now, cost);
+        self.pack_into(&state, words).then_some(decision)
+    }
+
     /// The state that [`pack_into`](Self::pack_into) turned into `words`; any state for any other
     /// words.
     #[inline]

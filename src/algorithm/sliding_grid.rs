@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Inherit, packing, windows::Windows};
+use super::packing::{self, Bits, mask};
+use super::{Algorithm, Inherit, windows::Windows};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -132,57 +133,68 @@ impl SlidingGrid {
         self.cells + self.strict as u64
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a remainder of at most 61 fits every usize"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "a remainder of at most 61")]
     #[inline]
     const fn slot(&self, cell: u64) -> usize {
         (cell % self.counted()) as usize
     }
 
+    /// The slot after this one, around the end.
+    #[inline]
+    const fn after(&self, slot: usize) -> usize {
+        if slot as u64 + 1 == self.counted() {
+            0
+        } else {
+            slot + 1
+        }
+    }
+
     /// The cell of `now`, or the state's where that is newer.
     #[inline]
-    fn present(&self, state: &SlidingGridState, now: Tick) -> u64 {
-        self.grid.locate(now).0.max(state.cell)
+    fn present(&self, state: &impl Cells, now: Tick) -> u64 {
+        self.grid.locate(now).0.max(state.cell())
     }
 
     /// The counts that matter in the cell `present`, the oldest first, each with the cell in which
     /// it stops to matter.
     #[inline]
-    fn counts<'a>(
+    fn counts<'a, C: Cells>(
         &self,
-        state: &'a SlidingGridState,
+        state: &'a C,
         present: u64,
-    ) -> impl Iterator<Item = (u64, u64)> + use<'a> {
-        let slots = self.slot(self.counted() - 1) + 1;
-        let left = usize::try_from(present - state.cell).map_or(slots, |passed| passed.min(slots));
+    ) -> impl Iterator<Item = (u64, u64)> + use<'a, C> {
+        let (slots, newest) = (self.counted(), state.cell());
+        let left = (present - newest).min(slots);
         // From the slot after the newest one, which is the oldest, around to the newest.
-        let (to_newest, oldest_first) = state.counts[..slots].split_at(self.slot(state.cell) + 1);
-        (state.cell + 1..)
-            .zip(oldest_first.iter().chain(to_newest).copied())
-            .skip(left)
+        let mut slot = self.slot(newest + left);
+        let grid = *self;
+        (left..slots).map(move |passed| {
+            slot = grid.after(slot);
+            (newest + 1 + passed, state.count(slot))
+        })
     }
 
     /// Moves the grid on to `now`, dropping the counts that have left.
     #[inline]
-    fn advance(&self, state: &mut SlidingGridState, now: Tick) {
-        let cell = self.present(state, now);
-        for newer in 1..=(cell - state.cell).min(self.counted()) {
-            state.counts[self.slot(state.cell + newer)] = 0;
+    fn advance(&self, state: &mut impl Cells, now: Tick) {
+        let (present, newest) = (self.present(state, now), state.cell());
+        let mut slot = self.slot(newest);
+        for _ in 0..(present - newest).min(self.counted()) {
+            slot = self.after(slot);
+            state.set(slot, 0);
         }
-        state.cell = cell;
+        state.go_to(present);
     }
 
     #[inline]
-    fn used(&self, state: &SlidingGridState, present: u64) -> u64 {
+    fn used(&self, state: &impl Cells, present: u64) -> u64 {
         self.counts(state, present)
             .fold(0, |used, (_, count)| used.saturating_add(count))
     }
 
     /// When the oldest cells have left that hold what of `used` is beyond `room`.
     #[inline]
-    fn until_falls_to(&self, state: &SlidingGridState, mut used: u64, room: u64, now: Tick) -> u64 {
+    fn until_falls_to(&self, state: &impl Cells, mut used: u64, room: u64, now: Tick) -> u64 {
         if used > room {
             for (leaves, count) in self.counts(state, self.present(state, now)) {
                 used = used.saturating_sub(count);
@@ -192,6 +204,103 @@ impl SlidingGrid {
             }
         }
         0
+    }
+
+    #[inline]
+    fn decide_on(&self, state: &mut impl Cells, now: Tick, cost: u64) -> Decision {
+        let limit = self.quota.limit();
+        let used = self.used(state, self.present(state, now));
+        if cost > 0 && cost <= limit.saturating_sub(used) {
+            self.advance(state, now);
+            let slot = self.slot(state.cell());
+            state.set(slot, state.count(slot) + cost);
+            let remaining = limit.saturating_sub(used + cost);
+            let reset_after = self.grid.until(state.cell() + self.counted(), 0, now);
+            return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
+        }
+        let remaining = limit.saturating_sub(used);
+        // As a rule the newest cell holds something, and is the last to leave.
+        let reset_after = if used > 0 && state.count(self.slot(state.cell())) > 0 {
+            self.grid.until(state.cell() + self.counted(), 0, now)
+        } else {
+            self.until_falls_to(state, used, 0, now)
+        };
+        if cost == 0 {
+            return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
+        }
+        // A denial drops nothing: a request whose moment is older may still need it.
+        let retry_after =
+            (cost <= limit).then(|| self.until_falls_to(state, used, limit - cost, now));
+        Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
+    }
+}
+
+/// A state, packed or not.
+trait Cells {
+    /// The newest cell that anything was counted in.
+    fn cell(&self) -> u64;
+    fn go_to(&mut self, cell: u64);
+    fn count(&self, slot: usize) -> u64;
+    fn set(&mut self, slot: usize, count: u64);
+}
+
+impl Cells for SlidingGridState {
+    #[inline]
+    fn cell(&self) -> u64 {
+        self.cell
+    }
+
+    #[inline]
+    fn go_to(&mut self, cell: u64) {
+        self.cell = cell;
+    }
+
+    #[inline]
+    fn count(&self, slot: usize) -> u64 {
+        self.counts[slot]
+    }
+
+    #[inline]
+    fn set(&mut self, slot: usize, count: u64) {
+        self.counts[slot] = count;
+    }
+}
+
+struct Packed {
+    bits: Bits,
+    /// The width of the cell's number, which comes first.
+    cell: u32,
+    /// The width of each count.
+    count: u32,
+}
+
+impl Packed {
+    #[expect(clippy::cast_possible_truncation, reason = "a slot is below 61")]
+    #[inline]
+    const fn at(&self, slot: usize) -> u32 {
+        self.cell + slot as u32 * self.count
+    }
+}
+
+impl Cells for Packed {
+    #[inline]
+    fn cell(&self) -> u64 {
+        self.bits.get(0, self.cell)
+    }
+
+    #[inline]
+    fn go_to(&mut self, cell: u64) {
+        self.bits.put(0, self.cell, cell & mask(self.cell));
+    }
+
+    #[inline]
+    fn count(&self, slot: usize) -> u64 {
+        self.bits.get(self.at(slot), self.count)
+    }
+
+    #[inline]
+    fn set(&mut self, slot: usize, count: u64) {
+        self.bits.put(self.at(slot), self.count, count);
     }
 }
 
@@ -221,27 +330,7 @@ impl Algorithm for SlidingGrid {
 
     #[inline]
     fn decide(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Decision {
-        let limit = self.quota.limit();
-        let used = self.used(state, self.present(state, now));
-        if cost == 0 || cost <= limit.saturating_sub(used) {
-            let mut after = used;
-            if cost > 0 {
-                after += cost;
-                self.advance(state, now);
-                state.counts[self.slot(state.cell)] += cost;
-            }
-            let reset_after = self.until_falls_to(state, after, 0, now);
-            let remaining = limit.saturating_sub(after);
-            return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
-        }
-        // A denial drops nothing: a request whose moment is older may still need it.
-        Decision::new(
-            Verdict::Deny,
-            limit,
-            limit.saturating_sub(used),
-            (cost <= limit).then(|| self.until_falls_to(state, used, limit - cost, now)),
-            self.until_falls_to(state, used, 0, now),
-        )
+        self.decide_on(state, now, cost)
     }
 
     fn refund(&self, state: &mut SlidingGridState, now: Tick, mut cost: u64) {
@@ -301,6 +390,25 @@ impl Algorithm for SlidingGrid {
         let counts = &state.counts[..=self.slot(self.counted() - 1)];
         let counts = counts.iter().map(|used| (*used, count));
         packing::write(words, [(state.cell, cell)].into_iter().chain(counts))
+    }
+
+    /// A state has room for 61 counts, most of which a grid of ten cells would only clear and copy.
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
+    fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
+        let (cell, count) = self.widths();
+        let mut state = Packed {
+            bits: Bits::of(words),
+            cell,
+            count,
+        };
+        let decision = self.decide_on(&mut state, now, cost);
+        state.bits.write(words);
+        // What was counted is at most the limit and fits; far in the future its cell does not.
+        (self.present(&state, now) >> cell == 0).then_some(decision)
     }
 
     #[inline]

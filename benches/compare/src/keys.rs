@@ -48,7 +48,8 @@ impl Key for String {
     #[inline]
     fn set(&mut self, number: u64) {
         // Half a byte a letter, eight letters at a time.
-        let letters = |half: u64| ((half & 0x0f0f_0f0f_0f0f_0f0f) + 0x6161_6161_6161_6161).to_le_bytes();
+        let letters =
+            |half: u64| ((half & 0x0f0f_0f0f_0f0f_0f0f) + 0x6161_6161_6161_6161).to_le_bytes();
         let mut text = *b"user:0000000000000000";
         text[5..13].copy_from_slice(&letters(number));
         text[13..].copy_from_slice(&letters(number >> 4));

@@ -162,6 +162,10 @@ impl<'a, const W: usize> Set<'a, W> {
         if header.0 & Header::UNUSUAL != 0 {
             return None;
         }
+        for line in 1..lines(W) {
+            // All lines of the set are fetched at once, and not one because of the other.
+            std::hint::black_box(self.word(8 * line).load(Ordering::Relaxed));
+        }
         let slot = self.find(tag)?;
         let state = self.state(slot);
         // As in `consistent`.

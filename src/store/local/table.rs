@@ -111,25 +111,32 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// The decision on a key, where nothing unusual is in the way: it is in its home set, in one
-    /// word, nobody is writing there, and the algorithm is the first one. It is all inline, and
-    /// apart from the rest, so that the figures a caller does not read are not computed.
+    /// The decision on a key, where nothing unusual is in the way: it is in its home set, nobody is
+    /// writing there, and the algorithm is the first one. It is all inline, and apart from the
+    /// rest, so that the figures a caller does not read are not computed.
     #[expect(clippy::inline_always, reason = "half of the time")]
     #[inline(always)]
     pub(super) fn decide_at_home(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
+        match self.words {
+            1 => self.decide_in_words::<1>(hash, now, cost),
+            2 => self.decide_in_words::<2>(hash, now, cost),
+            3 => self.decide_in_words::<3>(hash, now, cost),
+            _ => self.decide_in_words::<4>(hash, now, cost),
+        }
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `decide_at_home`")]
+    #[inline(always)]
+    fn decide_in_words<const W: usize>(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
         let algorithm = self.regimes.first()?;
-        if self.words != 1 {
-            return None;
-        }
         let id = self.identify(hash);
-        let set = self.set::<1>(id.home);
+        let set = self.set::<W>(id.home);
         let (header, (slot, words)) = set.glance(id.fingerprint)?;
-        let mut state = algorithm.unpack_from(&words);
-        let decision = algorithm.decide(&mut state, now, cost);
-        let mut next = [0];
-        if words[0] >= OUTSIDE || !algorithm.pack_into(&state, &mut next) {
+        if words[0] >= OUTSIDE {
             return None;
         }
+        let mut next = words;
+        let decision = algorithm.decide_packed(&mut next, now, cost)?;
         if next != words {
             set.lock(header)?.write_state(slot, &next);
         }
