@@ -6,7 +6,8 @@ use std::time::Duration;
 use loom::thread;
 
 use super::overflow::Overflow;
-use super::table::Table;
+use super::slot::{Line, Set};
+use super::table::{Table, Take};
 use crate::algorithm::{Algorithm, FixedWindow, Inherit, TokenBucket};
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -24,17 +25,15 @@ fn quota(limit: u64) -> Quota {
     Quota::per(limit, Duration::from_nanos(10))
 }
 
+/// The short way, and where that does not lead to an answer the long one, as `Local` does.
 fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
+    if let Some(decision) = table.decide_at_home(key, at(now), 1) {
+        return decision.is_admitted();
+    }
+    let (now, cost) = (at(now), 1);
     table
-        .transition(
-            key,
-            at(now),
-            true,
-            &|algorithm: &A, state: &mut A::State| {
-                algorithm.decide(state, at(now), 1).is_admitted()
-            },
-        )
-        .unwrap_or(false)
+        .transition(key, now, true, &Take { now, cost })
+        .is_ok_and(|decision| decision.is_admitted())
 }
 
 /// Asks for one key from two threads; answers how often each was admitted.
@@ -82,6 +81,29 @@ fn loom_a_slot_that_changes_hands_is_not_written_by_its_old_key() {
 }
 
 #[test]
+fn loom_a_key_that_comes_in_twice_at_once_beside_a_full_home_has_one_state() {
+    loom::model(|| {
+        // Small hashes are all at home in the first of two sets, which has four slots.
+        let table = Arc::new(Table::new(
+            TokenBucket::new(quota(2)),
+            5,
+            Overflow::EvictLeast,
+            at(0),
+        ));
+        assert_eq!(table.sets, 2);
+        for key in 1..=4 {
+            assert!(admits(&table, key, 0));
+        }
+        let admitted = both(&table, [&[(9, 0), (9, 0)], &[(9, 0)]]);
+        assert_eq!(admitted[0] + admitted[1], 2);
+        assert!(
+            (1..=4).all(|key| admits(&table, key, 0)),
+            "one each is left"
+        );
+    });
+}
+
+#[test]
 fn loom_a_state_of_two_words_is_never_half_of_one_and_half_of_another() {
     // Thirds of nanoseconds behind a part too wide for one word.
     let odd = Quota::per(1_021, Duration::from_nanos(10_007)).burst(2);
@@ -96,11 +118,15 @@ fn loom_a_state_of_two_words_is_never_half_of_one_and_half_of_another() {
             states.push(next);
         }
         assert!(admits(&table, 7, 5));
+        // The reader is the thread that is started: a model does not part the loads of the one
+        // that starts it.
         let other = Arc::clone(&table);
-        let writer = thread::spawn(move || admits(&other, 7, 5));
-        let seen = table.transition(7, at(5), false, &|_: &TokenBucket, state: &mut _| *state);
+        let reader = thread::spawn(move || {
+            other.transition(7, at(5), false, &|_: &TokenBucket, state: &mut _| *state)
+        });
+        assert!(admits(&table, 7, 5));
+        let seen = reader.join().expect("no thread panics");
         assert!(states[1..].contains(&seen.expect("it has a slot")));
-        assert!(writer.join().expect("no thread panics"));
     });
 }
 
@@ -140,4 +166,80 @@ fn loom_a_state_outside_moves_in_and_out_whole() {
         });
         assert_eq!(left, Ok(2 - u64::from(before)));
     });
+}
+
+/// Two words that are always written together, by one thread, and read by another with `read`.
+fn reads_pairs(read: fn(Set<'_, 2>) -> Option<[u64; 2]>) {
+    loom::model(move || {
+        let lines: Arc<[Line; 2]> = Arc::default();
+        let set = Set::<2>::of(&lines[..], 0);
+        let (header, _) = set.look(7);
+        let mut locked = set.lock(header).expect("nobody else writes");
+        locked.write_tag(0, 7);
+        locked.write_state(0, &[1, 1]);
+        drop(locked);
+        let shared = Arc::clone(&lines);
+        let reader = thread::spawn(move || read(Set::of(&shared[..], 0)));
+        let mut locked = set.lock(set.look(7).0).expect("nobody else writes");
+        locked.write_state(0, &[2, 2]);
+        drop(locked);
+        if let Some([first, second]) = reader.join().expect("no thread panics") {
+            assert_eq!(first, second, "half of one state and half of another");
+        }
+    });
+}
+
+#[test]
+fn loom_a_glance_sees_a_whole_state_or_none() {
+    reads_pairs(|set| set.glance(7).map(|(_, (_, words))| words));
+}
+
+/// The bug that the second look at the header is there against.
+#[test]
+#[should_panic(expected = "half of one state and half of another")]
+fn loom_a_reader_that_looks_once_is_caught() {
+    reads_pairs(|set| set.read_without_a_second_look(7));
+}
+
+/// Two threads add one to a state, with what they saw of it or with what `lock` sees.
+fn adds(stale: bool) {
+    loom::model(move || {
+        let lines: Arc<[Line; 1]> = Arc::default();
+        let set = Set::<1>::of(&lines[..], 0);
+        let mut locked = set.lock(set.look(7).0).expect("nobody else writes");
+        locked.write_tag(0, 7);
+        drop(locked);
+        let add = move |lines: &[Line]| {
+            let set = Set::<1>::of(lines, 0);
+            let (mut header, Some((slot, [count]))) = set.look(7) else {
+                return 0;
+            };
+            if stale {
+                header = set.look(7).0;
+            }
+            let Some(mut locked) = set.lock(header) else {
+                return 0;
+            };
+            locked.write_state(slot, &[count + 1]);
+            1
+        };
+        let shared = Arc::clone(&lines);
+        let other = thread::spawn(move || add(&shared[..]));
+        let here = add(&lines[..]);
+        let added = here + other.join().expect("no thread panics");
+        let left = set.look(7).1.map(|(_, [count])| count);
+        assert_eq!(left, Some(added), "what was added is there");
+    });
+}
+
+#[test]
+fn loom_a_lock_of_what_was_read_loses_no_write() {
+    adds(false);
+}
+
+/// The bug that locking the version one has read is there against.
+#[test]
+#[should_panic(expected = "what was added is there")]
+fn loom_a_lock_of_a_later_version_is_caught() {
+    adds(true);
 }

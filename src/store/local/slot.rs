@@ -173,6 +173,12 @@ impl<'a, const W: usize> Set<'a, W> {
         (self.header().load(Ordering::Relaxed) == header.0).then_some((header, (slot, state)))
     }
 
+    #[cfg(all(test, tower_throttle_loom))]
+    pub(super) fn read_without_a_second_look(&self, tag: u64) -> Option<[u64; W]> {
+        self.header().load(Ordering::Acquire);
+        self.find(tag).map(|slot| self.state(slot))
+    }
+
     /// Reads by `read` until nobody has written meanwhile.
     #[inline]
     fn consistent<T>(&self, read: impl Fn(Header) -> T) -> (Header, T) {
