@@ -206,6 +206,14 @@ impl<A: Algorithm> Algorithm for All<A> {
         self.parts.iter().map(Algorithm::limits).sum()
     }
 
+    fn held_bytes(&self, state: &Self::State) -> usize {
+        let own = state.capacity() * size_of::<A::State>();
+        let parts = self.parts.iter().zip(state);
+        own + parts
+            .map(|(part, state)| part.held_bytes(state))
+            .sum::<usize>()
+    }
+
     fn words(&self) -> usize {
         self.parts.iter().map(Algorithm::words).sum()
     }
@@ -334,6 +342,10 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
 
     fn limits(&self) -> usize {
         self.0.limits() + self.1.limits()
+    }
+
+    fn held_bytes(&self, state: &Self::State) -> usize {
+        self.0.held_bytes(&state.0) + self.1.held_bytes(&state.1)
     }
 
     #[inline]

@@ -57,6 +57,7 @@ trait Erased: Any + fmt::Debug + Send + Sync {
     fn forgettable_at(&self, state: &AnyState) -> Tick;
     fn keeps_line(&self) -> bool;
     fn limits(&self) -> usize;
+    fn held_bytes(&self, state: &AnyState) -> usize;
     fn words(&self) -> usize;
     fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool;
     fn unpack_from(&self, words: &[u64]) -> AnyState;
@@ -172,6 +173,11 @@ impl<A: Algorithm> Erased for A {
         Algorithm::limits(self)
     }
 
+    fn held_bytes(&self, state: &AnyState) -> usize {
+        let held = (*state.0).as_any().downcast_ref::<A::State>();
+        size_of::<A::State>() + held.map_or(0, |state| Algorithm::held_bytes(self, state))
+    }
+
     fn words(&self) -> usize {
         Algorithm::words(self)
     }
@@ -245,6 +251,10 @@ impl Algorithm for AnyAlgorithm {
 
     fn limits(&self) -> usize {
         self.0.limits()
+    }
+
+    fn held_bytes(&self, state: &AnyState) -> usize {
+        self.0.held_bytes(state)
     }
 
     fn words(&self) -> usize {

@@ -183,6 +183,13 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         self.fresh(Tick::ZERO)
     }
 
+    /// The bytes that a state has allocated, beside its own size: what a log holds.
+    #[inline]
+    fn held_bytes(&self, state: &Self::State) -> usize {
+        let _ = state;
+        0
+    }
+
     /// How many words a packed state takes in a table of many keys.
     ///
     /// A table has room for up to four words a key in the slot itself. States that do not pack, or

@@ -219,6 +219,10 @@ impl Algorithm for SlidingLog {
         }
     }
 
+    fn held_bytes(&self, state: &SlidingLogState) -> usize {
+        state.entries.capacity() * size_of::<Entry>()
+    }
+
     fn forgettable_at(&self, state: &SlidingLogState) -> Tick {
         state.entries.back().map_or(Tick::ZERO, |last| {
             Tick::from_nanos(last.at.as_nanos() + self.quota.period_ns())

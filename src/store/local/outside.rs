@@ -41,14 +41,20 @@ impl<S> Outside<S> {
         lock(&self.shards[group % self.shards.len()])
     }
 
-    /// How many states there are, and the bytes of the maps that hold them.
-    pub(super) fn size(&self) -> (usize, usize) {
+    /// How many states there are, and the bytes of them and of the maps that hold them; `held`
+    /// tells what a state has allocated.
+    pub(super) fn size(&self, held: impl Fn(&S) -> usize) -> (usize, usize) {
         self.shards.iter().fold((0, 0), |(states, bytes), shard| {
             let shard = lock(shard);
-            // A map keeps one in eight of its buckets free, and a byte beside each.
-            let buckets = shard.capacity() / 7 * 8;
+            // A map keeps one in eight of its buckets free, and a byte beside each and a few more.
+            let buckets = match shard.capacity() {
+                0 => 0,
+                few @ 1..=7 => few + 1,
+                many => many / 7 * 8,
+            };
             let bucket = size_of::<(Id, Kept<S>)>() + 1;
-            (states + shard.len(), bytes + buckets * bucket)
+            let held: usize = shard.values().map(|kept| held(&kept.state)).sum();
+            (states + shard.len(), bytes + buckets * bucket + 16 * buckets.min(1) + held)
         })
     }
 }

@@ -30,7 +30,9 @@ pub struct Stats {
     pub table_bytes: usize,
     /// How many states do not fit a slot and stand outside the table.
     pub outside: usize,
-    /// The bytes of the maps that hold these, without what a state itself allocates.
+    /// The bytes of these and of the maps that hold them. A log grows to what is used of it: 16
+    /// bytes for each admission in its window, at most as many as its limit, and at times as much
+    /// again. Reading it looks at each of them.
     pub outside_bytes: usize,
     /// How many keys were forgotten before their time.
     pub evicted: u64,

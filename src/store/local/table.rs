@@ -415,7 +415,10 @@ impl<A: Algorithm> Table<A> {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let (outside, outside_bytes) = self.outside.size();
+        let view = self.regimes.view();
+        let (outside, outside_bytes) = self
+            .outside
+            .size(|state| view.algorithm().held_bytes(state));
         let mut stats = Stats {
             capacity: self.capacity,
             table_bytes: self.lines.len() * size_of::<Line>(),
