@@ -4,6 +4,7 @@
 //! cargo run --release -p compare -- table            all rows, a few minutes
 //! cargo run --release -p compare -- table --quick    fewer rounds, fewer keys
 //! cargo run --release -p compare -- table --json     one object a row
+//! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if it grows
 //! ```
 //!
 //! Every row runs both sides in turn, several rounds; a figure is the median, beside the least and
@@ -12,6 +13,7 @@
 mod keys;
 mod peers;
 mod row;
+mod soak;
 mod table;
 
 fn main() {
@@ -27,8 +29,16 @@ fn main() {
     };
     match arguments.first().map(String::as_str) {
         Some("table") => table::run(&effort),
+        Some("soak") => {
+            let seconds = arguments.get(1).and_then(|number| number.parse().ok());
+            if !soak::run(seconds.unwrap_or(600), has("--leak")) {
+                std::process::exit(1);
+            }
+        }
         _ => {
-            eprintln!("usage: compare table [--quick] [--json] [--only TEXT]");
+            eprintln!(
+                "usage: compare table [--quick] [--json] [--only TEXT] | soak [SECONDS] [--leak]"
+            );
             std::process::exit(2);
         }
     }

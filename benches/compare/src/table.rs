@@ -183,7 +183,7 @@ fn worst<K: Key>(keys: u64, check: impl Fn(&K) -> bool) -> f64 {
     worst.as_secs_f64() * 1e3
 }
 
-fn resident_bytes() -> f64 {
+pub(crate) fn resident_bytes() -> f64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = pages
         .split(' ')

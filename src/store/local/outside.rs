@@ -54,7 +54,10 @@ impl<S> Outside<S> {
             };
             let bucket = size_of::<(Id, Kept<S>)>() + 1;
             let held: usize = shard.values().map(|kept| held(&kept.state)).sum();
-            (states + shard.len(), bytes + buckets * bucket + 16 * buckets.min(1) + held)
+            (
+                states + shard.len(),
+                bytes + buckets * bucket + 16 * buckets.min(1) + held,
+            )
         })
     }
 }
