@@ -1,6 +1,6 @@
-//! The standard library's synchronisation, or loom's when its models are checked.
+//! The standard library's synchronisation, or that of loom or shuttle when their models are checked.
 
-#[cfg(not(all(test, tower_throttle_loom)))]
+#[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering, fence},
@@ -11,7 +11,12 @@ pub(crate) use loom::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicU64, Ordering, fence},
 };
-#[cfg(all(test, tower_throttle_loom))]
+#[cfg(all(test, tower_throttle_shuttle))]
+pub(crate) use shuttle::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU64, Ordering, fence},
+};
+#[cfg(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))]
 pub(crate) use std::sync::PoisonError;
 
 /// Locks, whatever a panic elsewhere has done: every critical section of this crate leaves its data
@@ -24,7 +29,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// scheduler's help.
 #[cold]
 pub(crate) fn wait_a_little(turns: &mut u32) {
-    #[cfg(not(all(test, tower_throttle_loom)))]
+    #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
     if *turns < 64 {
         *turns += 1;
         std::hint::spin_loop();
@@ -35,5 +40,10 @@ pub(crate) fn wait_a_little(turns: &mut u32) {
     {
         *turns += 1;
         loom::thread::yield_now();
+    }
+    #[cfg(all(test, tower_throttle_shuttle))]
+    {
+        *turns += 1;
+        shuttle::thread::yield_now();
     }
 }

@@ -9,6 +9,8 @@ mod outside;
 mod overflow;
 mod probe;
 mod regime;
+#[cfg(all(test, tower_throttle_shuttle))]
+mod shuttle_models;
 mod slot;
 mod table;
 

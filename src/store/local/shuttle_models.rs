@@ -1,0 +1,208 @@
+//! The whole of `Local` under many random interleavings of several threads: more of them, and longer
+//! ones, than loom can go through.
+
+use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
+
+use shuttle::thread;
+
+use super::{Local, Overflow};
+use crate::algorithm::{Algorithm, SlidingLog, TokenBucket};
+use crate::clock::ManualClock;
+use crate::quota::Quota;
+
+/// Small integers hash to themselves: all of them are at home in the first set.
+#[derive(Clone, Debug, Default)]
+struct Plain(u64);
+
+impl BuildHasher for Plain {
+    type Hasher = Self;
+    fn build_hasher(&self) -> Self {
+        Self(0)
+    }
+}
+
+impl Hasher for Plain {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are integers");
+    }
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type Table<A> = Local<A, ManualClock, Plain>;
+
+fn table<A: Algorithm>(
+    algorithm: A,
+    capacity: usize,
+    overflow: Overflow,
+    clock: &ManualClock,
+) -> Table<A> {
+    Local::build(algorithm, capacity, overflow, clock.clone(), Plain(0))
+}
+
+const THREADS: usize = 3;
+const KEYS: usize = 6;
+
+/// Each thread asks for each key as often as all of them are granted, in an order of its own;
+/// answers how often each key was granted.
+fn crowd<A: Algorithm>(local: &Table<A>, limit: usize) -> Vec<usize> {
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let local = local.clone();
+            thread::spawn(move || {
+                let mut granted = vec![0; KEYS];
+                for turn in 0..limit * KEYS {
+                    let key = (turn * (2 * thread + 1) + thread) % KEYS;
+                    let admitted = local.check(&(key as u64 + 1)).is_admitted();
+                    granted[key] += usize::from(admitted);
+                }
+                granted
+            })
+        })
+        .collect();
+    let mut sum = vec![0; KEYS];
+    for thread in threads {
+        let granted = thread.join().expect("no thread panics");
+        sum.iter_mut()
+            .zip(granted)
+            .for_each(|(sum, part)| *sum += part);
+    }
+    sum
+}
+
+fn many(model: impl Fn() + Send + Sync + Clone + 'static) {
+    shuttle::check_random(model.clone(), 2_000);
+    shuttle::check_pct(model, 2_000, 3);
+}
+
+/// How often thread `thread` asks for `key` in `crowd`.
+fn asked(limit: usize, key: usize) -> usize {
+    (0..THREADS)
+        .flat_map(|thread| {
+            (0..limit * KEYS).map(move |turn| (turn * (2 * thread + 1) + thread) % KEYS)
+        })
+        .filter(|asked| *asked == key)
+        .count()
+}
+
+#[test]
+fn shuttle_keys_of_one_home_and_beside_it_are_each_granted_their_limit() {
+    many(|| {
+        let clock = ManualClock::new();
+        let quota = Quota::per_hour(2);
+        // Two sets, eight slots.
+        let local = table(TokenBucket::new(quota), 5, Overflow::EvictLeast, &clock);
+        for (key, granted) in (0..).zip(crowd(&local, 2)) {
+            assert_eq!(granted, 2.min(asked(2, key)), "key {key}");
+        }
+        assert_eq!(local.stats().evicted, 0);
+    });
+}
+
+#[test]
+fn shuttle_a_full_table_grants_nobody_more_than_the_limit() {
+    many(|| {
+        let clock = ManualClock::new();
+        let bucket = TokenBucket::new(Quota::per_hour(2));
+        // One set: two of six keys find no slot.
+        let local = table(bucket, 1, Overflow::Deny, &clock);
+        let granted = crowd(&local, 2);
+        assert!(granted.iter().all(|granted| *granted <= 2), "{granted:?}");
+        assert_eq!(granted.iter().filter(|granted| **granted > 0).count(), 4);
+    });
+}
+
+#[test]
+fn shuttle_states_outside_the_table_are_each_granted_their_limit() {
+    many(|| {
+        let clock = ManualClock::new();
+        let log = SlidingLog::new(Quota::per_hour(2));
+        let local = table(log, 5, Overflow::EvictLeast, &clock);
+        for (key, granted) in (0..).zip(crowd(&local, 2)) {
+            assert_eq!(granted, 2.min(asked(2, key)), "key {key}");
+        }
+    });
+}
+
+#[test]
+fn shuttle_a_slot_that_expires_under_a_crowd_is_taken_over_whole() {
+    many(|| {
+        let clock = ManualClock::new();
+        let bucket = TokenBucket::new(Quota::per(2, Duration::from_secs(2)));
+        let local = table(bucket, 1, Overflow::EvictLeast, &clock);
+        for key in 10..14_u64 {
+            assert!(local.check_n(&key, 2).is_admitted());
+        }
+        clock.advance(Duration::from_secs(2));
+        // Four slots for six keys: two go, and come back as good as new. Nobody is granted more
+        // than for as often as it can have been forgotten.
+        let granted: usize = crowd(&local, 1).iter().sum();
+        let evicted = usize::try_from(local.stats().evicted).expect("a few");
+        assert!(
+            granted <= 2 * (KEYS + evicted),
+            "{granted}, {evicted} evicted"
+        );
+    });
+}
+
+#[test]
+fn shuttle_a_change_of_quota_under_a_crowd_loses_no_count() {
+    many(|| {
+        let clock = ManualClock::new();
+        let local = table(
+            TokenBucket::new(Quota::per_hour(3)),
+            5,
+            Overflow::Deny,
+            &clock,
+        );
+        let other = local.clone();
+        let change = thread::spawn(move || {
+            // The same tokens are there before and after: three less what was taken.
+            other
+                .set_quota(Quota::per_day(3))
+                .expect("of the same kind");
+        });
+        let granted = crowd(&local, 3);
+        change.join().expect("no thread panics");
+        for (key, granted) in (0..).zip(granted) {
+            assert_eq!(granted, 3.min(asked(3, key)), "key {key}");
+        }
+    });
+}
+
+/// The bug that deciding under one version and writing under another would be.
+#[test]
+#[should_panic(expected = "granted twice")]
+fn shuttle_a_decision_on_a_stale_state_is_caught() {
+    many(|| {
+        let clock = ManualClock::new();
+        let local = table(
+            TokenBucket::new(Quota::per_hour(1)),
+            1,
+            Overflow::Deny,
+            &clock,
+        );
+        let _ = local.check_n(&1_u64, 0);
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let local = local.clone();
+                thread::spawn(move || {
+                    let looked = local.peek(&1_u64).is_admitted();
+                    let _ = local.check(&1_u64);
+                    looked
+                })
+            })
+            .collect();
+        let granted = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no thread panics"))
+            .filter(|granted| *granted)
+            .count();
+        assert!(granted <= 1, "granted twice");
+    });
+}
