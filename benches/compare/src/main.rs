@@ -1,15 +1,21 @@
 //! Figures of this crate and of others on the same work, in one process.
 //!
 //! ```text
-//! cargo run --release -p compare -- table            all rows, a few minutes
+//! cargo run --release -p compare -- table            all rows of the table, a few minutes
+//! cargo run --release -p compare -- layer            the layer around a service that does nothing
 //! cargo run --release -p compare -- table --quick    fewer rounds, fewer keys
 //! cargo run --release -p compare -- table --json     one object a row
+//! cargo run --release -p compare -- table --only IpAddr
 //! ```
 //!
 //! Every row runs both sides in turn, several rounds; a figure is the median, beside the least and
 //! the most. Only ratios are worth comparing, and only within one run.
 
+#![expect(clippy::disallowed_methods, reason = "this program measures time")]
+
+mod count;
 mod keys;
+mod layer;
 mod peers;
 mod row;
 mod table;
@@ -27,8 +33,9 @@ fn main() {
     };
     match arguments.first().map(String::as_str) {
         Some("table") => table::run(&effort),
+        Some("layer") => layer::run(&effort),
         _ => {
-            eprintln!("usage: compare table [--quick] [--json] [--only TEXT]");
+            eprintln!("usage: compare table|layer [--quick] [--json] [--only TEXT]");
             std::process::exit(2);
         }
     }
