@@ -43,6 +43,15 @@ pub trait Respond<Req, Res, Err> {
     /// Where a refusal is an error of the service, as with [`AsError`].
     fn deny(&self, request: &Req, denied: RateLimited) -> Result<Res, Err>;
 
+    /// The same, given the request itself, whose parts may be of use for the answer. What a layer
+    /// calls.
+    ///
+    /// # Errors
+    /// As of [`deny`](Self::deny).
+    fn refuse(&self, request: Req, denied: RateLimited) -> Result<Res, Err> {
+        self.deny(&request, denied)
+    }
+
     /// Notes the decision in a request that goes on to the service, where it has a place for it.
     fn admit(&self, request: &mut Req, decision: &Decision) {
         let _ = (request, decision);
@@ -167,11 +176,11 @@ pub trait Answer<Req, Res, Err>: sealed::Sealed {
     /// Whether something is to be done when a response is there.
     const FOLLOWS: bool;
 
-    /// See [`Respond::deny`].
+    /// See [`Respond::refuse`].
     ///
     /// # Errors
     /// See [`Respond::deny`].
-    fn deny(&self, request: &Req, denied: RateLimited) -> Result<Res, Err>;
+    fn refuse(&self, request: Req, denied: RateLimited) -> Result<Res, Err>;
 
     /// See [`Respond::admit`].
     fn admit(&self, request: &mut Req, decision: &Decision);
@@ -193,8 +202,8 @@ where
     const FOLLOWS: bool = !(H::SILENT && F::KEEPS);
 
     #[inline]
-    fn deny(&self, request: &Req, denied: RateLimited) -> Result<Res, Err> {
-        self.deny.deny(request, denied)
+    fn refuse(&self, request: Req, denied: RateLimited) -> Result<Res, Err> {
+        self.deny.refuse(request, denied)
     }
 
     #[inline]

@@ -173,7 +173,7 @@ where
         let state = self.place.state();
         let denied = state.denial(denied);
         Step::Done {
-            answer: Some(deny(&self.respond, state, &self.request, denied)),
+            answer: Some(deny(&self.respond, state, self.request, denied)),
         }
     }
 
@@ -189,7 +189,7 @@ where
                 answer: Some(deny(
                     &self.respond,
                     self.place.state(),
-                    &self.request,
+                    self.request,
                     denied,
                 )),
             },
@@ -244,6 +244,11 @@ where
         let mut step = self.project().step;
         loop {
             let next = match step.as_mut().project() {
+                // With nothing to do afterwards the answer need not be moved again.
+                StepProjection::Inner {
+                    future,
+                    after: None,
+                } => return future.poll(cx),
                 StepProjection::Inner { future, after } => {
                     let result = ready!(future.poll(cx));
                     let (mut response, after) = match (result, after.take()) {

@@ -9,6 +9,7 @@ mod service;
 mod signals;
 mod state;
 mod tiers;
+mod told;
 
 pub(crate) use self::state::State;
 pub use self::{

@@ -43,7 +43,6 @@ pub(super) enum Next {
 
 impl Policy {
     /// What happens to a request about which the limiter said `decided`; counts it.
-    #[inline]
     pub(super) fn judge<K, L: KeyedLimiter<K>>(
         self,
         state: &State<L>,
@@ -65,8 +64,7 @@ impl Policy {
         };
         match decision.verdict {
             Verdict::Admit => {
-                counts.admitted();
-                state.signals().admitted();
+                state.admitted();
                 Next::Pass(Some(decision))
             }
             Verdict::Wait(wait) => {

@@ -14,8 +14,8 @@ use std::{
 use http::{Request, Response};
 use tower::{Layer, Service};
 use tower_throttle::{
-    Client, ClientIp, FixedWindow, Global, PeerAddr, Quota, RateLimitLayer, Settle, Tiers,
-    TokenBucket,
+    Client, ClientIp, FixedWindow, Global, PeerAddr, Quota, RateLimitLayer, RateLimited, Settle,
+    Tiers, TokenBucket,
 };
 
 struct Counting;
@@ -112,6 +112,48 @@ fn an_admitted_request_allocates_nothing_of_its_own() {
     let tiers = Tiers::new(bucket()).tier(7, bucket());
     let layer = RateLimitLayer::new(|req: &Request<u64>| (*req.body(), 1_u8), tiers);
     assert_eq!(allocations(&layer), 0);
+}
+
+/// Allocations of a request that `layer` refuses, and of the answer, which it says how long to wait.
+fn refused<L>(layer: &L) -> usize
+where
+    L: Layer<Still>,
+    L::Service: Service<Request<u64>, Response = Response<()>, Error = Infallible>,
+{
+    let mut service = layer.layer(Still);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut counted = 0;
+    for expected in [200, 429, 429] {
+        let mut request = Request::new(7);
+        request.extensions_mut().insert(7_u8);
+        let before = ALLOCATIONS.get();
+        assert!(service.poll_ready(&mut cx).is_ready());
+        let Poll::Ready(Ok(response)) = pin!(service.call(request)).poll(&mut cx) else {
+            panic!("a local limiter waits for nothing");
+        };
+        counted = ALLOCATIONS.get() - before;
+        assert_eq!(response.status(), expected);
+        assert_eq!(
+            response.headers().contains_key("retry-after"),
+            expected == 429
+        );
+        assert!(response.extensions().get::<u8>().is_none());
+        assert_eq!(
+            response.extensions().get::<RateLimited>().is_some(),
+            expected == 429
+        );
+    }
+    counted
+}
+
+#[test]
+fn a_refusal_allocates_headers_and_reason_and_no_more() {
+    let slow = |quota| RateLimitLayer::new(Global, FixedWindow::new(quota));
+    // The two parts of a map of headers, and the reason.
+    assert_eq!(refused(&slow(Quota::per_minute(1))), 3);
+    // Also a number that takes more than three digits.
+    let day = Quota::per(1, std::time::Duration::from_secs(100 * 86_400));
+    assert_eq!(refused(&slow(day)), 4);
 }
 
 #[test]
