@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -p compare -- table            all rows of the table, a few minutes
 //! cargo run --release -p compare -- layer            the layer around a service that does nothing
+//! cargo run --release -p compare -- axum             a server on loopback, with and without a limit
 //! cargo run --release -p compare -- table --quick    fewer rounds, fewer keys
 //! cargo run --release -p compare -- table --json     one object a row
 //! cargo run --release -p compare -- table --only IpAddr
@@ -18,6 +19,7 @@ mod keys;
 mod layer;
 mod peers;
 mod row;
+mod served;
 mod table;
 
 fn main() {
@@ -34,8 +36,9 @@ fn main() {
     match arguments.first().map(String::as_str) {
         Some("table") => table::run(&effort),
         Some("layer") => layer::run(&effort),
+        Some("axum") => served::run(&effort),
         _ => {
-            eprintln!("usage: compare table|layer [--quick] [--json] [--only TEXT]");
+            eprintln!("usage: compare table|layer|axum [--quick] [--json] [--only TEXT]");
             std::process::exit(2);
         }
     }
