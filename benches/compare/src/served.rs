@@ -149,6 +149,7 @@ fn apps() -> [Router; SIDES.len()] {
         ours(false),
         theirs(true),
         theirs(false),
+        hello().layer(tower::layer::layer_fn(Idle)),
     ]
 }
 
