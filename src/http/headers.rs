@@ -20,6 +20,14 @@ use crate::respond::Tell;
 /// limit is available again; in a denied response, the one until the same request passes, as in
 /// `Retry-After`.
 ///
+/// A policy is told as what an unused client may use at once (`q`) and the time in which that comes
+/// back (`w`). For a window these are its limit and its period. For a quota with a burst they are
+/// the burst and the time it takes to refill: 10 a second with bursts of 50 is `q=50;w=5`. That
+/// way `q` is never less than what a client is told to have left, and `q` in each `w` is the rate
+/// that is granted for good, neither more nor less; the limit beside its period would hide the
+/// burst, and the burst beside that period promise five times the rate. A window that is not whole
+/// seconds is rounded up, and one below a second is left out.
+///
 /// ```
 /// use axum::{Router, body::Body, http::Request, routing::get};
 /// use tower::ServiceExt as _;

@@ -49,6 +49,7 @@ impl Policy {
         decided: Result<Decision, StoreError>,
     ) -> Next {
         let counts = &state.counts;
+        state.watch::<K>();
         let decision = match decided {
             Ok(decision) => decision,
             Err(error) => {

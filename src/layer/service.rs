@@ -95,6 +95,7 @@ where
             // here the figures that nobody reads need not be computed, nor anything be moved.
             Poll::Ready(Ok(decision)) if decision.is_admitted() && !self.policy.share => {
                 self.state.admitted();
+                self.state.watch::<K::Key>();
                 let after = R::FOLLOWS.then(|| self.after(key, cost, decision));
                 ResponseFuture::inner(self.inner.call(request), after)
             }

@@ -55,6 +55,15 @@ impl<L> State<L> {
         self.signals.admitted();
     }
 
+    /// Reports what the limiter could not keep while it decided.
+    #[inline]
+    pub(super) fn watch<K>(&self)
+    where
+        L: KeyedLimiter<K>,
+    {
+        self.signals.lost(|| self.limiter.losses());
+    }
+
     /// Lends the limits as clients are told them.
     #[inline]
     pub(super) fn with_policies<K, T>(&self, lend: impl FnOnce(&Policies) -> T) -> T

@@ -22,12 +22,14 @@ struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
 // SAFETY: every call is passed on to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + layout.size()));
         // SAFETY: the caller keeps the contract.
         unsafe { System.alloc(layout) }
     }
@@ -154,6 +156,28 @@ fn a_refusal_allocates_headers_and_reason_and_no_more() {
     // Also a number that takes more than three digits.
     let day = Quota::per(1, std::time::Duration::from_secs(100 * 86_400));
     assert_eq!(refused(&slow(day)), 4);
+}
+
+#[test]
+fn a_limit_that_all_share_has_room_for_no_more_than_it_needs() {
+    let taken = |make: &dyn Fn()| {
+        let before = BYTES.get();
+        make();
+        BYTES.get() - before
+    };
+    let of_all = taken(&|| drop(RateLimitLayer::new(Global, bucket())));
+    // What the threads count in grows with their number.
+    let counts = 128 * (2 * std::thread::available_parallelism().map_or(1, usize::from) + 1).max(5);
+    assert!(of_all < 8_000 + counts, "{of_all} bytes");
+    let of_each = taken(&|| drop(RateLimitLayer::new(ClientIp::peer(), bucket())));
+    assert!(of_each > 2_000_000, "{of_each} bytes");
+
+    let layer = RateLimitLayer::new(Global, bucket());
+    let table = layer.handle().stats();
+    assert!(table.table_bytes < 1_000, "{table:?}");
+    assert_eq!(allocations(&layer.clone()), 0);
+    assert_eq!(layer.handle().stats().evicted, 0);
+    assert!(layer.handle().counts().admitted == 2, "and it counts");
 }
 
 #[test]

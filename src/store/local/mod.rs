@@ -26,7 +26,7 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 use crate::error::StoreError;
-use crate::limiter::{IntoLimiter, KeyedLimiter, Op};
+use crate::limiter::{IntoLimiter, KeyedLimiter, Losses, Op};
 use crate::quota::Quota;
 
 /// One limit for each of many keys, in this process.
@@ -424,6 +424,11 @@ where
     fn quotas(&self) -> Vec<Quota> {
         self.shared.table.regimes.view().algorithm().quotas()
     }
+
+    #[inline]
+    fn losses(&self) -> Losses {
+        self.shared.table.counters.losses()
+    }
 }
 
 /// An algorithm, or a tuple of them, means: in this process.
@@ -432,6 +437,16 @@ impl<T: IntoAlgorithm> IntoLimiter for T {
 
     fn into_limiter(self) -> Self::Limiter {
         Local::new(self)
+    }
+
+    fn into_limiter_of_one(self) -> Self::Limiter {
+        Local::build(
+            self.into_algorithm(),
+            1,
+            Overflow::default(),
+            MonotonicClock,
+            Seeded::default(),
+        )
     }
 }
 
