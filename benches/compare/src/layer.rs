@@ -18,7 +18,7 @@ use http::{Request, Response};
 use tower::{Layer, Service};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
-use tower_throttle::{ClientIp, Headers, RateLimitLayer, TokenBucket};
+use tower_throttle::{ClientIp, FixedWindow, Global, Headers, Quota, RateLimitLayer, TokenBucket};
 
 use crate::count::allocations;
 use crate::peers;
@@ -59,10 +59,67 @@ pub(crate) fn run(effort: &Effort) {
     }
     compare(effort, 1, true, true);
     compare(effort, 1, false, true);
+    for admits in [true, false] {
+        by_rate_net(effort, admits);
+        without_keys(effort, admits);
+    }
+}
+
+/// rate-net finds the address of the peer where its users put it.
+fn by_rate_net(effort: &Effort, admits: bool) {
+    let calls = Calls::of_one(admits);
+    let work = format!("layer by peer address, 1 peers, {}", calls.path());
+    if !effort.wants(&work) {
+        return;
+    }
+    let ours = RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(peers::quota(admits)));
+    let quota = if admits {
+        rate_net::Quota::rate(1_000_000_000, Duration::from_secs(1))
+            .map(|quota| quota.with_burst(u32::MAX))
+    } else {
+        rate_net::Quota::rate(1, Duration::from_secs(86_400))
+    };
+    let theirs = rate_net::tower::RateLimitLayer::new(
+        rate_net::RateLimiter::with_quota(quota.expect("a valid quota")),
+        rate_net::tower::PeerIp::default(),
+    );
+    let sides = (&ours.layer(Still), &theirs.layer(Still));
+    rows(
+        effort,
+        &work,
+        &calls,
+        ("rate-net", [1.0, calls.allowance()]),
+        sides,
+    );
+}
+
+/// tower-resilience keeps one limit a service and refuses with an error.
+fn without_keys(effort: &Effort, admits: bool) {
+    let calls = Calls::of_one(admits);
+    let work = format!("layer without keys, {}", calls.path());
+    if !effort.wants(&work) {
+        return;
+    }
+    let limit = if admits { 1_000_000_000_000 } else { 1 };
+    let ours = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(limit)));
+    let theirs = tower_resilience_ratelimiter::RateLimiterLayer::builder()
+        .limit_for_period(usize::try_from(limit).expect("a wide machine"))
+        .refresh_period(Duration::from_secs(86_400))
+        .timeout_duration(Duration::ZERO)
+        .build()
+        .expect("a valid limit");
+    let sides = (&ours.layer(Still), &theirs.layer(Still));
+    rows(
+        effort,
+        &work,
+        &calls,
+        ("tower-resilience", [1.0, calls.allowance()]),
+        sides,
+    );
 }
 
 fn compare(effort: &Effort, peers: u64, admits: bool, headers: bool) {
-    let path = if admits { "admitted" } else { "denied" };
+    let path = Calls::of_one(admits).path();
     let with = if headers { ", with headers" } else { "" };
     let work = format!("layer by peer address, {peers} peers, {path}{with}");
     if !effort.wants(&work) {
@@ -76,62 +133,58 @@ fn compare(effort: &Effort, peers: u64, admits: bool, headers: bool) {
     } else {
         builder.per_second(86_400).burst_size(1);
     }
-    let calls = Calls {
-        admits,
-        peers,
-        headers,
+    let calls = Calls { admits, peers };
+    let goals = match (admits, headers) {
+        (true, false) => [0.5, 0.0],
+        // Headers are made by both sides; there is less to win.
+        (true, true) => [1.0, 3.0],
+        (false, false) => [0.1, 4.0],
+        (false, true) => [0.1, 6.0],
     };
-    let bare = || calls.run(Still);
+    let against = ("tower_governor", goals);
     if headers {
         let ours = ours.headers(Headers::standard()).layer(Still);
         let config = builder.use_headers().finish().expect("a valid quota");
         let theirs = GovernorLayer::new(config).layer(Still);
-        rows(effort, &work, &calls, &bare, &ours, &theirs);
+        rows(effort, &work, &calls, against, (&ours, &theirs));
     } else {
         let config = builder.finish().expect("a valid quota");
         let theirs = GovernorLayer::new(config).layer(Still);
-        rows(effort, &work, &calls, &bare, &ours.layer(Still), &theirs);
+        rows(
+            effort,
+            &work,
+            &calls,
+            against,
+            (&ours.layer(Still), &theirs),
+        );
     }
 }
 
-/// Time and allocations.
+/// Time and allocations. The goals: the most of their time, and the most allocations.
 fn rows<A, B>(
     effort: &Effort,
     work: &str,
     calls: &Calls,
-    bare: &dyn Fn() -> Figures,
-    ours: &A,
-    theirs: &B,
+    (peer, goals): (&'static str, [f64; 2]),
+    (ours, theirs): (&A, &B),
 ) where
-    A: Service<Request<()>, Response = Response<Body>, Error = Infallible> + Clone,
-    B: Service<Request<()>, Response = Response<Body>, Error = Infallible> + Clone,
+    A: Service<Request<()>, Response = Response<Body>> + Clone,
+    B: Service<Request<()>, Response = Response<Body>> + Clone,
 {
     let mut time = Row {
         work: format!("{work}: added time"),
-        peer: "tower_governor",
+        peer,
         unit: "ns",
         ours: Vec::new(),
         theirs: Vec::new(),
-        // Headers are made by both sides; there is less to win.
-        goal: match (calls.admits, calls.headers) {
-            (true, false) => 0.5,
-            (true, true) => 1.0,
-            (false, _) => 0.1,
-        },
+        goal: goals[0],
         absolute: false,
         more: false,
     };
     let mut allocated = Row {
         work: format!("{work}: allocations"),
         unit: "allocations",
-        ours: Vec::new(),
-        theirs: Vec::new(),
-        goal: match (calls.admits, calls.headers) {
-            (true, false) => 0.0,
-            (true, true) => 3.0,
-            (false, false) => 4.0,
-            (false, true) => 6.0,
-        },
+        goal: goals[1],
         absolute: true,
         ..time.clone()
     };
@@ -144,7 +197,11 @@ fn rows<A, B>(
         let span = Duration::from_millis(if effort.quick { 60 } else { 300 });
         // The least of many short turns is what the work takes where nobody disturbs it.
         while begin.elapsed() < span {
-            let turns = [bare(), calls.run(theirs.clone()), calls.run(ours.clone())];
+            let turns = [
+                calls.run(Still),
+                calls.run(theirs.clone()),
+                calls.run(ours.clone()),
+            ];
             for (least, turn) in least.iter_mut().zip(turns) {
                 *least = least.or(turn);
             }
@@ -183,15 +240,27 @@ impl Figures {
 struct Calls {
     admits: bool,
     peers: u64,
-    headers: bool,
 }
 
 impl Calls {
+    fn of_one(admits: bool) -> Self {
+        Self { admits, peers: 1 }
+    }
+
+    /// The allocations that are ours to make.
+    fn allowance(&self) -> f64 {
+        if self.admits { 0.0 } else { 4.0 }
+    }
+
+    fn path(&self) -> &'static str {
+        if self.admits { "admitted" } else { "denied" }
+    }
+
     /// Some thousand calls of `service`.
     #[inline(never)]
     fn run<S>(&self, mut service: S) -> Figures
     where
-        S: Service<Request<()>, Response = Response<Body>, Error = Infallible>,
+        S: Service<Request<()>, Response = Response<Body>>,
     {
         const CALLS: u64 = 4_096;
         let mut cx = Context::from_waker(Waker::noop());
@@ -224,7 +293,10 @@ impl Calls {
 
     fn request(&self, call: u64) -> Request<()> {
         let mut request = Request::new(());
-        request.extensions_mut().insert(self.peer(call));
+        let peer = self.peer(call);
+        // In the form that axum leaves it in, and in that of rate-net.
+        request.extensions_mut().insert(peer.0.ip());
+        request.extensions_mut().insert(peer);
         request
     }
 

@@ -17,6 +17,7 @@
 mod count;
 mod keys;
 mod layer;
+mod others;
 mod peers;
 mod row;
 mod served;
@@ -34,7 +35,10 @@ fn main() {
             .and_then(|at| arguments.get(at + 1).cloned()),
     };
     match arguments.first().map(String::as_str) {
-        Some("table") => table::run(&effort),
+        Some("table") => {
+            table::run(&effort);
+            others::run(&effort);
+        }
         Some("layer") => layer::run(&effort),
         Some("axum") => served::run(&effort),
         _ => {
