@@ -12,6 +12,7 @@ use crate::limiter::KeyedLimiter;
 use crate::limiter::Op;
 use crate::quota::Quota;
 use crate::store::local::Local;
+use crate::store::local::Stats;
 
 /// Looks at a layer's limits and changes them while requests are served.
 ///
@@ -84,6 +85,18 @@ impl<L> Handle<L> {
 }
 
 impl<A: Algorithm, C: Clock, S: BuildHasher> Handle<Local<A, C, S>> {
+    /// How the table of keys is doing: its size, and what it could not keep for want of room.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
+    ///
+    /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(100)));
+    /// assert_eq!(layer.handle().stats().evicted, 0);
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.state.limiter.stats()
+    }
+
     /// Changes the quota for all keys. What they have used stays used, and clients are told the new
     /// quota from now on.
     ///

@@ -85,12 +85,12 @@ pub use self::{
     },
     key::{Extracted, Global, IntoKey, Key, KeyExtractor, Predicate, WithCost, WithSkip},
     layer::{Counts, Numbered, OnStoreError, RateLimit, RateLimitLayer, ResponseFuture, Tiers},
-    limiter::{IntoLimiter, KeyedLimiter, Op},
+    limiter::{IntoLimiter, KeyedLimiter, Losses, Op},
     lone::Limiter,
     quota::Quota,
     respond::{
-        Answer, Answers, AsError, KeepAll, Policies, Policy, Respond, Settle, SettleUp, Silent,
-        Standard, Tell,
+        Answer, Answers, AsError, ByResponse, ByResult, KeepAll, Policies, Policy, Respond, Settle,
+        SettleAll, SettleUp, Silent, Standard, Tell,
     },
     store::local::{Local, Overflow, Seeded, SeededHasher, Stats},
 };

@@ -1,6 +1,10 @@
 //! Port: where the states of many keys live, and how they are asked.
 
-use std::future::Future;
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Waker},
+};
 
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -26,8 +30,37 @@ pub trait KeyedLimiter<K: ?Sized>: Send + Sync + 'static {
         self.apply(key, Op::Take(cost))
     }
 
+    /// Carries out `op` for nobody who waits for it: what a cancelled request gives back.
+    ///
+    /// In this process that is done on the spot. A limiter that asks a server has to see to it
+    /// that the operation is finished though its future is dropped; else the cost stays taken.
+    fn detach(&self, key: &K, op: Op) {
+        let mut future = self.apply(key, op);
+        let _ = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
+    }
+
+    /// What it could not keep for want of room, in all so far.
+    fn losses(&self) -> Losses {
+        Losses::default()
+    }
+
     /// The limits it holds, in the order in which [`Decision::policy`] counts them.
     fn quotas(&self) -> Vec<Quota>;
+}
+
+/// How often a limiter had no room for a key; see [`Overflow`](crate::Overflow) for what it does
+/// then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Losses {
+    /// How many keys were forgotten before their time.
+    pub evicted: u64,
+    /// How many of those were being denied.
+    pub evicted_denied: u64,
+    /// How many requests were denied because their key found no room.
+    pub denied: u64,
+    /// How many requests were counted together with others that found no room.
+    pub shared: u64,
 }
 
 /// What can be asked of a key's state.
@@ -54,4 +87,12 @@ pub trait IntoLimiter {
 
     /// Makes the limiter; called once, when the layer is built.
     fn into_limiter(self) -> Self::Limiter;
+
+    /// The same, where all requests share one key, so that it needs room for no more.
+    fn into_limiter_of_one(self) -> Self::Limiter
+    where
+        Self: Sized,
+    {
+        self.into_limiter()
+    }
 }

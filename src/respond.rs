@@ -43,6 +43,15 @@ pub trait Respond<Req, Res, Err> {
     /// Where a refusal is an error of the service, as with [`AsError`].
     fn deny(&self, request: &Req, denied: RateLimited) -> Result<Res, Err>;
 
+    /// The same, given the request itself, whose parts may be of use for the answer. What a layer
+    /// calls.
+    ///
+    /// # Errors
+    /// As of [`deny`](Self::deny).
+    fn refuse(&self, request: Req, denied: RateLimited) -> Result<Res, Err> {
+        self.deny(&request, denied)
+    }
+
     /// Notes the decision in a request that goes on to the service, where it has a place for it.
     fn admit(&self, request: &mut Req, decision: &Decision) {
         let _ = (request, decision);
@@ -135,6 +144,53 @@ impl<Res, F: Fn(&Res) -> Settle> SettleUp<Res> for F {
     }
 }
 
+/// Says what a request cost, seeing what came of it, response or error.
+///
+/// Made of a [`SettleUp`], which does not see errors and keeps their cost ([`ByResponse`]), or of a
+/// closure that sees both ([`ByResult`]).
+pub trait SettleAll<Res, Err> {
+    /// Whether it always keeps what was taken, so that nothing needs to be kept for it.
+    const KEEPS: bool = false;
+
+    /// What to do about the cost of the request that ended in `result`.
+    fn settle_all(&self, result: &Result<Res, Err>) -> Settle;
+}
+
+/// Settles by the response alone; made by `RateLimitLayer::settle`.
+#[derive(Clone, Copy, Debug)]
+pub struct ByResponse<F>(pub(crate) F);
+
+impl<Res, Err, F: SettleUp<Res>> SettleAll<Res, Err> for ByResponse<F> {
+    const KEEPS: bool = F::KEEPS;
+
+    #[inline]
+    fn settle_all(&self, result: &Result<Res, Err>) -> Settle {
+        match result {
+            Ok(response) => self.0.settle(response),
+            Err(_) => Settle::Keep,
+        }
+    }
+}
+
+impl<Res, Err> SettleAll<Res, Err> for KeepAll {
+    const KEEPS: bool = true;
+
+    fn settle_all(&self, _: &Result<Res, Err>) -> Settle {
+        Settle::Keep
+    }
+}
+
+/// Settles by a closure that sees errors too; made by `RateLimitLayer::settle_result`.
+#[derive(Clone, Copy, Debug)]
+pub struct ByResult<F>(pub(crate) F);
+
+impl<Res, Err, F: Fn(&Result<Res, Err>) -> Settle> SettleAll<Res, Err> for ByResult<F> {
+    #[inline]
+    fn settle_all(&self, result: &Result<Res, Err>) -> Settle {
+        (self.0)(result)
+    }
+}
+
 /// The three answers of one layer: to the refused, about the limit, and about the cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answers<D = Standard, H = Silent, F = KeepAll> {
@@ -167,11 +223,11 @@ pub trait Answer<Req, Res, Err>: sealed::Sealed {
     /// Whether something is to be done when a response is there.
     const FOLLOWS: bool;
 
-    /// See [`Respond::deny`].
+    /// See [`Respond::refuse`].
     ///
     /// # Errors
     /// See [`Respond::deny`].
-    fn deny(&self, request: &Req, denied: RateLimited) -> Result<Res, Err>;
+    fn refuse(&self, request: Req, denied: RateLimited) -> Result<Res, Err>;
 
     /// See [`Respond::admit`].
     fn admit(&self, request: &mut Req, decision: &Decision);
@@ -179,22 +235,22 @@ pub trait Answer<Req, Res, Err>: sealed::Sealed {
     /// See [`Tell::tell`].
     fn tell(&self, response: &mut Res, policies: &Policies, decision: &Decision);
 
-    /// See [`SettleUp::settle`].
-    fn settle(&self, response: &Res) -> Settle;
+    /// See [`SettleAll::settle_all`].
+    fn settle(&self, result: &Result<Res, Err>) -> Settle;
 }
 
 impl<Req, Res, Err, D, H, F> Answer<Req, Res, Err> for Answers<D, H, F>
 where
     D: Respond<Req, Res, Err>,
     H: Tell<Res>,
-    F: SettleUp<Res>,
+    F: SettleAll<Res, Err>,
 {
     const TELLS: bool = !H::SILENT;
     const FOLLOWS: bool = !(H::SILENT && F::KEEPS);
 
     #[inline]
-    fn deny(&self, request: &Req, denied: RateLimited) -> Result<Res, Err> {
-        self.deny.deny(request, denied)
+    fn refuse(&self, request: Req, denied: RateLimited) -> Result<Res, Err> {
+        self.deny.refuse(request, denied)
     }
 
     #[inline]
@@ -208,8 +264,8 @@ where
     }
 
     #[inline]
-    fn settle(&self, response: &Res) -> Settle {
-        self.settle.settle(response)
+    fn settle(&self, result: &Result<Res, Err>) -> Settle {
+        self.settle.settle_all(result)
     }
 }
 

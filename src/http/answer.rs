@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response, header};
+use http::{Request, Response, header};
 
+use super::digits::digits;
 use super::grpc::{Grpc, is_grpc};
 use crate::decision::Decision;
 use crate::error::RateLimited;
@@ -32,7 +33,11 @@ pub struct HeadersOnly;
 
 impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for HeadersOnly {
     fn deny(&self, _: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        Ok(finished(plain(&denied, B::default()), denied))
+        Ok(plain(Response::new(B::default()), denied))
+    }
+
+    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        Ok(plain(instead_of(request, B::default()), denied))
     }
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
@@ -77,6 +82,14 @@ where
         }
     }
 
+    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        if is_grpc(&request) {
+            Grpc.refuse(request, denied)
+        } else {
+            self.others.refuse(request, denied)
+        }
+    }
+
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         self.others.admit(request, decision);
     }
@@ -85,6 +98,10 @@ where
 impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Standard {
     fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
         Auto::<HeadersOnly>::default().deny(request, denied)
+    }
+
+    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        Auto::<HeadersOnly>::default().refuse(request, denied)
     }
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
@@ -116,12 +133,25 @@ pub(super) fn note<A>(request: &mut Request<A>, decision: &Decision) {
     request.extensions_mut().insert(*decision);
 }
 
-/// The status, `Retry-After` and `body`.
-pub(super) fn plain<B>(denied: &RateLimited, body: B) -> Response<B> {
+/// A response in place of `request`, in the maps for headers and extensions that the request has
+/// and no longer needs: to make new ones would be most of what a refusal costs.
+pub(super) fn instead_of<A, B>(request: Request<A>, body: B) -> Response<B> {
+    let (parts, _) = request.into_parts();
     let mut response = Response::new(body);
-    *response.status_mut() = denied.status();
-    retry_after(&mut response, denied);
+    let headers = response.headers_mut();
+    *headers = parts.headers;
+    headers.clear();
+    let extensions = response.extensions_mut();
+    *extensions = parts.extensions;
+    extensions.clear();
     response
+}
+
+/// Gives `response` the status, `Retry-After` and the reason.
+pub(super) fn plain<B>(mut response: Response<B>, denied: RateLimited) -> Response<B> {
+    *response.status_mut() = denied.status();
+    retry_after(&mut response, &denied);
+    finished(response, denied)
 }
 
 /// `response` with the reason in its extensions, where outer layers find it.
@@ -133,7 +163,7 @@ pub(super) fn finished<B>(mut response: Response<B>, denied: RateLimited) -> Res
 /// When to come back, if coming back helps.
 pub(super) fn retry_after<B>(response: &mut Response<B>, denied: &RateLimited) {
     if let Some(wait) = denied.retry_after() {
-        let seconds = HeaderValue::from(whole_seconds(wait).clamp(1, MAX_SECONDS));
+        let seconds = digits(whole_seconds(wait).clamp(1, MAX_SECONDS));
         response.headers_mut().insert(header::RETRY_AFTER, seconds);
     }
 }
@@ -161,7 +191,7 @@ mod tests {
     }
 
     fn told(retry_after: Option<Duration>) -> Option<String> {
-        let response = plain(&denied(retry_after), ());
+        let response = plain(Response::new(()), denied(retry_after));
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         let value = response.headers().get(header::RETRY_AFTER)?;
         Some(value.to_str().unwrap().to_owned())

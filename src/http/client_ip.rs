@@ -1,13 +1,16 @@
 //! The address of the client, which nobody but the client's own network can choose.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
 
-use http::{HeaderMap, HeaderName, Request, header::FORWARDED};
+use http::{Extensions, HeaderMap, HeaderName, Request, header::FORWARDED};
 
 use super::forwarded::{FromRight, Split, address, forwarded_for};
 use super::missing::Missing;
 use super::network::{Client, Network};
-use super::peer::peer;
+use super::peer::{known, peer};
 use crate::error::ConfigError;
 use crate::key::Extracted;
 use crate::key::KeyExtractor;
@@ -176,6 +179,13 @@ impl ClientIp {
     /// assert_eq!(here.to_string(), "2001:db8::/64");
     /// ```
     pub fn client(&self, address: IpAddr) -> Client {
+        match address {
+            IpAddr::V4(address) => Client::v4(address, self.v4),
+            IpAddr::V6(address) => self.client_v6(address),
+        }
+    }
+
+    fn client_v6(&self, address: Ipv6Addr) -> Client {
         let address = match address.to_canonical() {
             IpAddr::V6(v6) if v6.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
                 let [.., a, b, c, d] = v6.octets();
@@ -183,7 +193,7 @@ impl ClientIp {
             }
             address => address,
         };
-        Client::of(Network::around(address, self.v4, self.v6))
+        Client::around(address, self.v4, self.v6)
     }
 
     /// The client's address, given the other end of the connection and the headers.
@@ -309,8 +319,23 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 impl<B> KeyExtractor<Request<B>> for ClientIp {
     type Key = Client;
 
+    #[inline]
     fn extract(&self, request: &Request<B>) -> Extracted<Client> {
-        let found = self.address(peer(request.extensions()), request.headers());
+        // The way of most requests, and short.
+        if let (Source::Peer, Some(peer)) = (&self.source, known(request.extensions())) {
+            return Extracted::Key(match peer {
+                SocketAddr::V4(peer) => Client::v4(*peer.ip(), self.v4),
+                SocketAddr::V6(peer) => self.client_v6(*peer.ip()),
+            });
+        }
+        self.look(request.extensions(), request.headers())
+    }
+}
+
+impl ClientIp {
+    #[inline(never)]
+    fn look(&self, extensions: &Extensions, headers: &HeaderMap) -> Extracted<Client> {
+        let found = self.address(peer(extensions), headers);
         let found = found.map(|address| self.client(address));
         self.missing.or(
             found,

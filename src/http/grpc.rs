@@ -2,7 +2,8 @@
 
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
 
-use super::answer::{finished, note, retry_after};
+use super::answer::{finished, instead_of, note, retry_after};
+use super::digits::digits;
 use super::protobuf;
 use crate::decision::Decision;
 use crate::error::RateLimited;
@@ -23,31 +24,45 @@ pub struct Grpc;
 impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Grpc {
     fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
         // The default body is over at once, so that the headers end the stream.
-        let mut response = Response::new(B::default());
-        retry_after(&mut response, &denied);
-        let code = code(&denied);
-        let message = denied.to_string();
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, content_type(request));
-        headers.insert(STATUS, HeaderValue::from(code));
-        insert(headers, MESSAGE, &percent_encoded(&message));
-        if let Some(wait) = denied.retry_after() {
-            let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
-            // More milliseconds than 32 bits hold cannot be said, and less would be wrong.
-            if let Ok(ms) = i32::try_from(ms) {
-                headers.insert(PUSHBACK, HeaderValue::from(ms));
-            }
-            let details = protobuf::status_with_retry_info(code, &message, wait);
-            insert(headers, DETAILS, &protobuf::base64(&details));
-        } else if denied.is_permanent() {
-            headers.insert(PUSHBACK, HeaderValue::from(-1));
-        }
-        Ok(finished(response, denied))
+        let response = Response::new(B::default());
+        Ok(trailers_only(response, content_type(request), denied))
+    }
+
+    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        let media = content_type(&request);
+        let response = instead_of(request, B::default());
+        Ok(trailers_only(response, media, denied))
     }
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         note(request, decision);
     }
+}
+
+fn trailers_only<B>(
+    mut response: Response<B>,
+    media: HeaderValue,
+    denied: RateLimited,
+) -> Response<B> {
+    retry_after(&mut response, &denied);
+    let code = code(&denied);
+    let message = denied.to_string();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, media);
+    headers.insert(STATUS, digits(code.into()));
+    insert(headers, MESSAGE, &percent_encoded(&message));
+    if let Some(wait) = denied.retry_after() {
+        let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
+        // More milliseconds than 32 bits hold cannot be said, and less would be wrong.
+        if let Ok(ms) = i32::try_from(ms) {
+            headers.insert(PUSHBACK, HeaderValue::from(ms));
+        }
+        let details = protobuf::status_with_retry_info(code, &message, wait);
+        insert(headers, DETAILS, &protobuf::base64(&details));
+    } else if denied.is_permanent() {
+        headers.insert(PUSHBACK, HeaderValue::from_static("-1"));
+    }
+    finished(response, denied)
 }
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");

@@ -1,10 +1,11 @@
 //! What responses say about the limit, in the forms that clients know.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderName, HeaderValue, Response};
 
 use super::answer::whole_seconds;
+use super::digits::{Text, digits};
 use crate::clock::unix_seconds;
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -18,6 +19,14 @@ use crate::respond::Tell;
 /// Times are whole seconds, rounded up. The time told with what remains is the one until the whole
 /// limit is available again; in a denied response, the one until the same request passes, as in
 /// `Retry-After`.
+///
+/// A policy is told as what an unused client may use at once (`q`) and the time in which that comes
+/// back (`w`). For a window these are its limit and its period. For a quota with a burst they are
+/// the burst and the time it takes to refill: 10 a second with bursts of 50 is `q=50;w=5`. That
+/// way `q` is never less than what a client is told to have left, and `q` in each `w` is the rate
+/// that is granted for good, neither more nor less; the limit beside its period would hide the
+/// burst, and the burst beside that period promise five times the rate. A window that is not whole
+/// seconds is rounded up, and one below a second is left out.
 ///
 /// ```
 /// use axum::{Router, body::Body, http::Request, routing::get};
@@ -90,47 +99,74 @@ impl<B> Tell<Response<B>> for Headers {
                 let Some(policy) = policies.of(decision) else {
                     return;
                 };
+                headers.reserve(2);
                 headers.append(RATELIMIT_POLICY, policies.line(0, named));
-                let mut line = quoted(&policy.name);
-                let _ = write!(line, ";r={remaining};t={reset}");
-                append(headers, &RATELIMIT, line);
+                headers.append(RATELIMIT, state_of(&policy.name, remaining, reset));
             }
             Self::Draft7 => {
                 headers.append(RATELIMIT_POLICY, policies.line(1, unnamed));
-                let line = format!("limit={limit}, remaining={remaining}, reset={reset}");
-                append(headers, &RATELIMIT, line);
+                let mut line = Text::<96>::new();
+                for (text, number) in [
+                    ("limit=", limit),
+                    (", remaining=", remaining),
+                    (", reset=", reset),
+                ] {
+                    line.text(text.as_bytes());
+                    line.number(number);
+                }
+                headers.append(RATELIMIT, line.value());
             }
             Self::Draft6 => {
                 headers.append(RATELIMIT_POLICY, policies.line(1, unnamed));
-                append(headers, &RATELIMIT_LIMIT, limit);
-                append(headers, &RATELIMIT_REMAINING, remaining);
-                append(headers, &RATELIMIT_RESET, reset);
+                headers.append(RATELIMIT_LIMIT, digits(limit));
+                headers.append(RATELIMIT_REMAINING, digits(remaining));
+                headers.append(RATELIMIT_RESET, digits(reset));
             }
             Self::Draft3 => {
                 let mut line = limit.to_string();
                 for policy in policies.list() {
                     let _ = write!(line, ", {}", bare(&policy.quota));
                 }
-                append(headers, &RATELIMIT_LIMIT, line);
-                append(headers, &RATELIMIT_REMAINING, remaining);
-                append(headers, &RATELIMIT_RESET, reset);
+                if let Ok(line) = HeaderValue::try_from(line) {
+                    headers.append(RATELIMIT_LIMIT, line);
+                }
+                headers.append(RATELIMIT_REMAINING, digits(remaining));
+                headers.append(RATELIMIT_RESET, digits(reset));
             }
             Self::XRateLimitDelta | Self::XRateLimitEpoch => {
                 let epoch = *self == Self::XRateLimitEpoch;
                 let since = if epoch { unix_seconds() } else { 0 };
-                append(headers, &X_RATELIMIT_LIMIT, decision.limit);
-                append(headers, &X_RATELIMIT_REMAINING, decision.remaining());
-                append(headers, &X_RATELIMIT_RESET, since.saturating_add(reset));
+                headers.append(X_RATELIMIT_LIMIT, digits(decision.limit));
+                headers.append(X_RATELIMIT_REMAINING, digits(decision.remaining()));
+                headers.append(X_RATELIMIT_RESET, digits(since.saturating_add(reset)));
             }
         }
     }
 }
 
-fn append(headers: &mut HeaderMap, name: &HeaderName, value: impl Display) {
-    if let Ok(value) = HeaderValue::try_from(value.to_string()) {
-        headers.append(name, value);
+/// `"search";r=9;t=1`
+fn state_of(name: &str, remaining: u64, reset: u64) -> HeaderValue {
+    if name.len() > SHORT {
+        let line = format!("{};r={remaining};t={reset}", quoted(name));
+        return HeaderValue::try_from(line).unwrap_or(HeaderValue::from_static(""));
     }
+    let mut line = Text::<{ 2 * SHORT + 50 }>::new();
+    line.text(b"\"");
+    for byte in name.bytes() {
+        if matches!(byte, b'"' | b'\\') {
+            line.text(b"\\");
+        }
+        line.text(&[byte]);
+    }
+    line.text(b"\";r=");
+    line.number(remaining);
+    line.text(b";t=");
+    line.number(reset);
+    line.value()
 }
+
+/// Names up to here are written without a detour.
+const SHORT: usize = 48;
 
 fn integer(number: u64) -> u64 {
     number.min(MAX_INTEGER)

@@ -29,6 +29,7 @@ pub enum Missing {
 
 impl Missing {
     /// `found`, or what becomes of a request without `what`.
+    #[inline]
     pub(super) fn or<K>(self, found: Option<K>, shared: K, what: &'static str) -> Extracted<K> {
         match (found, self) {
             (Some(key), _) => Extracted::Key(key),
@@ -45,6 +46,7 @@ impl Missing {
 /// Says once that requests without a key are counted together: when the connection's address was
 /// forgotten in the setup of the server, that is all of them.
 #[cfg(feature = "tracing")]
+#[cold]
 fn report(what: &'static str) {
     use std::sync::Once;
 

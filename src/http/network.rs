@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    hash::{Hash, Hasher},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -9,7 +10,7 @@ use crate::error::ConfigError;
 use crate::key::Key;
 
 /// The addresses that share their first `prefix` bits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Network {
     /// The other bits are zero. Never an IPv4 address mapped into IPv6.
     address: IpAddr,
@@ -18,6 +19,7 @@ pub(super) struct Network {
 
 impl Network {
     /// The network of `address` with a prefix for each family.
+    #[inline]
     pub(super) fn around(address: IpAddr, v4: u8, v6: u8) -> Self {
         match address {
             IpAddr::V4(address) => {
@@ -106,15 +108,103 @@ impl fmt::Debug for Network {
 ///
 /// The key that [`ClientIp`](crate::ClientIp) finds;
 /// [`ClientIp::client`](crate::ClientIp::client) makes it from an address, for a handle.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Client(Option<Network>);
+///
+/// It is made and hashed for every request, so it is whole words and not an [`IpAddr`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Client {
+    /// The bits of the address, those after the prefix zero.
+    high: u64,
+    low: u64,
+    prefix: u8,
+    family: Family,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Family {
+    Unknown = 0,
+    V4 = 4,
+    V6 = 6,
+}
 
 impl Client {
     /// All whose address is not known.
-    pub const UNKNOWN: Self = Self(None);
+    pub const UNKNOWN: Self = Self {
+        high: 0,
+        low: 0,
+        prefix: 0,
+        family: Family::Unknown,
+    };
 
-    pub(super) const fn of(network: Network) -> Self {
-        Self(Some(network))
+    /// The one at `address`, which is not mapped into IPv6.
+    #[inline]
+    pub(super) fn around(address: IpAddr, v4: u8, v6: u8) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::v4(address, v4),
+            IpAddr::V6(address) => {
+                let bits = address.to_bits()
+                    & u128::MAX
+                        .checked_shl(128 - u32::from(v6))
+                        .unwrap_or_default();
+                let [high, low] = halves(bits);
+                Self {
+                    high,
+                    low,
+                    prefix: v6,
+                    family: Family::V6,
+                }
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn v4(address: Ipv4Addr, prefix: u8) -> Self {
+        let kept = u32::MAX
+            .checked_shl(32 - u32::from(prefix))
+            .unwrap_or_default();
+        Self {
+            high: 0,
+            low: (address.to_bits() & kept).into(),
+            prefix,
+            family: Family::V4,
+        }
+    }
+
+    fn network(&self) -> Option<Network> {
+        let address = match self.family {
+            Family::Unknown => return None,
+            Family::V4 => Ipv4Addr::from_bits(u32::try_from(self.low).ok()?).into(),
+            Family::V6 => {
+                let bits = u128::from(self.high) << 64 | u128::from(self.low);
+                Ipv6Addr::from_bits(bits).into()
+            }
+        };
+        Some(Network {
+            address,
+            prefix: self.prefix,
+        })
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "both halves are wanted")]
+#[inline]
+const fn halves(bits: u128) -> [u64; 2] {
+    [(bits >> 64) as u64, bits as u64]
+}
+
+/// By hand: of an IPv4 address one word.
+impl Hash for Client {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The family is read first, so that no two clients read alike.
+        let kind = u64::from(self.family as u8) << 40 | u64::from(self.prefix) << 32;
+        if self.family == Family::V6 {
+            state.write_u64(kind);
+            state.write_u64(self.high);
+            state.write_u64(self.low);
+        } else {
+            state.write_u64(kind | self.low);
+        }
     }
 }
 
@@ -122,7 +212,7 @@ impl Key for Client {}
 
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match self.network() {
             Some(network) => network.fmt(f),
             None => f.write_str("unknown"),
         }

@@ -22,20 +22,41 @@ use http::Extensions;
 pub struct PeerAddr(pub SocketAddr);
 
 pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
-    let known = extensions.get().map(|PeerAddr(address)| *address);
-    known
-        .or_else(|| axum(extensions))
+    match known(extensions) {
+        Some(address) => Some(address.ip()),
+        None => others(extensions),
+    }
+}
+
+/// The address where it usually is, not copied: taking it apart and together again costs more than
+/// finding it.
+#[inline]
+pub(super) fn known(extensions: &Extensions) -> Option<&SocketAddr> {
+    let inserted = extensions.get().map(|PeerAddr(address)| address);
+    inserted.or_else(|| axum(extensions))
+}
+
+#[inline(never)]
+fn others(extensions: &Extensions) -> Option<IpAddr> {
+    mocked(extensions)
         .or_else(|| tonic(extensions))
         .or_else(|| tonic_tls(extensions))
         .map(|address| address.ip())
 }
 
 #[cfg(feature = "axum")]
-fn axum(extensions: &Extensions) -> Option<SocketAddr> {
-    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+#[inline]
+fn axum(extensions: &Extensions) -> Option<&SocketAddr> {
+    use axum::extract::connect_info::ConnectInfo;
 
-    let real = extensions.get().map(|ConnectInfo(address)| *address);
-    real.or_else(|| extensions.get().map(|MockConnectInfo(address)| *address))
+    extensions.get().map(|ConnectInfo(address)| address)
+}
+
+#[cfg(feature = "axum")]
+fn mocked(extensions: &Extensions) -> Option<SocketAddr> {
+    use axum::extract::connect_info::MockConnectInfo;
+
+    extensions.get().map(|MockConnectInfo(address)| *address)
 }
 
 #[cfg(feature = "tonic")]
@@ -56,7 +77,12 @@ fn tonic_tls(extensions: &Extensions) -> Option<SocketAddr> {
 }
 
 #[cfg(not(feature = "axum"))]
-const fn axum(_: &Extensions) -> Option<SocketAddr> {
+const fn axum(_: &Extensions) -> Option<&SocketAddr> {
+    None
+}
+
+#[cfg(not(feature = "axum"))]
+const fn mocked(_: &Extensions) -> Option<SocketAddr> {
     None
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use http::{HeaderValue, Request, Response, header};
 
-use super::answer::{finished, note, plain};
+use super::answer::{instead_of, note, plain};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::respond::Respond;
@@ -35,15 +35,24 @@ pub struct ProblemJson;
 
 impl<A, B: From<String>, Err> Respond<Request<A>, Response<B>, Err> for ProblemJson {
     fn deny(&self, _: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        let mut response = plain(&denied, B::from(problem(&denied)));
-        let media = HeaderValue::from_static("application/problem+json");
-        response.headers_mut().insert(header::CONTENT_TYPE, media);
-        Ok(finished(response, denied))
+        let body = B::from(problem(&denied));
+        Ok(detailed(Response::new(body), denied))
+    }
+
+    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        let body = B::from(problem(&denied));
+        Ok(detailed(instead_of(request, body), denied))
     }
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         note(request, decision);
     }
+}
+
+fn detailed<B>(mut response: Response<B>, denied: RateLimited) -> Response<B> {
+    let media = HeaderValue::from_static("application/problem+json");
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    plain(response, denied)
 }
 
 fn problem(denied: &RateLimited) -> String {

@@ -2,7 +2,11 @@
 
 use std::{
     array,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    cell::Cell,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
 };
 
@@ -27,10 +31,13 @@ pub struct Counts {
     pub store_errors: u64,
 }
 
-/// Counters in shards, of which each thread uses one.
+/// Counters in shards: one for each of the threads that came first, and one for all others.
+///
+/// A shard of one thread is written by nobody else, so that counting needs no operation that the
+/// processors have to agree on; those take a third of what the whole decision does.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// A power of two of them.
+    /// The last one is the shared one.
     shards: Box<[Shard]>,
 }
 
@@ -42,9 +49,10 @@ struct Shard([AtomicU64; 6]);
 impl Counters {
     pub(super) fn new() -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        let shards = threads.next_power_of_two().min(64);
+        // The workers, and as many that come and go.
+        let own = (2 * threads).clamp(4, 64);
         Self {
-            shards: (0..shards).map(|_| Shard::default()).collect(),
+            shards: (0..=own).map(|_| Shard::default()).collect(),
         }
     }
 
@@ -78,8 +86,15 @@ impl Counters {
 
     #[inline]
     fn count(&self, fate: usize) {
-        let shard = &self.shards[thread_number() & (self.shards.len() - 1)];
-        shard.0[fate].fetch_add(1, Ordering::Relaxed);
+        let number = thread_number();
+        let shared = self.shards.len() - 1;
+        if number < shared {
+            let count = &self.shards[number].0[fate];
+            // No other thread has this number.
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        } else {
+            self.shards[shared].0[fate].fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn read(&self) -> Counts {
@@ -100,19 +115,68 @@ impl Counters {
     }
 }
 
-/// Threads are numbered as they come, so that the first ones all have a shard to themselves.
+/// The number of this thread, that no other living thread has.
 #[inline]
 fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    let number = NUMBER.get();
+    if number == UNNUMBERED {
+        numbered()
+    } else {
+        number
     }
-    // A thread that is being taken down counts with the first.
-    NUMBER.try_with(|number| *number).unwrap_or_default()
+}
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
+    /// Gives the number back when the thread ends.
+    static RETURNS: Returns = const { Returns };
+}
+
+const UNNUMBERED: usize = usize::MAX;
+/// Counts with all others.
+const WITHOUT: usize = usize::MAX - 1;
+
+/// The numbers that were given back, and the next one that nobody has had.
+static FREE: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
+
+struct Returns;
+
+/// Takes the least free number: while few threads live at a time, the numbers stay small.
+#[cold]
+#[inline(never)]
+fn numbered() -> usize {
+    // In a thread that is being taken down nobody would give the number back.
+    let number = if RETURNS.try_with(|_| ()).is_ok() {
+        let (free, next) = &mut *FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let least = (0..free.len()).min_by_key(|at| free[*at]);
+        least.map_or_else(
+            || {
+                *next += 1;
+                *next - 1
+            },
+            |at| free.swap_remove(at),
+        )
+    } else {
+        WITHOUT
+    };
+    NUMBER.set(number);
+    number
+}
+
+impl Drop for Returns {
+    fn drop(&mut self) {
+        // What this thread counts after this, it counts with all others. The lock orders what it
+        // has counted before what the next owner of the number will count.
+        let number = NUMBER.replace(WITHOUT);
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        free.0.push(number);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::HashSet, sync::Barrier};
+
     use super::*;
 
     #[test]
@@ -131,5 +195,48 @@ mod tests {
         let counts = counters.read();
         assert_eq!((counts.admitted, counts.denied), (8_000, 8_000));
         assert_eq!((counts.waited, counts.skipped), (0, 0));
+    }
+
+    #[test]
+    fn no_two_living_threads_have_one_number_and_those_of_dead_ones_come_again() {
+        let mut most = 0;
+        for _ in 0..50 {
+            let all_there = Barrier::new(4);
+            let numbers: Vec<_> = thread::scope(|scope| {
+                let begun: Vec<_> = (0..4)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            let number = thread_number();
+                            all_there.wait();
+                            assert_eq!(thread_number(), number);
+                            number
+                        })
+                    })
+                    .collect();
+                begun.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            let different: HashSet<_> = numbers.iter().collect();
+            assert_eq!(different.len(), 4, "{numbers:?}");
+            most = most.max(*numbers.iter().max().unwrap());
+        }
+        // Other tests run beside this one; 200 threads have come and gone here.
+        assert!(most < 100, "{most}");
+    }
+
+    #[test]
+    fn more_threads_than_shards_count_right() {
+        let counters = Counters::new();
+        let threads = counters.shards.len() + 8;
+        let all_there = Barrier::new(threads);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    thread_number();
+                    all_there.wait();
+                    (0..1_000).for_each(|_| counters.admitted());
+                });
+            }
+        });
+        assert_eq!(counters.read().admitted, 1_000 * threads as u64);
     }
 }

@@ -73,7 +73,7 @@ pin_project! {
         Settling {
             #[pin]
             settling: D,
-            response: Option<Res>,
+            result: Option<Result<Res, Err>>,
         },
         /// The answer is known.
         Done {
@@ -173,7 +173,7 @@ where
         let state = self.place.state();
         let denied = state.denial(denied);
         Step::Done {
-            answer: Some(deny(&self.respond, state, &self.request, denied)),
+            answer: Some(deny(&self.respond, state, self.request, denied)),
         }
     }
 
@@ -189,7 +189,7 @@ where
                 answer: Some(deny(
                     &self.respond,
                     self.place.state(),
-                    &self.request,
+                    self.request,
                     denied,
                 )),
             },
@@ -244,17 +244,19 @@ where
         let mut step = self.project().step;
         loop {
             let next = match step.as_mut().project() {
+                // With nothing to do afterwards the answer need not be moved again.
+                StepProjection::Inner {
+                    future,
+                    after: None,
+                } => return future.poll(cx),
                 StepProjection::Inner { future, after } => {
-                    let result = ready!(future.poll(cx));
-                    let (mut response, after) = match (result, after.take()) {
-                        (Ok(response), Some(after)) => (response, after),
-                        (result, _) => return Poll::Ready(result),
-                    };
-                    match after.finish::<Req, _, S::Error>(&mut response) {
-                        None => return Poll::Ready(Ok(response)),
+                    let mut result = ready!(future.poll(cx));
+                    let after = after.take().expect(TAKEN);
+                    match after.finish::<Req, _, _>(&mut result) {
+                        None => return Poll::Ready(result),
                         Some(settling) => Step::Settling {
                             settling,
-                            response: Some(response),
+                            result: Some(result),
                         },
                     }
                 }
@@ -280,10 +282,10 @@ where
                     }
                     later.take().expect(TAKEN).call()
                 }
-                StepProjection::Settling { settling, response } => {
+                StepProjection::Settling { settling, result } => {
                     // What cannot be settled stays as it was taken.
                     let _ = ready!(settling.poll(cx));
-                    return Poll::Ready(Ok(response.take().expect(TAKEN)));
+                    return Poll::Ready(result.take().expect(TAKEN));
                 }
             };
             step.set(next);
@@ -294,15 +296,15 @@ where
 impl<K, L: KeyedLimiter<K>, R> After<K, L, R> {
     /// Settles the cost and writes about the limit. The future, if any, ends when the limiter
     /// knows.
-    fn finish<Req, Res, Err>(&self, response: &mut Res) -> Option<L::Future>
+    fn finish<Req, Res, Err>(&self, result: &mut Result<Res, Err>) -> Option<L::Future>
     where
         R: Answer<Req, Res, Err>,
     {
-        if R::TELLS {
+        if let (true, Ok(response)) = (R::TELLS, &mut *result) {
             let state = self.place.state();
             state.with_policies(|policies| self.respond.tell(response, policies, &self.decision));
         }
-        match self.respond.settle(response) {
+        match self.respond.settle(result) {
             Settle::Keep => None,
             settle => self.place.settle(settle),
         }

@@ -2,6 +2,8 @@
 
 mod counts;
 mod future;
+#[cfg(feature = "tonic")]
+mod named;
 mod pause;
 mod place;
 mod policy;
@@ -9,6 +11,7 @@ mod service;
 mod signals;
 mod state;
 mod tiers;
+mod told;
 
 pub(crate) use self::state::State;
 pub use self::{
@@ -24,10 +27,13 @@ use std::{any::type_name, fmt, sync::Arc};
 use tower_layer::Layer;
 
 use self::policy::Policy;
+use crate::key::Global;
 use crate::key::WithCost;
 use crate::key::WithSkip;
 use crate::limiter::IntoLimiter;
 use crate::respond::Answers;
+use crate::respond::ByResponse;
+use crate::respond::ByResult;
 
 /// Limits the requests to a service: a key, a limit, and what is told to the refused.
 ///
@@ -94,9 +100,19 @@ impl<K, L> RateLimitLayer<K, L> {
             keys,
             respond: Answers::default(),
             policy: Policy::default(),
-            state: Arc::new(State::new(limiter.into_limiter())),
+            state: Arc::new(State::new(if is_global::<K>() {
+                limiter.into_limiter_of_one()
+            } else {
+                limiter.into_limiter()
+            })),
         }
     }
+}
+
+/// Whether all requests have one key. Told by its name, since that is all that is known of every
+/// type; where it were wrong, the limit would only have more room than it needs.
+fn is_global<K>() -> bool {
+    type_name::<K>() == type_name::<Global>()
 }
 
 impl<K, L, R> RateLimitLayer<K, L, R> {
@@ -228,7 +244,8 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Answers<D, H, F>> {
     /// turned out to cost.
     ///
     /// The cost is taken first, so that requests under way at the same time cannot exceed the
-    /// limit together. An error of the service keeps the cost.
+    /// limit together. An error of the service keeps the cost; where that is to be seen too, take
+    /// [`settle_result`](Self::settle_result).
     ///
     /// ```
     /// use axum::response::Response;
@@ -239,8 +256,33 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Answers<D, H, F>> {
     ///     .settle(|res: &Response| if res.status().is_success() { Settle::Refund } else { Settle::Keep });
     /// # let _: axum::Router = axum::Router::new().layer(layer);
     /// ```
-    pub fn settle<T>(self, settle: T) -> RateLimitLayer<K, L, Answers<D, H, T>> {
-        self.map_respond(|respond| respond.with_settle(settle))
+    pub fn settle<T>(self, settle: T) -> RateLimitLayer<K, L, Answers<D, H, ByResponse<T>>> {
+        self.map_respond(|respond| respond.with_settle(ByResponse(settle)))
+    }
+
+    /// Settles the cost when it is known what came of the request, response or error: where a
+    /// failure may be either, as with clients.
+    ///
+    /// It takes the place of [`settle`](Self::settle). The error is that of the service's answer; a
+    /// service that fails before it has the request keeps the cost.
+    ///
+    /// ```
+    /// use tower::{BoxError, Layer, service_fn};
+    /// use tower_throttle::{AsError, FixedWindow, Global, Quota, RateLimitLayer, Settle};
+    ///
+    /// // After 10 failed calls in a minute leave the other side in peace.
+    /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_minute(10)))
+    ///     .settle_result(|result: &Result<u32, BoxError>| match result {
+    ///         Ok(_) => Settle::Refund,
+    ///         Err(_) => Settle::Keep,
+    ///     })
+    ///     .respond(AsError);
+    /// let service = layer.layer(service_fn(async |call: u32| Ok::<u32, BoxError>(call)));
+    /// # fn is_service<S: tower::Service<u32>>(_: S) {}
+    /// # is_service(service);
+    /// ```
+    pub fn settle_result<T>(self, settle: T) -> RateLimitLayer<K, L, Answers<D, H, ByResult<T>>> {
+        self.map_respond(|respond| respond.with_settle(ByResult(settle)))
     }
 
     fn map_respond<T>(self, change: impl FnOnce(Answers<D, H, F>) -> T) -> RateLimitLayer<K, L, T> {

@@ -53,6 +53,11 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
 
     /// Starts to give back or to take the difference; the future tells when that is done.
     pub(super) fn settle(&self, settle: Settle) -> Option<L::Future> {
+        let op = self.difference(settle)?;
+        Some(self.state.limiter.apply(&self.key, op))
+    }
+
+    fn difference(&self, settle: Settle) -> Option<Op> {
         let op = match settle {
             Settle::Keep => return None,
             Settle::Refund => Op::Refund(self.cost),
@@ -61,7 +66,7 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
         };
         match op {
             Op::Refund(0) | Op::Absorb(0) => None,
-            op => Some(self.state.limiter.apply(&self.key, op)),
+            op => Some(op),
         }
     }
 }
@@ -69,10 +74,8 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
 impl<K, L: KeyedLimiter<K>> Drop for Place<K, L> {
     fn drop(&mut self) {
         if mem::take(&mut self.waiting) {
-            if let Some(mut refund) = self.settle(Settle::Refund) {
-                // In this process that is all; a limiter elsewhere does what it can without
-                // anybody who waits.
-                let _ = poll_now(&mut refund);
+            if let Some(refund) = self.difference(Settle::Refund) {
+                self.state.limiter.detach(&self.key, refund);
             }
         }
     }

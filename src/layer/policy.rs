@@ -43,13 +43,13 @@ pub(super) enum Next {
 
 impl Policy {
     /// What happens to a request about which the limiter said `decided`; counts it.
-    #[inline]
     pub(super) fn judge<K, L: KeyedLimiter<K>>(
         self,
         state: &State<L>,
         decided: Result<Decision, StoreError>,
     ) -> Next {
         let counts = &state.counts;
+        state.watch::<K>();
         let decision = match decided {
             Ok(decision) => decision,
             Err(error) => {
@@ -65,8 +65,7 @@ impl Policy {
         };
         match decision.verdict {
             Verdict::Admit => {
-                counts.admitted();
-                state.signals().admitted();
+                state.admitted();
                 Next::Pass(Some(decision))
             }
             Verdict::Wait(wait) => {

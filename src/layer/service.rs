@@ -14,7 +14,10 @@ use super::pause::Pause;
 use super::place::{Place, poll_now};
 use super::policy::{Next, Policy};
 use super::state::State;
+use crate::decision::Decision;
 use crate::error::RateLimited;
+use crate::error::Rejection;
+use crate::error::StoreError;
 use crate::key::Extracted;
 use crate::key::KeyExtractor;
 use crate::limiter::KeyedLimiter;
@@ -78,41 +81,89 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Req) -> Self::Future {
-        let state = &self.state;
+    #[inline]
+    fn call(&mut self, request: Req) -> Self::Future {
         let key = match self.keys.extract(&request) {
             Extracted::Key(key) => key,
-            Extracted::Skip => {
-                state.counts.skipped();
-                state.signals().skipped();
-                return ResponseFuture::inner(self.inner.call(request), None);
-            }
-            Extracted::Reject(rejection) => {
-                state.counts.rejected();
-                state.signals().rejected();
-                if self.policy.shadow {
-                    return ResponseFuture::inner(self.inner.call(request), None);
-                }
-                let denied = RateLimited::from(rejection);
-                return ResponseFuture::done(self.respond.deny(&request, denied));
-            }
+            Extracted::Skip => return self.skip(request),
+            Extracted::Reject(rejection) => return self.reject(request, rejection),
         };
         let cost = self.keys.cost(&request);
-        let mut deciding = state.limiter.decide(&key, cost);
-        let Poll::Ready(decided) = poll_now(&mut deciding) else {
-            let later = self.later(key, cost, request);
-            return ResponseFuture::deciding(deciding, later);
-        };
-        match self.policy.judge(state, decided) {
+        let mut deciding = self.state.limiter.decide(&key, cost);
+        match poll_now(&mut deciding) {
+            // The way of nearly every request. What `decided` does with it would be the same, but
+            // here the figures that nobody reads need not be computed, nor anything be moved.
+            Poll::Ready(Ok(decision)) if decision.is_admitted() && !self.policy.share => {
+                self.state.admitted();
+                self.state.watch::<K::Key>();
+                let after = R::FOLLOWS.then(|| self.after(key, cost, decision));
+                ResponseFuture::inner(self.inner.call(request), after)
+            }
+            // Written anew, so that the other way need not have it in memory.
+            Poll::Ready(Ok(decision)) => self.decided(request, key, cost, Ok(decision.anew())),
+            Poll::Ready(Err(error)) => self.decided(request, key, cost, Err(error)),
+            Poll::Pending => {
+                let later = self.later(key, cost, request);
+                ResponseFuture::deciding(deciding, later)
+            }
+        }
+    }
+}
+
+impl<S, K, L, R> RateLimit<S, K, L, R> {
+    /// Lets a request pass that is not limited.
+    #[inline(never)]
+    fn skip<Req>(&mut self, request: Req) -> ResponseFuture<S, K, L, R, Req>
+    where
+        S: Service<Req>,
+        K: KeyExtractor<Req>,
+        L: KeyedLimiter<K::Key>,
+    {
+        self.state.counts.skipped();
+        self.state.signals().skipped();
+        ResponseFuture::inner(self.inner.call(request), None)
+    }
+
+    /// Turns a request away that has no key.
+    #[inline(never)]
+    fn reject<Req>(&mut self, request: Req, rejection: Rejection) -> ResponseFuture<S, K, L, R, Req>
+    where
+        S: Service<Req>,
+        K: KeyExtractor<Req>,
+        L: KeyedLimiter<K::Key>,
+        R: Answer<Req, S::Response, S::Error>,
+    {
+        self.state.counts.rejected();
+        self.state.signals().rejected();
+        if self.policy.shadow {
+            return ResponseFuture::inner(self.inner.call(request), None);
+        }
+        ResponseFuture::done(self.respond.refuse(request, rejection.into()))
+    }
+
+    /// Does what the limiter has decided.
+    #[inline(never)]
+    fn decided<Req>(
+        &mut self,
+        mut request: Req,
+        key: K::Key,
+        cost: u64,
+        decided: Result<Decision, StoreError>,
+    ) -> ResponseFuture<S, K, L, R, Req>
+    where
+        S: Service<Req> + Clone,
+        K: KeyExtractor<Req>,
+        L: KeyedLimiter<K::Key>,
+        R: Answer<Req, S::Response, S::Error> + Clone,
+    {
+        match self.policy.judge(&self.state, decided) {
             Next::Pass(decision) => {
                 if let (true, Some(decision)) = (self.policy.share, &decision) {
                     self.respond.admit(&mut request, decision);
                 }
-                let after = decision.filter(|_| R::FOLLOWS).map(|decision| After {
-                    place: Place::new(Arc::clone(state), key, cost),
-                    respond: self.respond.clone(),
-                    decision,
-                });
+                let after = decision
+                    .filter(|_| R::FOLLOWS)
+                    .map(|decision| self.after(key, cost, decision));
                 ResponseFuture::inner(self.inner.call(request), after)
             }
             Next::Wait(wait, decision) => {
@@ -120,8 +171,21 @@ where
                 ResponseFuture::waiting(Pause::new(wait), later, wait, decision)
             }
             Next::Deny(denied) => {
-                ResponseFuture::done(deny(&self.respond, state, &request, denied))
+                ResponseFuture::done(deny(&self.respond, &self.state, request, denied))
             }
+        }
+    }
+
+    /// What is needed once the response is there.
+    fn after<T>(&self, key: T, cost: u64, decision: Decision) -> After<T, L, R>
+    where
+        L: KeyedLimiter<T>,
+        R: Clone,
+    {
+        After {
+            place: Place::new(Arc::clone(&self.state), key, cost),
+            respond: self.respond.clone(),
+            decision,
         }
     }
 }
@@ -153,7 +217,7 @@ impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
 pub(super) fn deny<K, L, R, Req, Res, Err>(
     respond: &R,
     state: &State<L>,
-    request: &Req,
+    request: Req,
     denied: RateLimited,
 ) -> Result<Res, Err>
 where
@@ -161,7 +225,7 @@ where
     R: Answer<Req, Res, Err>,
 {
     let decision = denied.decision().copied();
-    let mut answer = respond.deny(request, denied);
+    let mut answer = respond.refuse(request, denied);
     if let (true, Some(decision), Ok(response)) = (R::TELLS, decision, &mut answer) {
         state.with_policies(|policies| respond.tell(response, policies, &decision));
     }

@@ -1,9 +1,10 @@
 //! What all the services of one layer share.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use super::counts::Counters;
 use super::signals::Signals;
+use super::told::Told;
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::limiter::KeyedLimiter;
@@ -14,17 +15,8 @@ use crate::respond::Policies;
 pub(crate) struct State<L> {
     pub(crate) limiter: L,
     pub(crate) counts: Counters,
-    told: RwLock<Told>,
+    told: Told,
     signals: Signals,
-}
-
-/// What clients are told about the limits.
-#[derive(Debug)]
-struct Told {
-    name: Arc<str>,
-    /// Made when first needed: which key the limiter is asked with is not known before. Gone again
-    /// when the name or a quota changes.
-    policies: Option<Arc<Policies>>,
 }
 
 impl<L> State<L> {
@@ -32,30 +24,23 @@ impl<L> State<L> {
         Self {
             limiter,
             counts: Counters::new(),
-            told: RwLock::new(Told {
-                name: "default".into(),
-                policies: None,
-            }),
+            told: Told::new(),
             signals: Signals::default(),
         }
     }
 
     pub(super) fn rename(&self, name: &str) {
-        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
-        told.name = name.into();
-        told.policies = None;
+        self.told.rename(name);
         self.signals.rename(name);
     }
 
     pub(crate) fn name(&self) -> Arc<str> {
-        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&told.name)
+        self.told.name()
     }
 
     /// The limits have changed; clients are told the new ones from now on.
     pub(crate) fn retell(&self) {
-        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
-        told.policies = None;
+        self.told.retell();
     }
 
     #[inline]
@@ -63,22 +48,29 @@ impl<L> State<L> {
         &self.signals
     }
 
+    /// Counts a request that goes on at once.
+    #[inline]
+    pub(super) fn admitted(&self) {
+        self.counts.admitted();
+        self.signals.admitted();
+    }
+
+    /// Reports what the limiter could not keep while it decided.
+    #[inline]
+    pub(super) fn watch<K>(&self)
+    where
+        L: KeyedLimiter<K>,
+    {
+        self.signals.lost(|| self.limiter.losses());
+    }
+
     /// Lends the limits as clients are told them.
+    #[inline]
     pub(super) fn with_policies<K, T>(&self, lend: impl FnOnce(&Policies) -> T) -> T
     where
         L: KeyedLimiter<K>,
     {
-        {
-            let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(policies) = &told.policies {
-                return lend(policies);
-            }
-        }
-        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
-        let policies = Arc::new(Policies::new(&told.name, &self.limiter.quotas()));
-        told.policies = Some(Arc::clone(&policies));
-        drop(told);
-        lend(&policies)
+        self.told.with(|| self.limiter.quotas(), lend)
     }
 
     pub(super) fn denial<K>(&self, decision: Decision) -> RateLimited

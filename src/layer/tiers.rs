@@ -12,6 +12,7 @@ use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::limiter::IntoLimiter;
 use crate::limiter::KeyedLimiter;
+use crate::limiter::Losses;
 use crate::limiter::Op;
 use crate::quota::Quota;
 
@@ -113,6 +114,24 @@ where
             before,
             future: found.limiter.apply(key, op),
         }
+    }
+
+    fn detach(&self, (tier, key): &(T, K), op: Op) {
+        self.get(tier).detach(key, op);
+    }
+
+    fn losses(&self) -> Losses {
+        let listed = self.tiers.iter().map(|(_, listed)| listed);
+        let all = [&self.others].into_iter().chain(listed);
+        all.fold(Losses::default(), |sum, tier| {
+            let of_tier = tier.limiter.losses();
+            Losses {
+                evicted: sum.evicted + of_tier.evicted,
+                evicted_denied: sum.evicted_denied + of_tier.evicted_denied,
+                denied: sum.denied + of_tier.denied,
+                shared: sum.shared + of_tier.shared,
+            }
+        })
     }
 
     fn quotas(&self) -> Vec<Quota> {

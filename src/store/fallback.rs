@@ -11,7 +11,7 @@ use std::{
 
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::limiter::{IntoLimiter, KeyedLimiter, Op};
+use crate::limiter::{IntoLimiter, KeyedLimiter, Losses, Op};
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -109,6 +109,26 @@ where
             key: key.to_owned(),
             op,
             asked: Asked::First(self.0.first.apply(key, op)),
+        }
+    }
+
+    /// To the one that decides now.
+    fn detach(&self, key: &K, op: Op) {
+        if self.is_covering() {
+            self.0.second.detach(key, op);
+        } else {
+            self.0.first.detach(key, op);
+        }
+    }
+
+    /// The second limiter's too.
+    fn losses(&self) -> Losses {
+        let (first, second) = (self.0.first.losses(), self.0.second.losses());
+        Losses {
+            evicted: first.evicted + second.evicted,
+            evicted_denied: first.evicted_denied + second.evicted_denied,
+            denied: first.denied + second.denied,
+            shared: first.shared + second.shared,
         }
     }
 

@@ -171,3 +171,27 @@ async fn the_address_of_a_peer_is_found_by_tonic() {
         Code::ResourceExhausted
     );
 }
+
+#[cfg(feature = "tonic")]
+#[tokio::test]
+async fn iota_12137_one_service_of_a_server_is_limited_and_keeps_its_name() {
+    use tonic_health::pb::health_server::HealthServer;
+    use tower_throttle::RateLimit;
+
+    fn name<S: tonic::server::NamedService>(_: &S) -> &'static str {
+        S::NAME
+    }
+
+    let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = incoming.local_addr().unwrap();
+    let (_, health) = tonic_health::server::health_reporter();
+    let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)));
+    let limited: RateLimit<HealthServer<_>, _, _, _> = limit.layer(health);
+    assert_eq!(name(&limited), "grpc.health.v1.Health");
+    let server = Server::builder().add_service(limited);
+    tokio::spawn(server.serve_with_incoming(incoming));
+    let mut client = client(address);
+    check(&mut client).await.unwrap();
+    let refused = check(&mut client).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+}

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::Request;
+use http::{Request, Response};
 use sfv::{BareItem, ListEntry, Parser};
 use tower_throttle::{
-    Decision, FixedWindow, Global, Headers, ProblemJson, Quota, RateLimitLayer, SlidingLog,
-    TokenBucket, Verdict,
+    Decision, FixedWindow, Global, Headers, Policies, ProblemJson, Quota, RateLimitLayer,
+    SlidingLog, Tell, TokenBucket, Verdict,
 };
 
 use crate::support::{Says, ask, lines};
@@ -221,6 +221,52 @@ async fn the_limits_of_stacked_layers_stand_side_by_side() {
         [r#""minute";q=60;w=60"#, r#""day";q=1000;w=86400"#]
     );
     assert_eq!(lines(&response, "ratelimit").len(), 2);
+}
+
+/// A planted bug: it inserts what it says, and so wipes out what is there.
+#[derive(Clone, Copy)]
+struct Inserted;
+
+impl<B> Tell<Response<B>> for Inserted {
+    fn tell(&self, response: &mut Response<B>, policies: &Policies, decision: &Decision) {
+        let mut own = Response::new(());
+        Headers::standard().tell(&mut own, policies, decision);
+        response.headers_mut().extend(own.headers().clone());
+    }
+}
+
+#[tokio::test]
+async fn headers_that_are_inserted_would_be_seen() {
+    let limit = |name| RateLimitLayer::new(Global, Says(admitted(), quotas())).name(name);
+    let right = tower::ServiceBuilder::new()
+        .layer(limit("day").headers(Headers::standard()))
+        .layer(limit("minute").headers(Headers::standard()));
+    let wrong = tower::ServiceBuilder::new()
+        .layer(limit("day").headers(Inserted))
+        .layer(limit("minute").headers(Headers::standard()));
+    let right = ask(&right, Request::new(())).await;
+    let wrong = ask(&wrong, Request::new(())).await;
+    assert_eq!(lines(&right, "ratelimit").len(), 2);
+    assert_eq!(lines(&wrong, "ratelimit").len(), 1);
+}
+
+#[tokio::test]
+async fn with_a_burst_the_quota_is_the_burst_and_its_window_the_time_it_comes_back_in() {
+    for (quota, policy) in [
+        // 10 a second, 50 at once: 50 come back in 5 seconds.
+        (Quota::per_second(10).burst(50), r#""default";q=50;w=5"#),
+        // Less than the limit at once: the rate stays the same.
+        (Quota::per_minute(60).burst(10), r#""default";q=10;w=10"#),
+        (Quota::per_hour(7).burst(3), r#""default";q=3;w=1543"#),
+        // 5 come back in half a second, of which a field cannot speak.
+        (Quota::per_second(10).burst(5), r#""default";q=5"#),
+        (Quota::per_minute(60), r#""default";q=60;w=60"#),
+    ] {
+        let layer =
+            RateLimitLayer::new(Global, TokenBucket::new(quota)).headers(Headers::standard());
+        let response = ask(&layer, Request::new(())).await;
+        assert_eq!(lines(&response, "ratelimit-policy"), [policy], "{quota}");
+    }
 }
 
 #[tokio::test]

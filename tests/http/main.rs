@@ -9,3 +9,5 @@ mod servers;
 mod spoofing;
 mod support;
 mod threads;
+mod tls;
+mod web;

@@ -250,10 +250,20 @@ async fn the_body_of_a_denied_request_is_not_read() {
     let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1))).cost(|_: &_| 2);
     let read = axum::routing::post(async |body: String| body);
     let app = Router::new().route("/", read).layer(limit);
-    let request = Request::post("/")
-        .body(axum::body::Body::new(Untouched))
-        .unwrap();
-    assert_eq!(app.oneshot(request).await.unwrap().status(), 429);
+    let request = || {
+        let body = axum::body::Body::new(Untouched);
+        Request::post("/").body(body).unwrap()
+    };
+    assert_eq!(app.clone().oneshot(request()).await.unwrap().status(), 429);
+
+    // A planted bug: something that takes the body before it asks the limit.
+    let greedy = axum::middleware::map_request(async |request: axum::extract::Request| {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, 100).await.unwrap();
+        Request::from_parts(parts, axum::body::Body::from(body))
+    });
+    let seen = tokio::spawn(app.layer(greedy).oneshot(request())).await;
+    assert!(seen.unwrap_err().is_panic());
 }
 
 #[cfg(feature = "axum")]

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Response};
 use tower_throttle::{
-    ClientIp, FixedWindow, Global, HeaderKey, Headers, Missing, Quota, RateLimitLayer, SlidingLog,
-    TokenBucket,
+    ClientIp, FixedWindow, Global, HeaderKey, Headers, Missing, Quota, RateLimitLayer, Settle,
+    SlidingLog, Tiers, TokenBucket,
 };
 
 use crate::support::{ask, lines, request};
@@ -157,4 +157,64 @@ async fn tower_governor_40_a_refusal_says_the_same_whatever_features_are_on() {
     assert_eq!(names, ["retry-after"]);
     let wait: u64 = lines(&response, "retry-after")[0].parse().unwrap();
     assert!(Duration::from_secs(wait) <= Duration::from_secs(86_400));
+}
+
+#[tokio::test]
+async fn governor_193_and_tower_governor_59_each_plan_has_a_quota_of_its_own() {
+    let plans = Tiers::new(FixedWindow::new(Quota::per_day(1)))
+        .tier("pro".to_owned(), FixedWindow::new(Quota::per_day(3)));
+    let of = |req: &Request<()>, name: &str| {
+        let value = req.headers().get(name)?.to_str().ok()?;
+        Some(value.to_owned())
+    };
+    let customer = move |req: &Request<()>| Some((of(req, "plan")?, of(req, "user")?));
+    let layer = RateLimitLayer::new(customer, plans);
+    for (plan, user, expected) in [("pro", "ann", 3), ("free", "bob", 1), ("none", "cid", 1)] {
+        let mut admitted = 0;
+        for _ in 0..5 {
+            let asks = request(None, &[("plan", plan), ("user", user)]);
+            admitted += u32::from(ask(&layer, asks).await.status() == 200);
+        }
+        assert_eq!(admitted, expected, "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn governor_117_several_quotas_are_taken_together_or_not_at_all() {
+    let both = (
+        FixedWindow::new(Quota::per_day(4)),
+        SlidingLog::new(Quota::per_day(2)),
+    );
+    let layer = RateLimitLayer::new(HeaderKey::new("user"), both);
+    let handle = layer.handle();
+    let mut statuses = Vec::new();
+    for _ in 0..6 {
+        let asks = request(None, &[("user", "ann")]);
+        statuses.push(ask(&layer, asks).await.status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 429, 429, 429, 429]);
+    // What the second refused, the first has not paid for.
+    let wider = (
+        FixedWindow::new(Quota::per_day(4)),
+        SlidingLog::new(Quota::per_day(9)),
+    );
+    let algorithm = tower_throttle::algorithm::IntoAlgorithm::into_algorithm(wider);
+    let limiter = handle.limiter();
+    limiter
+        .set_algorithm(algorithm, tower_throttle::Inherit::AsIs)
+        .unwrap();
+    let asks = request(None, &[("user", "ann")]);
+    assert_eq!(ask(&layer, asks).await.status(), 200);
+}
+
+#[tokio::test]
+async fn limitador_506_and_ornn_808_what_a_request_cost_is_known_by_its_response() {
+    let limit = TokenBucket::new(Quota::per_day(1).burst(100));
+    let layer = RateLimitLayer::new(Global, limit)
+        .cost(|_: &Request<()>| 10)
+        .settle(|res: &Response<String>| Settle::Charge(res.body().len() as u64));
+    let handle = layer.handle();
+    assert_eq!(ask(&layer, Request::new(())).await.body(), "fine");
+    let left = handle.peek(&(), 0).await.unwrap().remaining();
+    assert_eq!(left, 96, "4 bytes were answered and 10 reserved");
 }

@@ -14,20 +14,22 @@ use std::{
 use http::{Request, Response};
 use tower::{Layer, Service};
 use tower_throttle::{
-    Client, ClientIp, FixedWindow, Global, PeerAddr, Quota, RateLimitLayer, Settle, Tiers,
-    TokenBucket,
+    Client, ClientIp, FixedWindow, Global, PeerAddr, Quota, RateLimitLayer, RateLimited, Settle,
+    Tiers, TokenBucket,
 };
 
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
 // SAFETY: every call is passed on to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + layout.size()));
         // SAFETY: the caller keeps the contract.
         unsafe { System.alloc(layout) }
     }
@@ -112,6 +114,70 @@ fn an_admitted_request_allocates_nothing_of_its_own() {
     let tiers = Tiers::new(bucket()).tier(7, bucket());
     let layer = RateLimitLayer::new(|req: &Request<u64>| (*req.body(), 1_u8), tiers);
     assert_eq!(allocations(&layer), 0);
+}
+
+/// Allocations of a request that `layer` refuses, and of the answer, which it says how long to wait.
+fn refused<L>(layer: &L) -> usize
+where
+    L: Layer<Still>,
+    L::Service: Service<Request<u64>, Response = Response<()>, Error = Infallible>,
+{
+    let mut service = layer.layer(Still);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut counted = 0;
+    for expected in [200, 429, 429] {
+        let mut request = Request::new(7);
+        request.extensions_mut().insert(7_u8);
+        let before = ALLOCATIONS.get();
+        assert!(service.poll_ready(&mut cx).is_ready());
+        let Poll::Ready(Ok(response)) = pin!(service.call(request)).poll(&mut cx) else {
+            panic!("a local limiter waits for nothing");
+        };
+        counted = ALLOCATIONS.get() - before;
+        assert_eq!(response.status(), expected);
+        assert_eq!(
+            response.headers().contains_key("retry-after"),
+            expected == 429
+        );
+        assert!(response.extensions().get::<u8>().is_none());
+        assert_eq!(
+            response.extensions().get::<RateLimited>().is_some(),
+            expected == 429
+        );
+    }
+    counted
+}
+
+#[test]
+fn a_refusal_allocates_headers_and_reason_and_no_more() {
+    let slow = |quota| RateLimitLayer::new(Global, FixedWindow::new(quota));
+    // The two parts of a map of headers, and the reason.
+    assert_eq!(refused(&slow(Quota::per_minute(1))), 3);
+    // Also a number that takes more than three digits.
+    let day = Quota::per(1, std::time::Duration::from_secs(100 * 86_400));
+    assert_eq!(refused(&slow(day)), 4);
+}
+
+#[test]
+fn a_limit_that_all_share_has_room_for_no_more_than_it_needs() {
+    let taken = |make: &dyn Fn()| {
+        let before = BYTES.get();
+        make();
+        BYTES.get() - before
+    };
+    let of_all = taken(&|| drop(RateLimitLayer::new(Global, bucket())));
+    // What the threads count in grows with their number.
+    let counts = 128 * (2 * std::thread::available_parallelism().map_or(1, usize::from) + 1).max(5);
+    assert!(of_all < 8_000 + counts, "{of_all} bytes");
+    let of_each = taken(&|| drop(RateLimitLayer::new(ClientIp::peer(), bucket())));
+    assert!(of_each > 2_000_000, "{of_each} bytes");
+
+    let layer = RateLimitLayer::new(Global, bucket());
+    let table = layer.handle().stats();
+    assert!(table.table_bytes < 1_000, "{table:?}");
+    assert_eq!(allocations(&layer.clone()), 0);
+    assert_eq!(layer.handle().stats().evicted, 0);
+    assert!(layer.handle().counts().admitted == 2, "and it counts");
 }
 
 #[test]

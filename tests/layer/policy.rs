@@ -102,6 +102,88 @@ async fn an_error_of_the_service_keeps_the_cost() {
     assert_eq!(script.asked(), [Op::Take(1)]);
 }
 
+#[tokio::test]
+async fn an_error_of_the_service_can_be_settled_too() {
+    let odd_fails = async |n: u64| -> Result<u64, BoxError> {
+        if n % 2 == 1 {
+            Err(format!("{n} is odd").into())
+        } else {
+            Ok(n)
+        }
+    };
+    let script = Script::default();
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .settle_result(|result: &Result<u64, BoxError>| match result {
+            Ok(0) => Settle::Keep,
+            Ok(_) => Settle::Refund,
+            Err(_) => Settle::Charge(10),
+        })
+        .respond(AsError);
+    let service = layer.layer(service_fn(odd_fails));
+    assert_eq!(service.clone().oneshot(0).await.unwrap(), 0);
+    assert_eq!(service.clone().oneshot(2).await.unwrap(), 2);
+    let error = service.clone().oneshot(3).await.unwrap_err();
+    assert_eq!(error.to_string(), "3 is odd", "it passes unchanged");
+    assert_eq!(
+        script.asked(),
+        [
+            Op::Take(1),
+            Op::Take(1),
+            Op::Refund(1),
+            Op::Take(1),
+            Op::Absorb(9)
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_refused_request_is_not_settled() {
+    let script = Script::now([deny()]);
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .settle_result(|_: &Result<u64, BoxError>| Settle::Refund)
+        .respond(AsError);
+    layer.layer(service_fn(echo)).oneshot(1).await.unwrap_err();
+    assert_eq!(script.asked(), [Op::Take(1)]);
+}
+
+#[tokio::test]
+async fn only_failures_count_and_settling_twice_or_not_at_all_would_be_seen() {
+    // Of 3 a day, 2 successes are given back and 3 failures stay.
+    let admitted = async |times: u32| {
+        let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(3)));
+        let handle = limit.handle();
+        let layer = limit
+            .settle_result(move |result: &Result<u64, BoxError>| match result {
+                Ok(_) if times > 0 => {
+                    // The planted bug: once more than the layer itself does.
+                    for _ in 1..times {
+                        drop(handle.refund(&(), 1));
+                    }
+                    Settle::Refund
+                }
+                _ => Settle::Keep,
+            })
+            .respond(AsError);
+        let service = layer.layer(service_fn(async |n: u64| {
+            if n == 0 {
+                Err(BoxError::from("no"))
+            } else {
+                Ok(n)
+            }
+        }));
+        let mut reached = 0;
+        for n in [0, 1, 0, 1, 0, 0, 0] {
+            let answer = service.clone().oneshot(n).await;
+            let refused = answer.is_err_and(|error| error.is::<RateLimited>());
+            reached += u32::from(!refused);
+        }
+        reached
+    };
+    assert_eq!(admitted(1).await, 5);
+    assert_eq!(admitted(0).await, 3, "not at all");
+    assert_eq!(admitted(2).await, 7, "twice");
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Plan {
     Free,

@@ -90,11 +90,18 @@ mod traced {
 
 #[cfg(feature = "metrics")]
 mod metered {
-    use std::sync::Mutex;
+    use std::{
+        collections::BTreeMap,
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicU64, Ordering},
+        },
+    };
 
     use metrics::{
-        Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+        Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
     };
+    use tower_throttle::{Local, Overflow};
 
     use super::*;
 
@@ -137,5 +144,78 @@ mod metered {
         let counter = "tower_throttle_requests_total limit=vault fate=";
         let expected = ["admitted", "denied", "denied"].map(|fate| format!("{counter}{fate}"));
         assert_eq!(*names.0.lock().unwrap(), expected);
+    }
+
+    /// What a counter was given, added up.
+    struct Sum(Arc<AtomicU64>);
+
+    impl CounterFn for Sum {
+        fn increment(&self, by: u64) {
+            self.0.fetch_add(by, Ordering::Relaxed);
+        }
+
+        fn absolute(&self, _: u64) {}
+    }
+
+    /// The sums of `tower_throttle_overflow_total`, by their last label.
+    #[derive(Default)]
+    struct Overflows(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+
+    impl Recorder for Overflows {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            if key.name() != "tower_throttle_overflow_total" {
+                return Counter::noop();
+            }
+            let labels: Vec<_> = key.labels().map(metrics::Label::value).collect();
+            let mut sums = self.0.lock().unwrap();
+            let sum = sums.entry(labels.join(" ")).or_default();
+            Counter::from_arc(Arc::new(Sum(Arc::clone(sum))))
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    #[test]
+    fn keys_that_found_no_room_are_counted_in_the_handle_and_measured() {
+        for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
+            let table = Local::new(FixedWindow::new(Quota::per_day(1)))
+                .capacity(7)
+                .overflow(overflow);
+            let layer = RateLimitLayer::new(|n: &u64| *n, table)
+                .name("full")
+                .respond(AsError);
+            let sums = Overflows::default();
+            metrics::with_local_recorder(&sums, || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .build()
+                    .unwrap();
+                runtime.block_on(async {
+                    let unit = service_fn(|_: u64| async { Ok::<_, BoxError>(()) });
+                    for n in 0..200 {
+                        let _ = layer.layer(unit).oneshot(n).await;
+                    }
+                });
+            });
+            let stats = layer.handle().stats();
+            let (what, lost) = match overflow {
+                Overflow::EvictLeast => ("evicted", stats.evicted),
+                Overflow::Deny => ("denied", stats.denied),
+                _ => ("shared", stats.shared),
+            };
+            assert!(lost > 100, "{overflow:?}: {stats:?}");
+            let sums = sums.0.lock().unwrap();
+            let measured = sums[&format!("full {what}")].load(Ordering::Relaxed);
+            assert_eq!(measured, lost, "{overflow:?}");
+        }
     }
 }

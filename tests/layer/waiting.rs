@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -11,9 +11,11 @@ use std::{
 use tokio::time::Instant;
 use tokio_test::{assert_pending, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
-use tower_throttle::{AsError, Global, LeakyBucket, Op, Quota, RateLimitLayer, TokenBucket};
+use tower_throttle::{
+    AsError, Global, IntoLimiter, KeyedLimiter, LeakyBucket, Op, Quota, RateLimitLayer, TokenBucket,
+};
 
-use crate::support::{Script, admit, deny, wait};
+use crate::support::{Answer, Script, admit, deny, wait};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -65,6 +67,52 @@ async fn who_waits_occupies_nothing_of_the_service() {
     drop(others);
     assert_eq!(response.await.unwrap(), 1);
     drop(service);
+}
+
+/// A limiter that has to send what it is asked, and sends nothing of a future that is dropped.
+#[derive(Clone, Default)]
+struct Distant {
+    script: Script,
+    detached: Arc<Mutex<Vec<Op>>>,
+}
+
+impl<K: ?Sized> KeyedLimiter<K> for Distant {
+    type Future = Answer;
+
+    fn apply(&self, key: &K, op: Op) -> Answer {
+        self.script.apply(key, op)
+    }
+
+    fn detach(&self, _: &K, op: Op) {
+        self.detached.lock().unwrap().push(op);
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        KeyedLimiter::<()>::quotas(&self.script)
+    }
+}
+
+impl IntoLimiter for Distant {
+    type Limiter = Self;
+
+    fn into_limiter(self) -> Self {
+        self
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_on_leaving_is_left_to_a_distant_limiter_to_finish() {
+    let limiter = Distant {
+        script: Script::now([wait(SECOND)]),
+        ..Distant::default()
+    };
+    let layer = RateLimitLayer::new(Global, limiter.clone()).respond(AsError);
+    let mut service = layer.layer(service_fn(echo));
+    let mut response = task::spawn(service.ready().await.unwrap().call(1));
+    assert_pending!(response.poll());
+    drop(response);
+    assert_eq!(*limiter.detached.lock().unwrap(), [Op::Refund(1)]);
+    assert_eq!(limiter.script.asked(), [Op::Take(1)], "and not by a future");
 }
 
 #[tokio::test(start_paused = true)]

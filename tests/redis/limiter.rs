@@ -1,5 +1,6 @@
 //! A limit in Redis, as its users see it.
 
+use std::future::Future;
 use std::time::Duration;
 
 use tower_throttle::store::redis::Redis;
@@ -46,6 +47,28 @@ async fn two_machines_share_one_limit() {
     }
     assert_eq!(admitted, 3);
     assert!(machines[0].decide("bob", 1).await.unwrap().is_admitted());
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_is_carried_out_all_the_same() {
+    let server = RedisServer::start();
+    let limiter = redis(&server).limiter("left", FixedWindow::new(hourly(10)).anchored());
+    assert!(limiter.decide("ann", 5).await.unwrap().is_admitted());
+    limiter.detach("ann", Op::Refund(3));
+    // Behind it in the same queue; nothing here has polled the one before.
+    tokio::task::yield_now().await;
+    let left = limiter.apply("ann", Op::Peek(0)).await.unwrap();
+    assert_eq!(left.remaining(), 8);
+    // What a layer did before: one look, and then it is dropped.
+    let mut refund = limiter.apply("ann", Op::Refund(1));
+    assert!(
+        std::pin::Pin::new(&mut refund)
+            .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+            .is_pending()
+    );
+    drop(refund);
+    let left = limiter.apply("ann", Op::Peek(0)).await.unwrap();
+    assert_eq!(left.remaining(), 8, "was not sent");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

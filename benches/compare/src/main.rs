@@ -1,18 +1,27 @@
 //! Figures of this crate and of others on the same work, in one process.
 //!
 //! ```text
-//! cargo run --release -p compare -- table            all rows, a few minutes
+//! cargo run --release -p compare -- table            all rows of the table, a few minutes
+//! cargo run --release -p compare -- layer            the layer around a service that does nothing
+//! cargo run --release -p compare -- axum             a server on loopback, with and without a limit
 //! cargo run --release -p compare -- table --quick    fewer rounds, fewer keys
 //! cargo run --release -p compare -- table --json     one object a row
+//! cargo run --release -p compare -- table --only IpAddr
 //! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if it grows
 //! ```
 //!
 //! Every row runs both sides in turn, several rounds; a figure is the median, beside the least and
 //! the most. Only ratios are worth comparing, and only within one run.
 
+#![expect(clippy::disallowed_methods, reason = "this program measures time")]
+
+mod count;
 mod keys;
+mod layer;
+mod others;
 mod peers;
 mod row;
+mod served;
 mod soak;
 mod table;
 
@@ -28,7 +37,12 @@ fn main() {
             .and_then(|at| arguments.get(at + 1).cloned()),
     };
     match arguments.first().map(String::as_str) {
-        Some("table") => table::run(&effort),
+        Some("table") => {
+            table::run(&effort);
+            others::run(&effort);
+        }
+        Some("layer") => layer::run(&effort),
+        Some("axum") => served::run(&effort),
         Some("soak") => {
             let seconds = arguments.get(1).and_then(|number| number.parse().ok());
             if !soak::run(seconds.unwrap_or(600), has("--leak")) {
@@ -37,7 +51,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table [--quick] [--json] [--only TEXT] | soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }

@@ -55,7 +55,7 @@ fn time(side: Side<'_>, threads: usize, ops: u64, seed: u64) -> f64 {
     took / ops as f64
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) work: String,
     pub(crate) peer: &'static str,
@@ -65,6 +65,8 @@ pub(crate) struct Row {
     /// The most that `ours / theirs` may be, or with `absolute` the most that ours may be.
     pub(crate) goal: f64,
     pub(crate) absolute: bool,
+    /// The goal is the least, as where a figure is so many a second.
+    pub(crate) more: bool,
 }
 
 fn median(figures: &[f64]) -> f64 {
@@ -103,6 +105,7 @@ impl Row {
             theirs: Vec::new(),
             goal,
             absolute: false,
+            more: false,
         };
         for round in 0..effort.rounds() as u64 {
             row.theirs.push(time(theirs, threads, their_ops, round + 2));
@@ -115,31 +118,42 @@ impl Row {
         let (ours, theirs) = (median(&self.ours), median(&self.theirs));
         let (our_ends, their_ends) = (ends(&self.ours), ends(&self.theirs));
         let ratio = ours / theirs;
-        let met = if self.absolute { ours } else { ratio } <= self.goal;
+        let figure = if self.absolute { ours } else { ratio };
+        let met = match self.more {
+            false => figure <= self.goal,
+            true => figure >= self.goal,
+        };
         let Self {
             work,
             peer,
             unit,
             goal,
             absolute,
+            more,
             ..
         } = self;
         if effort.json {
+            // JSON knows no infinity.
+            let ratio = match ratio.is_finite() {
+                true => format!("{ratio:.3}"),
+                false => "null".into(),
+            };
             println!(
                 "{{\"work\":\"{work}\",\"ours\":{ours:.2},\"peer\":\"{peer}\",\"theirs\":{theirs:.2},\
-                 \"unit\":\"{unit}\",\"ratio\":{ratio:.3},\"min\":[{:.2},{:.2}],\"max\":[{:.2},{:.2}],\
-                 \"goal\":{goal},\"absolute\":{absolute},\"met\":{met}}}",
+                 \"unit\":\"{unit}\",\"ratio\":{ratio},\"min\":[{:.2},{:.2}],\"max\":[{:.2},{:.2}],\
+                 \"goal\":{goal},\"absolute\":{absolute},\"more\":{more},\"met\":{met}}}",
                 our_ends.0, their_ends.0, our_ends.1, their_ends.1,
             );
         } else {
             println!(
                 "{work:<58} {ours:>8.1} ({:.1}-{:.1})  {peer} {theirs:>8.1} ({:.1}-{:.1}) {unit}  \
-                 ratio {ratio:.2}  goal {}{goal} {}",
+                 ratio {ratio:.2}  goal {}{goal}{} {}",
                 our_ends.0,
                 our_ends.1,
                 their_ends.0,
                 their_ends.1,
-                if *absolute { "<= " } else { "x" },
+                if *more { ">= " } else { "<= " },
+                if *absolute { "" } else { "x" },
                 if met { "met" } else { "NOT MET" },
             );
         }

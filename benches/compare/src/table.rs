@@ -137,6 +137,7 @@ fn filling<K: Key>(effort: &Effort, keys: u64, goal: f64) {
         theirs: Vec::new(),
         goal,
         absolute: true,
+        more: false,
     };
     let rounds = if effort.quick { 1 } else { 3 };
     let mut bytes = (0.0, 0.0);

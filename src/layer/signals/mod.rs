@@ -20,6 +20,7 @@ use self::untraced::Traced;
 
 use crate::decision::Decision;
 use crate::error::StoreError;
+use crate::limiter::Losses;
 
 /// Names of limits and fates only; never a key.
 #[derive(Debug, Default)]
@@ -64,6 +65,12 @@ impl Signals {
     #[inline]
     pub(super) fn skipped(&self) {
         self.metered.count("skipped");
+    }
+
+    /// What the limiter could not keep; asked only where it is measured.
+    #[inline]
+    pub(super) fn lost(&self, losses: impl FnOnce() -> Losses) {
+        self.metered.lost(losses);
     }
 
     #[inline]

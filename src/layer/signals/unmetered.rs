@@ -1,5 +1,7 @@
 //! Nothing is measured.
 
+use crate::limiter::Losses;
+
 #[derive(Debug, Default)]
 pub(super) struct Metered;
 
@@ -11,4 +13,7 @@ impl Metered {
     pub(super) fn rename(&self, _: &str) {}
 
     pub(super) fn count(&self, _: &'static str) {}
+
+    #[inline]
+    pub(super) fn lost(&self, _: impl FnOnce() -> Losses) {}
 }

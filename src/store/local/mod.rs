@@ -28,7 +28,7 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 use crate::error::StoreError;
-use crate::limiter::{IntoLimiter, KeyedLimiter, Op};
+use crate::limiter::{IntoLimiter, KeyedLimiter, Losses, Op};
 use crate::quota::Quota;
 
 /// One limit for each of many keys, in this process.
@@ -424,13 +424,22 @@ where
         ready(Ok(decision))
     }
 
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
         ready(Ok(self.check_n(key, cost)))
     }
 
     fn quotas(&self) -> Vec<Quota> {
         self.shared.table.regimes.view().algorithm().quotas()
+    }
+
+    #[inline]
+    fn losses(&self) -> Losses {
+        self.shared.table.counters.losses()
     }
 }
 
@@ -440,6 +449,16 @@ impl<T: IntoAlgorithm> IntoLimiter for T {
 
     fn into_limiter(self) -> Self::Limiter {
         Local::new(self)
+    }
+
+    fn into_limiter_of_one(self) -> Self::Limiter {
+        Local::build(
+            self.into_algorithm(),
+            1,
+            Overflow::default(),
+            MonotonicClock,
+            Seeded::default(),
+        )
     }
 }
 

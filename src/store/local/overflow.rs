@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::limiter::Losses;
+
 /// What a full table does with a key it has not seen.
 ///
 /// Until then nothing is ever lost: an entry leaves by itself only when forgetting it changes no
@@ -55,6 +57,16 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn count(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn losses(&self) -> Losses {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Losses {
+            evicted: read(&self.evicted),
+            evicted_denied: read(&self.evicted_denied),
+            denied: read(&self.denied),
+            shared: read(&self.shared),
+        }
     }
 
     pub(super) fn fill(&self, stats: &mut Stats) {

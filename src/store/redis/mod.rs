@@ -418,6 +418,20 @@ impl<K: RedisKey + ?Sized, A: Scripted> KeyedLimiter<K> for RedisLimiter<A> {
         self.call(key, call)
     }
 
+    /// Waits for the answer in a task of its own: a call that is dropped before its turn is not
+    /// sent.
+    fn detach(&self, key: &K, op: Op) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            // Without a runtime nothing was sent before either.
+            return;
+        };
+        let future = self.apply(key, op);
+        runtime.spawn(async move {
+            // Nobody is there to be told of an error.
+            let _ = future.await;
+        });
+    }
+
     fn quotas(&self) -> Vec<Quota> {
         self.0.algorithm.quotas()
     }
