@@ -61,6 +61,7 @@ mod key;
 mod layer;
 mod limiter;
 mod lone;
+mod queue;
 mod quota;
 mod respond;
 pub mod store;
@@ -87,6 +88,7 @@ pub use self::{
     layer::{Counts, Numbered, OnStoreError, RateLimit, RateLimitLayer, ResponseFuture, Tiers},
     limiter::{IntoLimiter, KeyedLimiter, Op},
     lone::Limiter,
+    queue::{Order, WhenFull},
     quota::Quota,
     respond::{
         Answer, Answers, AsError, KeepAll, Policies, Policy, Respond, Settle, SettleUp, Silent,

@@ -4,20 +4,24 @@ use std::{
     any::type_name,
     fmt,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use tower_service::Service;
 
 use super::future::{After, Later, ResponseFuture};
-use super::pause::Pause;
-use super::place::{Place, poll_now};
+use super::place::{Asked, Place, poll_now};
 use super::policy::{Next, Policy};
 use super::state::State;
 use crate::error::RateLimited;
 use crate::key::Extracted;
 use crate::key::KeyExtractor;
 use crate::limiter::KeyedLimiter;
+use crate::queue::Chair;
+use crate::queue::Order;
+use crate::queue::Seats;
+use crate::queue::Sitting;
+use crate::queue::WhenFull;
 use crate::respond::Answer;
 
 /// A service whose requests are limited; see [`RateLimitLayer`](super::RateLimitLayer).
@@ -26,6 +30,8 @@ pub struct RateLimit<S, K, L, R> {
     keys: K,
     respond: R,
     policy: Policy,
+    /// The seat that its readiness has taken.
+    chair: Chair,
     state: Arc<State<L>>,
 }
 
@@ -35,6 +41,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         keys: K,
         respond: R,
         policy: Policy,
+        seats: Option<Arc<Seats>>,
         state: Arc<State<L>>,
     ) -> Self {
         Self {
@@ -42,6 +49,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
             keys,
             respond,
             policy,
+            chair: Chair::new(seats),
             state,
         }
     }
@@ -75,10 +83,15 @@ where
 
     #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        // The seat first: whoever waits for one must not keep others from the service.
+        if self.policy.when_full == WhenFull::Pending {
+            ready!(self.chair.poll(cx));
+        }
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, mut request: Req) -> Self::Future {
+        let sitting = self.chair.hand_over();
         let state = &self.state;
         let key = match self.keys.extract(&request) {
             Extracted::Key(key) => key,
@@ -98,26 +111,35 @@ where
             }
         };
         let cost = self.keys.cost(&request);
+        let mut asked = Asked(state.lines.moves());
         let mut deciding = state.limiter.decide(&key, cost);
-        let Poll::Ready(decided) = poll_now(&mut deciding) else {
-            let later = self.later(key, cost, request);
+        let Poll::Ready(mut decided) = poll_now(&mut deciding) else {
+            let later = self.later(key, cost, request, None, sitting);
             return ResponseFuture::deciding(deciding, later);
         };
-        match self.policy.judge(state, decided) {
+        if let (Order::Newest, Ok(decision)) = (self.policy.order, &decided) {
+            if decision.is_denied() && state.lines.anyone() && !self.policy.shadow {
+                if let Some((again, then)) = state.make_room(&key, cost, *decision) {
+                    (decided, asked) = (Ok(again), then);
+                }
+            }
+        }
+        let next = self.policy.judge(state, decided);
+        match self.policy.fall_in(state, &key, cost, next) {
             Next::Pass(decision) => {
                 if let (true, Some(decision)) = (self.policy.share, &decision) {
                     self.respond.admit(&mut request, decision);
                 }
                 let after = decision.filter(|_| R::FOLLOWS).map(|decision| After {
-                    place: Place::new(Arc::clone(state), key, cost),
+                    place: Place::new(Arc::clone(state), key, cost, Some(asked)),
                     respond: self.respond.clone(),
                     decision,
                 });
                 ResponseFuture::inner(self.inner.call(request), after)
             }
             Next::Wait(wait, decision) => {
-                let later = self.later(key, cost, request);
-                ResponseFuture::waiting(Pause::new(wait), later, wait, decision)
+                let later = self.later(key, cost, request, Some(asked), sitting);
+                ResponseFuture::waiting(later, wait, decision)
             }
             Next::Deny(denied) => {
                 ResponseFuture::done(deny(&self.respond, state, &request, denied))
@@ -131,7 +153,14 @@ impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
     ///
     /// The readiness that `poll_ready` got goes back: a request that waits must not keep others
     /// from the service, least of all if it is denied in the end.
-    fn later<Req>(&mut self, key: K::Key, cost: u64, request: Req) -> Later<S, K::Key, L, R, Req>
+    fn later<Req>(
+        &mut self,
+        key: K::Key,
+        cost: u64,
+        request: Req,
+        asked: Option<Asked>,
+        sitting: Sitting,
+    ) -> Later<S, K::Key, L, R, Req>
     where
         K: KeyExtractor<Req>,
         L: KeyedLimiter<K::Key>,
@@ -141,7 +170,8 @@ impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
         Later {
             service,
             request,
-            place: Place::new(Arc::clone(&self.state), key, cost),
+            place: Place::new(Arc::clone(&self.state), key, cost, asked),
+            sitting,
             respond: self.respond.clone(),
             policy: self.policy,
             decision: None,
@@ -176,6 +206,7 @@ impl<S: Clone, K: Clone, L, R: Clone> Clone for RateLimit<S, K, L, R> {
             keys: self.keys.clone(),
             respond: self.respond.clone(),
             policy: self.policy,
+            chair: self.chair.clone(),
             state: Arc::clone(&self.state),
         }
     }

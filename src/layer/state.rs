@@ -7,6 +7,7 @@ use super::signals::Signals;
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::limiter::KeyedLimiter;
+use crate::queue::Lines;
 use crate::respond::Policies;
 
 /// Shared by a layer, its clones, its services and its handles.
@@ -14,6 +15,8 @@ use crate::respond::Policies;
 pub(crate) struct State<L> {
     pub(crate) limiter: L,
     pub(crate) counts: Counters,
+    /// Who waits.
+    pub(crate) lines: Lines,
     told: RwLock<Told>,
     signals: Signals,
 }
@@ -32,6 +35,7 @@ impl<L> State<L> {
         Self {
             limiter,
             counts: Counters::new(),
+            lines: Lines::new(),
             told: RwLock::new(Told {
                 name: "default".into(),
                 policies: None,
