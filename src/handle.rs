@@ -72,6 +72,11 @@ impl<L> Handle<L> {
         self.state.counts.read()
     }
 
+    /// How many requests wait for their turn now.
+    pub fn waiting(&self) -> u64 {
+        self.state.lines.waiting()
+    }
+
     /// The limiter itself. After changing its quotas tell clients with [`retell`](Self::retell).
     pub fn limiter(&self) -> &L {
         &self.state.limiter

@@ -28,7 +28,6 @@ const SHARDS: u64 = 16;
 pub(crate) struct Lines {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
-    /// How many wait.
     waiting: AtomicU64,
     /// How often a limiter got something back for somebody in line. Changed while the shard is held
     /// in which that was.
@@ -84,7 +83,13 @@ impl Lines {
     /// Whether anybody waits, for whatever key.
     #[inline]
     pub(crate) fn anyone(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+        self.waiting() > 0
+    }
+
+    /// How many wait, for all keys.
+    #[inline]
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// A number that changes whenever a limiter has got something back for somebody in line. Read
@@ -226,7 +231,7 @@ impl Drop for Held<'_> {
 impl fmt::Debug for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lines")
-            .field("waiting", &self.waiting.load(Ordering::Relaxed))
+            .field("waiting", &self.waiting())
             .finish_non_exhaustive()
     }
 }
