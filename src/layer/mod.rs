@@ -2,6 +2,8 @@
 
 mod counts;
 mod future;
+#[cfg(all(test, tower_throttle_loom))]
+mod loom_models;
 mod place;
 mod policy;
 mod service;

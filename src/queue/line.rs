@@ -91,6 +91,11 @@ impl Line {
         self.waiters.len()
     }
 
+    #[cfg(all(test, tower_throttle_loom))]
+    pub(super) fn slots(&self) -> Vec<Tick> {
+        self.slots.iter().map(|slot| slot.at).collect()
+    }
+
     /// Whether nobody needs it any longer.
     pub(super) const fn is_deserted(&self) -> bool {
         self.waiters.is_deserted()

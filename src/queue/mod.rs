@@ -8,6 +8,8 @@ mod alarm;
 mod line;
 mod lines;
 mod list;
+#[cfg(all(test, tower_throttle_loom))]
+mod loom_models;
 mod seats;
 
 pub(crate) use self::{
