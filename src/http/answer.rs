@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, header};
 
+use super::deadline::timeout;
 use super::grpc::{Grpc, is_grpc};
 use crate::decision::Decision;
 use crate::error::RateLimited;
@@ -37,6 +38,10 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for HeadersOnly {
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
     }
 }
 
@@ -80,6 +85,10 @@ where
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         self.others.admit(request, decision);
     }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        self.others.timeout(request)
+    }
 }
 
 impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Standard {
@@ -89,6 +98,10 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Standard {
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
     }
 }
 
@@ -108,6 +121,10 @@ where
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
     }
 }
 

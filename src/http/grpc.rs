@@ -1,8 +1,11 @@
 //! The answer that gRPC clients understand.
 
+use std::time::Duration;
+
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
 
 use super::answer::{finished, note, retry_after};
+use super::deadline::timeout;
 use super::protobuf;
 use crate::decision::Decision;
 use crate::error::RateLimited;
@@ -47,6 +50,10 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Grpc {
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod answer;
 mod client_ip;
+mod deadline;
 mod forwarded;
 mod grpc;
 mod header_key;

@@ -205,8 +205,15 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// not ready, and a `LoadShed`, `Buffer` or `Balance` around it, or the caller, feels that. Seats
     /// are given in the order in which they were asked for.
     ///
-    /// Servers such as axum and hyper ask for readiness only when they have a request, and hold it
-    /// until there is. For them add [`when_full(WhenFull::Deny)`](Self::when_full).
+    /// Servers such as axum, hyper and tonic ask for readiness only when they have a request, and
+    /// hold that until there is. For them add [`when_full(WhenFull::Deny)`](Self::when_full).
+    ///
+    /// | around it | `seats(n)` | and `when_full(WhenFull::Deny)` |
+    /// |---|---|---|
+    /// | axum, hyper, tonic | n wait; the server holds all others, in order | n wait; others are denied at once |
+    /// | `LoadShed`, also in axum | n wait; others are shed at once | as above |
+    /// | `Buffer` | n wait; when the buffer is full too, its callers wait | as above |
+    /// | a client, a loop | n wait; `ready().await` waits for a seat | as above |
     ///
     /// ```
     /// use std::time::Duration;

@@ -305,4 +305,37 @@ impl Line {
         woken.extend(waiter.waker.take());
         Some(waiter.cost)
     }
+
+    /// Plans anew for a quota that has changed: who waits has as many units before it as before, at
+    /// the new pace.
+    pub(super) fn replan(&mut self, now: Tick, from: &Quota, to: &Quota, woken: &mut Vec<Waker>) {
+        for slot in &mut self.slots {
+            let span = slot.at.as_nanos().saturating_sub(now.as_nanos());
+            let at = now.as_nanos().saturating_add(scaled(span, from, to));
+            *slot = Slot {
+                at: Tick::from_nanos(at),
+                rest: 0,
+            };
+        }
+        self.release(now, woken);
+        self.wake_first(woken);
+    }
+}
+
+/// The time that what takes `span` at one pace takes at another; rounded up.
+fn scaled(span: u64, from: &Quota, to: &Quota) -> u64 {
+    let mut more = u128::from(to.period_ns()) * u128::from(from.limit());
+    let mut less = u128::from(from.period_ns()) * u128::from(to.limit());
+    // At most 2^126 each. What does not fit beside the span is cut, to the later side.
+    let excess = (u128::BITS - more.leading_zeros()).saturating_sub(u64::BITS - 1);
+    if excess > 0 {
+        more = (more >> excess) + 1;
+        less >>= excess;
+    }
+    (u128::from(span) * more)
+        .checked_div(less)
+        .map_or(u64::MAX, |whole| {
+            let left_over = u128::from(span) * more % less > 0;
+            u64::try_from(whole + u128::from(left_over)).unwrap_or(u64::MAX)
+        })
 }

@@ -124,6 +124,30 @@ impl Lines {
         }
     }
 
+    /// Holds all lines, lets `change` change the quota, and plans everyone anew if it answers the old
+    /// quota and the new one.
+    pub(crate) fn replan<E>(
+        &self,
+        now: Tick,
+        change: impl FnOnce() -> Result<Option<(Quota, Quota)>, E>,
+    ) -> Result<(), E> {
+        let mut shards: Vec<_> = self.shards.iter().map(lock).collect();
+        let changed = change()?;
+        self.moved();
+        let Some((from, to)) = changed else {
+            return Ok(());
+        };
+        let mut woken = Vec::new();
+        for line in shards.iter_mut().flat_map(|shard| shard.values_mut()) {
+            let before = line.len();
+            line.replan(now, &from, &to, &mut woken);
+            self.count(before, line.len());
+        }
+        drop(shards);
+        woken.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
     /// The moments that have been granted in all lines.
     #[cfg(all(test, tower_throttle_loom))]
     pub(crate) fn slots(&self) -> Vec<Tick> {

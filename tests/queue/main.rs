@@ -6,4 +6,5 @@ mod crowds;
 mod lines;
 mod order;
 mod seats;
+mod servers;
 mod support;
