@@ -181,6 +181,7 @@ impl Line {
         at: usize,
         now: Tick,
         waker: &mut Option<Waker>,
+        gone: &mut Option<Waker>,
         woken: &mut Vec<Waker>,
     ) -> Turn {
         self.release(now, woken);
@@ -188,33 +189,28 @@ impl Line {
         let Some(waiter) = self.waiters.get_mut(at) else {
             return Turn::Come;
         };
-        // What was there is dropped by the caller, who holds no lock then.
-        std::mem::swap(&mut waiter.waker, waker);
-        match (waiter.stands, self.slots.front()) {
-            (Stands::Waiting, Some(slot)) => {
-                if first {
+        let turn = match waiter.stands {
+            Stands::Called => Turn::Come,
+            Stands::Shed(wait) => Turn::Shed(wait),
+            Stands::Waiting => {
+                // The old one is dropped by the caller, who holds no lock then.
+                std::mem::swap(&mut waiter.waker, waker);
+                if let (true, Some(slot)) = (first, self.slots.front()) {
                     waiter.when = slot.at;
                 } else if waiter.when <= now {
                     // It was overtaken. It will be woken when it is the first.
                     waiter.when = Tick::MAX;
                 }
-                Turn::Wait(waiter.when)
+                return Turn::Wait(waiter.when);
             }
-            (Stands::Shed(wait), _) => {
-                self.leave_place(at, waker);
-                Turn::Shed(wait)
-            }
-            _ => {
-                self.leave_place(at, waker);
-                Turn::Come
-            }
-        }
+        };
+        self.clear(at, gone);
+        turn
     }
 
-    fn leave_place(&mut self, at: usize, waker: &mut Option<Waker>) {
-        if let Some(waiter) = self.waiters.take(at) {
-            *waker = waiter.waker;
-        }
+    /// Gives up the place at `at`. The waker is left to the caller to drop.
+    fn clear(&mut self, at: usize, gone: &mut Option<Waker>) {
+        *gone = self.waiters.take(at).and_then(|waiter| waiter.waker);
     }
 
     /// Takes the waiter at `at` out; everyone behind moves up. `quota` is asked only where costs
@@ -223,7 +219,7 @@ impl Line {
         &mut self,
         at: usize,
         quota: impl FnOnce() -> Option<Quota>,
-        waker: &mut Option<Waker>,
+        gone: &mut Option<Waker>,
         woken: &mut Vec<Waker>,
     ) -> Left {
         let Some(waiter) = self.waiters.get(at) else {
@@ -252,7 +248,7 @@ impl Line {
                 }
             }
         };
-        self.leave_place(at, waker);
+        self.clear(at, gone);
         self.wake_first(woken);
         left
     }

@@ -70,8 +70,8 @@ pub(crate) struct Held<'a> {
     /// Always there until it is dropped.
     shard: Option<MutexGuard<'a, Shard>>,
     woken: Vec<Waker>,
-    /// Its owner has no more use for it.
-    stale: Option<Waker>,
+    /// Nobody has any more use for them.
+    gone: [Option<Waker>; 2],
 }
 
 impl Lines {
@@ -120,7 +120,7 @@ impl Lines {
             line,
             shard: Some(lock(&self.shards[shard])),
             woken: Vec::new(),
-            stale: None,
+            gone: [None, None],
         }
     }
 
@@ -195,9 +195,9 @@ impl Held<'_> {
     /// What the owner of `ticket` is to do `now`. Unless it is to wait, the ticket is used up.
     pub(crate) fn ask(&mut self, ticket: &Ticket, now: Tick, waker: &Waker) -> Turn {
         let waker = waker.clone();
-        self.change(false, |line, woken, stale| {
-            *stale = Some(waker);
-            line.ask(ticket.at, now, stale, woken)
+        self.change(false, |line, woken, [own, gone]| {
+            *own = Some(waker);
+            line.ask(ticket.at, now, own, gone, woken)
         })
         .unwrap_or(Turn::Come)
     }
@@ -209,8 +209,8 @@ impl Held<'_> {
 
     /// Takes `ticket` out of the line, before its turn or after it was called; see [`Line::leave`].
     pub(crate) fn leave(&mut self, ticket: &Ticket, quota: impl FnOnce() -> Option<Quota>) -> Left {
-        self.change(false, |line, woken, stale| {
-            line.leave(ticket.at, quota, stale, woken)
+        self.change(false, |line, woken, [gone, _]| {
+            line.leave(ticket.at, quota, gone, woken)
         })
         .unwrap_or(Left::Keep)
     }
@@ -240,7 +240,7 @@ impl Held<'_> {
     fn change<T>(
         &mut self,
         make: bool,
-        change: impl FnOnce(&mut Line, &mut Vec<Waker>, &mut Option<Waker>) -> T,
+        change: impl FnOnce(&mut Line, &mut Vec<Waker>, &mut [Option<Waker>; 2]) -> T,
     ) -> Option<T> {
         let shard = self.shard.as_deref_mut()?;
         let line = if make {
@@ -249,7 +249,7 @@ impl Held<'_> {
             shard.get_mut(&self.line)?
         };
         let before = line.len();
-        let changed = change(line, &mut self.woken, &mut self.stale);
+        let changed = change(line, &mut self.woken, &mut self.gone);
         self.lines.count(before, line.len());
         if line.is_deserted() {
             shard.remove(&self.line);
