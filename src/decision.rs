@@ -135,28 +135,6 @@ impl Decision {
         }
     }
 
-    /// The same decision, put together again from its parts.
-    #[expect(clippy::inline_always, reason = "a call would need what this avoids")]
-    #[inline(always)]
-    pub(crate) const fn anew(self) -> Self {
-        let Self {
-            verdict,
-            limit,
-            retry_after,
-            reset_after,
-            policy,
-            remaining: Remaining { dividend, divisor },
-        } = self;
-        Self {
-            verdict,
-            limit,
-            retry_after,
-            reset_after,
-            policy,
-            remaining: Remaining { dividend, divisor },
-        }
-    }
-
     /// The same decision, with the figures of `state`: of one from which nothing was taken.
     #[inline]
     pub(crate) const fn with_figures_of(mut self, state: &Self) -> Self {

@@ -10,6 +10,7 @@ use crate::layer::RateLimitLayer;
 use crate::layer::State;
 use crate::limiter::KeyedLimiter;
 use crate::limiter::Op;
+use crate::queue::Alarm;
 use crate::quota::Quota;
 use crate::store::local::Local;
 use crate::store::local::Stats;
@@ -73,6 +74,11 @@ impl<L> Handle<L> {
         self.state.counts.read()
     }
 
+    /// How many requests wait for their turn now.
+    pub fn waiting(&self) -> u64 {
+        self.state.lines.waiting()
+    }
+
     /// The limiter itself. After changing its quotas tell clients with [`retell`](Self::retell).
     pub fn limiter(&self) -> &L {
         &self.state.limiter
@@ -98,7 +104,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Handle<Local<A, C, S>> {
     }
 
     /// Changes the quota for all keys. What they have used stays used, and clients are told the new
-    /// quota from now on.
+    /// quota from now on. Requests that wait have as many before them as they had, who go at the
+    /// new pace from now on; only in a [`WarmUp`](crate::WarmUp) do they keep their turns.
     ///
     /// ```
     /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
@@ -112,7 +119,12 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Handle<Local<A, C, S>> {
     /// # Errors
     /// If the algorithm has no such quota, as a set of several limits does.
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        self.state.limiter.set_quota(quota)?;
+        let limiter = &self.state.limiter;
+        self.state.lines.replan(Alarm::now(), || {
+            let before = limiter.quota();
+            limiter.set_quota(quota)?;
+            Ok(limiter.replans_line().then_some((before, quota)))
+        })?;
         self.retell();
         Ok(())
     }

@@ -35,6 +35,7 @@
 //! | [`Limiter`] | one limit on its own, for samplers, jobs and clients |
 //! | [`Local`] | one limit for each of many keys, in a table of fixed size |
 //! | [`RateLimitLayer`] | a limit around any tower `Service` |
+//! | [`Order`], [`WhenFull`] | who goes first of those who wait, and what happens when the room is full |
 //! | [`ClientIp`], [`HeaderKey`], [`Headers`], [`ProblemJson`], [`Grpc`] | what HTTP adds: whose request it is, what the sender is told |
 //! | [`Handle`] | looking at limits and changing them at run time |
 //! | [`KeyedLimiter`], [`KeyExtractor`], [`Respond`] | the ports: where states live, whose request it is, how it is answered |
@@ -61,6 +62,7 @@ mod key;
 mod layer;
 mod limiter;
 mod lone;
+mod queue;
 mod quota;
 mod respond;
 pub mod store;
@@ -87,6 +89,7 @@ pub use self::{
     layer::{Counts, Numbered, OnStoreError, RateLimit, RateLimitLayer, ResponseFuture, Tiers},
     limiter::{IntoLimiter, KeyedLimiter, Losses, Op},
     lone::Limiter,
+    queue::{Order, WhenFull},
     quota::Quota,
     respond::{
         Answer, Answers, AsError, ByResponse, ByResult, KeepAll, Policies, Policy, Respond, Settle,

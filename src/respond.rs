@@ -4,7 +4,10 @@
 //! response says about the limit ([`Tell`]), and what a request turns out to have cost once its
 //! response is known ([`SettleUp`]).
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use http::HeaderValue;
 
@@ -55,6 +58,14 @@ pub trait Respond<Req, Res, Err> {
     /// Notes the decision in a request that goes on to the service, where it has a place for it.
     fn admit(&self, request: &mut Req, decision: &Decision) {
         let _ = (request, decision);
+    }
+
+    /// How long the sender of `request` will wait for the answer, where the request says so. One
+    /// whose turn would come later than that is denied at once. Asked only about requests that have
+    /// to wait.
+    fn timeout(&self, request: &Req) -> Option<Duration> {
+        let _ = request;
+        None
     }
 }
 
@@ -232,6 +243,9 @@ pub trait Answer<Req, Res, Err>: sealed::Sealed {
     /// See [`Respond::admit`].
     fn admit(&self, request: &mut Req, decision: &Decision);
 
+    /// See [`Respond::timeout`].
+    fn timeout(&self, request: &Req) -> Option<Duration>;
+
     /// See [`Tell::tell`].
     fn tell(&self, response: &mut Res, policies: &Policies, decision: &Decision);
 
@@ -256,6 +270,11 @@ where
     #[inline]
     fn admit(&self, request: &mut Req, decision: &Decision) {
         self.deny.admit(request, decision);
+    }
+
+    #[inline]
+    fn timeout(&self, request: &Req) -> Option<Duration> {
+        self.deny.timeout(request)
     }
 
     #[inline]

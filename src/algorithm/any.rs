@@ -56,6 +56,7 @@ trait Erased: Any + fmt::Debug + Send + Sync {
     fn rescale(&self, state: &mut AnyState, from: &dyn Erased, now: Tick, inherit: Inherit);
     fn forgettable_at(&self, state: &AnyState) -> Tick;
     fn keeps_line(&self) -> bool;
+    fn replans_line(&self) -> bool;
     fn limits(&self) -> usize;
     fn held_bytes(&self, state: &AnyState) -> usize;
     fn words(&self) -> usize;
@@ -169,6 +170,10 @@ impl<A: Algorithm> Erased for A {
         Algorithm::keeps_line(self)
     }
 
+    fn replans_line(&self) -> bool {
+        Algorithm::replans_line(self)
+    }
+
     fn limits(&self) -> usize {
         Algorithm::limits(self)
     }
@@ -247,6 +252,10 @@ impl Algorithm for AnyAlgorithm {
 
     fn keeps_line(&self) -> bool {
         self.0.keeps_line()
+    }
+
+    fn replans_line(&self) -> bool {
+        self.0.replans_line()
     }
 
     fn limits(&self) -> usize {

@@ -231,6 +231,11 @@ impl Algorithm for LeakyBucket {
         true
     }
 
+    #[inline]
+    fn replans_line(&self) -> bool {
+        true
+    }
+
     /// Takes a place in line, for a meter too: the line and the level are one and the same.
     fn reserve(&self, state: &mut Due, now: Tick, cost: u64, max_wait: Duration) -> Decision {
         let most = Due {
@@ -265,8 +270,13 @@ impl Algorithm for LeakyBucket {
         let (pace, before) = (&self.bucket.pace, &from.bucket);
         *state = match (inherit, self.line) {
             (Inherit::Reset, _) => self.fresh(now),
-            // Those who wait keep their turns.
-            (_, Some(_)) => pace.convert(*state, &before.pace),
+            (_, Some(_)) if *state <= Due::at(now) => pace.convert(*state, &before.pace),
+            // Those who wait have as many before them as they had, and those go at the new pace.
+            (_, Some(_)) => {
+                let used = before.used(*state, now);
+                let kept = pace.exchange(used, &before.pace, (1, 1), Rounding::Up);
+                self.bucket.using(kept, now)
+            }
             (inherit, None) => {
                 let used = before.used(*state, now);
                 let ratio = match inherit {

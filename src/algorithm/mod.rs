@@ -142,6 +142,13 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether [`rescale`](Self::rescale) plans anew for those in line: as many units are before each
+    /// of them as before, at the new pace. Else they keep the moments that they were granted.
+    #[inline]
+    fn replans_line(&self) -> bool {
+        false
+    }
+
     /// Takes what is there, at most `most`; answers how much that was.
     fn take_up_to(&self, state: &mut Self::State, now: Tick, most: u64) -> (u64, Decision) {
         let taken = self.peek(state, now, 0).remaining().min(most);

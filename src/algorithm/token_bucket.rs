@@ -176,6 +176,11 @@ impl Algorithm for TokenBucket {
         true
     }
 
+    #[inline]
+    fn replans_line(&self) -> bool {
+        true
+    }
+
     fn reserve(&self, state: &mut Due, now: Tick, cost: u64, max_wait: Duration) -> Decision {
         let most = Due {
             ns: nanos(max_wait),

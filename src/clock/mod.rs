@@ -152,6 +152,12 @@ impl Timer for MonotonicClock {
     }
 }
 
+/// What tokio's clock says, by which its timers go.
+#[cfg(feature = "tokio")]
+pub(crate) fn timer_now() -> Tick {
+    Tick::from_nanos(since_first(tokio::time::Instant::now().into_std()))
+}
+
 /// What `Instant` says, as a tick.
 #[expect(
     clippy::disallowed_methods,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{Request, Response, header};
 
+use super::deadline::timeout;
 use super::digits::digits;
 use super::grpc::{Grpc, is_grpc};
 use crate::decision::Decision;
@@ -42,6 +43,10 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for HeadersOnly {
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
     }
 }
 
@@ -93,6 +98,10 @@ where
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         self.others.admit(request, decision);
     }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        self.others.timeout(request)
+    }
 }
 
 impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Standard {
@@ -106,6 +115,10 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Standard {
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
     }
 }
 
@@ -125,6 +138,10 @@ where
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
     }
 }
 

@@ -1,8 +1,11 @@
 //! The answer that gRPC clients understand.
 
+use std::time::Duration;
+
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
 
 use super::answer::{finished, instead_of, note, retry_after};
+use super::deadline::timeout;
 use super::digits::digits;
 use super::protobuf;
 use crate::decision::Decision;
@@ -36,6 +39,10 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Grpc {
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod answer;
 mod client_ip;
+mod deadline;
 mod digits;
 mod forwarded;
 mod grpc;

@@ -2,9 +2,12 @@
 
 use std::fmt::Write;
 
+use std::time::Duration;
+
 use http::{HeaderValue, Request, Response, header};
 
 use super::answer::{instead_of, note, plain};
+use super::deadline::timeout;
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::respond::Respond;
@@ -46,6 +49,10 @@ impl<A, B: From<String>, Err> Respond<Request<A>, Response<B>, Err> for ProblemJ
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
         note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
     }
 }
 

@@ -3,7 +3,9 @@
 use std::{
     fmt,
     future::Future,
+    hash::Hash,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -11,14 +13,16 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::pause::Pause;
 use super::place::Place;
 use super::policy::{Next, Policy};
 use super::service::deny;
 use crate::decision::Decision;
 use crate::decision::Verdict;
+use crate::error::StoreError;
 use crate::key::KeyExtractor;
 use crate::limiter::KeyedLimiter;
+use crate::queue::Alarm;
+use crate::queue::Sitting;
 use crate::respond::Answer;
 use crate::respond::Settle;
 
@@ -56,7 +60,7 @@ pin_project! {
         /// The request has its place in line.
         Waiting {
             #[pin]
-            pause: Pause,
+            alarm: Alarm,
             later: Option<Later<S, K, L, R, Req>>,
         },
         /// The request may go on as soon as the service is ready for it.
@@ -87,6 +91,8 @@ pub(super) struct Later<S, K, L: KeyedLimiter<K>, R, Req> {
     pub(super) service: S,
     pub(super) request: Req,
     pub(super) place: Place<K, L>,
+    /// Given back when the request goes on or is dropped.
+    pub(super) sitting: Sitting,
     pub(super) respond: R,
     pub(super) policy: Policy,
     pub(super) decision: Option<Decision>,
@@ -132,7 +138,6 @@ where
     }
 
     pub(super) fn waiting(
-        pause: Option<Pause>,
         later: Later<S, K::Key, L, R, Req>,
         wait: Duration,
         decision: Decision,
@@ -141,40 +146,74 @@ where
         R: Answer<Req, S::Response, S::Error>,
     {
         Self {
-            step: later.line_up(pause, wait, decision),
+            step: later.line_up(wait, decision),
         }
     }
 }
 
 impl<S, K, L, R, Req> Later<S, K, L, R, Req>
 where
+    K: Hash,
     L: KeyedLimiter<K>,
     S: Service<Req>,
     R: Answer<Req, S::Response, S::Error>,
 {
-    /// The step in which the request waits; a denial where there is nothing to wait with.
-    fn line_up(
-        mut self,
-        pause: Option<Pause>,
-        wait: Duration,
-        decision: Decision,
-    ) -> StepOf<S, K, L, R, Req> {
-        self.place.wait_in_line();
+    /// The step in which the request waits, or a denial if it can not.
+    fn line_up(mut self, wait: Duration, decision: Decision) -> StepOf<S, K, L, R, Req> {
         self.decision = Some(decision);
-        if let Some(pause) = pause {
-            return Step::Waiting {
-                pause,
-                later: Some(self),
-            };
+        let (due, wait) = match self.place.line_up(wait, self.policy.order) {
+            Ok(place) => place,
+            Err(again) => return self.deny(again, again.retry_after),
+        };
+        // What is denied from here on leaves the line again, as anybody may.
+        let most = self.respond.timeout(&self.request);
+        if let Some(over) = most.and_then(|most| wait.checked_sub(most)) {
+            if !over.is_zero() {
+                return self.deny(decision, Some(over));
+            }
         }
-        let mut denied = decision;
-        denied.verdict = Verdict::Deny;
-        denied.retry_after = Some(wait);
-        let state = self.place.state();
-        let denied = state.denial(denied);
+        if !self.sitting.sit() {
+            return self.deny(decision, Some(wait));
+        }
+        let Some(alarm) = Alarm::new(due) else {
+            return self.deny(decision, Some(wait));
+        };
+        if !decision.is_admitted() {
+            let state = self.place.state();
+            state.counts.waited();
+            state.signals().waits(&decision);
+        }
+        Step::Waiting {
+            alarm,
+            later: Some(self),
+        }
+    }
+
+    /// The step in which the request is turned away, whatever the limiter said.
+    fn deny(
+        self,
+        mut decision: Decision,
+        retry_after: Option<Duration>,
+    ) -> StepOf<S, K, L, R, Req> {
+        let state = Arc::clone(self.place.state());
+        drop(self.place);
+        drop(self.sitting);
+        decision.verdict = Verdict::Deny;
+        decision.retry_after = retry_after;
+        state.counts.denied();
+        state.signals().denied(&decision, false);
+        let denied = state.denial(decision);
         Step::Done {
-            answer: Some(deny(&self.respond, state, self.request, denied)),
+            answer: Some(deny(&self.respond, &state, self.request, denied)),
         }
+    }
+
+    /// What happens to the request after the limiter's answer.
+    fn judge(&self, decided: Result<Decision, StoreError>) -> Next {
+        let state = self.place.state();
+        let next = self.policy.judge(state, decided);
+        let (key, cost) = self.place.taken();
+        self.policy.fall_in(state, key, cost, next)
     }
 
     /// The step after the limiter's answer.
@@ -182,9 +221,10 @@ where
         match next {
             Next::Pass(decision) => {
                 self.decision = decision;
+                self.sitting = Sitting::Anywhere;
                 Step::Readying { later: Some(self) }
             }
-            Next::Wait(wait, decision) => self.line_up(Pause::new(wait), wait, decision),
+            Next::Wait(wait, decision) => self.line_up(wait, decision),
             Next::Deny(denied) => Step::Done {
                 answer: Some(deny(
                     &self.respond,
@@ -202,6 +242,7 @@ where
             mut service,
             mut request,
             place,
+            sitting: _,
             respond,
             policy,
             decision,
@@ -266,14 +307,19 @@ where
                 StepProjection::Deciding { deciding, later } => {
                     let decided = ready!(deciding.poll(cx));
                     let later = later.take().expect(TAKEN);
-                    let next = later.policy.judge(later.place.state(), decided);
+                    let next = later.judge(decided);
                     later.decided(next)
                 }
-                StepProjection::Waiting { pause, later } => {
-                    ready!(pause.poll(cx));
+                StepProjection::Waiting { alarm, later } => {
+                    let waiting = later.as_mut().expect(TAKEN);
+                    let turn = ready!(waiting.place.poll_turn(alarm, cx));
                     let mut later = later.take().expect(TAKEN);
-                    later.place.leave_line();
-                    Step::Readying { later: Some(later) }
+                    if let (Err(wait), Some(decision)) = (turn, later.decision) {
+                        later.deny(decision, Some(wait))
+                    } else {
+                        later.sitting = Sitting::Anywhere;
+                        Step::Readying { later: Some(later) }
+                    }
                 }
                 StepProjection::Readying { later } => {
                     let ready = later.as_mut().expect(TAKEN).service.poll_ready(cx);
@@ -293,7 +339,7 @@ where
     }
 }
 
-impl<K, L: KeyedLimiter<K>, R> After<K, L, R> {
+impl<K: Hash, L: KeyedLimiter<K>, R> After<K, L, R> {
     /// Settles the cost and writes about the limit. The future, if any, ends when the limiter
     /// knows.
     fn finish<Req, Res, Err>(&self, result: &mut Result<Res, Err>) -> Option<L::Future>

@@ -2,9 +2,10 @@
 
 mod counts;
 mod future;
+#[cfg(all(test, tower_throttle_loom))]
+mod loom_models;
 #[cfg(feature = "tonic")]
 mod named;
-mod pause;
 mod place;
 mod policy;
 mod service;
@@ -31,6 +32,9 @@ use crate::key::Global;
 use crate::key::WithCost;
 use crate::key::WithSkip;
 use crate::limiter::IntoLimiter;
+use crate::queue::Order;
+use crate::queue::Seats;
+use crate::queue::WhenFull;
 use crate::respond::Answers;
 use crate::respond::ByResponse;
 use crate::respond::ByResult;
@@ -74,6 +78,7 @@ pub struct RateLimitLayer<K, L, R = Answers> {
     keys: K,
     respond: R,
     policy: Policy,
+    seats: Option<Arc<Seats>>,
     state: Arc<State<L>>,
 }
 
@@ -100,6 +105,7 @@ impl<K, L> RateLimitLayer<K, L> {
             keys,
             respond: Answers::default(),
             policy: Policy::default(),
+            seats: None,
             state: Arc::new(State::new(if is_global::<K>() {
                 limiter.into_limiter_of_one()
             } else {
@@ -190,11 +196,66 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
         self
     }
 
+    /// Who goes first of those who wait for one key; the oldest unless this says otherwise.
+    ///
+    /// ```
+    /// use tower_throttle::{Global, LeakyBucket, Order, Quota, RateLimitLayer};
+    ///
+    /// // Under overload whoever has just come is served, and the oldest are sent away.
+    /// let bucket = LeakyBucket::new(Quota::per_second(100)).queue(200);
+    /// let layer = RateLimitLayer::new(Global, bucket).order(Order::Newest);
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// ```
+    ///
+    /// It needs a limiter in this process: one elsewhere has no say about who waits where.
+    pub fn order(mut self, order: Order) -> Self {
+        self.policy.order = order;
+        self
+    }
+
+    /// How many requests may wait at a time, for all keys together; as many as the limiter lets
+    /// wait for each key unless this says otherwise.
+    ///
+    /// A service takes a seat when it becomes ready, keeps it while its request waits, and gives it
+    /// back when the request goes on, is denied or dropped. While there is no seat the service is
+    /// not ready, and a `LoadShed`, `Buffer` or `Balance` around it, or the caller, feels that. Seats
+    /// are given in the order in which they were asked for.
+    ///
+    /// Servers such as axum, hyper and tonic ask for readiness only when they have a request, and
+    /// hold that until there is. For them add [`when_full(WhenFull::Deny)`](Self::when_full).
+    ///
+    /// | around it | `seats(n)` | and `when_full(WhenFull::Deny)` |
+    /// |---|---|---|
+    /// | axum, hyper, tonic | n wait; the server holds all others, in order | n wait; others are denied at once |
+    /// | `LoadShed`, also in axum | n wait; others are shed at once | as above |
+    /// | `Buffer` | n wait; when the buffer is full too, its callers wait | as above |
+    /// | a client, a loop | n wait; `ready().await` waits for a seat | as above |
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, WhenFull};
+    ///
+    /// let bucket = LeakyBucket::new(Quota::per_second(2)).queue(20).max_wait(Duration::from_secs(10));
+    /// let layer = RateLimitLayer::new(Global, bucket).seats(100).when_full(WhenFull::Deny);
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// ```
+    pub fn seats(mut self, seats: u32) -> Self {
+        self.seats = Some(Seats::new(seats));
+        self
+    }
+
+    /// What becomes of requests while there is no [seat](Self::seats).
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.policy.when_full = when_full;
+        self
+    }
+
     fn map_keys<T>(self, change: impl FnOnce(K) -> T) -> RateLimitLayer<T, L, R> {
         RateLimitLayer {
             keys: change(self.keys),
             respond: self.respond,
             policy: self.policy,
+            seats: self.seats,
             state: self.state,
         }
     }
@@ -290,6 +351,7 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Answers<D, H, F>> {
             keys: self.keys,
             respond: change(self.respond),
             policy: self.policy,
+            seats: self.seats,
             state: self.state,
         }
     }
@@ -305,6 +367,7 @@ impl<S, K: Clone, L, R: Clone> Layer<S> for RateLimitLayer<K, L, R> {
             self.keys.clone(),
             self.respond.clone(),
             self.policy,
+            self.seats.clone(),
             Arc::clone(&self.state),
         )
     }
@@ -317,6 +380,7 @@ impl<K: Clone, L, R: Clone> Clone for RateLimitLayer<K, L, R> {
             keys: self.keys.clone(),
             respond: self.respond.clone(),
             policy: self.policy,
+            seats: self.seats.clone(),
             state: Arc::clone(&self.state),
         }
     }

@@ -1,16 +1,26 @@
-//! What a request has taken, so that it can be given back.
+//! What a request has taken, and where it stands in line for it.
 
 use std::{
     future::Future,
-    mem,
+    hash::Hash,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
 };
 
 use super::state::State;
+use crate::clock::Tick;
+use crate::decision::Decision;
+use crate::decision::Verdict;
 use crate::limiter::KeyedLimiter;
 use crate::limiter::Op;
+use crate::queue::Alarm;
+use crate::queue::Left;
+use crate::queue::Order;
+use crate::queue::Ticket;
+use crate::queue::Turn;
+use crate::quota::Quota;
 use crate::respond::Settle;
 
 /// Polls once, on the spot. A future that is not ready is polled again by whoever waits for it.
@@ -24,17 +34,26 @@ pub(super) struct Place<K, L: KeyedLimiter<K>> {
     state: Arc<State<L>>,
     key: K,
     cost: u64,
-    /// Whether the cost is given back on drop: while a request waits, it has had nothing for it.
-    waiting: bool,
+    /// Where the line had come to before a limiter that answers on the spot was asked; `None` for
+    /// one that does not.
+    asked: Option<Asked>,
+    /// While the request waits. Until then and while it does, it has had nothing for its cost, which
+    /// is given back on drop.
+    ticket: Option<Ticket>,
 }
 
+/// When a limiter was asked, in the count of [`Lines::moves`](crate::queue::Lines::moves).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked(pub(super) u64);
+
 impl<K, L: KeyedLimiter<K>> Place<K, L> {
-    pub(super) fn new(state: Arc<State<L>>, key: K, cost: u64) -> Self {
+    pub(super) fn new(state: Arc<State<L>>, key: K, cost: u64, asked: Option<Asked>) -> Self {
         Self {
             state,
             key,
             cost,
-            waiting: false,
+            asked,
+            ticket: None,
         }
     }
 
@@ -42,19 +61,96 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
         &self.state
     }
 
-    /// From now until [`leave_line`](Self::leave_line) dropping it gives the cost back.
-    pub(super) fn wait_in_line(&mut self) {
-        self.waiting = true;
+    /// The key, and what was taken from it.
+    pub(super) fn taken(&self) -> (&K, u64) {
+        (&self.key, self.cost)
     }
 
-    pub(super) fn leave_line(&mut self) {
-        self.waiting = false;
+    /// Takes the place in line to which the limiter has said `wait`. From now until its turn comes
+    /// dropping it gives the cost back.
+    ///
+    /// Answers the moment of its turn as things stand and how long that is, or what the limiter says now if it has taken
+    /// the place back.
+    pub(super) fn line_up(
+        &mut self,
+        mut wait: Duration,
+        order: Order,
+    ) -> Result<(Tick, Duration), Decision>
+    where
+        K: Hash,
+    {
+        let now = Alarm::now();
+        let lines = &self.state.lines;
+        let mut held = lines.hold(&self.key);
+        // Whoever left the line since the limiter was asked has moved up everyone who was behind,
+        // but this one, who was not there yet. Now nobody can leave.
+        if let Some(Asked(then)) = self.asked {
+            if then != lines.moves() {
+                if let Some(again) = self.ask_again(|| held.moved()) {
+                    match again.wait() {
+                        Some(now) => wait = now,
+                        None => return Err(again),
+                    }
+                }
+            }
+        }
+        let due = now.plus(wait);
+        self.ticket = Some(held.join(self.cost, due, order));
+        if wait.is_zero() {
+            held.release(now);
+        }
+        Ok((due, wait))
+    }
+
+    /// Gives the cost back to a limiter that answers on the spot, and takes it again.
+    fn ask_again(&self, moved: impl FnOnce()) -> Option<Decision> {
+        let limiter = &self.state.limiter;
+        let _ = poll_now(&mut limiter.apply(&self.key, Op::Refund(self.cost)));
+        moved();
+        match poll_now(&mut limiter.decide(&self.key, self.cost)) {
+            Poll::Ready(decided) => decided.ok(),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Ready when the request's turn has come, or with how long until there may be room if it lost
+    /// its place.
+    pub(super) fn poll_turn(
+        &mut self,
+        mut alarm: Pin<&mut Alarm>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Duration>> {
+        while let Some(ticket) = &self.ticket {
+            let turn = {
+                let mut held = self.state.lines.hold_for(ticket);
+                held.ask(ticket, Alarm::now(), cx.waker())
+            };
+            match turn {
+                Turn::Wait(at) => {
+                    alarm.as_mut().set(at);
+                    ready!(alarm.as_mut().poll(cx));
+                }
+                Turn::Come => self.ticket = None,
+                Turn::Shed(wait) => {
+                    self.ticket = None;
+                    return Poll::Ready(Err(wait));
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Starts to give back or to take the difference; the future tells when that is done.
-    pub(super) fn settle(&self, settle: Settle) -> Option<L::Future> {
-        let op = self.difference(settle)?;
-        Some(self.state.limiter.apply(&self.key, op))
+    pub(super) fn settle(&self, settle: Settle) -> Option<L::Future>
+    where
+        K: Hash,
+    {
+        match self.difference(settle)? {
+            Op::Refund(cost) if self.asked.is_some() && self.state.lines.anyone() => {
+                self.refund_before_a_line(cost)
+            }
+            op => Some(self.state.limiter.apply(&self.key, op)),
+        }
     }
 
     fn difference(&self, settle: Settle) -> Option<Op> {
@@ -69,14 +165,85 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
             op => Some(op),
         }
     }
+
+    /// Gives back what was taken before those who wait took theirs: they move up, or newcomers
+    /// would be granted moments that are theirs.
+    fn refund_before_a_line(&self, cost: u64) -> Option<L::Future>
+    where
+        K: Hash,
+    {
+        let mut held = self.state.lines.hold(&self.key);
+        match held.move_up(cost, Alarm::now(), || single(&self.state.limiter)) {
+            Left::Keep => None,
+            Left::Refund => {
+                let refund = self.state.limiter.apply(&self.key, Op::Refund(cost));
+                held.moved();
+                Some(refund)
+            }
+        }
+    }
+}
+
+/// The quota of a limiter that has a single one.
+fn single<K, L: KeyedLimiter<K>>(limiter: &L) -> Option<Quota> {
+    match *limiter.quotas() {
+        [quota] => Some(quota),
+        _ => None,
+    }
+}
+
+impl<L> State<L> {
+    /// Makes room for a newcomer that was denied, by sending away whoever has waited longest. What
+    /// the limiter says then.
+    #[cold]
+    pub(super) fn make_room<K>(
+        &self,
+        key: &K,
+        cost: u64,
+        denied: Decision,
+    ) -> Option<(Decision, Asked)>
+    where
+        K: Hash,
+        L: KeyedLimiter<K>,
+    {
+        let retry = denied.retry_after?;
+        let mut held = self.lines.hold(key);
+        let mut decided = None;
+        while let Some(freed) = held.shed(retry) {
+            let _ = poll_now(&mut self.limiter.apply(key, Op::Refund(freed)));
+            held.moved();
+            let Poll::Ready(Ok(decision)) = poll_now(&mut self.limiter.decide(key, cost)) else {
+                break;
+            };
+            decided = Some((decision, Asked(self.lines.moves())));
+            if decision.verdict != Verdict::Deny {
+                break;
+            }
+        }
+        decided
+    }
 }
 
 impl<K, L: KeyedLimiter<K>> Drop for Place<K, L> {
     fn drop(&mut self) {
-        if mem::take(&mut self.waiting) {
-            if let Some(refund) = self.difference(Settle::Refund) {
-                self.state.limiter.detach(&self.key, refund);
-            }
+        let Some(ticket) = self.ticket.take() else {
+            return;
+        };
+        let limiter = &self.state.limiter;
+        let mut held = self.state.lines.hold_for(&ticket);
+        if held.leave(&ticket, || single(limiter)) == Left::Keep {
+            return;
+        }
+        let Some(refund) = self.difference(Settle::Refund) else {
+            return;
+        };
+        if self.asked.is_some() {
+            // The line and the limiter change together.
+            let _ = poll_now(&mut limiter.apply(&self.key, refund));
+            held.moved();
+        } else {
+            drop(held);
+            limiter.detach(&self.key, refund);
         }
     }
 }

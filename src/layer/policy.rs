@@ -1,6 +1,6 @@
 //! What becomes of a limiter's answer.
 
-use std::time::Duration;
+use std::{hash::Hash, time::Duration};
 
 use super::state::State;
 use crate::decision::Decision;
@@ -8,6 +8,8 @@ use crate::decision::Verdict;
 use crate::error::RateLimited;
 use crate::error::StoreError;
 use crate::limiter::KeyedLimiter;
+use crate::queue::Order;
+use crate::queue::WhenFull;
 
 /// What becomes of requests while the limiter cannot decide.
 ///
@@ -30,18 +32,41 @@ pub(super) struct Policy {
     pub(super) on_store_error: OnStoreError,
     /// Whether the service finds the decision in the request.
     pub(super) share: bool,
+    /// Who goes first of those who wait.
+    pub(super) order: Order,
+    pub(super) when_full: WhenFull,
 }
 
 /// What happens to a request.
 pub(super) enum Next {
     /// It goes on, with the decision if there was one.
     Pass(Option<Decision>),
-    /// It goes on after this long.
+    /// It goes on after this long, if it can wait. Not counted yet.
     Wait(Duration, Decision),
     Deny(RateLimited),
 }
 
 impl Policy {
+    /// The same, but an admitted request waits behind those who wait for the same key. They were
+    /// there before it, even if the limiter has room for it: their turn has come and they have not
+    /// gone yet, or the key was reset.
+    #[inline]
+    pub(super) fn fall_in<K, L>(self, state: &State<L>, key: &K, cost: u64, next: Next) -> Next
+    where
+        K: Hash,
+        L: KeyedLimiter<K>,
+    {
+        if !state.lines.anyone() || self.shadow || cost == 0 {
+            return next;
+        }
+        match next {
+            Next::Pass(Some(decision)) if !state.lines.hold(key).is_empty() => {
+                Next::Wait(Duration::ZERO, decision)
+            }
+            next => next,
+        }
+    }
+
     /// What happens to a request about which the limiter said `decided`; counts it.
     pub(super) fn judge<K, L: KeyedLimiter<K>>(
         self,
@@ -69,9 +94,9 @@ impl Policy {
                 Next::Pass(Some(decision))
             }
             Verdict::Wait(wait) => {
-                counts.waited();
-                state.signals().waits(&decision);
                 if self.shadow {
+                    counts.waited();
+                    state.signals().waits(&decision);
                     Next::Pass(Some(decision))
                 } else {
                     Next::Wait(wait, decision)

@@ -4,14 +4,13 @@ use std::{
     any::type_name,
     fmt,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use tower_service::Service;
 
 use super::future::{After, Later, ResponseFuture};
-use super::pause::Pause;
-use super::place::{Place, poll_now};
+use super::place::{Asked, Place, poll_now};
 use super::policy::{Next, Policy};
 use super::state::State;
 use crate::decision::Decision;
@@ -21,6 +20,11 @@ use crate::error::StoreError;
 use crate::key::Extracted;
 use crate::key::KeyExtractor;
 use crate::limiter::KeyedLimiter;
+use crate::queue::Chair;
+use crate::queue::Order;
+use crate::queue::Seats;
+use crate::queue::Sitting;
+use crate::queue::WhenFull;
 use crate::respond::Answer;
 
 /// A service whose requests are limited; see [`RateLimitLayer`](super::RateLimitLayer).
@@ -29,6 +33,8 @@ pub struct RateLimit<S, K, L, R> {
     keys: K,
     respond: R,
     policy: Policy,
+    /// The seat that its readiness has taken.
+    chair: Chair,
     state: Arc<State<L>>,
 }
 
@@ -38,6 +44,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         keys: K,
         respond: R,
         policy: Policy,
+        seats: Option<Arc<Seats>>,
         state: Arc<State<L>>,
     ) -> Self {
         Self {
@@ -45,6 +52,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
             keys,
             respond,
             policy,
+            chair: Chair::new(seats),
             state,
         }
     }
@@ -78,32 +86,46 @@ where
 
     #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        // The seat first: whoever waits for one must not keep others from the service.
+        if self.policy.when_full == WhenFull::Pending {
+            ready!(self.chair.poll(cx));
+        }
         self.inner.poll_ready(cx)
     }
 
     #[inline]
     fn call(&mut self, request: Req) -> Self::Future {
+        let sitting = self.chair.hand_over();
         let key = match self.keys.extract(&request) {
             Extracted::Key(key) => key,
             Extracted::Skip => return self.skip(request),
             Extracted::Reject(rejection) => return self.reject(request, rejection),
         };
         let cost = self.keys.cost(&request);
+        let asked = Asked(self.state.lines.moves());
         let mut deciding = self.state.limiter.decide(&key, cost);
         match poll_now(&mut deciding) {
             // The way of nearly every request. What `decided` does with it would be the same, but
             // here the figures that nobody reads need not be computed, nor anything be moved.
-            Poll::Ready(Ok(decision)) if decision.is_admitted() && !self.policy.share => {
+            Poll::Ready(Ok(decision)) if self.is_all(&decision) => {
                 self.state.admitted();
                 self.state.watch::<K::Key>();
-                let after = R::FOLLOWS.then(|| self.after(key, cost, decision));
+                let after = R::FOLLOWS.then(|| self.after(key, cost, decision, asked));
                 ResponseFuture::inner(self.inner.call(request), after)
             }
             // Written anew, so that the other way need not have it in memory.
-            Poll::Ready(Ok(decision)) => self.decided(request, key, cost, Ok(decision.anew())),
-            Poll::Ready(Err(error)) => self.decided(request, key, cost, Err(error)),
+            Poll::Ready(Ok(decision)) => self.decided(
+                request,
+                (key, cost),
+                Ok(decision.elsewhere()),
+                asked,
+                sitting,
+            ),
+            Poll::Ready(Err(error)) => {
+                self.decided(request, (key, cost), Err(error), asked, sitting)
+            }
             Poll::Pending => {
-                let later = self.later(key, cost, request);
+                let later = self.later(key, cost, request, None, sitting);
                 ResponseFuture::deciding(deciding, later)
             }
         }
@@ -146,9 +168,10 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     fn decided<Req>(
         &mut self,
         mut request: Req,
-        key: K::Key,
-        cost: u64,
-        decided: Result<Decision, StoreError>,
+        (key, cost): (K::Key, u64),
+        mut decided: Result<Decision, StoreError>,
+        mut asked: Asked,
+        sitting: Sitting,
     ) -> ResponseFuture<S, K, L, R, Req>
     where
         S: Service<Req> + Clone,
@@ -156,19 +179,28 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         L: KeyedLimiter<K::Key>,
         R: Answer<Req, S::Response, S::Error> + Clone,
     {
-        match self.policy.judge(&self.state, decided) {
+        let state = &self.state;
+        if let (Order::Newest, Ok(decision)) = (self.policy.order, &decided) {
+            if decision.is_denied() && state.lines.anyone() && !self.policy.shadow {
+                if let Some((again, then)) = state.make_room(&key, cost, *decision) {
+                    (decided, asked) = (Ok(again), then);
+                }
+            }
+        }
+        let next = self.policy.judge(state, decided);
+        match self.policy.fall_in(state, &key, cost, next) {
             Next::Pass(decision) => {
                 if let (true, Some(decision)) = (self.policy.share, &decision) {
                     self.respond.admit(&mut request, decision);
                 }
                 let after = decision
                     .filter(|_| R::FOLLOWS)
-                    .map(|decision| self.after(key, cost, decision));
+                    .map(|decision| self.after(key, cost, decision, asked));
                 ResponseFuture::inner(self.inner.call(request), after)
             }
             Next::Wait(wait, decision) => {
-                let later = self.later(key, cost, request);
-                ResponseFuture::waiting(Pause::new(wait), later, wait, decision)
+                let later = self.later(key, cost, request, Some(asked), sitting);
+                ResponseFuture::waiting(later, wait, decision)
             }
             Next::Deny(denied) => {
                 ResponseFuture::done(deny(&self.respond, &self.state, request, denied))
@@ -177,16 +209,22 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     }
 
     /// What is needed once the response is there.
-    fn after<T>(&self, key: T, cost: u64, decision: Decision) -> After<T, L, R>
+    fn after<T>(&self, key: T, cost: u64, decision: Decision, asked: Asked) -> After<T, L, R>
     where
         L: KeyedLimiter<T>,
         R: Clone,
     {
         After {
-            place: Place::new(Arc::clone(&self.state), key, cost),
+            place: Place::new(Arc::clone(&self.state), key, cost, Some(asked)),
             respond: self.respond.clone(),
             decision,
         }
+    }
+
+    /// Whether the request goes on now, and nothing else is to be done about the decision.
+    #[inline]
+    fn is_all(&self, decision: &Decision) -> bool {
+        decision.is_admitted() && !self.policy.share && !self.state.lines.anyone()
     }
 }
 
@@ -195,7 +233,14 @@ impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
     ///
     /// The readiness that `poll_ready` got goes back: a request that waits must not keep others
     /// from the service, least of all if it is denied in the end.
-    fn later<Req>(&mut self, key: K::Key, cost: u64, request: Req) -> Later<S, K::Key, L, R, Req>
+    fn later<Req>(
+        &mut self,
+        key: K::Key,
+        cost: u64,
+        request: Req,
+        asked: Option<Asked>,
+        sitting: Sitting,
+    ) -> Later<S, K::Key, L, R, Req>
     where
         K: KeyExtractor<Req>,
         L: KeyedLimiter<K::Key>,
@@ -205,7 +250,8 @@ impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
         Later {
             service,
             request,
-            place: Place::new(Arc::clone(&self.state), key, cost),
+            place: Place::new(Arc::clone(&self.state), key, cost, asked),
+            sitting,
             respond: self.respond.clone(),
             policy: self.policy,
             decision: None,
@@ -240,6 +286,7 @@ impl<S: Clone, K: Clone, L, R: Clone> Clone for RateLimit<S, K, L, R> {
             keys: self.keys.clone(),
             respond: self.respond.clone(),
             policy: self.policy,
+            chair: self.chair.clone(),
             state: Arc::clone(&self.state),
         }
     }

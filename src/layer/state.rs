@@ -8,6 +8,7 @@ use super::told::Told;
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::limiter::KeyedLimiter;
+use crate::queue::Lines;
 use crate::respond::Policies;
 
 /// Shared by a layer, its clones, its services and its handles.
@@ -16,6 +17,8 @@ pub(crate) struct State<L> {
     pub(crate) limiter: L,
     pub(crate) counts: Counters,
     told: Told,
+    /// Who waits.
+    pub(crate) lines: Lines,
     signals: Signals,
 }
 
@@ -25,6 +28,7 @@ impl<L> State<L> {
             limiter,
             counts: Counters::new(),
             told: Told::new(),
+            lines: Lines::new(),
             signals: Signals::default(),
         }
     }

@@ -450,7 +450,14 @@ impl Model {
                 self.state = State::Tokens(i128::try_from(tokens).expect("tokens fit"), now);
             }
             (State::Line(Some(free)), _) => {
-                let time = ratio(*free, old.rate.limit) * ratio(parts, 1);
+                let mut time = ratio(*free, old.rate.limit);
+                let present = whole(now);
+                if time > present {
+                    // As many units are before the line's end, each worth what it is worth now.
+                    let units = (time - &present) * whole(old.rate.limit) / whole(old.rate.period);
+                    time = units * whole(rate.period) / whole(rate.limit) + present;
+                }
+                let time = time * ratio(parts, 1);
                 let free = time.ceil() / ratio(parts, 1) * whole(rate.limit);
                 let free = i128::try_from(free.to_integer()).expect("times fit");
                 self.state = State::Line(Some(free));

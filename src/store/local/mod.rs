@@ -341,6 +341,11 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         Ok(())
     }
 
+    /// Whether a change of quota plans anew for those who wait.
+    pub(crate) fn replans_line(&self) -> bool {
+        self.shared.table.regimes.view().algorithm().replans_line()
+    }
+
     /// How it is doing.
     pub fn stats(&self) -> Stats {
         self.shared.table.stats()

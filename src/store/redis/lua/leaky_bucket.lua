@@ -1,5 +1,5 @@
 -- The state is when the level is zero, or the line free; see bucket.lua. A change of quota keeps
--- what is used, and in a line everyone's turn.
+-- what is used: the level, or the units that wait. A line that is free has been since the same moment.
 --
 -- Where a request pays before it goes, a line that is free and rests is not yet one never used:
 --   turn = max(due + lead, now), or now where it was never used
@@ -15,7 +15,7 @@ local function leaky_bucket()
         if due + whole + ceil((part + rest) / from.parts) <= now then
             return 0, 0
         end
-        if not queue then
+        if not queue or due > now or due == now and part > 0 then
             whole, rest = x.split(x.exchanged(x.used(due, part)), to.parts)
             return min(now + whole, MOST), rest
         end

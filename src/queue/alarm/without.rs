@@ -5,21 +5,31 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll},
-    time::Duration,
 };
+
+use crate::clock::{Clock, MonotonicClock, Tick};
 
 /// Never made.
 #[derive(Debug)]
-pub(in crate::layer) struct Pause(Infallible);
+pub(crate) struct Alarm(Infallible);
 
-impl Pause {
+impl Alarm {
     /// `None`: there is nothing to wait with.
-    pub(in crate::layer) const fn new(_: Duration) -> Option<Self> {
+    pub(crate) const fn new(_: Tick) -> Option<Self> {
         None
+    }
+
+    /// The present.
+    pub(crate) fn now() -> Tick {
+        MonotonicClock.now()
+    }
+
+    pub(crate) fn set(self: Pin<&mut Self>, _: Tick) {
+        match self.0 {}
     }
 }
 
-impl Future for Pause {
+impl Future for Alarm {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {

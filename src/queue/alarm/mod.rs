@@ -1,4 +1,4 @@
-//! Waiting for one's turn, where there are timers to wait with.
+//! What wakes a request that waits, where there are timers.
 
 #[cfg(feature = "tokio")]
 mod with_tokio;
@@ -6,6 +6,6 @@ mod with_tokio;
 mod without;
 
 #[cfg(feature = "tokio")]
-pub(super) use self::with_tokio::Pause;
+pub(crate) use self::with_tokio::Alarm;
 #[cfg(not(feature = "tokio"))]
-pub(super) use self::without::Pause;
+pub(crate) use self::without::Alarm;

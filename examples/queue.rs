@@ -1,0 +1,70 @@
+//! A slow export that takes a burst in turn: `cargo run --example queue`
+//!
+//! Four exports a second, evenly spaced. At most six wait, none longer than a second and a half;
+//! whoever comes beyond that is told at once when to come again. Someone who gives up makes room:
+//! all behind him move up.
+
+use std::time::Duration;
+
+use axum::{Router, body::Body, extract::Request, http::StatusCode, routing::get};
+use tokio::{task::JoinSet, time::Instant};
+use tower::ServiceExt;
+use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, WhenFull};
+
+async fn export() -> &'static str {
+    "a long table"
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let bucket = LeakyBucket::new(Quota::per_second(4))
+        .queue(20)
+        .max_wait(Duration::from_millis(1_500));
+    let limit = RateLimitLayer::new(Global, bucket)
+        .name("export")
+        // In all, for all keys that there may be.
+        .seats(6)
+        .when_full(WhenFull::Deny);
+    let handle = limit.handle();
+    let app = Router::new().route("/export", get(export)).layer(limit);
+
+    // A burst of nine.
+    let start = Instant::now();
+    let mut calls = JoinSet::new();
+    let mut aborts = Vec::new();
+    for number in 1..=9 {
+        let app = app.clone();
+        aborts.push(calls.spawn(async move {
+            let request = Request::get("/export").body(Body::empty());
+            let Ok(response) = app.oneshot(request.expect("a request")).await;
+            let retry = response.headers().get("retry-after").cloned();
+            (number, start.elapsed(), response.status(), retry)
+        }));
+        tokio::task::yield_now().await;
+    }
+    println!("{} wait", handle.waiting());
+    // The third one closes the page.
+    aborts[2].abort();
+
+    let mut released = Vec::new();
+    while let Some(call) = calls.join_next().await {
+        let Ok((number, at, status, retry)) = call else {
+            println!("          one gave up");
+            continue;
+        };
+        let at = at.as_millis();
+        match retry {
+            None => println!("{at:>5} ms  request {number}: {status}"),
+            Some(retry) => println!("{at:>5} ms  request {number}: {status}, again in {retry:?} s"),
+        }
+        if status == StatusCode::OK {
+            released.push((number, at));
+        }
+    }
+    let numbers: Vec<_> = released.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, [1, 2, 4, 5, 6, 7], "in order");
+    for (turn, (_, at)) in (0..).zip(&released) {
+        assert!(*at >= turn * 250, "never early: {released:?}");
+    }
+    println!("{:?}", handle.counts());
+}

@@ -1,0 +1,186 @@
+//! Ready means there is room.
+
+use std::time::Duration;
+
+use tokio_test::{assert_pending, assert_ready_ok, task};
+use tower::{Service, ServiceExt};
+use tower_throttle::{AsError, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, WhenFull};
+
+use crate::support::{Desk, Job, Record, cancel, pass, poll_ready, settle};
+
+const JOB: Job = Job { name: 1, cost: 1 };
+
+/// One a second, at most `seats` waiting in all.
+fn layer(
+    seats: u32,
+) -> RateLimitLayer<Global, <LeakyBucket as tower_throttle::IntoLimiter>::Limiter, AsErrors> {
+    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(100);
+    RateLimitLayer::new(Global, bucket)
+        .respond(AsError)
+        .seats(seats)
+}
+
+type AsErrors = tower_throttle::Answers<AsError>;
+
+#[tokio::test(start_paused = true)]
+async fn a_service_is_ready_while_there_is_a_seat() {
+    let desk = Desk::new(&layer(2));
+    let mut services = [(); 3].map(|()| task::spawn(desk.service.clone()));
+    assert_ready_ok!(poll_ready(&mut services[0]));
+    assert_ready_ok!(poll_ready(&mut services[1]));
+    assert_ready_ok!(poll_ready(&mut services[1]), "it has one already");
+    assert_pending!(poll_ready(&mut services[2]));
+    let [first, second, mut third] = services;
+    drop(first);
+    assert!(third.is_woken());
+    assert_ready_ok!(poll_ready(&mut third));
+    drop(second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_has_no_seat_of_its_own() {
+    let desk = Desk::new(&layer(1));
+    let mut service = task::spawn(desk.service.clone());
+    assert_ready_ok!(poll_ready(&mut service));
+    let mut clone = task::spawn(service.clone());
+    assert_pending!(poll_ready(&mut clone));
+    drop(clone);
+    drop(service);
+    // One seat, as before.
+    let mut both = [(); 2].map(|()| task::spawn(desk.service.clone()));
+    let polled = both.each_mut().map(|it| poll_ready(it).is_ready());
+    assert_eq!(polled, [true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_admitted_request_gives_its_seat_back_at_once() {
+    let desk = Desk::new(&layer(1));
+    let mut service = desk.service.clone();
+    let _response = service.ready().await.unwrap().call(JOB);
+    assert!(desk.service.clone().ready().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_request_keeps_its_seat_until_its_turn() {
+    let desk = Desk::new(&layer(2));
+    let _calls = desk.send_all(0..6).await;
+    pass(10_000).await;
+    // Whoever has no seat is granted its moment only when there is one, so nobody goes later.
+    let expected = [
+        (0, 0),
+        (1, 1_000),
+        (2, 2_000),
+        (3, 3_000),
+        (4, 4_000),
+        (5, 5_000),
+    ];
+    assert_eq!(desk.went(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_response_wakes_exactly_one_who_waits_for_a_seat() {
+    let desk = Desk::new(&layer(1));
+    let _first = desk.send(0).await;
+    let waits = desk.send(1).await;
+    let mut services = [(); 3].map(|()| task::spawn(desk.service.clone()));
+    for service in &mut services {
+        assert_pending!(poll_ready(service));
+    }
+    cancel(waits).await;
+    assert_eq!(
+        services.each_ref().map(task::Spawn::is_woken),
+        [true, false, false]
+    );
+    // It has gone elsewhere: the next one has the seat.
+    let [first, second, third] = services;
+    drop(first);
+    assert!(second.is_woken() && !third.is_woken());
+    drop(second);
+    assert!(third.is_woken());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_waiting_for_a_seat_takes_none_along() {
+    let desk = Desk::new(&layer(1));
+    let mut holder = desk.service.clone();
+    let _ = ServiceExt::<Job>::ready(&mut holder).await.unwrap();
+    for _ in 0..10 {
+        let mut leaves = task::spawn(desk.service.clone());
+        assert_pending!(poll_ready(&mut leaves));
+    }
+    drop(holder);
+    assert!(desk.service.clone().ready().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_seat_is_not_overtaken() {
+    let desk = Desk::new(&layer(1));
+    let mut holder = desk.service.clone();
+    let _ = ServiceExt::<Job>::ready(&mut holder).await.unwrap();
+    let mut first = task::spawn(desk.service.clone());
+    assert_pending!(poll_ready(&mut first));
+    drop(holder);
+    let mut barges = task::spawn(desk.service.clone());
+    assert_pending!(poll_ready(&mut barges));
+    assert_ready_ok!(poll_ready(&mut first));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_room_can_deny_instead() {
+    let desk = Desk::new(&layer(2).when_full(WhenFull::Deny));
+    let calls = desk.send_all(0..3).await;
+    let over = desk.send(3).await;
+    assert!(over.is_finished());
+    let error = over.await.unwrap().unwrap_err();
+    let limited = error.downcast_ref::<RateLimited>().unwrap();
+    assert_eq!(limited.retry_after(), Some(Duration::from_secs(3)));
+    pass(1_500).await;
+    // One has gone, so there is a seat; and the denied one has left no gap.
+    let next = desk.send(4).await;
+    pass(10_000).await;
+    assert_eq!(desk.went(), [(0, 0), (1, 1_000), (2, 2_000), (4, 3_000)]);
+    drop((calls, next));
+}
+
+#[tokio::test(start_paused = true)]
+async fn seats_taken_and_free_are_always_as_many() {
+    let desk = Desk::new(&layer(4));
+    let mut random = 7_u64;
+    let mut next = || {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        usize::try_from(random >> 40).unwrap()
+    };
+    let mut calls = Vec::new();
+    for name in 0..500 {
+        match next() % 4 {
+            0 | 1 => calls.push(desk.send(name).await),
+            2 if !calls.is_empty() => {
+                let call = calls.swap_remove(next() % calls.len());
+                call.abort();
+                settle().await;
+            }
+            _ => pass(700).await,
+        }
+    }
+    calls.iter().for_each(tokio::task::JoinHandle::abort);
+    settle().await;
+    // All four are there, and no fifth.
+    let mut services = [(); 5].map(|()| task::spawn(desk.service.clone()));
+    let polled = services.each_mut().map(|it| poll_ready(it).is_ready());
+    assert_eq!(polled, [true, true, true, true, false]);
+}
+
+#[test]
+fn without_seats_readiness_is_the_services_own() {
+    let plain = Record::idle();
+    let bucket = LeakyBucket::new(Quota::per_second(1));
+    let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
+    let mut services: Vec<_> = (0..1_000)
+        .map(|_| task::spawn(tower::Layer::layer(&layer, plain.clone())))
+        .collect();
+    for service in &mut services {
+        assert_ready_ok!(poll_ready(service));
+    }
+}

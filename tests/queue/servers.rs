@@ -1,0 +1,242 @@
+//! What becomes of too many requests under which server: the rows of the table at
+//! `RateLimitLayer::seats`.
+
+use std::{convert::Infallible, future::Future};
+
+use axum::{Router, body::Body, error_handling::HandleErrorLayer, routing::get};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use tokio::task::JoinHandle;
+use tower::{
+    BoxError, Layer, Service, ServiceBuilder, ServiceExt,
+    buffer::BufferLayer,
+    load_shed::{LoadShedLayer, error::Overloaded},
+    service_fn,
+};
+use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, WhenFull};
+
+use crate::support::{Desk, Job, pass, settle};
+
+/// One a second, and two seats.
+fn two_seats() -> RateLimitLayer<Global, Local<LeakyBucket>> {
+    RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(100)).seats(2)
+}
+
+fn app() -> Router {
+    Router::new().route("/", get(|| async { "done" }))
+}
+
+/// Six requests at once, and what is known of them while none has waited.
+async fn six<F>(ask: impl Fn() -> F) -> Vec<JoinHandle<StatusCode>>
+where
+    F: Future<Output = StatusCode> + Send + 'static,
+{
+    let mut calls = Vec::new();
+    for _ in 0..6 {
+        calls.push(tokio::spawn(ask()));
+        settle().await;
+    }
+    calls
+}
+
+/// The statuses of those that are over.
+async fn over(calls: Vec<JoinHandle<StatusCode>>) -> Vec<u16> {
+    let mut statuses = Vec::new();
+    for call in calls {
+        if call.is_finished() {
+            statuses.push(call.await.unwrap().as_u16());
+        }
+    }
+    statuses
+}
+
+fn ask(app: &Router) -> impl Future<Output = StatusCode> + Send + 'static {
+    let app = app.clone();
+    async move {
+        let Ok(response) = app.oneshot(Request::new(Body::empty())).await;
+        response.status()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn axum_denies_at_once_what_has_no_seat() {
+    let layer = two_seats().when_full(WhenFull::Deny);
+    let handle = layer.handle();
+    let app = app().layer(layer);
+    let calls = six(|| ask(&app)).await;
+    assert_eq!(handle.waiting(), 2);
+    assert_eq!(over(calls).await, [200, 429, 429, 429]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn axum_holds_what_has_no_seat_if_nothing_says_otherwise() {
+    let layer = two_seats();
+    let handle = layer.handle();
+    let app = app().layer(layer);
+    let calls = six(|| ask(&app)).await;
+    assert_eq!(handle.waiting(), 2);
+    pass(5_000).await;
+    assert_eq!(over(calls).await, [200; 6]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn axum_sheds_what_has_no_seat() {
+    let layer = two_seats();
+    let handle = layer.handle();
+    let shed = ServiceBuilder::new()
+        .layer(HandleErrorLayer::new(|_: BoxError| async {
+            StatusCode::SERVICE_UNAVAILABLE
+        }))
+        .layer(LoadShedLayer::new())
+        .layer(layer);
+    let app = app().layer(shed);
+    let calls = six(|| ask(&app)).await;
+    assert_eq!(handle.waiting(), 2);
+    assert_eq!(over(calls).await, [200, 503, 503, 503]);
+}
+
+/// Six streams of one connection; a gRPC status of 8 is told as 8.
+async fn six_streams<S>(service: S) -> Vec<u16>
+where
+    S: Service<
+            Request<hyper::body::Incoming>,
+            Response = Response<Empty<Bytes>>,
+            Error = Infallible,
+            Future: Send,
+        > + Clone
+        + Send
+        + 'static,
+{
+    let (client, server) = tokio::io::duplex(65_536);
+    tokio::spawn(async move {
+        let builder = auto::Builder::new(TokioExecutor::new());
+        let service = TowerToHyperService::new(service);
+        let _ = builder
+            .serve_connection(TokioIo::new(server), service)
+            .await;
+    });
+    let io = TokioIo::new(client);
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    let calls = six(|| {
+        let mut sender = sender.clone();
+        let request = Request::post("http://local/")
+            .header("content-type", "application/grpc")
+            .body(Empty::<Bytes>::new())
+            .unwrap();
+        async move {
+            let response = sender.send_request(request).await.unwrap();
+            match response.headers().get("grpc-status") {
+                Some(status) => {
+                    StatusCode::from_u16(100 + status.to_str().unwrap().parse::<u16>().unwrap())
+                        .unwrap()
+                }
+                None => response.status(),
+            }
+        }
+    })
+    .await;
+    for _ in 0..20 {
+        settle().await;
+    }
+    over(calls).await
+}
+
+async fn done<B>(_: Request<B>) -> Result<Response<Empty<Bytes>>, Infallible> {
+    Ok(Response::new(Empty::new()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn hyper_and_tonic_deny_at_once_what_has_no_seat() {
+    let layer = two_seats().when_full(WhenFull::Deny);
+    let handle = layer.handle();
+    // RESOURCE_EXHAUSTED is 8.
+    let statuses = six_streams(layer.layer(service_fn(done))).await;
+    assert_eq!((statuses, handle.waiting()), (vec![200, 108, 108, 108], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hyper_and_tonic_hold_what_has_no_seat_if_nothing_says_otherwise() {
+    let layer = two_seats();
+    let handle = layer.handle();
+    let statuses = six_streams(layer.layer(service_fn(done))).await;
+    assert_eq!((statuses, handle.waiting()), (vec![200], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_buffer_fills_up_and_then_its_callers_wait() {
+    let layer = two_seats().respond(AsError);
+    let handle = layer.handle();
+    let service = ServiceBuilder::new()
+        .layer(BufferLayer::new(2))
+        .layer(layer)
+        .service(service_fn(|job: u8| async move { Ok::<_, BoxError>(job) }));
+    let mut sent = Vec::new();
+    let mut client = service.clone();
+    for job in 0..10 {
+        let call = tokio::spawn({
+            let mut client = client.clone();
+            async move {
+                let response = client.ready().await.unwrap().call(job);
+                (job, response.await.unwrap())
+            }
+        });
+        settle().await;
+        sent.push(call);
+    }
+    // One has gone, two wait for their turn, one for a seat, and two are in the buffer.
+    assert_eq!(handle.waiting(), 2);
+    let mut extra = tokio_test::task::spawn(client.ready());
+    assert!(extra.poll().is_pending());
+    drop(extra);
+    pass(10_000).await;
+    assert!(sent.iter().all(JoinHandle::is_finished));
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_shedding_sheds_what_has_no_seat() {
+    let layer = two_seats().respond(AsError);
+    let service = ServiceBuilder::new()
+        .layer(LoadShedLayer::new())
+        .layer(layer)
+        .service(service_fn(|job: u8| async move { Ok::<_, BoxError>(job) }));
+    let mut calls = Vec::new();
+    for job in 0..5 {
+        calls.push(tokio::spawn(service.clone().oneshot(job)));
+        settle().await;
+    }
+    let last = calls.split_off(3);
+    for call in last {
+        assert!(call.is_finished());
+        assert!(call.await.unwrap().unwrap_err().is::<Overloaded>());
+    }
+    pass(5_000).await;
+    assert!(calls.iter().all(JoinHandle::is_finished));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_held_up_until_there_is_a_seat() {
+    let layer = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(100))
+        .respond(AsError)
+        .seats(2);
+    let desk = Desk::new(&layer);
+    let mut service = desk.service.clone();
+    let mut sent = Vec::new();
+    let start = tokio::time::Instant::now();
+    for name in 0..6 {
+        let ready = service.ready().await.unwrap();
+        tokio::spawn(ready.call(Job { name, cost: 1 }));
+        sent.push(start.elapsed().as_millis());
+    }
+    assert_eq!(sent, [0, 0, 0, 1_000, 2_000, 3_000]);
+    pass(10_000).await;
+    let names: Vec<_> = desk.went().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, [0, 1, 2, 3, 4, 5]);
+}

@@ -1,0 +1,138 @@
+//! A service that writes down when each request reaches it, and tasks that call it.
+
+use std::{
+    future::{Ready, ready},
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{task::JoinHandle, time::Instant};
+use tokio_test::task;
+use tower::{Layer, Service, ServiceExt};
+
+pub(crate) type Boxed = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request: a name and a cost; what it is counted by is `name / 1000`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    pub(crate) name: u32,
+    pub(crate) cost: u64,
+}
+
+pub(crate) fn key(job: &Job) -> u32 {
+    job.name / 1_000
+}
+
+/// Who reached the service, and when, in microseconds.
+pub(crate) type Went = Vec<(u32, u64)>;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    start: Instant,
+    went: Arc<Mutex<Went>>,
+}
+
+impl Record {
+    pub(crate) fn idle() -> Self {
+        Self {
+            start: Instant::now(),
+            went: Arc::default(),
+        }
+    }
+}
+
+impl Service<Job> for Record {
+    type Response = u32;
+    type Error = Boxed;
+    type Future = Ready<Result<u32, Boxed>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, job: Job) -> Self::Future {
+        let time = u64::try_from(self.start.elapsed().as_micros()).unwrap();
+        self.went.lock().unwrap().push((job.name, time));
+        ready(Ok(job.name))
+    }
+}
+
+/// Where requests come in.
+pub(crate) struct Desk<S> {
+    pub(crate) service: S,
+    record: Record,
+}
+
+pub(crate) type Call = JoinHandle<Result<u32, Boxed>>;
+
+impl<S> Desk<S>
+where
+    S: Service<Job, Response = u32, Error = Boxed> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    pub(crate) fn new(layer: &impl Layer<Record, Service = S>) -> Self {
+        let record = Record::idle();
+        Self {
+            service: layer.layer(record.clone()),
+            record,
+        }
+    }
+
+    /// The request is on its way when this is over.
+    pub(crate) async fn send(&self, name: u32) -> Call {
+        self.send_of(name, 1).await
+    }
+
+    pub(crate) async fn send_of(&self, name: u32, cost: u64) -> Call {
+        let call = tokio::spawn(self.service.clone().oneshot(Job { name, cost }));
+        settle().await;
+        call
+    }
+
+    pub(crate) async fn send_all(&self, names: std::ops::Range<u32>) -> Vec<Call> {
+        let mut calls = Vec::new();
+        for name in names {
+            calls.push(self.send(name).await);
+        }
+        calls
+    }
+
+    /// Who went so far, and in which millisecond.
+    pub(crate) fn went(&self) -> Went {
+        let went = self.record.went.lock().unwrap().clone();
+        went.into_iter()
+            .map(|(name, time)| (name, time / 1_000))
+            .collect()
+    }
+
+    /// The same, in microseconds.
+    pub(crate) fn times(&self) -> Went {
+        self.record.went.lock().unwrap().clone()
+    }
+}
+
+/// Lets all tasks do what they can do now.
+pub(crate) async fn settle() {
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+}
+
+pub(crate) async fn cancel(call: Call) {
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    settle().await;
+}
+
+pub(crate) async fn pass(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+    settle().await;
+}
+
+/// Asks a service whether it is ready; its waker tells whether it was woken.
+pub(crate) fn poll_ready<S: Service<Job> + Unpin>(
+    service: &mut task::Spawn<S>,
+) -> Poll<Result<(), S::Error>> {
+    service.enter(|cx, mut service| service.poll_ready(cx))
+}
