@@ -123,25 +123,15 @@ impl Decision {
 }
 
 impl Decision {
-    /// The same decision, put together again from its parts.
-    #[expect(clippy::inline_always, reason = "a call would need what this avoids")]
-    #[inline(always)]
-    pub(crate) const fn anew(self) -> Self {
-        let Self {
-            verdict,
-            limit,
-            retry_after,
-            reset_after,
-            policy,
-            remaining: Remaining { dividend, divisor },
-        } = self;
+    /// The same decision, but in another place. What a call that is not inlined returns lies in
+    /// memory, and the compiler would put there, figure by figure, the decisions of all other ways
+    /// that lead to the same point, even if nobody reads them.
+    #[inline]
+    pub(crate) fn elsewhere(self) -> Self {
         Self {
-            verdict,
-            limit,
-            retry_after,
-            reset_after,
-            policy,
-            remaining: Remaining { dividend, divisor },
+            // So that it cannot see that the two are the same.
+            policy: std::hint::black_box(self.policy),
+            ..self
         }
     }
 

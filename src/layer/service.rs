@@ -100,7 +100,7 @@ where
                 ResponseFuture::inner(self.inner.call(request), after)
             }
             // Written anew, so that the other way need not have it in memory.
-            Poll::Ready(Ok(decision)) => self.decided(request, key, cost, Ok(decision.anew())),
+            Poll::Ready(Ok(decision)) => self.decided(request, key, cost, Ok(decision.elsewhere())),
             Poll::Ready(Err(error)) => self.decided(request, key, cost, Err(error)),
             Poll::Pending => {
                 let later = self.later(key, cost, request);
