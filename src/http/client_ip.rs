@@ -319,7 +319,11 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 impl<B> KeyExtractor<Request<B>> for ClientIp {
     type Key = Client;
 
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a key that is returned through memory takes longer than making it"
+    )]
+    #[inline(always)]
     fn extract(&self, request: &Request<B>) -> Extracted<Client> {
         // The way of most requests, and short.
         if let (Source::Peer, Some(peer)) = (&self.source, known(request.extensions())) {

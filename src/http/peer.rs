@@ -29,8 +29,8 @@ pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
 }
 
 /// The address where it usually is, not copied: taking it apart and together again costs more than
-/// finding it.
-#[inline]
+/// finding it. A call, so that what makes a key of it is short enough to be inlined.
+#[inline(never)]
 pub(super) fn known(extensions: &Extensions) -> Option<&SocketAddr> {
     let inserted = extensions.get().map(|PeerAddr(address)| address);
     inserted.or_else(|| axum(extensions))

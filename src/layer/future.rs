@@ -281,19 +281,40 @@ where
 {
     type Output = Result<S::Response, S::Error>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // With nothing to do afterwards the answer need not be moved again.
+        if let StepProjection::Inner {
+            future,
+            after: None,
+        } = self.as_mut().project().step.project()
+        {
+            return future.poll(cx);
+        }
+        self.go_on(cx)
+    }
+}
+
+impl<S, K, L, R, Req> ResponseFuture<S, K, L, R, Req>
+where
+    S: Service<Req>,
+    K: KeyExtractor<Req>,
+    L: KeyedLimiter<K::Key>,
+    R: Answer<Req, S::Response, S::Error>,
+{
+    /// From step to step, as far as it goes.
+    #[inline(never)]
+    fn go_on(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<S::Response, S::Error>> {
         let mut step = self.project().step;
         loop {
             let next = match step.as_mut().project() {
-                // With nothing to do afterwards the answer need not be moved again.
-                StepProjection::Inner {
-                    future,
-                    after: None,
-                } => return future.poll(cx),
                 StepProjection::Inner { future, after } => {
                     let mut result = ready!(future.poll(cx));
-                    let after = after.take().expect(TAKEN);
-                    match after.finish::<Req, _, _>(&mut result) {
+                    let settling = match after.take() {
+                        Some(after) => after.finish::<Req, _, _>(&mut result),
+                        None => None,
+                    };
+                    match settling {
                         None => return Poll::Ready(result),
                         Some(settling) => Step::Settling {
                             settling,
