@@ -73,10 +73,8 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
-
 use self::{
-    batch::{Answer, Batch},
+    batch::{Answer, Asked, Batch, Pending},
     connection::{Link, Source},
     denied::{Denied, Since},
     figures::Call,
@@ -263,8 +261,8 @@ impl Redis {
         Ok(RedisLimiter(Arc::new(Inner {
             batch: Batch::new(Arc::clone(&self.link), program, self.deadline),
             start: format!("{{{}:{policy}:", self.prefix),
-            deadline: self.deadline,
             denied: self.remembers.then(Denied::new),
+            take_one: Args::of(&algorithm, Call::Take(1)),
             algorithm,
         })))
     }
@@ -294,9 +292,10 @@ struct Inner<A> {
     batch: Arc<Batch>,
     /// What the names of its keys begin with.
     start: String,
-    deadline: Duration,
     /// What needs no asking.
     denied: Option<Denied>,
+    /// What the script is told of the usual call.
+    take_one: Args,
 }
 
 impl<A: Scripted> RedisLimiter<A> {
@@ -375,9 +374,11 @@ impl<A: Scripted> RedisLimiter<A> {
                 Call::Refund(_) | Call::Absorb(_) | Call::Reset => denied.forget(&name),
             }
         }
-        let mut args = Args::default();
-        inner.algorithm.arguments(call, &mut args);
-        let state = match inner.batch.call(name, call.op(), args) {
+        let args = match call {
+            Call::Take(1) => inner.take_one.clone(),
+            call => Args::of(&inner.algorithm, call),
+        };
+        let state = match inner.batch.call(Asked { key: name, args }) {
             Ok(answer) => Waiting::For(answer),
             Err(error) => Waiting::Over(Some(Err(error))),
         };
@@ -450,8 +451,8 @@ impl<A: Scripted> fmt::Debug for RedisLimiter<A> {
 /// A decision on its way from Redis.
 ///
 /// # Cancel safety
-/// A call starts when it is made, not when it is polled. Dropped before its turn came it is never
-/// sent; dropped later it has been counted, or will be.
+/// A call starts when it is polled for the first time, or before. Dropped before its turn came it
+/// is never sent; dropped later it has been counted, or will be.
 #[must_use = "futures do nothing unless polled"]
 pub struct RedisFuture<A: Scripted> {
     limiter: RedisLimiter<A>,
@@ -463,7 +464,7 @@ pub struct RedisFuture<A: Scripted> {
 
 #[derive(Debug)]
 enum Waiting {
-    For(oneshot::Receiver<Result<Answer, StoreError>>),
+    For(Pending),
     /// What was known without asking, until it is told.
     Over(Option<Heard>),
 }
@@ -474,7 +475,7 @@ impl<A: Scripted> Future for RedisFuture<A> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let heard = match &mut self.state {
             Waiting::Over(known) => return known.take().map_or(Poll::Pending, Poll::Ready),
-            Waiting::For(answer) => match Pin::new(answer).poll(cx) {
+            Waiting::For(answer) => match answer.poll(cx) {
                 Poll::Ready(heard) => heard,
                 Poll::Pending => return Poll::Pending,
             },
@@ -482,12 +483,9 @@ impl<A: Scripted> Future for RedisFuture<A> {
         self.state = Waiting::Over(None);
         let watch = self.watch.take();
         Poll::Ready(match heard {
-            Ok(Ok(answer)) => self.limiter.hear(self.call, &answer, watch),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(StoreError::new(
-                format!("Redis: no answer within {:?}", self.limiter.0.deadline),
-                true,
-            )),
+            Some(Ok(answer)) => self.limiter.hear(self.call, &answer, watch),
+            Some(Err(error)) => Err(error),
+            None => Err(self.limiter.0.batch.late()),
         })
     }
 }

@@ -1,12 +1,13 @@
 //! What a script has to be told of the algorithms that know a rate: spans of time, exactly.
 
-use super::figures::{Call, EXACT, MOST, OPEN, count, figures, header, too_large};
+use super::figures::{Call, EXACT, MOST, OPEN, count, header, too_large};
 use super::script::{Args, Part, Words, sealed::Script};
 use crate::algorithm::{Algorithm, Charge, Due, LeakyBucket, TokenBucket, WarmUp};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
 const BUCKET: &str = include_str!("lua/bucket.lua");
+const QUICK: &str = include_str!("lua/quick/bucket.lua");
 
 /// Exact time: W/L = num/den nanoseconds a unit, a microsecond has 1000 * den parts.
 #[derive(Clone, Copy)]
@@ -110,8 +111,14 @@ impl Script for TokenBucket {
         let rest = gone.map_or(0, |_| KEPT);
         parts.push(Part {
             name: "token_bucket",
+            quick: if gone.is_some() {
+                &[]
+            } else {
+                &["local figures_at = 9\n", QUICK]
+            },
             sources: &[OPEN, EXACT, BUCKET, include_str!("lua/token_bucket.lua")],
-            figures: bucket_figures(('t', quota.capacity()), &quota, gone.unwrap_or(0), rest),
+            header: Pace::new(&quota).header('t', quota.capacity()),
+            figures: bucket_figures(&quota, gone.unwrap_or(0), rest).to_vec(),
             words: 2,
         });
     }
@@ -144,14 +151,11 @@ fn bucket_fits(quota: &Quota, capacity: u64) -> Result<(), ConfigError> {
 }
 
 /// `gone`: what a new key has used. `rest`: how long a key is kept that needs no keeping.
-fn bucket_figures((tag, units): (char, u64), quota: &Quota, gone: u64, rest: u64) -> Vec<String> {
+fn bucket_figures(quota: &Quota, gone: u64, rest: u64) -> [u64; 6] {
     let pace = Pace::new(quota);
     let depth = pace.split(pace.span(quota.capacity()));
     let gone = pace.split(pace.span(gone));
-    figures(
-        pace.header(tag, units),
-        &[pace.parts(), depth.0, depth.1, gone.0, gone.1, rest],
-    )
+    [pace.parts(), depth.0, depth.1, gone.0, gone.1, rest]
 }
 
 /// The most that an idle key of a meter or a line is granted at once.
@@ -175,15 +179,21 @@ impl Script for LeakyBucket {
             Charge::Before => leaky_capacity(self) - 1,
         };
         let mut figures = vec![
-            u64::from(queue.is_some()).to_string(),
-            u64::from(charge == Charge::Before).to_string(),
+            u64::from(queue.is_some()),
+            u64::from(charge == Charge::Before),
         ];
         let (us, part) = pace.split(pace.span(idle));
-        figures.extend([us.to_string(), part.to_string()]);
-        figures.extend(bucket_figures(('l', idle), &quota, 0, 0));
+        figures.extend([us, part]);
+        figures.extend(bucket_figures(&quota, 0, 0));
         parts.push(Part {
             name: "leaky_bucket",
+            // Its own figures come first.
+            quick: match charge {
+                Charge::After => &["local figures_at = 41\n", QUICK],
+                Charge::Before => &[],
+            },
             sources: &[OPEN, EXACT, BUCKET, include_str!("lua/leaky_bucket.lua")],
+            header: pace.header('l', idle),
             figures,
             words: 2,
         });
@@ -271,11 +281,10 @@ impl Script for WarmUp {
         let [_, refill, threshold, full, cooling] = warm_up_store(self).unwrap_or_default();
         parts.push(Part {
             name: "warm_up",
+            quick: &[],
             sources: &[OPEN, EXACT, include_str!("lua/warm_up.lua")],
-            figures: figures(
-                header('u', &[pace.den, refill, full, cooling]),
-                &[pace.den, refill, threshold, full, cold, ramp, cooling],
-            ),
+            header: header('u', &[pace.den, refill, full, cooling]),
+            figures: vec![pace.den, refill, threshold, full, cold, ramp, cooling],
             words: 3,
         });
     }

@@ -1,0 +1,3 @@
+if not left then
+    return answer
+end
