@@ -183,7 +183,8 @@ impl Batch {
         match self.link.send(&command).await {
             Err(failure) if failure.class == Class::NoScript => {
                 let command = self.command("EVAL", &self.program.body, calls);
-                self.link.send(&command).await
+                // Seldom, and not to weigh on every call.
+                Box::pin(self.link.send(&command)).await
             }
             reply => reply,
         }
@@ -202,7 +203,7 @@ impl Batch {
             }
         };
         self.link.succeeded();
-        Ok(numbers.into())
+        Ok(numbers)
     }
 
     fn answer(&self, numbers: Arc<[i64]>, index: usize) -> Answer {

@@ -120,6 +120,17 @@ impl Link {
     }
 
     async fn channel(self: &Arc<Self>) -> Result<(u64, Channel), Failure> {
+        {
+            let slot = lock(&self.slot);
+            if let Some(channel) = &slot.channel {
+                return Ok((slot.generation, channel.clone()));
+            }
+        }
+        // Seldom, and not to weigh on every call.
+        Box::pin(self.connected()).await
+    }
+
+    async fn connected(self: &Arc<Self>) -> Result<(u64, Channel), Failure> {
         loop {
             // Before the look, so that a change after it is not missed.
             let changed = self.changed.notified();

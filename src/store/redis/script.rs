@@ -141,7 +141,7 @@ impl Program {
                 body.extend(alone.quick.iter().copied());
                 body.push_str(include_str!("lua/quick/close.lua"));
             }
-            _ => body.push_str("local answer, left, clock = {}\n"),
+            _ => body.push_str("local answer, left, clock, spread = {}\n"),
         }
         for source in parts.iter().flat_map(|part| part.sources) {
             if seen.insert(*source) {

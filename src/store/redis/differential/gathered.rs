@@ -4,6 +4,7 @@ use super::policies::{fixed_window, leaky_queue, sliding_log, sliding_window, to
 use super::random::{Random, seeds};
 use super::with_or_without_quick;
 use super::{CENTURY, FAKE_CLOCK, Oracle, Program, RedisServer, in_micros, steps};
+use crate::store::redis::reply::numbers;
 use crate::store::redis::script::{Args, Scripted, decision, sealed::Script as _};
 
 const KEYS: usize = 5;
@@ -50,7 +51,8 @@ fn difference<A: Scripted>(
         for args in args.take(if alike { 1 } else { KEYS }) {
             command.arg(args.packed());
         }
-        let answer: Vec<i64> = command.arg(now).query(connection).expect("it runs");
+        let answer: redis::Value = command.arg(now).query(connection).expect("it runs");
+        let answer = numbers(&answer, 1 + KEYS * program.stride()).expect("the script's");
         for (key, call) in calls.into_iter().enumerate() {
             times[at].call = call;
             let expected = in_micros(keys[key].step(variants, times[at]));

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::figures::Call;
+use super::reply::numbers;
 use super::script::{Program, Scripted, decision};
 use crate::algorithm::{All, Charge, Inherit, TokenBucket};
 use crate::clock::Tick;
@@ -183,14 +184,14 @@ fn play<A: Scripted>(
         command.arg(figures).arg(headers);
         command.arg(args.packed()).arg(step.now);
     }
-    let answers: Vec<Vec<i64>> = pipeline.query(connection).expect("no script fails");
+    let answers: Vec<redis::Value> = pipeline.query(connection).expect("no script fails");
     steps
         .iter()
         .zip(answers)
         .map(|(step, answer)| {
-            assert_eq!(answer[0].cast_unsigned(), step.now, "the clock of the test");
             let variant = &variants[step.variant];
-            assert_eq!(answer.len(), 1 + programs[step.variant].stride());
+            let answer = numbers(&answer, 1 + programs[step.variant].stride())?;
+            assert_eq!(answer[0].cast_unsigned(), step.now, "the clock of the test");
             let told = decision(variant, step.call, step.now, &answer[1..]);
             told.map(|told| told.decision)
         })

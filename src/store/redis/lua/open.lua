@@ -7,7 +7,7 @@
 -- ARGV: as packed doubles how many numbers a state is told in and the figures of each part; the
 -- header of each part; then for each call, as packed doubles, the operation and the arguments of
 -- each part, or only once if all calls are alike. KEYS: for each call one key a part.
--- Answer: the time, then for each call how it went and the numbers of its state.
+-- Answer: as packed doubles the time, then for each call how it went and the numbers of its state.
 --
 -- A value is a header, which names the algorithm and the figures it was made for, and then the
 -- state as packed doubles. The header of one algorithm never begins as that of another.
@@ -16,7 +16,7 @@ local DENIED, DONE, CORRUPT, WRONG_TYPE = 0, 1, 2, 3
 -- Counts and times stop here.
 local MOST = 9007199254740991
 
-local spread = unpack
+local spread = spread or unpack
 local call, attempt, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, ceil, fmod, max, min = math.floor, math.ceil, math.fmod, math.max, math.min
 local sub, find, match, gmatch, rep = string.sub, string.find, string.match, string.gmatch, string.rep

@@ -41,4 +41,10 @@ for index = 1, calls do if not left or left[index] then
         say(0)
     end
 end end
-return answer
+-- In pieces that the stack has room for.
+local texts = {}
+for first = 1, 1 + calls * (1 + words), 1000 do
+    local last = min(first + 999, 1 + calls * (1 + words))
+    texts[#texts + 1] = pack('<' .. rep('d', last - first + 1), spread(answer, first, last))
+end
+return table.concat(texts)

@@ -1,4 +1,5 @@
 do
+    local fmod = math.fmod
     local limit, length, pad = unpack('<ddd', ARGV[1], 9)
     local head = #mine
     local size = head + 24
