@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{
     All, FixedWindow, KeyedLimiter, LeakyBucket, Op, Quota, SlidingGrid, SlidingLog, SlidingWindow,
@@ -127,6 +128,29 @@ async fn every_algorithm_takes_peeks_refunds_absorbs_and_resets() {
         limiter.decide("key", 1).await.unwrap().verdict,
         Verdict::Wait(_)
     ));
+}
+
+#[tokio::test]
+async fn an_algorithm_chosen_while_the_program_runs_is_shared_too() {
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let chosen = |kind: &str| match kind {
+        "window" => AnyAlgorithm::new(FixedWindow::new(hourly(2)).anchored()),
+        _ => AnyAlgorithm::new(TokenBucket::new(hourly(2))),
+    };
+    for kind in ["window", "bucket"] {
+        let machines = [(); 2].map(|()| redis.limiter(kind, chosen(kind)));
+        for (turn, admits) in [true, true, false, false].into_iter().enumerate() {
+            let decided = machines[turn % 2].decide("key", 1).await.expect("decided");
+            assert_eq!(decided.is_admitted(), admits, "{kind}, {turn}");
+        }
+    }
+    let pair = AnyAlgorithm::new((TokenBucket::new(hourly(2)), FixedWindow::new(hourly(2))));
+    let error = redis.try_limiter("pair", pair).unwrap_err();
+    assert!(
+        error.to_string().contains("give it one of this crate"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

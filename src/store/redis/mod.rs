@@ -47,6 +47,7 @@
 //! `FLUSHALL`, eviction, a restart without its file), the keys begin anew. Give a limit that
 //! matters a server whose `maxmemory-policy` is `noeviction`.
 
+mod any;
 mod batch;
 mod breaker;
 mod connection;
@@ -54,6 +55,8 @@ mod denied;
 #[cfg(test)]
 mod differential;
 mod figures;
+#[cfg(feature = "governor")]
+mod gcra;
 mod key;
 mod rates;
 mod reply;

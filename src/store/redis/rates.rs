@@ -6,12 +6,13 @@ use crate::algorithm::{Algorithm, Charge, Due, LeakyBucket, TokenBucket, WarmUp}
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-const BUCKET: &str = include_str!("lua/bucket.lua");
-const QUICK: &str = include_str!("lua/quick/bucket.lua");
+pub(super) const BUCKET: &str = include_str!("lua/bucket.lua");
+/// Needs to be told where the bucket's figures are.
+pub(super) const QUICK: &str = include_str!("lua/quick/bucket.lua");
 
 /// Exact time: W/L = num/den nanoseconds a unit, a microsecond has 1000 * den parts.
 #[derive(Clone, Copy)]
-struct Pace {
+pub(super) struct Pace {
     num: u64,
     den: u64,
 }
@@ -25,6 +26,15 @@ impl Pace {
         Self {
             num: quota.period_ns() / common,
             den: quota.limit() / common,
+        }
+    }
+
+    /// Of so many nanoseconds a unit.
+    #[cfg(feature = "governor")]
+    pub(super) const fn of(interval: u64) -> Self {
+        Self {
+            num: interval,
+            den: 1,
         }
     }
 
@@ -42,7 +52,7 @@ impl Pace {
     }
 
     /// The time that `units` are worth, in parts.
-    fn span(&self, units: u64) -> u128 {
+    pub(super) fn span(&self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.num)
     }
 
@@ -52,7 +62,7 @@ impl Pace {
     }
 
     /// Parts as microseconds and parts; what is beyond all time is cut.
-    fn split(&self, parts: u128) -> (u64, u64) {
+    pub(super) fn split(&self, parts: u128) -> (u64, u64) {
         let whole = u128::from(self.parts());
         let fits = |number: u128| u64::try_from(number).ok().filter(|number| *number <= MOST);
         match (fits(parts / whole), fits(parts % whole)) {
@@ -69,7 +79,7 @@ impl Pace {
     }
 
     /// den, the price of a unit, and a number of units: what a later quota has to know of this one.
-    fn header(&self, tag: char, units: u64) -> String {
+    pub(super) fn header(&self, tag: char, units: u64) -> String {
         let (us, part) = (self.num / self.parts(), self.num % self.parts());
         header(tag, &[self.den, us, part, units])
     }
@@ -82,7 +92,7 @@ fn push_span(pace: Pace, span: u128, args: &mut Args) {
 }
 
 /// Pushes a span of cost, and the latest moment that admits it if there is one.
-fn span_and_bound(pace: Pace, span: u128, bound: Option<u128>, args: &mut Args) {
+pub(super) fn span_and_bound(pace: Pace, span: u128, bound: Option<u128>, args: &mut Args) {
     push_span(pace, span, args);
     if let Some(bound) = bound {
         let (us, part) = pace.split(bound);
@@ -118,7 +128,8 @@ impl Script for TokenBucket {
             },
             sources: &[OPEN, EXACT, BUCKET, include_str!("lua/token_bucket.lua")],
             header: Pace::new(&quota).header('t', quota.capacity()),
-            figures: bucket_figures(&quota, gone.unwrap_or(0), rest).to_vec(),
+            figures: bucket_figures(Pace::new(&quota), quota.capacity(), gone.unwrap_or(0), rest)
+                .to_vec(),
             words: 2,
         });
     }
@@ -142,7 +153,10 @@ impl Script for TokenBucket {
 }
 
 fn bucket_fits(quota: &Quota, capacity: u64) -> Result<(), ConfigError> {
-    let pace = Pace::checked(quota)?;
+    depth_fits(Pace::checked(quota)?, capacity)
+}
+
+pub(super) fn depth_fits(pace: Pace, capacity: u64) -> Result<(), ConfigError> {
     count("burst", capacity)?;
     if pace.span(capacity) / u128::from(pace.parts()) >= u128::from(MOST) {
         return Err(too_large("burst", capacity));
@@ -151,9 +165,8 @@ fn bucket_fits(quota: &Quota, capacity: u64) -> Result<(), ConfigError> {
 }
 
 /// `gone`: what a new key has used. `rest`: how long a key is kept that needs no keeping.
-fn bucket_figures(quota: &Quota, gone: u64, rest: u64) -> [u64; 6] {
-    let pace = Pace::new(quota);
-    let depth = pace.split(pace.span(quota.capacity()));
+pub(super) fn bucket_figures(pace: Pace, capacity: u64, gone: u64, rest: u64) -> [u64; 6] {
+    let depth = pace.split(pace.span(capacity));
     let gone = pace.split(pace.span(gone));
     [pace.parts(), depth.0, depth.1, gone.0, gone.1, rest]
 }
@@ -184,7 +197,7 @@ impl Script for LeakyBucket {
         ];
         let (us, part) = pace.split(pace.span(idle));
         figures.extend([us, part]);
-        figures.extend(bucket_figures(&quota, 0, 0));
+        figures.extend(bucket_figures(pace, quota.capacity(), 0, 0));
         parts.push(Part {
             name: "leaky_bucket",
             // Its own figures come first.

@@ -1,6 +1,6 @@
 //! What a reply means: whether the call was carried out, and what to do about it.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use redis::{ErrorKind, RedisError, Value};
 
@@ -109,12 +109,26 @@ fn unauthenticated(error: &RedisError) -> bool {
     detail.contains("unauthenticated")
 }
 
-/// The numbers that a script answered: the time, then the outcome of each call. They come as one
-/// text, which is read in a fraction of the time that so many replies take.
+/// The numbers that a script answered: the time, then the outcome of each call. They come
+/// packed in a text or a few, which is read in a fraction of the time that so many replies take.
 pub(super) fn numbers(value: &Value, expected: usize) -> Result<Arc<[i64]>, StoreError> {
     let unexpected = || StoreError::new("Redis: a reply that is not the script's", false);
-    let Value::BulkString(text) = value else {
+    let Value::Array(texts) = value else {
         return Err(unexpected());
+    };
+    let text = match &**texts {
+        [Value::BulkString(text)] => Cow::Borrowed(text),
+        // Of so many calls that the stack of the script had no room for all numbers at once.
+        texts => {
+            let mut whole = Vec::new();
+            for text in texts {
+                let Value::BulkString(text) = text else {
+                    return Err(unexpected());
+                };
+                whole.extend(text);
+            }
+            Cow::Owned(whole)
+        }
     };
     if text.len() != 8 * expected {
         return Err(unexpected());

@@ -8,8 +8,9 @@ use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
 
-/// The algorithms that a Redis server can carry out: every one of this crate except
-/// [`AnyAlgorithm`](crate::algorithm::AnyAlgorithm) and governor's, and every tuple of these.
+/// The algorithms that a Redis server can carry out: every one of this crate and every tuple of
+/// these; of [`AnyAlgorithm`](crate::algorithm::AnyAlgorithm) what holds one of this crate or
+/// [`All`](crate::algorithm::All) of such.
 pub trait Scripted: Script {}
 
 impl<A: Script> Scripted for A {}

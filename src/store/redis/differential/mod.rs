@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::figures::Call;
 use super::reply::numbers;
 use super::script::{Program, Scripted, decision};
-use crate::algorithm::{All, Charge, Inherit, TokenBucket};
+use crate::algorithm::{All, AnyAlgorithm, Charge, Inherit, TokenBucket};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -355,6 +355,24 @@ fn the_leaky_queue_decides_as_its_script() {
 #[test]
 fn the_warm_up_decides_as_its_script() {
     agree(10, true, warm_up);
+}
+
+#[cfg(feature = "governor")]
+#[test]
+fn governors_algorithm_decides_as_its_script() {
+    agree(15, true, policies::gcra);
+}
+
+#[test]
+fn any_algorithm_decides_as_its_script() {
+    agree(16, true, |random| AnyAlgorithm::new(token_bucket(random)));
+    agree(18, true, |random| AnyAlgorithm::new(sliding_grid(random)));
+    agree(17, false, |random| {
+        AnyAlgorithm::new(All::new([
+            AnyAlgorithm::new(leaky_meter(random)),
+            AnyAlgorithm::new(sliding_log(random)),
+        ]))
+    });
 }
 
 #[test]

@@ -122,6 +122,24 @@ fn a_planted_bug_in_a_script_is_caught() {
     );
 }
 
+#[cfg(feature = "governor")]
+#[test]
+fn a_planted_bug_in_governors_script_is_caught() {
+    let gcra = super::policies::gcra;
+    assert!(
+        is_caught(gcra, "max(old[4] - used, 0)", "old[4]"),
+        "a change of quota that forgets what was used"
+    );
+    assert!(
+        is_caught(
+            gcra,
+            "x.small((x.divide(arrival, interval(old))))",
+            "x.small((x.divide_up(arrival, interval(old))))"
+        ),
+        "a begun cell that counts"
+    );
+}
+
 #[test]
 fn a_planted_bug_in_what_decides_the_usual_call_is_caught() {
     let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
