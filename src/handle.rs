@@ -5,6 +5,8 @@ use std::{fmt, hash::BuildHasher, sync::Arc};
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::error::ConfigError;
+#[cfg(feature = "redis")]
+use crate::error::StoreError;
 use crate::layer::Counts;
 use crate::layer::RateLimitLayer;
 use crate::layer::State;
@@ -12,6 +14,10 @@ use crate::limiter::KeyedLimiter;
 use crate::limiter::Op;
 use crate::quota::Quota;
 use crate::store::local::Local;
+#[cfg(feature = "redis")]
+use crate::store::redis::RedisLimiter;
+#[cfg(feature = "redis")]
+use crate::store::redis::Scripted;
 
 /// Looks at a layer's limits and changes them while requests are served.
 ///
@@ -100,6 +106,21 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Handle<Local<A, C, S>> {
     /// If the algorithm has no such quota, as a set of several limits does.
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
         self.state.limiter.set_quota(quota)?;
+        self.retell();
+        Ok(())
+    }
+}
+
+#[cfg(feature = "redis")]
+impl<A: Scripted> Handle<RedisLimiter<A>> {
+    /// Changes the quota for all keys and for the whole fleet: see [`RedisLimiter::set_quota`].
+    /// Clients of this machine are told the new quota from now on; those of another one as soon as
+    /// somebody calls [`retell`](Self::retell) there.
+    ///
+    /// # Errors
+    /// As those of [`RedisLimiter::set_quota`].
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        self.state.limiter.set_quota(quota).await?;
         self.retell();
         Ok(())
     }

@@ -61,6 +61,7 @@ mod key;
 mod rates;
 mod reply;
 mod script;
+mod tuning;
 
 pub use self::{
     key::{KeyName, RedisKey},
@@ -76,12 +77,15 @@ use std::{
     time::Duration,
 };
 
+use tokio::runtime::Handle;
+
 use self::{
-    batch::{Answer, Asked, Batch, Pending},
+    batch::{Answer, Asked, Pending},
     connection::{Link, Source},
     denied::{Denied, Since},
     figures::Call,
-    script::{Args, Program, sealed::Script as _},
+    script::{Args, sealed::Script as _},
+    tuning::{Tuned, Tuning},
 };
 use crate::algorithm::IntoAlgorithm;
 use crate::clock::{Clock, MonotonicClock, nanos};
@@ -260,13 +264,11 @@ impl Redis {
     {
         named("policy", policy)?;
         let algorithm = algorithm.into_algorithm().prepared()?;
-        let program = Program::new(&algorithm);
+        let key = format!("{{{}:{policy}}}:quota", self.prefix);
         Ok(RedisLimiter(Arc::new(Inner {
-            batch: Batch::new(Arc::clone(&self.link), program, self.deadline),
             start: format!("{{{}:{policy}:", self.prefix),
             denied: self.remembers.then(Denied::new),
-            take_one: Args::of(&algorithm, Call::Take(1)),
-            algorithm,
+            tuning: Tuning::new(&self.link, self.deadline, key, algorithm),
         })))
     }
 }
@@ -290,15 +292,11 @@ fn named(field: &'static str, name: &str) -> Result<(), ConfigError> {
 pub struct RedisLimiter<A: Scripted>(Arc<Inner<A>>);
 
 struct Inner<A> {
-    /// With figures that its script can count with.
-    algorithm: A,
-    batch: Arc<Batch>,
+    tuning: Tuning<A>,
     /// What the names of its keys begin with.
     start: String,
     /// What needs no asking.
     denied: Option<Denied>,
-    /// What the script is told of the usual call.
-    take_one: Args,
 }
 
 impl<A: Scripted> RedisLimiter<A> {
@@ -332,7 +330,8 @@ impl<A: Scripted> RedisLimiter<A> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        let quota = self.0.algorithm.quota();
+        let tuned = self.0.tuning.present();
+        let quota = tuned.algorithm.quota();
         let machines = machines.max(1);
         let share = match quota.limit() / machines {
             0 => {
@@ -349,11 +348,37 @@ impl<A: Scripted> RedisLimiter<A> {
         } else {
             share.try_burst(burst)?
         };
-        self.0.algorithm.with_quota(share)
+        tuned.algorithm.with_quota(share)
+    }
+
+    /// Changes the quota for all keys and for the whole fleet. What was used stays used.
+    ///
+    /// The change is stored at `{prefix:policy}:quota` and holds until the next one, over restarts
+    /// too. Every other limiter of this policy takes it over within a second of being used, if it
+    /// was configured with the same quota as this one; a rollout with another quota makes an end of
+    /// it. Setting the configured quota takes it back.
+    ///
+    /// # Errors
+    /// If the algorithm has no such quota, as a set of several limits does not; or if the change
+    /// cannot be stored. On a transient error it may have been stored: set it again.
+    ///
+    /// ```no_run
+    /// # async fn example(redis: tower_throttle::store::redis::Redis) -> Result<(), tower_throttle::StoreError> {
+    /// use tower_throttle::{Quota, TokenBucket};
+    ///
+    /// let limiter = redis.limiter("api", TokenBucket::new(Quota::per_second(10)));
+    /// limiter.set_quota(Quota::per_second(20)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        let inner = &self.0;
+        inner.tuning.set_quota(quota, inner.denied.as_ref()).await
     }
 
     fn call<K: RedisKey + ?Sized>(&self, key: &K, call: Call) -> RedisFuture<A> {
         let inner = &self.0;
+        let tuned = inner.tuning.present();
         let mut name = KeyName::new(&inner.start);
         key.write(&mut name);
         let name = name.finish();
@@ -365,6 +390,7 @@ impl<A: Scripted> RedisLimiter<A> {
                         Ok(denial) => {
                             return RedisFuture {
                                 limiter: self.clone(),
+                                tuned,
                                 call,
                                 state: Waiting::Over(Some(Ok(denial))),
                                 watch: None,
@@ -378,15 +404,23 @@ impl<A: Scripted> RedisLimiter<A> {
             }
         }
         let args = match call {
-            Call::Take(1) => inner.take_one.clone(),
-            call => Args::of(&inner.algorithm, call),
+            Call::Take(1) => tuned.take_one.clone(),
+            call => Args::of(&tuned.algorithm, call),
         };
-        let state = match inner.batch.call(Asked { key: name, args }) {
+        let state = match tuned.batch.call(Asked { key: name, args }) {
             Ok(answer) => Waiting::For(answer),
             Err(error) => Waiting::Over(Some(Err(error))),
         };
+        if inner.tuning.is_due(MonotonicClock.now()) {
+            // Only where a call was made: no more is asked of a server that does not answer.
+            if let (Waiting::For(_), Ok(runtime)) = (&state, Handle::try_current()) {
+                let inner = Arc::clone(inner);
+                runtime.spawn(async move { inner.tuning.look(inner.denied.as_ref()).await });
+            }
+        }
         RedisFuture {
             limiter: self.clone(),
+            tuned,
             call,
             state,
             watch,
@@ -394,9 +428,15 @@ impl<A: Scripted> RedisLimiter<A> {
     }
 
     /// The decision that was told, remembering what it tells about the next one.
-    fn hear(&self, call: Call, answer: &Answer, watch: Option<(String, Since)>) -> Heard {
+    fn hear(
+        &self,
+        algorithm: &A,
+        call: Call,
+        answer: &Answer,
+        watch: Option<(String, Since)>,
+    ) -> Heard {
         let inner = &self.0;
-        let told = script::decision(&inner.algorithm, call, answer.now(), answer.outcome())?;
+        let told = script::decision(algorithm, call, answer.now(), answer.outcome())?;
         if let (Some(next), Some(denied), Some((name, since)), Call::Take(cost)) =
             (told.denied, &inner.denied, watch, call)
         {
@@ -423,7 +463,7 @@ impl<K: RedisKey + ?Sized, A: Scripted> KeyedLimiter<K> for RedisLimiter<A> {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.0.algorithm.quotas()
+        self.0.tuning.present().algorithm.quotas()
     }
 }
 
@@ -446,7 +486,7 @@ impl<A: Scripted> fmt::Debug for RedisLimiter<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisLimiter")
             .field("name", &self.0.start)
-            .field("algorithm", &self.0.algorithm)
+            .field("algorithm", &self.0.tuning.present().algorithm)
             .finish_non_exhaustive()
     }
 }
@@ -459,6 +499,8 @@ impl<A: Scripted> fmt::Debug for RedisLimiter<A> {
 #[must_use = "futures do nothing unless polled"]
 pub struct RedisFuture<A: Scripted> {
     limiter: RedisLimiter<A>,
+    /// As it was asked with.
+    tuned: Arc<Tuned<A>>,
     call: Call,
     state: Waiting,
     /// The name under which to remember a denial.
@@ -486,9 +528,11 @@ impl<A: Scripted> Future for RedisFuture<A> {
         self.state = Waiting::Over(None);
         let watch = self.watch.take();
         Poll::Ready(match heard {
-            Some(Ok(answer)) => self.limiter.hear(self.call, &answer, watch),
+            Some(Ok(answer)) => self
+                .limiter
+                .hear(&self.tuned.algorithm, self.call, &answer, watch),
             Some(Err(error)) => Err(error),
-            None => Err(self.limiter.0.batch.late()),
+            None => Err(self.tuned.batch.late()),
         })
     }
 }
