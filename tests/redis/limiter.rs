@@ -494,3 +494,27 @@ async fn a_changed_quota_ends_what_was_denied_by_the_old_one() {
     let error = both.set_quota(hourly(3)).await.unwrap_err();
     assert!(!error.is_transient(), "{error}");
 }
+
+#[tokio::test]
+async fn a_server_that_went_away_and_came_back_is_seen_in_the_figures() {
+    let mut server = RedisServer::start();
+    let redis = redis(&server).deadline(Duration::from_millis(200));
+    let limiter = redis.limiter("figures", TokenBucket::new(hourly(1_000)));
+    assert!(limiter.decide("key", 1).await.is_ok());
+    assert_eq!(redis.breaker().opened, 0);
+    server.kill();
+    let begun = tokio::time::Instant::now();
+    while !redis.breaker().is_open {
+        let _ = limiter.decide("key", 1).await;
+        assert!(begun.elapsed() < Duration::from_secs(10), "it never opened");
+    }
+    server.restart();
+    while redis.breaker().is_open {
+        let _ = limiter.decide("key", 1).await;
+        tokio::task::yield_now().await;
+        assert!(begun.elapsed() < Duration::from_secs(20), "it never closed");
+    }
+    let counts = redis.breaker();
+    assert!(counts.opened == 1 && counts.probes >= 1, "{counts:?}");
+    assert!(limiter.decide("key", 1).await.is_ok());
+}

@@ -64,6 +64,7 @@ mod script;
 mod tuning;
 
 pub use self::{
+    breaker::BreakerCounts,
     key::{KeyName, RedisKey},
     script::Scripted,
 };
@@ -223,6 +224,21 @@ impl Redis {
                  begins anew; set it to noeviction"
             )),
         })
+    }
+
+    /// Whether the server is left alone because it does not answer, and how often it was. Each
+    /// switch is also logged (feature `tracing`) and counted as `tower_throttle_switches_total`
+    /// (feature `metrics`).
+    ///
+    /// ```
+    /// use tower_throttle::store::redis::Redis;
+    ///
+    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
+    /// assert!(!redis.breaker().is_open);
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn breaker(&self) -> BreakerCounts {
+        self.link.breaker()
     }
 
     /// A limit under a name of its own. Takes an algorithm or a tuple of them.
