@@ -102,12 +102,6 @@ impl<A: Scripted> Oracle<A> {
             }
             self.made_for = step.variant;
         }
-        // Law 6 is not about more than a key is ever granted at once: there, a line that is known to
-        // be free for long and one that is forgotten may differ.
-        if matches!(step.call, Call::Absorb(_) | Call::Reserve(..)) {
-            let kept = |state: &A::State| algorithm.forgettable_at(state) > now;
-            self.state = self.state.take().filter(kept);
-        }
         let mut state = self.state.clone().unwrap_or_else(|| algorithm.fresh(now));
         let decision = match step.call {
             Call::Take(cost) => algorithm.decide(&mut state, now, cost),
