@@ -5,6 +5,8 @@ use std::{fmt, hash::BuildHasher, sync::Arc};
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::error::ConfigError;
+#[cfg(feature = "redis")]
+use crate::error::StoreError;
 use crate::layer::Counts;
 use crate::layer::RateLimitLayer;
 use crate::layer::State;
@@ -14,6 +16,10 @@ use crate::queue::Alarm;
 use crate::quota::Quota;
 use crate::store::local::Local;
 use crate::store::local::Stats;
+#[cfg(feature = "redis")]
+use crate::store::redis::RedisLimiter;
+#[cfg(feature = "redis")]
+use crate::store::redis::Scripted;
 
 /// Looks at a layer's limits and changes them while requests are served.
 ///
@@ -125,6 +131,21 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Handle<Local<A, C, S>> {
             limiter.set_quota(quota)?;
             Ok(limiter.replans_line().then_some((before, quota)))
         })?;
+        self.retell();
+        Ok(())
+    }
+}
+
+#[cfg(feature = "redis")]
+impl<A: Scripted> Handle<RedisLimiter<A>> {
+    /// Changes the quota for all keys and for the whole fleet: see [`RedisLimiter::set_quota`].
+    /// Clients of this machine are told the new quota from now on; those of another one as soon as
+    /// somebody calls [`retell`](Self::retell) there.
+    ///
+    /// # Errors
+    /// As those of [`RedisLimiter::set_quota`].
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        self.state.limiter.set_quota(quota).await?;
         self.retell();
         Ok(())
     }

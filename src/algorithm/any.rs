@@ -42,6 +42,22 @@ impl AnyAlgorithm {
     }
 }
 
+/// For a store elsewhere that decides by a script.
+#[cfg(feature = "redis")]
+impl AnyAlgorithm {
+    /// The algorithm in it, if it is of that kind.
+    pub(crate) fn holds<A: Algorithm>(&self) -> Option<&A> {
+        (*self.0).as_any().downcast_ref()
+    }
+}
+
+#[cfg(feature = "redis")]
+impl AnyState {
+    pub(crate) fn holding<S: Clone + fmt::Debug + Send + Sync + 'static>(state: S) -> Self {
+        Self(Box::new(state))
+    }
+}
+
 /// `Algorithm` without its associated type, which becomes `dyn Any`.
 trait Erased: Any + fmt::Debug + Send + Sync {
     fn quota(&self) -> Quota;

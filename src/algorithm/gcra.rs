@@ -230,3 +230,16 @@ impl Algorithm for Gcra {
         GcraState { arrival: word }
     }
 }
+
+/// For a store elsewhere that decides by a script.
+#[cfg(feature = "redis")]
+impl Gcra {
+    /// The interval between cells in nanoseconds, and the burst.
+    pub(crate) const fn cells(&self) -> (u64, u64) {
+        (self.interval, self.burst)
+    }
+
+    pub(crate) const fn arriving_at(arrival: u64) -> GcraState {
+        GcraState { arrival }
+    }
+}

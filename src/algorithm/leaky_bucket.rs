@@ -108,7 +108,8 @@ impl LeakyBucket {
 
     /// When a request of `cost` would go, and when the line is free for one of cost 1 after it.
     ///
-    /// An unused line has never been free "since": there, whatever comes goes at once.
+    /// An unused line has never been free "since": there, whatever comes goes at once. One that has
+    /// rested until it may be forgotten is an unused one, whatever is asked of it.
     fn turn(&self, state: Due, now: Tick, cost: u64) -> (Due, Due) {
         let (present, pace) = (Due::at(now), &self.bucket.pace);
         match self.charge {
@@ -119,6 +120,7 @@ impl LeakyBucket {
             Charge::Before => {
                 let turn = match (state, cost) {
                     (Due::ZERO, _) | (_, 0) => present,
+                    (free, _) if pace.add(free, self.rest()) <= present => present,
                     (free, cost) => pace.add(free, pace.span(cost - 1)).max(present),
                 };
                 (turn, pace.add(turn, pace.span(1)))
@@ -142,16 +144,17 @@ impl LeakyBucket {
         }
     }
 
+    /// How long a free line rests until it is as good as an unused one.
+    fn rest(&self) -> Due {
+        match self.charge {
+            Charge::After => Due::ZERO,
+            Charge::Before => self.bucket.pace.span(self.capacity() - 1),
+        }
+    }
+
     /// The latest state that is as good as an unused one at `now`.
     fn unused_since(&self, now: Tick) -> Due {
-        let present = Due::at(now);
-        match self.charge {
-            Charge::After => present,
-            Charge::Before => {
-                let idle = self.bucket.pace.span(self.capacity() - 1);
-                self.bucket.pace.sub(present, idle)
-            }
-        }
+        self.bucket.pace.sub(Due::at(now), self.rest())
     }
 
     fn line_answer(
@@ -290,11 +293,7 @@ impl Algorithm for LeakyBucket {
     }
 
     fn forgettable_at(&self, state: &Due) -> Tick {
-        let idle = match self.charge {
-            Charge::After => Due::ZERO,
-            Charge::Before => self.bucket.pace.span(self.capacity() - 1),
-        };
-        Tick::from_nanos(self.bucket.pace.add(*state, idle).ceil())
+        Tick::from_nanos(self.bucket.pace.add(*state, self.rest()).ceil())
     }
 
     #[inline]

@@ -13,6 +13,8 @@ use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::limiter::{IntoLimiter, KeyedLimiter, Losses, Op};
 use crate::quota::Quota;
+use crate::store::signals::Switch;
+use crate::store::signals::switched;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Asks the first limiter, and where that cannot decide the second one.
@@ -35,6 +37,9 @@ use crate::sync::{AtomicU64, Ordering};
 /// Only an error that passes by itself ([`StoreError::is_transient`]) is covered for. One that
 /// somebody has to mend (a wrong password, a key that another program wrote) is answered as it is:
 /// covering for it would hide it.
+///
+/// Each switch is counted (also as `tower_throttle_switches_total`, with the feature `metrics`) and
+/// logged (feature `tracing`).
 ///
 /// Each machine that has begun to use its second limiter may admit what that one admits once more,
 /// beyond the first limiter's promise. What the second one admitted is not told to the first one
@@ -82,12 +87,19 @@ impl<P, S> Both<P, S> {
     fn decides(&self, second: bool) {
         let switches = self.switches.load(Ordering::Relaxed);
         if (switches % 2 == 1) != second {
-            let _ = self.switches.compare_exchange(
+            let counted = self.switches.compare_exchange(
                 switches,
                 switches + 1,
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             );
+            if counted.is_ok() {
+                switched(if second {
+                    Switch::Covers
+                } else {
+                    Switch::Recovered
+                });
+            }
         }
         if second {
             self.covered.fetch_add(1, Ordering::Relaxed);

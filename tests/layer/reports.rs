@@ -1,9 +1,27 @@
 //! What is logged and measured: names and fates, never a key.
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::{AsError, FixedWindow, Quota, RateLimitLayer, StoreError};
+use tower_throttle::store::Fallback;
+use tower_throttle::{AsError, FixedWindow, KeyedLimiter, Quota, RateLimitLayer, StoreError};
 
 use crate::support::{Answer, Script, admit};
+
+/// A limiter that fails twice, covered for by one that does not.
+async fn covered() {
+    let first = Script::default();
+    for _ in 0..2 {
+        first.push(Answer::Now(Err(StoreError::new("timed out", true))));
+    }
+    first.push(Answer::Now(Ok(admit())));
+    let second = Script::default();
+    for _ in 0..2 {
+        second.push(Answer::Now(Ok(admit())));
+    }
+    let limiter = Fallback::new(first, second);
+    for _ in 0..3 {
+        KeyedLimiter::<u32>::decide(&limiter, &1, 1).await.unwrap();
+    }
+}
 
 /// One admitted and two denied requests of a key that must not show up.
 async fn requests() {
@@ -70,6 +88,16 @@ mod traced {
     }
 
     #[tokio::test]
+    async fn who_decides_is_said_when_it_changes() {
+        subscribe();
+        covered().await;
+        let text = read();
+        assert_eq!(text.matches("WARN").count(), 1, "{text}");
+        assert_eq!(text.matches("INFO").count(), 1, "{text}");
+        assert!(text.contains("the first limiter decides again"), "{text}");
+    }
+
+    #[tokio::test]
     async fn an_outage_and_its_end_are_said_once() {
         subscribe();
         let script = Script::default();
@@ -130,6 +158,20 @@ mod metered {
         fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
             Histogram::noop()
         }
+    }
+
+    #[test]
+    fn each_switch_of_who_decides_is_counted() {
+        let names = Names::default();
+        metrics::with_local_recorder(&names, || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .build()
+                .unwrap();
+            runtime.block_on(covered());
+        });
+        let counter = "tower_throttle_switches_total of=fallback to=";
+        let expected = ["on", "off"].map(|to| format!("{counter}{to}"));
+        assert_eq!(*names.0.lock().unwrap(), expected);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tower_throttle::store::redis::Redis;
+use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{
-    All, FixedWindow, KeyedLimiter, LeakyBucket, Op, Quota, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, Verdict, WarmUp,
+    All, FixedWindow, Global, KeyedLimiter, LeakyBucket, Op, Quota, RateLimitLayer, SlidingGrid,
+    SlidingLog, SlidingWindow, TokenBucket, Verdict, WarmUp,
 };
 
 use crate::calls_of;
@@ -150,6 +151,29 @@ async fn every_algorithm_takes_peeks_refunds_absorbs_and_resets() {
         limiter.decide("key", 1).await.unwrap().verdict,
         Verdict::Wait(_)
     ));
+}
+
+#[tokio::test]
+async fn an_algorithm_chosen_while_the_program_runs_is_shared_too() {
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let chosen = |kind: &str| match kind {
+        "window" => AnyAlgorithm::new(FixedWindow::new(hourly(2)).anchored()),
+        _ => AnyAlgorithm::new(TokenBucket::new(hourly(2))),
+    };
+    for kind in ["window", "bucket"] {
+        let machines = [(); 2].map(|()| redis.limiter(kind, chosen(kind)));
+        for (turn, admits) in [true, true, false, false].into_iter().enumerate() {
+            let decided = machines[turn % 2].decide("key", 1).await.expect("decided");
+            assert_eq!(decided.is_admitted(), admits, "{kind}, {turn}");
+        }
+    }
+    let pair = AnyAlgorithm::new((TokenBucket::new(hourly(2)), FixedWindow::new(hourly(2))));
+    let error = redis.try_limiter("pair", pair).unwrap_err();
+    assert!(
+        error.to_string().contains("give it one of this crate"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -432,4 +456,88 @@ async fn a_remembered_denial_ends_with_what_is_given_back() {
     assert!(take().await && !take().await);
     let _ = limiter.apply("key", Op::Reset).await.expect("done");
     assert!(take().await && !take().await);
+}
+
+/// Asks until `limiter` goes by that limit.
+async fn goes_by(limiter: &RedisLimiter<TokenBucket>, limit: u64) {
+    let begun = tokio::time::Instant::now();
+    loop {
+        let seen = limiter.apply("another", Op::Peek(1)).await.expect("seen");
+        if seen.limit == limit {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{seen:?}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_changed_quota_reaches_the_whole_fleet_and_keeps_what_was_used() {
+    let server = RedisServer::start();
+    let machine = |limit| redis(&server).limiter("api", TokenBucket::new(hourly(limit)));
+    let (here, there, otherwise) = (machine(10), machine(10), machine(11));
+    let layer = RateLimitLayer::new(Global, here);
+    let handle = layer.handle();
+    let taken = there.decide("key", 9).await.expect("decided");
+    assert!(taken.is_admitted() && there.decide("key", 2).await.unwrap().is_denied());
+
+    handle.set_quota(hourly(5)).await.expect("stored");
+    let quotas = |limiter| KeyedLimiter::<str>::quotas(limiter);
+    assert_eq!(quotas(handle.limiter()), [hourly(5)]);
+    goes_by(&there, 5).await;
+    let left = there.apply("key", Op::Peek(1)).await.expect("seen");
+    assert_eq!(left.remaining(), 1, "the tokens that were there");
+    // A machine that starts later, and one that was configured otherwise.
+    goes_by(&machine(10), 5).await;
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < Duration::from_millis(1_200) {
+        // Meanwhile it has looked, once at least.
+        goes_by(&otherwise, 11).await;
+    }
+    assert_eq!(quotas(&otherwise), [hourly(11)]);
+
+    handle.set_quota(hourly(10)).await.expect("taken back");
+    goes_by(&there, 10).await;
+    assert!(!names(&server).contains(&"{throttle:api}:quota".to_owned()));
+}
+
+#[tokio::test]
+async fn a_changed_quota_ends_what_was_denied_by_the_old_one() {
+    let server = RedisServer::start();
+    let window = FixedWindow::new(hourly(1)).anchored();
+    let limiter = redis(&server).limiter("ends", window);
+    assert!(limiter.decide("key", 1).await.unwrap().is_admitted());
+    assert!(limiter.decide("key", 1).await.unwrap().is_denied());
+    limiter.set_quota(hourly(2)).await.expect("stored");
+    assert!(limiter.decide("key", 1).await.unwrap().is_admitted());
+    assert!(limiter.decide("key", 1).await.unwrap().is_denied());
+
+    let both = (FixedWindow::new(hourly(1)), FixedWindow::new(hourly(2)));
+    let both = redis(&server).limiter("both", both);
+    let error = both.set_quota(hourly(3)).await.unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_went_away_and_came_back_is_seen_in_the_figures() {
+    let mut server = RedisServer::start();
+    let redis = redis(&server).deadline(Duration::from_millis(200));
+    let limiter = redis.limiter("figures", TokenBucket::new(hourly(1_000)));
+    assert!(limiter.decide("key", 1).await.is_ok());
+    assert_eq!(redis.breaker().opened, 0);
+    server.kill();
+    let begun = tokio::time::Instant::now();
+    while !redis.breaker().is_open {
+        let _ = limiter.decide("key", 1).await;
+        assert!(begun.elapsed() < Duration::from_secs(10), "it never opened");
+    }
+    server.restart();
+    while redis.breaker().is_open {
+        let _ = limiter.decide("key", 1).await;
+        tokio::task::yield_now().await;
+        assert!(begun.elapsed() < Duration::from_secs(20), "it never closed");
+    }
+    let counts = redis.breaker();
+    assert!(counts.opened == 1 && counts.probes >= 1, "{counts:?}");
+    assert!(limiter.decide("key", 1).await.is_ok());
 }

@@ -5,6 +5,7 @@
 mod cluster;
 mod faults;
 mod limiter;
+mod processes;
 mod proxy;
 #[path = "../common/redis_server.rs"]
 mod redis_server;

@@ -6,6 +6,7 @@
 //! cargo run --release -p compare -- axum             a server on loopback, with and without a limit
 //! cargo run --release -p compare -- table --quick    fewer rounds, fewer keys
 //! cargo run --release -p compare -- table --json     one object a row
+//! cargo run --release -p compare -- redis            decisions in Redis; needs redis-server
 //! cargo run --release -p compare -- table --only IpAddr
 //! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if it grows
 //! ```
@@ -20,6 +21,7 @@ mod keys;
 mod layer;
 mod others;
 mod peers;
+mod redis;
 mod row;
 mod served;
 mod soak;
@@ -43,6 +45,7 @@ fn main() {
         }
         Some("layer") => layer::run(&effort),
         Some("axum") => served::run(&effort),
+        Some("redis") => redis::run(&effort),
         Some("soak") => {
             let seconds = arguments.get(1).and_then(|number| number.parse().ok());
             if !soak::run(seconds.unwrap_or(600), has("--leak")) {
@@ -51,7 +54,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table|layer|axum [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum|redis [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }

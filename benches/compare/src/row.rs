@@ -69,13 +69,13 @@ pub(crate) struct Row {
     pub(crate) more: bool,
 }
 
-fn median(figures: &[f64]) -> f64 {
+pub(crate) fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn ends(figures: &[f64]) -> (f64, f64) {
+pub(crate) fn ends(figures: &[f64]) -> (f64, f64) {
     figures.iter().fold(
         (f64::INFINITY, f64::NEG_INFINITY),
         |(least, most), figure| (least.min(*figure), most.max(*figure)),

@@ -1,14 +1,22 @@
 //! Calls that are in flight together go to the server as one.
 //!
-//! A call that finds fewer than `ROUNDS` rounds on their way starts one of its own at once; else
-//! it waits in the queue, and the next round that comes back takes everybody who waits along, up to
-//! `GATHERED` of them, as one script call over many keys. So nobody waits for company: calls are
-//! gathered only while the server is busy with others.
+//! A call that is alone is carried by its caller: no task, no hop. A call beside it finds fewer than
+//! `ROUNDS` rounds on their way and starts one; else it waits in the queue, and the next round that
+//! comes back takes everybody who waits along, up to `GATHERED` of them, as one script call over
+//! many keys. Nobody waits for company longer than it takes those to ask who are ready to.
 //!
 //! A round is a task. It ends when its answer comes or when the deadline of its last call is over,
 //! so no task outlives its calls, and a caller that goes away leaves nothing behind.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    fmt,
+    future::Future,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use redis::{Cmd, Value};
 use tokio::{runtime::Handle, sync::oneshot};
@@ -22,12 +30,10 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::sync::{Mutex, lock};
 
-/// Rounds on their way at a time.
-const ROUNDS: usize = 4;
+/// Rounds on their way at a time: one that the server carries out, and one that is written or read.
+const ROUNDS: usize = 2;
 /// The most calls in a round.
 const GATHERED: usize = 64;
-/// A cluster has a slot for each key, so each call is a round of its own.
-const CLUSTER_ROUNDS: usize = 1_024;
 /// The tick of tokio's timers.
 const TICK: Duration = Duration::from_millis(1);
 /// Calls that wait for a round; more are refused.
@@ -47,22 +53,26 @@ struct Queue {
     /// In the order of their deadlines.
     waiting: VecDeque<Request>,
     rounds: usize,
+    /// A caller carries its call itself.
+    alone: bool,
 }
 
 #[derive(Debug)]
 struct Request {
     call: Asked,
     deadline: Tick,
-    waits: oneshot::Sender<Result<Answer, StoreError>>,
+    waits: oneshot::Sender<Heard>,
 }
 
 /// What the script is told of a call.
 #[derive(Debug)]
-struct Asked {
-    key: String,
-    op: i64,
-    args: Args,
+pub(super) struct Asked {
+    pub(super) key: String,
+    pub(super) args: Args,
 }
+
+/// What comes back for a call.
+type Heard = Result<Answer, StoreError>;
 
 /// The numbers of a round, and where those of a call stand among them.
 #[derive(Clone, Debug)]
@@ -98,12 +108,7 @@ impl Batch {
     }
 
     /// Sends a call on its way. What it hears is an answer, or an error by the deadline.
-    pub(super) fn call(
-        self: &Arc<Self>,
-        key: String,
-        op: i64,
-        args: Args,
-    ) -> Result<oneshot::Receiver<Result<Answer, StoreError>>, StoreError> {
+    pub(super) fn call(self: &Arc<Self>, call: Asked) -> Result<Pending, StoreError> {
         let runtime = Handle::try_current()
             .map_err(|_| StoreError::new("Redis: asked outside of a tokio runtime", false))?;
         let now = MonotonicClock.now();
@@ -111,18 +116,27 @@ impl Batch {
             let message = "Redis: not asked, because the last calls failed";
             return Err(StoreError::new(message, true));
         }
-        let (waits, receiver) = oneshot::channel();
-        let request = Request {
-            call: Asked { key, op, args },
-            deadline: now.plus(self.deadline),
-            waits,
-        };
+        let deadline = now.plus(self.deadline);
+        if !self.link.gathers() {
+            // A cluster has a slot for each key, so each call goes by itself.
+            return Ok(Alone::new(self, runtime, call, deadline, false));
+        }
         let mut queue = lock(&self.queue);
+        if queue.rounds == 0 && !queue.alone {
+            queue.alone = true;
+            drop(queue);
+            return Ok(Alone::new(self, runtime, call, deadline, true));
+        }
         if queue.waiting.len() >= WAITING {
             return Err(StoreError::new("Redis: too many calls are waiting", true));
         }
-        queue.waiting.push_back(request);
-        if queue.rounds < self.rounds() {
+        let (waits, receiver) = oneshot::channel();
+        queue.waiting.push_back(Request {
+            call,
+            deadline,
+            waits,
+        });
+        if queue.rounds < ROUNDS {
             queue.rounds += 1;
             drop(queue);
             let round = Round {
@@ -131,15 +145,12 @@ impl Batch {
             };
             runtime.spawn(round.run());
         }
-        Ok(receiver)
+        Ok(Pending::Together(receiver))
     }
 
-    fn rounds(&self) -> usize {
-        if self.link.gathers() {
-            ROUNDS
-        } else {
-            CLUSTER_ROUNDS
-        }
+    /// What a caller hears whose answer does not come.
+    pub(super) fn late(&self) -> StoreError {
+        StoreError::new(format!("Redis: no answer within {:?}", self.deadline), true)
     }
 
     /// One script call for all of `calls`, by its digest or by its text.
@@ -153,9 +164,15 @@ impl Batch {
                 command.arg(format!("{}:{part}", call.key));
             }
         }
-        command.arg(&self.program.figures);
-        for call in calls {
-            command.arg(call.op).arg(call.args.numbers());
+        let (figures, headers) = self.program.begin();
+        command.arg(figures).arg(headers);
+        if let Some((first, others)) = calls.split_first() {
+            command.arg(first.args.packed());
+            if others.iter().any(|call| call.args != first.args) {
+                for call in others {
+                    command.arg(call.args.packed());
+                }
+            }
         }
         command
     }
@@ -166,10 +183,49 @@ impl Batch {
         match self.link.send(&command).await {
             Err(failure) if failure.class == Class::NoScript => {
                 let command = self.command("EVAL", &self.program.body, calls);
-                self.link.send(&command).await
+                // Seldom, and not to weigh on every call.
+                Box::pin(self.link.send(&command)).await
             }
             reply => reply,
         }
+    }
+
+    /// The numbers in a reply on so many calls.
+    fn hear(&self, reply: Result<Value, Failure>, calls: usize) -> Result<Arc<[i64]>, StoreError> {
+        let numbers = match reply {
+            Ok(value) => reply::numbers(&value, 1 + self.program.stride() * calls)?,
+            Err(failure) => {
+                // A server that says what is wrong with us is there.
+                if failure.class != Class::Wrong {
+                    self.link.failed(MonotonicClock.now());
+                }
+                return Err(failure.error);
+            }
+        };
+        self.link.succeeded();
+        Ok(numbers)
+    }
+
+    fn answer(&self, numbers: Arc<[i64]>, index: usize) -> Answer {
+        let stride = self.program.stride();
+        Answer {
+            numbers,
+            at: 1 + stride * index,
+            stride,
+        }
+    }
+
+    async fn serve_one(self: Arc<Self>, call: Asked, deadline: Tick) -> Heard {
+        let left = deadline.since(MonotonicClock.now());
+        if left.is_zero() {
+            return Err(self.late());
+        }
+        let exchange = pin!(self.exchange(std::slice::from_ref(&call)));
+        let Ok(reply) = tokio::time::timeout(left, exchange).await else {
+            self.link.failed(MonotonicClock.now());
+            return Err(self.late());
+        };
+        self.hear(reply, 1).map(|numbers| self.answer(numbers, 0))
     }
 
     async fn serve(&self, mut requests: Vec<Request>) {
@@ -183,7 +239,7 @@ impl Batch {
             .unzip();
 
         let mut expired = 0;
-        let mut exchange = std::pin::pin!(self.exchange(&calls));
+        let mut exchange = pin!(self.exchange(&calls));
         let reply = loop {
             let Some((deadline, _)) = waiting.front() else {
                 break None;
@@ -200,34 +256,109 @@ impl Batch {
             waiting.drain(..over);
             expired += over;
         };
-        let stride = self.program.stride();
-        let numbers = match reply {
-            Some(Ok(value)) => reply::numbers(&value, 1 + stride * calls.len()),
-            Some(Err(failure)) => {
-                // A server that says what is wrong with us is there.
-                if failure.class != Class::Wrong {
-                    self.link.failed(MonotonicClock.now());
-                }
-                Err(failure.error)
+        let Some(reply) = reply else {
+            if expired > 0 {
+                self.link.failed(MonotonicClock.now());
             }
-            None => {
-                if expired > 0 {
-                    self.link.failed(MonotonicClock.now());
-                }
-                return;
-            }
+            return;
         };
-        if numbers.is_ok() {
-            self.link.succeeded();
-        }
-        let numbers = numbers.map(Arc::from);
+        let numbers = self.hear(reply, calls.len());
         for (index, (_, waits)) in (expired..).zip(waiting) {
-            let _ = waits.send(numbers.clone().map(|numbers| Answer {
-                numbers,
-                at: 1 + stride * index,
-                stride,
-            }));
+            let heard = numbers.clone();
+            let _ = waits.send(heard.map(|numbers| self.answer(numbers, index)));
         }
+    }
+}
+
+/// A call on its way.
+#[derive(Debug)]
+pub(super) enum Pending {
+    /// Carried by its caller.
+    Alone(Alone),
+    /// Carried by a round.
+    Together(oneshot::Receiver<Heard>),
+}
+
+impl Pending {
+    /// Nothing, where it is too late.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Heard>> {
+        match self {
+            Self::Alone(alone) => alone.poll(cx).map(Some),
+            Self::Together(receiver) => Pin::new(receiver).poll(cx).map(Result::ok),
+        }
+    }
+}
+
+type Carried = Pin<Box<dyn Future<Output = Heard> + Send>>;
+
+/// A call that its caller carries. Left by its caller after it was sent, it goes on in a task, as
+/// if it were a round: what comes of it says whether the server answers.
+pub(super) struct Alone {
+    batch: Arc<Batch>,
+    runtime: Handle,
+    /// Until it is over.
+    carried: Option<Carried>,
+    polled: bool,
+    /// It is the one that the queue knows of.
+    counted: bool,
+}
+
+impl Alone {
+    #[expect(clippy::new_ret_no_self, reason = "one kind of a pending call")]
+    fn new(
+        batch: &Arc<Batch>,
+        runtime: Handle,
+        call: Asked,
+        deadline: Tick,
+        counted: bool,
+    ) -> Pending {
+        let carried = Arc::clone(batch).serve_one(call, deadline);
+        Pending::Alone(Self {
+            batch: Arc::clone(batch),
+            runtime,
+            carried: Some(Box::pin(carried)),
+            polled: false,
+            counted,
+        })
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
+        let Some(carried) = &mut self.carried else {
+            return Poll::Pending;
+        };
+        // Whoever polls it need not be of the runtime that it was asked in.
+        let entered = self.runtime.enter();
+        self.polled = true;
+        let heard = carried.as_mut().poll(cx);
+        drop(entered);
+        if heard.is_ready() {
+            self.carried = None;
+            self.over();
+        }
+        heard
+    }
+
+    fn over(&mut self) {
+        if self.counted {
+            self.counted = false;
+            lock(&self.batch.queue).alone = false;
+        }
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.over();
+        if let Some(carried) = self.carried.take().filter(|_| self.polled) {
+            self.runtime.spawn(carried);
+        }
+    }
+}
+
+/// By hand: a future has nothing to show.
+impl fmt::Debug for Alone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Alone").finish_non_exhaustive()
     }
 }
 
@@ -240,7 +371,12 @@ struct Round {
 
 impl Round {
     async fn run(mut self) {
-        while let Some(requests) = self.next() {
+        loop {
+            // Those who are ready to ask, as whoever has just heard an answer, come along.
+            tokio::task::yield_now().await;
+            let Some(requests) = self.next() else {
+                return;
+            };
             self.batch.serve(requests).await;
         }
     }
@@ -248,13 +384,8 @@ impl Round {
     /// The next calls. With none the round is over, and counted out under the same lock: a call
     /// that comes after it starts a new one.
     fn next(&mut self) -> Option<Vec<Request>> {
-        let most = if self.batch.link.gathers() {
-            GATHERED
-        } else {
-            1
-        };
         let mut queue = lock(&self.batch.queue);
-        let count = queue.waiting.len().min(most);
+        let count = queue.waiting.len().min(GATHERED);
         if count == 0 {
             queue.rounds -= 1;
             self.counted = false;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Tick;
+use crate::store::signals::Switch;
 
 /// So many failures in a row open it.
 const FAILURES: u32 = 3;
@@ -21,16 +22,31 @@ pub(super) struct Breaker {
     failures: u32,
     /// When the next probe may go; `None` while it is closed.
     probe_at: Option<Tick>,
+    opened: u64,
+    probes: u64,
 }
 
-/// What a report changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Switch {
-    Opened,
-    Closed,
+/// How it went with asking a Redis server; see [`Redis::breaker`](super::Redis::breaker).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BreakerCounts {
+    /// Whether the server is left alone now.
+    pub is_open: bool,
+    /// How many times it began to be left alone.
+    pub opened: u64,
+    /// How many calls went to see whether it answers again.
+    pub probes: u64,
 }
 
 impl Breaker {
+    pub(super) const fn counts(&self) -> BreakerCounts {
+        BreakerCounts {
+            is_open: self.probe_at.is_some(),
+            opened: self.opened,
+            probes: self.probes,
+        }
+    }
+
     /// Whether a call may go to the server.
     pub(super) fn lets_through(&mut self, now: Tick) -> bool {
         match &mut self.probe_at {
@@ -38,6 +54,7 @@ impl Breaker {
             Some(at) if *at <= now => {
                 // Only this one: the next probe is due if nothing is heard of it.
                 *at = now.plus(PROBE_EVERY);
+                self.probes += 1;
                 true
             }
             Some(_) => false,
@@ -55,6 +72,7 @@ impl Breaker {
             return None;
         }
         let was_closed = self.probe_at.is_none();
+        self.opened += u64::from(was_closed);
         self.probe_at = Some(now.plus(PROBE_EVERY));
         was_closed.then_some(Switch::Opened)
     }
@@ -95,6 +113,8 @@ mod tests {
         assert!(!through(&mut breaker, 251) && !through(&mut breaker, 499));
         assert!(through(&mut breaker, 500), "nothing was heard of the first");
         assert_eq!(breaker.failed(at(510)), None, "it was open already");
+        let counts = breaker.counts();
+        assert_eq!((counts.is_open, counts.opened, counts.probes), (true, 1, 2));
         assert!(!through(&mut breaker, 759) && through(&mut breaker, 760));
     }
 }

@@ -6,9 +6,14 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
 use tokio::sync::Notify;
 
-use super::{breaker::Breaker, reply::Class};
+use super::{
+    breaker::{Breaker, BreakerCounts},
+    reply::Class,
+};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
+use crate::store::signals::Switch;
+use crate::store::signals::switched;
 use crate::sync::{Mutex, lock};
 
 /// A connection that is not there by then is given up, and tried again.
@@ -84,16 +89,30 @@ impl Link {
 
     /// Whether a call may go to the server, as far as the last ones went well.
     pub(super) fn lets_through(&self, now: Tick) -> bool {
-        lock(&self.breaker).lets_through(now)
+        let mut breaker = lock(&self.breaker);
+        let probes = breaker.counts().probes;
+        let through = breaker.lets_through(now);
+        let probed = breaker.counts().probes != probes;
+        drop(breaker);
+        if probed {
+            switched(Switch::Probed);
+        }
+        through
     }
 
     /// The last calls went well, or did not for no fault of the server's.
     pub(super) fn succeeded(&self) {
-        lock(&self.breaker).succeeded();
+        let switch = lock(&self.breaker).succeeded();
+        switch.into_iter().for_each(switched);
     }
 
     pub(super) fn failed(&self, now: Tick) {
-        lock(&self.breaker).failed(now);
+        let switch = lock(&self.breaker).failed(now);
+        switch.into_iter().for_each(switched);
+    }
+
+    pub(super) fn breaker(&self) -> BreakerCounts {
+        lock(&self.breaker).counts()
     }
 
     /// Sends a command once; connects first if need be.
@@ -120,6 +139,17 @@ impl Link {
     }
 
     async fn channel(self: &Arc<Self>) -> Result<(u64, Channel), Failure> {
+        {
+            let slot = lock(&self.slot);
+            if let Some(channel) = &slot.channel {
+                return Ok((slot.generation, channel.clone()));
+            }
+        }
+        // Seldom, and not to weigh on every call.
+        Box::pin(self.connected()).await
+    }
+
+    async fn connected(self: &Arc<Self>) -> Result<(u64, Channel), Failure> {
         loop {
             // Before the look, so that a change after it is not missed.
             let changed = self.changed.notified();

@@ -105,6 +105,15 @@ impl Denied {
         shard.known.insert(key, known);
     }
 
+    /// Another quota holds.
+    pub(super) fn forget_all(&self) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.known.clear();
+            shard.forgotten += 1;
+        }
+    }
+
     /// Something was given back to the key.
     pub(super) fn forget(&self, key: &str) {
         let mut shard = lock(self.shard(key));

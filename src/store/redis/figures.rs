@@ -103,12 +103,6 @@ pub(super) fn header(tag: char, figures: &[u64]) -> String {
     format!("~{tag}{}\n", figures.join(" "))
 }
 
-pub(super) fn figures(header: String, figures: &[u64]) -> Vec<String> {
-    let mut all = vec![header];
-    all.extend(figures.iter().map(u64::to_string));
-    all
-}
-
 impl Script for FixedWindow {
     fn prepared(self) -> Result<Self, ConfigError> {
         let (length, offset, _) = self.shape();
@@ -125,8 +119,10 @@ impl Script for FixedWindow {
         let limit = self.quota().limit();
         parts.push(Part {
             name: "fixed_window",
+            quick: &[include_str!("lua/quick/fixed_window.lua")],
             sources: &[OPEN, include_str!("lua/fixed_window.lua")],
-            figures: figures(header('f', &shape), &[limit, shape[0], shape[1], shape[2]]),
+            header: header('f', &shape),
+            figures: vec![limit, shape[0], shape[1], shape[2]],
             words: 2,
         });
     }
@@ -164,8 +160,10 @@ impl Script for SlidingLog {
         let period = self.quota().period_ns() / 1_000;
         parts.push(Part {
             name: "sliding_log",
+            quick: &[],
             sources: &[OPEN, include_str!("lua/sliding_log.lua")],
-            figures: figures(header('s', &[period]), &[self.quota().limit(), period]),
+            header: header('s', &[period]),
+            figures: vec![self.quota().limit(), period],
             words: 3,
         });
     }
@@ -205,8 +203,10 @@ impl Script for SlidingWindow {
         let limit = self.quota().limit();
         parts.push(Part {
             name: "sliding_window",
+            quick: &[include_str!("lua/quick/sliding_window.lua")],
             sources: &[OPEN, EXACT, include_str!("lua/sliding_window.lua")],
-            figures: figures(header('w', &shape), &[limit, shape[0], shape[1]]),
+            header: header('w', &shape),
+            figures: vec![limit, shape[0], shape[1]],
             words: 3,
         });
     }
@@ -243,8 +243,10 @@ impl Script for SlidingGrid {
         let limit = self.quota().limit();
         parts.push(Part {
             name: "sliding_grid",
+            quick: &[],
             sources: &[OPEN, include_str!("lua/sliding_grid.lua")],
-            figures: figures(header('g', &shape), &[limit, shape[0], shape[1], shape[2]]),
+            header: header('g', &shape),
+            figures: vec![limit, shape[0], shape[1], shape[2]],
             words: usize::try_from(counted + 1).unwrap_or(usize::MAX),
         });
     }

@@ -47,6 +47,7 @@
 //! `FLUSHALL`, eviction, a restart without its file), the keys begin anew. Give a limit that
 //! matters a server whose `maxmemory-policy` is `noeviction`.
 
+mod any;
 mod batch;
 mod breaker;
 mod connection;
@@ -54,12 +55,16 @@ mod denied;
 #[cfg(test)]
 mod differential;
 mod figures;
+#[cfg(feature = "governor")]
+mod gcra;
 mod key;
 mod rates;
 mod reply;
 mod script;
+mod tuning;
 
 pub use self::{
+    breaker::BreakerCounts,
     key::{KeyName, RedisKey},
     script::Scripted,
 };
@@ -73,14 +78,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
 
 use self::{
-    batch::{Answer, Batch},
+    batch::{Answer, Asked, Pending},
     connection::{Link, Source},
     denied::{Denied, Since},
     figures::Call,
-    script::{Args, Program, sealed::Script as _},
+    script::{Args, sealed::Script as _},
+    tuning::{Tuned, Tuning},
 };
 use crate::algorithm::IntoAlgorithm;
 use crate::clock::{Clock, MonotonicClock, nanos};
@@ -220,6 +226,21 @@ impl Redis {
         })
     }
 
+    /// Whether the server is left alone because it does not answer, and how often it was. Each
+    /// switch is also logged (feature `tracing`) and counted as `tower_throttle_switches_total`
+    /// (feature `metrics`).
+    ///
+    /// ```
+    /// use tower_throttle::store::redis::Redis;
+    ///
+    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
+    /// assert!(!redis.breaker().is_open);
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn breaker(&self) -> BreakerCounts {
+        self.link.breaker()
+    }
+
     /// A limit under a name of its own. Takes an algorithm or a tuple of them.
     ///
     /// # Panics
@@ -259,13 +280,11 @@ impl Redis {
     {
         named("policy", policy)?;
         let algorithm = algorithm.into_algorithm().prepared()?;
-        let program = Program::new(&algorithm);
+        let key = format!("{{{}:{policy}}}:quota", self.prefix);
         Ok(RedisLimiter(Arc::new(Inner {
-            batch: Batch::new(Arc::clone(&self.link), program, self.deadline),
             start: format!("{{{}:{policy}:", self.prefix),
-            deadline: self.deadline,
             denied: self.remembers.then(Denied::new),
-            algorithm,
+            tuning: Tuning::new(&self.link, self.deadline, key, algorithm),
         })))
     }
 }
@@ -289,12 +308,9 @@ fn named(field: &'static str, name: &str) -> Result<(), ConfigError> {
 pub struct RedisLimiter<A: Scripted>(Arc<Inner<A>>);
 
 struct Inner<A> {
-    /// With figures that its script can count with.
-    algorithm: A,
-    batch: Arc<Batch>,
+    tuning: Tuning<A>,
     /// What the names of its keys begin with.
     start: String,
-    deadline: Duration,
     /// What needs no asking.
     denied: Option<Denied>,
 }
@@ -330,7 +346,8 @@ impl<A: Scripted> RedisLimiter<A> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        let quota = self.0.algorithm.quota();
+        let tuned = self.0.tuning.present();
+        let quota = tuned.algorithm.quota();
         let machines = machines.max(1);
         let share = match quota.limit() / machines {
             0 => {
@@ -347,11 +364,37 @@ impl<A: Scripted> RedisLimiter<A> {
         } else {
             share.try_burst(burst)?
         };
-        self.0.algorithm.with_quota(share)
+        tuned.algorithm.with_quota(share)
+    }
+
+    /// Changes the quota for all keys and for the whole fleet. What was used stays used.
+    ///
+    /// The change is stored at `{prefix:policy}:quota` and holds until the next one, over restarts
+    /// too. Every other limiter of this policy takes it over within a second of being used, if it
+    /// was configured with the same quota as this one; a rollout with another quota makes an end of
+    /// it. Setting the configured quota takes it back.
+    ///
+    /// # Errors
+    /// If the algorithm has no such quota, as a set of several limits does not; or if the change
+    /// cannot be stored. On a transient error it may have been stored: set it again.
+    ///
+    /// ```no_run
+    /// # async fn example(redis: tower_throttle::store::redis::Redis) -> Result<(), tower_throttle::StoreError> {
+    /// use tower_throttle::{Quota, TokenBucket};
+    ///
+    /// let limiter = redis.limiter("api", TokenBucket::new(Quota::per_second(10)));
+    /// limiter.set_quota(Quota::per_second(20)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        let inner = &self.0;
+        inner.tuning.set_quota(quota, inner.denied.as_ref()).await
     }
 
     fn call<K: RedisKey + ?Sized>(&self, key: &K, call: Call) -> RedisFuture<A> {
         let inner = &self.0;
+        let tuned = inner.tuning.present();
         let mut name = KeyName::new(&inner.start);
         key.write(&mut name);
         let name = name.finish();
@@ -363,6 +406,7 @@ impl<A: Scripted> RedisLimiter<A> {
                         Ok(denial) => {
                             return RedisFuture {
                                 limiter: self.clone(),
+                                tuned,
                                 call,
                                 state: Waiting::Over(Some(Ok(denial))),
                                 watch: None,
@@ -375,14 +419,24 @@ impl<A: Scripted> RedisLimiter<A> {
                 Call::Refund(_) | Call::Absorb(_) | Call::Reset => denied.forget(&name),
             }
         }
-        let mut args = Args::default();
-        inner.algorithm.arguments(call, &mut args);
-        let state = match inner.batch.call(name, call.op(), args) {
+        let args = match call {
+            Call::Take(1) => tuned.take_one.clone(),
+            call => Args::of(&tuned.algorithm, call),
+        };
+        let state = match tuned.batch.call(Asked { key: name, args }) {
             Ok(answer) => Waiting::For(answer),
             Err(error) => Waiting::Over(Some(Err(error))),
         };
+        if inner.tuning.is_due(MonotonicClock.now()) {
+            // Only where a call was made: no more is asked of a server that does not answer.
+            if let (Waiting::For(_), Ok(runtime)) = (&state, Handle::try_current()) {
+                let inner = Arc::clone(inner);
+                runtime.spawn(async move { inner.tuning.look(inner.denied.as_ref()).await });
+            }
+        }
         RedisFuture {
             limiter: self.clone(),
+            tuned,
             call,
             state,
             watch,
@@ -390,9 +444,15 @@ impl<A: Scripted> RedisLimiter<A> {
     }
 
     /// The decision that was told, remembering what it tells about the next one.
-    fn hear(&self, call: Call, answer: &Answer, watch: Option<(String, Since)>) -> Heard {
+    fn hear(
+        &self,
+        algorithm: &A,
+        call: Call,
+        answer: &Answer,
+        watch: Option<(String, Since)>,
+    ) -> Heard {
         let inner = &self.0;
-        let told = script::decision(&inner.algorithm, call, answer.now(), answer.outcome())?;
+        let told = script::decision(algorithm, call, answer.now(), answer.outcome())?;
         if let (Some(next), Some(denied), Some((name, since)), Call::Take(cost)) =
             (told.denied, &inner.denied, watch, call)
         {
@@ -433,7 +493,7 @@ impl<K: RedisKey + ?Sized, A: Scripted> KeyedLimiter<K> for RedisLimiter<A> {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.0.algorithm.quotas()
+        self.0.tuning.present().algorithm.quotas()
     }
 }
 
@@ -456,7 +516,7 @@ impl<A: Scripted> fmt::Debug for RedisLimiter<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisLimiter")
             .field("name", &self.0.start)
-            .field("algorithm", &self.0.algorithm)
+            .field("algorithm", &self.0.tuning.present().algorithm)
             .finish_non_exhaustive()
     }
 }
@@ -464,11 +524,13 @@ impl<A: Scripted> fmt::Debug for RedisLimiter<A> {
 /// A decision on its way from Redis.
 ///
 /// # Cancel safety
-/// A call starts when it is made, not when it is polled. Dropped before its turn came it is never
-/// sent; dropped later it has been counted, or will be.
+/// A call starts when it is polled for the first time, or before. Dropped before its turn came it
+/// is never sent; dropped later it has been counted, or will be.
 #[must_use = "futures do nothing unless polled"]
 pub struct RedisFuture<A: Scripted> {
     limiter: RedisLimiter<A>,
+    /// As it was asked with.
+    tuned: Arc<Tuned<A>>,
     call: Call,
     state: Waiting,
     /// The name under which to remember a denial.
@@ -477,7 +539,7 @@ pub struct RedisFuture<A: Scripted> {
 
 #[derive(Debug)]
 enum Waiting {
-    For(oneshot::Receiver<Result<Answer, StoreError>>),
+    For(Pending),
     /// What was known without asking, until it is told.
     Over(Option<Heard>),
 }
@@ -488,7 +550,7 @@ impl<A: Scripted> Future for RedisFuture<A> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let heard = match &mut self.state {
             Waiting::Over(known) => return known.take().map_or(Poll::Pending, Poll::Ready),
-            Waiting::For(answer) => match Pin::new(answer).poll(cx) {
+            Waiting::For(answer) => match answer.poll(cx) {
                 Poll::Ready(heard) => heard,
                 Poll::Pending => return Poll::Pending,
             },
@@ -496,12 +558,11 @@ impl<A: Scripted> Future for RedisFuture<A> {
         self.state = Waiting::Over(None);
         let watch = self.watch.take();
         Poll::Ready(match heard {
-            Ok(Ok(answer)) => self.limiter.hear(self.call, &answer, watch),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(StoreError::new(
-                format!("Redis: no answer within {:?}", self.limiter.0.deadline),
-                true,
-            )),
+            Some(Ok(answer)) => self
+                .limiter
+                .hear(&self.tuned.algorithm, self.call, &answer, watch),
+            Some(Err(error)) => Err(error),
+            None => Err(self.tuned.batch.late()),
         })
     }
 }

@@ -1,16 +1,18 @@
 //! What a script has to be told of the algorithms that know a rate: spans of time, exactly.
 
-use super::figures::{Call, EXACT, MOST, OPEN, count, figures, header, too_large};
+use super::figures::{Call, EXACT, MOST, OPEN, count, header, too_large};
 use super::script::{Args, Part, Words, sealed::Script};
 use crate::algorithm::{Algorithm, Charge, Due, LeakyBucket, TokenBucket, WarmUp};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-const BUCKET: &str = include_str!("lua/bucket.lua");
+pub(super) const BUCKET: &str = include_str!("lua/bucket.lua");
+/// Needs to be told where the bucket's figures are.
+pub(super) const QUICK: &str = include_str!("lua/quick/bucket.lua");
 
 /// Exact time: W/L = num/den nanoseconds a unit, a microsecond has 1000 * den parts.
 #[derive(Clone, Copy)]
-struct Pace {
+pub(super) struct Pace {
     num: u64,
     den: u64,
 }
@@ -24,6 +26,15 @@ impl Pace {
         Self {
             num: quota.period_ns() / common,
             den: quota.limit() / common,
+        }
+    }
+
+    /// Of so many nanoseconds a unit.
+    #[cfg(feature = "governor")]
+    pub(super) const fn of(interval: u64) -> Self {
+        Self {
+            num: interval,
+            den: 1,
         }
     }
 
@@ -41,7 +52,7 @@ impl Pace {
     }
 
     /// The time that `units` are worth, in parts.
-    fn span(&self, units: u64) -> u128 {
+    pub(super) fn span(&self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.num)
     }
 
@@ -51,7 +62,7 @@ impl Pace {
     }
 
     /// Parts as microseconds and parts; what is beyond all time is cut.
-    fn split(&self, parts: u128) -> (u64, u64) {
+    pub(super) fn split(&self, parts: u128) -> (u64, u64) {
         let whole = u128::from(self.parts());
         let fits = |number: u128| u64::try_from(number).ok().filter(|number| *number <= MOST);
         match (fits(parts / whole), fits(parts % whole)) {
@@ -68,7 +79,7 @@ impl Pace {
     }
 
     /// den, the price of a unit, and a number of units: what a later quota has to know of this one.
-    fn header(&self, tag: char, units: u64) -> String {
+    pub(super) fn header(&self, tag: char, units: u64) -> String {
         let (us, part) = (self.num / self.parts(), self.num % self.parts());
         header(tag, &[self.den, us, part, units])
     }
@@ -81,7 +92,7 @@ fn push_span(pace: Pace, span: u128, args: &mut Args) {
 }
 
 /// Pushes a span of cost, and the latest moment that admits it if there is one.
-fn span_and_bound(pace: Pace, span: u128, bound: Option<u128>, args: &mut Args) {
+pub(super) fn span_and_bound(pace: Pace, span: u128, bound: Option<u128>, args: &mut Args) {
     push_span(pace, span, args);
     if let Some(bound) = bound {
         let (us, part) = pace.split(bound);
@@ -110,8 +121,15 @@ impl Script for TokenBucket {
         let rest = gone.map_or(0, |_| KEPT);
         parts.push(Part {
             name: "token_bucket",
+            quick: if gone.is_some() {
+                &[]
+            } else {
+                &["local figures_at = 9\n", QUICK]
+            },
             sources: &[OPEN, EXACT, BUCKET, include_str!("lua/token_bucket.lua")],
-            figures: bucket_figures(('t', quota.capacity()), &quota, gone.unwrap_or(0), rest),
+            header: Pace::new(&quota).header('t', quota.capacity()),
+            figures: bucket_figures(Pace::new(&quota), quota.capacity(), gone.unwrap_or(0), rest)
+                .to_vec(),
             words: 2,
         });
     }
@@ -135,7 +153,10 @@ impl Script for TokenBucket {
 }
 
 fn bucket_fits(quota: &Quota, capacity: u64) -> Result<(), ConfigError> {
-    let pace = Pace::checked(quota)?;
+    depth_fits(Pace::checked(quota)?, capacity)
+}
+
+pub(super) fn depth_fits(pace: Pace, capacity: u64) -> Result<(), ConfigError> {
     count("burst", capacity)?;
     if pace.span(capacity) / u128::from(pace.parts()) >= u128::from(MOST) {
         return Err(too_large("burst", capacity));
@@ -144,14 +165,10 @@ fn bucket_fits(quota: &Quota, capacity: u64) -> Result<(), ConfigError> {
 }
 
 /// `gone`: what a new key has used. `rest`: how long a key is kept that needs no keeping.
-fn bucket_figures((tag, units): (char, u64), quota: &Quota, gone: u64, rest: u64) -> Vec<String> {
-    let pace = Pace::new(quota);
-    let depth = pace.split(pace.span(quota.capacity()));
+pub(super) fn bucket_figures(pace: Pace, capacity: u64, gone: u64, rest: u64) -> [u64; 6] {
+    let depth = pace.split(pace.span(capacity));
     let gone = pace.split(pace.span(gone));
-    figures(
-        pace.header(tag, units),
-        &[pace.parts(), depth.0, depth.1, gone.0, gone.1, rest],
-    )
+    [pace.parts(), depth.0, depth.1, gone.0, gone.1, rest]
 }
 
 /// The most that an idle key of a meter or a line is granted at once.
@@ -175,15 +192,21 @@ impl Script for LeakyBucket {
             Charge::Before => leaky_capacity(self) - 1,
         };
         let mut figures = vec![
-            u64::from(queue.is_some()).to_string(),
-            u64::from(charge == Charge::Before).to_string(),
+            u64::from(queue.is_some()),
+            u64::from(charge == Charge::Before),
         ];
         let (us, part) = pace.split(pace.span(idle));
-        figures.extend([us.to_string(), part.to_string()]);
-        figures.extend(bucket_figures(('l', idle), &quota, 0, 0));
+        figures.extend([us, part]);
+        figures.extend(bucket_figures(pace, quota.capacity(), 0, 0));
         parts.push(Part {
             name: "leaky_bucket",
+            // Its own figures come first.
+            quick: match charge {
+                Charge::After => &["local figures_at = 41\n", QUICK],
+                Charge::Before => &[],
+            },
             sources: &[OPEN, EXACT, BUCKET, include_str!("lua/leaky_bucket.lua")],
+            header: pace.header('l', idle),
             figures,
             words: 2,
         });
@@ -271,11 +294,10 @@ impl Script for WarmUp {
         let [_, refill, threshold, full, cooling] = warm_up_store(self).unwrap_or_default();
         parts.push(Part {
             name: "warm_up",
+            quick: &[],
             sources: &[OPEN, EXACT, include_str!("lua/warm_up.lua")],
-            figures: figures(
-                header('u', &[pace.den, refill, full, cooling]),
-                &[pace.den, refill, threshold, full, cold, ramp, cooling],
-            ),
+            header: header('u', &[pace.den, refill, full, cooling]),
+            figures: vec![pace.den, refill, threshold, full, cold, ramp, cooling],
             words: 3,
         });
     }

@@ -8,8 +8,9 @@ use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
 
-/// The algorithms that a Redis server can carry out: every one of this crate except
-/// [`AnyAlgorithm`](crate::algorithm::AnyAlgorithm) and governor's, and every tuple of these.
+/// The algorithms that a Redis server can carry out: every one of this crate and every tuple of
+/// these; of [`AnyAlgorithm`](crate::algorithm::AnyAlgorithm) what holds one of this crate or
+/// [`All`](crate::algorithm::All) of such.
 pub trait Scripted: Script {}
 
 impl<A: Script> Scripted for A {}
@@ -47,33 +48,47 @@ pub(super) mod sealed {
 pub struct Part {
     /// The function that makes it.
     pub(super) name: &'static str,
+    /// What decides the usual call, where that is written a second time for speed.
+    pub(super) quick: &'static [&'static str],
     /// What that function needs, in order, itself last.
     pub(super) sources: &'static [&'static str],
+    /// What its values begin with: which algorithm, and the figures it was made for.
+    pub(super) header: String,
     /// What it reads when it is made.
-    pub(super) figures: Vec<String>,
+    pub(super) figures: Vec<u64>,
     /// How many numbers tell its state.
     pub(super) words: usize,
 }
 
-/// The arguments of a call: whole numbers below 2^53.
-#[derive(Clone, Debug, Default)]
+/// The operation and the arguments of a call: whole numbers below 2^53, packed as a script reads
+/// them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(unnameable_types, reason = "an argument of the sealed trait")]
-pub struct Args(Vec<i64>);
+pub struct Args(Vec<u8>);
 
 impl Args {
+    /// What a script is told of a call.
+    pub(super) fn of<A: Script>(algorithm: &A, call: Call) -> Self {
+        let mut args = Self(Vec::with_capacity(8 * 8));
+        args.push(call.op().unsigned_abs());
+        algorithm.arguments(call, &mut args);
+        args
+    }
+
     pub(super) fn push(&mut self, number: u64) {
         /// The largest number of which a script can count every one before it.
-        const MOST: i64 = (1 << 53) - 1;
-        self.0
-            .push(i64::try_from(number).map_or(MOST, |number| number.min(MOST)));
+        const MOST: u64 = (1 << 53) - 1;
+        #[expect(clippy::cast_precision_loss, reason = "below 2^53 there is none")]
+        let double = number.min(MOST) as f64;
+        self.0.extend(double.to_le_bytes());
     }
 
     /// In the place of a moment that is never reached.
     pub(super) fn never(&mut self) {
-        self.0.push(-1);
+        self.0.extend((-1.0_f64).to_le_bytes());
     }
 
-    pub(super) fn numbers(&self) -> &[i64] {
+    pub(super) fn packed(&self) -> &[u8] {
         &self.0
     }
 }
@@ -101,7 +116,9 @@ impl Words<'_> {
 pub(super) struct Program {
     pub(super) body: String,
     pub(super) hash: String,
-    pub(super) figures: Vec<String>,
+    /// All figures, packed.
+    figures: Args,
+    headers: Vec<String>,
     /// How many keys a call has.
     pub(super) parts: usize,
     /// How many numbers tell the state of a call.
@@ -119,6 +136,14 @@ impl Program {
         algorithm.parts(&mut parts);
         let mut seen = BTreeSet::new();
         let mut body = prelude.to_owned();
+        match &*parts {
+            [alone] if !alone.quick.is_empty() => {
+                body.push_str(include_str!("lua/quick/open.lua"));
+                body.extend(alone.quick.iter().copied());
+                body.push_str(include_str!("lua/quick/close.lua"));
+            }
+            _ => body.push_str("local answer, left, clock, spread = {}\n"),
+        }
         for source in parts.iter().flat_map(|part| part.sources) {
             if seen.insert(*source) {
                 body.push_str(source);
@@ -129,15 +154,26 @@ impl Program {
         body.push_str(include_str!("lua/run.lua"));
 
         let words = parts.iter().map(|part| part.words).sum::<usize>();
-        let mut figures = vec![words.to_string()];
-        figures.extend(parts.iter().flat_map(|part| part.figures.iter().cloned()));
+        let mut figures = Args::default();
+        figures.push(words as u64);
+        for figure in parts.iter().flat_map(|part| &part.figures) {
+            figures.push(*figure);
+        }
+        let count = parts.len();
+        let headers = parts.into_iter().map(|part| part.header).collect();
         Self {
             hash: sha1_smol::Sha1::from(&body).digest().to_string(),
             body,
             figures,
-            parts: parts.len(),
+            headers,
+            parts: count,
             words,
         }
+    }
+
+    /// What every call begins with, after its keys.
+    pub(super) fn begin(&self) -> (&[u8], &[String]) {
+        (self.figures.packed(), &self.headers)
     }
 
     /// How many numbers tell the outcome of a call.
@@ -151,7 +187,7 @@ impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Program")
             .field("hash", &self.hash)
-            .field("figures", &self.figures)
+            .field("headers", &self.headers)
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use super::policies::{
     fixed_window, leaky_meter, leaky_queue, sliding_grid, sliding_log, sliding_window,
     token_bucket, warm_up,
 };
-use super::{RedisServer, difference, random::Random, steps};
+use super::{RedisServer, difference, random::Random, steps, with_or_without_quick};
 use crate::store::redis::script::Scripted;
 
 /// Whether a trace tells a script with a planted bug from the transition.
@@ -19,7 +19,7 @@ fn is_caught<A: Scripted>(policy: impl Fn(&mut Random) -> A, right: &str, wrong:
         let steps = steps(&mut random, &variants, seed % 2 == 0);
         let sabotage = |body: String| {
             assert!(body.contains(right), "no {right:?} to plant a bug in");
-            body.replace(right, wrong)
+            with_or_without_quick(seed, body.replace(right, wrong))
         };
         difference(&mut connection, &variants, &steps, sabotage).is_some()
     })
@@ -106,14 +106,58 @@ fn a_planted_bug_in_a_script_is_caught() {
         "a begun nanosecond",
     );
     let pair = |random: &mut Random| (fixed_window(random), leaky_meter(random));
-    let bug = "steps[part](KEYS[first + part - 1], op, ok)";
+    let bug = "fault = steps[part](KEYS[first + part - 1], op, ok)";
     plant(
-        is_caught(pair, bug, "steps[part](KEYS[first + part - 1], op, true)"),
+        is_caught(
+            pair,
+            bug,
+            "fault = steps[part](KEYS[first + part - 1], op, true)",
+        ),
         "half a pair",
     );
     let bug = "call('PSETEX', key, floor((forgettable - now) / 1000) + 2, value)";
     plant(
         is_caught(token_bucket, bug, "call('PSETEX', key, 1, value)"),
         "a key that expires too early",
+    );
+}
+
+#[cfg(feature = "governor")]
+#[test]
+fn a_planted_bug_in_governors_script_is_caught() {
+    let gcra = super::policies::gcra;
+    assert!(
+        is_caught(gcra, "max(old[4] - used, 0)", "old[4]"),
+        "a change of quota that forgets what was used"
+    );
+    assert!(
+        is_caught(
+            gcra,
+            "x.small((x.divide(arrival, interval(old))))",
+            "x.small((x.divide_up(arrival, interval(old))))"
+        ),
+        "a begun cell that counts"
+    );
+}
+
+#[test]
+fn a_planted_bug_in_what_decides_the_usual_call_is_caught() {
+    let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
+    plant(
+        is_caught(sliding_window, "or weight < most", "or weight <= most"),
+        "a floor that is none, where it is decided before",
+    );
+    plant(
+        is_caught(fixed_window, "window < oldest", "window <= oldest"),
+        "a window that is over too early",
+    );
+    let bug = "answer[slot + 1], answer[slot + 2] = due, part";
+    plant(
+        is_caught(
+            leaky_meter,
+            bug,
+            "answer[slot + 1], answer[slot + 2] = due, 0",
+        ),
+        "a part that is not told",
     );
 }

@@ -127,3 +127,9 @@ pub(super) fn warm_up(random: &mut Random) -> WarmUp {
         }
     }
 }
+
+#[cfg(feature = "governor")]
+pub(super) fn gcra(random: &mut Random) -> crate::algorithm::Gcra {
+    let quota = quota(random);
+    crate::algorithm::Gcra::new(burst(random, quota))
+}

@@ -39,8 +39,8 @@ local function bucket(rescaled, idle, idle_part)
         if idle then
             lead, lead_part = number(), number()
         end
-        local span, span_part = tonumber(ARGV[read + 1]), tonumber(ARGV[read + 2])
-        local bound, bound_part = tonumber(ARGV[read + 3]), tonumber(ARGV[read + 4])
+        local span, span_part = numbers[read + 1], numbers[read + 2]
+        local bound, bound_part = numbers[read + 3], numbers[read + 4]
         read = read + 4
         local value = attempt('GET', key)
         local due, part, moved, written = fresh, gone_part, false, 0

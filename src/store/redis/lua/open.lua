@@ -4,9 +4,10 @@
 -- adds and takes quotients of whole numbers below that; products that may be larger go through
 -- exact.lua. Times are microseconds since 1970 on the server's clock.
 --
--- ARGV: how many numbers a state is told in; the figures of each part; then for each call the
--- operation, and the arguments of each part. KEYS: for each call one key a part.
--- Answer: the time, then for each call how it went and the numbers of its state.
+-- ARGV: as packed doubles how many numbers a state is told in and the figures of each part; the
+-- header of each part; then for each call, as packed doubles, the operation and the arguments of
+-- each part, or only once if all calls are alike. KEYS: for each call one key a part.
+-- Answer: in texts of packed doubles the time, then for each call how it went and the numbers of its state.
 --
 -- A value is a header, which names the algorithm and the figures it was made for, and then the
 -- state as packed doubles. The header of one algorithm never begins as that of another.
@@ -15,29 +16,33 @@ local DENIED, DONE, CORRUPT, WRONG_TYPE = 0, 1, 2, 3
 -- Counts and times stop here.
 local MOST = 9007199254740991
 
-local spread = unpack
+local spread = spread or unpack
 local call, attempt, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, ceil, fmod, max, min = math.floor, math.ceil, math.fmod, math.max, math.min
 local sub, find, match, gmatch, rep = string.sub, string.find, string.match, string.gmatch, string.rep
 
-local read = 0
+local function unpacked(numbers)
+    return { unpack('<' .. rep('d', #numbers / 8), numbers) }
+end
+-- The next header, and the next of the figures or of the arguments of a call.
+local given, numbers, read = 1, unpacked(ARGV[1]), 0
 local function text()
-    read = read + 1
-    return ARGV[read]
+    given = given + 1
+    return ARGV[given]
 end
 local function number()
     read = read + 1
-    return tonumber(ARGV[read])
+    return numbers[read]
 end
 
-local answer, said = {}, 0
+local said = 0
 local function say(value)
     said = said + 1
     answer[said] = value
 end
 
 -- The clock is read once, whatever the number of calls.
-local clock = call('TIME')
+local clock = clock or call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
 -- Exact: fmod is.

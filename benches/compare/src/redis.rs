@@ -1,0 +1,481 @@
+//! Decisions in Redis beside what the same client and server do without this crate.
+//!
+//! Everything runs against a server that is started for it on a free port of the loopback. In every
+//! round each side has the server for itself for a while, one after the other, so that a busy
+//! machine is equally busy for all of them.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ::redis::aio::MultiplexedConnection;
+use tower_throttle::store::redis::{Redis, RedisLimiter, Scripted};
+use tower_throttle::{FixedWindow, KeyedLimiter, LeakyBucket, Quota, SlidingWindow, TokenBucket};
+
+use crate::row::Effort;
+use crate::row::{ends, median};
+
+#[path = "../../../tests/common/redis_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of the store")]
+mod redis_server;
+
+use self::redis_server::RedisServer;
+
+/// The generic cell rate algorithm as it is written by hand: the server's clock, one value, and an
+/// expiry in the same write.
+const GCRA: &str = r"
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local interval, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
+local arrival = tonumber(redis.call('GET', KEYS[1]) or now)
+if arrival < now then arrival = now end
+local after = arrival + interval
+local wait = after - burst * interval - now
+if wait > 0 then
+    return { 0, math.floor((burst * interval - (arrival - now)) / interval), wait, arrival - now }
+end
+redis.call('SET', KEYS[1], string.format('%.0f', after), 'PX', math.ceil((after - now) / 1000))
+return { 1, math.floor(-wait / interval), 0, after - now }
+";
+
+const KEYS: u64 = 10_000;
+/// So high that whoever measures is admitted, and everything is written.
+const LIMIT: u64 = 1_000_000;
+
+pub(crate) fn run(effort: &Effort) {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let peers = Peers::connect(server).await;
+        alone(effort, &peers).await;
+        for in_flight in [64, 256] {
+            speed(effort, &peers, in_flight).await;
+        }
+        algorithms(effort, &peers).await;
+        hammer(effort, &peers.server).await;
+    });
+}
+
+/// What is measured, ready to go.
+struct Peers {
+    server: RedisServer,
+    connection: MultiplexedConnection,
+    sha: String,
+    redis: Redis,
+    keys: Arc<[String]>,
+}
+
+impl Peers {
+    async fn connect(server: RedisServer) -> Self {
+        let client = redis::Client::open(server.url()).expect("a url");
+        let connection = client
+            .get_multiplexed_async_connection()
+            .await
+            .expect("a server");
+        let sha = redis::cmd("SCRIPT")
+            .arg("LOAD")
+            .arg(GCRA)
+            .query_async(&mut connection.clone())
+            .await
+            .expect("the script compiles");
+        Self {
+            connection,
+            sha,
+            redis: Redis::open(&server.url())
+                .expect("a url")
+                // What is measured is speed, not who gives up.
+                .deadline(Duration::from_secs(10)),
+            keys: (0..KEYS).map(|key| format!("key{key}")).collect(),
+            server,
+        }
+    }
+
+    /// The time that the server has spent on commands so far, in microseconds. What a script calls
+    /// is counted once more, but not here.
+    fn served(&self) -> f64 {
+        ["evalsha", "incr", "pexpire", "ping"]
+            .iter()
+            .map(|command| statistic(&self.server, command, "usec"))
+            .sum()
+    }
+
+    fn limiter(&self) -> RedisLimiter<TokenBucket> {
+        let bucket = TokenBucket::new(Quota::per_second(LIMIT));
+        self.redis.limiter("bucket", bucket)
+    }
+
+    fn ping(&self) -> impl AsyncSide {
+        let connection = self.connection.clone();
+        move |_| {
+            let mut connection = connection.clone();
+            async move {
+                let ping = redis::cmd("PING");
+                let _: String = ping.query_async(&mut connection).await.expect("a reply");
+            }
+        }
+    }
+
+    fn gcra(&self) -> impl AsyncSide {
+        let (connection, sha) = (self.connection.clone(), self.sha.clone());
+        let keys = Arc::clone(&self.keys);
+        move |key| {
+            let mut connection = connection.clone();
+            let mut call = redis::cmd("EVALSHA");
+            call.arg(&sha)
+                .arg(1)
+                .arg(format!("gcra:{}", keys[key]))
+                .arg(1)
+                .arg(LIMIT);
+            async move {
+                let told: (i64, i64, i64, i64) =
+                    call.query_async(&mut connection).await.expect("a reply");
+                assert_eq!(told.0, 1);
+            }
+        }
+    }
+
+    fn incr(&self) -> impl AsyncSide {
+        let (connection, keys) = (self.connection.clone(), Arc::clone(&self.keys));
+        move |key| {
+            let mut connection = connection.clone();
+            let name = format!("incr:{}", keys[key]);
+            async move {
+                let mut pipeline = redis::pipe();
+                pipeline.incr_and_expire(&name);
+                let told: (i64, i64) = pipeline
+                    .query_async(&mut connection)
+                    .await
+                    .expect("a reply");
+                assert!(told.0 > 0);
+            }
+        }
+    }
+
+    fn ours<A: Scripted>(&self, limiter: &RedisLimiter<A>) -> impl AsyncSide + use<A> {
+        let (limiter, keys) = (limiter.clone(), Arc::clone(&self.keys));
+        move |key| {
+            let asked = limiter.decide(keys[key].as_str(), 1);
+            async move {
+                assert!(asked.await.expect("a decision").is_admitted());
+            }
+        }
+    }
+}
+
+trait Expiring {
+    fn incr_and_expire(&mut self, name: &str);
+}
+
+impl Expiring for redis::Pipeline {
+    fn incr_and_expire(&mut self, name: &str) {
+        self.cmd("INCR").arg(name);
+        self.cmd("PEXPIRE").arg(name).arg(1_000).arg("NX");
+    }
+}
+
+/// One call on the key of that number.
+trait AsyncSide: Fn(usize) -> Self::Call + Clone + Send + Sync + 'static {
+    type Call: Future<Output = ()> + Send;
+}
+
+impl<F, C> AsyncSide for F
+where
+    F: Fn(usize) -> C + Clone + Send + Sync + 'static,
+    C: Future<Output = ()> + Send,
+{
+    type Call = C;
+}
+
+/// What came of one side in all rounds.
+#[derive(Default)]
+struct Side {
+    per_second: Vec<f64>,
+    /// In microseconds.
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+    /// What the server itself spent on a decision, in microseconds.
+    served: Vec<f64>,
+}
+
+impl Side {
+    /// `in_flight` tasks, each with one call after the other.
+    async fn round(
+        &mut self,
+        peers: &Peers,
+        side: impl AsyncSide,
+        (in_flight, length): (usize, Duration),
+        seed: u64,
+    ) {
+        let served = peers.served();
+        let begun = Instant::now();
+        let tasks: Vec<_> = (0..in_flight as u64)
+            .map(|task| {
+                let side = side.clone();
+                tokio::spawn(async move {
+                    let mut random = (seed * 1_000 + task).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+                    let mut took = Vec::with_capacity(1 << 12);
+                    let mut at = Instant::now();
+                    while at.duration_since(begun) < length {
+                        random ^= random << 13;
+                        random ^= random >> 7;
+                        random ^= random << 17;
+                        side(usize::try_from(random % KEYS).unwrap_or(0)).await;
+                        let now = Instant::now();
+                        took.push(u32::try_from((now - at).as_nanos()).unwrap_or(u32::MAX));
+                        at = now;
+                    }
+                    took
+                })
+            })
+            .collect();
+        let mut took = Vec::new();
+        for task in tasks {
+            took.extend(task.await.expect("no panic"));
+        }
+        let calls = took.len() as f64;
+        self.took(took, begun.elapsed().as_secs_f64());
+        let served = peers.served() - served;
+        self.served.push(served / calls);
+    }
+
+    fn took(&mut self, mut took: Vec<u32>, seconds: f64) {
+        took.sort_unstable();
+        let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
+        self.per_second.push(took.len() as f64 / seconds);
+        self.p50.push(f64::from(at(0.5)) / 1e3);
+        self.p99.push(f64::from(at(0.99)) / 1e3);
+    }
+
+    /// Compared with `raw` by the rate; of a lone caller by the median time, because one slow call
+    /// in a hundred is the scheduler's doing.
+    fn print(
+        &self,
+        effort: &Effort,
+        (in_flight, name): (usize, &str),
+        raw: &Self,
+        goal: Option<f64>,
+    ) {
+        let work = format!("{in_flight} in flight: {name}");
+        let (ours, theirs) = match in_flight {
+            1 => (&raw.p50, &self.p50),
+            _ => (&self.per_second, &raw.per_second),
+        };
+        let pairs = ours.iter().zip(theirs);
+        let ratios: Vec<_> = pairs.map(|(ours, theirs)| ours / theirs).collect();
+        let (ratio, (least, most)) = (median(&ratios), ends(&ratios));
+        let rate = median(&self.per_second);
+        let (p50, p99) = (median(&self.p50), median(&self.p99));
+        let served = match &*self.served {
+            [] => String::new(),
+            served => format!("  server {:.2} us", median(served)),
+        };
+        if effort.json {
+            let goal = goal.map_or(String::new(), |goal| {
+                format!(",\"goal\":{goal},\"met\":{}", ratio >= goal)
+            });
+            println!(
+                "{{\"work\":\"{work}\",\"per_second\":{rate:.0},\"p50_us\":{p50:.1},\"p99_us\":{p99:.1},\
+                 \"to_raw\":{ratio:.3},\"min\":{least:.3},\"max\":{most:.3}{goal}}}"
+            );
+            return;
+        }
+        let goal = match goal {
+            Some(goal) if ratio >= goal => format!("  goal >= {goal} met"),
+            Some(goal) => format!("  goal >= {goal} NOT MET"),
+            None => String::new(),
+        };
+        println!(
+            "{work:<44} {rate:>8.0}/s  p50 {p50:>7.1} us  p99 {p99:>7.1} us{served}  of raw {ratio:.2} \
+             ({least:.2}-{most:.2}){goal}"
+        );
+    }
+}
+
+/// How many rounds, and how long each side has in one.
+fn plan(effort: &Effort) -> (u64, Duration) {
+    if effort.quick {
+        (5, Duration::from_millis(150))
+    } else {
+        (15, Duration::from_millis(400))
+    }
+}
+
+/// A caller that is alone, whose pace hangs on where the scheduler has put client and server just
+/// now: so the sides take turns call by call.
+async fn alone(effort: &Effort, peers: &Peers) {
+    if !effort.wants("1 in flight") {
+        return;
+    }
+    let limiter = peers.limiter();
+    let (ping, gcra) = (peers.ping(), peers.gcra());
+    let (ours, incr) = (peers.ours(&limiter), peers.incr());
+    let mut sides = <[Side; 4]>::default();
+    let (rounds, calls) = if effort.quick {
+        (10, 1_000)
+    } else {
+        (50, 4_000)
+    };
+    for round in 0..rounds {
+        let keys = Arc::clone(&peers.keys);
+        let (ping, gcra) = (ping.clone(), gcra.clone());
+        let (ours, incr) = (ours.clone(), incr.clone());
+        // A task, as whoever serves requests is.
+        let turns = tokio::spawn(async move {
+            let mut took = [const { Vec::new() }; 4];
+            let mut at = Instant::now();
+            let mut lap = |took: &mut Vec<u32>| {
+                let now = Instant::now();
+                took.push(u32::try_from((now - at).as_nanos()).unwrap_or(u32::MAX));
+                at = now;
+            };
+            for call in 0..calls {
+                let key = (round * 7 + call * 13) % keys.len();
+                ping(key).await;
+                lap(&mut took[0]);
+                gcra(key).await;
+                lap(&mut took[1]);
+                ours(key).await;
+                lap(&mut took[2]);
+                incr(key).await;
+                lap(&mut took[3]);
+            }
+            took
+        });
+        let took = turns.await.expect("no panic");
+        for (side, took) in sides.iter_mut().zip(took) {
+            let spent: f64 = took.iter().map(|took| f64::from(*took)).sum();
+            side.took(took, spent / 1e9);
+        }
+    }
+    let [ping, gcra, ours, incr] = &sides;
+    ping.print(effort, (1, "PING"), gcra, None);
+    gcra.print(effort, (1, "raw GCRA EVALSHA"), gcra, None);
+    incr.print(effort, (1, "INCR + PEXPIRE"), gcra, None);
+    ours.print(effort, (1, "ours, token bucket"), gcra, Some(0.95));
+}
+
+async fn speed(effort: &Effort, peers: &Peers, in_flight: usize) {
+    let work = format!("{in_flight} in flight");
+    if !effort.wants(&work) {
+        return;
+    }
+    let limiter = peers.limiter();
+    let (mut ping, mut gcra, mut incr, mut ours) = <(Side, Side, Side, Side)>::default();
+    let (rounds, length) = plan(effort);
+    for round in 0..rounds {
+        ping.round(peers, peers.ping(), (in_flight, length), round)
+            .await;
+        gcra.round(peers, peers.gcra(), (in_flight, length), round)
+            .await;
+        ours.round(peers, peers.ours(&limiter), (in_flight, length), round)
+            .await;
+        incr.round(peers, peers.incr(), (in_flight, length), round)
+            .await;
+    }
+    let raw = &gcra;
+    ping.print(effort, (in_flight, "PING"), raw, None);
+    gcra.print(effort, (in_flight, "raw GCRA EVALSHA"), raw, None);
+    incr.print(effort, (in_flight, "INCR + PEXPIRE"), raw, None);
+    ours.print(effort, (in_flight, "ours, token bucket"), raw, Some(1.4));
+}
+
+/// Whether other algorithms keep up.
+async fn algorithms(effort: &Effort, peers: &Peers) {
+    const IN_FLIGHT: usize = 64;
+    if !effort.wants("algorithms") {
+        return;
+    }
+    let quota = Quota::per_second(LIMIT);
+    let fixed = peers.redis.limiter("fixed", FixedWindow::new(quota));
+    let sliding = peers.redis.limiter("sliding", SlidingWindow::new(quota));
+    let leaky = peers.redis.limiter("leaky", LeakyBucket::new(quota));
+    let both = (TokenBucket::new(quota), FixedWindow::new(quota));
+    let pair = peers.redis.limiter("pair", both);
+    let (mut raw, mut sides) = (Side::default(), <[Side; 4]>::default());
+    let (rounds, length) = plan(effort);
+    for round in 0..rounds {
+        raw.round(peers, peers.gcra(), (IN_FLIGHT, length), round)
+            .await;
+        let [a, b, c, d] = &mut sides;
+        a.round(peers, peers.ours(&fixed), (IN_FLIGHT, length), round)
+            .await;
+        b.round(peers, peers.ours(&sliding), (IN_FLIGHT, length), round)
+            .await;
+        c.round(peers, peers.ours(&leaky), (IN_FLIGHT, length), round)
+            .await;
+        d.round(peers, peers.ours(&pair), (IN_FLIGHT, length), round)
+            .await;
+    }
+    let names = [
+        "ours, fixed window",
+        "ours, sliding window",
+        "ours, leaky bucket",
+        "ours, a pair of two",
+    ];
+    for (side, name) in sides.iter().zip(names) {
+        side.print(effort, (IN_FLIGHT, name), &raw, None);
+    }
+}
+
+/// How much of what a client at a hundred times its limit asks does reach the server.
+async fn hammer(effort: &Effort, server: &RedisServer) {
+    const LIMIT: u32 = 100;
+    let work = "a client at 100 times its limit";
+    if !effort.wants(work) {
+        return;
+    }
+    let redis = Redis::open(&server.url())
+        .expect("a url")
+        .deadline(Duration::from_secs(10));
+    let limiter = redis.limiter("hammer", TokenBucket::new(Quota::per_second(100)));
+    let before = statistic(server, "evalsha", "calls");
+    let seconds = if effort.quick { 2 } else { 5 };
+    let every = Duration::from_secs(1) / (100 * LIMIT);
+    let begun = Instant::now();
+    let (mut calls, mut admitted) = (0_u32, 0_u32);
+    while calls < 100 * LIMIT * seconds {
+        if begun.elapsed() < every * calls {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        let decision = limiter.decide("hammer", 1).await.expect("a decision");
+        calls += 1;
+        admitted += u32::from(decision.is_admitted());
+    }
+    let asked = statistic(server, "evalsha", "calls") - before;
+    let share = asked / f64::from(calls);
+    if effort.json {
+        println!(
+            "{{\"work\":\"{work}\",\"calls\":{calls},\"admitted\":{admitted},\"asked\":{asked},\
+             \"share\":{share:.4},\"goal\":0.02,\"met\":{}}}",
+            share < 0.02
+        );
+    } else {
+        println!(
+            "{work}: {calls} calls, {admitted} admitted, {asked} reached Redis: {:.2} %  goal < 2 % {}",
+            share * 100.0,
+            if share < 0.02 { "met" } else { "NOT MET" }
+        );
+    }
+}
+
+/// A figure of a command from the server's own statistics.
+fn statistic(server: &RedisServer, command: &str, name: &str) -> f64 {
+    let info: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut server.connection())
+        .expect("statistics");
+    let start = format!("cmdstat_{command}:");
+    info.lines()
+        .find_map(|line| line.strip_prefix(&start))
+        .and_then(|figures| {
+            figures
+                .split(',')
+                .find_map(|figure| figure.strip_prefix(name)?.strip_prefix('='))
+        })
+        .map_or(0.0, |figure| figure.parse().expect("a number"))
+}

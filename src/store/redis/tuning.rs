@@ -1,0 +1,179 @@
+//! A quota that changes while the fleet runs.
+//!
+//! Whoever changes it stores, at a key of the policy, the quota that all were configured with and
+//! the one that holds instead. Every limiter that is in use looks there once a second, beside its
+//! decisions: they wait for nothing and cost nothing more. One that was configured otherwise, as
+//! after a rollout, takes no notice.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use redis::Value;
+use tokio::runtime::Handle;
+
+use super::{
+    batch::Batch,
+    connection::Link,
+    denied::Denied,
+    figures::Call,
+    script::{Args, Program, Scripted},
+};
+use crate::clock::Tick;
+use crate::error::StoreError;
+use crate::quota::Quota;
+use crate::sync::{AtomicU64, Ordering};
+
+/// A limiter in use looks for a change so often.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// An algorithm and what asks for its decisions. Calls that began with it end with it.
+#[derive(Debug)]
+pub(super) struct Tuned<A> {
+    /// With figures that its script can count with.
+    pub(super) algorithm: A,
+    pub(super) batch: Arc<Batch>,
+    /// What the script is told of the usual call.
+    pub(super) take_one: Args,
+}
+
+/// The algorithm that holds now.
+#[derive(Debug)]
+pub(super) struct Tuning<A> {
+    link: Arc<Link>,
+    deadline: Duration,
+    /// Where the change is stored.
+    key: String,
+    /// The one it was made with.
+    configured: A,
+    present: RwLock<Arc<Tuned<A>>>,
+    /// When it was looked for a change, in nanoseconds; 0 is never.
+    looked: AtomicU64,
+    /// Changes so far, so that a look from before one does not undo it.
+    changes: AtomicU64,
+}
+
+impl<A: Scripted> Tuned<A> {
+    fn new(link: &Arc<Link>, deadline: Duration, algorithm: A) -> Arc<Self> {
+        let program = Program::new(&algorithm);
+        Arc::new(Self {
+            batch: Batch::new(Arc::clone(link), program, deadline),
+            take_one: Args::of(&algorithm, Call::Take(1)),
+            algorithm,
+        })
+    }
+}
+
+impl<A: Scripted> Tuning<A> {
+    pub(super) fn new(link: &Arc<Link>, deadline: Duration, key: String, configured: A) -> Self {
+        Self {
+            link: Arc::clone(link),
+            deadline,
+            key,
+            present: RwLock::new(Tuned::new(link, deadline, configured.clone())),
+            configured,
+            looked: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn present(&self) -> Arc<Tuned<A>> {
+        let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&present)
+    }
+
+    /// Whether it is time to look, which then is the caller's to do.
+    pub(super) fn is_due(&self, now: Tick) -> bool {
+        let looked = self.looked.load(Ordering::Relaxed);
+        let due = looked == 0 || now.since(Tick::from_nanos(looked)) >= EVERY;
+        due && self
+            .looked
+            .compare_exchange(
+                looked,
+                now.as_nanos().max(1),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Takes over what is stored, if it can be asked.
+    pub(super) async fn look(&self, denied: Option<&Denied>) {
+        let before = self.changes.load(Ordering::Acquire);
+        let mut command = redis::cmd("GET");
+        command.arg(&self.key);
+        let asked = tokio::time::timeout(self.deadline, self.link.send(&command));
+        let Ok(Ok(value)) = asked.await else {
+            return;
+        };
+        let stored = match value {
+            Value::BulkString(text) => String::from_utf8(text).unwrap_or_default(),
+            _ => String::new(),
+        };
+        let configured = self.configured.quota();
+        let quota = stored
+            .split_once(" -> ")
+            .filter(|(from, _)| *from == configured.to_string())
+            .and_then(|(_, to)| to.parse().ok())
+            .unwrap_or(configured);
+        if self.changes.load(Ordering::Acquire) == before {
+            // Another version of this program may store what this one cannot count with.
+            if let Ok(algorithm) = self.with_quota(quota) {
+                self.change(algorithm, denied);
+            }
+        }
+    }
+
+    /// Changes the quota of the fleet.
+    pub(super) async fn set_quota(
+        &self,
+        quota: Quota,
+        denied: Option<&Denied>,
+    ) -> Result<(), StoreError> {
+        let algorithm = self.with_quota(quota)?;
+        Handle::try_current()
+            .map_err(|_| StoreError::new("Redis: asked outside of a tokio runtime", false))?;
+        let configured = self.configured.quota();
+        let command = if quota == configured {
+            let mut command = redis::cmd("DEL");
+            command.arg(&self.key);
+            command
+        } else {
+            let mut command = redis::cmd("SET");
+            command
+                .arg(&self.key)
+                .arg(format!("{configured} -> {quota}"));
+            command
+        };
+        let asked = tokio::time::timeout(self.deadline, self.link.send(&command));
+        match asked.await {
+            Ok(Ok(_)) => {
+                self.changes.fetch_add(1, Ordering::AcqRel);
+                self.change(algorithm, denied);
+                Ok(())
+            }
+            Ok(Err(failure)) => Err(failure.error),
+            Err(_) => Err(self.present().batch.late()),
+        }
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<A, StoreError> {
+        if quota == self.configured.quota() {
+            return Ok(self.configured.clone());
+        }
+        let changed = self.configured.with_quota(quota);
+        changed
+            .and_then(A::prepared)
+            .map_err(|error| StoreError::new(error.to_string(), false))
+    }
+
+    fn change(&self, algorithm: A, denied: Option<&Denied>) {
+        if algorithm.quota() == self.present().algorithm.quota() {
+            return;
+        }
+        let tuned = Tuned::new(&self.link, self.deadline, algorithm);
+        *self.present.write().unwrap_or_else(PoisonError::into_inner) = tuned;
+        if let Some(denied) = denied {
+            denied.forget_all();
+        }
+    }
+}

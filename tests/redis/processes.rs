@@ -1,0 +1,141 @@
+//! One limit for processes that know nothing of each other.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use tower_throttle::store::redis::Redis;
+use tower_throttle::{KeyedLimiter, Quota, TokenBucket};
+
+use crate::redis_server::RedisServer;
+
+const RATE: u64 = 200;
+const BURST: u64 = 50;
+const PROCESSES: usize = 4;
+const CALLS_A_SECOND: u32 = 2_000;
+const SECONDS: u32 = 3;
+const SERVER: &str = "TOWER_THROTTLE_TEST_SERVER";
+
+/// An admission: decided in the server at some moment from the first to the second, in
+/// microseconds of the clock that all processes of a machine share.
+type Admission = (u64, u64);
+
+#[expect(clippy::disallowed_methods, reason = "processes share no other clock")]
+fn micros() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since.expect("a clock that is set").as_micros()).expect("this century")
+}
+
+/// The first window in which more was surely admitted than a bucket of that rate and burst allows.
+fn broken_window(log: &[Admission]) -> Option<(u64, u64, u64)> {
+    for (begin, _) in log {
+        let mut ends: Vec<_> = log
+            .iter()
+            .filter(|(asked, _)| asked >= begin)
+            .map(|(_, heard)| *heard)
+            .collect();
+        ends.sort_unstable();
+        for (admitted, end) in (1..).zip(ends) {
+            let length = end - begin;
+            // In whole units: the promise is exact.
+            if admitted > BURST + length * RATE / 1_000_000 {
+                return Some((*begin, end, admitted));
+            }
+        }
+    }
+    None
+}
+
+/// What each of the processes does.
+#[test]
+#[ignore = "started by the test of all processes"]
+fn one_process() {
+    let Ok(url) = std::env::var(SERVER) else {
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let (calls, log) = runtime.block_on(async {
+        let redis = Redis::open(&url).expect("a url").ask_always();
+        let redis = redis.deadline(Duration::from_secs(10));
+        let quota = Quota::per_second(RATE).burst(BURST);
+        let limiter = redis.limiter("processes", TokenBucket::new(quota));
+        let mut turns = tokio::time::interval(Duration::from_millis(10));
+        let (mut calls, mut log) = (0, Vec::new());
+        for _ in 0..SECONDS * 100 {
+            turns.tick().await;
+            let mut asked = Vec::new();
+            for _ in 0..CALLS_A_SECOND / 100 {
+                let at = micros();
+                let limiter = limiter.clone();
+                asked.push(tokio::spawn(async move {
+                    let decision = limiter.decide("key", 1).await.expect("a decision");
+                    (at, micros(), decision.is_admitted())
+                }));
+            }
+            for asked in asked {
+                let (at, heard, admitted) = asked.await.expect("no panic");
+                calls += 1;
+                if admitted {
+                    log.push((at, heard));
+                }
+            }
+        }
+        (calls, log)
+    });
+    println!("calls {calls}");
+    for (asked, heard) in log {
+        println!("admitted {asked} {heard}");
+    }
+}
+
+#[test]
+fn four_processes_on_one_key_keep_its_promise_in_every_window() {
+    let server = RedisServer::start();
+    let program = std::env::current_exe().expect("this test");
+    let processes: Vec<_> = (0..PROCESSES)
+        .map(|_| {
+            Command::new(&program)
+                .args([
+                    "processes::one_process",
+                    "--exact",
+                    "--ignored",
+                    "--nocapture",
+                ])
+                .env(SERVER, server.url())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("it starts")
+        })
+        .collect();
+    let (mut calls, mut log) = (0, Vec::new());
+    for process in processes {
+        let output = process.wait_with_output().expect("it ends");
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).expect("text");
+        for line in text.lines() {
+            let words: Vec<_> = line.split(' ').collect();
+            let number = |at: usize| words[at].parse::<u64>().expect("a number");
+            match words[0] {
+                "calls" => calls += number(1),
+                "admitted" => log.push((number(1), number(2))),
+                _ => {}
+            }
+        }
+    }
+    let expected = u64::try_from(PROCESSES).unwrap() * u64::from(CALLS_A_SECOND * SECONDS);
+    assert_eq!(calls, expected);
+    log.sort_unstable();
+    assert_eq!(broken_window(&log), None);
+
+    let span = log.last().expect("some").1 - log[0].0;
+    let due = BURST + span * RATE / 1_000_000;
+    let admitted = log.len() as u64;
+    assert!(admitted >= due / 2, "{admitted} of {due}: they did ask");
+
+    // A fleet that admits the burst once more is found out.
+    let again: Vec<_> = log.iter().take(BURST as usize).copied().collect();
+    log.extend(again);
+    assert!(broken_window(&log).is_some());
+}
