@@ -1,4 +1,7 @@
 //! A real redis-server on a free port of the loopback, which dies with the test that started it.
+//!
+//! `REDIS_SERVER` names another program that understands the same arguments: another version of
+//! Redis, or valkey-server.
 
 use std::{
     fs,
@@ -16,6 +19,7 @@ pub(crate) struct RedisServer {
     port: u16,
     folder: PathBuf,
     arguments: Vec<String>,
+    surroundings: Vec<(String, String)>,
 }
 
 impl RedisServer {
@@ -26,23 +30,33 @@ impl RedisServer {
 
     /// A server with further arguments, as on its command line.
     pub(crate) fn with(arguments: &[&str]) -> Self {
+        Self::in_surroundings(arguments, &[])
+    }
+
+    /// A server with further arguments, and variables of its environment.
+    pub(crate) fn in_surroundings(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tower-throttle-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).expect("a folder for the server");
         let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+        let surroundings: Vec<_> = variables
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect();
         // Somebody else may take the free port before the server does.
         for _ in 0..20 {
             let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
             let port = free.local_addr().expect("its address").port();
             drop(free);
-            if let Some(process) = launch(port, &folder, &arguments) {
+            if let Some(process) = launch(port, &folder, &arguments, &surroundings) {
                 return Self {
                     process,
                     port,
                     folder,
                     arguments,
+                    surroundings,
                 };
             }
         }
@@ -71,8 +85,9 @@ impl RedisServer {
 
     /// Starts it again on the same port after [`kill`](Self::kill).
     pub(crate) fn restart(&mut self) {
-        self.process =
-            launch(self.port, &self.folder, &self.arguments).expect("the port is still free");
+        let (folder, arguments) = (&self.folder, &self.arguments);
+        self.process = launch(self.port, folder, arguments, &self.surroundings)
+            .expect("the port is still free");
     }
 
     /// Stops (`STOP`) or continues (`CONT`) the process.
@@ -94,14 +109,21 @@ impl Drop for RedisServer {
 }
 
 /// Starts a server and waits until it says that it is ready; `None` if it cannot have the port.
-fn launch(port: u16, folder: &PathBuf, arguments: &[String]) -> Option<Child> {
-    let mut process = Command::new("redis-server")
+fn launch(
+    port: u16,
+    folder: &PathBuf,
+    arguments: &[String],
+    surroundings: &[(String, String)],
+) -> Option<Child> {
+    let program = std::env::var("REDIS_SERVER");
+    let mut process = Command::new(program.as_deref().unwrap_or("redis-server"))
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
         .args(["--enable-debug-command", "local"])
         .arg("--dir")
         .arg(folder)
         .args(arguments)
+        .envs(surroundings.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

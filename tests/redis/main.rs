@@ -1,6 +1,7 @@
 //! Limits in Redis, against real servers.
 #![cfg(feature = "redis")]
 
+mod chaos;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod faults;
@@ -8,6 +9,7 @@ mod limiter;
 mod proxy;
 #[path = "../common/redis_server.rs"]
 mod redis_server;
+mod wire;
 
 use self::redis_server::RedisServer;
 
