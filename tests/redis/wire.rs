@@ -47,6 +47,7 @@ struct Shared {
     silent: AtomicBool,
     /// Both ends of every connection.
     open: Mutex<Vec<TcpStream>>,
+    is_raw: bool,
     over: AtomicBool,
 }
 
@@ -77,6 +78,15 @@ impl Plan {
 
 impl Proxy {
     pub(crate) fn before(server: &RedisServer) -> Self {
+        Self::with(server, false)
+    }
+
+    /// For a replica: what it is sent is no list of replies, and passes as it is.
+    pub(crate) fn of_replica(server: &RedisServer) -> Self {
+        Self::with(server, true)
+    }
+
+    fn with(server: &RedisServer, is_raw: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
@@ -85,6 +95,7 @@ impl Proxy {
             harmed: AtomicU64::new(0),
             silent: AtomicBool::new(false),
             open: Mutex::default(),
+            is_raw,
             over: AtomicBool::new(false),
         });
         let accepts = Arc::clone(&shared);
@@ -101,6 +112,10 @@ impl Proxy {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.address)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
     }
 
     /// Harms one reply of a script, after so many others.
@@ -138,6 +153,11 @@ impl Proxy {
     /// New connections lead to another server; those that are there stay.
     pub(crate) fn leads_to(&self, server: &RedisServer) {
         *self.shared.target.lock().expect("a port") = server.port();
+    }
+
+    /// New connections are refused.
+    pub(crate) fn leads_nowhere(&self) {
+        *self.shared.target.lock().expect("a port") = 1;
     }
 
     /// Cuts all connections; answers how many there were.
@@ -193,7 +213,7 @@ impl Shared {
         }
     }
 
-    fn back(&self, mut from: TcpStream, to: &TcpStream) {
+    fn back(&self, mut from: TcpStream, mut to: &TcpStream) {
         let mut bytes = Vec::new();
         let mut more = [0; 8 * 1024];
         let mut swallows = false;
@@ -208,6 +228,11 @@ impl Shared {
                 }
             }
             match from.read(&mut more) {
+                Ok(count @ 1..) if self.is_raw => {
+                    if to.write_all(&more[..count]).is_err() {
+                        return;
+                    }
+                }
                 Ok(count @ 1..) => bytes.extend_from_slice(&more[..count]),
                 _ => return,
             }

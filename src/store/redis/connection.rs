@@ -22,6 +22,10 @@ const SILENT: u32 = 3;
 pub(super) enum Source {
     Client(redis::Client),
     Connection(MultiplexedConnection),
+    /// Asked for the primary whenever a connection is made. One task connects at a time, so
+    /// nobody waits at this lock.
+    #[cfg(feature = "redis-sentinel")]
+    Sentinel(Box<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
     #[cfg(feature = "redis-cluster")]
     Cluster(Box<redis::cluster::ClusterClient>),
 }
@@ -222,18 +226,23 @@ impl Drop for Connecting {
 
 impl Source {
     async fn connect(&self) -> Result<Channel, RedisError> {
+        // Every call has its own deadline, and connecting too.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
         match self {
-            Self::Client(client) => {
-                // Every call has its own deadline, and connecting too.
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(None)
-                    .set_response_timeout(None);
-                client
-                    .get_multiplexed_async_connection_with_config(&config)
-                    .await
-                    .map(Channel::Single)
-            }
+            Self::Client(client) => client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+                .map(Channel::Single),
             Self::Connection(connection) => Ok(Channel::Single(connection.clone())),
+            #[cfg(feature = "redis-sentinel")]
+            Self::Sentinel(client) => client
+                .lock()
+                .await
+                .get_async_connection_with_config(&config)
+                .await
+                .map(Channel::Single),
             #[cfg(feature = "redis-cluster")]
             Self::Cluster(client) => client.get_async_connection().await.map(Channel::Cluster),
         }

@@ -126,6 +126,36 @@ impl Redis {
         Self::with(Source::Connection(connection))
     }
 
+    /// The primary that Redis Sentinel names, asked for whenever a connection is made: after a
+    /// failover calls go to the new primary. Build the client for
+    /// [`SentinelServerType::Master`](redis::sentinel::SentinelServerType::Master).
+    ///
+    /// A primary that was cut off takes itself for one until a Sentinel tells it otherwise, and
+    /// whoever reaches it meanwhile is counted there, in vain. `min-replicas-to-write 1` in its
+    /// configuration keeps that short.
+    ///
+    /// ```no_run
+    /// use redis::sentinel::{SentinelClient, SentinelServerType};
+    /// use tower_throttle::store::redis::Redis;
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let sentinels = vec!["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"];
+    /// let primary = SentinelServerType::Master;
+    /// let redis = Redis::with_sentinel(SentinelClient::build(
+    ///     sentinels,
+    ///     "mymaster".to_owned(),
+    ///     None,
+    ///     primary,
+    /// )?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "redis-sentinel")]
+    #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-sentinel")))]
+    pub fn with_sentinel(client: redis::sentinel::SentinelClient) -> Self {
+        Self::with(Source::Sentinel(Box::new(tokio::sync::Mutex::new(client))))
+    }
+
     /// A Redis Cluster.
     ///
     /// Build the client with few retries: the redis crate sends a call again when its connection

@@ -260,9 +260,13 @@ impl Fleet {
     }
 
     /// The fault lasts: does something again and again, one time in so long.
-    pub(super) fn lasts_with(&self, every: Duration, mut again: impl FnMut()) {
+    pub(super) fn lasts_with(&self, every: Duration, again: impl FnMut()) {
+        Self::goes_on(self.scale.fault, every, again);
+    }
+
+    fn goes_on(span: Duration, every: Duration, mut again: impl FnMut()) {
         let begun = Instant::now();
-        while begun.elapsed() < self.scale.fault {
+        while begun.elapsed() < span {
             again();
             let next = Instant::now() + every;
             while let Some(left) = next.checked_duration_since(Instant::now()) {
@@ -273,7 +277,12 @@ impl Fleet {
 
     /// The fault lasts, and the load goes on.
     pub(super) fn lasts(&self) {
-        self.lasts_with(Duration::from_millis(5), || {});
+        self.lasts_for(self.scale.fault);
+    }
+
+    #[expect(clippy::unused_self, reason = "it is the fleet whose load goes on")]
+    pub(super) fn lasts_for(&self, span: Duration) {
+        Self::goes_on(span, Duration::from_millis(5), || {});
     }
 
     pub(super) const fn span(&self) -> Duration {

@@ -4,10 +4,12 @@
 //! longer, `CHAOS=name,name` those that are named; each is a line of a table.
 
 mod connections;
+mod failover;
 mod fleet;
 mod planted;
 mod report;
 mod servers;
+mod time;
 
 use std::time::Duration;
 
@@ -71,6 +73,14 @@ const FAULTS: &[(&str, bool, Fault)] = &[
     ("replies late", SELDOM, connections::replies_late),
     ("silent connection", OFTEN, connections::silent),
     ("address flips", SELDOM, connections::address_flips),
+    ("time jumps", OFTEN, time::jumps),
+    ("READONLY", OFTEN, failover::read_only),
+    ("FAILOVER, TCP up", OFTEN, failover::handed_over),
+    ("replica cut", OFTEN, failover::cut_before),
+    #[cfg(feature = "redis-sentinel")]
+    ("Sentinel, kill -9", OFTEN, failover::primary_killed),
+    #[cfg(feature = "redis-sentinel")]
+    ("Sentinel, SIGSTOP", SELDOM, failover::primary_stopped),
 ];
 
 #[test]
