@@ -143,6 +143,10 @@ fn launch(port: u16, folder: &Path, setup: &Setup) -> Option<Child> {
         fs::write(&file, configuration).expect("a file for the sentinel");
         command.arg(file).arg("--sentinel");
     }
+    // A replica is not to wait for others.
+    if setup.sentinel.is_none() {
+        command.args(["--repl-diskless-sync-delay", "0"]);
+    }
     let mut process = command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])

@@ -25,3 +25,13 @@ fn calls_of(server: &RedisServer, command: &str) -> u64 {
         .and_then(|rest| rest.split(',').next())
         .map_or(0, |calls| calls.parse().expect("a number"))
 }
+
+/// Waits for what becomes true of a server.
+fn reached(what: &str, is_so: impl Fn() -> bool) {
+    let begun = tokio::time::Instant::now();
+    while !is_so() {
+        let waited = begun.elapsed();
+        assert!(waited.as_secs() < 30, "it never came that {what}");
+        std::thread::park_timeout(std::time::Duration::from_millis(5));
+    }
+}

@@ -2,9 +2,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+#[cfg(feature = "redis-cluster")]
+use redis::ErrorKind;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
-use tokio::sync::Notify;
+use tokio::{runtime::Handle, sync::Notify};
 
 use super::{breaker::Breaker, reply::Class};
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -15,6 +17,8 @@ use crate::sync::{Mutex, lock};
 const CONNECT: Duration = Duration::from_millis(500);
 /// Between two tries to connect, so that a refusing server is not stormed.
 const PAUSE: Duration = Duration::from_millis(50);
+/// A cluster's connection is made anew no more often than this.
+const RENEW: Duration = Duration::from_millis(250);
 /// So many calls in a row without an answer, and the connection is taken for dead.
 const SILENT: u32 = 3;
 
@@ -58,6 +62,8 @@ struct Slot {
     failed: Option<(Tick, StoreError)>,
     /// Calls in a row without an answer.
     silent: u32,
+    /// When a cluster's connection was to be made anew for the last time.
+    renewed: Option<Tick>,
 }
 
 /// A call that failed, and how.
@@ -86,9 +92,10 @@ impl Link {
         }
     }
 
-    /// Whether a call may go to the server, as far as the last ones went well.
+    /// Whether a call may go to the server, as far as the last ones went well. In a cluster the
+    /// last ones may have gone to another server.
     pub(super) fn lets_through(&self, now: Tick) -> bool {
-        lock(&self.breaker).lets_through(now)
+        !self.gathers() || lock(&self.breaker).lets_through(now)
     }
 
     /// The last calls went well, or did not for no fault of the server's.
@@ -114,7 +121,7 @@ impl Link {
         reply.map_err(|error| {
             let class = Class::of(&error);
             if class.spoils_connection() {
-                self.discard(generation);
+                self.spoilt(generation);
             }
             Failure {
                 class,
@@ -146,6 +153,9 @@ impl Link {
                         }
                     }
                     slot.connecting = true;
+                    // Not under the lock: of a runtime that shuts down the task is dropped at once,
+                    // and locks the slot.
+                    drop(slot);
                     tokio::spawn(Connecting(Arc::clone(self)).run());
                 }
             }
@@ -153,17 +163,33 @@ impl Link {
         }
     }
 
-    fn discard(&self, generation: u64) {
+    /// A connection is of no further use; that of a cluster serves the other servers still, until
+    /// there is a new one.
+    fn spoilt(self: &Arc<Self>, generation: u64) {
         let mut slot = lock(&self.slot);
-        if slot.generation == generation {
+        if slot.generation != generation {
+            return;
+        }
+        if self.gathers() {
             slot.channel = None;
+            return;
+        }
+        let now = MonotonicClock.now();
+        let is_due = slot.renewed.is_none_or(|at| now.since(at) >= RENEW);
+        if is_due && !slot.connecting {
+            if let Ok(runtime) = Handle::try_current() {
+                slot.renewed = Some(now);
+                slot.connecting = true;
+                drop(slot);
+                runtime.spawn(Connecting(Arc::clone(self)).run());
+            }
         }
     }
 }
 
 /// A call on its way. Dropped without an answer, it counts against the connection.
 struct Silence<'a> {
-    link: &'a Link,
+    link: &'a Arc<Link>,
     generation: u64,
     answered: bool,
 }
@@ -176,11 +202,13 @@ impl Drop for Silence<'_> {
         }
         if self.answered {
             slot.silent = 0;
-        } else {
-            slot.silent += 1;
-            if slot.silent >= SILENT {
-                slot.channel = None;
-            }
+            return;
+        }
+        slot.silent += 1;
+        // In a cluster the others answer in between.
+        if slot.silent >= SILENT || !self.link.gathers() {
+            drop(slot);
+            self.link.spoilt(self.generation);
         }
     }
 }
@@ -190,7 +218,8 @@ struct Connecting(Arc<Link>);
 
 impl Connecting {
     async fn run(self) {
-        let connected = tokio::time::timeout(CONNECT, self.0.source.connect()).await;
+        let limit = self.0.source.patience();
+        let connected = tokio::time::timeout(limit, self.0.source.connect()).await;
         let mut slot = lock(&self.0.slot);
         slot.failed = None;
         let now = MonotonicClock.now();
@@ -209,7 +238,7 @@ impl Connecting {
                 slot.failed = Some((now, class.error(&error)));
             }
             Err(_) => {
-                let error = StoreError::new("Redis: no connection within 500ms", true);
+                let error = StoreError::new(format!("Redis: no connection within {limit:?}"), true);
                 slot.failed = Some((now, error));
             }
         }
@@ -225,6 +254,26 @@ impl Drop for Connecting {
 }
 
 impl Source {
+    /// How long connecting may take. A cluster has many servers, each of which may let us wait.
+    const fn patience(&self) -> Duration {
+        match self {
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(_) => Duration::from_secs(2),
+            _ => CONNECT,
+        }
+    }
+
+    /// The client of a cluster as we need it. It sends a call again when a connection breaks, and
+    /// then it may be counted twice: so it is to try nothing again, and what was not carried out
+    /// because the slot is elsewhere is followed here.
+    #[cfg(feature = "redis-cluster")]
+    pub(super) fn cluster(
+        builder: redis::cluster::ClusterClientBuilder,
+    ) -> Result<Self, RedisError> {
+        let client = builder.retries(0).connection_timeout(CONNECT).build()?;
+        Ok(Self::Cluster(Box::new(client)))
+    }
+
     async fn connect(&self) -> Result<Channel, RedisError> {
         // Every call has its own deadline, and connecting too.
         let config = AsyncConnectionConfig::new()
@@ -251,15 +300,54 @@ impl Source {
 
 impl Channel {
     async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        let value = match self {
-            Self::Single(connection) => connection.send_packed_command(command).await?,
+        match self {
+            Self::Single(connection) => connection
+                .send_packed_command(command)
+                .await?
+                .extract_error(),
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster(connection) => {
-                redis::aio::ConnectionLike::req_packed_command(connection, command).await?
-            }
-        };
-        value.extract_error()
+            Self::Cluster(connection) => send_to_cluster(connection, command).await,
+        }
     }
+}
+
+/// Sends a command to the server that has its slot; once more if that answers that another one has
+/// it, for then it was not carried out.
+#[cfg(feature = "redis-cluster")]
+async fn send_to_cluster(
+    connection: &mut redis::cluster_async::ClusterConnection,
+    command: &Cmd,
+) -> Result<Value, RedisError> {
+    use redis::ServerErrorKind::{Ask, Moved};
+    use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
+
+    let reply = redis::aio::ConnectionLike::req_packed_command(connection, command).await;
+    let error = match reply.and_then(Value::extract_error) {
+        Err(error) => error,
+        value => return value,
+    };
+    let ErrorKind::Server(kind @ (Ask | Moved)) = error.kind() else {
+        return Err(error);
+    };
+    let node = error.redirect_node().and_then(|(node, _)| {
+        let (host, port) = node.rsplit_once(':')?;
+        Some((host.to_owned(), port.parse().ok()?))
+    });
+    let Some((host, port)) = node else {
+        return Err(error);
+    };
+    let to = SingleNodeRoutingInfo::ByAddress { host, port };
+    if kind == Moved {
+        let routing = RoutingInfo::SingleNode(to);
+        let reply = connection.route_command(command.clone(), routing).await?;
+        return reply.extract_error();
+    }
+    // Its slot is on its way: the server that is to have it wants to be told that we know.
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("ASKING").add_command(command.clone());
+    let replies = connection.route_pipeline(pipeline, 1, 1, to).await?;
+    let reply = replies.into_iter().next().unwrap_or(Value::Nil);
+    reply.extract_error()
 }
 
 /// Not the URL: it may hold a password.

@@ -158,12 +158,31 @@ impl Redis {
 
     /// A Redis Cluster.
     ///
-    /// Build the client with few retries: the redis crate sends a call again when its connection
-    /// breaks, and then it may be counted twice.
+    /// However the builder is set, its client tries nothing again by itself: it would also send a
+    /// call again whose connection broke, which may then be counted twice. A slot that has moved,
+    /// or is on its way, is followed.
+    ///
+    /// # Errors
+    /// If the builder has no valid address of a server.
+    ///
+    /// ```no_run
+    /// use redis::cluster::ClusterClientBuilder;
+    /// use tower_throttle::store::redis::Redis;
+    ///
+    /// let servers = ["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"];
+    /// let redis = Redis::with_cluster(ClusterClientBuilder::new(servers))?;
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
     #[cfg(feature = "redis-cluster")]
     #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-cluster")))]
-    pub fn with_cluster(client: redis::cluster::ClusterClient) -> Self {
-        Self::with(Source::Cluster(Box::new(client)))
+    pub fn with_cluster(
+        builder: redis::cluster::ClusterClientBuilder,
+    ) -> Result<Self, ConfigError> {
+        let source = Source::cluster(builder).map_err(|error| ConfigError::Syntax {
+            text: "the servers of a Redis Cluster".to_owned(),
+            expected: format!("redis://user:password@host:port ({error})"),
+        })?;
+        Ok(Self::with(source))
     }
 
     fn with(source: Source) -> Self {

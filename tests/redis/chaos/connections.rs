@@ -6,7 +6,7 @@ use super::{Evidence, Fleet, Row, Stage, command, told};
 use crate::redis_server::RedisServer;
 use crate::wire::{Harm, Proxy};
 
-const KILL: [&str; 6] = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
+pub(super) const KILL: [&str; 6] = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
 
 pub(super) fn killed(stage: Stage) -> Row {
     let server = RedisServer::start();

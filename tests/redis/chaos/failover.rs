@@ -2,27 +2,26 @@
 
 use std::collections::HashMap;
 
-use super::{Evidence, Row, Stage, command, told};
+use super::{Evidence, Row, Stage, command};
+use crate::reached;
 use crate::redis_server::RedisServer;
 use crate::wire::Proxy;
 
 /// A server that follows another one, which it reaches at this port.
 pub(super) fn follower(port: u16) -> RedisServer {
     let server = RedisServer::with(&["--replicaof", "127.0.0.1", &port.to_string()]);
-    reached("the replica follows", || {
-        told(&server, "master_sync_in_progress") == 0 && is_linked(&server)
-    });
+    reached("the replica follows", || is_following(&server));
     server
 }
 
-fn is_linked(server: &RedisServer) -> bool {
+pub(super) fn is_following(server: &RedisServer) -> bool {
     replication(server)
         .get("master_link_status")
         .map(String::as_str)
         == Some("up")
 }
 
-pub(super) fn is_primary(server: &RedisServer) -> bool {
+fn is_primary(server: &RedisServer) -> bool {
     replication(server).get("role").map(String::as_str) == Some("master")
 }
 
@@ -35,15 +34,6 @@ fn replication(server: &RedisServer) -> HashMap<String, String> {
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
         .collect()
-}
-
-/// Waits for servers alone.
-pub(super) fn reached(what: &str, is_so: impl Fn() -> bool) {
-    let begun = tokio::time::Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed().as_secs() < 30, "it never came that {what}");
-        std::thread::park_timeout(std::time::Duration::from_millis(5));
-    }
 }
 
 /// A primary becomes a replica for a while, of a server that cannot be reached.
@@ -117,7 +107,8 @@ mod sentinel {
     use tower_throttle::store::redis::Redis;
 
     use super::super::{Evidence, Fleet, Row, Stage};
-    use super::{RedisServer, follower, reached};
+    use super::{RedisServer, follower};
+    use crate::reached;
     use crate::redis_server::Setup;
 
     const NAME: &str = "limits";

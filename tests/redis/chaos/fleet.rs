@@ -250,6 +250,18 @@ impl Fleet {
         self.with_log(|log| log.calls.iter().filter(has).count() as u64)
     }
 
+    /// How many in a hundred were answered of the calls for keys of their own that began after
+    /// `since`.
+    #[cfg(feature = "redis-cluster")]
+    pub(super) fn answered_since(&self, since: Instant) -> usize {
+        self.with_log(|log| {
+            let asked = log.calls.iter();
+            let asked = asked.filter(|call| !call.is_hot() && call.began > since);
+            let (answered, failed): (Vec<_>, Vec<_>) = asked.partition(|call| call.heard.is_ok());
+            answered.len() * 100 / (answered.len() + failed.len()).max(1)
+        })
+    }
+
     /// Waits for what a fault brings about; the load goes on.
     pub(super) fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let begun = Instant::now();

@@ -3,6 +3,8 @@
 //! A few faults are done whenever the tests run. `CHAOS=all` does every one with more load and for
 //! longer, `CHAOS=name,name` those that are named; each is a line of a table.
 
+#[cfg(feature = "redis-cluster")]
+mod cluster;
 mod connections;
 mod failover;
 mod fleet;
@@ -11,7 +13,10 @@ mod report;
 mod servers;
 mod time;
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use tower_throttle::store::redis::Redis;
 
@@ -81,10 +86,22 @@ const FAULTS: &[(&str, bool, Fault)] = &[
     ("Sentinel, kill -9", OFTEN, failover::primary_killed),
     #[cfg(feature = "redis-sentinel")]
     ("Sentinel, SIGSTOP", SELDOM, failover::primary_stopped),
+    #[cfg(feature = "redis-cluster")]
+    ("Cluster, slots move", OFTEN, cluster::slots_move),
+    #[cfg(feature = "redis-cluster")]
+    ("Cluster, CLIENT KILL", SELDOM, cluster::connections_killed),
+    #[cfg(feature = "redis-cluster")]
+    ("Cluster, kill -9", SELDOM, cluster::master_killed),
+    #[cfg(feature = "redis-cluster")]
+    ("Cluster, SIGSTOP", SELDOM, cluster::master_stopped),
 ];
+
+/// One at a time, so that the panics that are counted are its own.
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn every_fault_is_survived() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let chosen = std::env::var("CHAOS").unwrap_or_default();
     let all = chosen == "all";
     let scale = if chosen.is_empty() {
@@ -121,6 +138,7 @@ fn every_fault_is_survived() {
 /// Each check finds the mistake that it is there for.
 #[test]
 fn planted_mistakes_are_found() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let server = RedisServer::start();
     let leaves = Plant::LeavesConnection(server.port());
     let cut = |stage: Stage| connections::replies_cut_of(stage, &server);

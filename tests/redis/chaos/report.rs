@@ -35,6 +35,9 @@ pub(crate) enum Check {
     Tasks,
     /// No connection is left behind.
     Connections,
+    /// Whom the fault of one server did not concern was answered.
+    #[cfg(feature = "redis-cluster")]
+    Others,
 }
 
 /// The servers at the end, and what is known about a fault.
@@ -168,6 +171,16 @@ impl Row {
         if (self.covered > 0) != expected {
             let text = format!("{} calls covered", self.covered);
             self.broken.push((Check::StandIn, text));
+        }
+        self
+    }
+
+    /// That so many in a hundred calls during the fault were answered.
+    #[cfg(feature = "redis-cluster")]
+    pub(crate) fn answered(mut self, share: usize, least: usize) -> Self {
+        if share < least {
+            let text = format!("{share} in 100 answered");
+            self.broken.push((Check::Others, text));
         }
         self
     }

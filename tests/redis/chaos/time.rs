@@ -10,8 +10,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::failover::reached;
 use super::{Evidence, Row, Stage};
+use crate::reached;
 use crate::redis_server::{RedisServer, Setup};
 
 /// The seconds to add are the first eight bytes of a file that is mapped into memory.
