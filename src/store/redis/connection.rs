@@ -17,8 +17,17 @@ use crate::sync::{Mutex, lock};
 const CONNECT: Duration = Duration::from_millis(500);
 /// Between two tries to connect, so that a refusing server is not stormed.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A cluster's connection is made anew no more often than this.
-const RENEW: Duration = Duration::from_millis(250);
+/// Whether a cluster's connection is to be made anew is looked at no more often than this.
+const LOOK: Duration = Duration::from_millis(250);
+/// A server of a cluster is asked for so long who has which slots, then another one.
+#[cfg(feature = "redis-cluster")]
+const TRY: Duration = Duration::from_millis(100);
+#[cfg(feature = "redis-cluster")]
+const TRIES: usize = 4;
+/// A cluster's connection so old is made anew when a server is silent, though all slots are where
+/// they were: the server may be there, and its connection dead.
+#[cfg(feature = "redis-cluster")]
+const OLD: Duration = Duration::from_secs(5);
 /// So many calls in a row without an answer, and the connection is taken for dead.
 const SILENT: u32 = 3;
 
@@ -62,9 +71,16 @@ struct Slot {
     failed: Option<(Tick, StoreError)>,
     /// Calls in a row without an answer.
     silent: u32,
-    /// When a cluster's connection was to be made anew for the last time.
-    renewed: Option<Tick>,
+    /// When it was looked at for the last time whether to make a cluster's connection anew.
+    looked: Option<Tick>,
+    /// When the connection was made.
+    made: Option<Tick>,
+    /// Who had which slots then.
+    owners: Owners,
 }
+
+/// Ranges of slots, and the masters that have them.
+type Owners = Vec<(i64, i64, String)>;
 
 /// A call that failed, and how.
 #[derive(Debug)]
@@ -175,10 +191,10 @@ impl Link {
             return;
         }
         let now = MonotonicClock.now();
-        let is_due = slot.renewed.is_none_or(|at| now.since(at) >= RENEW);
+        let is_due = slot.looked.is_none_or(|at| now.since(at) >= LOOK);
         if is_due && !slot.connecting {
             if let Ok(runtime) = Handle::try_current() {
-                slot.renewed = Some(now);
+                slot.looked = Some(now);
                 slot.connecting = true;
                 drop(slot);
                 runtime.spawn(Connecting(Arc::clone(self)).run());
@@ -218,14 +234,25 @@ struct Connecting(Arc<Link>);
 
 impl Connecting {
     async fn run(self) {
+        #[cfg(feature = "redis-cluster")]
+        if !self.is_of_use().await {
+            return;
+        }
         let limit = self.0.source.patience();
-        let connected = tokio::time::timeout(limit, self.0.source.connect()).await;
+        let connected = async {
+            let mut channel = self.0.source.connect().await?;
+            let owners = channel.owners().await;
+            Ok((channel, owners))
+        };
+        let connected = tokio::time::timeout(limit, connected).await;
         let mut slot = lock(&self.0.slot);
         slot.failed = None;
         let now = MonotonicClock.now();
         match connected {
-            Ok(Ok(channel)) => {
+            Ok(Ok((channel, owners))) => {
                 slot.channel = Some(channel);
+                slot.made = Some(now);
+                slot.owners = owners;
                 slot.generation += 1;
                 slot.silent = 0;
             }
@@ -242,6 +269,26 @@ impl Connecting {
                 slot.failed = Some((now, error));
             }
         }
+    }
+}
+
+#[cfg(feature = "redis-cluster")]
+impl Connecting {
+    /// Whether a new connection would be any better. While it is made, and a server that is silent
+    /// is tried, the client of a cluster serves nobody, so it is not made without need.
+    async fn is_of_use(&self) -> bool {
+        let (channel, made, owners) = {
+            let slot = lock(&self.0.slot);
+            (slot.channel.clone(), slot.made, slot.owners.clone())
+        };
+        let Some(mut channel) = channel else {
+            return true;
+        };
+        if made.is_none_or(|at| MonotonicClock.now().since(at) >= OLD) {
+            return true;
+        }
+        let now = channel.owners().await;
+        !now.is_empty() && now != owners
     }
 }
 
@@ -309,6 +356,59 @@ impl Channel {
             Self::Cluster(connection) => send_to_cluster(connection, command).await,
         }
     }
+
+    /// Who has which slots, as any of the servers says; nothing if there are no slots, or none of
+    /// those says it in time.
+    #[cfg_attr(
+        not(feature = "redis-cluster"),
+        expect(clippy::unused_async, reason = "only a cluster is asked")
+    )]
+    async fn owners(&mut self) -> Owners {
+        match self {
+            Self::Single(_) => Owners::new(),
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(connection) => {
+                for _ in 0..TRIES {
+                    let told = tokio::time::timeout(TRY, owners(connection)).await;
+                    if let Ok(Ok(owners)) = told {
+                        return owners;
+                    }
+                }
+                Owners::new()
+            }
+        }
+    }
+}
+
+#[cfg(feature = "redis-cluster")]
+async fn owners(
+    connection: &mut redis::cluster_async::ClusterConnection,
+) -> Result<Owners, RedisError> {
+    use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
+
+    /// A host, a port and the name of a server, of which the last one stays what it is.
+    type Range = (i64, i64, Vec<Value>);
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let routing = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+    let told = connection.route_command(command, routing).await?;
+    let Value::Array(ranges) = told.extract_error()? else {
+        return Ok(Owners::new());
+    };
+    let mut owners = Owners::new();
+    for range in ranges {
+        // The replicas come after the master.
+        let Value::Array(mut range) = range else {
+            continue;
+        };
+        range.truncate(3);
+        let (first, last, master): Range = redis::from_redis_value(Value::Array(range))?;
+        if let Some(name) = master.into_iter().nth(2) {
+            owners.push((first, last, redis::from_redis_value(name)?));
+        }
+    }
+    owners.sort_unstable();
+    Ok(owners)
 }
 
 /// Sends a command to the server that has its slot; once more if that answers that another one has

@@ -67,7 +67,7 @@ pub(super) fn handed_over(stage: Stage) -> Row {
     proxy.leads_to(&second);
     fleet.ends();
     let evidence = Evidence::new(&second, refused, "replies of READONLY");
-    Row::of("FAILOVER, TCP up", fleet, &evidence).covered(true)
+    Row::of("FAILOVER with TCP up", fleet, &evidence).covered(true)
 }
 
 /// The replica had not heard of the last calls when it was made primary.
@@ -180,7 +180,7 @@ mod sentinel {
         fleet.ends();
         let refused = fleet.heard("refused") + fleet.heard("not found");
         let evidence = evidence(&second, refused);
-        Row::of("Sentinel, kill -9", fleet, &evidence).covered(true)
+        Row::of("Sentinel kill -9", fleet, &evidence).covered(true)
     }
 
     /// The primary stands still; when it goes on it takes itself for the primary, until it is told.
@@ -201,6 +201,6 @@ mod sentinel {
         let late = fleet.heard("no answer within");
         first.signal("CONT");
         let evidence = evidence(&second, late);
-        Row::of("Sentinel, SIGSTOP", fleet, &evidence).covered(true)
+        Row::of("Sentinel SIGSTOP", fleet, &evidence).covered(true)
     }
 }

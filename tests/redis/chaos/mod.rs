@@ -1,7 +1,8 @@
 //! Everything that is known to go wrong with a server, done to real ones under load.
 //!
 //! A few faults are done whenever the tests run. `CHAOS=all` does every one with more load and for
-//! longer, `CHAOS=name,name` those that are named; each is a line of a table.
+//! longer, `CHAOS=part,part` those whose names have one of these parts in them. Each is a line of a
+//! table.
 
 #[cfg(feature = "redis-cluster")]
 mod cluster;
@@ -56,15 +57,19 @@ type Fault = fn(Stage) -> Row;
 type DynFault<'a> = &'a dyn Fn(Stage) -> Row;
 
 const FAULTS: &[(&str, bool, Fault)] = &[
-    ("kill -9, no file", OFTEN, servers::killed_without_file),
-    ("kill -9, with AOF", OFTEN, servers::killed_with_file),
+    (
+        "kill -9 without a file",
+        OFTEN,
+        servers::killed_without_file,
+    ),
+    ("kill -9 with an AOF", OFTEN, servers::killed_with_file),
     ("SIGSTOP", OFTEN, servers::stopped),
     ("SCRIPT FLUSH", OFTEN, servers::scripts_flushed),
     ("FLUSHALL", SELDOM, servers::flushed),
     ("CLIENT PAUSE", SELDOM, servers::paused),
     ("BUSY script", SELDOM, servers::busy),
     ("LOADING", SELDOM, servers::loading),
-    ("OOM, noeviction", OFTEN, servers::full),
+    ("OOM noeviction", OFTEN, servers::full),
     ("allkeys-lru", SELDOM, servers::evicting),
     ("expiry of many keys", SELDOM, servers::expiring),
     ("wrong type", SELDOM, servers::another_type),
@@ -80,20 +85,20 @@ const FAULTS: &[(&str, bool, Fault)] = &[
     ("address flips", SELDOM, connections::address_flips),
     ("time jumps", OFTEN, time::jumps),
     ("READONLY", OFTEN, failover::read_only),
-    ("FAILOVER, TCP up", OFTEN, failover::handed_over),
+    ("FAILOVER with TCP up", OFTEN, failover::handed_over),
     ("replica cut", OFTEN, failover::cut_before),
     #[cfg(feature = "redis-sentinel")]
-    ("Sentinel, kill -9", OFTEN, failover::primary_killed),
+    ("Sentinel kill -9", OFTEN, failover::primary_killed),
     #[cfg(feature = "redis-sentinel")]
-    ("Sentinel, SIGSTOP", SELDOM, failover::primary_stopped),
+    ("Sentinel SIGSTOP", SELDOM, failover::primary_stopped),
     #[cfg(feature = "redis-cluster")]
-    ("Cluster, slots move", OFTEN, cluster::slots_move),
+    ("cluster slots move", OFTEN, cluster::slots_move),
     #[cfg(feature = "redis-cluster")]
-    ("Cluster, CLIENT KILL", SELDOM, cluster::connections_killed),
+    ("cluster CLIENT KILL", SELDOM, cluster::connections_killed),
     #[cfg(feature = "redis-cluster")]
-    ("Cluster, kill -9", SELDOM, cluster::master_killed),
+    ("cluster kill -9", SELDOM, cluster::master_killed),
     #[cfg(feature = "redis-cluster")]
-    ("Cluster, SIGSTOP", SELDOM, cluster::master_stopped),
+    ("cluster SIGSTOP", SELDOM, cluster::master_stopped),
 ];
 
 /// One at a time, so that the panics that are counted are its own.

@@ -16,7 +16,7 @@ pub(super) fn killed_without_file(stage: Stage) -> Row {
     server.restart();
     fleet.ends();
     let evidence = Evidence::new(&server, refused, "calls refused");
-    Row::of("kill -9, no file", fleet, &evidence).covered(true)
+    Row::of("kill -9 without a file", fleet, &evidence).covered(true)
 }
 
 pub(super) fn killed_with_file(stage: Stage) -> Row {
@@ -29,7 +29,7 @@ pub(super) fn killed_with_file(stage: Stage) -> Row {
     server.restart();
     fleet.ends();
     let evidence = Evidence::new(&server, refused, "calls refused");
-    Row::of("kill -9, with AOF", fleet, &evidence).covered(true)
+    Row::of("kill -9 with an AOF", fleet, &evidence).covered(true)
 }
 
 pub(super) fn stopped(stage: Stage) -> Row {
@@ -132,7 +132,7 @@ pub(super) fn full(stage: Stage) -> Row {
     command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
     fleet.ends();
     let evidence = Evidence::new(&server, full, "replies of OOM");
-    Row::of("OOM, noeviction", fleet, &evidence)
+    Row::of("OOM noeviction", fleet, &evidence)
 }
 
 pub(super) fn evicting(stage: Stage) -> Row {
