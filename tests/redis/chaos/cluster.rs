@@ -8,10 +8,11 @@ use tower_throttle::store::redis::Redis;
 
 use super::connections::KILL;
 use super::failover::is_following;
-use super::{Evidence, Fleet, Row, Stage};
+use super::{Evidence, Fleet, Row, Stage, command};
 use crate::cluster::{ask, cluster, tell};
 use crate::reached;
 use crate::redis_server::RedisServer;
+use crate::wire::{Harm, Proxy};
 
 fn fleet(stage: Stage, nodes: &[RedisServer]) -> Fleet {
     stage.fleet(&|| {
@@ -128,6 +129,40 @@ pub(super) fn connections_killed(stage: Stage) -> Row {
     let servers = nodes.iter().collect();
     let evidence = evidence(servers, killed, "connections killed");
     Row::of("cluster CLIENT KILL", fleet, &evidence)
+}
+
+/// Each master is behind a proxy, which cuts connections after calls that were carried out.
+pub(super) fn replies_cut(stage: Stage) -> Row {
+    let nodes = cluster(0);
+    let proxies: Vec<_> = nodes.iter().map(Proxy::before).collect();
+    for (node, proxy) in nodes.iter().zip(&proxies) {
+        let port = proxy.port().to_string();
+        command(node, &["CONFIG", "SET", "cluster-announce-port", &port]);
+    }
+    reached("the cluster is behind the proxies", || {
+        let all = |node| {
+            let map = ask(node, &["NODES"]);
+            proxies
+                .iter()
+                .all(|proxy| map.contains(&format!("127.0.0.1:{}@", proxy.port())))
+        };
+        nodes.iter().all(all)
+    });
+    let mut fleet = stage.fleet(&|| {
+        let builder = ClusterClientBuilder::new(proxies.iter().map(Proxy::url));
+        Redis::with_cluster(builder).expect("urls")
+    });
+    for proxy in &proxies {
+        proxy.harms_every(Harm::Cut, 40);
+    }
+    fleet.lasts();
+    for proxy in &proxies {
+        proxy.harms_none();
+    }
+    fleet.ends();
+    let cut = proxies.iter().map(Proxy::harmed).sum();
+    let evidence = evidence(nodes.iter().collect(), cut, "replies cut");
+    Row::of("cluster replies cut", fleet, &evidence)
 }
 
 /// The last of four nodes becomes the replica of the first.

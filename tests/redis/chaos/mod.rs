@@ -96,6 +96,8 @@ const FAULTS: &[(&str, bool, Fault)] = &[
     #[cfg(feature = "redis-cluster")]
     ("cluster CLIENT KILL", SELDOM, cluster::connections_killed),
     #[cfg(feature = "redis-cluster")]
+    ("cluster replies cut", OFTEN, cluster::replies_cut),
+    #[cfg(feature = "redis-cluster")]
     ("cluster kill -9", SELDOM, cluster::master_killed),
     #[cfg(feature = "redis-cluster")]
     ("cluster SIGSTOP", SELDOM, cluster::master_stopped),
