@@ -41,7 +41,8 @@
 //! [`StoreError`] that says whether it passes by itself. What may have been
 //! carried out is never sent again, so a request is counted at most once. A connection that broke,
 //! went silent or leads to a replica is replaced. After three failures in a row the server is left
-//! alone, but for a probe each 250 ms; calls in between fail at once.
+//! alone, but for a probe each 250 ms; calls in between fail at once. In a cluster the other servers
+//! are asked as always.
 //!
 //! If the server loses what it stored (a failover before the last writes reached the replica,
 //! `FLUSHALL`, eviction, a restart without its file), the keys begin anew. Give a limit that
