@@ -1,10 +1,13 @@
 //! A real redis-server on a free port of the loopback, which dies with the test that started it.
+//!
+//! `REDIS_SERVER` names another program that understands the same arguments: another version of
+//! Redis, or valkey-server.
 
 use std::{
     fs,
     io::{BufRead, BufReader},
     net::TcpListener,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
 };
@@ -15,7 +18,42 @@ pub(crate) struct RedisServer {
     process: Child,
     port: u16,
     folder: PathBuf,
+    setup: Setup,
+}
+
+/// How a server differs from any other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Setup {
     arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+    /// The configuration of a sentinel, which writes into its file what it learns.
+    sentinel: Option<String>,
+}
+
+impl Setup {
+    /// Further arguments, as on the command line.
+    pub(crate) fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments
+            .extend(arguments.iter().map(ToString::to_string));
+        self
+    }
+
+    /// A variable of its environment.
+    pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A sentinel in the place of a server.
+    #[cfg(feature = "redis-sentinel")]
+    pub(crate) fn sentinel(mut self, configuration: &str) -> Self {
+        self.sentinel = Some(configuration.to_owned());
+        self
+    }
+
+    pub(crate) fn start(self) -> RedisServer {
+        RedisServer::set_up(self)
+    }
 }
 
 impl RedisServer {
@@ -26,23 +64,26 @@ impl RedisServer {
 
     /// A server with further arguments, as on its command line.
     pub(crate) fn with(arguments: &[&str]) -> Self {
+        Setup::default().arguments(arguments).start()
+    }
+
+    fn set_up(setup: Setup) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tower-throttle-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).expect("a folder for the server");
-        let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
         // Somebody else may take the free port before the server does.
         for _ in 0..20 {
             let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
             let port = free.local_addr().expect("its address").port();
             drop(free);
-            if let Some(process) = launch(port, &folder, &arguments) {
+            if let Some(process) = launch(port, &folder, &setup) {
                 return Self {
                     process,
                     port,
                     folder,
-                    arguments,
+                    setup,
                 };
             }
         }
@@ -72,7 +113,7 @@ impl RedisServer {
     /// Starts it again on the same port after [`kill`](Self::kill).
     pub(crate) fn restart(&mut self) {
         self.process =
-            launch(self.port, &self.folder, &self.arguments).expect("the port is still free");
+            launch(self.port, &self.folder, &self.setup).expect("the port is still free");
     }
 
     /// Stops (`STOP`) or continues (`CONT`) the process.
@@ -94,14 +135,26 @@ impl Drop for RedisServer {
 }
 
 /// Starts a server and waits until it says that it is ready; `None` if it cannot have the port.
-fn launch(port: u16, folder: &PathBuf, arguments: &[String]) -> Option<Child> {
-    let mut process = Command::new("redis-server")
+fn launch(port: u16, folder: &Path, setup: &Setup) -> Option<Child> {
+    let program = std::env::var("REDIS_SERVER");
+    let mut command = Command::new(program.as_deref().unwrap_or("redis-server"));
+    if let Some(configuration) = &setup.sentinel {
+        let file = folder.join("sentinel.conf");
+        fs::write(&file, configuration).expect("a file for the sentinel");
+        command.arg(file).arg("--sentinel");
+    }
+    // A replica is not to wait for others.
+    if setup.sentinel.is_none() {
+        command.args(["--repl-diskless-sync-delay", "0"]);
+    }
+    let mut process = command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
         .args(["--enable-debug-command", "local"])
         .arg("--dir")
         .arg(folder)
-        .args(arguments)
+        .args(&setup.arguments)
+        .envs(setup.variables.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -112,7 +165,7 @@ fn launch(port: u16, folder: &PathBuf, arguments: &[String]) -> Option<Child> {
     let ready = lines
         .by_ref()
         .map_while(Result::ok)
-        .any(|line| line.contains("eady to accept connections"));
+        .any(|line| line.contains("eady to accept connections") || line.contains("Sentinel ID"));
     if ready {
         // Its log is read on, so that the pipe never fills.
         std::thread::spawn(move || lines.for_each(drop));

@@ -2,71 +2,77 @@
 
 use std::{net::TcpListener, time::Duration};
 
-use redis::cluster::ClusterClient;
+use redis::cluster::ClusterClientBuilder;
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{FixedWindow, KeyedLimiter, Quota, SlidingLog, TokenBucket};
 
+use crate::reached;
 use crate::redis_server::RedisServer;
 
-/// Three masters that know each other and share the slots.
-async fn cluster() -> Vec<RedisServer> {
-    let nodes: Vec<_> = (0..3)
+/// Three masters that know each other and share the slots, and after them so many others, which
+/// are nobody's replica yet.
+pub(crate) fn cluster(others: usize) -> Vec<RedisServer> {
+    let nodes: Vec<_> = (0..3 + others)
         .map(|_| {
             let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let bus = free.local_addr().expect("its address").port();
+            let bus = free.local_addr().expect("its address").port().to_string();
             drop(free);
             let server = RedisServer::with(&[
                 "--cluster-enabled",
                 "yes",
                 "--cluster-port",
-                &bus.to_string(),
+                &bus,
+                "--cluster-node-timeout",
+                "1000",
+                "--cluster-require-full-coverage",
+                "no",
             ]);
             (server, bus)
         })
         .collect();
+    let ranges = [["0", "5460"], ["5461", "10922"], ["10923", "16383"]];
     for (at, (node, _)) in nodes.iter().enumerate() {
-        let ranges = [[0, 5_460], [5_461, 10_922], [10_923, 16_383]];
-        redis::cmd("CLUSTER")
-            .arg("ADDSLOTSRANGE")
-            .arg(&ranges[at])
-            .exec(&mut node.connection())
-            .expect("its slots");
+        if let Some([first, last]) = ranges.get(at) {
+            tell(node, &["ADDSLOTSRANGE", first, last]);
+        }
         for (other, bus) in &nodes {
-            redis::cmd("CLUSTER")
-                .arg("MEET")
-                .arg("127.0.0.1")
-                .arg(other.port())
-                .arg(*bus)
-                .exec(&mut node.connection())
-                .expect("a greeting");
+            tell(node, &["MEET", "127.0.0.1", &other.port().to_string(), bus]);
         }
     }
-    let whole = |info: &str| info.contains("cluster_state:ok") && info.contains("known_nodes:3");
-    let ready = async {
-        for (node, _) in &nodes {
-            loop {
-                let info: String = redis::cmd("CLUSTER")
-                    .arg("INFO")
-                    .query(&mut node.connection())
-                    .expect("its state");
-                if whole(&info) {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
-    };
-    let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, ready).await.expect("a cluster");
+    let known = format!("cluster_known_nodes:{}\r", nodes.len());
+    reached("the cluster is whole", || {
+        nodes.iter().all(|(node, _)| {
+            let info = ask(node, &["INFO"]);
+            info.contains("cluster_state:ok")
+                && info.contains("cluster_slots_ok:16384")
+                && info.contains(&known)
+        })
+    });
     nodes.into_iter().map(|(server, _)| server).collect()
+}
+
+/// Has a node carry out `CLUSTER ..`.
+pub(crate) fn tell(node: &RedisServer, words: &[&str]) {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg(words);
+    command.exec(&mut node.connection()).expect("done");
+}
+
+/// What a node says to `CLUSTER ..`.
+pub(crate) fn ask(node: &RedisServer, words: &[&str]) -> String {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg(words);
+    command.query(&mut node.connection()).expect("an answer")
 }
 
 #[tokio::test]
 async fn two_machines_share_each_limit_wherever_its_slot_is() {
-    let nodes = cluster().await;
+    let nodes = cluster(0);
     let machine = || {
-        let client = ClusterClient::new(nodes.iter().map(RedisServer::url).collect::<Vec<_>>());
-        Redis::with_cluster(client.expect("urls")).deadline(Duration::from_secs(10))
+        let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
+        Redis::with_cluster(builder)
+            .expect("urls")
+            .deadline(Duration::from_secs(10))
     };
     let machines = [machine(), machine()];
     let quota = Quota::per_hour(3);

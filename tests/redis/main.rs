@@ -1,6 +1,7 @@
 //! Limits in Redis, against real servers.
 #![cfg(feature = "redis")]
 
+mod chaos;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod faults;
@@ -9,6 +10,7 @@ mod processes;
 mod proxy;
 #[path = "../common/redis_server.rs"]
 mod redis_server;
+mod wire;
 
 use self::redis_server::RedisServer;
 
@@ -23,4 +25,14 @@ fn calls_of(server: &RedisServer, command: &str) -> u64 {
         .find_map(|line| line.strip_prefix(&start))
         .and_then(|rest| rest.split(',').next())
         .map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// Waits for what becomes true of a server.
+fn reached(what: &str, is_so: impl Fn() -> bool) {
+    let begun = tokio::time::Instant::now();
+    while !is_so() {
+        let waited = begun.elapsed();
+        assert!(waited.as_secs() < 30, "it never came that {what}");
+        std::thread::park_timeout(std::time::Duration::from_millis(5));
+    }
 }

@@ -2,9 +2,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+#[cfg(feature = "redis-cluster")]
+use redis::ErrorKind;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
-use tokio::sync::Notify;
+use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
     breaker::{Breaker, BreakerCounts},
@@ -20,6 +22,17 @@ use crate::sync::{Mutex, lock};
 const CONNECT: Duration = Duration::from_millis(500);
 /// Between two tries to connect, so that a refusing server is not stormed.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Whether a cluster's connection is to be made anew is looked at no more often than this.
+const LOOK: Duration = Duration::from_millis(250);
+/// A server of a cluster is asked for so long who has which slots, then another one.
+#[cfg(feature = "redis-cluster")]
+const TRY: Duration = Duration::from_millis(100);
+#[cfg(feature = "redis-cluster")]
+const TRIES: usize = 4;
+/// A cluster's connection so old is made anew when a server is silent, though all slots are where
+/// they were: the server may be there, and its connection dead.
+#[cfg(feature = "redis-cluster")]
+const OLD: Duration = Duration::from_secs(5);
 /// So many calls in a row without an answer, and the connection is taken for dead.
 const SILENT: u32 = 3;
 
@@ -27,6 +40,10 @@ const SILENT: u32 = 3;
 pub(super) enum Source {
     Client(redis::Client),
     Connection(MultiplexedConnection),
+    /// Asked for the primary whenever a connection is made. One task connects at a time, so
+    /// nobody waits at this lock.
+    #[cfg(feature = "redis-sentinel")]
+    Sentinel(Box<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
     #[cfg(feature = "redis-cluster")]
     Cluster(Box<redis::cluster::ClusterClient>),
 }
@@ -59,7 +76,16 @@ struct Slot {
     failed: Option<(Tick, StoreError)>,
     /// Calls in a row without an answer.
     silent: u32,
+    /// When it was looked at for the last time whether to make a cluster's connection anew.
+    looked: Option<Tick>,
+    /// When the connection was made.
+    made: Option<Tick>,
+    /// Who had which slots then.
+    owners: Owners,
 }
+
+/// Ranges of slots, and the masters that have them.
+type Owners = Vec<(i64, i64, String)>;
 
 /// A call that failed, and how.
 #[derive(Debug)]
@@ -87,8 +113,12 @@ impl Link {
         }
     }
 
-    /// Whether a call may go to the server, as far as the last ones went well.
+    /// Whether a call may go to the server, as far as the last ones went well. In a cluster the
+    /// last ones may have gone to another server.
     pub(super) fn lets_through(&self, now: Tick) -> bool {
+        if !self.gathers() {
+            return true;
+        }
         let mut breaker = lock(&self.breaker);
         let probes = breaker.counts().probes;
         let through = breaker.lets_through(now);
@@ -129,7 +159,7 @@ impl Link {
         reply.map_err(|error| {
             let class = Class::of(&error);
             if class.spoils_connection() {
-                self.discard(generation);
+                self.spoilt(generation);
             }
             Failure {
                 class,
@@ -172,6 +202,9 @@ impl Link {
                         }
                     }
                     slot.connecting = true;
+                    // Not under the lock: of a runtime that shuts down the task is dropped at once,
+                    // and locks the slot.
+                    drop(slot);
                     tokio::spawn(Connecting(Arc::clone(self)).run());
                 }
             }
@@ -179,17 +212,33 @@ impl Link {
         }
     }
 
-    fn discard(&self, generation: u64) {
+    /// A connection is of no further use; that of a cluster serves the other servers still, until
+    /// there is a new one.
+    fn spoilt(self: &Arc<Self>, generation: u64) {
         let mut slot = lock(&self.slot);
-        if slot.generation == generation {
+        if slot.generation != generation {
+            return;
+        }
+        if self.gathers() {
             slot.channel = None;
+            return;
+        }
+        let now = MonotonicClock.now();
+        let is_due = slot.looked.is_none_or(|at| now.since(at) >= LOOK);
+        if is_due && !slot.connecting {
+            if let Ok(runtime) = Handle::try_current() {
+                slot.looked = Some(now);
+                slot.connecting = true;
+                drop(slot);
+                runtime.spawn(Connecting(Arc::clone(self)).run());
+            }
         }
     }
 }
 
 /// A call on its way. Dropped without an answer, it counts against the connection.
 struct Silence<'a> {
-    link: &'a Link,
+    link: &'a Arc<Link>,
     generation: u64,
     answered: bool,
 }
@@ -202,11 +251,13 @@ impl Drop for Silence<'_> {
         }
         if self.answered {
             slot.silent = 0;
-        } else {
-            slot.silent += 1;
-            if slot.silent >= SILENT {
-                slot.channel = None;
-            }
+            return;
+        }
+        slot.silent += 1;
+        // In a cluster the others answer in between.
+        if slot.silent >= SILENT || !self.link.gathers() {
+            drop(slot);
+            self.link.spoilt(self.generation);
         }
     }
 }
@@ -216,13 +267,25 @@ struct Connecting(Arc<Link>);
 
 impl Connecting {
     async fn run(self) {
-        let connected = tokio::time::timeout(CONNECT, self.0.source.connect()).await;
+        #[cfg(feature = "redis-cluster")]
+        if !self.is_of_use().await {
+            return;
+        }
+        let limit = self.0.source.patience();
+        let connected = async {
+            let mut channel = self.0.source.connect().await?;
+            let owners = channel.owners().await;
+            Ok((channel, owners))
+        };
+        let connected = tokio::time::timeout(limit, connected).await;
         let mut slot = lock(&self.0.slot);
         slot.failed = None;
         let now = MonotonicClock.now();
         match connected {
-            Ok(Ok(channel)) => {
+            Ok(Ok((channel, owners))) => {
                 slot.channel = Some(channel);
+                slot.made = Some(now);
+                slot.owners = owners;
                 slot.generation += 1;
                 slot.silent = 0;
             }
@@ -235,10 +298,30 @@ impl Connecting {
                 slot.failed = Some((now, class.error(&error)));
             }
             Err(_) => {
-                let error = StoreError::new("Redis: no connection within 500ms", true);
+                let error = StoreError::new(format!("Redis: no connection within {limit:?}"), true);
                 slot.failed = Some((now, error));
             }
         }
+    }
+}
+
+#[cfg(feature = "redis-cluster")]
+impl Connecting {
+    /// Whether a new connection would be any better. While it is made, and a server that is silent
+    /// is tried, the client of a cluster serves nobody, so it is not made without need.
+    async fn is_of_use(&self) -> bool {
+        let (channel, made, owners) = {
+            let slot = lock(&self.0.slot);
+            (slot.channel.clone(), slot.made, slot.owners.clone())
+        };
+        let Some(mut channel) = channel else {
+            return true;
+        };
+        if made.is_none_or(|at| MonotonicClock.now().since(at) >= OLD) {
+            return true;
+        }
+        let now = channel.owners().await;
+        !now.is_empty() && now != owners
     }
 }
 
@@ -251,19 +334,44 @@ impl Drop for Connecting {
 }
 
 impl Source {
-    async fn connect(&self) -> Result<Channel, RedisError> {
+    /// How long connecting may take. A cluster has many servers, each of which may let us wait.
+    const fn patience(&self) -> Duration {
         match self {
-            Self::Client(client) => {
-                // Every call has its own deadline, and connecting too.
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(None)
-                    .set_response_timeout(None);
-                client
-                    .get_multiplexed_async_connection_with_config(&config)
-                    .await
-                    .map(Channel::Single)
-            }
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(_) => Duration::from_secs(2),
+            _ => CONNECT,
+        }
+    }
+
+    /// The client of a cluster as we need it. It sends a call again when a connection breaks, and
+    /// then it may be counted twice: so it is to try nothing again, and what was not carried out
+    /// because the slot is elsewhere is followed here.
+    #[cfg(feature = "redis-cluster")]
+    pub(super) fn cluster(
+        builder: redis::cluster::ClusterClientBuilder,
+    ) -> Result<Self, RedisError> {
+        let client = builder.retries(0).connection_timeout(CONNECT).build()?;
+        Ok(Self::Cluster(Box::new(client)))
+    }
+
+    async fn connect(&self) -> Result<Channel, RedisError> {
+        // Every call has its own deadline, and connecting too.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        match self {
+            Self::Client(client) => client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+                .map(Channel::Single),
             Self::Connection(connection) => Ok(Channel::Single(connection.clone())),
+            #[cfg(feature = "redis-sentinel")]
+            Self::Sentinel(client) => client
+                .lock()
+                .await
+                .get_async_connection_with_config(&config)
+                .await
+                .map(Channel::Single),
             #[cfg(feature = "redis-cluster")]
             Self::Cluster(client) => client.get_async_connection().await.map(Channel::Cluster),
         }
@@ -272,15 +380,107 @@ impl Source {
 
 impl Channel {
     async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        let value = match self {
-            Self::Single(connection) => connection.send_packed_command(command).await?,
+        match self {
+            Self::Single(connection) => connection
+                .send_packed_command(command)
+                .await?
+                .extract_error(),
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(connection) => send_to_cluster(connection, command).await,
+        }
+    }
+
+    /// Who has which slots, as any of the servers says; nothing if there are no slots, or none of
+    /// those says it in time.
+    #[cfg_attr(
+        not(feature = "redis-cluster"),
+        expect(clippy::unused_async, reason = "only a cluster is asked")
+    )]
+    async fn owners(&mut self) -> Owners {
+        match self {
+            Self::Single(_) => Owners::new(),
             #[cfg(feature = "redis-cluster")]
             Self::Cluster(connection) => {
-                redis::aio::ConnectionLike::req_packed_command(connection, command).await?
+                for _ in 0..TRIES {
+                    let told = tokio::time::timeout(TRY, owners(connection)).await;
+                    if let Ok(Ok(owners)) = told {
+                        return owners;
+                    }
+                }
+                Owners::new()
             }
-        };
-        value.extract_error()
+        }
     }
+}
+
+#[cfg(feature = "redis-cluster")]
+async fn owners(
+    connection: &mut redis::cluster_async::ClusterConnection,
+) -> Result<Owners, RedisError> {
+    use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
+
+    /// A host, a port and the name of a server, of which the last one stays what it is.
+    type Range = (i64, i64, Vec<Value>);
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let routing = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+    let told = connection.route_command(command, routing).await?;
+    let Value::Array(ranges) = told.extract_error()? else {
+        return Ok(Owners::new());
+    };
+    let mut owners = Owners::new();
+    for range in ranges {
+        // The replicas come after the master.
+        let Value::Array(mut range) = range else {
+            continue;
+        };
+        range.truncate(3);
+        let (first, last, master): Range = redis::from_redis_value(Value::Array(range))?;
+        if let Some(name) = master.into_iter().nth(2) {
+            owners.push((first, last, redis::from_redis_value(name)?));
+        }
+    }
+    owners.sort_unstable();
+    Ok(owners)
+}
+
+/// Sends a command to the server that has its slot; once more if that answers that another one has
+/// it, for then it was not carried out.
+#[cfg(feature = "redis-cluster")]
+async fn send_to_cluster(
+    connection: &mut redis::cluster_async::ClusterConnection,
+    command: &Cmd,
+) -> Result<Value, RedisError> {
+    use redis::ServerErrorKind::{Ask, Moved};
+    use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
+
+    let reply = redis::aio::ConnectionLike::req_packed_command(connection, command).await;
+    let error = match reply.and_then(Value::extract_error) {
+        Err(error) => error,
+        value => return value,
+    };
+    let ErrorKind::Server(kind @ (Ask | Moved)) = error.kind() else {
+        return Err(error);
+    };
+    let node = error.redirect_node().and_then(|(node, _)| {
+        let (host, port) = node.rsplit_once(':')?;
+        Some((host.to_owned(), port.parse().ok()?))
+    });
+    let Some((host, port)) = node else {
+        return Err(error);
+    };
+    let to = SingleNodeRoutingInfo::ByAddress { host, port };
+    if kind == Moved {
+        let routing = RoutingInfo::SingleNode(to);
+        let reply = connection.route_command(command.clone(), routing).await?;
+        return reply.extract_error();
+    }
+    // Its slot is on its way: the server that is to have it wants to be told that we know.
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("ASKING").add_command(command.clone());
+    let replies = connection.route_pipeline(pipeline, 1, 1, to).await?;
+    let reply = replies.into_iter().next().unwrap_or(Value::Nil);
+    reply.extract_error()
 }
 
 /// Not the URL: it may hold a password.

@@ -41,7 +41,8 @@
 //! [`StoreError`] that says whether it passes by itself. What may have been
 //! carried out is never sent again, so a request is counted at most once. A connection that broke,
 //! went silent or leads to a replica is replaced. After three failures in a row the server is left
-//! alone, but for a probe each 250 ms; calls in between fail at once.
+//! alone, but for a probe each 250 ms; calls in between fail at once. In a cluster the other servers
+//! are asked as always.
 //!
 //! If the server loses what it stored (a failover before the last writes reached the replica,
 //! `FLUSHALL`, eviction, a restart without its file), the keys begin anew. Give a limit that
@@ -132,14 +133,63 @@ impl Redis {
         Self::with(Source::Connection(connection))
     }
 
+    /// The primary that Redis Sentinel names, asked for whenever a connection is made: after a
+    /// failover calls go to the new primary. Build the client for
+    /// [`SentinelServerType::Master`](redis::sentinel::SentinelServerType::Master).
+    ///
+    /// A primary that was cut off takes itself for one until a Sentinel tells it otherwise, and
+    /// whoever reaches it meanwhile is counted there, in vain. `min-replicas-to-write 1` in its
+    /// configuration keeps that short.
+    ///
+    /// ```no_run
+    /// use redis::sentinel::{SentinelClient, SentinelServerType};
+    /// use tower_throttle::store::redis::Redis;
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let sentinels = vec!["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"];
+    /// let primary = SentinelServerType::Master;
+    /// let redis = Redis::with_sentinel(SentinelClient::build(
+    ///     sentinels,
+    ///     "mymaster".to_owned(),
+    ///     None,
+    ///     primary,
+    /// )?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "redis-sentinel")]
+    #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-sentinel")))]
+    pub fn with_sentinel(client: redis::sentinel::SentinelClient) -> Self {
+        Self::with(Source::Sentinel(Box::new(tokio::sync::Mutex::new(client))))
+    }
+
     /// A Redis Cluster.
     ///
-    /// Build the client with few retries: the redis crate sends a call again when its connection
-    /// breaks, and then it may be counted twice.
+    /// However the builder is set, its client tries nothing again by itself: it would also send a
+    /// call again whose connection broke, which may then be counted twice. A slot that has moved,
+    /// or is on its way, is followed.
+    ///
+    /// # Errors
+    /// If the builder has no valid address of a server.
+    ///
+    /// ```no_run
+    /// use redis::cluster::ClusterClientBuilder;
+    /// use tower_throttle::store::redis::Redis;
+    ///
+    /// let servers = ["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"];
+    /// let redis = Redis::with_cluster(ClusterClientBuilder::new(servers))?;
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
     #[cfg(feature = "redis-cluster")]
     #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-cluster")))]
-    pub fn with_cluster(client: redis::cluster::ClusterClient) -> Self {
-        Self::with(Source::Cluster(Box::new(client)))
+    pub fn with_cluster(
+        builder: redis::cluster::ClusterClientBuilder,
+    ) -> Result<Self, ConfigError> {
+        let source = Source::cluster(builder).map_err(|error| ConfigError::Syntax {
+            text: "the servers of a Redis Cluster".to_owned(),
+            expected: format!("redis://user:password@host:port ({error})"),
+        })?;
+        Ok(Self::with(source))
     }
 
     fn with(source: Source) -> Self {

@@ -1,0 +1,147 @@
+//! What goes wrong between machines and a server.
+
+use std::time::Duration;
+
+use super::{Evidence, Fleet, Row, Stage, command, told};
+use crate::redis_server::RedisServer;
+use crate::wire::{Harm, Proxy};
+
+pub(super) const KILL: [&str; 6] = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
+
+pub(super) fn killed(stage: Stage) -> Row {
+    let server = RedisServer::start();
+    let mut fleet = stage.on(&server);
+    let mut connection = server.connection();
+    let mut killed = 0;
+    fleet.lasts_with(Duration::from_millis(50), || {
+        let mut kill = redis::cmd(KILL[0]);
+        let count: u64 = kill.arg(&KILL[1..]).query(&mut connection).expect("done");
+        killed += count;
+    });
+    drop(connection);
+    fleet.ends();
+    let evidence = Evidence::new(&server, killed, "connections killed");
+    Row::of("CLIENT KILL", fleet, &evidence)
+}
+
+pub(super) fn without_permission(stage: Stage) -> Row {
+    let server = RedisServer::start();
+    let mut fleet = stage.on(&server);
+    command(&server, &["ACL", "SETUSER", "default", "-@scripting"]);
+    fleet.lasts();
+    let refused = fleet.heard("let this user run EVAL");
+    command(&server, &["ACL", "SETUSER", "default", "+@all"]);
+    fleet.ends();
+    let evidence = Evidence::new(&server, refused, "replies of NOPERM");
+    Row::of("NOPERM", fleet, &evidence).covered(false)
+}
+
+pub(super) fn without_password(stage: Stage) -> Row {
+    let server = RedisServer::start();
+    let mut fleet = stage.on(&server);
+    let mut guest = server.connection();
+    let mut has = |words: &[&str]| {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]).exec(&mut guest).expect("done");
+    };
+    // Only those who connect from now on have to say it.
+    has(&["CONFIG", "SET", "requirepass", "right"]);
+    has(&KILL);
+    fleet.lasts();
+    let refused = fleet.heard("user or password");
+    has(&["CONFIG", "SET", "requirepass", ""]);
+    drop(guest);
+    fleet.ends();
+    let evidence = Evidence::new(&server, refused, "calls without a password");
+    Row::of("wrong password", fleet, &evidence)
+}
+
+pub(super) fn without_room(stage: Stage) -> Row {
+    let server = RedisServer::start();
+    let mut fleet = stage.on(&server);
+    let mut guest = server.connection();
+    let mut has = |words: &[&str]| {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]).exec(&mut guest).expect("done");
+    };
+    has(&["CONFIG", "SET", "maxclients", "1"]);
+    has(&KILL);
+    fleet.lasts();
+    has(&["CONFIG", "SET", "maxclients", "100"]);
+    drop(guest);
+    fleet.ends();
+    let refused = told(&server, "rejected_connections");
+    let evidence = Evidence::new(&server, refused, "connections refused");
+    Row::of("maxclients", fleet, &evidence).covered(true)
+}
+
+/// Harms one in so many replies while the fault lasts.
+fn harmed(
+    stage: Stage,
+    fault: &'static str,
+    what: &'static str,
+    (server, harm, every): (&RedisServer, Harm, u64),
+) -> Row {
+    let proxy = Proxy::before(server);
+    let mut fleet = stage.at(&proxy.url());
+    proxy.harms_every(harm, every);
+    fleet.lasts();
+    proxy.harms_none();
+    fleet.ends();
+    let evidence = Evidence::new(server, proxy.harmed(), what);
+    Row::of(fault, fleet, &evidence)
+}
+
+pub(super) fn replies_lost(stage: Stage) -> Row {
+    let server = RedisServer::start();
+    let how = (&server, Harm::Swallow, 40);
+    harmed(stage, "replies lost", "replies lost", how)
+}
+
+pub(super) fn replies_cut(stage: Stage) -> Row {
+    replies_cut_of(stage, &RedisServer::start())
+}
+
+pub(super) fn replies_cut_of(stage: Stage, server: &RedisServer) -> Row {
+    let how = (server, Harm::CutInside, 40);
+    harmed(stage, "replies cut", "replies cut", how)
+}
+
+pub(super) fn replies_split(stage: Stage) -> Row {
+    let server = RedisServer::start();
+    let how = (&server, Harm::Split, 1);
+    harmed(stage, "replies split", "replies split", how)
+}
+
+pub(super) fn replies_late(stage: Stage) -> Row {
+    let server = RedisServer::start();
+    let how = (&server, Harm::Delay(Duration::from_millis(120)), 30);
+    harmed(stage, "replies late", "replies late", how)
+}
+
+/// Connections are made, and then nothing is heard.
+pub(super) fn silent(stage: Stage) -> Row {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let mut fleet = stage.at(&proxy.url());
+    proxy.is_silent(true);
+    fleet.lasts();
+    let late = fleet.heard("no answer within");
+    proxy.is_silent(false);
+    fleet.ends();
+    let evidence = Evidence::new(&server, late, "calls late");
+    Row::of("silent connection", fleet, &evidence).covered(true)
+}
+
+/// The same name leads to another server, which knows nothing; connections to the first one end.
+pub(super) fn address_flips(stage: Stage) -> Row {
+    let (first, second) = (RedisServer::start(), RedisServer::start());
+    let proxy = Proxy::before(&first);
+    let mut fleet: Fleet = stage.at(&proxy.url());
+    fleet.loses();
+    proxy.leads_to(&second);
+    let cut = proxy.cuts_all();
+    fleet.ends();
+    let evidence = Evidence::new(&second, cut, "connections moved");
+    Row::of("address flips", fleet, &evidence)
+}

@@ -1,0 +1,300 @@
+//! A proxy that knows where replies end, and what can be done to them on the way.
+//!
+//! It has threads of its own, so that nothing of it runs among the tasks that a test counts.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::redis_server::RedisServer;
+
+/// What happens to the reply of a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// It never arrives, nor does anything after it; the connection stays.
+    Swallow,
+    /// The connection is cut in its place.
+    Cut,
+    /// The connection is cut in the middle of it.
+    CutInside,
+    /// It arrives byte by byte.
+    Split,
+    /// It arrives late, and so does all after it.
+    Delay(Duration),
+}
+
+/// Stands between clients and a server on an address of its own.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// The port to which new connections lead.
+    target: Mutex<u16>,
+    plan: Mutex<Plan>,
+    harmed: AtomicU64,
+    /// What comes from clients is read and forgotten.
+    silent: AtomicBool,
+    /// Both ends of every connection.
+    open: Mutex<Vec<TcpStream>>,
+    is_raw: bool,
+    over: AtomicBool,
+}
+
+/// Which replies of scripts are harmed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Plan {
+    harm: Option<Harm>,
+    /// So many go unharmed before it.
+    before: u64,
+    /// One in so many after it, or no other.
+    again: Option<u64>,
+}
+
+impl Plan {
+    fn next(&mut self) -> Option<Harm> {
+        let harm = self.harm?;
+        if self.before > 0 {
+            self.before -= 1;
+            return None;
+        }
+        match self.again {
+            Some(every) => self.before = every - 1,
+            None => self.harm = None,
+        }
+        Some(harm)
+    }
+}
+
+impl Proxy {
+    pub(crate) fn before(server: &RedisServer) -> Self {
+        Self::with(server, false)
+    }
+
+    /// For a replica: what it is sent is no list of replies, and passes as it is.
+    pub(crate) fn of_replica(server: &RedisServer) -> Self {
+        Self::with(server, true)
+    }
+
+    fn with(server: &RedisServer, is_raw: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let shared = Arc::new(Shared {
+            target: Mutex::new(server.port()),
+            plan: Mutex::default(),
+            harmed: AtomicU64::new(0),
+            silent: AtomicBool::new(false),
+            open: Mutex::default(),
+            is_raw,
+            over: AtomicBool::new(false),
+        });
+        let accepts = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if accepts.over.load(Ordering::Relaxed) {
+                    return;
+                }
+                accepts.join(client);
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Harms one reply of a script, after so many others.
+    pub(crate) fn harms_one(&self, harm: Harm, before: u64) {
+        *self.shared.plan.lock().expect("a plan") = Plan {
+            harm: Some(harm),
+            before,
+            again: None,
+        };
+    }
+
+    /// Harms one in so many replies of scripts.
+    pub(crate) fn harms_every(&self, harm: Harm, every: u64) {
+        *self.shared.plan.lock().expect("a plan") = Plan {
+            harm: Some(harm),
+            before: every - 1,
+            again: Some(every),
+        };
+    }
+
+    pub(crate) fn harms_none(&self) {
+        *self.shared.plan.lock().expect("a plan") = Plan::default();
+    }
+
+    /// How many replies were harmed.
+    pub(crate) fn harmed(&self) -> u64 {
+        self.shared.harmed.load(Ordering::Relaxed)
+    }
+
+    /// Whether what comes from clients is read and forgotten.
+    pub(crate) fn is_silent(&self, silent: bool) {
+        self.shared.silent.store(silent, Ordering::Relaxed);
+    }
+
+    /// New connections lead to another server; those that are there stay.
+    pub(crate) fn leads_to(&self, server: &RedisServer) {
+        *self.shared.target.lock().expect("a port") = server.port();
+    }
+
+    /// New connections are refused.
+    pub(crate) fn leads_nowhere(&self) {
+        *self.shared.target.lock().expect("a port") = 1;
+    }
+
+    /// Cuts all connections; answers how many there were.
+    pub(crate) fn cuts_all(&self) -> u64 {
+        let mut cut = 0;
+        for end in self.shared.open.lock().expect("connections").drain(..) {
+            cut += u64::from(end.shutdown(Shutdown::Both).is_ok());
+        }
+        cut / 2
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        self.cuts_all();
+        // So that the accepting thread looks up.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl Shared {
+    /// Connects a client with the server, by a thread each way.
+    fn join(self: &Arc<Self>, client: TcpStream) {
+        let target = *self.target.lock().expect("a port");
+        let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else {
+            return;
+        };
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let again = |end: &TcpStream| end.try_clone().expect("a descriptor");
+        let mut open = self.open.lock().expect("connections");
+        open.extend([again(&client), again(&server)]);
+        drop(open);
+        let (from_client, to_server) = (again(&client), again(&server));
+        let shared = Arc::clone(self);
+        thread::spawn(move || {
+            shared.forth(from_client, &to_server);
+            let _ = to_server.shutdown(Shutdown::Both);
+        });
+        let shared = Arc::clone(self);
+        thread::spawn(move || {
+            shared.back(server, &client);
+            let _ = client.shutdown(Shutdown::Both);
+        });
+    }
+
+    fn forth(&self, mut from: TcpStream, mut to: &TcpStream) {
+        let mut bytes = [0; 8 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            if !self.silent.load(Ordering::Relaxed) && to.write_all(&bytes[..count]).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn back(&self, mut from: TcpStream, mut to: &TcpStream) {
+        let mut bytes = Vec::new();
+        let mut more = [0; 8 * 1024];
+        let mut swallows = false;
+        loop {
+            while let Some(end) = end_of_reply(&bytes) {
+                let reply: Vec<u8> = bytes.drain(..end).collect();
+                match self.harm(&reply) {
+                    Some(Harm::Swallow) => swallows = true,
+                    _ if swallows => {}
+                    harm if !pass(&reply, harm, to) => return,
+                    _ => {}
+                }
+            }
+            match from.read(&mut more) {
+                Ok(count @ 1..) if self.is_raw => {
+                    if to.write_all(&more[..count]).is_err() {
+                        return;
+                    }
+                }
+                Ok(count @ 1..) => bytes.extend_from_slice(&more[..count]),
+                _ => return,
+            }
+        }
+    }
+
+    fn harm(&self, reply: &[u8]) -> Option<Harm> {
+        // Of the replies that a limiter hears, those of scripts alone are lists.
+        if reply[0] != b'*' {
+            return None;
+        }
+        let harm = self.plan.lock().expect("a plan").next();
+        self.harmed
+            .fetch_add(u64::from(harm.is_some()), Ordering::Relaxed);
+        harm
+    }
+}
+
+/// Hands a reply on; false if the connection is to end.
+fn pass(reply: &[u8], harm: Option<Harm>, mut to: &TcpStream) -> bool {
+    match harm {
+        Some(Harm::Cut | Harm::Swallow) => return false,
+        Some(Harm::CutInside) => {
+            let _ = to.write_all(&reply[..reply.len() / 2]);
+            return false;
+        }
+        Some(Harm::Split) => return reply.chunks(1).all(|byte| to.write_all(byte).is_ok()),
+        Some(Harm::Delay(span)) => delay(span),
+        None => {}
+    }
+    to.write_all(reply).is_ok()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the delay is what this proxy does to a reply; nobody waits by it for anything"
+)]
+fn delay(span: Duration) {
+    thread::sleep(span);
+}
+
+/// Where the first reply ends, if all of it is there.
+fn end_of_reply(bytes: &[u8]) -> Option<usize> {
+    let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    let number = || {
+        std::str::from_utf8(&bytes[1..line - 2])
+            .ok()?
+            .parse::<i64>()
+            .ok()
+    };
+    match bytes[0] {
+        b'$' => match usize::try_from(number()?) {
+            Ok(length) => Some(line + length + 2).filter(|end| *end <= bytes.len()),
+            Err(_) => Some(line),
+        },
+        b'*' => {
+            let mut end = line;
+            for _ in 0..number()? {
+                end += end_of_reply(&bytes[end..])?;
+            }
+            Some(end)
+        }
+        _ => Some(line),
+    }
+}
