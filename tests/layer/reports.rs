@@ -19,7 +19,7 @@ async fn covered() {
     }
     let limiter = Fallback::new(first, second);
     for _ in 0..3 {
-        KeyedLimiter::<u32>::decide(&limiter, &1, 1).await.unwrap();
+        let _ = KeyedLimiter::<u32>::decide(&limiter, &1, 1).await.unwrap();
     }
 }
 
