@@ -26,6 +26,15 @@
 //! over as [`Inherit::AsIs`](crate::Inherit::AsIs) says, so a changed configuration neither forgets
 //! what was used nor gives it out again.
 //!
+//! [`RedisLimiter::set_quota`] changes the quota of the fleet while it runs: one key more for each
+//! policy, where all limiters look once a second.
+//!
+//! # Speed
+//!
+//! Calls in flight together share a script call, and one that is alone costs hardly more than a
+//! script written by hand. `cargo run --release -p compare -- redis` measures both beside such a
+//! script, on the machine that it runs on.
+//!
 //! # Numbers
 //!
 //! Redis counts microseconds, and its scripts count exactly up to 2^53. Windows and their offsets
