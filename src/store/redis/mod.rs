@@ -64,6 +64,7 @@ mod denied;
 #[cfg(test)]
 mod differential;
 mod figures;
+mod future;
 #[cfg(feature = "governor")]
 mod gcra;
 mod key;
@@ -74,32 +75,26 @@ mod tuning;
 
 pub use self::{
     breaker::BreakerCounts,
+    future::RedisFuture,
     key::{KeyName, RedisKey},
     script::Scripted,
 };
 
-use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 
 use self::{
-    batch::{Answer, Asked, Pending},
+    batch::{Answer, Asked},
     connection::{Link, Source},
     denied::{Denied, Since},
     figures::Call,
+    future::{Heard, Waiting},
     script::{Args, sealed::Script as _},
-    tuning::{Tuned, Tuning},
+    tuning::Tuning,
 };
 use crate::algorithm::IntoAlgorithm;
 use crate::clock::{Clock, MonotonicClock, nanos};
-use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::limiter::{IntoLimiter, KeyedLimiter, Op};
 use crate::quota::Quota;
@@ -471,8 +466,6 @@ impl<A: Scripted> RedisLimiter<A> {
     }
 }
 
-type Heard = Result<Decision, StoreError>;
-
 impl<K: RedisKey + ?Sized, A: Scripted> KeyedLimiter<K> for RedisLimiter<A> {
     type Future = RedisFuture<A>;
 
@@ -512,61 +505,6 @@ impl<A: Scripted> fmt::Debug for RedisLimiter<A> {
         f.debug_struct("RedisLimiter")
             .field("name", &self.0.start)
             .field("algorithm", &self.0.tuning.present().algorithm)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A decision on its way from Redis.
-///
-/// # Cancel safety
-/// A call starts when it is polled for the first time, or before. Dropped before its turn came it
-/// is never sent; dropped later it has been counted, or will be.
-#[must_use = "futures do nothing unless polled"]
-pub struct RedisFuture<A: Scripted> {
-    limiter: RedisLimiter<A>,
-    /// As it was asked with.
-    tuned: Arc<Tuned<A>>,
-    call: Call,
-    state: Waiting,
-    /// The name under which to remember a denial.
-    watch: Option<(String, Since)>,
-}
-
-#[derive(Debug)]
-enum Waiting {
-    For(Pending),
-    /// What was known without asking, until it is told.
-    Over(Option<Heard>),
-}
-
-impl<A: Scripted> Future for RedisFuture<A> {
-    type Output = Result<Decision, StoreError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let heard = match &mut self.state {
-            Waiting::Over(known) => return known.take().map_or(Poll::Pending, Poll::Ready),
-            Waiting::For(answer) => match answer.poll(cx) {
-                Poll::Ready(heard) => heard,
-                Poll::Pending => return Poll::Pending,
-            },
-        };
-        self.state = Waiting::Over(None);
-        let watch = self.watch.take();
-        Poll::Ready(match heard {
-            Some(Ok(answer)) => self
-                .limiter
-                .hear(&self.tuned.algorithm, self.call, &answer, watch),
-            Some(Err(error)) => Err(error),
-            None => Err(self.tuned.batch.late()),
-        })
-    }
-}
-
-impl<A: Scripted> fmt::Debug for RedisFuture<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisFuture")
-            .field("call", &self.call)
-            .field("state", &self.state)
             .finish_non_exhaustive()
     }
 }
