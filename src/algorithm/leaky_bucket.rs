@@ -139,7 +139,10 @@ impl LeakyBucket {
             *state = free;
             self.line_answer(Verdict::after(wait.ceil()), free, now, None)
         } else {
+            // More than the capacity goes when the line is one never used.
+            let rested = self.forgettable_at(state).as_nanos();
             let retry_after = self.bucket.pace.sub(wait, most).ceil();
+            let retry_after = retry_after.min(rested.saturating_sub(now.as_nanos()));
             self.line_answer(Verdict::Deny, *state, now, Some(retry_after))
         }
     }

@@ -201,11 +201,24 @@ impl Model {
         (tokens + earned).min(i128::from(self.rate.burst) * self.period())
     }
 
+    /// Whether a line was never used, or pays before and has rested as long as it can.
+    fn is_unused(&self, now: u64) -> bool {
+        let rest = i128::from(self.capacity() - 1) * self.period();
+        match (&self.state, self.kind) {
+            (State::Line(None), _) => true,
+            (State::Line(Some(free)), Kind::LeakyQueue { before: true, .. }) => {
+                free + rest <= i128::from(now) * self.limit()
+            }
+            _ => false,
+        }
+    }
+
     /// The exact wait after which a request of `cost` goes, in nanoseconds times the limit.
     fn wait(&self, now: u64, cost: u64) -> BigRational {
         let cost = i128::from(cost);
         let wait = match &self.state {
             State::Tokens(..) => cost * self.period() - self.tokens(now),
+            State::Line(_) if self.is_unused(now) => 0,
             State::Line(Some(free)) => {
                 let own = match self.kind {
                     Kind::LeakyQueue { before: true, .. } => (cost - 1).max(0) * self.period(),
@@ -288,6 +301,7 @@ impl Model {
         }
         let (cell, tokens) = (self.cell(now), i128::from(cost) * self.period());
         let level = matches!(self.state, State::Tokens(..)).then(|| self.tokens(now));
+        let unused = self.is_unused(now);
         let (rate, limit) = (self.rate, self.limit());
         match (&mut self.state, self.kind) {
             (State::Counts(counts), Kind::SlidingLog) => *counts.entry(now).or_default() += cost,
@@ -305,7 +319,7 @@ impl Model {
                 let unit = i128::from(rate.period);
                 let before = matches!(kind, Kind::LeakyQueue { before: true, .. });
                 *free = Some(match *free {
-                    None if before => present + unit,
+                    _ if before && unused => present + unit,
                     Some(free) if before => (free + tokens - unit).max(present) + unit,
                     free => free.unwrap_or(present).max(present) + tokens,
                 });

@@ -19,7 +19,8 @@ async fn covered() {
     }
     let limiter = Fallback::new(first, second);
     for _ in 0..3 {
-        let _ = KeyedLimiter::<u32>::decide(&limiter, &1, 1).await.unwrap();
+        let decision = KeyedLimiter::<u32>::decide(&limiter, &1, 1).await.unwrap();
+        assert!(decision.is_admitted());
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::figures::Call;
 use super::reply::numbers;
-use super::script::{Program, Scripted, decision};
+use super::script::{Part, Program, Scripted, decision};
 use crate::algorithm::{All, AnyAlgorithm, Charge, Inherit, TokenBucket};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -97,7 +97,8 @@ impl<A: Scripted> Oracle<A> {
         if self.made_for != step.variant {
             let from = &variants[self.made_for];
             self.state = self.state.take().filter(|s| from.forgettable_at(s) > now);
-            if let Some(state) = &mut self.state {
+            // Two variants may be one policy, to a script.
+            if let Some(state) = self.state.as_mut().filter(|_| !is_same(from, algorithm)) {
                 algorithm.rescale(state, from, now, Inherit::AsIs);
             }
             self.made_for = step.variant;
@@ -127,6 +128,16 @@ impl<A: Scripted> Oracle<A> {
         }
         decision
     }
+}
+
+fn is_same<A: Scripted>(one: &A, other: &A) -> bool {
+    let [one, other] = [one, other].map(|algorithm| {
+        let mut parts = Vec::new();
+        algorithm.parts(&mut parts);
+        parts
+    });
+    let figures = |parts: Vec<Part>| parts.into_iter().map(|part| (part.header, part.figures));
+    figures(one).eq(figures(other))
 }
 
 /// Half of the traces go without what decides the usual call before.

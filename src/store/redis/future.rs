@@ -1,0 +1,72 @@
+//! A decision on its way from Redis.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use super::{RedisLimiter, batch::Pending, denied::Since, figures::Call};
+use super::{script::Scripted, tuning::Tuned};
+use crate::decision::Decision;
+use crate::error::StoreError;
+
+/// What is told in the end.
+pub(super) type Heard = Result<Decision, StoreError>;
+
+/// A decision on its way from Redis.
+///
+/// # Cancel safety
+/// A call starts when it is polled for the first time, or before. Dropped before its turn came it
+/// is never sent; dropped later it has been counted, or will be.
+#[must_use = "futures do nothing unless polled"]
+pub struct RedisFuture<A: Scripted> {
+    pub(super) limiter: RedisLimiter<A>,
+    /// As it was asked with.
+    pub(super) tuned: Arc<Tuned<A>>,
+    pub(super) call: Call,
+    pub(super) state: Waiting,
+    /// The name under which to remember a denial.
+    pub(super) watch: Option<(String, Since)>,
+}
+
+#[derive(Debug)]
+pub(super) enum Waiting {
+    For(Pending),
+    /// What was known without asking, until it is told.
+    Over(Option<Heard>),
+}
+
+impl<A: Scripted> Future for RedisFuture<A> {
+    type Output = Result<Decision, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let heard = match &mut self.state {
+            Waiting::Over(known) => return known.take().map_or(Poll::Pending, Poll::Ready),
+            Waiting::For(answer) => match answer.poll(cx) {
+                Poll::Ready(heard) => heard,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        self.state = Waiting::Over(None);
+        let watch = self.watch.take();
+        Poll::Ready(match heard {
+            Some(Ok(answer)) => self
+                .limiter
+                .hear(&self.tuned.algorithm, self.call, &answer, watch),
+            Some(Err(error)) => Err(error),
+            None => Err(self.tuned.batch.late()),
+        })
+    }
+}
+
+impl<A: Scripted> fmt::Debug for RedisFuture<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisFuture")
+            .field("call", &self.call)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
