@@ -239,7 +239,7 @@ impl<K, L: KeyedLimiter<K>> Drop for Place<K, L> {
         };
         if self.asked.is_some() {
             // The line and the limiter change together.
-            let _ = poll_now(&mut limiter.apply(&self.key, refund));
+            limiter.detach(&self.key, refund);
             held.moved();
         } else {
             drop(held);
