@@ -4,6 +4,7 @@
 //! cargo run --release -p compare -- table            all rows, a few minutes
 //! cargo run --release -p compare -- table --quick    fewer rounds, fewer keys
 //! cargo run --release -p compare -- table --json     one object a row
+//! cargo run --release -p compare -- queue            100,000 who wait; the same options
 //! ```
 //!
 //! Every row runs both sides in turn, several rounds; a figure is the median, beside the least and
@@ -11,6 +12,7 @@
 
 mod keys;
 mod peers;
+mod queue;
 mod row;
 mod table;
 
@@ -27,8 +29,9 @@ fn main() {
     };
     match arguments.first().map(String::as_str) {
         Some("table") => table::run(&effort),
+        Some("queue") => queue::run_all(&effort),
         _ => {
-            eprintln!("usage: compare table [--quick] [--json] [--only TEXT]");
+            eprintln!("usage: compare table|queue [--quick] [--json] [--only TEXT]");
             std::process::exit(2);
         }
     }
