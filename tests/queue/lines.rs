@@ -244,8 +244,12 @@ async fn who_is_not_polled_keeps_nobody_behind_from_going() {
     let mut service = desk.service.clone();
     let job = crate::support::Job { name: 1, cost: 1 };
     let held = service.call(job);
-    let _next = desk.send_all(2..4).await;
-    pass(10_000).await;
-    assert_eq!(desk.went(), [(0, 0), (2, 2_000), (3, 3_000)]);
+    let _next = desk.send_all(2..5).await;
+    pass(2_100).await;
+    // It was called with the one behind it.
+    assert_eq!(desk.went(), [(0, 0), (2, 2_000)]);
+    // And did not come: the next one has its turn, and the last one that of the next.
     drop(held);
+    pass(10_000).await;
+    assert_eq!(desk.went(), [(0, 0), (2, 2_000), (3, 2_100), (4, 3_000)]);
 }

@@ -1,7 +1,8 @@
-//! Counts what the current thread allocates.
+//! Counts what is allocated: how often by the current thread, and how much of it stays.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 struct Counting;
 
@@ -9,27 +10,42 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
+/// Bytes allocated and not yet given back, while they are counted.
+static LIVE: AtomicI64 = AtomicI64::new(0);
+static COUNTS: AtomicBool = AtomicBool::new(false);
+
+fn note(bytes: usize, sign: i64) {
+    if COUNTS.load(Ordering::Relaxed) {
+        LIVE.fetch_add(sign * bytes as i64, Ordering::Relaxed);
+    }
+}
+
 // SAFETY: every call is passed on to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        note(layout.size(), 1);
         // SAFETY: the caller keeps the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        note(layout.size(), -1);
+        note(size, 1);
         // SAFETY: the caller keeps the contract.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        note(layout.size(), 1);
         // SAFETY: the caller keeps the contract. A table of many zeros costs nothing this way.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        note(layout.size(), -1);
         // SAFETY: the caller keeps the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -41,4 +57,16 @@ static COUNTING: Counting = Counting;
 /// Allocations of this thread so far.
 pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
+}
+
+/// Counts from now on what is allocated and stays, by any thread.
+pub(crate) fn count_live() {
+    LIVE.store(0, Ordering::Relaxed);
+    COUNTS.store(true, Ordering::Relaxed);
+}
+
+/// Ends that; how many bytes it is.
+pub(crate) fn live() -> i64 {
+    COUNTS.store(false, Ordering::Relaxed);
+    LIVE.load(Ordering::Relaxed)
 }

@@ -6,6 +6,7 @@
 //! cargo run --release -p compare -- axum             a server on loopback, with and without a limit
 //! cargo run --release -p compare -- table --quick    fewer rounds, fewer keys
 //! cargo run --release -p compare -- table --json     one object a row
+//! cargo run --release -p compare -- queue            100,000 who wait; the same options
 //! cargo run --release -p compare -- redis            decisions in Redis; needs redis-server
 //! cargo run --release -p compare -- table --only IpAddr
 //! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if it grows
@@ -21,6 +22,7 @@ mod keys;
 mod layer;
 mod others;
 mod peers;
+mod queue;
 mod redis;
 mod row;
 mod served;
@@ -45,6 +47,7 @@ fn main() {
         }
         Some("layer") => layer::run(&effort),
         Some("axum") => served::run(&effort),
+        Some("queue") => queue::run_all(&effort),
         Some("redis") => redis::run(&effort),
         Some("soak") => {
             let seconds = arguments.get(1).and_then(|number| number.parse().ok());
@@ -54,7 +57,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table|layer|axum|redis [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum|queue|redis [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }
