@@ -114,7 +114,8 @@ impl Lines {
     }
 
     fn hold_line(&self, line: u64) -> Held<'_> {
-        let shard = usize::try_from(line % SHARDS).unwrap_or_default();
+        // Not the bits by which the shard's map tells its lines apart.
+        let shard = usize::try_from((line >> 32) % SHARDS).unwrap_or_default();
         Held {
             lines: self,
             line,

@@ -101,11 +101,11 @@ fn a_log_takes_what_it_uses_and_gives_it_back() {
     }
     assert!(local.stats().outside <= 400);
     assert!(live() - before < 400 * 400, "{}", live() - before);
-    // What it says of itself is what the allocator says, but for what stays of its maps.
+    // What it says of itself is what the allocator says, but for the maps' own rounding.
     let said = i64::try_from(local.stats().outside_bytes).expect("small");
     let taken = live() - before;
     assert!(
-        said >= taken && said - taken < taken / 4,
+        (said - taken).abs() < taken / 8,
         "{said} bytes said, {taken} taken"
     );
     for key in 0..1_000 {

@@ -46,11 +46,11 @@ impl<S> Outside<S> {
     pub(super) fn size(&self, held: impl Fn(&S) -> usize) -> (usize, usize) {
         self.shards.iter().fold((0, 0), |(states, bytes), shard| {
             let shard = lock(shard);
-            // A map keeps one in eight of its buckets free, and a byte beside each and a few more.
+            // A power of two, of which a map keeps one in eight free, and a byte beside each.
             let buckets = match shard.capacity() {
                 0 => 0,
-                few @ 1..=7 => few + 1,
-                many => many / 7 * 8,
+                few @ 1..=7 => (few + 1).next_power_of_two(),
+                many => (many * 8 / 7).next_power_of_two(),
             };
             let bucket = size_of::<(Id, Kept<S>)>() + 1;
             let held: usize = shard.values().map(|kept| held(&kept.state)).sum();
