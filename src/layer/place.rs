@@ -37,8 +37,8 @@ pub(super) struct Place<K, L: KeyedLimiter<K>> {
     /// Where the line had come to before a limiter that answers on the spot was asked; `None` for
     /// one that does not.
     asked: Option<Asked>,
-    /// While the request waits. Until then and while it does, it has had nothing for its cost, which
-    /// is given back on drop.
+    /// While the request waits. So long it has had nothing for its cost, which is given back on
+    /// drop.
     ticket: Option<Ticket>,
 }
 
@@ -69,8 +69,8 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
     /// Takes the place in line to which the limiter has said `wait`. From now until its turn comes
     /// dropping it gives the cost back.
     ///
-    /// Answers the moment of its turn as things stand and how long that is, or what the limiter says now if it has taken
-    /// the place back.
+    /// Answers the moment of its turn as things stand and how long that is, or what the limiter says
+    /// now if it has taken the place back.
     pub(super) fn line_up(
         &mut self,
         mut wait: Duration,
