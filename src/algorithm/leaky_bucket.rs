@@ -120,7 +120,7 @@ impl LeakyBucket {
             Charge::Before => {
                 let turn = match (state, cost) {
                     (Due::ZERO, _) | (_, 0) => present,
-                    (free, _) if pace.add(free, self.rest()) <= present => present,
+                    (free, _) if self.unused_from(free) <= present => present,
                     (free, cost) => pace.add(free, pace.span(cost - 1)).max(present),
                 };
                 (turn, pace.add(turn, pace.span(1)))
@@ -140,9 +140,8 @@ impl LeakyBucket {
             self.line_answer(Verdict::after(wait.ceil()), free, now, None)
         } else {
             // More than the capacity goes when the line is one never used.
-            let rested = self.forgettable_at(state).as_nanos();
             let retry_after = self.bucket.pace.sub(wait, most).ceil();
-            let retry_after = retry_after.min(rested.saturating_sub(now.as_nanos()));
+            let retry_after = retry_after.min(self.unused_from(*state).after(now));
             self.line_answer(Verdict::Deny, *state, now, Some(retry_after))
         }
     }
@@ -153,6 +152,11 @@ impl LeakyBucket {
             Charge::After => Due::ZERO,
             Charge::Before => self.bucket.pace.span(self.capacity() - 1),
         }
+    }
+
+    /// When a line of this state is as good as an unused one.
+    fn unused_from(&self, state: Due) -> Due {
+        self.bucket.pace.add(state, self.rest())
     }
 
     /// The latest state that is as good as an unused one at `now`.
@@ -296,7 +300,7 @@ impl Algorithm for LeakyBucket {
     }
 
     fn forgettable_at(&self, state: &Due) -> Tick {
-        Tick::from_nanos(self.bucket.pace.add(*state, self.rest()).ceil())
+        Tick::from_nanos(self.unused_from(*state).ceil())
     }
 
     #[inline]

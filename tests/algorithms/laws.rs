@@ -1,7 +1,9 @@
 //! What every algorithm owes besides its promise.
 
+use std::time::Duration;
+
 use tower_throttle::algorithm::Algorithm;
-use tower_throttle::{Decision, SlidingLog, SlidingWindow, Tick};
+use tower_throttle::{Charge, Decision, LeakyBucket, Quota, SlidingLog, SlidingWindow, Tick};
 
 use crate::random::{Random, seeds};
 use crate::subjects::{Promise, Subject, quota, random_subjects, subjects};
@@ -10,7 +12,7 @@ fn at(ns: u64) -> Tick {
     Tick::from_nanos(ns)
 }
 
-fn nanos(span: std::time::Duration) -> u64 {
+fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).expect("short spans")
 }
 
@@ -211,6 +213,22 @@ fn reset_after_is_exact_on_both_sides() {
 #[test]
 fn remaining_is_the_largest_cost_that_passes() {
     holds(inexact_remaining, 1_000);
+}
+
+#[test]
+fn a_line_taken_beyond_all_time_asks_nobody_to_come_back_at_once() {
+    for charge in [Charge::After, Charge::Before] {
+        let quota = Quota::per_second(1);
+        let line = LeakyBucket::new(quota).queue(1 << 20).charge(charge);
+        let mut state = line.fresh(Tick::MAX);
+        // An unused line lets whatever comes first go at once.
+        for _ in 0..2 {
+            line.absorb(&mut state, Tick::MAX, u64::MAX);
+        }
+        let decision = line.peek(&state, Tick::MAX, 2);
+        assert!(decision.is_denied(), "{decision:?}");
+        assert!(decision.retry_after > Some(Duration::ZERO), "{decision:?}");
+    }
 }
 
 #[test]
