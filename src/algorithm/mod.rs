@@ -222,7 +222,11 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`decide`](Self::decide) on the state in `words`. `None` if the state it leaves does not
     /// pack; then the words are of no use. An algorithm whose states are dear to unpack may decide
     /// on them as they are.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
     fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
         let mut state = self.unpack_from(words);
         let decision = self.decide(&mut state, now, cost);

@@ -109,31 +109,30 @@ impl fmt::Debug for Network {
 /// The key that [`ClientIp`](crate::ClientIp) finds;
 /// [`ClientIp::client`](crate::ClientIp::client) makes it from an address, for a handle.
 ///
-/// It is made and hashed for every request, so it is whole words and not an [`IpAddr`].
+/// It is made and hashed for every request, so it is whole words and not an [`IpAddr`]: words
+/// written in parts cannot be read again as wholes without waiting for the parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Client {
-    /// The bits of the address, those after the prefix zero.
+    /// The family, how many bits of the address count, and those of an IPv4 address.
+    kind: u64,
+    /// Those of an IPv6 address; the bits after the prefix are zero.
     high: u64,
     low: u64,
-    prefix: u8,
-    family: Family,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Family {
-    Unknown = 0,
-    V4 = 4,
-    V6 = 6,
+const V4: u64 = 4;
+const V6: u64 = 6;
+
+const fn kind(family: u64, prefix: u8) -> u64 {
+    family << 40 | (prefix as u64) << 32
 }
 
 impl Client {
     /// All whose address is not known.
     pub const UNKNOWN: Self = Self {
+        kind: 0,
         high: 0,
         low: 0,
-        prefix: 0,
-        family: Family::Unknown,
     };
 
     /// The one at `address`, which is not mapped into IPv6.
@@ -147,12 +146,8 @@ impl Client {
                         .checked_shl(128 - u32::from(v6))
                         .unwrap_or_default();
                 let [high, low] = halves(bits);
-                Self {
-                    high,
-                    low,
-                    prefix: v6,
-                    family: Family::V6,
-                }
+                let kind = kind(V6, v6);
+                Self { kind, high, low }
             }
         }
     }
@@ -163,26 +158,27 @@ impl Client {
             .checked_shl(32 - u32::from(prefix))
             .unwrap_or_default();
         Self {
+            kind: kind(V4, prefix) | u64::from(address.to_bits() & kept),
             high: 0,
-            low: (address.to_bits() & kept).into(),
-            prefix,
-            family: Family::V4,
+            low: 0,
         }
     }
 
+    const fn family(&self) -> u64 {
+        self.kind >> 40
+    }
+
     fn network(&self) -> Option<Network> {
-        let address = match self.family {
-            Family::Unknown => return None,
-            Family::V4 => Ipv4Addr::from_bits(u32::try_from(self.low).ok()?).into(),
-            Family::V6 => {
+        let [.., prefix, a, b, c, d] = self.kind.to_be_bytes();
+        let address = match self.family() {
+            V4 => IpAddr::from([a, b, c, d]),
+            V6 => {
                 let bits = u128::from(self.high) << 64 | u128::from(self.low);
                 Ipv6Addr::from_bits(bits).into()
             }
+            _ => return None,
         };
-        Some(Network {
-            address,
-            prefix: self.prefix,
-        })
+        Some(Network { address, prefix })
     }
 }
 
@@ -197,13 +193,10 @@ impl Hash for Client {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         // The family is read first, so that no two clients read alike.
-        let kind = u64::from(self.family as u8) << 40 | u64::from(self.prefix) << 32;
-        if self.family == Family::V6 {
-            state.write_u64(kind);
+        state.write_u64(self.kind);
+        if self.family() == V6 {
             state.write_u64(self.high);
             state.write_u64(self.low);
-        } else {
-            state.write_u64(kind | self.low);
         }
     }
 }

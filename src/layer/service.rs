@@ -93,7 +93,8 @@ where
         self.inner.poll_ready(cx)
     }
 
-    #[inline]
+    // A call: inlined, the request would be copied once more on its way to the service.
+    #[inline(never)]
     fn call(&mut self, request: Req) -> Self::Future {
         let sitting = self.chair.hand_over();
         let key = match self.keys.extract(&request) {
