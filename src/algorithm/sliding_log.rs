@@ -83,24 +83,43 @@ impl SlidingLog {
     /// Drops what is gone, which changes no decision.
     fn prune(&self, state: &mut SlidingLogState, now: Tick) {
         let gone = self.gone(state, now);
-        if gone > 0 {
-            state.left = state.entries[gone - 1].total;
-            state.entries.drain(..gone);
+        Self::drop_first(state, gone);
+    }
+
+    fn drop_first(state: &mut SlidingLogState, gone: usize) {
+        match gone {
+            0 => {}
+            1 => state.left = state.entries.pop_front().map_or(0, |gone| gone.total),
+            gone => {
+                state.left = state.entries[gone - 1].total;
+                state.entries.drain(..gone);
+            }
         }
         if state.entries.is_empty() {
             state.left = 0;
         }
     }
 
-    /// The answer from a state of which the entries before `gone` have left.
-    fn answer(&self, state: &SlidingLogState, gone: usize, now: Tick, cost: u64) -> Decision {
-        let limit = self.quota.limit();
+    /// The total when the entries before `gone` have left, and what came since.
+    fn used(state: &SlidingLogState, gone: usize) -> (u64, u64) {
         let left = match gone {
             0 => state.left,
             gone => state.entries[gone - 1].total,
         };
+        let last = state.entries.back().map_or(left, |last| last.total);
+        (left, last.wrapping_sub(left))
+    }
+
+    fn remaining(&self, state: &SlidingLogState, gone: usize) -> u64 {
+        let (_, used) = Self::used(state, gone);
+        self.quota.limit().saturating_sub(used)
+    }
+
+    /// The answer from a state of which the entries before `gone` have left.
+    fn answer(&self, state: &SlidingLogState, gone: usize, now: Tick, cost: u64) -> Decision {
+        let limit = self.quota.limit();
+        let (left, used) = Self::used(state, gone);
         let last = state.entries.back().filter(|_| gone < state.entries.len());
-        let used = last.map_or(0, |last| last.total.wrapping_sub(left));
         let reset_after = last.map_or(0, |last| self.until(last.at, now));
         let remaining = limit.saturating_sub(used);
         if cost == 0 || cost <= remaining {
@@ -124,16 +143,21 @@ impl SlidingLog {
             .map_or(0, |entry| self.until(entry.at, now))
     }
 
-    fn record(state: &mut SlidingLogState, now: Tick, cost: u64) {
+    /// Answers the newest moment.
+    fn record(state: &mut SlidingLogState, now: Tick, cost: u64) -> Tick {
         match state.entries.back_mut() {
             // The same moment, or a `now` older than the state: the newest moment counts.
-            Some(last) if last.at >= now => last.total = last.total.wrapping_add(cost),
+            Some(last) if last.at >= now => {
+                last.total = last.total.wrapping_add(cost);
+                last.at
+            }
             last => {
                 let before = last.map_or(state.left, |last| last.total);
                 state.entries.push_back(Entry {
                     at: now,
                     total: before.wrapping_add(cost),
                 });
+                now
             }
         }
     }
@@ -155,14 +179,16 @@ impl Algorithm for SlidingLog {
     }
 
     fn decide(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Decision {
-        // A denial drops nothing: a request whose moment is older may still need it.
-        let decision = self.peek(state, now, cost);
-        if cost == 0 || decision.is_denied() {
-            return decision;
+        let gone = self.gone(state, now);
+        let remaining = self.remaining(state, gone);
+        if cost == 0 || cost > remaining {
+            // A denial drops nothing: a request whose moment is older may still need it.
+            return self.answer(state, gone, now, cost);
         }
-        self.prune(state, now);
-        Self::record(state, now, cost);
-        self.answer(state, 0, now, 0)
+        Self::drop_first(state, gone);
+        let last = Self::record(state, now, cost);
+        let (limit, reset_after) = (self.quota.limit(), self.until(last, now));
+        Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after)
     }
 
     fn peek(&self, state: &SlidingLogState, now: Tick, cost: u64) -> Decision {
@@ -193,12 +219,7 @@ impl Algorithm for SlidingLog {
 
     fn absorb(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Duration {
         self.prune(state, now);
-        let used = |state: &SlidingLogState| {
-            state
-                .entries
-                .back()
-                .map_or(0, |last| last.total.wrapping_sub(state.left))
-        };
+        let used = |state: &SlidingLogState| Self::used(state, 0).1;
         let cost = cost.min(Tick::MAX.as_nanos() - used(state));
         if cost > 0 {
             Self::record(state, now, cost);

@@ -1,9 +1,9 @@
 //! An algorithm exchanged while the table is in use.
 
-use super::outside::Kept;
+use super::outside::{Kept, index, is_outside, outside};
 use super::regime::{REMEMBERED, View};
-use super::slot::{MOST_SLOTS, OUTSIDE, Set};
-use super::table::{Table, Tried, outside_word};
+use super::slot::{MOST_SLOTS, Set};
+use super::table::{Table, Tried};
 use crate::algorithm::{Algorithm, Inherit};
 use crate::clock::Tick;
 use crate::sync::lock;
@@ -54,7 +54,7 @@ impl<A: Algorithm> Table<A> {
         }
         let before = view.earlier(behind);
         let mut shard = None;
-        let mut spilled: [Option<A::State>; MOST_SLOTS] = Default::default();
+        let mut spilled: [Option<(Tick, A::State)>; MOST_SLOTS] = Default::default();
         let mut slot = 0;
         while slot < Set::<W>::SLOTS {
             let words = &mut snapshot.states[slot];
@@ -62,23 +62,11 @@ impl<A: Algorithm> Table<A> {
                 slot += 1;
                 continue;
             }
-            if words[0] < OUTSIDE {
-                let mut state = before.unpack_from(words);
-                let mut next = [0; W];
-                if !view.carry(&mut state, behind) {
-                    snapshot.tags[slot] = 0;
-                } else if algorithm.pack_into(&state, &mut next) {
-                    *words = next;
-                } else {
-                    *words = [0; W];
-                    words[0] = outside_word(algorithm, &state);
-                    spilled[slot] = Some(state);
-                    shard.get_or_insert_with(|| self.outside.shard(self.group(at)));
-                }
-            } else {
+            if is_outside(words) {
                 let id = self.id_of(at, snapshot.tags[slot]);
                 let shard = shard.get_or_insert_with(|| self.outside.shard(self.group(at)));
-                let Some(kept) = shard.get_mut(&id) else {
+                let index = index(words[0]);
+                let Some(kept) = shard.get_mut(index, id) else {
                     return Tried::Again;
                 };
                 let Some(behind) = view.behind(kept.regime & 0xFFF) else {
@@ -88,29 +76,35 @@ impl<A: Algorithm> Table<A> {
                     kept.state = algorithm.fresh(view.since());
                 }
                 kept.regime = view.number();
-                *words = [0; W];
-                words[0] = outside_word(algorithm, &kept.state);
+                *words = outside(index, algorithm.forgettable_at(&kept.state));
+            } else {
+                let mut state = before.unpack_from(words);
+                let mut next = [0; W];
+                if !view.carry(&mut state, behind) {
+                    snapshot.tags[slot] = 0;
+                } else if algorithm.pack_into(&state, &mut next) {
+                    *words = next;
+                } else {
+                    spilled[slot] = Some((algorithm.forgettable_at(&state), state));
+                    shard.get_or_insert_with(|| self.outside.shard(self.group(at)));
+                }
             }
             slot += 1;
         }
         let Some(mut locked) = set.lock(snapshot.header) else {
             return Tried::Again;
         };
-        for slot in 0..Set::<W>::SLOTS {
+        for (slot, spilled) in spilled.into_iter().enumerate().take(Set::<W>::SLOTS) {
+            if let (Some((until, state)), Some(shard)) = (spilled, &mut shard) {
+                let id = self.id_of(at, snapshot.tags[slot]);
+                let regime = view.number();
+                let index = shard.insert(id, Kept { state, regime });
+                snapshot.states[slot] = outside(index, until);
+            }
             locked.write_state(slot, &snapshot.states[slot]);
             locked.write_tag(slot, snapshot.tags[slot]);
         }
         locked.set_generation(view.number());
-        drop(locked);
-        if let Some(mut shard) = shard {
-            for (slot, state) in spilled.into_iter().enumerate() {
-                if let Some(state) = state {
-                    let id = self.id_of(at, snapshot.tags[slot]);
-                    let regime = view.number();
-                    shard.insert(id, Kept { state, regime });
-                }
-            }
-        }
         Tried::Again
     }
 }

@@ -1,11 +1,11 @@
 //! A key that has no slot: where it finds one, and who has to go.
 
-use super::outside::{Id, Kept};
+use super::outside::{Id, Kept, index, is_outside, outside};
 use super::overflow::{Counters, Overflow};
 use super::probe::{steps_of, tag};
 use super::regime::View;
-use super::slot::{Header, Locked, OUTSIDE, Set, Snapshot};
-use super::table::{Step, Table, Tried, forgettable_at, outside_word};
+use super::slot::{Header, Locked, Set, Snapshot};
+use super::table::{Step, Table, Tried, forgettable_at};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::sync::lock;
@@ -17,7 +17,8 @@ struct Place {
     header: Header,
     /// The key that has it so far, if not zero.
     tag: u64,
-    outside: bool,
+    /// Where its state stands outside, if it does.
+    outside: Option<usize>,
     /// That key goes before its time; whether it is being denied.
     evicts: Option<bool>,
 }
@@ -50,27 +51,32 @@ impl<A: Algorithm> Table<A> {
         };
         let mut words = [0; W];
         let packs = algorithm.pack_into(&state, &mut words);
-        let mut shard = None;
-        if !packs {
-            words = [0; W];
-            words[0] = outside_word(algorithm, &state);
+        let mut shard =
+            (!packs || place.outside.is_some()).then(|| self.outside.shard(self.group(id.home)));
+        let mut stands = None;
+        if let (false, Some(shard)) = (packs, &mut shard) {
+            let until = algorithm.forgettable_at(&state);
+            let regime = view.number();
+            let index = shard.insert(id, Kept { state, regime });
+            stands = Some(index);
+            words = outside(index, until);
         }
-        if !packs || place.outside {
-            shard = Some(self.outside.shard(self.group(id.home)));
+        let settled = self.settle::<W>(id, home, &place, &words);
+        let leaves = if settled {
+            let at = self.probes.near(id.home, place.steps);
+            place
+                .outside
+                .map(|index| (index, self.id_of(at, place.tag)))
+        } else {
+            stands.map(|index| (index, id))
+        };
+        if let (Some(shard), Some((index, id))) = (&mut shard, leaves) {
+            shard.remove(index, id);
         }
-        if !self.settle::<W>(id, home, &place, &words) {
+        if !settled {
             return Tried::Again;
         }
         self.count(&place);
-        if let Some(mut shard) = shard {
-            if place.outside {
-                shard.remove(&self.id_of(self.probes.near(id.home, place.steps), place.tag));
-            }
-            if !packs {
-                let regime = view.number();
-                shard.insert(id, Kept { state, regime });
-            }
-        }
         Tried::Done(answer)
     }
 
@@ -167,13 +173,13 @@ impl<A: Algorithm> Table<A> {
         words: &[u64; W],
         now: Tick,
     ) -> bool {
-        if words[0] < OUTSIDE {
+        if !is_outside(words) {
             let state = algorithm.unpack_from(words);
             return algorithm.peek(&state, now, 1).is_denied();
         }
         let shard = self.outside.shard(self.group(at));
         shard
-            .get(&self.id_of(at, tag))
+            .get(index(words[0]), self.id_of(at, tag))
             .is_some_and(|kept| algorithm.peek(&kept.state, now, 1).is_denied())
     }
 
@@ -269,7 +275,8 @@ impl Place {
             slot,
             header: snapshot.header,
             tag: snapshot.tags[slot],
-            outside: snapshot.tags[slot] != 0 && snapshot.states[slot][0] >= OUTSIDE,
+            outside: (snapshot.tags[slot] != 0 && is_outside(&snapshot.states[slot]))
+                .then(|| index(snapshot.states[slot][0])),
             evicts: None,
         }
     }

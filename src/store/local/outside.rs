@@ -1,12 +1,10 @@
 //! States that do not fit a slot: logs, figures too large, algorithms that pack nothing.
 //!
-//! The slot keeps the key and when the state may be forgotten; the state stands in the shard of
-//! its set. All the sets that a key may live in belong to one shard, so that one lock is enough
-//! for whatever is done to them.
+//! The slot keeps the key, when the state may be forgotten, and where it stands in the shard of its
+//! set. All the sets that a key may live in belong to one shard, so that one lock is enough for
+//! whatever is done to them.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
+use crate::clock::Tick;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The home of a key and its fingerprint: all that a table knows of it.
@@ -16,12 +14,53 @@ pub(super) struct Id {
     pub(super) fingerprint: u64,
 }
 
+/// In the first word of a state: it stands outside the table. Below are 39 bits of the moment when
+/// it may be forgotten, and 24 bits that say where in its shard it is.
+const OUTSIDE: u64 = 1 << 63;
+const INDEX_BITS: u32 = 24;
+const INDEX: u64 = (1 << INDEX_BITS) - 1;
+/// Beyond it no moment is told from another.
+const LAST: u64 = (1 << 39) - 1;
+
+/// Whether the state of a slot stands outside.
+#[inline]
+pub(super) const fn is_outside<const W: usize>(words: &[u64; W]) -> bool {
+    words[0] >= OUTSIDE
+}
+
+/// What the slot of such a state says.
+pub(super) fn outside<const W: usize>(index: usize, forgettable_at: Tick) -> [u64; W] {
+    let mut words = [0; W];
+    // Kept a hundredth of a second longer: then the slot of a busy key seldom changes.
+    let until = forgettable_at.as_nanos().div_ceil(1 << INDEX_BITS);
+    words[0] = OUTSIDE | until.min(LAST) << INDEX_BITS | index as u64;
+    words
+}
+
+/// When the state may be forgotten whose slot says this.
+pub(super) const fn kept_until(word: u64) -> Tick {
+    match (word & !OUTSIDE) >> INDEX_BITS {
+        LAST => Tick::MAX,
+        until => Tick::from_nanos(until << INDEX_BITS),
+    }
+}
+
+/// Where the state stands whose slot says this.
+pub(super) const fn index(word: u64) -> usize {
+    (word & INDEX) as usize
+}
+
 #[derive(Debug)]
 pub(super) struct Outside<S> {
     shards: Box<[Mutex<Shard<S>>]>,
 }
 
-pub(super) type Shard<S> = HashMap<Id, Kept<S>, BuildHasherDefault<Mix>>;
+/// The states of some sets, and the places of those that have left.
+#[derive(Debug)]
+pub(super) struct Shard<S> {
+    entries: Vec<Option<(Id, Kept<S>)>>,
+    free: Vec<u32>,
+}
 
 /// A state, and the regime that made it.
 #[derive(Debug)]
@@ -31,9 +70,13 @@ pub(super) struct Kept<S> {
 }
 
 impl<S> Outside<S> {
-    pub(super) fn new(shards: usize) -> Self {
+    /// For a table of this many slots, of which `groups` may each have a shard of their own.
+    pub(super) fn new(groups: usize, slots: usize) -> Self {
+        // As many as an index can tell apart stand in one.
+        let least = (slots >> (INDEX_BITS - 1)) + 1;
+        let shards = groups.min(least.max(4_096));
         Self {
-            shards: (0..shards).map(|_| Mutex::new(Shard::default())).collect(),
+            shards: (0..shards).map(|_| Mutex::new(Shard::new())).collect(),
         }
     }
 
@@ -41,48 +84,61 @@ impl<S> Outside<S> {
         lock(&self.shards[group % self.shards.len()])
     }
 
-    /// How many states there are, and the bytes of them and of the maps that hold them; `held`
-    /// tells what a state has allocated.
+    /// How many states there are, and the bytes of them and of what holds them; `held` tells what a
+    /// state has allocated.
     pub(super) fn size(&self, held: impl Fn(&S) -> usize) -> (usize, usize) {
         self.shards.iter().fold((0, 0), |(states, bytes), shard| {
             let shard = lock(shard);
-            // A power of two, of which a map keeps one in eight free, and a byte beside each.
-            let buckets = match shard.capacity() {
-                0 => 0,
-                few @ 1..=7 => (few + 1).next_power_of_two(),
-                many => (many * 8 / 7).next_power_of_two(),
-            };
-            let bucket = size_of::<(Id, Kept<S>)>() + 1;
-            let held: usize = shard.values().map(|kept| held(&kept.state)).sum();
-            (
-                states + shard.len(),
-                bytes + buckets * bucket + 16 * buckets.min(1) + held,
-            )
+            let held: usize = shard.iter().map(|kept| held(&kept.state)).sum();
+            let own = shard.entries.capacity() * size_of::<Option<(Id, Kept<S>)>>()
+                + shard.free.capacity() * size_of::<u32>();
+            (states + shard.iter().count(), bytes + own + held)
         })
     }
 }
 
-impl std::hash::Hash for Id {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        // The fingerprint comes from a hash already.
-        hasher.write_u64(self.fingerprint ^ (self.home as u64) << 44);
-    }
-}
-
-/// Spreads what is hashed already over all bits.
-#[derive(Debug, Default)]
-pub(super) struct Mix(u64);
-
-impl Hasher for Mix {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("ids hash as one integer");
+impl<S> Shard<S> {
+    const fn new() -> Self {
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+        }
     }
 
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    /// Where the state stands from now on.
+    pub(super) fn insert(&mut self, id: Id, kept: Kept<S>) -> usize {
+        let entry = Some((id, kept));
+        if let Some(index) = self.free.pop() {
+            self.entries[index as usize] = entry;
+            index as usize
+        } else {
+            self.entries.push(entry);
+            self.entries.len() - 1
+        }
     }
 
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 32
+    pub(super) fn get(&self, index: usize, id: Id) -> Option<&Kept<S>> {
+        match self.entries.get(index) {
+            Some(Some((owner, kept))) if *owner == id => Some(kept),
+            _ => None,
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, index: usize, id: Id) -> Option<&mut Kept<S>> {
+        match self.entries.get_mut(index) {
+            Some(Some((owner, kept))) if *owner == id => Some(kept),
+            _ => None,
+        }
+    }
+
+    pub(super) fn remove(&mut self, index: usize, id: Id) -> Option<Kept<S>> {
+        self.get(index, id)?;
+        // As many were pushed, and an index has 24 bits.
+        self.free.push(u32::try_from(index).ok()?);
+        self.entries[index].take().map(|(_, kept)| kept)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Kept<S>> {
+        self.entries.iter().flatten().map(|(_, kept)| kept)
     }
 }

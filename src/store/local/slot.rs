@@ -33,10 +33,6 @@ pub(super) struct Line([AtomicU64; 8]);
 /// The most slots that a set has.
 pub(super) const MOST_SLOTS: usize = 6;
 
-/// In the first word of a state: it stands outside the table, and the other 63 bits say when it
-/// may be forgotten.
-pub(super) const OUTSIDE: u64 = 1 << 63;
-
 /// How many lines, slots and words of tags a set has, by the words of a state.
 pub(super) const fn lines(words: usize) -> usize {
     [1, 1, 2, 2, 4][words]

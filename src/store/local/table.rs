@@ -17,11 +17,11 @@
 //! room. A slot has room if it is empty or if its state may be forgotten. Locks are only ever tried,
 //! in the order of the sets, so nobody waits for one while holding another.
 
-use super::outside::{Id, Kept, Outside};
+use super::outside::{Id, Kept, Outside, index, is_outside, kept_until, outside};
 use super::overflow::{Counters, Overflow, Stats};
 use super::probe::{FINGERPRINT_BITS, GROUP, Probes, steps_of, tag};
 use super::regime::{Regimes, View};
-use super::slot::{Found, Header, Line, Locked, OUTSIDE, Set, lines, slots};
+use super::slot::{Found, Header, Line, Locked, Set, lines, slots};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -98,7 +98,7 @@ impl<A: Algorithm> Table<A> {
             sets,
             words,
             probes: Probes::new(group),
-            outside: Outside::new((sets / group).min(4_096)),
+            outside: Outside::new(sets / group, sets * slots(words)),
             shared: Mutex::new(Kept {
                 state: algorithm.fresh(now),
                 regime: 0,
@@ -132,7 +132,7 @@ impl<A: Algorithm> Table<A> {
         let id = self.identify(hash);
         let set = self.set::<W>(id.home);
         let (header, (slot, words)) = set.glance(id.fingerprint)?;
-        if words[0] >= OUTSIDE {
+        if is_outside(&words) {
             return None;
         }
         let mut next = words;
@@ -222,7 +222,7 @@ impl<A: Algorithm> Table<A> {
             return self.catch_up::<W, T>(view, id.home);
         }
         match found {
-            Some(found) if found.1[0] < OUTSIDE => {
+            Some(found) if !is_outside(&found.1) => {
                 self.update(view, set, header, found, (id, 0), step)
             }
             Some(_) => self.update_outside::<W, T>(view, id, 0, step),
@@ -273,17 +273,15 @@ impl<A: Algorithm> Table<A> {
         state: A::State,
         answer: T,
     ) -> Tried<T> {
-        let word = outside_word(view.algorithm(), &state);
+        let until = view.algorithm().forgettable_at(&state);
+        let regime = view.number();
         let mut shard = self.outside.shard(self.group(id.home));
+        let index = shard.insert(id, Kept { state, regime });
         let Some(mut locked) = set.lock(header) else {
+            shard.remove(index, id);
             return Tried::Again;
         };
-        let mut words = [0; W];
-        words[0] = word;
-        locked.write_state(slot, &words);
-        drop(locked);
-        let regime = view.number();
-        shard.insert(id, Kept { state, regime });
+        locked.write_state(slot, &outside(index, until));
         Tried::Done(answer)
     }
 
@@ -302,13 +300,14 @@ impl<A: Algorithm> Table<A> {
         let set = self.set::<W>(self.probes.near(id.home, steps));
         let mut shard = self.outside.shard(self.group(id.home));
         let (header, found) = set.look(tag(id.fingerprint, steps));
-        let Some((slot, words)) = found.filter(|found| found.1[0] >= OUTSIDE) else {
+        let Some((slot, words)) = found.filter(|found| is_outside(&found.1)) else {
             return Tried::Again;
         };
         if header.generation() != view.number() & 0xFFF {
             return Tried::Again;
         }
-        let Some(kept) = shard.get_mut(&id) else {
+        let index = index(words[0]);
+        let Some(kept) = shard.get_mut(index, id) else {
             return Tried::Again;
         };
         if kept.regime != view.number() {
@@ -319,14 +318,13 @@ impl<A: Algorithm> Table<A> {
         let mut next = [0; W];
         let packs = algorithm.pack_into(&kept.state, &mut next);
         if !packs {
-            next = [0; W];
-            next[0] = outside_word(algorithm, &kept.state);
+            next = outside(index, algorithm.forgettable_at(&kept.state));
         }
         if next != words {
             Self::lock_soon(set).write_state(slot, &next);
         }
         if packs {
-            shard.remove(&id);
+            shard.remove(index, id);
         }
         Tried::Done(answer)
     }
@@ -362,10 +360,10 @@ impl<A: Algorithm> Table<A> {
             if header.generation() != view.number() & 0xFFF {
                 return self.catch_up::<W, T>(view, at);
             }
-            return if found.1[0] < OUTSIDE {
-                self.update(view, set, header, found, (id, steps), step)
-            } else {
+            return if is_outside(&found.1) {
                 self.update_outside::<W, T>(view, id, steps, step)
+            } else {
+                self.update(view, set, header, found, (id, steps), step)
             };
         }
         // All of it was one look only if no key of this home came in between.
@@ -393,12 +391,12 @@ impl<A: Algorithm> Table<A> {
             let set = self.set::<W>(self.probes.near(id.home, steps));
             let tag = tag(id.fingerprint, steps);
             while let (header, Some((slot, words))) = set.look(tag) {
-                let shard = (words[0] >= OUTSIDE).then(|| self.outside.shard(self.group(id.home)));
+                let shard = is_outside(&words).then(|| self.outside.shard(self.group(id.home)));
                 if let Some(mut locked) = set.lock(header) {
                     locked.write_tag(slot, 0);
                     drop(locked);
                     if let Some(mut shard) = shard {
-                        shard.remove(&id);
+                        shard.remove(index(words[0]), id);
                     }
                 }
             }
@@ -463,18 +461,13 @@ impl<A: Algorithm> Table<A> {
     }
 }
 
-/// What the slot of a state that stands outside says.
-pub(super) fn outside_word<A: Algorithm>(algorithm: &A, state: &A::State) -> u64 {
-    OUTSIDE | algorithm.forgettable_at(state).as_nanos()
-}
-
 pub(super) fn forgettable_at<A: Algorithm, const W: usize>(
     algorithm: &A,
     words: &[u64; W],
 ) -> Tick {
-    if words[0] < OUTSIDE {
-        algorithm.forgettable_at(&algorithm.unpack_from(words))
+    if is_outside(words) {
+        kept_until(words[0])
     } else {
-        Tick::from_nanos(words[0] & !OUTSIDE)
+        algorithm.forgettable_at(&algorithm.unpack_from(words))
     }
 }
