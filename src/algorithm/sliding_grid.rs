@@ -41,6 +41,17 @@ pub struct SlidingGrid {
     strict: bool,
     /// Where cells begin and how long they are.
     grid: Windows,
+    widths: Widths,
+}
+
+/// The bits of a state in a table. First comes the cell's number, then the total of all counts if
+/// it takes no word of its own, then the counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Widths {
+    cell: u32,
+    /// None if it is not kept.
+    total: u32,
+    count: u32,
 }
 
 /// What [`SlidingGrid`] remembers of a key.
@@ -97,10 +108,7 @@ impl SlidingGrid {
     /// Counts one whole cell more, so that at most L pass in any W.
     #[must_use]
     pub const fn strict(self) -> Self {
-        Self {
-            strict: true,
-            ..self
-        }
+        Self::build(self.quota, self.cells, true, self.grid.offset())
     }
 
     /// Lets cells begin at `offset + k * W/G`.
@@ -110,21 +118,14 @@ impl SlidingGrid {
     }
 
     const fn build(quota: Quota, cells: u64, strict: bool, offset: u64) -> Self {
+        let grid = Windows::new(quota.period_ns().div_ceil(cells), offset);
         Self {
-            grid: Windows::new(quota.period_ns().div_ceil(cells), offset),
+            widths: Widths::of(&quota, cells + strict as u64, grid.length()),
+            grid,
             quota,
             cells,
             strict,
         }
-    }
-
-    /// The bits of a cell's number and of a count, in a table.
-    #[inline]
-    const fn widths(&self) -> (u32, u32) {
-        (
-            packing::bits((1 << packing::TIME_BITS) / self.grid.length()),
-            packing::bits(self.quota.limit()),
-        )
     }
 
     /// How many cells count at a time.
@@ -163,27 +164,35 @@ impl SlidingGrid {
         state: &'a C,
         present: u64,
     ) -> impl Iterator<Item = (u64, u64)> + use<'a, C> {
-        let (slots, newest) = (self.counted(), state.cell());
-        let left = (present - newest).min(slots);
+        let left = (present - state.cell()).min(self.counted());
+        self.counts_since(state, left, self.slot(state.cell() + left))
+    }
+
+    /// The same where `left` counts have left, the last one of them from `slot`.
+    #[inline]
+    fn counts_since<'a, C: Cells>(
+        &self,
+        state: &'a C,
+        left: u64,
+        mut slot: usize,
+    ) -> impl Iterator<Item = (u64, u64)> + use<'a, C> {
         // From the slot after the newest one, which is the oldest, around to the newest.
-        let mut slot = self.slot(newest + left);
-        let grid = *self;
-        (left..slots).map(move |passed| {
+        let (newest, grid) = (state.cell(), *self);
+        (left..self.counted()).map(move |passed| {
             slot = grid.after(slot);
             (newest + 1 + passed, state.count(slot))
         })
     }
 
     /// Moves the grid on to `now`, dropping the counts that have left.
-    #[inline]
-    fn advance(&self, state: &mut impl Cells, now: Tick) {
-        let (present, newest) = (self.present(state, now), state.cell());
+    fn advance(&self, state: &mut SlidingGridState, now: Tick) {
+        let (present, newest) = (self.present(state, now), state.cell);
         let mut slot = self.slot(newest);
         for _ in 0..(present - newest).min(self.counted()) {
             slot = self.after(slot);
-            state.set(slot, 0);
+            state.counts[slot] = 0;
         }
-        state.go_to(present);
+        state.cell = present;
     }
 
     #[inline]
@@ -192,11 +201,17 @@ impl SlidingGrid {
             .fold(0, |used, (_, count)| used.saturating_add(count))
     }
 
-    /// When the oldest cells have left that hold what of `used` is beyond `room`.
+    /// When enough of the oldest `counts` have left to bring `used` down to `room`.
     #[inline]
-    fn until_falls_to(&self, state: &impl Cells, mut used: u64, room: u64, now: Tick) -> u64 {
+    fn until_falls_to(
+        &self,
+        counts: impl Iterator<Item = (u64, u64)>,
+        mut used: u64,
+        room: u64,
+        now: Tick,
+    ) -> u64 {
         if used > room {
-            for (leaves, count) in self.counts(state, self.present(state, now)) {
+            for (leaves, count) in counts {
                 used = used.saturating_sub(count);
                 if used <= room {
                     return self.grid.until(leaves, 0, now);
@@ -209,29 +224,83 @@ impl SlidingGrid {
     #[inline]
     fn decide_on(&self, state: &mut impl Cells, now: Tick, cost: u64) -> Decision {
         let limit = self.quota.limit();
-        let used = self.used(state, self.present(state, now));
-        if cost > 0 && cost <= limit.saturating_sub(used) {
-            self.advance(state, now);
-            let slot = self.slot(state.cell());
-            state.set(slot, state.count(slot) + cost);
-            let remaining = limit.saturating_sub(used + cost);
-            let reset_after = self.grid.until(state.cell() + self.counted(), 0, now);
-            return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
-        }
+        let (present, newest) = (self.present(state, now), state.cell());
+        let left = (present - newest).min(self.counted());
+        let from = self.slot(newest);
+        let last = state.count(from);
+        let used = match state.total() {
+            // All of it came in one cell, as it does where a crowd comes at once.
+            Some(total) if total == last && left < self.counted() => total,
+            Some(total) => total.saturating_sub(self.sum_of_first(state, from, left)),
+            None => self.used(state, present),
+        };
         let remaining = limit.saturating_sub(used);
+        if cost > 0 && cost <= remaining {
+            let mut empty = from;
+            for _ in 0..left {
+                empty = self.after(empty);
+                state.set(empty, 0);
+            }
+            state.go_to(present);
+            let slot = self.slot(present);
+            state.set(slot, state.count(slot) + cost);
+            state.set_total(used + cost);
+            let reset_after = self.grid.until(present + self.counted(), 0, now);
+            return Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after);
+        }
         // As a rule the newest cell holds something, and is the last to leave.
-        let reset_after = if used > 0 && state.count(self.slot(state.cell())) > 0 {
-            self.grid.until(state.cell() + self.counted(), 0, now)
+        let all_left = self.grid.until(newest + self.counted(), 0, now);
+        let slot = self.slot(newest + left);
+        let reset_after = if used > 0 && last > 0 {
+            all_left
         } else {
-            self.until_falls_to(state, used, 0, now)
+            self.until_falls_to(self.counts_since(state, left, slot), used, 0, now)
         };
         if cost == 0 {
             return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
         }
         // A denial drops nothing: a request whose moment is older may still need it.
-        let retry_after =
-            (cost <= limit).then(|| self.until_falls_to(state, used, limit - cost, now));
+        let retry_after = (cost <= limit).then(|| {
+            let room = limit - cost;
+            if last > room {
+                // It has to leave too, whatever left before it.
+                return all_left;
+            }
+            let counts = self.counts_since(state, left, slot);
+            self.until_falls_to(counts, used, room, now)
+        });
         Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
+    }
+
+    /// What the first `left` cells after the one of slot `from` hold.
+    fn sum_of_first(&self, state: &impl Cells, from: usize, left: u64) -> u64 {
+        let (mut slot, mut sum) = (from, 0);
+        for _ in 0..left {
+            slot = self.after(slot);
+            sum = state.count(slot).saturating_add(sum);
+        }
+        sum
+    }
+}
+
+impl Widths {
+    const fn of(quota: &Quota, counted: u64, length: u64) -> Self {
+        let mut widths = Self {
+            cell: packing::bits((1 << packing::TIME_BITS) / length),
+            total: 0,
+            count: packing::bits(quota.limit()),
+        };
+        let without = packing::words(widths.bits(counted));
+        widths.total = widths.count;
+        if packing::words(widths.bits(counted)) > without {
+            widths.total = 0;
+        }
+        widths
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
+    const fn bits(&self, counted: u64) -> u32 {
+        self.cell + self.total + counted as u32 * self.count
     }
 }
 
@@ -242,6 +311,9 @@ trait Cells {
     fn go_to(&mut self, cell: u64);
     fn count(&self, slot: usize) -> u64;
     fn set(&mut self, slot: usize, count: u64);
+    /// The sum of all counts, where it is kept.
+    fn total(&self) -> Option<u64>;
+    fn set_total(&mut self, total: u64);
 }
 
 impl Cells for SlidingGridState {
@@ -264,43 +336,63 @@ impl Cells for SlidingGridState {
     fn set(&mut self, slot: usize, count: u64) {
         self.counts[slot] = count;
     }
+
+    #[inline]
+    fn total(&self) -> Option<u64> {
+        None
+    }
+
+    #[inline]
+    fn set_total(&mut self, _: u64) {}
 }
 
 struct Packed {
     bits: Bits,
-    /// The width of the cell's number, which comes first.
-    cell: u32,
-    /// The width of each count.
-    count: u32,
+    widths: Widths,
 }
 
 impl Packed {
     #[expect(clippy::cast_possible_truncation, reason = "a slot is below 61")]
     #[inline]
     const fn at(&self, slot: usize) -> u32 {
-        self.cell + slot as u32 * self.count
+        self.widths.cell + self.widths.total + slot as u32 * self.widths.count
     }
 }
 
 impl Cells for Packed {
     #[inline]
     fn cell(&self) -> u64 {
-        self.bits.get(0, self.cell)
+        self.bits.get(0, self.widths.cell)
     }
 
     #[inline]
     fn go_to(&mut self, cell: u64) {
-        self.bits.put(0, self.cell, cell & mask(self.cell));
+        let width = self.widths.cell;
+        self.bits.put(0, width, cell & mask(width));
     }
 
     #[inline]
     fn count(&self, slot: usize) -> u64 {
-        self.bits.get(self.at(slot), self.count)
+        self.bits.get(self.at(slot), self.widths.count)
     }
 
     #[inline]
     fn set(&mut self, slot: usize, count: u64) {
-        self.bits.put(self.at(slot), self.count, count);
+        self.bits.put(self.at(slot), self.widths.count, count);
+    }
+
+    #[inline]
+    fn total(&self) -> Option<u64> {
+        let Widths { cell, total, .. } = self.widths;
+        (total > 0).then(|| self.bits.get(cell, total))
+    }
+
+    #[inline]
+    fn set_total(&mut self, sum: u64) {
+        let Widths { cell, total, .. } = self.widths;
+        if total > 0 {
+            self.bits.put(cell, total, sum);
+        }
     }
 }
 
@@ -352,7 +444,8 @@ impl Algorithm for SlidingGrid {
         let count = &mut state.counts[self.slot(state.cell)];
         *count = count.saturating_add(cost).min(Tick::MAX.as_nanos());
         let used = self.used(state, state.cell);
-        Duration::from_nanos(self.until_falls_to(state, used, self.quota.limit(), now))
+        let counts = self.counts(state, state.cell);
+        Duration::from_nanos(self.until_falls_to(counts, used, self.quota.limit(), now))
     }
 
     fn rescale(&self, state: &mut SlidingGridState, from: &Self, now: Tick, inherit: Inherit) {
@@ -379,17 +472,20 @@ impl Algorithm for SlidingGrid {
     }
 
     fn words(&self) -> usize {
-        let (cell, count) = self.widths();
-        let counted = u32::try_from(self.counted()).unwrap_or(u32::MAX);
-        packing::words(cell + counted * count)
+        packing::words(self.widths.bits(self.counted()))
     }
 
     #[inline]
     fn pack_into(&self, state: &SlidingGridState, words: &mut [u64]) -> bool {
-        let (cell, count) = self.widths();
+        let Widths { cell, total, count } = self.widths;
         let counts = &state.counts[..=self.slot(self.counted() - 1)];
+        let sum = counts
+            .iter()
+            .fold(0, |sum: u64, count| sum.saturating_add(*count));
+        let sum = if total > 0 { sum } else { 0 };
         let counts = counts.iter().map(|used| (*used, count));
-        packing::write(words, [(state.cell, cell)].into_iter().chain(counts))
+        let fields = [(state.cell, cell), (sum, total)].into_iter().chain(counts);
+        packing::write(words, fields)
     }
 
     /// A state has room for 61 counts, most of which a grid of ten cells would only clear and copy.
@@ -399,24 +495,23 @@ impl Algorithm for SlidingGrid {
     )]
     #[inline(always)]
     fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
-        let (cell, count) = self.widths();
         let mut state = Packed {
             bits: Bits::of(words),
-            cell,
-            count,
+            widths: self.widths,
         };
         let decision = self.decide_on(&mut state, now, cost);
         state.bits.write(words);
         // What was counted is at most the limit and fits; far in the future its cell does not.
-        (self.present(&state, now) >> cell == 0).then_some(decision)
+        (self.present(&state, now) >> self.widths.cell == 0).then_some(decision)
     }
 
     #[inline]
     fn unpack_from(&self, words: &[u64]) -> SlidingGridState {
-        let (cell, count) = self.widths();
+        let Widths { cell, total, count } = self.widths;
         let mut reader = packing::Reader::new(words);
         let mut state = self.fresh(Tick::ZERO);
         state.cell = reader.take(cell);
+        reader.take(total);
         for used in &mut state.counts[..=self.slot(self.counted() - 1)] {
             *used = reader.take(count);
         }
@@ -435,6 +530,7 @@ impl SlidingGrid {
     /// The same grid with cells of this length and offset.
     pub(crate) const fn with_cells_of(mut self, length: u64, offset: u64) -> Self {
         self.grid = Windows::new(length, offset);
+        self.widths = Widths::of(&self.quota, self.counted(), length);
         self
     }
 

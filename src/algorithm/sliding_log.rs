@@ -118,7 +118,7 @@ impl SlidingLog {
     /// The answer from a state of which the entries before `gone` have left.
     fn answer(&self, state: &SlidingLogState, gone: usize, now: Tick, cost: u64) -> Decision {
         let limit = self.quota.limit();
-        let (left, used) = Self::used(state, gone);
+        let (_, used) = Self::used(state, gone);
         let last = state.entries.back().filter(|_| gone < state.entries.len());
         let reset_after = last.map_or(0, |last| self.until(last.at, now));
         let remaining = limit.saturating_sub(used);
@@ -126,17 +126,22 @@ impl SlidingLog {
             return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
         }
         let retry_after =
-            (cost <= limit).then(|| self.until_free(state, left, used - (limit - cost), now));
+            (cost <= limit).then(|| self.until_free(state, gone, used - (limit - cost), now));
         Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
     }
 
-    /// Until `enough` of what came after the total `left` has left too.
-    fn until_free(&self, state: &SlidingLogState, left: u64, enough: u64, now: Tick) -> u64 {
+    /// Until `enough` of what the entries from `gone` on cost has left too.
+    fn until_free(&self, state: &SlidingLogState, gone: usize, enough: u64, now: Tick) -> u64 {
+        let (left, _) = Self::used(state, gone);
         let since = |total: u64| total.wrapping_sub(state.left);
         let target = since(left) + enough;
-        let entry = state
-            .entries
-            .partition_point(|entry| since(entry.total) < target);
+        let reaches = |entry: &Entry| since(entry.total) >= target;
+        // As a rule the next one that leaves is enough.
+        let entry = if state.entries.get(gone).is_some_and(reaches) {
+            gone
+        } else {
+            state.entries.partition_point(|entry| !reaches(entry))
+        };
         state
             .entries
             .get(entry)
@@ -228,7 +233,7 @@ impl Algorithm for SlidingLog {
         if owed == 0 {
             return Duration::ZERO;
         }
-        Duration::from_nanos(self.until_free(state, state.left, owed, now))
+        Duration::from_nanos(self.until_free(state, 0, owed, now))
     }
 
     fn rescale(&self, state: &mut SlidingLogState, from: &Self, now: Tick, inherit: Inherit) {

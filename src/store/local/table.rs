@@ -133,7 +133,7 @@ impl<A: Algorithm> Table<A> {
         let set = self.set::<W>(id.home);
         let (header, (slot, words)) = set.glance(id.fingerprint)?;
         if is_outside(&words) {
-            return None;
+            return self.decide_outside::<W>(id, now, cost);
         }
         let mut next = words;
         let decision = algorithm.decide_packed(&mut next, now, cost)?;
@@ -141,6 +141,14 @@ impl<A: Algorithm> Table<A> {
             set.lock(header)?.write_state(slot, &next);
         }
         Some(decision)
+    }
+
+    #[inline]
+    fn decide_outside<const W: usize>(&self, id: Id, now: Tick, cost: u64) -> Option<Decision> {
+        match self.update_outside::<W, _>(&self.regimes.view(), id, 0, &Take { now, cost }) {
+            Tried::Done(decision) => Some(decision.elsewhere()),
+            _ => None,
+        }
     }
 
     /// Changes the state of the key with this hash by `step`, which may run several times and must
@@ -287,7 +295,6 @@ impl<A: Algorithm> Table<A> {
 
     /// Decides on a state that stands outside. While its shard is locked nobody else moves it,
     /// nor its slot.
-    #[cold]
     #[inline(never)]
     fn update_outside<const W: usize, T>(
         &self,
