@@ -214,6 +214,12 @@ impl<A: Algorithm> Algorithm for All<A> {
             .sum::<usize>()
     }
 
+    fn most_held_bytes(&self) -> usize {
+        let own = self.parts.len() * size_of::<A::State>();
+        let parts = self.parts.iter().map(Algorithm::most_held_bytes);
+        parts.fold(own, usize::saturating_add)
+    }
+
     fn words(&self) -> usize {
         self.parts.iter().map(Algorithm::words).sum()
     }
@@ -346,6 +352,11 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
 
     fn held_bytes(&self, state: &Self::State) -> usize {
         self.0.held_bytes(&state.0) + self.1.held_bytes(&state.1)
+    }
+
+    fn most_held_bytes(&self) -> usize {
+        let (first, second) = (self.0.most_held_bytes(), self.1.most_held_bytes());
+        first.saturating_add(second)
     }
 
     #[inline]

@@ -75,6 +75,7 @@ trait Erased: Any + fmt::Debug + Send + Sync {
     fn replans_line(&self) -> bool;
     fn limits(&self) -> usize;
     fn held_bytes(&self, state: &AnyState) -> usize;
+    fn most_held_bytes(&self) -> usize;
     fn words(&self) -> usize;
     fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool;
     fn unpack_from(&self, words: &[u64]) -> AnyState;
@@ -199,6 +200,10 @@ impl<A: Algorithm> Erased for A {
         size_of::<A::State>() + held.map_or(0, |state| Algorithm::held_bytes(self, state))
     }
 
+    fn most_held_bytes(&self) -> usize {
+        Algorithm::most_held_bytes(self).saturating_add(size_of::<A::State>())
+    }
+
     fn words(&self) -> usize {
         Algorithm::words(self)
     }
@@ -280,6 +285,10 @@ impl Algorithm for AnyAlgorithm {
 
     fn held_bytes(&self, state: &AnyState) -> usize {
         self.0.held_bytes(state)
+    }
+
+    fn most_held_bytes(&self) -> usize {
+        self.0.most_held_bytes()
     }
 
     fn words(&self) -> usize {

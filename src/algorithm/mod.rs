@@ -197,6 +197,12 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         0
     }
 
+    /// The most that [`held_bytes`](Self::held_bytes) answers for any of its states.
+    #[inline]
+    fn most_held_bytes(&self) -> usize {
+        0
+    }
+
     /// How many words a packed state takes in a table of many keys.
     ///
     /// A table has room for up to four words a key in the slot itself. States that do not pack, or

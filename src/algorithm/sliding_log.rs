@@ -12,7 +12,8 @@ use crate::quota::Quota;
 ///
 /// Remembers the moments of the last admissions, as many as are in use and never more than L: a
 /// busy key costs 16 bytes for each distinct moment. Denied requests are not remembered, so a client
-/// that keeps trying is let in again as soon as one that waits.
+/// that keeps trying is let in again as soon as one that waits. What is charged afterwards to a key
+/// with L moments joins the newest of them, and all of that one leaves a period after the charge.
 ///
 /// ```text
 /// limit 3     |······W······|
@@ -227,6 +228,11 @@ impl Algorithm for SlidingLog {
         let used = |state: &SlidingLogState| Self::used(state, 0).1;
         let cost = cost.min(Tick::MAX.as_nanos() - used(state));
         if cost > 0 {
+            // What comes on top of a full log joins the newest moment, or it would grow.
+            let is_full = state.entries.len() as u64 >= self.quota.limit();
+            if let (true, Some(last)) = (is_full, state.entries.back_mut()) {
+                last.at = last.at.max(now);
+            }
             Self::record(state, now, cost);
         }
         let owed = used(state).saturating_sub(self.quota.limit());
@@ -247,6 +253,12 @@ impl Algorithm for SlidingLog {
 
     fn held_bytes(&self, state: &SlidingLogState) -> usize {
         state.entries.capacity() * size_of::<Entry>()
+    }
+
+    fn most_held_bytes(&self) -> usize {
+        let entries = usize::try_from(self.quota.limit()).unwrap_or(usize::MAX);
+        let entries = entries.checked_next_power_of_two().unwrap_or(usize::MAX);
+        entries.max(4).saturating_mul(size_of::<Entry>())
     }
 
     fn forgettable_at(&self, state: &SlidingLogState) -> Tick {

@@ -304,7 +304,19 @@ impl Model {
         let unused = self.is_unused(now);
         let (rate, limit) = (self.rate, self.limit());
         match (&mut self.state, self.kind) {
-            (State::Counts(counts), Kind::SlidingLog) => *counts.entry(now).or_default() += cost,
+            (State::Counts(counts), Kind::SlidingLog) => {
+                let lives = |at: u64, units: u64| units > 0 && now < at + rate.period;
+                let moments = counts.iter().filter(|(at, units)| lives(**at, **units));
+                let newest = counts.iter().rev().find(|(at, units)| lives(**at, **units));
+                // A log has as many moments as its limit; what comes on top joins the newest.
+                let joined = match newest {
+                    Some((newest, _)) if moments.count() as u64 >= rate.limit => {
+                        counts.remove(&{ *newest }).unwrap_or(0)
+                    }
+                    _ => 0,
+                };
+                *counts.entry(now).or_default() += cost + joined;
+            }
             (State::Counts(counts), _) => *counts.entry(cell).or_default() += cost,
             (State::Anchored(open), _) => match open {
                 Some((start, used)) if now < *start + rate.period => *used += cost,

@@ -114,6 +114,52 @@ fn a_log_takes_what_it_uses_and_gives_it_back() {
     assert_eq!(local.stats().outside, 0);
 }
 
+/// Fills logs of `limit` a second for many more keys than there is room for, and charges `charges`
+/// more afterwards to each; answers how many percent it took of the bytes that it may take.
+fn share_of_its_bound(
+    limit: u64,
+    charges: u64,
+    may: impl Fn(&Local<SlidingLog, ManualClock>) -> usize,
+) -> i64 {
+    let clock = ManualClock::new();
+    let before = live();
+    let local = Local::new(SlidingLog::new(Quota::per_second(limit)))
+        .with_clock(clock.clone())
+        .capacity(1_000);
+    let mut most = 0;
+    for key in 0..4_000 {
+        for _ in 0..limit {
+            clock.advance(Duration::from_nanos(100));
+            let _ = local.check(&key);
+        }
+        for _ in 0..charges {
+            clock.advance(Duration::from_nanos(100));
+            local.absorb(&key, 1);
+        }
+        most = most.max(live() - before);
+    }
+    assert!(local.stats().evicted > 0 || local.stats().outside > 1_000);
+    100 * most / i64::try_from(may(&local)).expect("small")
+}
+
+#[test]
+fn logs_of_a_flood_stay_within_the_stated_bound() {
+    let stated = |local: &Local<SlidingLog, ManualClock>| local.stats().most_bytes;
+    for limit in [1, 3, 10, 64] {
+        let share = share_of_its_bound(limit, 0, stated);
+        assert!((30..=100).contains(&share), "{limit} a second: {share} %");
+    }
+    // Nor does what is charged afterwards make them longer.
+    let share = share_of_its_bound(10, 100, stated);
+    assert!(share <= 100, "with charges: {share} %");
+}
+
+#[test]
+fn a_bound_that_forgets_the_logs_is_found_out() {
+    let table_alone = |local: &Local<SlidingLog, ManualClock>| local.stats().table_bytes;
+    assert!(share_of_its_bound(10, 0, table_alone) > 100);
+}
+
 #[test]
 fn a_decision_allocates_nothing() {
     let local = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(100);

@@ -53,6 +53,8 @@ pub(super) const fn index(word: u64) -> usize {
 #[derive(Debug)]
 pub(super) struct Outside<S> {
     shards: Box<[Mutex<Shard<S>>]>,
+    /// How many slots belong to a shard, at most.
+    slots: usize,
 }
 
 /// The states of some sets, and the places of those that have left.
@@ -77,11 +79,22 @@ impl<S> Outside<S> {
         let shards = groups.min(least.max(4_096));
         Self {
             shards: (0..shards).map(|_| Mutex::new(Shard::new())).collect(),
+            slots: groups.div_ceil(shards) * slots.div_ceil(groups),
         }
     }
 
     pub(super) fn shard(&self, group: usize) -> MutexGuard<'_, Shard<S>> {
         lock(&self.shards[group % self.shards.len()])
+    }
+
+    /// The most bytes that [`size`](Self::size) answers, if a state holds so many.
+    pub(super) fn most_bytes(&self, held: usize) -> usize {
+        // A state stands here already while it takes the place of another.
+        let states = self.slots + 1;
+        let entry = size_of::<Option<(Id, Kept<S>)>>() + size_of::<u32>();
+        let own = states.next_power_of_two().max(4) * entry;
+        let shard = held.saturating_mul(states).saturating_add(own);
+        shard.saturating_mul(self.shards.len())
     }
 
     /// How many states there are, and the bytes of them and of what holds them; `held` tells what a

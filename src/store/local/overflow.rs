@@ -36,6 +36,9 @@ pub struct Stats {
     /// bytes for each admission in its window, at most as many as its limit, and at times as much
     /// again. Reading it looks at each of them.
     pub outside_bytes: usize,
+    /// The most bytes that it can ever take, with a state outside for every slot. Of an algorithm
+    /// whose states fit their slots it takes [`table_bytes`](Self::table_bytes) and no more.
+    pub most_bytes: usize,
     /// How many keys were forgotten before their time.
     pub evicted: u64,
     /// How many of those were being denied.

@@ -424,11 +424,14 @@ impl<A: Algorithm> Table<A> {
         let (outside, outside_bytes) = self
             .outside
             .size(|state| view.algorithm().held_bytes(state));
+        let table_bytes = self.lines.len() * size_of::<Line>();
+        let most_outside = self.outside.most_bytes(view.algorithm().most_held_bytes());
         let mut stats = Stats {
             capacity: self.capacity,
-            table_bytes: self.lines.len() * size_of::<Line>(),
+            table_bytes,
             outside,
             outside_bytes,
+            most_bytes: table_bytes.saturating_add(most_outside),
             ..Stats::default()
         };
         self.counters.fill(&mut stats);

@@ -214,6 +214,13 @@ local function sliding_log()
         elseif op == ABSORB then
             cost = min(cost, 4503599627370496 - used)
             if cost > 0 then
+                -- What comes on top of a full log joins the newest moment, or it would grow.
+                if log[2] and log[2] >= limit then
+                    log[5] = max(log[5], now)
+                    if log[2] == 1 then
+                        log[4] = log[5]
+                    end
+                end
                 record(key, log, cost)
             end
         elseif op == RESET then
