@@ -218,3 +218,36 @@ async fn limitador_506_and_ornn_808_what_a_request_cost_is_known_by_its_response
     let left = handle.peek(&(), 0).await.unwrap().remaining();
     assert_eq!(left, 96, "4 bytes were answered and 10 reserved");
 }
+
+#[tokio::test]
+async fn bamboo_agent_427_and_stoatchat_496_a_page_may_read_why_it_was_refused() {
+    use axum::{Router, body::Body, middleware::map_response, routing::get};
+    use tower::ServiceExt as _;
+
+    // What a CORS layer does, outside of the limit.
+    async fn allow(mut response: Response<Body>) -> Response<Body> {
+        for (name, value) in [
+            ("access-control-allow-origin", "https://a.example"),
+            ("access-control-expose-headers", "retry-after, ratelimit"),
+        ] {
+            let value = http::HeaderValue::from_static(value);
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+    let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)));
+    let app = Router::new()
+        .route("/", get(|| async { "hello" }))
+        .layer(limit.headers(Headers::standard()))
+        .layer(map_response(allow));
+    for status in [200, 429] {
+        let request = Request::new(Body::empty());
+        let response = app.clone().oneshot(request).await.expect("infallible");
+        assert_eq!(response.status(), status);
+        assert_eq!(
+            lines(&response, "access-control-allow-origin"),
+            ["https://a.example"]
+        );
+        assert_eq!(lines(&response, "ratelimit").len(), 1);
+    }
+}
