@@ -33,6 +33,12 @@ enum Step {
     Leave(u8),
     Pass(u8),
     Retune(u16),
+    /// A service becomes ready, if there is a seat for it, and keeps that.
+    Sit,
+    /// One of those is dropped.
+    Rise(u8),
+    /// One of those is called.
+    Call { which: u8, other: bool },
 }
 
 #[derive(Clone, Copy)]

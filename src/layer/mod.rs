@@ -14,7 +14,6 @@ mod state;
 mod tiers;
 mod told;
 
-pub(crate) use self::state::State;
 pub use self::{
     counts::Counts,
     future::ResponseFuture,
@@ -22,6 +21,7 @@ pub use self::{
     service::RateLimit,
     tiers::{Numbered, Tiers},
 };
+pub(crate) use self::{place::single, state::State};
 
 use std::{any::type_name, fmt, sync::Arc};
 
@@ -207,7 +207,10 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// # let _: axum::Router = axum::Router::new().layer(layer);
     /// ```
     ///
-    /// It needs a limiter in this process: one elsewhere has no say about who waits where.
+    /// It needs a limiter in this process: one elsewhere has no say about who waits where. Where
+    /// costs differ and the newest go first, the next moment is granted for the cost of one request
+    /// and taken by another: two may go closer together than their costs say, which evens out over
+    /// the line.
     pub fn order(mut self, order: Order) -> Self {
         self.policy.order = order;
         self
