@@ -202,6 +202,18 @@ where
         }
     }
 
+    /// The step in which a request is turned away that has waited in vain.
+    #[cold]
+    fn lose(self, lost: Lost, decision: Decision) -> StepOf<S, K, L, R, Req> {
+        match lost {
+            Lost::Shed(wait) => self.deny(decision, Some(wait)),
+            Lost::Untimed => {
+                self.place.state().signals().untimed();
+                self.deny(decision, decision.wait())
+            }
+        }
+    }
+
     /// What happens to the request after the limiter's answer.
     fn judge(&self, decided: Result<Decision, StoreError>) -> Next {
         let state = self.place.state();
@@ -327,22 +339,27 @@ where
                     later.decided(next)
                 }
                 StepProjection::Waiting { later, decision } => {
-                    let turn = ready!(later.as_mut().expect(TAKEN).place.poll_turn(cx));
+                    let waiting = later.as_mut().expect(TAKEN);
+                    let turn = ready!(waiting.place.poll_turn(cx));
                     let decision = *decision;
-                    let mut later = later.take().expect(TAKEN);
                     match turn {
                         Ok(()) => {
-                            later.sitting = Sitting::Anywhere;
-                            Step::Readying {
-                                later: Some(later),
-                                decision: Some(decision),
+                            waiting.sitting = Sitting::Anywhere;
+                            // Nearly always it is, and nothing need be moved to wait for it.
+                            match waiting.service.poll_ready(cx) {
+                                Poll::Ready(Ok(())) => {
+                                    later.take().expect(TAKEN).call(Some(decision))
+                                }
+                                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                                Poll::Pending => {
+                                    let later = later.take();
+                                    let decision = Some(decision);
+                                    step.set(Step::Readying { later, decision });
+                                    return Poll::Pending;
+                                }
                             }
                         }
-                        Err(Lost::Shed(wait)) => later.deny(decision, Some(wait)),
-                        Err(Lost::Untimed) => {
-                            later.place.state().signals().untimed();
-                            later.deny(decision, decision.wait())
-                        }
+                        Err(lost) => later.take().expect(TAKEN).lose(lost, decision),
                     }
                 }
                 StepProjection::Readying { later, decision } => {

@@ -49,7 +49,8 @@ use crate::respond::ByResult;
 /// 3. An admitted request goes to the service, which finds the [`Decision`](crate::Decision) in its
 ///    extensions if that was asked for ([`share_decision`](Self::share_decision)).
 /// 4. One that has to wait gets its place in line and goes to the service when its time has come.
-///    While it waits it keeps nothing of the service occupied.
+///    While it waits it keeps nothing of the service occupied. It waits on tokio's timers: where
+///    there is no runtime, or one without `enable_time`, it is denied instead.
 /// 5. A denied one is answered at once: the service is not touched and the body not read.
 ///
 /// # What a refused request gets

@@ -127,7 +127,12 @@ impl Line {
 
     /// Calls all whose turn has come.
     pub(super) fn release(&mut self, now: Tick, woken: &mut Vec<Waker>) {
-        while self.slots.front().is_some_and(|slot| slot.at <= now) {
+        if self.slots.front().is_none_or(|slot| slot.at > now) {
+            return;
+        }
+        let due = self.slots.iter().take_while(|slot| slot.at <= now).count();
+        woken.reserve(due);
+        for _ in 0..due {
             let (Some(slot), Some(at)) = (self.slots.pop_front(), self.waiters.front()) else {
                 break;
             };

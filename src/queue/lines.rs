@@ -111,7 +111,7 @@ pub(crate) struct Held<'a> {
     late: Option<(Alarm, Tick)>,
     /// Nobody has any more use for these.
     gone: Option<Waker>,
-    deserted: Option<Watched>,
+    deserted: Option<Box<Watched>>,
 }
 
 impl Lines {
@@ -288,8 +288,17 @@ impl Held<'_> {
     /// What the owner of `ticket` is to do, who will be woken by `waker`. Unless it is to wait, the
     /// ticket is used up.
     pub(crate) fn ask(&mut self, ticket: &Ticket, waker: &Waker) -> Turn {
-        self.change(false, |line, _, gone| line.ask(ticket.at(), waker, gone))
-            .unwrap_or(Turn::Come)
+        // It changes nothing about who goes when.
+        let Some(watched) = self.watched() else {
+            return Turn::Come;
+        };
+        let mut gone = None;
+        let turn = watched.line.ask(ticket.at(), waker, &mut gone);
+        if turn != Turn::Wait && watched.line.is_deserted() {
+            self.desert();
+        }
+        self.gone = gone;
+        turn
     }
 
     /// Sees to it that an alarm rings for the line on which the caller can rely. `waker` makes what
@@ -373,11 +382,19 @@ impl Held<'_> {
         let changed = change(line, &mut self.woken, &mut self.gone);
         self.lines.count(before, line.len());
         if line.is_deserted() {
-            self.deserted = shard.remove(&self.line);
+            self.desert();
         } else if self.late.is_none() {
             self.late = watched.late();
         }
         Some(changed)
+    }
+
+    /// Takes the line away, which nobody needs any longer.
+    fn desert(&mut self) {
+        let shard = self.shard.as_deref_mut();
+        self.deserted = shard
+            .and_then(|shard| shard.remove(&self.line))
+            .map(Box::new);
     }
 
     /// Puts an alarm back that was out, and says what became of it.
@@ -434,7 +451,10 @@ impl Watched {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.shard = None;
-        self.woken.drain(..).for_each(Waker::wake);
+        if self.woken.is_empty() && self.late.is_none() {
+            return;
+        }
+        mem::take(&mut self.woken).into_iter().for_each(Waker::wake);
         let mut late = self.late.take();
         while let Some((mut alarm, at)) = late {
             let set = alarm.set(at);

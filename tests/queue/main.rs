@@ -11,3 +11,4 @@ mod runtimes;
 mod seats;
 mod servers;
 mod support;
+mod tonic;
