@@ -310,17 +310,17 @@ impl Held<'_> {
         let Some(watched) = self.watched() else {
             return true;
         };
-        let here = Driver::here();
-        if watched
-            .watches
-            .iter()
-            .any(|watch| watch.driver.serves(here))
-        {
+        let serves = |here| move |watch: &Watch| watch.driver.serves(here);
+        // To know where one is costs something, and here nearly nobody needs to.
+        if watched.watches.iter().any(serves(None)) {
             return true;
         }
-        let Some(driver) = here else {
+        let Some(driver) = Driver::here() else {
             return false;
         };
+        if watched.watches.iter().any(serves(Some(driver))) {
+            return true;
+        }
         let Some(alarm) = Alarm::new(driver, || waker(line)) else {
             return false;
         };
