@@ -1,6 +1,10 @@
 //! Looking at a limit and changing it while it runs.
 
-use std::{fmt, hash::BuildHasher, sync::Arc};
+use std::{
+    fmt,
+    hash::{BuildHasher, Hash},
+    sync::Arc,
+};
 
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
@@ -10,6 +14,7 @@ use crate::error::StoreError;
 use crate::layer::Counts;
 use crate::layer::RateLimitLayer;
 use crate::layer::State;
+use crate::layer::single;
 use crate::limiter::KeyedLimiter;
 use crate::limiter::Op;
 use crate::queue::Alarm;
@@ -50,7 +55,8 @@ impl<L> Handle<L> {
         self.state.limiter.apply(key, Op::Peek(cost))
     }
 
-    /// Forgets what `key` has used.
+    /// Forgets what `key` has used. Requests that wait keep their turns; the moments that newcomers
+    /// are granted before that go to those who wait, in order.
     pub fn reset<K: ?Sized>(&self, key: &K) -> L::Future
     where
         L: KeyedLimiter<K>,
@@ -59,7 +65,8 @@ impl<L> Handle<L> {
     }
 
     /// Counts `cost` as used by `key`, even if that is more than it has: a penalty, or what was
-    /// used elsewhere.
+    /// used elsewhere. Requests that wait keep their turns, which they were promised; those that come
+    /// after them wait longer.
     pub fn penalise<K: ?Sized>(&self, key: &K, cost: u64) -> L::Future
     where
         L: KeyedLimiter<K>,
@@ -67,12 +74,23 @@ impl<L> Handle<L> {
         self.state.limiter.apply(key, Op::Absorb(cost))
     }
 
-    /// Gives `cost` back to `key`; never more than it has used.
-    pub fn refund<K: ?Sized>(&self, key: &K, cost: u64) -> L::Future
+    /// Gives `cost` back to `key`; never more than it has used. Requests that wait move up by what
+    /// it is worth. Where several limits have their say and none can tell that, they keep their turns
+    /// until newcomers are granted earlier ones, which go to those who wait, in order.
+    pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> L::Future
     where
         L: KeyedLimiter<K>,
     {
-        self.state.limiter.apply(key, Op::Refund(cost))
+        let refund = || self.state.limiter.apply(key, Op::Refund(cost));
+        if cost == 0 || !self.state.lines.anyone() {
+            return refund();
+        }
+        // The line and a limiter in this process change together.
+        let mut held = self.state.lines.hold(key);
+        let _ = held.move_up(cost, Alarm::now(), || single(&self.state.limiter));
+        let refunding = refund();
+        held.moved();
+        refunding
     }
 
     /// How many requests met which fate so far.
@@ -85,7 +103,9 @@ impl<L> Handle<L> {
         self.state.lines.waiting()
     }
 
-    /// The limiter itself. After changing its quotas tell clients with [`retell`](Self::retell).
+    /// The limiter itself. After changing its quotas tell clients with [`retell`](Self::retell). What
+    /// is changed here is not known to those who wait: they keep their turns, where
+    /// [`set_quota`](Handle::set_quota) plans them anew.
     pub fn limiter(&self) -> &L {
         &self.state.limiter
     }

@@ -29,10 +29,22 @@ struct Input {
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    Enter { other: bool, cost: u8 },
+    Enter {
+        other: bool,
+        cost: u8,
+    },
     Leave(u8),
     Pass(u8),
     Retune(u16),
+    /// A service becomes ready, if there is a seat for it, and keeps that.
+    Sit,
+    /// One of those is dropped.
+    Rise(u8),
+    /// One of those is called.
+    Call {
+        which: u8,
+        other: bool,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -141,6 +153,16 @@ fuzz_target!(|input: Input| {
     runtime.block_on(run(&input));
 });
 
+/// How many seats are to be had.
+fn free<S: Service<Job> + Clone>(service: &S, seats: u32) -> usize {
+    let mut services = vec![service.clone(); seats as usize + 1];
+    let ready = services.iter_mut().map(|service| {
+        let polled = service.poll_ready(&mut Context::from_waker(Waker::noop()));
+        usize::from(polled.is_ready())
+    });
+    ready.sum()
+}
+
 async fn run(input: &Input) {
     let micros = |micros: u16| (u64::from(micros) + 1) * 1_000;
     let mut interval = micros(input.micros);
@@ -155,6 +177,12 @@ async fn run(input: &Input) {
     let handle = layer.handle();
     let desk = Desk(Arc::default());
     let mut service = layer.layer(desk.clone());
+    // Its seats are those of the other: by it they are taken and counted.
+    let seated = layer
+        .clone()
+        .when_full(WhenFull::Pending)
+        .layer(desk.clone());
+    let mut sitting = Vec::new();
     let mut plain = [Plain::default(), Plain::default()];
     let mut calls: Vec<(usize, Job, Arc<Bell>, Pin<Box<_>>)> = Vec::new();
     let start = Instant::now();
@@ -176,7 +204,7 @@ async fn run(input: &Input) {
                 };
                 names += 1;
                 let waiting = plain.iter().map(|plain| plain.line.len()).sum::<usize>();
-                let room = waiting < seats as usize;
+                let room = waiting + sitting.len() < seats as usize;
                 stays = Some(plain[job.key].enter(job, now(), interval, units, room));
                 let bell = Arc::new(Bell(AtomicBool::new(true)));
                 calls.push((job.name, job, bell, Box::pin(service.call(job))));
@@ -197,6 +225,33 @@ async fn run(input: &Input) {
                 }
                 interval = to;
             }
+            Step::Sit => {
+                let mut service = seated.clone();
+                let ready = service.poll_ready(&mut Context::from_waker(Waker::noop()));
+                let waiting: usize = plain.iter().map(|plain| plain.line.len()).sum();
+                let free = waiting + sitting.len() < seats as usize;
+                assert_eq!(ready.is_ready(), free, "{step:?}");
+                if ready.is_ready() {
+                    sitting.push(service);
+                }
+            }
+            Step::Rise(which) if !sitting.is_empty() => {
+                drop(sitting.remove(usize::from(*which) % sitting.len()));
+            }
+            Step::Call { which, other } if !sitting.is_empty() => {
+                let mut service = sitting.remove(usize::from(*which) % sitting.len());
+                let job = Job {
+                    name: names,
+                    key: usize::from(*other),
+                    cost: 1,
+                };
+                names += 1;
+                // It has its seat.
+                stays = Some(plain[job.key].enter(job, now(), interval, units, true));
+                let bell = Arc::new(Bell(AtomicBool::new(true)));
+                calls.push((job.name, job, bell, Box::pin(service.call(job))));
+            }
+            Step::Rise(_) | Step::Call { .. } => {}
         }
         // Only who is woken is polled.
         let mut denied = false;
@@ -234,7 +289,14 @@ async fn run(input: &Input) {
         assert!(went.is_empty(), "too early: {went:?} {step:?}");
         let waiting: usize = plain.iter().map(|plain| plain.line.len()).sum();
         assert_eq!(handle.waiting(), waiting as u64);
+        // Free, waiting and running are always as many as there are.
+        assert_eq!(
+            free(&seated, seats) + waiting + sitting.len(),
+            seats as usize
+        );
     }
     drop(calls);
     assert_eq!(handle.waiting(), 0);
+    drop(sitting);
+    assert_eq!(free(&seated, seats), seats as usize);
 }

@@ -153,9 +153,25 @@ impl Timer for MonotonicClock {
 }
 
 /// What tokio's clock says, by which its timers go.
-#[cfg(feature = "tokio")]
+#[cfg(all(feature = "tokio", not(all(test, tower_throttle_loom))))]
 pub(crate) fn timer_now() -> Tick {
     Tick::from_nanos(since_first(tokio::time::Instant::now().into_std()))
+}
+
+/// The moment `at` as tokio has it.
+#[cfg(all(feature = "tokio", not(all(test, tower_throttle_loom))))]
+pub(crate) fn timer_at(at: Tick) -> tokio::time::Instant {
+    let now = tokio::time::Instant::now();
+    let Some((first, tick)) = FIRST.get() else {
+        // Nobody has a moment yet but its own first reading.
+        return now;
+    };
+    let at = Duration::from_nanos(at.as_nanos());
+    match at.checked_sub(*tick) {
+        Some(after) => first.checked_add(after),
+        None => first.checked_sub(tick.saturating_sub(at)),
+    }
+    .map_or(now, Into::into)
 }
 
 /// What `Instant` says, as a tick.
@@ -167,10 +183,10 @@ fn process_instant() -> u64 {
     since_first(Instant::now())
 }
 
-fn since_first(now: Instant) -> u64 {
-    /// The first reading, and the tick it stands for.
-    static FIRST: OnceLock<(Instant, Duration)> = OnceLock::new();
+/// The first reading, and the tick it stands for.
+static FIRST: OnceLock<(Instant, Duration)> = OnceLock::new();
 
+fn since_first(now: Instant) -> u64 {
     let (first, tick) = FIRST.get_or_init(|| (now, since_the_last_week_began()));
     // A paused tokio clock may stand before the first reading.
     nanos(match now.checked_duration_since(*first) {

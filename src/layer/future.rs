@@ -13,7 +13,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::place::Place;
+use super::place::{Lost, Place};
 use super::policy::{Next, Policy};
 use super::service::deny;
 use crate::decision::Decision;
@@ -21,7 +21,6 @@ use crate::decision::Verdict;
 use crate::error::StoreError;
 use crate::key::KeyExtractor;
 use crate::limiter::KeyedLimiter;
-use crate::queue::Alarm;
 use crate::queue::Sitting;
 use crate::respond::Answer;
 use crate::respond::Settle;
@@ -59,13 +58,13 @@ pin_project! {
         },
         /// The request has its place in line.
         Waiting {
-            #[pin]
-            alarm: Alarm,
             later: Option<Later<S, K, L, R, Req>>,
+            decision: Decision,
         },
         /// The request may go on as soon as the service is ready for it.
         Readying {
             later: Option<Later<S, K, L, R, Req>>,
+            decision: Option<Decision>,
         },
         /// The service has the request.
         Inner {
@@ -95,7 +94,6 @@ pub(super) struct Later<S, K, L: KeyedLimiter<K>, R, Req> {
     pub(super) sitting: Sitting,
     pub(super) respond: R,
     pub(super) policy: Policy,
-    pub(super) decision: Option<Decision>,
 }
 
 /// What is needed once the response is there.
@@ -160,9 +158,8 @@ where
 {
     /// The step in which the request waits, or a denial if it can not.
     fn line_up(mut self, wait: Duration, decision: Decision) -> StepOf<S, K, L, R, Req> {
-        self.decision = Some(decision);
-        let (due, wait) = match self.place.line_up(wait, self.policy.order) {
-            Ok(place) => place,
+        let wait = match self.place.line_up(wait, self.policy.order) {
+            Ok(wait) => wait,
             Err(again) => return self.deny(again, again.retry_after),
         };
         // What is denied from here on leaves the line again, as anybody may.
@@ -175,17 +172,14 @@ where
         if !self.sitting.sit() {
             return self.deny(decision, Some(wait));
         }
-        let Some(alarm) = Alarm::new(due) else {
-            return self.deny(decision, Some(wait));
-        };
         if !decision.is_admitted() {
             let state = self.place.state();
             state.counts.waited();
             state.signals().waits(&decision);
         }
         Step::Waiting {
-            alarm,
             later: Some(self),
+            decision,
         }
     }
 
@@ -208,6 +202,18 @@ where
         }
     }
 
+    /// The step in which a request is turned away that has waited in vain.
+    #[cold]
+    fn lose(self, lost: Lost, decision: Decision) -> StepOf<S, K, L, R, Req> {
+        match lost {
+            Lost::Shed(wait) => self.deny(decision, Some(wait)),
+            Lost::Untimed => {
+                self.place.state().signals().untimed();
+                self.deny(decision, decision.wait())
+            }
+        }
+    }
+
     /// What happens to the request after the limiter's answer.
     fn judge(&self, decided: Result<Decision, StoreError>) -> Next {
         let state = self.place.state();
@@ -220,9 +226,11 @@ where
     fn decided(mut self, next: Next) -> StepOf<S, K, L, R, Req> {
         match next {
             Next::Pass(decision) => {
-                self.decision = decision;
                 self.sitting = Sitting::Anywhere;
-                Step::Readying { later: Some(self) }
+                Step::Readying {
+                    later: Some(self),
+                    decision,
+                }
             }
             Next::Wait(wait, decision) => self.line_up(wait, decision),
             Next::Deny(denied) => Step::Done {
@@ -237,7 +245,7 @@ where
     }
 
     /// Hands the request to the service, which is ready.
-    fn call(self) -> StepOf<S, K, L, R, Req> {
+    fn call(self, decision: Option<Decision>) -> StepOf<S, K, L, R, Req> {
         let Self {
             mut service,
             mut request,
@@ -245,7 +253,6 @@ where
             sitting: _,
             respond,
             policy,
-            decision,
         } = self;
         if let (true, Some(decision)) = (policy.share, &decision) {
             respond.admit(&mut request, decision);
@@ -331,23 +338,37 @@ where
                     let next = later.judge(decided);
                     later.decided(next)
                 }
-                StepProjection::Waiting { alarm, later } => {
+                StepProjection::Waiting { later, decision } => {
                     let waiting = later.as_mut().expect(TAKEN);
-                    let turn = ready!(waiting.place.poll_turn(alarm, cx));
-                    let mut later = later.take().expect(TAKEN);
-                    if let (Err(wait), Some(decision)) = (turn, later.decision) {
-                        later.deny(decision, Some(wait))
-                    } else {
-                        later.sitting = Sitting::Anywhere;
-                        Step::Readying { later: Some(later) }
+                    let turn = ready!(waiting.place.poll_turn(cx));
+                    let decision = *decision;
+                    match turn {
+                        Ok(()) => {
+                            waiting.sitting = Sitting::Anywhere;
+                            // Nearly always it is, and nothing need be moved to wait for it.
+                            match waiting.service.poll_ready(cx) {
+                                Poll::Ready(Ok(())) => {
+                                    later.take().expect(TAKEN).call(Some(decision))
+                                }
+                                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                                Poll::Pending => {
+                                    let later = later.take();
+                                    let decision = Some(decision);
+                                    step.set(Step::Readying { later, decision });
+                                    return Poll::Pending;
+                                }
+                            }
+                        }
+                        Err(lost) => later.take().expect(TAKEN).lose(lost, decision),
                     }
                 }
-                StepProjection::Readying { later } => {
+                StepProjection::Readying { later, decision } => {
                     let ready = later.as_mut().expect(TAKEN).service.poll_ready(cx);
                     if let Err(error) = ready!(ready) {
                         return Poll::Ready(Err(error));
                     }
-                    later.take().expect(TAKEN).call()
+                    let decision = *decision;
+                    later.take().expect(TAKEN).call(decision)
                 }
                 StepProjection::Settling { settling, result } => {
                     // What cannot be settled stays as it was taken.

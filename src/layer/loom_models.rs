@@ -49,7 +49,7 @@ impl KeyedLimiter<u8> for Hourly {
 
 /// A request, as the service handles it.
 fn line_up(state: &Arc<State<Hourly>>) -> Place<u8, Hourly> {
-    let asked = Asked(state.lines.moves());
+    let asked = Asked::now(&state.lines);
     let decided = state.limiter.decide(&7, 1).into_inner();
     let wait = decided.expect("it decides").wait().expect("it lets wait");
     let mut place = Place::new(Arc::clone(state), 7, 1, Some(asked));

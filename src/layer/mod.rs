@@ -14,7 +14,6 @@ mod state;
 mod tiers;
 mod told;
 
-pub(crate) use self::state::State;
 pub use self::{
     counts::Counts,
     future::ResponseFuture,
@@ -22,6 +21,7 @@ pub use self::{
     service::RateLimit,
     tiers::{Numbered, Tiers},
 };
+pub(crate) use self::{place::single, state::State};
 
 use std::{any::type_name, fmt, sync::Arc};
 
@@ -49,7 +49,8 @@ use crate::respond::ByResult;
 /// 3. An admitted request goes to the service, which finds the [`Decision`](crate::Decision) in its
 ///    extensions if that was asked for ([`share_decision`](Self::share_decision)).
 /// 4. One that has to wait gets its place in line and goes to the service when its time has come.
-///    While it waits it keeps nothing of the service occupied.
+///    While it waits it keeps nothing of the service occupied. It waits on tokio's timers: where
+///    there is no runtime, or one without `enable_time`, it is denied instead.
 /// 5. A denied one is answered at once: the service is not touched and the body not read.
 ///
 /// # What a refused request gets
@@ -207,7 +208,10 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// # let _: axum::Router = axum::Router::new().layer(layer);
     /// ```
     ///
-    /// It needs a limiter in this process: one elsewhere has no say about who waits where.
+    /// It needs a limiter in this process: one elsewhere has no say about who waits where. Where
+    /// costs differ and the newest go first, the next moment is granted for the cost of one request
+    /// and taken by another: two may go closer together than their costs say, which evens out over
+    /// the line.
     pub fn order(mut self, order: Order) -> Self {
         self.policy.order = order;
         self

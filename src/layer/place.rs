@@ -3,20 +3,21 @@
 use std::{
     future::Future,
     hash::Hash,
+    num::NonZero,
     pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, Waker, ready},
+    sync::{Arc, Weak},
+    task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
 
 use super::state::State;
-use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::decision::Verdict;
 use crate::limiter::KeyedLimiter;
 use crate::limiter::Op;
 use crate::queue::Alarm;
 use crate::queue::Left;
+use crate::queue::Lines;
 use crate::queue::Order;
 use crate::queue::Ticket;
 use crate::queue::Turn;
@@ -42,9 +43,41 @@ pub(super) struct Place<K, L: KeyedLimiter<K>> {
     ticket: Option<Ticket>,
 }
 
-/// When a limiter was asked, in the count of [`Lines::moves`](crate::queue::Lines::moves).
+/// Why a request waits no longer, though its turn has not come.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked(pub(super) u64);
+pub(super) enum Lost {
+    /// Somebody newer has its place; there may be room again after this long.
+    Shed(Duration),
+    /// There is nothing to wait with. It keeps its place until it is dropped.
+    Untimed,
+}
+
+/// What an alarm calls.
+struct Ring<L> {
+    state: Weak<State<L>>,
+    line: u64,
+}
+
+impl<L: Send + Sync + 'static> Wake for Ring<L> {
+    fn wake(self: Arc<Self>) {
+        if let Some(state) = self.state.upgrade() {
+            state.lines.ring(self.line, Alarm::now());
+        }
+    }
+}
+
+/// When a limiter was asked, in the count of [`Lines::moves`](crate::queue::Lines::moves), which
+/// begins with one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked(NonZero<u64>);
+
+impl Asked {
+    /// Now.
+    #[inline]
+    pub(super) fn now(lines: &Lines) -> Self {
+        Self(NonZero::new(lines.moves()).unwrap_or(NonZero::<u64>::MIN))
+    }
+}
 
 impl<K, L: KeyedLimiter<K>> Place<K, L> {
     pub(super) fn new(state: Arc<State<L>>, key: K, cost: u64, asked: Option<Asked>) -> Self {
@@ -69,13 +102,9 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
     /// Takes the place in line to which the limiter has said `wait`. From now until its turn comes
     /// dropping it gives the cost back.
     ///
-    /// Answers the moment of its turn as things stand and how long that is, or what the limiter says
-    /// now if it has taken the place back.
-    pub(super) fn line_up(
-        &mut self,
-        mut wait: Duration,
-        order: Order,
-    ) -> Result<(Tick, Duration), Decision>
+    /// Answers how long it is until its turn as things stand, or what the limiter says now if it has
+    /// taken the place back.
+    pub(super) fn line_up(&mut self, mut wait: Duration, order: Order) -> Result<Duration, Decision>
     where
         K: Hash,
     {
@@ -84,8 +113,8 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
         let mut held = lines.hold(&self.key);
         // Whoever left the line since the limiter was asked has moved up everyone who was behind,
         // but this one, who was not there yet. Now nobody can leave.
-        if let Some(Asked(then)) = self.asked {
-            if then != lines.moves() {
+        if let Some(then) = self.asked {
+            if then != Asked::now(lines) {
                 if let Some(again) = self.ask_again(|| held.moved()) {
                     match again.wait() {
                         Some(now) => wait = now,
@@ -94,12 +123,11 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
                 }
             }
         }
-        let due = now.plus(wait);
-        self.ticket = Some(held.join(self.cost, due, order));
+        self.ticket = Some(held.join(self.cost, now.plus(wait), order));
         if wait.is_zero() {
             held.release(now);
         }
-        Ok((due, wait))
+        Ok(wait)
     }
 
     /// Gives the cost back to a limiter that answers on the spot, and takes it again.
@@ -113,31 +141,28 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
         }
     }
 
-    /// Ready when the request's turn has come, or with how long until there may be room if it lost
-    /// its place.
-    pub(super) fn poll_turn(
-        &mut self,
-        mut alarm: Pin<&mut Alarm>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Duration>> {
-        while let Some(ticket) = &self.ticket {
-            let turn = {
-                let mut held = self.state.lines.hold_for(ticket);
-                held.ask(ticket, Alarm::now(), cx.waker())
+    /// Ready when the request's turn has come, or why it never will.
+    pub(super) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+        let Some(ticket) = &self.ticket else {
+            return Poll::Ready(Ok(()));
+        };
+        let mut held = self.state.lines.hold_for(ticket);
+        let turn = held.ask(ticket, cx.waker());
+        if turn == Turn::Wait {
+            let state = Arc::downgrade(&self.state);
+            let rings = held.watch(|line| Arc::new(Ring { state, line }).into());
+            return if rings {
+                Poll::Pending
+            } else {
+                Poll::Ready(Err(Lost::Untimed))
             };
-            match turn {
-                Turn::Wait(at) => {
-                    alarm.as_mut().set(at);
-                    ready!(alarm.as_mut().poll(cx));
-                }
-                Turn::Come => self.ticket = None,
-                Turn::Shed(wait) => {
-                    self.ticket = None;
-                    return Poll::Ready(Err(wait));
-                }
-            }
         }
-        Poll::Ready(Ok(()))
+        drop(held);
+        self.ticket = None;
+        Poll::Ready(match turn {
+            Turn::Shed(wait) => Err(Lost::Shed(wait)),
+            Turn::Come | Turn::Wait => Ok(()),
+        })
     }
 
     /// Starts to give back or to take the difference; the future tells when that is done.
@@ -185,7 +210,7 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
 }
 
 /// The quota of a limiter that has a single one.
-fn single<K, L: KeyedLimiter<K>>(limiter: &L) -> Option<Quota> {
+pub(crate) fn single<K: ?Sized, L: KeyedLimiter<K>>(limiter: &L) -> Option<Quota> {
     match *limiter.quotas() {
         [quota] => Some(quota),
         _ => None,
@@ -215,7 +240,7 @@ impl<L> State<L> {
             let Poll::Ready(Ok(decision)) = poll_now(&mut self.limiter.decide(key, cost)) else {
                 break;
             };
-            decided = Some((decision, Asked(self.lines.moves())));
+            decided = Some((decision, Asked::now(&self.lines)));
             if decision.verdict != Verdict::Deny {
                 break;
             }

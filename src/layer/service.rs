@@ -103,7 +103,7 @@ where
             Extracted::Reject(rejection) => return self.reject(request, rejection),
         };
         let cost = self.keys.cost(&request);
-        let asked = Asked(self.state.lines.moves());
+        let asked = Asked::now(&self.state.lines);
         let mut deciding = self.state.limiter.decide(&key, cost);
         match poll_now(&mut deciding) {
             // The way of nearly every request. What `decided` does with it would be the same, but
@@ -255,7 +255,6 @@ impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
             sitting,
             respond: self.respond.clone(),
             policy: self.policy,
-            decision: None,
         }
     }
 }

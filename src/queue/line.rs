@@ -17,10 +17,9 @@
 //! limiter gets nothing back. The place is lost, no promise is.
 //!
 //! # Alarms
-//! Each waiter has an alarm of its own in its future, set for the slot that it had when it was last
-//! polled. Whichever rings, all who are due go. Slots move up while alarms do not, but only the
-//! first in line matters: if its alarm is set later than its slot, it is woken to set it anew. That
-//! is one wake-up, and the alarm another: two at most for each request that goes.
+//! An alarm of the line rings for its earliest slot; whoever hears it calls all who are due, and
+//! each of them is woken once. So nobody depends on another being polled. That alarms are set is
+//! the business of `lines`, which looks at [`Line::next`] after each change.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -45,15 +44,13 @@ struct Waiter {
     waker: Option<Waker>,
     cost: u64,
     stands: Stands,
-    /// While it waits, when its alarm rings; when its turn has come, the slot that it got.
-    when: Tick,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stands {
     Waiting,
-    /// Its turn has come; its owner has not seen that yet.
-    Called,
+    /// Its turn, of this slot, has come; its owner has not seen that yet.
+    Called(Tick),
     /// It was sent away to make room. The limiter has been told.
     Shed(Duration),
 }
@@ -70,8 +67,8 @@ struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Come,
-    /// Ask again at that moment, or when woken.
-    Wait(Tick),
+    /// Ask again when woken.
+    Wait,
     /// It has lost its place to somebody newer; there may be room again after this long.
     Shed(Duration),
 }
@@ -101,14 +98,13 @@ impl Line {
         self.waiters.is_deserted()
     }
 
+    /// When the next one goes.
+    pub(super) fn next(&self) -> Option<Tick> {
+        self.slots.front().map(|slot| slot.at)
+    }
+
     /// A place for a request to which the limiter has granted `slot`.
-    pub(super) fn join(
-        &mut self,
-        cost: u64,
-        slot: Tick,
-        order: Order,
-        woken: &mut Vec<Waker>,
-    ) -> usize {
+    pub(super) fn join(&mut self, cost: u64, slot: Tick, order: Order) -> u32 {
         match (self.len(), self.cost) {
             (0, _) => self.cost = Some(cost),
             (_, Some(same)) if same == cost => {}
@@ -118,90 +114,61 @@ impl Line {
         let later = self.slots.iter().rev().take_while(|one| one.at > slot);
         let place = self.slots.len() - later.count();
         self.slots.insert(place, Slot { at: slot, rest: 0 });
-        let waiter = |when| Waiter {
+        let waiter = Waiter {
             waker: None,
             cost,
             stands: Stands::Waiting,
-            when,
         };
-        let at = match order {
-            Order::Oldest => {
-                let last = self.slots.back().map_or(slot, |last| last.at);
-                self.waiters.push_back(waiter(last))
-            }
-            Order::Newest => {
-                let first = self.slots.front().map_or(slot, |first| first.at);
-                self.waiters.push_front(waiter(first))
-            }
-        };
-        self.wake_first(woken);
-        at
+        match order {
+            Order::Oldest => self.waiters.push_back(waiter),
+            Order::Newest => self.waiters.push_front(waiter),
+        }
     }
 
     /// Calls all whose turn has come.
     pub(super) fn release(&mut self, now: Tick, woken: &mut Vec<Waker>) {
-        let mut called = false;
-        while self.slots.front().is_some_and(|slot| slot.at <= now) {
+        if self.slots.front().is_none_or(|slot| slot.at > now) {
+            return;
+        }
+        let due = self.slots.iter().take_while(|slot| slot.at <= now).count();
+        woken.reserve(due);
+        for _ in 0..due {
             let (Some(slot), Some(at)) = (self.slots.pop_front(), self.waiters.front()) else {
                 break;
             };
             self.waiters.unlink(at);
             if let Some(waiter) = self.waiters.get_mut(at) {
-                waiter.stands = Stands::Called;
-                // An alarm that rings now wakes it anyway.
-                if waiter.when > now {
-                    woken.extend(waiter.waker.take());
-                }
-                waiter.when = slot.at;
+                waiter.stands = Stands::Called(slot.at);
+                woken.extend(waiter.waker.take());
             }
-            called = true;
-        }
-        if called {
-            self.wake_first(woken);
         }
     }
 
-    /// Wakes the first in line if its alarm is set too late.
-    fn wake_first(&mut self, woken: &mut Vec<Waker>) {
-        let (Some(slot), Some(at)) = (self.slots.front(), self.waiters.front()) else {
-            return;
-        };
-        if let Some(first) = self.waiters.get_mut(at) {
-            if first.when > slot.at {
-                first.when = slot.at;
-                woken.extend(first.waker.take());
-            }
-        }
+    /// Wakes everybody, to look for themselves.
+    pub(super) fn wake_all(&mut self, woken: &mut Vec<Waker>) {
+        woken.extend(
+            self.waiters
+                .values_mut()
+                .filter_map(|waiter| waiter.waker.take()),
+        );
     }
 
     /// Asks for the waiter at `at`, who will be woken by `waker`. Its place is free again unless it
-    /// is told to wait.
-    pub(super) fn ask(
-        &mut self,
-        at: usize,
-        now: Tick,
-        waker: &mut Option<Waker>,
-        gone: &mut Option<Waker>,
-        woken: &mut Vec<Waker>,
-    ) -> Turn {
-        self.release(now, woken);
-        let first = self.waiters.front() == Some(at);
+    /// is told to wait. What is not needed of the wakers is left in `gone`, for the caller to drop,
+    /// who holds no lock then.
+    pub(super) fn ask(&mut self, at: u32, waker: &Waker, gone: &mut Option<Waker>) -> Turn {
         let Some(waiter) = self.waiters.get_mut(at) else {
             return Turn::Come;
         };
         let turn = match waiter.stands {
-            Stands::Called => Turn::Come,
+            Stands::Called(_) => Turn::Come,
             Stands::Shed(wait) => Turn::Shed(wait),
             Stands::Waiting => {
-                // The old one is dropped by the caller, who holds no lock then.
-                std::mem::swap(&mut waiter.waker, waker);
-                if let (true, Some(slot)) = (first, self.slots.front()) {
-                    waiter.when = slot.at;
-                } else if waiter.when <= now {
-                    // It was overtaken. It will be woken when it is the first.
-                    waiter.when = Tick::MAX;
+                match &mut waiter.waker {
+                    Some(known) if known.will_wake(waker) => {}
+                    known => *gone = known.replace(waker.clone()),
                 }
-                return Turn::Wait(waiter.when);
+                return Turn::Wait;
             }
         };
         self.clear(at, gone);
@@ -209,7 +176,7 @@ impl Line {
     }
 
     /// Gives up the place at `at`. The waker is left to the caller to drop.
-    fn clear(&mut self, at: usize, gone: &mut Option<Waker>) {
+    fn clear(&mut self, at: u32, gone: &mut Option<Waker>) {
         *gone = self.waiters.take(at).and_then(|waiter| waiter.waker);
     }
 
@@ -217,19 +184,18 @@ impl Line {
     /// differ, and answers if a single one says it all.
     pub(super) fn leave(
         &mut self,
-        at: usize,
+        at: u32,
         quota: impl FnOnce() -> Option<Quota>,
         gone: &mut Option<Waker>,
-        woken: &mut Vec<Waker>,
     ) -> Left {
         let Some(waiter) = self.waiters.get(at) else {
             return Left::Keep;
         };
-        let (cost, when) = (waiter.cost, waiter.when);
+        let cost = waiter.cost;
         let left = match waiter.stands {
             Stands::Shed(_) => Left::Keep,
             // It was called and did not come: another may go in its stead.
-            Stands::Called => self.move_up(cost, when, quota),
+            Stands::Called(slot) => self.move_up(cost, slot, quota),
             Stands::Waiting => {
                 let last = self.waiters.back() == Some(at);
                 if last || self.cost.is_some() {
@@ -249,7 +215,6 @@ impl Line {
             }
         };
         self.clear(at, gone);
-        self.wake_first(woken);
         left
     }
 
@@ -314,7 +279,6 @@ impl Line {
             };
         }
         self.release(now, woken);
-        self.wake_first(woken);
     }
 }
 

@@ -7,16 +7,30 @@
 //!
 //! Whoever holds a shard may ask the limiter, so that the line and the limiter change together.
 //! Wakers are called and dropped when it is no longer held.
+//!
+//! # Alarms
+//! A line has an alarm that rings for its next slot; in `watches`, which change only while the
+//! shard is held. Whoever leaves a line with an alarm that would ring too late takes the alarm out,
+//! sets it while holding nothing, since that may call wakers, and puts it back; and again, if the
+//! line has changed meanwhile. An alarm that is out is seen to by whoever has it.
+//!
+//! An alarm is one of the runtime in which somebody waited. That of a runtime with workers serves
+//! everybody. That of a runtime of one thread serves those who wait on this thread, since nobody
+//! may drive it any longer; so a line has one for each such thread. When a runtime goes away, its
+//! alarm rings early and cannot be set again; then all who wait are woken, and see to another one.
 
 use std::{
     collections::HashMap,
     fmt,
     hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState},
+    mem,
+    num::NonZero,
     task::Waker,
     time::Duration,
 };
 
 use super::Order;
+use super::alarm::{Alarm, Driver, Set};
 use super::line::{Left, Line, Turn};
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -38,7 +52,23 @@ pub(crate) struct Lines {
     moves: AtomicU64,
 }
 
-type Shard = HashMap<u64, Line, BuildHasherDefault<Hashed>>;
+type Shard = HashMap<u64, Watched, BuildHasherDefault<Hashed>>;
+
+/// A line, and what rings for it.
+#[derive(Debug, Default)]
+struct Watched {
+    line: Line,
+    watches: Vec<Watch>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    driver: Driver,
+    /// When it rings; `MAX` if it is not set.
+    at: Tick,
+    /// `None` while it is out.
+    alarm: Option<Alarm>,
+}
 
 /// Passes on what has been hashed.
 #[derive(Default)]
@@ -60,7 +90,14 @@ impl Hasher for Hashed {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     line: u64,
-    at: usize,
+    /// One more than the place, so that an `Option` of it takes no more room.
+    after: NonZero<u32>,
+}
+
+impl Ticket {
+    const fn at(&self) -> u32 {
+        self.after.get() - 1
+    }
 }
 
 /// The line of one key, held.
@@ -70,8 +107,11 @@ pub(crate) struct Held<'a> {
     /// Always there until it is dropped.
     shard: Option<MutexGuard<'a, Shard>>,
     woken: Vec<Waker>,
-    /// Nobody has any more use for them.
-    gone: [Option<Waker>; 2],
+    /// An alarm that is to be set.
+    late: Option<(Alarm, Tick)>,
+    /// Nobody has any more use for these.
+    gone: Option<Waker>,
+    deserted: Option<Box<Watched>>,
 }
 
 impl Lines {
@@ -80,7 +120,7 @@ impl Lines {
             shards: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
             hasher: RandomState::new(),
             waiting: AtomicU64::new(0),
-            moves: AtomicU64::new(0),
+            moves: AtomicU64::new(1),
         }
     }
 
@@ -121,7 +161,9 @@ impl Lines {
             line,
             shard: Some(lock(&self.shards[shard])),
             woken: Vec::new(),
-            gone: [None, None],
+            late: None,
+            gone: None,
+            deserted: None,
         }
     }
 
@@ -139,14 +181,37 @@ impl Lines {
             return Ok(());
         };
         let mut woken = Vec::new();
-        for line in shards.iter_mut().flat_map(|shard| shard.values_mut()) {
+        let mut changed = Vec::new();
+        for (name, watched) in shards.iter_mut().flat_map(|shard| shard.iter_mut()) {
+            let line = &mut watched.line;
             let before = line.len();
             line.replan(now, &from, &to, &mut woken);
             self.count(before, line.len());
+            changed.push(*name);
         }
         drop(shards);
         woken.into_iter().for_each(Waker::wake);
+        for line in changed {
+            self.hold_line(line).change(false, |_, _, _| ());
+        }
         Ok(())
+    }
+
+    /// An alarm of `line` rings.
+    pub(crate) fn ring(&self, line: u64, now: Tick) {
+        let mut held = self.hold_line(line);
+        if let Some(watched) = held.watched() {
+            for watch in &mut watched.watches {
+                if watch
+                    .alarm
+                    .as_ref()
+                    .is_some_and(|alarm| alarm.has_rung(now))
+                {
+                    watch.at = Tick::MAX;
+                }
+            }
+        }
+        held.release(now);
     }
 
     /// The moments that have been granted in all lines.
@@ -154,9 +219,31 @@ impl Lines {
     pub(crate) fn slots(&self) -> Vec<Tick> {
         let mut slots = Vec::new();
         for shard in &self.shards {
-            slots.extend(lock(shard).values().flat_map(Line::slots));
+            slots.extend(
+                lock(shard)
+                    .values()
+                    .flat_map(|watched| watched.line.slots()),
+            );
         }
         slots
+    }
+
+    /// The alarms of all lines ring.
+    #[cfg(all(test, tower_throttle_loom))]
+    pub(super) fn ring_all(&self, now: Tick) {
+        let lines: Vec<_> = lock(&self.shards[0]).keys().copied().collect();
+        lines.into_iter().for_each(|line| self.ring(line, now));
+    }
+
+    /// When the next alarm rings for somebody.
+    #[cfg(all(test, tower_throttle_loom))]
+    pub(super) fn rings(&self) -> Option<Tick> {
+        let shard = lock(&self.shards[0]);
+        let watched = shard
+            .values()
+            .filter(|watched| watched.line.next().is_some());
+        let set = watched.flat_map(|watched| watched.watches.iter().map(|watch| watch.at));
+        set.min()
     }
 
     fn moved(&self) {
@@ -172,11 +259,15 @@ impl Lines {
 }
 
 impl Held<'_> {
+    fn watched(&mut self) -> Option<&mut Watched> {
+        self.shard.as_deref_mut()?.get_mut(&self.line)
+    }
+
     /// Whether nobody waits in it.
     pub(crate) fn is_empty(&self) -> bool {
         let shard = self.shard.as_deref();
-        let line = shard.and_then(|shard| shard.get(&self.line));
-        line.is_none_or(|line| line.len() == 0)
+        let watched = shard.and_then(|shard| shard.get(&self.line));
+        watched.is_none_or(|watched| watched.line.len() == 0)
     }
 
     /// The limiter has got something back for somebody in this line.
@@ -188,19 +279,58 @@ impl Held<'_> {
     pub(crate) fn join(&mut self, cost: u64, slot: Tick, order: Order) -> Ticket {
         let line = self.line;
         let at = self
-            .change(true, |line, woken, _| line.join(cost, slot, order, woken))
+            .change(true, |line, _, _| line.join(cost, slot, order))
             .unwrap_or_default();
-        Ticket { line, at }
+        let after = NonZero::new(at.saturating_add(1)).unwrap_or(NonZero::<u32>::MIN);
+        Ticket { line, after }
     }
 
-    /// What the owner of `ticket` is to do `now`. Unless it is to wait, the ticket is used up.
-    pub(crate) fn ask(&mut self, ticket: &Ticket, now: Tick, waker: &Waker) -> Turn {
-        let waker = waker.clone();
-        self.change(false, |line, woken, [own, gone]| {
-            *own = Some(waker);
-            line.ask(ticket.at, now, own, gone, woken)
-        })
-        .unwrap_or(Turn::Come)
+    /// What the owner of `ticket` is to do, who will be woken by `waker`. Unless it is to wait, the
+    /// ticket is used up.
+    pub(crate) fn ask(&mut self, ticket: &Ticket, waker: &Waker) -> Turn {
+        // It changes nothing about who goes when.
+        let Some(watched) = self.watched() else {
+            return Turn::Come;
+        };
+        let mut gone = None;
+        let turn = watched.line.ask(ticket.at(), waker, &mut gone);
+        if turn != Turn::Wait && watched.line.is_deserted() {
+            self.desert();
+        }
+        self.gone = gone;
+        turn
+    }
+
+    /// Sees to it that an alarm rings for the line on which the caller can rely. `waker` makes what
+    /// it calls, with the number of the line, which is to [`ring`](Lines::ring).
+    ///
+    /// `false` where there is nothing to wait with.
+    pub(crate) fn watch(&mut self, waker: impl FnOnce(u64) -> Waker) -> bool {
+        let line = self.line;
+        let Some(watched) = self.watched() else {
+            return true;
+        };
+        let serves = |here| move |watch: &Watch| watch.driver.serves(here);
+        // To know where one is costs something, and here nearly nobody needs to.
+        if watched.watches.iter().any(serves(None)) {
+            return true;
+        }
+        let Some(driver) = Driver::here() else {
+            return false;
+        };
+        if watched.watches.iter().any(serves(Some(driver))) {
+            return true;
+        }
+        let Some(alarm) = Alarm::new(driver, || waker(line)) else {
+            return false;
+        };
+        watched.watches.push(Watch {
+            driver,
+            at: Tick::MAX,
+            alarm: Some(alarm),
+        });
+        self.change(false, |_, _, _| ());
+        true
     }
 
     /// Calls all whose turn has come.
@@ -210,10 +340,8 @@ impl Held<'_> {
 
     /// Takes `ticket` out of the line, before its turn or after it was called; see [`Line::leave`].
     pub(crate) fn leave(&mut self, ticket: &Ticket, quota: impl FnOnce() -> Option<Quota>) -> Left {
-        self.change(false, |line, woken, [gone, _]| {
-            line.leave(ticket.at, quota, gone, woken)
-        })
-        .unwrap_or(Left::Keep)
+        self.change(false, |line, _, gone| line.leave(ticket.at(), quota, gone))
+            .unwrap_or(Left::Keep)
     }
 
     /// Lets the line have what a request before it gives back; see [`Line::move_up`].
@@ -241,28 +369,104 @@ impl Held<'_> {
     fn change<T>(
         &mut self,
         make: bool,
-        change: impl FnOnce(&mut Line, &mut Vec<Waker>, &mut [Option<Waker>; 2]) -> T,
+        change: impl FnOnce(&mut Line, &mut Vec<Waker>, &mut Option<Waker>) -> T,
     ) -> Option<T> {
         let shard = self.shard.as_deref_mut()?;
-        let line = if make {
+        let watched = if make {
             shard.entry(self.line).or_default()
         } else {
             shard.get_mut(&self.line)?
         };
+        let line = &mut watched.line;
         let before = line.len();
         let changed = change(line, &mut self.woken, &mut self.gone);
         self.lines.count(before, line.len());
         if line.is_deserted() {
-            shard.remove(&self.line);
+            self.desert();
+        } else if self.late.is_none() {
+            self.late = watched.late();
         }
         Some(changed)
+    }
+
+    /// Takes the line away, which nobody needs any longer.
+    fn desert(&mut self) {
+        let shard = self.shard.as_deref_mut();
+        self.deserted = shard
+            .and_then(|shard| shard.remove(&self.line))
+            .map(Box::new);
+    }
+
+    /// Puts an alarm back that was out, and says what became of it.
+    fn put_back(&mut self, alarm: Alarm, at: Tick, set: Set) {
+        let Some(watched) = self.watched() else {
+            // They have all gone.
+            return;
+        };
+        let driver = alarm.driver();
+        let known = watched.watches.iter().position(|one| one.driver == driver);
+        match (set, known) {
+            (Set::Never, known) => {
+                if let Some(known) = known {
+                    watched.watches.swap_remove(known);
+                }
+                self.change(false, |line, woken, _| line.wake_all(woken));
+            }
+            (set, known) => {
+                let at = if set == Set::Will { at } else { Tick::MAX };
+                let watch = Watch {
+                    driver,
+                    at,
+                    alarm: Some(alarm),
+                };
+                match known.and_then(|known| watched.watches.get_mut(known)) {
+                    // The line has been deserted meanwhile, and has another.
+                    Some(known) if known.alarm.is_some() => {}
+                    Some(known) => *known = watch,
+                    None => watched.watches.push(watch),
+                }
+                if set == Set::Come {
+                    self.release(Alarm::now());
+                } else {
+                    self.change(false, |_, _, _| ());
+                }
+            }
+        }
+    }
+}
+
+impl Watched {
+    /// Takes an alarm out that rings too late, and answers when it is to ring.
+    fn late(&mut self) -> Option<(Alarm, Tick)> {
+        let next = self.line.next()?;
+        let watch = self
+            .watches
+            .iter_mut()
+            .find(|watch| watch.at > next && watch.alarm.is_some())?;
+        watch.at = next;
+        Some((watch.alarm.take()?, next))
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.shard = None;
-        self.woken.drain(..).for_each(Waker::wake);
+        if self.woken.is_empty() && self.late.is_none() {
+            return;
+        }
+        mem::take(&mut self.woken).into_iter().for_each(Waker::wake);
+        let mut late = self.late.take();
+        while let Some((mut alarm, at)) = late {
+            let set = alarm.set(at);
+            let mut again = self.lines.hold_line(self.line);
+            again.put_back(alarm, at, set);
+            // Not by its drop, which would come back here.
+            late = again.late.take();
+            again.shard = None;
+            mem::take(&mut again.woken)
+                .into_iter()
+                .for_each(Waker::wake);
+        }
     }
 }
 

@@ -1,16 +1,16 @@
 //! A list whose members know their places, so that one can leave from the middle.
 
 /// No place.
-const NONE: usize = usize::MAX;
+const NONE: u32 = u32::MAX;
 
 /// Linked members in order, and others that have left the order and whose owners have yet to look.
 #[derive(Debug)]
 pub(super) struct List<T> {
     nodes: Vec<Node<T>>,
-    front: usize,
-    back: usize,
+    front: u32,
+    back: u32,
     /// The first of the places that nobody has, each with the next one in `after`.
-    vacant: usize,
+    vacant: u32,
     linked: usize,
     members: usize,
 }
@@ -19,9 +19,9 @@ pub(super) struct List<T> {
 struct Node<T> {
     /// `None` for a place that nobody has.
     value: Option<T>,
-    before: usize,
-    after: usize,
-    linked: bool,
+    before: u32,
+    /// Itself, if it is not linked.
+    after: u32,
 }
 
 impl<T> Default for List<T> {
@@ -48,17 +48,17 @@ impl<T> List<T> {
         self.members == 0
     }
 
-    pub(super) fn front(&self) -> Option<usize> {
+    pub(super) fn front(&self) -> Option<u32> {
         (self.front != NONE).then_some(self.front)
     }
 
-    pub(super) fn back(&self) -> Option<usize> {
+    pub(super) fn back(&self) -> Option<u32> {
         (self.back != NONE).then_some(self.back)
     }
 
-    pub(super) fn push_back(&mut self, value: T) -> usize {
+    pub(super) fn push_back(&mut self, value: T) -> u32 {
         let at = self.settle(value, self.back, NONE);
-        match self.nodes.get_mut(self.back) {
+        match self.nodes.get_mut(self.back as usize) {
             Some(last) => last.after = at,
             None => self.front = at,
         }
@@ -66,9 +66,9 @@ impl<T> List<T> {
         at
     }
 
-    pub(super) fn push_front(&mut self, value: T) -> usize {
+    pub(super) fn push_front(&mut self, value: T) -> u32 {
         let at = self.settle(value, NONE, self.front);
-        match self.nodes.get_mut(self.front) {
+        match self.nodes.get_mut(self.front as usize) {
             Some(first) => first.before = at,
             None => self.back = at,
         }
@@ -77,56 +77,62 @@ impl<T> List<T> {
     }
 
     /// A place for `value`.
-    fn settle(&mut self, value: T, before: usize, after: usize) -> usize {
+    fn settle(&mut self, value: T, before: u32, after: u32) -> u32 {
         let node = Node {
             value: Some(value),
             before,
             after,
-            linked: true,
         };
         self.linked += 1;
         self.members += 1;
         let at = self.vacant;
-        if let Some(vacant) = self.nodes.get_mut(at) {
+        if let Some(vacant) = self.nodes.get_mut(at as usize) {
             self.vacant = vacant.after;
             *vacant = node;
             at
         } else {
             self.nodes.push(node);
-            self.nodes.len() - 1
+            // So many nodes are more memory than there is.
+            u32::try_from(self.nodes.len() - 1).unwrap_or(NONE)
         }
     }
 
-    pub(super) fn get(&self, at: usize) -> Option<&T> {
-        self.nodes.get(at)?.value.as_ref()
+    /// Everybody's values, in no order.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.nodes.iter_mut().filter_map(|node| node.value.as_mut())
     }
 
-    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
-        self.nodes.get_mut(at)?.value.as_mut()
+    pub(super) fn get(&self, at: u32) -> Option<&T> {
+        self.nodes.get(at as usize)?.value.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.nodes.get_mut(at as usize)?.value.as_mut()
     }
 
     /// How many stand before `at`.
-    pub(super) fn rank(&self, at: usize) -> usize {
+    pub(super) fn rank(&self, at: u32) -> usize {
         let mut rank = 0;
-        let mut before = self.nodes[at].before;
+        let mut before = self.nodes[at as usize].before;
         while before != NONE {
             rank += 1;
-            before = self.nodes[before].before;
+            before = self.nodes[before as usize].before;
         }
         rank
     }
 
     /// Takes `at` out of the order; it keeps its place.
-    pub(super) fn unlink(&mut self, at: usize) {
-        let Node { before, after, .. } = self.nodes[at];
-        if !std::mem::take(&mut self.nodes[at].linked) {
+    pub(super) fn unlink(&mut self, at: u32) {
+        let Node { before, after, .. } = self.nodes[at as usize];
+        if after == at {
             return;
         }
-        match self.nodes.get_mut(before) {
+        self.nodes[at as usize].after = at;
+        match self.nodes.get_mut(before as usize) {
             Some(node) => node.after = after,
             None => self.front = after,
         }
-        match self.nodes.get_mut(after) {
+        match self.nodes.get_mut(after as usize) {
             Some(node) => node.before = before,
             None => self.back = before,
         }
@@ -134,11 +140,11 @@ impl<T> List<T> {
     }
 
     /// Takes `at` out, and its place is free for another.
-    pub(super) fn take(&mut self, at: usize) -> Option<T> {
-        let value = self.nodes.get_mut(at)?.value.take()?;
+    pub(super) fn take(&mut self, at: u32) -> Option<T> {
+        let value = self.nodes.get_mut(at as usize)?.value.take()?;
         self.unlink(at);
         self.members -= 1;
-        self.nodes[at].after = self.vacant;
+        self.nodes[at as usize].after = self.vacant;
         self.vacant = at;
         Some(value)
     }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::sync::Condvar;
 use loom::thread;
 
+use super::alarm::at_present;
 use super::{Chair, Left, Lines, Order, Seats, Sitting, Ticket, Turn};
 use crate::clock::Tick;
 use crate::sync::Mutex;
@@ -41,8 +42,9 @@ fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     }
 }
 
-/// A line for the key 7 in which one waits for each of `slots`.
+/// A line for the key 7 in which one waits for each of `slots`. It is the moment 0.
 fn line<const N: usize>(slots: [u64; N]) -> (Arc<Lines>, [Ticket; N]) {
+    at_present(at(0));
     let lines = Arc::new(Lines::new());
     let tickets = slots.map(|slot| lines.hold(&7).join(1, at(slot), Order::Oldest));
     (lines, tickets)
@@ -52,18 +54,26 @@ fn leave(lines: &Lines, ticket: &Ticket) -> Left {
     lines.hold_for(ticket).leave(ticket, || None)
 }
 
-/// Waits until it is called, or knows to ask again at `by`, when it is called.
-fn wait(lines: &Lines, ticket: &Ticket, by: u64) {
-    let known = block_on(
-        |cx| match lines.hold_for(ticket).ask(ticket, at(0), cx.waker()) {
-            Turn::Wait(when) if when > at(by) => Poll::Pending,
-            turn => Poll::Ready(turn),
-        },
-    );
-    if known != Turn::Come {
-        let turn = lines.hold_for(ticket).ask(ticket, at(by), Waker::noop());
-        assert_eq!(turn, Turn::Come);
-    }
+/// Asks once, and sees to it that an alarm rings.
+fn ask(lines: &Lines, ticket: &Ticket, waker: &Waker) -> Turn {
+    let mut held = lines.hold_for(ticket);
+    let turn = held.ask(ticket, waker);
+    assert!(held.watch(|_| Waker::noop().clone()), "there are alarms");
+    turn
+}
+
+/// Waits until it is called.
+fn wait(lines: &Lines, ticket: &Ticket) {
+    block_on(|cx| match ask(lines, ticket, cx.waker()) {
+        Turn::Wait => Poll::Pending,
+        turn => Poll::Ready(assert_eq!(turn, Turn::Come)),
+    });
+}
+
+/// Time goes on, and what is set rings. An alarm that is being set knows the time.
+fn pass(lines: &Lines, now: u64) {
+    at_present(at(now));
+    lines.ring_all(at(now));
 }
 
 #[test]
@@ -73,23 +83,36 @@ fn loom_who_enters_while_another_is_called_goes_next() {
         let here = Arc::clone(&lines);
         let newcomer = thread::spawn(move || {
             let ticket = here.hold(&7).join(1, at(2), Order::Oldest);
-            wait(&here, &ticket, 2);
+            assert_eq!(ask(&here, &ticket, Waker::noop()), Turn::Wait);
+            ticket
         });
-        lines.hold(&7).release(at(1));
-        newcomer.join().expect("no thread panics");
-        wait(&lines, &first, 1);
+        assert_eq!(ask(&lines, &first, Waker::noop()), Turn::Wait);
+        pass(&lines, 1);
+        let second = newcomer.join().expect("no thread panics");
+        // The alarm may have been set just before that, by the newcomer.
+        pass(&lines, 1);
+        wait(&lines, &first);
+        assert_eq!(lines.rings(), Some(at(2)), "an alarm is set");
+        pass(&lines, 2);
+        wait(&lines, &second);
         assert_eq!(lines.waiting(), 0);
     });
 }
 
 #[test]
-fn loom_who_leaves_wakes_the_next() {
+fn loom_who_leaves_gives_its_turn_to_the_next() {
     loom::model(|| {
         let (lines, [first, second]) = line([1, 2]);
+        assert_eq!(ask(&lines, &first, Waker::noop()), Turn::Wait);
         let here = Arc::clone(&lines);
         let leaves = thread::spawn(move || leave(&here, &first));
-        wait(&lines, &second, 1);
+        let there = Arc::clone(&lines);
+        let waits = thread::spawn(move || wait(&there, &second));
+        pass(&lines, 1);
         assert_eq!(leaves.join().expect("no thread panics"), Left::Refund);
+        // It may have left after its turn had come.
+        pass(&lines, 1);
+        waits.join().expect("no thread panics");
         assert_eq!(lines.waiting(), 0);
     });
 }
@@ -98,10 +121,12 @@ fn loom_who_leaves_wakes_the_next() {
 fn loom_who_is_called_while_it_leaves_passes_its_turn_on() {
     loom::model(|| {
         let (lines, [first, second]) = line([1, 2]);
+        assert_eq!(ask(&lines, &first, Waker::noop()), Turn::Wait);
+        at_present(at(1));
         let (here, there) = (Arc::clone(&lines), Arc::clone(&lines));
-        let calls = thread::spawn(move || here.hold(&7).release(at(1)));
+        let calls = thread::spawn(move || here.ring_all(at(1)));
         let leaves = thread::spawn(move || leave(&there, &first));
-        wait(&lines, &second, 1);
+        wait(&lines, &second);
         calls.join().expect("no thread panics");
         assert_eq!(leaves.join().expect("no thread panics"), Left::Refund);
         assert_eq!(lines.waiting(), 0);
@@ -115,9 +140,11 @@ fn loom_two_who_leave_at_once_make_room_for_two() {
         let (here, there) = (Arc::clone(&lines), Arc::clone(&lines));
         let one = thread::spawn(move || leave(&here, &first));
         let other = thread::spawn(move || leave(&there, &second));
-        wait(&lines, &third, 1);
+        assert_eq!(ask(&lines, &third, Waker::noop()), Turn::Wait);
         assert_eq!(one.join().expect("no thread panics"), Left::Refund);
         assert_eq!(other.join().expect("no thread panics"), Left::Refund);
+        pass(&lines, 1);
+        wait(&lines, &third);
     });
 }
 
@@ -125,12 +152,35 @@ fn loom_two_who_leave_at_once_make_room_for_two() {
 fn loom_a_line_that_closes_loses_nobody_who_enters() {
     loom::model(|| {
         let (lines, [last]) = line([1]);
+        assert_eq!(ask(&lines, &last, Waker::noop()), Turn::Wait);
         let here = Arc::clone(&lines);
         let leaves = thread::spawn(move || leave(&here, &last));
         let ticket = lines.hold(&7).join(1, at(2), Order::Oldest);
-        wait(&lines, &ticket, 2);
+        assert_eq!(ask(&lines, &ticket, Waker::noop()), Turn::Wait);
         assert_eq!(leaves.join().expect("no thread panics"), Left::Refund);
+        pass(&lines, 2);
+        wait(&lines, &ticket);
         assert!(lines.waiting() == 0 && lines.hold(&7).is_empty());
+    });
+}
+
+#[test]
+fn loom_an_alarm_rings_for_the_earliest_of_three_who_enter() {
+    loom::model(|| {
+        let (lines, [first]) = line([9]);
+        assert_eq!(ask(&lines, &first, Waker::noop()), Turn::Wait);
+        let enters = [5, 7].map(|slot| {
+            let lines = Arc::clone(&lines);
+            thread::spawn(move || {
+                let ticket = lines.hold(&7).join(1, at(slot), Order::Oldest);
+                assert_eq!(ask(&lines, &ticket, Waker::noop()), Turn::Wait);
+            })
+        });
+        for one in enters {
+            one.join().expect("no thread panics");
+        }
+        // Whoever set it last, and however often it was out.
+        assert_eq!(lines.rings(), Some(at(5)));
     });
 }
 

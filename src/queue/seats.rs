@@ -49,7 +49,7 @@ pub(crate) struct Chair {
 #[derive(Debug)]
 enum State {
     Nothing,
-    Standing(usize),
+    Standing(u32),
     Seated(Seat),
 }
 
@@ -74,7 +74,7 @@ impl Seats {
     }
 
     /// A seat, or a place among those who wait for one.
-    fn sit_or_stand(self: &Arc<Self>, waker: &Waker) -> Result<Seat, usize> {
+    fn sit_or_stand(self: &Arc<Self>, waker: &Waker) -> Result<Seat, u32> {
         if let Some(seat) = self.sit() {
             return Ok(seat);
         }
@@ -99,7 +99,7 @@ impl Seats {
     }
 
     /// Whether the one at `at` has been called, in which case its place is gone.
-    fn ask(self: &Arc<Self>, at: usize, waker: &Waker) -> Option<Seat> {
+    fn ask(self: &Arc<Self>, at: u32, waker: &Waker) -> Option<Seat> {
         let mut waker = Some(waker.clone());
         let mut waiting = lock(&self.waiting);
         let standing = waiting.get_mut(at)?;
@@ -116,7 +116,7 @@ impl Seats {
     }
 
     /// The one at `at` does not wait any longer.
-    fn walk_away(self: &Arc<Self>, at: usize) {
+    fn walk_away(self: &Arc<Self>, at: u32) {
         let mut waiting = lock(&self.waiting);
         let gone = waiting.take(at);
         if waiting.len() == 0 {

@@ -2,9 +2,13 @@
 #![cfg(feature = "tokio")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod changes;
 mod crowds;
 mod lines;
 mod order;
+mod planted;
+mod runtimes;
 mod seats;
 mod servers;
 mod support;
+mod tonic;

@@ -144,7 +144,9 @@ async fn a_full_room_can_deny_instead() {
 
 #[tokio::test(start_paused = true)]
 async fn seats_taken_and_free_are_always_as_many() {
-    let desk = Desk::new(&layer(4));
+    let layer = layer(4);
+    let handle = layer.handle();
+    let desk = Desk::new(&layer);
     let mut random = 7_u64;
     let mut next = || {
         random = random
@@ -163,6 +165,11 @@ async fn seats_taken_and_free_are_always_as_many() {
             }
             _ => pass(700).await,
         }
+        // So many are free as do not wait, unless a call stands for a seat and has it at once.
+        let mut services = [(); 5].map(|()| task::spawn(desk.service.clone()));
+        let polled = services.each_mut().map(|it| poll_ready(it).is_ready());
+        let free = polled.iter().filter(|ready| **ready).count();
+        assert_eq!(free as u64 + handle.waiting(), 4, "{polled:?}");
     }
     calls.iter().for_each(tokio::task::JoinHandle::abort);
     settle().await;

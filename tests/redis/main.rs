@@ -8,6 +8,7 @@ mod faults;
 mod limiter;
 mod processes;
 mod proxy;
+mod queue;
 #[path = "../common/redis_server.rs"]
 mod redis_server;
 mod wire;

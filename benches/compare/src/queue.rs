@@ -1,9 +1,18 @@
 //! Many who wait for one key: what each of them takes, and what it costs to let one go.
 //!
-//! Every side has the same work: 100,000 tasks wait, and 50 are let go each millisecond. The sides
-//! are a layer with a leaky bucket, the leaky-bucket crate, and what is often written by hand: a
-//! tokio semaphore to which a task adds permits. Time is what the processor spent, sleeping not
-//! counted. Memory is all that is allocated when everybody waits, tasks included.
+//! Every side has the same work, on a tokio runtime of one thread: 100,000 tasks wait, and 50 are let
+//! go each millisecond. In the order of the rows:
+//! - a layer around a service that does nothing, with a leaky bucket of 50 a millisecond; each task
+//!   is one call. It also decides, for a key, and hands the request on to a clone of the service.
+//! - the same, where the newest go first.
+//! - the leaky-bucket crate, fair, 50 at the end of each millisecond; each task acquires one.
+//! - what is often written by hand: a tokio semaphore, from which each task takes a permit, and one
+//!   task that adds 50 each millisecond.
+//!
+//! The time to enter is from before a task is spawned until all have been polled and wait; the time
+//! of a release is from then on, of those who still wait then, until all tasks have been joined.
+//! Both are what the processor spent, sleeping not counted. Memory is all that is allocated when
+//! everybody waits: tasks with their futures, lines and lists.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -15,9 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower_layer::Layer;
 use tower_service::Service;
-use tower_throttle::{
-    Global, LeakyBucket, Order, Quota, RateLimitLayer, RateLimited, Respond, WhenFull,
-};
+use tower_throttle::{Global, LeakyBucket, Order, Quota, RateLimitLayer, RateLimited, Respond};
 
 use crate::count;
 use crate::row::Effort;
@@ -63,8 +70,8 @@ fn busy() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// One who waits takes so many bytes, and to let it go takes so many nanoseconds.
-type Figures = (f64, f64);
+/// One who waits takes so many bytes, so many nanoseconds to enter and so many to be let go.
+type Figures = [f64; 3];
 
 fn run<F>(waiting: usize, begin: impl FnOnce() -> Box<dyn FnMut() -> F>) -> Figures
 where
@@ -78,15 +85,28 @@ where
         let mut wait = begin();
         let mut tasks = JoinSet::new();
         count::count_live();
+        let start = busy();
         for _ in 0..waiting {
             tasks.spawn(wait());
         }
-        tokio::task::yield_now().await;
+        // The last in the queue of the runtime: all others have been polled before it.
+        tokio::spawn(async {}).await.expect("it does nothing");
+        let entered = busy();
         let bytes = count::live() as f64;
-        let start = busy();
+        let mut gone = 0;
+        while tasks.try_join_next().is_some() {
+            gone += 1;
+        }
+        let left = (waiting - gone) as f64;
+        assert!(left > 0.0, "nobody waits any longer");
+        let start_of_end = busy();
         while tasks.join_next().await.is_some() {}
-        let took = busy() - start;
-        (bytes / waiting as f64, took / waiting as f64)
+        let end = busy();
+        [
+            bytes / waiting as f64,
+            (entered - start) / waiting as f64,
+            (end - start_of_end) / left,
+        ]
     })
 }
 
@@ -96,9 +116,7 @@ fn layer(waiting: usize, order: Order) -> Figures {
         let bucket = LeakyBucket::new(quota).queue(waiting as u64);
         let layer = RateLimitLayer::new(Global, bucket)
             .respond(Never)
-            .order(order)
-            .seats(u32::MAX)
-            .when_full(WhenFull::Deny);
+            .order(order);
         let mut service = layer.layer(Idle);
         Box::new(move || service.call(()))
     })
@@ -156,45 +174,42 @@ pub(crate) fn run_all(effort: &Effort) {
         ("leaky-bucket", &leaky_bucket),
         ("semaphore and a task", &semaphore),
     ];
-    let mut bytes = vec![Vec::new(); sides.len()];
-    let mut times = vec![Vec::new(); sides.len()];
+    let mut figures = vec![[const { Vec::new() }; 3]; sides.len()];
     // The first round only warms up.
     for round in 0..=effort.rounds() {
         for (side, (_, measure)) in sides.iter().enumerate() {
-            let (each, took) = measure(waiting);
+            let measured = measure(waiting);
             if round > 0 {
-                bytes[side].push(each);
-                times[side].push(took);
+                for (all, one) in figures[side].iter_mut().zip(measured) {
+                    all.push(one);
+                }
             }
         }
     }
-    let first: Vec<_> = times[0].clone();
     if !effort.json {
         println!("{waiting} wait for one key");
         println!(
-            "{:<22} {:>14} {:>26} {:>26}",
-            "", "bytes each", "ns a release", "of the layer's"
+            "{:<22} {:>10} {:>22} {:>22} {:>20}",
+            "", "bytes each", "ns to enter", "ns a release", "the layer's / its"
         );
     }
-    for (side, (name, _)) in sides.iter().enumerate() {
-        let ratios = times[side]
-            .iter()
-            .zip(&first)
-            .map(|(time, own)| time / own)
-            .collect();
-        let [_, each, _] = spread(bytes[side].clone());
-        let [least, median, most] = spread(times[side].clone());
-        let [low, ratio, high] = spread(ratios);
+    let own = figures[0][2].clone();
+    for ((name, _), [bytes, enter, release]) in sides.iter().zip(figures) {
+        let ratios = own.iter().zip(&release).map(|(own, its)| own / its);
+        let [low, ratio, high] = spread(ratios.collect());
+        let [_, each, _] = spread(bytes);
+        let [[e0, e1, e2], [r0, r1, r2]] = [spread(enter), spread(release)];
         if effort.json {
             println!(
                 "{{\"side\":\"{name}\",\"waiting\":{waiting},\"bytes\":{each:.0},\
-                 \"ns\":[{least:.0},{median:.0},{most:.0}],\
+                 \"enter_ns\":[{e0:.0},{e1:.0},{e2:.0}],\"ns\":[{r0:.0},{r1:.0},{r2:.0}],\
                  \"ratio\":[{low:.2},{ratio:.2},{high:.2}]}}"
             );
         } else {
-            let time = format!("{least:.0} / {median:.0} / {most:.0}");
+            let enter = format!("{e0:.0} / {e1:.0} / {e2:.0}");
+            let release = format!("{r0:.0} / {r1:.0} / {r2:.0}");
             let ratio = format!("{low:.2} / {ratio:.2} / {high:.2}");
-            println!("{name:<22} {each:>14.0} {time:>26} {ratio:>26}");
+            println!("{name:<22} {each:>10.0} {enter:>22} {release:>22} {ratio:>20}");
         }
     }
 }

@@ -73,6 +73,12 @@ impl Signals {
         self.metered.lost(losses);
     }
 
+    /// A request had to wait where there are no timers.
+    #[cold]
+    pub(super) fn untimed(&self) {
+        self.traced.untimed();
+    }
+
     #[inline]
     pub(super) fn failed(&self, error: &StoreError) {
         self.traced.failed(error);

@@ -15,6 +15,8 @@ use crate::error::StoreError;
 pub(super) struct Traced {
     name: RwLock<Option<Arc<str>>>,
     failing: AtomicBool,
+    /// Told once: it is a mistake that does not go away.
+    untimed: AtomicBool,
 }
 
 impl Traced {
@@ -62,6 +64,17 @@ impl Traced {
                 %error,
                 transient = error.is_transient(),
                 "the limiter cannot decide"
+            );
+        }
+    }
+
+    pub(super) fn untimed(&self) {
+        if !self.untimed.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "tower_throttle",
+                limit = self.name(),
+                "a request had to wait where there is no tokio runtime with timers, and was denied; \
+                 call the service in one that was built with `enable_time`, with the feature `tokio`"
             );
         }
     }

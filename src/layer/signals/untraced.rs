@@ -22,4 +22,6 @@ impl Traced {
     pub(super) fn rejected(&self) {}
 
     pub(super) fn failed(&self, _: &StoreError) {}
+
+    pub(super) fn untimed(&self) {}
 }

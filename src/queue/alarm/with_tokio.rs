@@ -2,41 +2,75 @@
 
 use std::{
     future::Future,
-    pin::Pin,
-    task::{Context, Poll},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
+    task::{Context, Waker},
+    thread::ThreadId,
     time::Duration,
 };
 
-use pin_project_lite::pin_project;
-use tokio::time::{Instant, Sleep};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::unconstrained,
+    time::Sleep,
+};
 
+use super::Set;
 use crate::clock::Tick;
+use crate::clock::timer_at;
 use crate::clock::timer_now;
 
 /// What is later than this is set anew when it rings.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
-pin_project! {
-    /// Rings when a moment has come.
-    #[derive(Debug)]
-    pub(crate) struct Alarm {
-        #[pin]
-        sleep: Sleep,
-        at: Tick,
+/// What makes a timer ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    /// The threads of a runtime, whoever else does what.
+    Workers,
+    /// Whoever runs the runtime of one thread, which happens on this one. Perhaps nobody does any
+    /// longer while its tasks are still there.
+    Thread(ThreadId),
+}
+
+impl Driver {
+    /// Of the runtime that this thread is in.
+    pub(crate) fn here() -> Option<Self> {
+        let handle = Handle::try_current().ok()?;
+        Some(match handle.runtime_flavor() {
+            RuntimeFlavor::CurrentThread => Self::Thread(std::thread::current().id()),
+            _ => Self::Workers,
+        })
+    }
+
+    /// Whether somebody who is driven by `other` can rely on it.
+    pub(crate) fn serves(self, other: Option<Self>) -> bool {
+        self == Self::Workers || Some(self) == other
     }
 }
 
+/// Rings when a moment has come.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    sleep: Pin<Box<Sleep>>,
+    waker: Waker,
+    driver: Driver,
+}
+
 impl Alarm {
-    /// `None` where there is nothing to wait with.
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "one surface with the module that has no timers"
-    )]
-    pub(crate) fn new(at: Tick) -> Option<Self> {
+    /// `None` where there is nothing to wait with: no runtime, or one without timers.
+    pub(crate) fn new(driver: Driver, waker: impl FnOnce() -> Waker) -> Option<Self> {
+        // Only by its panic does tokio tell that a runtime has no timers.
+        let sleep = catch_unwind(|| Box::pin(tokio::time::sleep(LONGEST))).ok()?;
         Some(Self {
-            sleep: tokio::time::sleep(span(at)),
-            at,
+            sleep,
+            waker: waker(),
+            driver,
         })
+    }
+
+    pub(crate) const fn driver(&self) -> Driver {
+        self.driver
     }
 
     /// The present, by the clock that alarms go by.
@@ -44,23 +78,30 @@ impl Alarm {
         timer_now()
     }
 
-    pub(crate) fn set(self: Pin<&mut Self>, at: Tick) {
-        let this = self.project();
-        if *this.at != at || this.sleep.is_elapsed() {
-            *this.at = at;
-            this.sleep.reset(Instant::now() + span(at));
-        }
+    /// Whether it has rung and not been set again.
+    pub(crate) fn has_rung(&self, _: Tick) -> bool {
+        self.sleep.is_elapsed()
     }
-}
 
-fn span(at: Tick) -> Duration {
-    at.since(timer_now()).min(LONGEST)
-}
-
-impl Future for Alarm {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.project().sleep.poll(cx)
+    /// Sets it anew. Wakers may be called by that.
+    pub(crate) fn set(&mut self, at: Tick) -> Set {
+        let now = timer_now();
+        let far = now.plus(LONGEST);
+        let mut sleep = self.sleep.as_mut();
+        sleep.as_mut().reset(timer_at(at.min(far)));
+        // Where the runtime is being taken down, it is over at once; to poll it would panic.
+        if !sleep.is_elapsed() {
+            let mut cx = Context::from_waker(&self.waker);
+            let mut rings = pin!(unconstrained(sleep));
+            let polled = catch_unwind(AssertUnwindSafe(|| rings.as_mut().poll(&mut cx)));
+            if polled.is_ok_and(|polled| polled.is_pending()) {
+                return Set::Will;
+            }
+        }
+        if at <= timer_now() {
+            Set::Come
+        } else {
+            Set::Never
+        }
     }
 }

@@ -1,22 +1,35 @@
 //! Without timers nothing waits.
 
-use std::{
-    convert::Infallible,
-    future::Future,
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::{convert::Infallible, task::Waker};
 
+use super::Set;
 use crate::clock::{Clock, MonotonicClock, Tick};
+
+/// There is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Driver(Infallible);
+
+impl Driver {
+    pub(crate) const fn here() -> Option<Self> {
+        None
+    }
+
+    pub(crate) fn serves(self, _: Option<Self>) -> bool {
+        match self.0 {}
+    }
+}
 
 /// Never made.
 #[derive(Debug)]
 pub(crate) struct Alarm(Infallible);
 
 impl Alarm {
-    /// `None`: there is nothing to wait with.
-    pub(crate) const fn new(_: Tick) -> Option<Self> {
-        None
+    pub(crate) fn new(driver: Driver, _: impl FnOnce() -> Waker) -> Option<Self> {
+        match driver.0 {}
+    }
+
+    pub(crate) const fn driver(&self) -> Driver {
+        match self.0 {}
     }
 
     /// The present.
@@ -24,15 +37,11 @@ impl Alarm {
         MonotonicClock.now()
     }
 
-    pub(crate) fn set(self: Pin<&mut Self>, _: Tick) {
+    pub(crate) fn has_rung(&self, _: Tick) -> bool {
         match self.0 {}
     }
-}
 
-impl Future for Alarm {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn set(&mut self, _: Tick) -> Set {
         match self.0 {}
     }
 }

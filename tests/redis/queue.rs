@@ -1,0 +1,129 @@
+//! A line whose places Redis grants: whoever has one waits for it here.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::{
+    AsError, Global, Handle, LeakyBucket, Quota, RateLimitLayer, RateLimited, WhenFull,
+};
+
+use crate::redis_server::RedisServer;
+
+type Layered = RateLimitLayer<Global, RedisLimiter<LeakyBucket>, tower_throttle::Answers<AsError>>;
+
+fn layer(server: &RedisServer, quota: Quota) -> Layered {
+    let redis = Redis::open(&server.url())
+        .expect("a url")
+        .deadline(Duration::from_secs(10));
+    let bucket = LeakyBucket::new(quota).queue(50);
+    RateLimitLayer::new(Global, redis.limiter("line", bucket)).respond(AsError)
+}
+
+#[derive(Debug)]
+enum Failed {
+    Limited,
+}
+
+impl From<RateLimited> for Failed {
+    fn from(_: RateLimited) -> Self {
+        Self::Limited
+    }
+}
+
+impl From<Infallible> for Failed {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// How long the next request would wait.
+async fn next(handle: &Handle<RedisLimiter<LeakyBucket>>) -> Duration {
+    let decision = handle.peek(&(), 1).await.expect("a decision");
+    decision.wait().expect("there is room")
+}
+
+/// Waits for what becomes true here and in the server.
+async fn becomes(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed().as_secs() < 30, "it never came that {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn two_machines_release_in_turn_and_never_early() {
+    let server = RedisServer::start();
+    let went = Arc::new(Mutex::new(Vec::new()));
+    let begun = Instant::now();
+    let mut calls = Vec::new();
+    // A machine each, which know of each other by the server only.
+    let machines = [(); 2].map(|()| layer(&server, Quota::per_second(20)));
+    for name in 0..6_u32 {
+        let machine = &machines[name as usize % 2];
+        let (handle, went) = (machine.handle(), Arc::clone(&went));
+        let service = machine.layer(service_fn(move |name: u32| {
+            went.lock().unwrap().push((name, begun.elapsed()));
+            std::future::ready(Ok::<_, Failed>(()))
+        }));
+        calls.push(tokio::spawn(service.oneshot(name)));
+        // Its place is the next one.
+        becomes("it has its place", async || {
+            let counts = handle.counts();
+            counts.admitted + counts.waited == u64::from(name / 2 + 1)
+        })
+        .await;
+    }
+    for call in calls {
+        call.await.expect("no panic").expect("it is let in");
+    }
+    let went = went.lock().unwrap().clone();
+    for (turn, (name, time)) in (0..).zip(&went) {
+        assert_eq!(*name, turn, "{went:?}");
+        // The server counts microseconds.
+        let due = Duration::from_millis(50) * turn;
+        assert!(*time + Duration::from_micros(2) >= due, "{went:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_leaves_gives_its_units_back_to_redis_and_its_turn_to_the_next() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let server = RedisServer::start();
+    let layer = layer(&server, Quota::per_hour(1))
+        .seats(2)
+        .when_full(WhenFull::Deny);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(|_: u32| std::future::ready(Ok::<_, Failed>(()))));
+    service.clone().oneshot(0).await.expect("it goes at once");
+    let mut calls = Vec::new();
+    for name in 1..=2 {
+        calls.push(tokio::spawn(service.clone().oneshot(name)));
+        becomes("it waits", async || handle.waiting() == u64::from(name)).await;
+    }
+    assert!(next(&handle).await > 2 * HOUR);
+    // There is no third seat; what it took is given back as well.
+    let denied = tokio::spawn(service.clone().oneshot(3))
+        .await
+        .expect("no panic");
+    assert!(matches!(denied, Err(Failed::Limited)));
+    becomes("the denied one has given back", async || {
+        next(&handle).await <= 3 * HOUR
+    })
+    .await;
+    for left in [2, 1] {
+        let call = calls.remove(0);
+        call.abort();
+        assert!(call.await.expect_err("it was told to").is_cancelled());
+        assert_eq!(handle.waiting(), left - 1);
+        becomes("its units are back", async || {
+            let wait = next(&handle).await;
+            wait <= HOUR * u32::try_from(left).unwrap()
+        })
+        .await;
+    }
+}
