@@ -396,6 +396,15 @@ impl Algorithm for WarmUp {
         )
     }
 
+    /// What is denied is not packed again.
+    #[inline]
+    fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
+        let before = self.unpack_from(words);
+        let mut state = before;
+        let decision = self.decide(&mut state, now, cost);
+        (state == before || self.pack_into(&state, words)).then_some(decision)
+    }
+
     #[inline]
     fn unpack_from(&self, words: &[u64]) -> WarmUpState {
         let (ns, part, stored) = self.widths();
