@@ -208,10 +208,9 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// # let _: axum::Router = axum::Router::new().layer(layer);
     /// ```
     ///
-    /// It needs a limiter in this process: one elsewhere has no say about who waits where. Where
-    /// costs differ and the newest go first, the next moment is granted for the cost of one request
-    /// and taken by another: two may go closer together than their costs say, which evens out over
-    /// the line.
+    /// It needs a limiter in this process: one elsewhere has no say about who waits where. A moment
+    /// is granted for a cost, so where the costs of those who wait differ, newcomers go to the end
+    /// of the line whatever the order, and nobody is sent away.
     pub fn order(mut self, order: Order) -> Self {
         self.policy.order = order;
         self

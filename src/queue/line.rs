@@ -119,9 +119,10 @@ impl Line {
             cost,
             stands: Stands::Waiting,
         };
-        match order {
-            Order::Oldest => self.waiters.push_back(waiter),
-            Order::Newest => self.waiters.push_front(waiter),
+        match (order, self.cost) {
+            // A moment is granted for a cost: only a request of the same may take it over.
+            (Order::Newest, Some(_)) => self.waiters.push_front(waiter),
+            _ => self.waiters.push_back(waiter),
         }
     }
 
@@ -256,8 +257,10 @@ impl Line {
         }
     }
 
-    /// Sends the one away that would go last, and answers what it cost.
+    /// Sends the one away that would go last, and answers what it cost. Where costs differ that may
+    /// be the newest, and nobody is.
     pub(super) fn shed(&mut self, wait: Duration, woken: &mut Vec<Waker>) -> Option<u64> {
+        self.cost?;
         let at = self.waiters.back()?;
         self.waiters.unlink(at);
         self.slots.pop_back();

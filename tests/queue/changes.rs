@@ -92,21 +92,27 @@ async fn a_quota_that_is_set_behind_the_lines_back_is_for_newcomers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_take_the_next_moments_whatever_those_were_granted_for() {
-    let layer = RateLimitLayer::new(key, bucket())
+async fn where_costs_differ_nobody_takes_a_moment_that_was_granted_for_another_cost() {
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(10)).queue(8);
+    let layer = RateLimitLayer::new(key, bucket)
         .cost(|job: &Job| job.cost)
         .respond(AsError)
         .order(Order::Newest);
     let desk = Desk::new(&layer);
     let mut calls = Vec::new();
+    // The moments that are granted are 1, 3, 4 and 7 s.
     for (name, cost) in [(0, 1), (1, 2), (2, 1), (3, 3), (4, 1)] {
         calls.push(desk.send_of(name, cost).await);
     }
-    // The moments that were granted are 1, 3, 4 and 7 s.
+    // The line is full: whoever comes is turned away, not somebody who waits.
+    let late = desk.send_of(5, 4).await;
+    assert_eq!(layer.handle().waiting(), 4);
+    assert_eq!(layer.handle().counts().denied, 1);
+    drop(late);
     pass(1_500).await;
-    assert_eq!(desk.went(), [(0, 0), (4, 1_000)]);
-    // The one that would go next leaves, and takes what it cost along.
+    assert_eq!(desk.went(), [(0, 0), (1, 1_000)]);
+    // One leaves, and takes what it cost along.
     cancel(calls.remove(3)).await;
     pass(20_000).await;
-    assert_eq!(desk.went(), [(0, 0), (4, 1_000), (2, 1_500), (1, 4_000)]);
+    assert_eq!(desk.went(), [(0, 0), (1, 1_000), (2, 3_000), (4, 4_000)]);
 }
