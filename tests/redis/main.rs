@@ -10,6 +10,9 @@ mod processes;
 mod proxy;
 #[path = "../common/redis_server.rs"]
 mod redis_server;
+#[path = "../common/vectors.rs"]
+mod shared_vectors;
+mod vectors;
 mod wire;
 
 use self::redis_server::RedisServer;

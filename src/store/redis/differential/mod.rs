@@ -30,51 +30,8 @@ use self::policies::{
 use self::random::{Random, seeds};
 use self::redis_server::RedisServer;
 
-/// A clock of the test's own in the place of the server's, for the time and for expiry: keys
-/// expire on the fake clock, as early as the real server could let them.
-const FAKE_CLOCK: &str = r"
-local redis = (function()
-    local real = redis
-    local fake = tonumber(ARGV[#ARGV])
-    local function whole(x) return string.format('%.0f', x) end
-    local function forget(key)
-        local due = real.call('GET', key .. '!')
-        if due and fake >= tonumber(due) then
-            real.call('DEL', key, key .. '!')
-        end
-    end
-    local function expire(key, ms)
-        real.call('SET', key .. '!', whole(fake - fake % 1000 + ms * 1000))
-    end
-    local function through(real_call)
-        return function(name, key, ...)
-            if name == 'TIME' then
-                return { whole((fake - fake % 1000000) / 1000000), whole(fake % 1000000) }
-            end
-            forget(key)
-            if name == 'PSETEX' then
-                local ms, value = ...
-                assert(ms >= 1 and ms % 1 == 0)
-                expire(key, ms)
-                return real_call('SET', key, value)
-            elseif name == 'SET' then
-                local value, px, ms = ...
-                assert(px == 'PX' and ms >= 1 and ms % 1 == 0)
-                expire(key, ms)
-                return real_call('SET', key, value)
-            elseif name == 'PEXPIRE' then
-                local ms = ...
-                assert(ms >= 1 and ms % 1 == 0)
-                return expire(key, ms)
-            elseif name == 'DEL' then
-                return real_call('DEL', key, key .. '!')
-            end
-            return real_call(name, key, ...)
-        end
-    end
-    return { call = through(real.call), pcall = through(real.pcall), error_reply = real.error_reply }
-end)()
-";
+/// A clock of the test's own in the place of the server's, for the time and for expiry.
+const FAKE_CLOCK: &str = include_str!("../../../../examples/replay/clock.lua");
 
 /// What happens to one key: at a time in microseconds, under one of several variants.
 #[derive(Clone, Copy, Debug)]
@@ -187,7 +144,7 @@ fn play<A: Scripted>(
         }
         let (figures, headers) = program.begin();
         command.arg(figures).arg(headers);
-        command.arg(args.packed()).arg(step.now);
+        command.arg(args.packed()).arg(0).arg(step.now);
     }
     let answers: Vec<redis::Value> = pipeline.query(connection).expect("no script fails");
     steps
