@@ -153,15 +153,19 @@ impl Batch {
     /// One script call for all of `calls`, by its digest or by its text.
     fn command(&self, name: &str, script: &str, calls: &[Asked]) -> Cmd {
         let parts = self.program.parts;
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(calls.len() * parts);
+        let (figures, headers) = self.program.begin();
+        // Room for all, so that it is found once.
+        let texts = name.len() + script.len() + figures.len();
+        let each = |call: &Asked| (call.key.len() + 2) * parts + call.args.packed().len();
+        let bytes = texts + calls.iter().map(each).sum::<usize>() + 64 * parts;
+        let mut command = Cmd::with_capacity(4 + (calls.len() + 1) * (parts + 1), bytes);
+        command.arg(name).arg(script).arg(calls.len() * parts);
         for call in calls {
             command.arg(&call.key);
             for part in 1..parts {
                 command.arg(format!("{}:{part}", call.key));
             }
         }
-        let (figures, headers) = self.program.begin();
         command.arg(figures).arg(headers);
         if let Some((first, others)) = calls.split_first() {
             command.arg(first.args.packed());

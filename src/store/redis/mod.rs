@@ -48,8 +48,9 @@
 //!
 //! A call ends within the [deadline](Redis::deadline), with a decision or with a
 //! [`StoreError`] that says whether it passes by itself. What may have been
-//! carried out is never sent again, so a request is counted at most once. A connection that broke,
-//! went silent or leads to a replica is replaced. After three failures in a row the server is left
+//! carried out is never sent again, so a request is counted at most once. What a replica refused,
+//! or a slot of a cluster on its way, was not carried out: it is sent once more while there is time.
+//! A connection that broke, went silent or leads to a replica is replaced. After three failures in a row the server is left
 //! alone, but for a probe each 250 ms; calls in between fail at once. In a cluster the other servers
 //! are asked as always.
 //!
