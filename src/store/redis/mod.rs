@@ -47,7 +47,7 @@
 //! # Failure
 //!
 //! A call ends within the [deadline](Redis::deadline), with a decision or with a
-//! [`StoreError`] that says whether it passes by itself. What may have been
+//! [`StoreError`](crate::StoreError) that says whether it passes by itself. What may have been
 //! carried out is never sent again, so a request is counted at most once. What a replica refused,
 //! or a slot of a cluster on its way, was not carried out: it is sent once more while there is time.
 //! A connection that broke, went silent or leads to a replica is replaced. After three failures in a row the server is left
