@@ -46,7 +46,7 @@ pub(crate) fn build(
         "token_bucket" => token_bucket(quota, max_wait, fields),
         "leaky_bucket" => leaky_bucket(quota, max_wait, fields),
         "warm_up" => warm_up(quota, max_wait, fields),
-        _ => built(gcra(quota)),
+        _ => built(gcra(quota, fields.unit)),
     }
 }
 
@@ -139,14 +139,21 @@ fn warm_up(
 }
 
 #[cfg(feature = "governor")]
-fn gcra(quota: Quota) -> Result<tower_throttle::Gcra, ConfigError> {
-    tower_throttle::Gcra::try_new(quota)
+fn gcra(quota: Quota, unit: u32) -> Result<tower_throttle::Gcra, ConfigError> {
+    if unit == 1 {
+        return tower_throttle::Gcra::try_new(quota);
+    }
+    // Governor cuts the interval to whole nanoseconds, which are to be those of the trace.
+    let units = quota.period().as_nanos() / u128::from(unit) / u128::from(quota.limit());
+    let interval = Duration::from_nanos(u64::try_from(units).unwrap_or(u64::MAX).max(1));
+    let cut = Quota::try_per(1, interval.saturating_mul(unit))?;
+    tower_throttle::Gcra::try_new(cut.try_burst(quota.capacity())?)
 }
 
 /// The same decisions without governor's cut of the interval to whole nanoseconds.
 #[cfg(not(feature = "governor"))]
 #[expect(clippy::unnecessary_wraps, reason = "governor refuses some quotas")]
-fn gcra(quota: Quota) -> Result<TokenBucket, ConfigError> {
+fn gcra(quota: Quota, _unit: u32) -> Result<TokenBucket, ConfigError> {
     Ok(TokenBucket::new(quota))
 }
 

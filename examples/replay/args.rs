@@ -12,6 +12,8 @@ pub(crate) struct Args {
     pub(crate) source: Source,
     pub(crate) summary: bool,
     pub(crate) svg: Option<PathBuf>,
+    /// The server that is to decide.
+    pub(crate) redis: Option<String>,
 }
 
 /// Where policy and steps come from; `-` is standard input.
@@ -56,9 +58,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
             return Err(format!("{arg:?} is given twice"));
         }
     }
-    if redis.is_some() {
-        return Err("--redis: this build has no Redis support".into());
-    }
+    let redis = redis.map(|url: PathBuf| url.to_string_lossy().into_owned());
     let source = match (trace, policy, log) {
         (Some(trace), None, None) => Source::Trace(trace),
         (None, Some(policy), Some(log)) if is_stdin(&policy) && is_stdin(&log) => {
@@ -71,6 +71,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
         source,
         summary,
         svg,
+        redis,
     }))
 }
 

@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 /// An object that is being read.
 pub(crate) struct Fields {
     left: Map<String, Value>,
+    /// What a nanosecond of a span is taken for, in nanoseconds.
+    pub(crate) unit: u32,
     /// What was looked for, to tell the writer of an unknown field what there is.
     known: Vec<&'static str>,
 }
@@ -38,6 +40,7 @@ impl Fields {
         match value {
             Value::Object(left) => Ok(Self {
                 left,
+                unit: 1,
                 known: Vec::with_capacity(8),
             }),
             other => Err(format!("expected a JSON object, found {other}")),
@@ -73,7 +76,8 @@ impl Fields {
 
     /// A number of nanoseconds.
     pub(crate) fn span(&mut self, name: &'static str) -> Result<Option<Duration>, String> {
-        Ok(self.number(name)?.map(Duration::from_nanos))
+        let span = self.number(name)?.map(Duration::from_nanos);
+        Ok(span.map(|span| span.saturating_mul(self.unit)))
     }
 
     pub(crate) fn flag(&mut self, name: &'static str) -> Result<Option<bool>, String> {

@@ -9,6 +9,7 @@ use std::{
 use crate::{
     access_log,
     args::{Source, is_stdin},
+    fields::Fault,
     policy::Policy,
     step::Step,
 };
@@ -29,20 +30,22 @@ struct Lines {
 
 impl Input {
     /// Opens the source and reads its policy.
-    pub(crate) fn open(source: &Source) -> Result<(Policy, Self), String> {
+    ///
+    /// `unit` is what a nanosecond of a second copy of the policy is taken for.
+    pub(crate) fn open(source: &Source, unit: u32) -> Result<([Policy; 2], Self), String> {
         match source {
             Source::Trace(path) => {
                 let mut lines = Lines::open(path)?;
                 if !lines.advance()? {
                     return Err("line 1: expected a policy, found the end of the input".into());
                 }
-                let policy = Policy::parse(&lines.line);
+                let policy = policies(&lines.line, unit);
                 let policy = policy.map_err(|(_, fault)| at(lines.number, &fault))?;
                 let parse = Step::parse;
                 Ok((policy, Self { lines, parse }))
             }
             Source::AccessLog { policy, log } => {
-                let policy = Policy::parse(&Lines::open(policy)?.rest()?)
+                let policy = policies(&Lines::open(policy)?.rest()?, unit)
                     .map_err(|(line, fault)| at(line, &format!("policy: {fault}")))?;
                 let lines = Lines::open(log)?;
                 let parse = access_log::parse;
@@ -63,6 +66,10 @@ impl Input {
     pub(crate) fn at(&self, fault: &str) -> String {
         at(self.lines.number, fault)
     }
+}
+
+fn policies(text: &[u8], unit: u32) -> Result<[Policy; 2], Fault> {
+    Ok([Policy::parse(text, 1)?, Policy::parse(text, unit)?])
 }
 
 impl Lines {

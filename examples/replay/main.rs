@@ -7,6 +7,7 @@
 //! cargo run --release --example replay -- --summary CASE.jsonl
 //! cargo run --release --example replay -- --svg out.svg CASE.jsonl
 //! cargo run --release --example replay -- --policy POLICY.json --access-log access.log
+//! cargo run --release --example replay --features redis -- --redis redis://127.0.0.1:6379 CASE.jsonl
 //! cargo run --release --example replay -- --help                  # the format of a trace
 //! ```
 //!
@@ -30,16 +31,29 @@ mod args;
 mod chart;
 mod draw;
 mod fields;
+#[cfg(feature = "redis")]
+mod in_redis;
 mod input;
 mod line;
 mod policy;
 mod replay;
+mod states;
 mod step;
 mod summary;
 mod tally;
+#[cfg(feature = "redis")]
+mod timed;
 mod window;
 
-use crate::{args::Command, chart::Chart, input::Input, replay::Replay, summary::Summary};
+use crate::{
+    args::{Args, Command},
+    chart::Chart,
+    input::Input,
+    policy::Policy,
+    replay::Replay,
+    states::{Here, States},
+    summary::Summary,
+};
 
 /// Why it ends before the input does.
 enum Stop {
@@ -70,13 +84,14 @@ fn run(out: &mut impl Write) -> Result<(), Stop> {
         Command::Help => return Ok(out.write_all(args::HELP.as_bytes())?),
         Command::Replay(args) => args,
     };
-    let (policy, mut input) = Input::open(&args.source)?;
+    let ([policy, for_redis], mut input) = Input::open(&args.source, UNIT)?;
     let title = policy.to_string();
     let mut decisions = !args.summary;
     let mut summary = args.summary.then(|| Summary::new(policy.period()));
     let mut chart = args.svg.as_ref().map(|_| Chart::new());
 
-    let mut replay = Replay::new(policy);
+    let states = states(&args, &policy, for_redis)?;
+    let mut replay = Replay::new(policy, states);
     while let Some(step) = input.next()? {
         let answer = replay.step(step).map_err(|fault| input.at(&fault))?;
         if decisions {
@@ -106,6 +121,28 @@ fn run(out: &mut impl Write) -> Result<(), Stop> {
         summary.write(out, &title, &replay)?;
     }
     Ok(())
+}
+
+#[cfg(feature = "redis")]
+const UNIT: u32 = in_redis::UNIT;
+#[cfg(not(feature = "redis"))]
+const UNIT: u32 = 1;
+
+/// Where the states are, as the arguments say.
+#[cfg(feature = "redis")]
+fn states(args: &Args, policy: &Policy, for_redis: Policy) -> Result<Box<dyn States>, Stop> {
+    Ok(match &args.redis {
+        Some(url) => Box::new(in_redis::InRedis::connect(url, for_redis)?),
+        None => Box::new(Here::new(policy)),
+    })
+}
+
+#[cfg(not(feature = "redis"))]
+fn states(args: &Args, policy: &Policy, _for_redis: Policy) -> Result<Box<dyn States>, Stop> {
+    match args.redis {
+        Some(_) => Err("--redis: this build has no Redis support".to_owned().into()),
+        None => Ok(Box::new(Here::new(policy))),
+    }
 }
 
 impl From<String> for Stop {

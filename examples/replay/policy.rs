@@ -1,6 +1,6 @@
 //! The policy: the first line of a trace, and what `set_quota` makes of it.
 
-use std::{fmt, mem, time::Duration};
+use std::{fmt, time::Duration};
 
 use serde_json::Value;
 use tower_throttle::{
@@ -22,10 +22,25 @@ pub(crate) struct Policy {
     pub(crate) keeps_line: bool,
     /// A leaky bucket that is meant to be asked by `acquire`, so that `peek` shows that.
     pub(crate) peeks_at_line: bool,
+    /// What matters where scripts decide.
+    #[cfg(feature = "redis")]
+    pub(crate) script: Manner,
     takes_burst: bool,
     /// The burst that was set. Without one the capacity follows the limit.
     burst: Option<u64>,
     title: String,
+}
+
+/// What a script does in a manner of its own.
+#[cfg(feature = "redis")]
+#[derive(Default)]
+pub(crate) struct Manner {
+    /// Its interval was cut to whole nanoseconds.
+    pub(crate) is_cut: bool,
+    /// A new key has not all that it may have.
+    pub(crate) begins_with_less: bool,
+    /// Whether an `absorb` takes a place in a line.
+    pub(crate) absorbs_into_line: bool,
 }
 
 /// The fields of `set_quota`; what is not set stays.
@@ -36,8 +51,11 @@ pub(crate) struct QuotaChange {
 }
 
 impl Policy {
-    pub(crate) fn parse(text: &[u8]) -> Result<Self, Fault> {
-        Self::read(Fields::parse(text)?).map_err(|fault| (1, fault))
+    /// Reads a policy; `unit` is what a nanosecond in it is taken for, in nanoseconds.
+    pub(crate) fn parse(text: &[u8], unit: u32) -> Result<Self, Fault> {
+        let mut fields = Fields::parse(text)?;
+        fields.unit = unit;
+        Self::read(fields).map_err(|fault| (1, fault))
     }
 
     fn read(mut fields: Fields) -> Result<Self, String> {
@@ -79,6 +97,12 @@ impl Policy {
         } else {
             None
         };
+        #[cfg(feature = "redis")]
+        let script = Manner {
+            is_cut: cfg!(feature = "governor") && name == "gcra",
+            begins_with_less: fields.has("initial"),
+            absorbs_into_line: name == "warm_up" || (name == "leaky_bucket" && fields.has("queue")),
+        };
         let peeks_at_line = name == "leaky_bucket"
             && (max_wait.is_some() || fields.has("charge"))
             && !fields.has("queue");
@@ -87,6 +111,8 @@ impl Policy {
             max_wait: max_wait.unwrap_or(Duration::MAX),
             keeps_line,
             peeks_at_line,
+            #[cfg(feature = "redis")]
+            script,
             takes_burst,
             burst,
             title: format!("{name} {quota}{options}"),
@@ -98,8 +124,12 @@ impl Policy {
             Value::Array(parts) if !parts.is_empty() => parts,
             other => return Err(wrong("parts", "a list of policies", &other)),
         };
+        let unit = fields.unit;
         let read = |(at, part)| {
-            let part = Fields::of(part).and_then(Self::read);
+            let part = Fields::of(part).and_then(|mut part| {
+                part.unit = unit;
+                Self::read(part)
+            });
             part.map_err(|fault| format!("parts[{at}]: {fault}"))
         };
         let mut parts: Vec<Self> = (0..).zip(parts).map(read).collect::<Result<_, String>>()?;
@@ -125,6 +155,11 @@ impl Policy {
                 .unwrap_or(Duration::MAX),
             keeps_line: parts.iter().all(|part| part.keeps_line),
             peeks_at_line: false,
+            #[cfg(feature = "redis")]
+            script: Manner {
+                begins_with_less: parts.iter().any(|part| part.script.begins_with_less),
+                ..Manner::default()
+            },
             // Several parts refuse each change of their quota; that is the reason to give.
             takes_burst: true,
             burst: None,
@@ -136,8 +171,8 @@ impl Policy {
         self.algorithm.quota().period()
     }
 
-    /// Changes the quota; answers the algorithm as it was before.
-    pub(crate) fn set_quota(&mut self, change: &QuotaChange) -> Result<AnyAlgorithm, String> {
+    /// Changes the quota of a policy that was read in this unit.
+    pub(crate) fn set_quota(&mut self, change: &QuotaChange, unit: u32) -> Result<(), String> {
         if change.burst.is_some() && !self.takes_burst {
             return Err("burst: this policy has no burst to set".into());
         }
@@ -145,14 +180,17 @@ impl Policy {
         let before = self.algorithm.quota();
         let quota = Quota::try_per(
             change.limit.unwrap_or_else(|| before.limit()),
-            change.period.unwrap_or_else(|| before.period()),
+            change
+                .period
+                .map_or_else(|| before.period(), |period| period.saturating_mul(unit)),
         );
         let algorithm = quota
             .and_then(|quota| burst.map_or(Ok(quota), |burst| quota.try_burst(burst)))
             .and_then(|quota| self.algorithm.with_quota(quota))
             .map_err(|error| error.to_string())?;
         self.burst = burst;
-        Ok(mem::replace(&mut self.algorithm, algorithm))
+        self.algorithm = algorithm;
+        Ok(())
     }
 }
 

@@ -3,23 +3,24 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     rc::Rc,
-    time::Duration,
 };
 
 use tower_throttle::{
     Decision, Tick, Verdict,
-    algorithm::{Algorithm, AnyState, Inherit},
+    algorithm::{Algorithm, Inherit},
 };
 
 use crate::{
     answer::{Answer, Outcome, nanos},
     line::Line,
     policy::{Policy, QuotaChange},
+    states::States,
     step::{Op, Step},
 };
 
 pub(crate) struct Replay {
     policy: Policy,
+    states: Box<dyn States>,
     /// The newest time seen. Steps may go back; time does not.
     now: Tick,
     keys: Vec<Key>,
@@ -33,7 +34,6 @@ pub(crate) struct Replay {
 
 struct Key {
     name: Rc<str>,
-    state: AnyState,
     line: Line,
 }
 
@@ -53,9 +53,10 @@ struct Reply {
 }
 
 impl Replay {
-    pub(crate) fn new(policy: Policy) -> Self {
+    pub(crate) fn new(policy: Policy, states: Box<dyn States>) -> Self {
         Self {
             policy,
+            states,
             now: Tick::ZERO,
             keys: Vec::new(),
             by_name: HashMap::new(),
@@ -128,9 +129,9 @@ impl Replay {
             return Ok(*key);
         }
         let name: Rc<str> = name.into();
+        self.states.begin(&name, self.now)?;
         self.keys.push(Key {
             name: Rc::clone(&name),
-            state: self.policy.algorithm.fresh(self.now),
             line: Line::default(),
         });
         self.by_name.insert(name, self.keys.len() - 1);
@@ -139,11 +140,10 @@ impl Replay {
 
     fn apply(&mut self, key: usize, n: u64, op: Op) -> Result<Reply, String> {
         let now = self.now;
-        let algorithm = &self.policy.algorithm;
-        let Key { state, line, .. } = &mut self.keys[key];
+        let states = &mut self.states;
         Ok(match op {
             Op::Check { id } => {
-                let decision = algorithm.decide(state, now, n);
+                let decision = states.decide(key, now, n)?;
                 self.request_decided(key, n, id, decision)?
             }
             Op::Acquire { .. } if !self.policy.keeps_line => {
@@ -153,11 +153,11 @@ impl Replay {
             }
             Op::Acquire { id, max_wait } => {
                 let max_wait = max_wait.unwrap_or(self.policy.max_wait);
-                let decision = algorithm.reserve(state, now, n, max_wait);
+                let decision = states.reserve(key, now, n, max_wait)?;
                 self.request_decided(key, n, id, decision)?
             }
             Op::Peek => {
-                let decision = self.peek(key, n);
+                let decision = self.peek(key, n)?;
                 let mut reply = Reply::decided(decision);
                 // Who only looks at the line of `acquire` does not wait: it would be let in, then.
                 if let (true, Outcome::Wait(wait)) = (self.policy.peeks_at_line, reply.outcome) {
@@ -165,30 +165,30 @@ impl Replay {
                 }
                 reply
             }
-            Op::TakeUpTo => self.take_up_to(key, n),
+            Op::TakeUpTo => self.take_up_to(key, n)?,
             Op::Refund => {
-                algorithm.refund(state, now, n);
-                self.done(key)
+                states.refund(key, now, n)?;
+                self.done(key)?
             }
             Op::Absorb => {
-                let owed = algorithm.absorb(state, now, n);
+                let owed = states.absorb(key, now, n)?;
                 Reply {
                     outcome: Outcome::Done(nanos(owed)),
-                    ..self.done(key)
+                    ..self.done(key)?
                 }
             }
             Op::Cancel { of } => {
                 let (_, number) = self.request(&of)?;
-                self.cancel(key, number)
+                self.cancel(key, number)?
             }
             Op::Reset => {
-                *state = algorithm.fresh(now);
-                line.detach();
-                self.done(key)
+                states.reset(key, now)?;
+                self.keys[key].line.detach();
+                self.done(key)?
             }
             Op::SetQuota { change, inherit } => {
                 self.set_quota(&change, inherit)?;
-                self.done(key)
+                self.done(key)?
             }
         })
     }
@@ -228,30 +228,22 @@ impl Replay {
         Ok(Reply::decided(decision))
     }
 
-    fn peek(&self, key: usize, n: u64) -> Decision {
-        let algorithm = &self.policy.algorithm;
-        let state = &self.keys[key].state;
+    fn peek(&mut self, key: usize, n: u64) -> Result<Decision, String> {
         if !self.policy.peeks_at_line {
-            return algorithm.peek(state, self.now, n);
+            return self.states.peek(key, self.now, n);
         }
-        // `Algorithm::peek` would answer for the meter, which nobody asks in such a trace.
-        let mut copy = state.clone();
-        let rest = algorithm.reserve(&mut copy, self.now, 0, Duration::MAX);
-        let mut decision = algorithm.reserve(&mut copy, self.now, n, self.policy.max_wait);
-        decision = decision.with_remaining(rest.remaining());
-        decision.reset_after = rest.reset_after;
-        decision
+        // `peek` would answer for the meter, which nobody asks in such a trace.
+        self.states
+            .peek_at_line(key, self.now, n, self.policy.max_wait)
     }
 
-    fn take_up_to(&mut self, key: usize, most: u64) -> Reply {
-        let algorithm = &self.policy.algorithm;
-        let state = &mut self.keys[key].state;
-        let (taken, mut decision) = algorithm.take_up_to(state, self.now, most);
+    fn take_up_to(&mut self, key: usize, most: u64) -> Result<Reply, String> {
+        let (taken, mut decision) = self.states.take_up_to(key, self.now, most)?;
         let outcome = if taken > 0 || most == 0 {
             Outcome::Admit(0)
         } else {
             // It takes something again when a single unit would pass.
-            decision.retry_after = algorithm.peek(state, self.now, 1).retry_after;
+            decision.retry_after = self.states.peek(key, self.now, 1)?.retry_after;
             Outcome::Deny
         };
         self.released.push(Released {
@@ -259,44 +251,41 @@ impl Replay {
             at: self.now.as_nanos(),
             units: taken,
         });
-        Reply {
+        Ok(Reply {
             outcome,
             taken: Some(taken),
             ..Reply::decided(decision)
-        }
+        })
     }
 
-    fn cancel(&mut self, key: usize, number: u64) -> Reply {
-        let algorithm = &self.policy.algorithm;
-        let Key { state, line, .. } = &mut self.keys[key];
-        let dropped = line.leave(number, self.now, &algorithm.quota());
+    fn cancel(&mut self, key: usize, number: u64) -> Result<Reply, String> {
+        let quota = self.policy.algorithm.quota();
+        let dropped = self.keys[key].line.leave(number, self.now, &quota);
         if let Some(units) = dropped {
-            algorithm.refund(state, self.now, units);
+            self.states.refund(key, self.now, units)?;
         }
-        Reply {
+        Ok(Reply {
             dropped,
-            ..self.done(key)
-        }
+            ..self.done(key)?
+        })
     }
 
     /// There is one policy, so a change is one for all keys.
     fn set_quota(&mut self, change: &QuotaChange, inherit: Inherit) -> Result<(), String> {
-        let before = self.policy.set_quota(change)?;
-        for key in &mut self.keys {
-            let algorithm = &self.policy.algorithm;
-            algorithm.rescale(&mut key.state, &before, self.now, inherit);
-            if inherit == Inherit::Reset {
-                key.line.detach();
-            }
+        self.policy.set_quota(change, 1)?;
+        self.states
+            .set_quota(&self.policy, change, self.now, inherit)?;
+        if inherit == Inherit::Reset {
+            self.keys.iter_mut().for_each(|key| key.line.detach());
         }
         Ok(())
     }
 
-    fn done(&self, key: usize) -> Reply {
-        Reply {
+    fn done(&mut self, key: usize) -> Result<Reply, String> {
+        Ok(Reply {
             outcome: Outcome::Done(0),
-            ..Reply::decided(self.peek(key, 0))
-        }
+            ..Reply::decided(self.peek(key, 0)?)
+        })
     }
 
     fn request(&self, id: &str) -> Result<(usize, u64), String> {

@@ -1,6 +1,7 @@
 //! Limits in Redis, against real servers.
 #![cfg(feature = "redis")]
 
+mod again;
 mod chaos;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
@@ -11,6 +12,10 @@ mod proxy;
 mod queue;
 #[path = "../common/redis_server.rs"]
 mod redis_server;
+mod several;
+#[path = "../common/vectors.rs"]
+mod shared_vectors;
+mod vectors;
 mod wire;
 
 use self::redis_server::RedisServer;

@@ -12,8 +12,17 @@ const RATE: u64 = 200;
 const BURST: u64 = 50;
 const PROCESSES: usize = 4;
 const CALLS_A_SECOND: u32 = 2_000;
-const SECONDS: u32 = 3;
 const SERVER: &str = "TOWER_THROTTLE_TEST_SERVER";
+/// A process has the limit for itself.
+const ALONE: &str = "TOWER_THROTTLE_TEST_ALONE";
+
+/// How long they ask: `PROCESSES_SECONDS`, or a few.
+fn seconds() -> u32 {
+    let given = std::env::var("PROCESSES_SECONDS");
+    given.map_or(3, |given| {
+        given.parse().expect("PROCESSES_SECONDS: a number")
+    })
+}
 
 /// An admission: decided in the server at some moment from the first to the second, in
 /// microseconds of the clock that all processes of a machine share.
@@ -60,10 +69,14 @@ fn one_process() {
         let redis = Redis::open(&url).expect("a url").ask_always();
         let redis = redis.deadline(Duration::from_secs(10));
         let quota = Quota::per_second(RATE).burst(BURST);
-        let limiter = redis.limiter("processes", TokenBucket::new(quota));
+        let policy = match std::env::var(ALONE) {
+            Ok(_) => format!("process{}", std::process::id()),
+            Err(_) => "processes".to_owned(),
+        };
+        let limiter = redis.limiter(&policy, TokenBucket::new(quota));
         let mut turns = tokio::time::interval(Duration::from_millis(10));
         let (mut calls, mut log) = (0, Vec::new());
-        for _ in 0..SECONDS * 100 {
+        for _ in 0..seconds() * 100 {
             turns.tick().await;
             let mut asked = Vec::new();
             for _ in 0..CALLS_A_SECOND / 100 {
@@ -90,13 +103,17 @@ fn one_process() {
     }
 }
 
-#[test]
-fn four_processes_on_one_key_keep_its_promise_in_every_window() {
+/// The calls of all processes, and the log of what was admitted.
+fn all_processes(alone: bool) -> (u64, Vec<Admission>) {
     let server = RedisServer::start();
     let program = std::env::current_exe().expect("this test");
     let processes: Vec<_> = (0..PROCESSES)
         .map(|_| {
-            Command::new(&program)
+            let mut command = Command::new(&program);
+            if alone {
+                command.env(ALONE, "1");
+            }
+            command
                 .args([
                     "processes::one_process",
                     "--exact",
@@ -124,9 +141,16 @@ fn four_processes_on_one_key_keep_its_promise_in_every_window() {
             }
         }
     }
-    let expected = u64::try_from(PROCESSES).unwrap() * u64::from(CALLS_A_SECOND * SECONDS);
-    assert_eq!(calls, expected);
     log.sort_unstable();
+    (calls, log)
+}
+
+#[test]
+fn four_processes_on_one_key_keep_its_promise_in_every_window() {
+    let (calls, mut log) = all_processes(false);
+    let expected = u64::try_from(PROCESSES).unwrap() * u64::from(CALLS_A_SECOND * seconds());
+    assert_eq!(calls, expected);
+    println!("{calls} calls, {} admitted", log.len());
     assert_eq!(broken_window(&log), None);
 
     let span = log.last().expect("some").1 - log[0].0;
@@ -142,4 +166,10 @@ fn four_processes_on_one_key_keep_its_promise_in_every_window() {
         .collect();
     log.extend(again);
     assert!(broken_window(&log).is_some());
+}
+
+#[test]
+fn processes_each_with_a_limit_of_its_own_are_found_out() {
+    let (_, log) = all_processes(true);
+    assert!(broken_window(&log).is_some(), "{} admitted", log.len());
 }

@@ -3,6 +3,7 @@
 //! It has threads of its own, so that nothing of it runs among the tasks that a test counts.
 
 use std::{
+    collections::VecDeque,
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
@@ -42,6 +43,7 @@ struct Shared {
     /// The port to which new connections lead.
     target: Mutex<u16>,
     plan: Mutex<Plan>,
+    refusals: Mutex<Refusals>,
     harmed: AtomicU64,
     /// What comes from clients is read and forgotten.
     silent: AtomicBool,
@@ -49,6 +51,15 @@ struct Shared {
     open: Mutex<Vec<TcpStream>>,
     is_raw: bool,
     over: AtomicBool,
+}
+
+/// Which calls of scripts do not reach the server.
+#[derive(Clone, Debug, Default)]
+struct Refusals {
+    /// The reply in its place.
+    reply: &'static str,
+    left: u64,
+    count: u64,
 }
 
 /// Which replies of scripts are harmed.
@@ -92,6 +103,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             target: Mutex::new(server.port()),
             plan: Mutex::default(),
+            refusals: Mutex::default(),
             harmed: AtomicU64::new(0),
             silent: AtomicBool::new(false),
             open: Mutex::default(),
@@ -116,6 +128,17 @@ impl Proxy {
 
     pub(crate) fn port(&self) -> u16 {
         self.address.port()
+    }
+
+    /// Answers so many calls of scripts with an error, in the place of the server.
+    pub(crate) fn refuses(&self, reply: &'static str, left: u64) {
+        let count = 0;
+        *self.shared.refusals.lock().expect("refusals") = Refusals { reply, left, count };
+    }
+
+    /// How many calls it answered so.
+    pub(crate) fn refused(&self) -> u64 {
+        self.shared.refusals.lock().expect("refusals").count
     }
 
     /// Harms one reply of a script, after so many others.
@@ -192,40 +215,69 @@ impl Shared {
         open.extend([again(&client), again(&server)]);
         drop(open);
         let (from_client, to_server) = (again(&client), again(&server));
-        let shared = Arc::clone(self);
+        let asked = Arc::new(Asked::default());
+        let (shared, asks) = (Arc::clone(self), Arc::clone(&asked));
+        let to_client = again(&client);
         thread::spawn(move || {
-            shared.forth(from_client, &to_server);
+            shared.forth(from_client, &to_server, &to_client, &asks);
             let _ = to_server.shutdown(Shutdown::Both);
         });
         let shared = Arc::clone(self);
         thread::spawn(move || {
-            shared.back(server, &client);
+            shared.back(server, &client, &asked);
             let _ = client.shutdown(Shutdown::Both);
         });
     }
 
-    fn forth(&self, mut from: TcpStream, mut to: &TcpStream) {
-        let mut bytes = [0; 8 * 1024];
-        while let Ok(count @ 1..) = from.read(&mut bytes) {
-            if !self.silent.load(Ordering::Relaxed) && to.write_all(&bytes[..count]).is_err() {
-                return;
+    fn forth(&self, mut from: TcpStream, mut to: &TcpStream, back: &TcpStream, asked: &Asked) {
+        let mut bytes = Vec::new();
+        let mut more = [0; 8 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut more) {
+            if self.is_raw {
+                if to.write_all(&more[..count]).is_err() {
+                    return;
+                }
+                continue;
+            }
+            bytes.extend_from_slice(&more[..count]);
+            // A command is written as a list of texts, as a reply may be.
+            while let Some(end) = end_of_reply(&bytes) {
+                let command: Vec<u8> = bytes.drain(..end).collect();
+                if self.silent.load(Ordering::Relaxed) {
+                    continue;
+                }
+                let is_script = is_script(&command);
+                if let Some(refusal) = self.refusal(is_script) {
+                    asked.push(Command::Refused(refusal));
+                    asked.answer_refused(back);
+                    continue;
+                }
+                asked.push(if is_script {
+                    Command::Script
+                } else {
+                    Command::Other
+                });
+                if to.write_all(&command).is_err() {
+                    return;
+                }
             }
         }
     }
 
-    fn back(&self, mut from: TcpStream, mut to: &TcpStream) {
+    fn back(&self, mut from: TcpStream, mut to: &TcpStream, asked: &Asked) {
         let mut bytes = Vec::new();
         let mut more = [0; 8 * 1024];
         let mut swallows = false;
         loop {
             while let Some(end) = end_of_reply(&bytes) {
                 let reply: Vec<u8> = bytes.drain(..end).collect();
-                match self.harm(&reply) {
+                match self.harm(asked.is_script()) {
                     Some(Harm::Swallow) => swallows = true,
                     _ if swallows => {}
                     harm if !pass(&reply, harm, to) => return,
                     _ => {}
                 }
+                asked.replied(to);
             }
             match from.read(&mut more) {
                 Ok(count @ 1..) if self.is_raw => {
@@ -239,9 +291,18 @@ impl Shared {
         }
     }
 
-    fn harm(&self, reply: &[u8]) -> Option<Harm> {
-        // Of the replies that a limiter hears, those of scripts alone are lists.
-        if reply[0] != b'*' {
+    fn refusal(&self, is_script: bool) -> Option<&'static str> {
+        let mut refusals = self.refusals.lock().expect("refusals");
+        if !is_script || refusals.left == 0 {
+            return None;
+        }
+        refusals.left -= 1;
+        refusals.count += 1;
+        Some(refusals.reply)
+    }
+
+    fn harm(&self, is_script: bool) -> Option<Harm> {
+        if !is_script {
             return None;
         }
         let harm = self.plan.lock().expect("a plan").next();
@@ -249,6 +310,53 @@ impl Shared {
             .fetch_add(u64::from(harm.is_some()), Ordering::Relaxed);
         harm
     }
+}
+
+/// A command that has no reply yet.
+#[derive(Debug, PartialEq, Eq)]
+enum Command {
+    Script,
+    Other,
+    /// It did not reach the server, and this is the reply.
+    Refused(&'static str),
+}
+
+/// The commands on a connection that have no reply yet, in order.
+#[derive(Debug, Default)]
+struct Asked(Mutex<VecDeque<Command>>);
+
+impl Asked {
+    fn push(&self, command: Command) {
+        self.0.lock().expect("the commands").push_back(command);
+    }
+
+    /// Whether the next reply is that of a script.
+    fn is_script(&self) -> bool {
+        let commands = self.0.lock().expect("the commands");
+        *commands.front().expect("a command for every reply") == Command::Script
+    }
+
+    /// The next reply has been handed on.
+    fn replied(&self, to: &TcpStream) {
+        self.0.lock().expect("the commands").pop_front();
+        self.answer_refused(to);
+    }
+
+    /// Replies to what was refused, if its turn has come.
+    fn answer_refused(&self, mut to: &TcpStream) {
+        let mut commands = self.0.lock().expect("the commands");
+        while let Some(Command::Refused(reply)) = commands.front() {
+            let _ = write!(to, "-{reply}\r\n");
+            commands.pop_front();
+        }
+    }
+}
+
+/// The first of the texts in a command is its name.
+fn is_script(command: &[u8]) -> bool {
+    let mut lines = command.split(|byte| *byte == b'\n');
+    let name = lines.nth(2).expect("a name");
+    name == b"EVALSHA\r" || name == b"EVAL\r"
 }
 
 /// Hands a reply on; false if the connection is to end.

@@ -4,11 +4,15 @@
 //! round each side has the server for itself for a while, one after the other, so that a busy
 //! machine is equally busy for all of them.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::redis::aio::MultiplexedConnection;
+use limitador::AsyncRateLimiter;
+use limitador::limit::{Limit, Namespace};
+use limitador::storage::redis::AsyncRedisStorage;
 use tower_throttle::store::redis::{Redis, RedisLimiter, Scripted};
 use tower_throttle::{FixedWindow, KeyedLimiter, LeakyBucket, Quota, SlidingWindow, TokenBucket};
 
@@ -66,6 +70,7 @@ struct Peers {
     connection: MultiplexedConnection,
     sha: String,
     redis: Redis,
+    limitador: Arc<AsyncRateLimiter>,
     keys: Arc<[String]>,
 }
 
@@ -85,6 +90,7 @@ impl Peers {
         Self {
             connection,
             sha,
+            limitador: Arc::new(limitador(&server).await),
             redis: Redis::open(&server.url())
                 .expect("a url")
                 // What is measured is speed, not who gives up.
@@ -104,8 +110,13 @@ impl Peers {
     }
 
     fn limiter(&self) -> RedisLimiter<TokenBucket> {
+        self.limiter_over(1)
+    }
+
+    fn limiter_over(&self, connections: usize) -> RedisLimiter<TokenBucket> {
         let bucket = TokenBucket::new(Quota::per_second(LIMIT));
-        self.redis.limiter("bucket", bucket)
+        let redis = self.redis.clone().connections(connections);
+        redis.expect("a number").limiter("bucket", bucket)
     }
 
     fn ping(&self) -> impl AsyncSide {
@@ -155,6 +166,22 @@ impl Peers {
         }
     }
 
+    fn limitador(&self) -> impl AsyncSide {
+        let (limiter, keys) = (Arc::clone(&self.limitador), Arc::clone(&self.keys));
+        let namespace = Arc::new(Namespace::from("peers"));
+        move |key| {
+            let (limiter, namespace) = (Arc::clone(&limiter), Arc::clone(&namespace));
+            let variables = HashMap::from([("key".to_owned(), keys[key].clone())]);
+            async move {
+                let told = limiter
+                    .check_rate_limited_and_update(&namespace, &variables, 1, false)
+                    .await
+                    .expect("a decision");
+                assert!(!told.limited);
+            }
+        }
+    }
+
     fn ours<A: Scripted>(&self, limiter: &RedisLimiter<A>) -> impl AsyncSide + use<A> {
         let (limiter, keys) = (limiter.clone(), Arc::clone(&self.keys));
         move |key| {
@@ -164,6 +191,21 @@ impl Peers {
             }
         }
     }
+}
+
+/// Its fixed window over its Redis storage: a look, and then a script that counts.
+async fn limitador(server: &RedisServer) -> AsyncRateLimiter {
+    let storage = AsyncRedisStorage::new(&server.url()).await;
+    let limiter = AsyncRateLimiter::new_with_storage(Box::new(storage.expect("a server")));
+    let nobody = Vec::<String>::new();
+    limiter.add_limit(Limit::new(
+        "peers",
+        LIMIT.cast_signed(),
+        60,
+        nobody,
+        ["key"],
+    ));
+    limiter
 }
 
 trait Expiring {
@@ -313,7 +355,8 @@ async fn alone(effort: &Effort, peers: &Peers) {
     let limiter = peers.limiter();
     let (ping, gcra) = (peers.ping(), peers.gcra());
     let (ours, incr) = (peers.ours(&limiter), peers.incr());
-    let mut sides = <[Side; 4]>::default();
+    let limitador = peers.limitador();
+    let mut sides = <[Side; 5]>::default();
     let (rounds, calls) = if effort.quick {
         (10, 1_000)
     } else {
@@ -323,9 +366,10 @@ async fn alone(effort: &Effort, peers: &Peers) {
         let keys = Arc::clone(&peers.keys);
         let (ping, gcra) = (ping.clone(), gcra.clone());
         let (ours, incr) = (ours.clone(), incr.clone());
+        let limitador = limitador.clone();
         // A task, as whoever serves requests is.
         let turns = tokio::spawn(async move {
-            let mut took = [const { Vec::new() }; 4];
+            let mut took = [const { Vec::new() }; 5];
             let mut at = Instant::now();
             let mut lap = |took: &mut Vec<u32>| {
                 let now = Instant::now();
@@ -342,6 +386,8 @@ async fn alone(effort: &Effort, peers: &Peers) {
                 lap(&mut took[2]);
                 incr(key).await;
                 lap(&mut took[3]);
+                limitador(key).await;
+                lap(&mut took[4]);
             }
             took
         });
@@ -351,10 +397,11 @@ async fn alone(effort: &Effort, peers: &Peers) {
             side.took(took, spent / 1e9);
         }
     }
-    let [ping, gcra, ours, incr] = &sides;
+    let [ping, gcra, ours, incr, limitador] = &sides;
     ping.print(effort, (1, "PING"), gcra, None);
     gcra.print(effort, (1, "raw GCRA EVALSHA"), gcra, None);
     incr.print(effort, (1, "INCR + PEXPIRE"), gcra, None);
+    limitador.print(effort, (1, "limitador"), gcra, None);
     ours.print(effort, (1, "ours, token bucket"), gcra, Some(0.95));
 }
 
@@ -365,6 +412,8 @@ async fn speed(effort: &Effort, peers: &Peers, in_flight: usize) {
     }
     let limiter = peers.limiter();
     let (mut ping, mut gcra, mut incr, mut ours) = <(Side, Side, Side, Side)>::default();
+    let (mut limitador, mut several) = <(Side, Side)>::default();
+    let over_four = peers.limiter_over(4);
     let (rounds, length) = plan(effort);
     for round in 0..rounds {
         ping.round(peers, peers.ping(), (in_flight, length), round)
@@ -373,14 +422,23 @@ async fn speed(effort: &Effort, peers: &Peers, in_flight: usize) {
             .await;
         ours.round(peers, peers.ours(&limiter), (in_flight, length), round)
             .await;
+        several
+            .round(peers, peers.ours(&over_four), (in_flight, length), round)
+            .await;
         incr.round(peers, peers.incr(), (in_flight, length), round)
+            .await;
+        limitador
+            .round(peers, peers.limitador(), (in_flight, length), round)
             .await;
     }
     let raw = &gcra;
     ping.print(effort, (in_flight, "PING"), raw, None);
     gcra.print(effort, (in_flight, "raw GCRA EVALSHA"), raw, None);
     incr.print(effort, (in_flight, "INCR + PEXPIRE"), raw, None);
+    limitador.print(effort, (in_flight, "limitador"), raw, None);
     ours.print(effort, (in_flight, "ours, token bucket"), raw, Some(1.4));
+    let name = "ours, four connections";
+    several.print(effort, (in_flight, name), raw, None);
 }
 
 /// Whether other algorithms keep up.

@@ -34,6 +34,8 @@ use crate::sync::{Mutex, lock};
 const ROUNDS: usize = 2;
 /// The most calls in a round.
 const GATHERED: usize = 64;
+/// A slot that is on its way is asked for again after so long.
+const MOVING: Duration = Duration::from_millis(5);
 /// The tick of tokio's timers.
 const TICK: Duration = Duration::from_millis(1);
 /// Calls that wait for a round; more are refused.
@@ -43,7 +45,7 @@ const WAITING: usize = 100_000;
 #[derive(Debug)]
 pub(super) struct Batch {
     link: Arc<Link>,
-    program: Program,
+    program: Arc<Program>,
     deadline: Duration,
     queue: Mutex<Queue>,
 }
@@ -98,7 +100,7 @@ impl Answer {
 }
 
 impl Batch {
-    pub(super) fn new(link: Arc<Link>, program: Program, deadline: Duration) -> Arc<Self> {
+    pub(super) fn new(link: Arc<Link>, program: Arc<Program>, deadline: Duration) -> Arc<Self> {
         Arc::new(Self {
             link,
             program,
@@ -148,23 +150,22 @@ impl Batch {
         Ok(Pending::Together(receiver))
     }
 
-    /// What a caller hears whose answer does not come.
-    pub(super) fn late(&self) -> StoreError {
-        StoreError::new(format!("Redis: no answer within {:?}", self.deadline), true)
-    }
-
     /// One script call for all of `calls`, by its digest or by its text.
     fn command(&self, name: &str, script: &str, calls: &[Asked]) -> Cmd {
         let parts = self.program.parts;
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(calls.len() * parts);
+        let (figures, headers) = self.program.begin();
+        // Room for all, so that it is found once.
+        let texts = name.len() + script.len() + figures.len();
+        let each = |call: &Asked| (call.key.len() + 2) * parts + call.args.packed().len();
+        let bytes = texts + calls.iter().map(each).sum::<usize>() + 64 * parts;
+        let mut command = Cmd::with_capacity(4 + (calls.len() + 1) * (parts + 1), bytes);
+        command.arg(name).arg(script).arg(calls.len() * parts);
         for call in calls {
             command.arg(&call.key);
             for part in 1..parts {
                 command.arg(format!("{}:{part}", call.key));
             }
         }
-        let (figures, headers) = self.program.begin();
         command.arg(figures).arg(headers);
         if let Some((first, others)) = calls.split_first() {
             command.arg(first.args.packed());
@@ -177,16 +178,39 @@ impl Batch {
         command
     }
 
-    /// Sends `calls`, and the text of the script if the server does not know it.
+    /// Sends `calls`; once more if that was certainly not carried out, and may be now.
     async fn exchange(&self, calls: &[Asked]) -> Result<Value, Failure> {
         let command = self.command("EVALSHA", &self.program.hash, calls);
         match self.link.send(&command).await {
-            Err(failure) if failure.class == Class::NoScript => {
-                let command = self.command("EVAL", &self.program.body, calls);
-                // Seldom, and not to weigh on every call.
-                Box::pin(self.link.send(&command)).await
-            }
+            // Seldom, and not to weigh on every call.
+            Err(failure) => Box::pin(self.exchange_again(calls, failure)).await,
             reply => reply,
+        }
+    }
+
+    async fn exchange_again(&self, calls: &[Asked], failure: Failure) -> Result<Value, Failure> {
+        let mut failure = failure;
+        let mut tried_again = false;
+        loop {
+            let is_new = failure.class == Class::NoScript;
+            match failure.class {
+                Class::NoScript => {}
+                // The next connection may lead to the right one.
+                Class::WrongServer if !tried_again => {}
+                Class::Moving if !tried_again => tokio::time::sleep(MOVING).await,
+                _ => return Err(failure),
+            }
+            tried_again |= !is_new;
+            let command = if is_new {
+                self.command("EVAL", &self.program.body, calls)
+            } else {
+                self.command("EVALSHA", &self.program.hash, calls)
+            };
+            match self.link.send(&command).await {
+                // Nothing is unknown to the server that has the text.
+                Err(again) if !(is_new && again.class == Class::NoScript) => failure = again,
+                reply => return reply,
+            }
         }
     }
 
@@ -218,12 +242,12 @@ impl Batch {
     async fn serve_one(self: Arc<Self>, call: Asked, deadline: Tick) -> Heard {
         let left = deadline.since(MonotonicClock.now());
         if left.is_zero() {
-            return Err(self.late());
+            return Err(late(self.deadline));
         }
         let exchange = pin!(self.exchange(std::slice::from_ref(&call)));
         let Ok(reply) = tokio::time::timeout(left, exchange).await else {
             self.link.failed(MonotonicClock.now());
-            return Err(self.late());
+            return Err(late(self.deadline));
         };
         self.hear(reply, 1).map(|numbers| self.answer(numbers, 0))
     }
@@ -268,6 +292,11 @@ impl Batch {
             let _ = waits.send(heard.map(|numbers| self.answer(numbers, index)));
         }
     }
+}
+
+/// What a caller hears whose answer does not come by its deadline.
+pub(super) fn late(deadline: Duration) -> StoreError {
+    StoreError::new(format!("Redis: no answer within {deadline:?}"), true)
 }
 
 /// A call on its way.

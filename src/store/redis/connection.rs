@@ -48,6 +48,18 @@ pub(super) enum Source {
     Cluster(Box<redis::cluster::ClusterClient>),
 }
 
+impl Source {
+    /// Whether it makes any number of connections.
+    pub(super) const fn connects_again(&self) -> bool {
+        match self {
+            Self::Client(_) => true,
+            #[cfg(feature = "redis-sentinel")]
+            Self::Sentinel(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// A connection that any number of calls share.
 #[derive(Clone)]
 enum Channel {
@@ -58,7 +70,7 @@ enum Channel {
 
 /// The one connection of a [`Redis`](super::Redis).
 pub(super) struct Link {
-    source: Source,
+    source: Arc<Source>,
     slot: Mutex<Slot>,
     /// Something about the slot has changed.
     changed: Notify,
@@ -95,7 +107,7 @@ pub(super) struct Failure {
 }
 
 impl Link {
-    pub(super) fn new(source: Source) -> Arc<Self> {
+    pub(super) fn new(source: Arc<Source>) -> Arc<Self> {
         Arc::new(Self {
             source,
             slot: Mutex::default(),
@@ -104,9 +116,13 @@ impl Link {
         })
     }
 
+    pub(super) const fn source(&self) -> &Arc<Source> {
+        &self.source
+    }
+
     /// Whether calls on different keys may be one call of a script.
-    pub(super) const fn gathers(&self) -> bool {
-        match self.source {
+    pub(super) fn gathers(&self) -> bool {
+        match *self.source {
             #[cfg(feature = "redis-cluster")]
             Source::Cluster(_) => false,
             _ => true,

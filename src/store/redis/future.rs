@@ -8,7 +8,8 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{RedisLimiter, batch::Pending, denied::Since, figures::Call};
+use super::batch::{self, Pending};
+use super::{RedisLimiter, denied::Since, figures::Call};
 use super::{script::Scripted, tuning::Tuned};
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -57,7 +58,7 @@ impl<A: Scripted> Future for RedisFuture<A> {
                 .limiter
                 .hear(&self.tuned.algorithm, self.call, &answer, watch),
             Some(Err(error)) => Err(error),
-            None => Err(self.tuned.batch.late()),
+            None => Err(batch::late(self.limiter.deadline())),
         })
     }
 }

@@ -13,6 +13,8 @@ pub(super) enum Class {
     NoScript,
     /// Not carried out, and this connection leads to the wrong server.
     WrongServer,
+    /// Not carried out, for the slot is on its way to another server.
+    Moving,
     /// Not carried out; passes by itself.
     NotNow,
     /// Nobody knows whether it was carried out, so it is never sent again; the connection is of no
@@ -47,9 +49,8 @@ impl Class {
         match code {
             "NOSCRIPT" => Self::NoScript,
             "READONLY" | "MOVED" | "ASK" | "MASTERDOWN" | "UNBLOCKED" => Self::WrongServer,
-            "LOADING" | "BUSY" | "OOM" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" => {
-                Self::NotNow
-            }
+            "TRYAGAIN" | "CLUSTERDOWN" => Self::Moving,
+            "LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF" => Self::NotNow,
             _ => Self::Wrong,
         }
     }
@@ -110,16 +111,14 @@ fn unauthenticated(error: &RedisError) -> bool {
 }
 
 /// The numbers that a script answered: the time, then the outcome of each call. They come
-/// packed in a text or a few, which is read in a fraction of the time that so many replies take.
+/// packed in a text, which is read in a fraction of the time that so many replies take, or in a list
+/// of a few.
 pub(super) fn numbers(value: &Value, expected: usize) -> Result<Arc<[i64]>, StoreError> {
     let unexpected = || StoreError::new("Redis: a reply that is not the script's", false);
-    let Value::Array(texts) = value else {
-        return Err(unexpected());
-    };
-    let text = match &**texts {
-        [Value::BulkString(text)] => Cow::Borrowed(text),
+    let text = match value {
+        Value::BulkString(text) => Cow::Borrowed(text),
         // Of so many calls that the stack of the script had no room for all numbers at once.
-        texts => {
+        Value::Array(texts) => {
             let mut whole = Vec::new();
             for text in texts {
                 let Value::BulkString(text) = text else {
@@ -129,6 +128,7 @@ pub(super) fn numbers(value: &Value, expected: usize) -> Result<Arc<[i64]>, Stor
             }
             Cow::Owned(whole)
         }
+        _ => return Err(unexpected()),
     };
     if text.len() != 8 * expected {
         return Err(unexpected());

@@ -12,10 +12,10 @@ use redis::Value;
 use tokio::runtime::Handle;
 
 use super::{
-    batch::Batch,
-    connection::Link,
+    batch::{self, Batch},
     denied::Denied,
     figures::Call,
+    links::Links,
     script::{Args, Program, Scripted},
 };
 use crate::clock::Tick;
@@ -31,7 +31,9 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Tuned<A> {
     /// With figures that its script can count with.
     pub(super) algorithm: A,
-    pub(super) batch: Arc<Batch>,
+    /// One for each connection.
+    batches: Box<[Arc<Batch>]>,
+    links: Links,
     /// What the script is told of the usual call.
     pub(super) take_one: Args,
 }
@@ -39,7 +41,7 @@ pub(super) struct Tuned<A> {
 /// The algorithm that holds now.
 #[derive(Debug)]
 pub(super) struct Tuning<A> {
-    link: Arc<Link>,
+    links: Links,
     deadline: Duration,
     /// Where the change is stored.
     key: String,
@@ -53,27 +55,38 @@ pub(super) struct Tuning<A> {
 }
 
 impl<A: Scripted> Tuned<A> {
-    fn new(link: &Arc<Link>, deadline: Duration, algorithm: A) -> Arc<Self> {
-        let program = Program::new(&algorithm);
+    fn new(links: &Links, deadline: Duration, algorithm: A) -> Arc<Self> {
+        let program = Arc::new(Program::new(&algorithm));
+        let batch = |link| Batch::new(Arc::clone(link), Arc::clone(&program), deadline);
         Arc::new(Self {
-            batch: Batch::new(Arc::clone(link), program, deadline),
+            batches: links.iter().map(batch).collect(),
+            links: links.clone(),
             take_one: Args::of(&algorithm, Call::Take(1)),
             algorithm,
         })
     }
+
+    /// Who asks about a key.
+    pub(super) fn batch(&self, key: &str) -> &Arc<Batch> {
+        &self.batches[self.links.place(key, self.batches.len())]
+    }
 }
 
 impl<A: Scripted> Tuning<A> {
-    pub(super) fn new(link: &Arc<Link>, deadline: Duration, key: String, configured: A) -> Self {
+    pub(super) fn new(links: &Links, deadline: Duration, key: String, configured: A) -> Self {
         Self {
-            link: Arc::clone(link),
+            links: links.clone(),
             deadline,
             key,
-            present: RwLock::new(Tuned::new(link, deadline, configured.clone())),
+            present: RwLock::new(Tuned::new(links, deadline, configured.clone())),
             configured,
             looked: AtomicU64::new(0),
             changes: AtomicU64::new(0),
         }
+    }
+
+    pub(super) const fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     pub(super) fn present(&self) -> Arc<Tuned<A>> {
@@ -101,7 +114,7 @@ impl<A: Scripted> Tuning<A> {
         let before = self.changes.load(Ordering::Acquire);
         let mut command = redis::cmd("GET");
         command.arg(&self.key);
-        let asked = tokio::time::timeout(self.deadline, self.link.send(&command));
+        let asked = tokio::time::timeout(self.deadline, self.links.first().send(&command));
         let Ok(Ok(value)) = asked.await else {
             return;
         };
@@ -144,7 +157,7 @@ impl<A: Scripted> Tuning<A> {
                 .arg(format!("{configured} -> {quota}"));
             command
         };
-        let asked = tokio::time::timeout(self.deadline, self.link.send(&command));
+        let asked = tokio::time::timeout(self.deadline, self.links.first().send(&command));
         match asked.await {
             Ok(Ok(_)) => {
                 self.changes.fetch_add(1, Ordering::AcqRel);
@@ -152,7 +165,7 @@ impl<A: Scripted> Tuning<A> {
                 Ok(())
             }
             Ok(Err(failure)) => Err(failure.error),
-            Err(_) => Err(self.present().batch.late()),
+            Err(_) => Err(batch::late(self.deadline)),
         }
     }
 
@@ -170,7 +183,7 @@ impl<A: Scripted> Tuning<A> {
         if algorithm.quota() == self.present().algorithm.quota() {
             return;
         }
-        let tuned = Tuned::new(&self.link, self.deadline, algorithm);
+        let tuned = Tuned::new(&self.links, self.deadline, algorithm);
         *self.present.write().unwrap_or_else(PoisonError::into_inner) = tuned;
         if let Some(denied) = denied {
             denied.forget_all();

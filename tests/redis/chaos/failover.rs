@@ -56,6 +56,11 @@ pub(super) fn read_only(stage: Stage) -> Row {
 pub(super) fn handed_over(stage: Stage) -> Row {
     let first = RedisServer::start();
     let second = follower(first.port());
+    // The replica knows it before the primary does.
+    reached("the primary knows its replica", || {
+        let replica = replication(&first).remove("slave0");
+        replica.is_some_and(|replica| replica.contains("state=online"))
+    });
     let proxy = Proxy::before(&first);
     let mut fleet = stage.at(&proxy.url());
     let port = second.port().to_string();

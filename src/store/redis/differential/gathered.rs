@@ -51,7 +51,7 @@ fn difference<A: Scripted>(
         for args in args.take(if alike { 1 } else { KEYS }) {
             command.arg(args.packed());
         }
-        let answer: redis::Value = command.arg(now).query(connection).expect("it runs");
+        let answer: redis::Value = command.arg(0).arg(now).query(connection).expect("it runs");
         let answer = numbers(&answer, 1 + KEYS * program.stride()).expect("the script's");
         for (key, call) in calls.into_iter().enumerate() {
             times[at].call = call;

@@ -7,7 +7,8 @@
 -- ARGV: as packed doubles how many numbers a state is told in and the figures of each part; the
 -- header of each part; then for each call, as packed doubles, the operation and the arguments of
 -- each part, or only once if all calls are alike. KEYS: for each call one key a part.
--- Answer: in texts of packed doubles the time, then for each call how it went and the numbers of its state.
+-- Answer: as packed doubles the time, then for each call how it went and the numbers of its state; in
+-- a list of texts where they are very many.
 --
 -- A value is a header, which names the algorithm and the figures it was made for, and then the
 -- state as packed doubles. The header of one algorithm never begins as that of another.

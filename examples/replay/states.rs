@@ -1,0 +1,148 @@
+//! Where the states of the keys are: in this process, or elsewhere.
+
+use std::time::Duration;
+
+use tower_throttle::{
+    Decision, Tick,
+    algorithm::{Algorithm, AnyAlgorithm, AnyState, Inherit},
+};
+
+use crate::policy::{Policy, QuotaChange};
+
+/// The states of all keys. Keys are numbers, in the order in which they were seen first; a fault is
+/// one of the place where they are.
+pub(crate) trait States {
+    /// A key that was never seen before, which gets the next number.
+    fn begin(&mut self, name: &str, now: Tick) -> Result<(), String>;
+
+    fn decide(&mut self, key: usize, now: Tick, n: u64) -> Result<Decision, String>;
+
+    fn reserve(
+        &mut self,
+        key: usize,
+        now: Tick,
+        n: u64,
+        max_wait: Duration,
+    ) -> Result<Decision, String>;
+
+    fn peek(&mut self, key: usize, now: Tick, n: u64) -> Result<Decision, String>;
+
+    /// The decision that [`reserve`](Self::reserve) would give.
+    fn peek_at_line(
+        &mut self,
+        key: usize,
+        now: Tick,
+        n: u64,
+        max_wait: Duration,
+    ) -> Result<Decision, String>;
+
+    fn take_up_to(&mut self, key: usize, now: Tick, most: u64) -> Result<(u64, Decision), String>;
+
+    fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String>;
+
+    fn absorb(&mut self, key: usize, now: Tick, n: u64) -> Result<Duration, String>;
+
+    fn reset(&mut self, key: usize, now: Tick) -> Result<(), String>;
+
+    /// All keys go on with another quota, which `policy` has already.
+    fn set_quota(
+        &mut self,
+        policy: &Policy,
+        change: &QuotaChange,
+        now: Tick,
+        inherit: Inherit,
+    ) -> Result<(), String>;
+}
+
+/// The states in this process.
+pub(crate) struct Here {
+    algorithm: AnyAlgorithm,
+    states: Vec<AnyState>,
+}
+
+impl Here {
+    pub(crate) fn new(policy: &Policy) -> Self {
+        Self {
+            algorithm: policy.algorithm.clone(),
+            states: Vec::new(),
+        }
+    }
+}
+
+impl States for Here {
+    fn begin(&mut self, _name: &str, now: Tick) -> Result<(), String> {
+        self.states.push(self.algorithm.fresh(now));
+        Ok(())
+    }
+
+    fn decide(&mut self, key: usize, now: Tick, n: u64) -> Result<Decision, String> {
+        Ok(self.algorithm.decide(&mut self.states[key], now, n))
+    }
+
+    fn reserve(
+        &mut self,
+        key: usize,
+        now: Tick,
+        n: u64,
+        max_wait: Duration,
+    ) -> Result<Decision, String> {
+        let state = &mut self.states[key];
+        Ok(self.algorithm.reserve(state, now, n, max_wait))
+    }
+
+    fn peek(&mut self, key: usize, now: Tick, n: u64) -> Result<Decision, String> {
+        Ok(self.algorithm.peek(&self.states[key], now, n))
+    }
+
+    fn peek_at_line(
+        &mut self,
+        key: usize,
+        now: Tick,
+        n: u64,
+        max_wait: Duration,
+    ) -> Result<Decision, String> {
+        let mut copy = self.states[key].clone();
+        let rest = self.algorithm.reserve(&mut copy, now, 0, Duration::MAX);
+        let decision = self.algorithm.reserve(&mut copy, now, n, max_wait);
+        Ok(with_figures_of(decision, &rest))
+    }
+
+    fn take_up_to(&mut self, key: usize, now: Tick, most: u64) -> Result<(u64, Decision), String> {
+        Ok(self.algorithm.take_up_to(&mut self.states[key], now, most))
+    }
+
+    fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String> {
+        self.algorithm.refund(&mut self.states[key], now, n);
+        Ok(())
+    }
+
+    fn absorb(&mut self, key: usize, now: Tick, n: u64) -> Result<Duration, String> {
+        Ok(self.algorithm.absorb(&mut self.states[key], now, n))
+    }
+
+    fn reset(&mut self, key: usize, now: Tick) -> Result<(), String> {
+        self.states[key] = self.algorithm.fresh(now);
+        Ok(())
+    }
+
+    fn set_quota(
+        &mut self,
+        policy: &Policy,
+        _change: &QuotaChange,
+        now: Tick,
+        inherit: Inherit,
+    ) -> Result<(), String> {
+        let before = std::mem::replace(&mut self.algorithm, policy.algorithm.clone());
+        for state in &mut self.states {
+            self.algorithm.rescale(state, &before, now, inherit);
+        }
+        Ok(())
+    }
+}
+
+/// The decision with what `rest` tells of the key as it is.
+pub(crate) fn with_figures_of(decision: Decision, rest: &Decision) -> Decision {
+    let mut decision = decision.with_remaining(rest.remaining());
+    decision.reset_after = rest.reset_after;
+    decision
+}

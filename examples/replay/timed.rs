@@ -1,0 +1,242 @@
+//! A connection to a Redis server on which the scripts' time is what it is told.
+//!
+//! It stands between a limiter and the server, so nothing in the limiter knows of it: the limiter's
+//! script is put behind `clock.lua`, which takes the place of the server's clock.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, Value, aio::MultiplexedConnection};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream, DuplexStream};
+
+const CLOCK: &str = include_str!("clock.lua");
+
+/// The server, as the replay sees it.
+pub(crate) struct Timed {
+    shared: Arc<Shared>,
+    server: MultiplexedConnection,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// In microseconds.
+    now: AtomicU64,
+    is_dry: AtomicBool,
+    keys: Mutex<BTreeSet<Vec<u8>>>,
+}
+
+/// Between the limiter and the server.
+struct Between {
+    limiter: BufStream<DuplexStream>,
+    server: MultiplexedConnection,
+    shared: Arc<Shared>,
+    /// What the server calls a script behind the clock, by what the limiter calls it.
+    scripts: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Timed {
+    /// Connects to the server; answers also the limiter's end.
+    pub(crate) async fn connect(url: &str) -> Result<(Self, MultiplexedConnection), String> {
+        // The URL is not repeated: it may hold a password.
+        let said = |error: redis::RedisError| format!("--redis: {error}");
+        let client = redis::Client::open(url).map_err(said)?;
+        let server = client
+            .get_multiplexed_async_connection()
+            .await
+            .map_err(said)?;
+        let (ours, limiters) = tokio::io::duplex(1 << 16);
+        let shared = Arc::new(Shared::default());
+        let between = Between {
+            limiter: BufStream::new(ours),
+            server: server.clone(),
+            shared: Arc::clone(&shared),
+            scripts: HashMap::new(),
+        };
+        tokio::spawn(between.run());
+        let plain = RedisConnectionInfo::default();
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let (connection, driver) = MultiplexedConnection::new_with_config(&plain, limiters, config)
+            .await
+            .map_err(said)?;
+        tokio::spawn(driver);
+        Ok((Self { shared, server }, connection))
+    }
+
+    /// It is that many microseconds since the beginning.
+    pub(crate) fn set(&self, now: u64) {
+        self.shared.now.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether scripts write nothing from now on.
+    pub(crate) fn is_dry(&self, is_dry: bool) {
+        self.shared.is_dry.store(is_dry, Ordering::Relaxed);
+    }
+
+    /// Whether every key has ended by that time.
+    pub(crate) async fn has_forgotten_all(&mut self, time: u64) -> redis::RedisResult<bool> {
+        let keys: Vec<_> = self.shared.keys().iter().cloned().collect();
+        for key in keys {
+            let mut get = redis::cmd("GET");
+            get.arg(ends(key));
+            let due: Option<u64> = get.query_async(&mut self.server).await?;
+            if due.is_some_and(|due| due > time) {
+                return Ok(false);
+            }
+        }
+        self.forget_all().await?;
+        Ok(true)
+    }
+
+    /// Deletes what was stored.
+    pub(crate) async fn forget_all(&mut self) -> redis::RedisResult<()> {
+        let keys = {
+            let mut keys = self.shared.keys();
+            std::mem::take(&mut *keys)
+        };
+        for key in keys {
+            let mut delete = redis::cmd("DEL");
+            delete.arg(&key).arg(ends(key.clone()));
+            self.server.send_packed_command(&delete).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn keys(&self) -> std::sync::MutexGuard<'_, BTreeSet<Vec<u8>>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Between {
+    async fn run(mut self) {
+        // The limiter goes away when the replay is over.
+        while let Ok(command) = self.command().await {
+            let reply = self.reply(&command).await;
+            let written = self.limiter.write_all(&reply).await;
+            if written.is_err() || self.limiter.flush().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The next command: a list of texts.
+    async fn command(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        let count = self.length().await?;
+        let mut words = Vec::with_capacity(count);
+        for _ in 0..count {
+            let mut word = vec![0; self.length().await? + 2];
+            self.limiter.read_exact(&mut word).await?;
+            word.truncate(word.len() - 2);
+            words.push(word);
+        }
+        Ok(words)
+    }
+
+    /// The number in a line such as `*3` or `$12`.
+    async fn length(&mut self) -> io::Result<usize> {
+        let mut line = String::new();
+        if self.limiter.read_line(&mut line).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let number = line.get(1..).and_then(|number| number.trim().parse().ok());
+        number.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    async fn reply(&mut self, command: &[Vec<u8>]) -> Vec<u8> {
+        let (name, words) = command
+            .split_first()
+            .map_or((&[][..], &[][..]), |(name, words)| (name.as_slice(), words));
+        let told = match (name, words) {
+            (b"EVALSHA", [script, words @ ..]) => match self.scripts.get(script) {
+                Some(script) => self.decide(script.clone(), words).await,
+                None => return b"-NOSCRIPT No matching script\r\n".to_vec(),
+            },
+            (b"EVAL", [script, words @ ..]) => match self.learn(script).await {
+                Ok(script) => self.decide(script, words).await,
+                Err(error) => Err(error),
+            },
+            // Nobody else changes the quota of a replay.
+            (b"GET", _) => Ok(Value::Nil),
+            _ => Ok(Value::Okay),
+        };
+        let mut reply = Vec::new();
+        match told {
+            Ok(value) => encode(&value, &mut reply),
+            Err(error) => {
+                let text = error.to_string().replace(['\r', '\n'], " ");
+                reply.extend(format!("-ERR {text}\r\n").into_bytes());
+            }
+        }
+        reply
+    }
+
+    /// Has the server learn a script and the same one behind the clock.
+    async fn learn(&mut self, script: &[u8]) -> redis::RedisResult<Vec<u8>> {
+        let load = async |server: &mut MultiplexedConnection, text: &[u8]| {
+            let mut load = redis::cmd("SCRIPT");
+            load.arg("LOAD").arg(text);
+            load.query_async::<Vec<u8>>(server).await
+        };
+        let known = load(&mut self.server, script).await?;
+        let behind = [CLOCK.as_bytes(), script].concat();
+        let behind = load(&mut self.server, &behind).await?;
+        self.scripts.insert(known, behind.clone());
+        Ok(behind)
+    }
+
+    async fn decide(&mut self, script: Vec<u8>, words: &[Vec<u8>]) -> redis::RedisResult<Value> {
+        let count = words.first().map(|count| String::from_utf8_lossy(count));
+        let count = count.and_then(|count| count.parse().ok()).unwrap_or(0);
+        {
+            let mut keys = self.shared.keys();
+            for key in words.iter().skip(1).take(count) {
+                if !keys.contains(key) {
+                    keys.insert(key.clone());
+                }
+            }
+        }
+        let mut call = Cmd::new();
+        call.arg("EVALSHA").arg(script);
+        for word in words {
+            call.arg(word);
+        }
+        call.arg(u8::from(self.shared.is_dry.load(Ordering::Relaxed)));
+        call.arg(self.shared.now.load(Ordering::Relaxed));
+        let reply = self.server.send_packed_command(&call).await;
+        reply.and_then(Value::extract_error)
+    }
+}
+
+/// Where it stands when a key ends.
+fn ends(mut key: Vec<u8>) -> Vec<u8> {
+    key.push(b'!');
+    key
+}
+
+fn encode(value: &Value, reply: &mut Vec<u8>) {
+    match value {
+        Value::Nil => reply.extend(b"$-1\r\n"),
+        Value::Int(number) => reply.extend(format!(":{number}\r\n").into_bytes()),
+        Value::BulkString(text) => {
+            reply.extend(format!("${}\r\n", text.len()).into_bytes());
+            reply.extend(text);
+            reply.extend(b"\r\n");
+        }
+        Value::Array(values) => {
+            reply.extend(format!("*{}\r\n", values.len()).into_bytes());
+            for value in values {
+                encode(value, reply);
+            }
+        }
+        Value::SimpleString(text) => reply.extend(format!("+{text}\r\n").into_bytes()),
+        // A script of a limiter answers nothing else.
+        _ => reply.extend(b"+OK\r\n"),
+    }
+}
