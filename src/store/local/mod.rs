@@ -65,7 +65,8 @@ use crate::quota::Quota;
 /// 61 where it is four ([`Algorithm::words`]). One word are token buckets, meters, windows and
 /// sliding windows of ordinary figures; a sliding grid takes as many as its counts need. All of it
 /// is taken when the table is made. States that do not fit, such as a log, stand outside the
-/// table; [`stats`](Self::stats) counts them.
+/// table: [`stats`](Self::stats) tells what they take, and [the most that they ever
+/// can](Stats::most_bytes).
 pub struct Local<A: Algorithm, C = MonotonicClock, S = Seeded> {
     shared: Arc<Shared<A, C, S>>,
 }
