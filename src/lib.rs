@@ -98,7 +98,7 @@ pub use self::{
     store::local::{Local, Overflow, Seeded, SeededHasher, Stats},
 };
 
-/// The README's example is run with the documentation's.
-#[cfg(doctest)]
+/// The README's examples are run with the documentation's, where there is all that they use.
+#[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
