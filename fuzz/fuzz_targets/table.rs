@@ -54,6 +54,10 @@ fn run<A: Algorithm>(algorithm: A, input: &Input) {
             clock.now().as_nanos().saturating_add(*gap >> (gap % 64)),
         ));
         let (now, cost) = (clock.now(), *cost >> (cost % 64));
+        if now == Tick::MAX {
+            // There is no later: what would be forgotten only then is forgotten now.
+            return;
+        }
         let state = states.entry(*key).or_insert_with(|| algorithm.fresh(now));
         let same = match kind % 6 {
             0 => {
