@@ -126,19 +126,20 @@ impl<'a, const W: usize> Set<'a, W> {
         self.word(1 + tag_words(W) + slot * W + at)
     }
 
+    /// Looks at all tags before it decides anything: where a key stands is chance, which no
+    /// processor foresees.
     #[inline]
     fn find(&self, tag: u64) -> Option<usize> {
-        let mut pieces = 0;
+        let (mut found, mut pieces) = (usize::MAX, 0);
         for at in 0..tag_words(W) {
             let word = self.tag_word(at).load(Ordering::Relaxed);
-            if word & TAG == tag {
-                return Some(at);
-            }
+            found = if word & TAG == tag { at } else { found };
             if at < 3 {
                 pieces |= word >> 48 << (16 * at);
             }
         }
-        (pieces == tag).then_some(tag_words(W))
+        found = if pieces == tag { tag_words(W) } else { found };
+        (found != usize::MAX).then_some(found)
     }
 
     #[inline]
