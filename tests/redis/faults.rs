@@ -295,7 +295,8 @@ async fn first_error(server: &RedisServer, policy: &str) -> StoreError {
 }
 
 /// One limit in this process, whatever the key.
-struct Local(Limiter<FixedWindow>);
+#[derive(Debug)]
+pub(crate) struct Local(pub(crate) Limiter<FixedWindow>);
 
 impl KeyedLimiter<str> for Local {
     type Future = Ready<Result<tower_throttle::Decision, StoreError>>;

@@ -36,21 +36,26 @@ pub(super) fn without_permission(stage: Stage) -> Row {
     Row::of("NOPERM", fleet, &evidence).covered(false)
 }
 
+/// Has a server do what is said, by a connection that stays until it is dropped.
+fn guest(server: &RedisServer) -> impl FnMut(&[&str]) + use<> {
+    let mut guest = server.connection();
+    move |words| {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]).exec(&mut guest).expect("done");
+    }
+}
+
 pub(super) fn without_password(stage: Stage) -> Row {
     let server = RedisServer::start();
     let mut fleet = stage.on(&server);
-    let mut guest = server.connection();
-    let mut has = |words: &[&str]| {
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]).exec(&mut guest).expect("done");
-    };
+    let mut has = guest(&server);
     // Only those who connect from now on have to say it.
     has(&["CONFIG", "SET", "requirepass", "right"]);
     has(&KILL);
     fleet.lasts();
     let refused = fleet.heard("user or password");
     has(&["CONFIG", "SET", "requirepass", ""]);
-    drop(guest);
+    drop(has);
     fleet.ends();
     let evidence = Evidence::new(&server, refused, "calls without a password");
     Row::of("wrong password", fleet, &evidence)
@@ -59,16 +64,12 @@ pub(super) fn without_password(stage: Stage) -> Row {
 pub(super) fn without_room(stage: Stage) -> Row {
     let server = RedisServer::start();
     let mut fleet = stage.on(&server);
-    let mut guest = server.connection();
-    let mut has = |words: &[&str]| {
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]).exec(&mut guest).expect("done");
-    };
+    let mut has = guest(&server);
     has(&["CONFIG", "SET", "maxclients", "1"]);
     has(&KILL);
     fleet.lasts();
     has(&["CONFIG", "SET", "maxclients", "100"]);
-    drop(guest);
+    drop(has);
     fleet.ends();
     let refused = told(&server, "rejected_connections");
     let evidence = Evidence::new(&server, refused, "connections refused");

@@ -7,7 +7,6 @@
 
 use std::{
     collections::HashMap,
-    future::{Ready, ready},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -22,9 +21,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 use tower_throttle::store::{Fallback, redis::Redis};
-use tower_throttle::{Decision, FixedWindow, KeyedLimiter, Limiter, Op, Quota, StoreError};
+use tower_throttle::{Decision, FixedWindow, KeyedLimiter, Limiter, Quota, StoreError};
 
 use super::planted::{Plant, Subject};
+use crate::faults::Local;
 
 pub(super) const DEADLINE: Duration = Duration::from_millis(50);
 pub(super) const MACHINES: usize = 4;
@@ -91,25 +91,6 @@ pub(super) struct Log {
     /// Mere timers that were to go off after [`DEADLINE`]: when they began and what they took.
     /// They tell how late a busy machine makes everything.
     pub(super) timers: Vec<(Instant, Duration)>,
-}
-
-/// One limit in this process, whatever the key.
-#[derive(Debug)]
-struct Local(Limiter<FixedWindow>);
-
-impl KeyedLimiter<str> for Local {
-    type Future = Ready<Result<Decision, StoreError>>;
-
-    fn apply(&self, _key: &str, op: Op) -> Self::Future {
-        match op {
-            Op::Take(cost) => ready(Ok(self.0.check_n(cost))),
-            _ => ready(Ok(self.0.peek())),
-        }
-    }
-
-    fn quotas(&self) -> Vec<Quota> {
-        vec![self.0.quota()]
-    }
 }
 
 #[derive(Debug)]
