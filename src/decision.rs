@@ -151,6 +151,76 @@ impl Decision {
     }
 }
 
+/// A decision in half the room, for whoever has to keep it. From 584 years on a span is `MAX`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    limit: u64,
+    remaining: u64,
+    reset_ns: u64,
+    /// How long the request waits, or after how long it may come again.
+    span_ns: u64,
+    policy: u32,
+    says: Says,
+}
+
+/// What a decision says, and what its `span_ns` is.
+#[derive(Clone, Copy, Debug)]
+enum Says {
+    Admit,
+    Wait,
+    DenyFor,
+    Deny,
+}
+
+impl Kept {
+    pub(crate) fn new(decision: &Decision) -> Self {
+        let (says, span) = match (decision.verdict, decision.retry_after) {
+            (Verdict::Admit, _) => (Says::Admit, Duration::ZERO),
+            (Verdict::Wait(wait), _) => (Says::Wait, wait),
+            (Verdict::Deny, Some(retry)) => (Says::DenyFor, retry),
+            (Verdict::Deny, None) => (Says::Deny, Duration::ZERO),
+        };
+        Self {
+            limit: decision.limit,
+            remaining: decision.remaining(),
+            reset_ns: whole_ns(decision.reset_after),
+            span_ns: whole_ns(span),
+            policy: u32::try_from(decision.policy).unwrap_or(u32::MAX),
+            says,
+        }
+    }
+
+    pub(crate) fn get(self) -> Decision {
+        let (span, reset_after) = (span(self.span_ns), span(self.reset_ns));
+        let (verdict, retry_after) = match self.says {
+            Says::Admit => (Verdict::Admit, None),
+            Says::Wait => (Verdict::Wait(span), None),
+            Says::DenyFor => (Verdict::Deny, Some(span)),
+            Says::Deny => (Verdict::Deny, None),
+        };
+        Decision {
+            retry_after,
+            reset_after,
+            policy: self.policy as usize,
+            ..Decision::new(verdict, self.limit, self.remaining, None, 0)
+        }
+    }
+}
+
+fn whole_ns(span: Duration) -> u64 {
+    let whole = span.as_secs().checked_mul(1_000_000_000);
+    let ns = whole.and_then(|whole| whole.checked_add(u64::from(span.subsec_nanos())));
+    ns.unwrap_or(u64::MAX)
+}
+
+fn span(ns: u64) -> Duration {
+    if ns == u64::MAX {
+        Duration::MAX
+    } else {
+        Duration::from_nanos(ns)
+    }
+}
+
 impl Remaining {
     const fn count(count: u64) -> Self {
         Self {
@@ -185,5 +255,50 @@ impl Verdict {
         } else {
             Self::Wait(Duration::from_nanos(wait_ns))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPANS: [Duration; 6] = [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        Duration::from_nanos(1_999_999_999),
+        Duration::from_secs(86_400),
+        Duration::from_nanos(u64::MAX - 1),
+        Duration::MAX,
+    ];
+
+    fn all() -> impl Iterator<Item = Decision> {
+        let verdicts = SPANS.into_iter().flat_map(|span| {
+            [
+                (Verdict::Admit, None),
+                (Verdict::Wait(span), None),
+                (Verdict::Deny, Some(span)),
+                (Verdict::Deny, None),
+            ]
+        });
+        verdicts.flat_map(|(verdict, retry_after)| {
+            SPANS.map(|reset_after| Decision {
+                verdict,
+                retry_after,
+                reset_after,
+                policy: 3,
+                ..Decision::new(Verdict::Admit, 100, 7, None, 0)
+            })
+        })
+    }
+
+    #[test]
+    fn a_decision_that_was_kept_is_the_same() {
+        assert_eq!(all().count(), 144);
+        for decision in all() {
+            assert_eq!(Kept::new(&decision).get(), decision);
+        }
+        let quotient = Decision::new(Verdict::Admit, 100, 0, None, 1)
+            .with_quotient(100, NonZeroU64::new(3).unwrap());
+        assert_eq!(Kept::new(&quotient).get(), quotient);
     }
 }

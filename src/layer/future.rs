@@ -17,6 +17,7 @@ use super::place::{Lost, Place};
 use super::policy::{Next, Policy};
 use super::service::deny;
 use crate::decision::Decision;
+use crate::decision::Kept;
 use crate::decision::Verdict;
 use crate::error::StoreError;
 use crate::key::KeyExtractor;
@@ -52,19 +53,18 @@ pin_project! {
     {
         /// The limiter has been asked and does not know yet.
         Deciding {
-            #[pin]
-            deciding: D,
+            deciding: Distant<D>,
             later: Option<Later<S, K, L, R, Req>>,
         },
         /// The request has its place in line.
         Waiting {
             later: Option<Later<S, K, L, R, Req>>,
-            decision: Decision,
+            decision: Kept,
         },
         /// The request may go on as soon as the service is ready for it.
         Readying {
             later: Option<Later<S, K, L, R, Req>>,
-            decision: Option<Decision>,
+            decision: Option<Kept>,
         },
         /// The service has the request.
         Inner {
@@ -74,8 +74,7 @@ pin_project! {
         },
         /// The response is there, and the limiter is told what the request cost.
         Settling {
-            #[pin]
-            settling: D,
+            settling: Distant<D>,
             result: Option<Result<Res, Err>>,
         },
         /// The answer is known.
@@ -84,6 +83,10 @@ pin_project! {
         },
     }
 }
+
+/// What asks somebody who does not answer on the spot. Kept elsewhere: it would be the most of the
+/// future of every request, also where nobody is ever asked, and a hundred thousand may wait.
+type Distant<D> = Box<D>;
 
 /// What is needed to go on later: the request, and a clone of the service for it.
 pub(super) struct Later<S, K, L: KeyedLimiter<K>, R, Req> {
@@ -100,7 +103,7 @@ pub(super) struct Later<S, K, L: KeyedLimiter<K>, R, Req> {
 pub(super) struct After<K, L: KeyedLimiter<K>, R> {
     pub(super) place: Place<K, L>,
     pub(super) respond: R,
-    pub(super) decision: Decision,
+    pub(super) decision: Kept,
 }
 
 const TAKEN: &str = "the future was polled again after it had been ready";
@@ -126,10 +129,10 @@ where
         }
     }
 
-    pub(super) const fn deciding(deciding: L::Future, later: Later<S, K::Key, L, R, Req>) -> Self {
+    pub(super) fn deciding(deciding: L::Future, later: Later<S, K::Key, L, R, Req>) -> Self {
         Self {
             step: Step::Deciding {
-                deciding,
+                deciding: Box::new(deciding),
                 later: Some(later),
             },
         }
@@ -179,7 +182,7 @@ where
         }
         Step::Waiting {
             later: Some(self),
-            decision,
+            decision: Kept::new(&decision),
         }
     }
 
@@ -229,7 +232,7 @@ where
                 self.sitting = Sitting::Anywhere;
                 Step::Readying {
                     later: Some(self),
-                    decision,
+                    decision: decision.as_ref().map(Kept::new),
                 }
             }
             Next::Wait(wait, decision) => self.line_up(wait, decision),
@@ -245,7 +248,7 @@ where
     }
 
     /// Hands the request to the service, which is ready.
-    fn call(self, decision: Option<Decision>) -> StepOf<S, K, L, R, Req> {
+    fn call(self, decision: Option<Kept>) -> StepOf<S, K, L, R, Req> {
         let Self {
             mut service,
             mut request,
@@ -254,8 +257,8 @@ where
             respond,
             policy,
         } = self;
-        if let (true, Some(decision)) = (policy.share, &decision) {
-            respond.admit(&mut request, decision);
+        if let (true, Some(decision)) = (policy.share, decision) {
+            respond.admit(&mut request, &decision.get());
         }
         let future = service.call(request);
         let after = decision.filter(|_| R::FOLLOWS).map(|decision| After {
@@ -321,45 +324,57 @@ where
                         Some(after) => after.finish::<Req, _, _>(&mut result),
                         None => None,
                     };
-                    match settling {
-                        None => return Poll::Ready(result),
-                        Some(settling) => Step::Settling {
-                            settling,
-                            result: Some(result),
-                        },
+                    let Some(mut settling) = settling else {
+                        return Poll::Ready(result);
+                    };
+                    // What cannot be settled stays as it was taken.
+                    if Pin::new(&mut settling).poll(cx).is_ready() {
+                        return Poll::Ready(result);
                     }
+                    step.set(Step::Settling {
+                        settling: Box::new(settling),
+                        result: Some(result),
+                    });
+                    return Poll::Pending;
                 }
                 StepProjection::Done { answer } => {
                     return Poll::Ready(answer.take().expect(TAKEN));
                 }
                 StepProjection::Deciding { deciding, later } => {
-                    let decided = ready!(deciding.poll(cx));
+                    let decided = ready!(Pin::new(deciding).poll(cx));
                     let later = later.take().expect(TAKEN);
                     let next = later.judge(decided);
                     later.decided(next)
                 }
                 StepProjection::Waiting { later, decision } => {
                     let waiting = later.as_mut().expect(TAKEN);
-                    let turn = ready!(waiting.place.poll_turn(cx));
-                    let decision = *decision;
-                    match turn {
+                    match ready!(waiting.place.poll_turn(cx)) {
                         Ok(()) => {
                             waiting.sitting = Sitting::Anywhere;
+                            // It is cold by now, so nobody reads it for nothing.
+                            let wanted = R::FOLLOWS || waiting.policy.share;
+                            let decision = wanted.then_some(decision).map(|decision| {
+                                if R::TELLS || waiting.policy.share {
+                                    waiting.place.figures_of_now(*decision)
+                                } else {
+                                    *decision
+                                }
+                            });
                             // Nearly always it is, and nothing need be moved to wait for it.
                             match waiting.service.poll_ready(cx) {
-                                Poll::Ready(Ok(())) => {
-                                    later.take().expect(TAKEN).call(Some(decision))
-                                }
+                                Poll::Ready(Ok(())) => later.take().expect(TAKEN).call(decision),
                                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                                 Poll::Pending => {
                                     let later = later.take();
-                                    let decision = Some(decision);
                                     step.set(Step::Readying { later, decision });
                                     return Poll::Pending;
                                 }
                             }
                         }
-                        Err(lost) => later.take().expect(TAKEN).lose(lost, decision),
+                        Err(lost) => {
+                            let decision = decision.get();
+                            later.take().expect(TAKEN).lose(lost, decision)
+                        }
                     }
                 }
                 StepProjection::Readying { later, decision } => {
@@ -371,8 +386,7 @@ where
                     later.take().expect(TAKEN).call(decision)
                 }
                 StepProjection::Settling { settling, result } => {
-                    // What cannot be settled stays as it was taken.
-                    let _ = ready!(settling.poll(cx));
+                    let _ = ready!(Pin::new(settling).poll(cx));
                     return Poll::Ready(result.take().expect(TAKEN));
                 }
             };
@@ -390,7 +404,9 @@ impl<K: Hash, L: KeyedLimiter<K>, R> After<K, L, R> {
     {
         if let (true, Ok(response)) = (R::TELLS, &mut *result) {
             let state = self.place.state();
-            state.with_policies(|policies| self.respond.tell(response, policies, &self.decision));
+            state.with_policies(|policies| {
+                self.respond.tell(response, policies, &self.decision.get());
+            });
         }
         match self.respond.settle(result) {
             Settle::Keep => None,

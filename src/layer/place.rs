@@ -12,6 +12,7 @@ use std::{
 
 use super::state::State;
 use crate::decision::Decision;
+use crate::decision::Kept;
 use crate::decision::Verdict;
 use crate::limiter::KeyedLimiter;
 use crate::limiter::Op;
@@ -35,12 +36,17 @@ pub(super) struct Place<K, L: KeyedLimiter<K>> {
     state: Arc<State<L>>,
     key: K,
     cost: u64,
-    /// Where the line had come to before a limiter that answers on the spot was asked; `None` for
-    /// one that does not.
-    asked: Option<Asked>,
-    /// While the request waits. So long it has had nothing for its cost, which is given back on
-    /// drop.
-    ticket: Option<Ticket>,
+    stand: Stand,
+}
+
+/// Where a request stands.
+enum Stand {
+    /// In no line. The limiter answers on the spot; when it was asked.
+    OnTheSpot(Asked),
+    /// In no line. The limiter asks others.
+    Elsewhere,
+    /// It waits. So long it has had nothing for its cost, which is given back on drop.
+    InLine(Ticket),
 }
 
 /// Why a request waits no longer, though its turn has not come.
@@ -85,8 +91,16 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
             state,
             key,
             cost,
-            asked,
-            ticket: None,
+            stand: asked.map_or(Stand::Elsewhere, Stand::OnTheSpot),
+        }
+    }
+
+    /// Whether the limiter answers on the spot, so that it and the line can change together.
+    const fn on_the_spot(&self) -> bool {
+        match &self.stand {
+            Stand::OnTheSpot(_) => true,
+            Stand::Elsewhere => false,
+            Stand::InLine(ticket) => ticket.on_the_spot,
         }
     }
 
@@ -113,7 +127,7 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
         let mut held = lines.hold(&self.key);
         // Whoever left the line since the limiter was asked has moved up everyone who was behind,
         // but this one, who was not there yet. Now nobody can leave.
-        if let Some(then) = self.asked {
+        if let Stand::OnTheSpot(then) = self.stand {
             if then != Asked::now(lines) {
                 if let Some(again) = self.ask_again(|| held.moved()) {
                     match again.wait() {
@@ -123,7 +137,9 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
                 }
             }
         }
-        self.ticket = Some(held.join(self.cost, now.plus(wait), order));
+        let mut ticket = held.join(self.cost, now.plus(wait), order);
+        ticket.on_the_spot = self.on_the_spot();
+        self.stand = Stand::InLine(ticket);
         if wait.is_zero() {
             held.release(now);
         }
@@ -143,26 +159,53 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
 
     /// Ready when the request's turn has come, or why it never will.
     pub(super) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
-        let Some(ticket) = &self.ticket else {
+        let Stand::InLine(ticket) = &self.stand else {
             return Poll::Ready(Ok(()));
         };
-        let mut held = self.state.lines.hold_for(ticket);
-        let turn = held.ask(ticket, cx.waker());
-        if turn == Turn::Wait {
-            let state = Arc::downgrade(&self.state);
-            let rings = held.watch(|line| Arc::new(Ring { state, line }).into());
-            return if rings {
-                Poll::Pending
-            } else {
-                Poll::Ready(Err(Lost::Untimed))
-            };
-        }
-        drop(held);
-        self.ticket = None;
+        let state = &self.state;
+        let turn = match state.lines.ask(ticket, cx.waker()) {
+            Ok(turn) => turn,
+            Err(mut held) => {
+                let ring = |line| Ring {
+                    state: Arc::downgrade(state),
+                    line,
+                };
+                return if held.watch(|line| Arc::new(ring(line)).into()) {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(Err(Lost::Untimed))
+                };
+            }
+        };
+        self.stand = if ticket.on_the_spot {
+            Stand::OnTheSpot(Asked::now(&state.lines))
+        } else {
+            Stand::Elsewhere
+        };
         Poll::Ready(match turn {
+            Turn::Come => Ok(()),
             Turn::Shed(wait) => Err(Lost::Shed(wait)),
-            Turn::Come | Turn::Wait => Ok(()),
         })
+    }
+
+    /// The decision by which the request waited, with the figures of now that it has: others have
+    /// come since.
+    pub(super) fn figures_of_now(&self, kept: Kept) -> Kept {
+        let mut decision = kept.get();
+        let limiter = &self.state.limiter;
+        let peek = || poll_now(&mut limiter.apply(&self.key, Op::Peek(0)));
+        if let Some(Poll::Ready(Ok(now))) = self.on_the_spot().then(peek) {
+            decision = Decision {
+                verdict: decision.verdict,
+                retry_after: None,
+                ..now
+            };
+        } else {
+            // Who has nobody behind it finds this much.
+            let waited = decision.wait().unwrap_or_default();
+            decision.reset_after = decision.reset_after.saturating_sub(waited);
+        }
+        Kept::new(&decision)
     }
 
     /// Starts to give back or to take the difference; the future tells when that is done.
@@ -171,7 +214,7 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
         K: Hash,
     {
         match self.difference(settle)? {
-            Op::Refund(cost) if self.asked.is_some() && self.state.lines.anyone() => {
+            Op::Refund(cost) if self.on_the_spot() && self.state.lines.anyone() => {
                 self.refund_before_a_line(cost)
             }
             op => Some(self.state.limiter.apply(&self.key, op)),
@@ -251,18 +294,18 @@ impl<L> State<L> {
 
 impl<K, L: KeyedLimiter<K>> Drop for Place<K, L> {
     fn drop(&mut self) {
-        let Some(ticket) = self.ticket.take() else {
+        let Stand::InLine(ticket) = &self.stand else {
             return;
         };
         let limiter = &self.state.limiter;
-        let mut held = self.state.lines.hold_for(&ticket);
-        if held.leave(&ticket, || single(limiter)) == Left::Keep {
+        let mut held = self.state.lines.hold_for(ticket);
+        if held.leave(ticket, || single(limiter)) == Left::Keep {
             return;
         }
         let Some(refund) = self.difference(Settle::Refund) else {
             return;
         };
-        if self.asked.is_some() {
+        if self.on_the_spot() {
             // The line and the limiter change together.
             limiter.detach(&self.key, refund);
             held.moved();

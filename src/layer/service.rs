@@ -14,6 +14,7 @@ use super::place::{Asked, Place, poll_now};
 use super::policy::{Next, Policy};
 use super::state::State;
 use crate::decision::Decision;
+use crate::decision::Kept;
 use crate::error::RateLimited;
 use crate::error::Rejection;
 use crate::error::StoreError;
@@ -218,7 +219,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         After {
             place: Place::new(Arc::clone(&self.state), key, cost, Some(asked)),
             respond: self.respond.clone(),
-            decision,
+            decision: Kept::new(&decision),
         }
     }
 

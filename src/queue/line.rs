@@ -63,12 +63,10 @@ struct Slot {
     rest: u64,
 }
 
-/// What a waiter is told that asks.
+/// What a waiter is told that need wait no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Come,
-    /// Ask again when woken.
-    Wait,
     /// It has lost its place to somebody newer; there may be room again after this long.
     Shed(Duration),
 }
@@ -154,12 +152,12 @@ impl Line {
         );
     }
 
-    /// Asks for the waiter at `at`, who will be woken by `waker`. Its place is free again unless it
-    /// is told to wait. What is not needed of the wakers is left in `gone`, for the caller to drop,
-    /// who holds no lock then.
-    pub(super) fn ask(&mut self, at: u32, waker: &Waker, gone: &mut Option<Waker>) -> Turn {
+    /// Asks for the waiter at `at`, whose place is free again if there is an answer; otherwise it will
+    /// be woken by `waker`. What is not needed of the wakers is left in `gone`, for the caller to
+    /// drop, who holds no lock then.
+    pub(super) fn ask(&mut self, at: u32, waker: &Waker, gone: &mut Option<Waker>) -> Option<Turn> {
         let Some(waiter) = self.waiters.get_mut(at) else {
-            return Turn::Come;
+            return Some(Turn::Come);
         };
         let turn = match waiter.stands {
             Stands::Called(_) => Turn::Come,
@@ -169,11 +167,11 @@ impl Line {
                     Some(known) if known.will_wake(waker) => {}
                     known => *gone = known.replace(waker.clone()),
                 }
-                return Turn::Wait;
+                return None;
             }
         };
         self.clear(at, gone);
-        turn
+        Some(turn)
     }
 
     /// Gives up the place at `at`. The waker is left to the caller to drop.

@@ -9,10 +9,11 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tokio_test::{assert_pending, task};
+use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
-    AsError, Global, IntoLimiter, KeyedLimiter, LeakyBucket, Op, Quota, RateLimitLayer, TokenBucket,
+    AsError, Decision, Global, IntoLimiter, KeyedLimiter, LeakyBucket, Op, Quota, RateLimitLayer,
+    RateLimited, Respond, TokenBucket, Verdict,
 };
 
 use crate::support::{Answer, Script, admit, deny, wait};
@@ -67,6 +68,72 @@ async fn who_waits_occupies_nothing_of_the_service() {
     drop(others);
     assert_eq!(response.await.unwrap(), 1);
     drop(service);
+}
+
+/// Shows the decisions that services are told of.
+#[derive(Clone, Default)]
+struct Shown(Arc<Mutex<Vec<Decision>>>);
+
+impl Respond<u8, u8, Boxed> for Shown {
+    fn deny(&self, _: &u8, denied: RateLimited) -> Result<u8, Boxed> {
+        Err(denied.into())
+    }
+
+    fn admit(&self, _: &mut u8, decision: &Decision) {
+        self.0.lock().unwrap().push(*decision);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_is_told_the_figures_of_the_end() {
+    let shown = Shown::default();
+    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
+    let layer = RateLimitLayer::new(Global, bucket)
+        .respond(shown.clone())
+        .share_decision();
+    let calls = (0..3).map(|n| layer.layer(service_fn(echo)).oneshot(n));
+    let mut calls: Vec<_> = calls.map(task::spawn).collect();
+    assert_eq!(assert_ready_ok!(calls[0].poll()), 0);
+    assert_pending!(calls[1].poll());
+    assert_pending!(calls[2].poll());
+    // Another comes while they wait.
+    tokio::time::advance(SECOND).await;
+    assert_eq!(assert_ready_ok!(calls[1].poll()), 1);
+    let mut late = task::spawn(layer.layer(service_fn(echo)).oneshot(3));
+    assert_pending!(late.poll());
+    tokio::time::advance(SECOND).await;
+    assert_eq!(assert_ready_ok!(calls[2].poll()), 2);
+    let shown = shown.0.lock().unwrap();
+    let verdicts: Vec<_> = shown.iter().map(|shown| shown.verdict).collect();
+    assert_eq!(
+        verdicts,
+        [
+            Verdict::Admit,
+            Verdict::Wait(SECOND),
+            Verdict::Wait(SECOND * 2)
+        ]
+    );
+    // One is still behind each of them.
+    let resets: Vec<_> = shown.iter().map(|shown| shown.reset_after).collect();
+    assert_eq!(resets, [SECOND, SECOND * 2, SECOND * 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_distant_limiter_is_not_asked_again_for_the_figures_of_the_end() {
+    let shown = Shown::default();
+    let script = Script::default();
+    let answer = script.later();
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .respond(shown.clone())
+        .share_decision();
+    let mut call = task::spawn(layer.layer(service_fn(echo)).oneshot(1));
+    assert_pending!(call.poll());
+    answer.send(Ok(wait(SECOND))).unwrap();
+    call.await.unwrap();
+    let decision = shown.0.lock().unwrap()[0];
+    assert_eq!(decision.verdict, Verdict::Wait(SECOND));
+    assert_eq!(decision.reset_after, SECOND * 59);
+    assert_eq!(script.asked(), [Op::Take(1)]);
 }
 
 /// A limiter that has to send what it is asked, and sends nothing of a future that is dropped.
