@@ -40,6 +40,7 @@ mod gcra;
 mod leaky_bucket;
 mod pace;
 mod packing;
+mod ring;
 mod sliding_grid;
 mod sliding_log;
 mod sliding_window;

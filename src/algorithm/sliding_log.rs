@@ -1,7 +1,8 @@
 //! The exact window: every admission and when it was.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
+use super::ring::{Entry, Ring};
 use super::{Algorithm, Inherit};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -10,8 +11,8 @@ use crate::quota::Quota;
 
 /// At most L in **every** interval of length W, exactly.
 ///
-/// Remembers the moments of the last admissions, as many as are in use and never more than L: a
-/// busy key costs 16 bytes for each distinct moment. Denied requests are not remembered, so a client
+/// Remembers the moments of the last admissions, as many as are in use and never more than L: 16
+/// bytes for each distinct moment, in rooms of 3, 8, 16 and so on. Denied requests are not remembered, so a client
 /// that keeps trying is let in again as soon as one that waits. What is charged afterwards to a key
 /// with L moments joins the newest of them, and all of that one leaves a period after the charge.
 ///
@@ -41,18 +42,7 @@ pub struct SlidingLog {
 /// What [`SlidingLog`] remembers of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlidingLogState {
-    /// Oldest first; moments and totals both rise.
-    entries: VecDeque<Entry>,
-    /// The total of the last entry that has left.
-    left: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    at: Tick,
-    /// The sum of all costs up to this entry, modulo 2^64: what lies between two entries is a
-    /// subtraction, and where a sum is reached a binary search.
-    total: u64,
+    entries: Ring,
 }
 
 impl SlidingLog {
@@ -66,7 +56,7 @@ impl SlidingLog {
     }
 
     /// The entry that is gone is exactly a period old, or older.
-    fn is_gone(&self, entry: &Entry, now: Tick) -> bool {
+    fn is_gone(&self, entry: Entry, now: Tick) -> bool {
         now.as_nanos() >= entry.at.as_nanos() + self.quota.period_ns()
     }
 
@@ -88,27 +78,16 @@ impl SlidingLog {
     }
 
     fn drop_first(state: &mut SlidingLogState, gone: usize) {
-        match gone {
-            0 => {}
-            1 => state.left = state.entries.pop_front().map_or(0, |gone| gone.total),
-            gone => {
-                state.left = state.entries[gone - 1].total;
-                state.entries.drain(..gone);
-            }
-        }
-        if state.entries.is_empty() {
-            state.left = 0;
+        if gone > 0 {
+            state.entries.drop_first(gone);
         }
     }
 
     /// The total when the entries before `gone` have left, and what came since.
     fn used(state: &SlidingLogState, gone: usize) -> (u64, u64) {
-        let left = match gone {
-            0 => state.left,
-            gone => state.entries[gone - 1].total,
-        };
-        let last = state.entries.back().map_or(left, |last| last.total);
-        (left, last.wrapping_sub(left))
+        let left = state.entries.total_before(gone);
+        let all = state.entries.total_before(state.entries.len());
+        (left, all.wrapping_sub(left))
     }
 
     fn remaining(&self, state: &SlidingLogState, gone: usize) -> u64 {
@@ -134,9 +113,10 @@ impl SlidingLog {
     /// Until `enough` of what the entries from `gone` on cost has left too.
     fn until_free(&self, state: &SlidingLogState, gone: usize, enough: u64, now: Tick) -> u64 {
         let (left, _) = Self::used(state, gone);
-        let since = |total: u64| total.wrapping_sub(state.left);
+        let first = state.entries.total_before(0);
+        let since = |total: u64| total.wrapping_sub(first);
         let target = since(left) + enough;
-        let reaches = |entry: &Entry| since(entry.total) >= target;
+        let reaches = |entry: Entry| since(entry.total) >= target;
         // As a rule the next one that leaves is enough.
         let entry = if state.entries.get(gone).is_some_and(reaches) {
             gone
@@ -149,20 +129,23 @@ impl SlidingLog {
             .map_or(0, |entry| self.until(entry.at, now))
     }
 
+    /// What the newest moment cost.
+    fn newest_cost(state: &SlidingLogState) -> u64 {
+        let last = state.entries.len().saturating_sub(1);
+        Self::used(state, last).1
+    }
+
     /// Answers the newest moment.
     fn record(state: &mut SlidingLogState, now: Tick, cost: u64) -> Tick {
-        match state.entries.back_mut() {
+        match state.entries.back() {
             // The same moment, or a `now` older than the state: the newest moment counts.
             Some(last) if last.at >= now => {
-                last.total = last.total.wrapping_add(cost);
+                let all = Self::newest_cost(state).wrapping_add(cost);
+                state.entries.change_back(last.at, all);
                 last.at
             }
-            last => {
-                let before = last.map_or(state.left, |last| last.total);
-                state.entries.push_back(Entry {
-                    at: now,
-                    total: before.wrapping_add(cost),
-                });
+            _ => {
+                state.entries.push_back(now, cost);
                 now
             }
         }
@@ -205,17 +188,12 @@ impl Algorithm for SlidingLog {
         self.prune(state, now);
         // The newest first.
         while cost > 0 {
-            let before = match state.entries.len() {
-                0 => break,
-                1 => state.left,
-                len => state.entries[len - 2].total,
-            };
-            let Some(last) = state.entries.back_mut() else {
+            let Some(last) = state.entries.back() else {
                 break;
             };
-            let held = last.total.wrapping_sub(before);
+            let held = Self::newest_cost(state);
             if held > cost {
-                last.total = last.total.wrapping_sub(cost);
+                state.entries.change_back(last.at, held - cost);
                 break;
             }
             cost -= held;
@@ -230,8 +208,9 @@ impl Algorithm for SlidingLog {
         if cost > 0 {
             // What comes on top of a full log joins the newest moment, or it would grow.
             let is_full = state.entries.len() as u64 >= self.quota.limit();
-            if let (true, Some(last)) = (is_full, state.entries.back_mut()) {
-                last.at = last.at.max(now);
+            if let (true, Some(last)) = (is_full, state.entries.back()) {
+                let held = Self::newest_cost(state);
+                state.entries.change_back(last.at.max(now), held);
             }
             Self::record(state, now, cost);
         }
@@ -252,13 +231,11 @@ impl Algorithm for SlidingLog {
     }
 
     fn held_bytes(&self, state: &SlidingLogState) -> usize {
-        state.entries.capacity() * size_of::<Entry>()
+        state.entries.held_bytes()
     }
 
     fn most_held_bytes(&self) -> usize {
-        let entries = usize::try_from(self.quota.limit()).unwrap_or(usize::MAX);
-        let entries = entries.checked_next_power_of_two().unwrap_or(usize::MAX);
-        entries.max(4).saturating_mul(size_of::<Entry>())
+        Ring::most_held_bytes(usize::try_from(self.quota.limit()).unwrap_or(usize::MAX))
     }
 
     fn forgettable_at(&self, state: &SlidingLogState) -> Tick {

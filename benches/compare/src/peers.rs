@@ -43,8 +43,13 @@ pub(crate) fn direct(admits: bool) -> Direct {
     RateLimiter::direct(governors(admits))
 }
 
+/// With its defaults too, unless there are more keys than those have room for; then it is full.
 pub(crate) fn local(admits: bool, keys: u64) -> Local<TokenBucket> {
-    Local::new(TokenBucket::new(quota(admits))).capacity(keys as usize)
+    let limiter = Local::new(TokenBucket::new(quota(admits)));
+    if keys <= limiter.stats().capacity as u64 {
+        return limiter;
+    }
+    limiter.capacity(keys as usize)
 }
 
 /// The clock measures itself against the system's first; nobody else has to wait for that.

@@ -226,9 +226,10 @@ fn algorithm<A: Algorithm>(effort: &Effort, name: &str, algorithm: A, goal: f64)
         if !effort.wants(&work) {
             continue;
         }
+        // Both full.
         let (ours, bucket) = (
             Local::new(algorithm.clone()).capacity(keys as usize),
-            peers::local(true, keys),
+            Local::new(TokenBucket::new(peers::quota(true))).capacity(keys as usize),
         );
         let words = algorithm.words();
         let mut key = u64::blank();

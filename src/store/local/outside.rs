@@ -4,6 +4,7 @@
 //! set. All the sets that a key may live in belong to one shard, so that one lock is enough for
 //! whatever is done to them.
 
+use super::probe::FINGERPRINT_BITS;
 use crate::clock::Tick;
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -60,8 +61,23 @@ pub(super) struct Outside<S> {
 /// The states of some sets, and the places of those that have left.
 #[derive(Debug)]
 pub(super) struct Shard<S> {
-    entries: Vec<Option<(Id, Kept<S>)>>,
+    entries: Vec<Entry<S>>,
     free: Vec<u32>,
+}
+
+/// A state and whose it is, in lines of its own: most often in one.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Entry<S>(Option<(Name, Kept<S>)>);
+
+/// The fingerprint of an [`Id`], and so much of its home as there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name(u64);
+
+impl From<Id> for Name {
+    fn from(id: Id) -> Self {
+        Self(id.fingerprint | (id.home as u64) << FINGERPRINT_BITS)
+    }
 }
 
 /// A state, and the regime that made it.
@@ -91,7 +107,7 @@ impl<S> Outside<S> {
     pub(super) fn most_bytes(&self, held: usize) -> usize {
         // A state stands here already while it takes the place of another.
         let states = self.slots + 1;
-        let entry = size_of::<Option<(Id, Kept<S>)>>() + size_of::<u32>();
+        let entry = size_of::<Entry<S>>() + size_of::<u32>();
         let own = states.next_power_of_two().max(4) * entry;
         let shard = held.saturating_mul(states).saturating_add(own);
         shard.saturating_mul(self.shards.len())
@@ -103,7 +119,7 @@ impl<S> Outside<S> {
         self.shards.iter().fold((0, 0), |(states, bytes), shard| {
             let shard = lock(shard);
             let held: usize = shard.iter().map(|kept| held(&kept.state)).sum();
-            let own = shard.entries.capacity() * size_of::<Option<(Id, Kept<S>)>>()
+            let own = shard.entries.capacity() * size_of::<Entry<S>>()
                 + shard.free.capacity() * size_of::<u32>();
             (states + shard.iter().count(), bytes + own + held)
         })
@@ -120,7 +136,7 @@ impl<S> Shard<S> {
 
     /// Where the state stands from now on.
     pub(super) fn insert(&mut self, id: Id, kept: Kept<S>) -> usize {
-        let entry = Some((id, kept));
+        let entry = Entry(Some((id.into(), kept)));
         if let Some(index) = self.free.pop() {
             self.entries[index as usize] = entry;
             index as usize
@@ -132,14 +148,14 @@ impl<S> Shard<S> {
 
     pub(super) fn get(&self, index: usize, id: Id) -> Option<&Kept<S>> {
         match self.entries.get(index) {
-            Some(Some((owner, kept))) if *owner == id => Some(kept),
+            Some(Entry(Some((owner, kept)))) if *owner == id.into() => Some(kept),
             _ => None,
         }
     }
 
     pub(super) fn get_mut(&mut self, index: usize, id: Id) -> Option<&mut Kept<S>> {
         match self.entries.get_mut(index) {
-            Some(Some((owner, kept))) if *owner == id => Some(kept),
+            Some(Entry(Some((owner, kept)))) if *owner == id.into() => Some(kept),
             _ => None,
         }
     }
@@ -148,10 +164,23 @@ impl<S> Shard<S> {
         self.get(index, id)?;
         // As many were pushed, and an index has 24 bits.
         self.free.push(u32::try_from(index).ok()?);
-        self.entries[index].take().map(|(_, kept)| kept)
+        self.entries[index].0.take().map(|(_, kept)| kept)
     }
 
     fn iter(&self) -> impl Iterator<Item = &Kept<S>> {
-        self.entries.iter().flatten().map(|(_, kept)| kept)
+        let entries = self.entries.iter().filter_map(|entry| entry.0.as_ref());
+        entries.map(|(_, kept)| kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Algorithm;
+    use crate::algorithm::SlidingLog;
+
+    #[test]
+    fn a_log_of_a_few_moments_is_one_line() {
+        assert_eq!(size_of::<Entry<<SlidingLog as Algorithm>::State>>(), 64);
     }
 }
