@@ -1,9 +1,8 @@
 //! Many who wait for one key: what each of them takes, and what it costs to let one go.
 //!
-//! Every side has the same work, on a tokio runtime of one thread: 100,000 tasks wait, and 50 are let
-//! go each millisecond. In the order of the rows:
-//! - a layer around a service that does nothing, with a leaky bucket of 50 a millisecond; each task
-//!   is one call. It also decides, for a key, and hands the request on to a clone of the service.
+//! Every side has the same work, on a tokio runtime of one thread: 100,000 tasks wait, 50 are let go
+//! each millisecond, and each of those calls a service that does nothing. The sides:
+//! - the layer, with a leaky bucket of 50 a millisecond; it also decides, for a key.
 //! - the same, where the newest go first.
 //! - the leaky-bucket crate, fair, 50 at the end of each millisecond; each task acquires one.
 //! - what is often written by hand: a tokio semaphore, from which each task takes a permit, and one
@@ -15,7 +14,7 @@
 //! everybody waits: tasks with their futures, lines and lists.
 
 use std::convert::Infallible;
-use std::future::{Future, Ready, ready};
+use std::future::{Future, Ready, poll_fn, ready};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -27,7 +26,7 @@ use tower_service::Service;
 use tower_throttle::{Global, LeakyBucket, Order, Quota, RateLimitLayer, RateLimited, Respond};
 
 use crate::count;
-use crate::row::Effort;
+use crate::row::{Effort, Row};
 
 /// A service that does nothing.
 #[derive(Clone)]
@@ -45,6 +44,12 @@ impl Service<()> for Idle {
     fn call(&mut self, (): ()) -> Self::Future {
         ready(Ok(()))
     }
+}
+
+/// As in a middleware written by hand: the request waited without the readiness of the service.
+async fn serve(mut service: Idle) -> Result<(), Infallible> {
+    poll_fn(|cx| service.poll_ready(cx)).await?;
+    service.call(()).await
 }
 
 #[derive(Clone)]
@@ -131,7 +136,13 @@ fn leaky_bucket(waiting: usize) -> Figures {
             .interval(Duration::from_millis(1))
             .build();
         let limiter = Arc::new(limiter);
-        Box::new(move || Arc::clone(&limiter).acquire_owned(1))
+        Box::new(move || {
+            let limiter = Arc::clone(&limiter);
+            async move {
+                limiter.acquire_owned(1).await;
+                serve(Idle).await
+            }
+        })
     })
 }
 
@@ -153,24 +164,18 @@ fn semaphore(waiting: usize) -> Figures {
             let permits = Arc::clone(&permits);
             async move {
                 permits.acquire().await.expect("it is open").forget();
+                serve(Idle).await
             }
         })
     })
 }
 
-fn spread(mut figures: Vec<f64>) -> [f64; 3] {
-    figures.sort_unstable_by(f64::total_cmp);
-    let last = figures.len() - 1;
-    [figures[0], figures[last / 2], figures[last]]
-}
-
 pub(crate) fn run_all(effort: &Effort) {
     let waiting = if effort.quick { 20_000 } else { 100_000 };
-    let sides: [(&str, &dyn Fn(usize) -> Figures); 4] = [
-        ("layer", &|waiting| layer(waiting, Order::Oldest)),
-        ("layer, newest first", &|waiting| {
-            layer(waiting, Order::Newest)
-        }),
+    type Measure<'a> = &'a dyn Fn(usize) -> Figures;
+    let sides: [(&str, Measure<'_>); 4] = [
+        ("the layer", &|waiting| layer(waiting, Order::Oldest)),
+        ("newest first", &|waiting| layer(waiting, Order::Newest)),
         ("leaky-bucket", &leaky_bucket),
         ("semaphore and a task", &semaphore),
     ];
@@ -186,30 +191,31 @@ pub(crate) fn run_all(effort: &Effort) {
             }
         }
     }
-    if !effort.json {
-        println!("{waiting} wait for one key");
-        println!(
-            "{:<22} {:>10} {:>22} {:>22} {:>20}",
-            "", "bytes each", "ns to enter", "ns a release", "the layer's / its"
-        );
-    }
-    let own = figures[0][2].clone();
-    for ((name, _), [bytes, enter, release]) in sides.iter().zip(figures) {
-        let ratios = own.iter().zip(&release).map(|(own, its)| own / its);
-        let [low, ratio, high] = spread(ratios.collect());
-        let [_, each, _] = spread(bytes);
-        let [[e0, e1, e2], [r0, r1, r2]] = [spread(enter), spread(release)];
-        if effort.json {
-            println!(
-                "{{\"side\":\"{name}\",\"waiting\":{waiting},\"bytes\":{each:.0},\
-                 \"enter_ns\":[{e0:.0},{e1:.0},{e2:.0}],\"ns\":[{r0:.0},{r1:.0},{r2:.0}],\
-                 \"ratio\":[{low:.2},{ratio:.2},{high:.2}]}}"
-            );
-        } else {
-            let enter = format!("{e0:.0} / {e1:.0} / {e2:.0}");
-            let release = format!("{r0:.0} / {r1:.0} / {r2:.0}");
-            let ratio = format!("{low:.2} / {ratio:.2} / {high:.2}");
-            println!("{name:<22} {each:>10.0} {enter:>22} {release:>22} {ratio:>20}");
+    // Only to let one go has a goal: who enters decides as well, and carries what it hands on.
+    let kinds = [
+        ("one who waits takes", "bytes", f64::INFINITY),
+        ("to enter", "ns", f64::INFINITY),
+        ("a release", "ns", 1.0),
+    ];
+    for ((peer, _), theirs) in sides.iter().zip(&figures).skip(1) {
+        for (kind, (what, unit, goal)) in kinds.into_iter().enumerate() {
+            let row = Row {
+                work: format!("{waiting} wait for one key, {what}"),
+                peer,
+                unit,
+                ours: figures[0][kind].clone(),
+                theirs: theirs[kind].clone(),
+                goal: if *peer == "newest first" {
+                    f64::INFINITY
+                } else {
+                    goal
+                },
+                absolute: false,
+                more: false,
+            };
+            if effort.wants(&row.work) {
+                row.print(effort);
+            }
         }
     }
 }

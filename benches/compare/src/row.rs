@@ -62,7 +62,8 @@ pub(crate) struct Row {
     pub(crate) unit: &'static str,
     pub(crate) ours: Vec<f64>,
     pub(crate) theirs: Vec<f64>,
-    /// The most that `ours / theirs` may be, or with `absolute` the most that ours may be.
+    /// The most that `ours / theirs` may be, or with `absolute` the most that ours may be; infinite
+    /// where there is no goal.
     pub(crate) goal: f64,
     pub(crate) absolute: bool,
     /// The goal is the least, as where a figure is so many a second.
@@ -83,6 +84,13 @@ pub(crate) fn ends(figures: &[f64]) -> (f64, f64) {
 }
 
 impl Row {
+    /// Round by round, since a machine is faster at one time than at another.
+    fn ratio(&self) -> f64 {
+        let rounds = self.ours.iter().zip(&self.theirs);
+        let ratios: Vec<_> = rounds.map(|(ours, theirs)| ours / theirs).collect();
+        median(&ratios)
+    }
+
     /// Both sides in turn.
     pub(crate) fn timed(
         effort: &Effort,
@@ -117,7 +125,7 @@ impl Row {
     pub(crate) fn print(&self, effort: &Effort) {
         let (ours, theirs) = (median(&self.ours), median(&self.theirs));
         let (our_ends, their_ends) = (ends(&self.ours), ends(&self.theirs));
-        let ratio = ours / theirs;
+        let ratio = self.ratio();
         let figure = if self.absolute { ours } else { ratio };
         let met = match self.more {
             false => figure <= self.goal,
@@ -132,12 +140,23 @@ impl Row {
             more,
             ..
         } = self;
+        let goal_met = match goal.is_finite() {
+            true => format!(
+                "goal {}{goal}{} {}",
+                if *more { ">= " } else { "<= " },
+                if *absolute { "" } else { "x" },
+                if met { "met" } else { "NOT MET" },
+            ),
+            false => "no goal".into(),
+        };
         if effort.json {
             // JSON knows no infinity.
-            let ratio = match ratio.is_finite() {
-                true => format!("{ratio:.3}"),
+            let finite = |figure: f64, text: String| match figure.is_finite() {
+                true => text,
                 false => "null".into(),
             };
+            let ratio = finite(ratio, format!("{ratio:.3}"));
+            let goal = finite(*goal, goal.to_string());
             println!(
                 "{{\"work\":\"{work}\",\"ours\":{ours:.2},\"peer\":\"{peer}\",\"theirs\":{theirs:.2},\
                  \"unit\":\"{unit}\",\"ratio\":{ratio},\"min\":[{:.2},{:.2}],\"max\":[{:.2},{:.2}],\
@@ -147,14 +166,8 @@ impl Row {
         } else {
             println!(
                 "{work:<58} {ours:>8.1} ({:.1}-{:.1})  {peer} {theirs:>8.1} ({:.1}-{:.1}) {unit}  \
-                 ratio {ratio:.2}  goal {}{goal}{} {}",
-                our_ends.0,
-                our_ends.1,
-                their_ends.0,
-                their_ends.1,
-                if *more { ">= " } else { "<= " },
-                if *absolute { "" } else { "x" },
-                if met { "met" } else { "NOT MET" },
+                 ratio {ratio:.2}  {}",
+                our_ends.0, our_ends.1, their_ends.0, their_ends.1, goal_met,
             );
         }
     }
