@@ -12,9 +12,10 @@ use crate::quota::Quota;
 /// At most L in **every** interval of length W, exactly.
 ///
 /// Remembers the moments of the last admissions, as many as are in use and never more than L: 16
-/// bytes for each distinct moment, in rooms of 3, 8, 16 and so on. Denied requests are not remembered, so a client
-/// that keeps trying is let in again as soon as one that waits. What is charged afterwards to a key
-/// with L moments joins the newest of them, and all of that one leaves a period after the charge.
+/// bytes for each distinct moment, in rooms for 3, 8, 16 and so on. Denied requests are not
+/// remembered, so a client that keeps trying is let in again as soon as one that waits. What is
+/// charged afterwards to a key with L moments joins the newest of them, and all of that one leaves a
+/// period after the charge.
 ///
 /// ```text
 /// limit 3     |······W······|
