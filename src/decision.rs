@@ -5,7 +5,9 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 /// What a limiter says about one request.
 ///
 /// The durations count from the moment of the decision. [`remaining`](Self::remaining) and
-/// `reset_after` describe the state the decision left behind.
+/// `reset_after` describe the state the decision left behind; in what a service and a client are
+/// told about a request that has waited, that of the end of its wait, if the limiter is in this
+/// process.
 ///
 /// ```
 /// use tower_throttle::{Limiter, Quota, TokenBucket, Verdict};
@@ -153,7 +155,7 @@ impl Decision {
 
 /// A decision in half the room, for whoever has to keep it. From 584 years on a span is `MAX`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct Compact {
     limit: u64,
     remaining: u64,
     reset_ns: u64,
@@ -172,7 +174,7 @@ enum Says {
     Deny,
 }
 
-impl Kept {
+impl Compact {
     pub(crate) fn new(decision: &Decision) -> Self {
         let (says, span) = match (decision.verdict, decision.retry_after) {
             (Verdict::Admit, _) => (Says::Admit, Duration::ZERO),
@@ -191,7 +193,7 @@ impl Kept {
     }
 
     pub(crate) fn get(self) -> Decision {
-        let (span, reset_after) = (span(self.span_ns), span(self.reset_ns));
+        let (span, reset_after) = (duration(self.span_ns), duration(self.reset_ns));
         let (verdict, retry_after) = match self.says {
             Says::Admit => (Verdict::Admit, None),
             Says::Wait => (Verdict::Wait(span), None),
@@ -213,7 +215,7 @@ fn whole_ns(span: Duration) -> u64 {
     ns.unwrap_or(u64::MAX)
 }
 
-fn span(ns: u64) -> Duration {
+fn duration(ns: u64) -> Duration {
     if ns == u64::MAX {
         Duration::MAX
     } else {
@@ -292,13 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_that_was_kept_is_the_same() {
+    fn a_compact_decision_is_the_same() {
         assert_eq!(all().count(), 144);
         for decision in all() {
-            assert_eq!(Kept::new(&decision).get(), decision);
+            assert_eq!(Compact::new(&decision).get(), decision);
         }
         let quotient = Decision::new(Verdict::Admit, 100, 0, None, 1)
             .with_quotient(100, NonZeroU64::new(3).unwrap());
-        assert_eq!(Kept::new(&quotient).get(), quotient);
+        assert_eq!(Compact::new(&quotient).get(), quotient);
     }
 }

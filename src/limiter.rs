@@ -39,6 +39,13 @@ pub trait KeyedLimiter<K: ?Sized>: Send + Sync + 'static {
         let _ = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
     }
 
+    /// The figures of `key` as they are now, where they are known on the spot: a request that has
+    /// waited is told these. `None` where somebody else would have to be asked; it is told those
+    /// of when it came.
+    fn look(&self, _: &K) -> Option<Decision> {
+        None
+    }
+
     /// What it could not keep for want of room, in all so far.
     fn losses(&self) -> Losses {
         Losses::default()

@@ -20,11 +20,11 @@ pub(super) struct Entry {
 }
 
 /// Moments, the oldest first.
-#[derive(Clone, Debug)]
-pub(super) struct Ring(Place);
+#[derive(Debug)]
+pub(super) struct Ring(Stored);
 
-#[derive(Clone, Debug)]
-enum Place {
+#[derive(Debug)]
+enum Stored {
     Few {
         at: [Tick; FEW],
         costs: [u32; FEW],
@@ -40,10 +40,31 @@ enum Place {
 
 impl Default for Ring {
     fn default() -> Self {
-        Self(Place::Few {
+        Self(Stored::Few {
             at: [Tick::ZERO; FEW],
             costs: [0; FEW],
             len: 0,
+        })
+    }
+}
+
+/// By hand: a copy has as much room, so that it grows by the same steps.
+impl Clone for Ring {
+    fn clone(&self) -> Self {
+        Self(match &self.0 {
+            Stored::Few { at, costs, len } => Stored::Few {
+                at: *at,
+                costs: *costs,
+                len: *len,
+            },
+            Stored::Many { entries, left } => {
+                let mut copy = VecDeque::with_capacity(entries.capacity());
+                copy.extend(entries);
+                Stored::Many {
+                    entries: copy,
+                    left: *left,
+                }
+            }
         })
     }
 }
@@ -52,19 +73,19 @@ impl Ring {
     #[inline]
     pub(super) fn len(&self) -> usize {
         match &self.0 {
-            Place::Few { len, .. } => usize::from(*len),
-            Place::Many { entries, .. } => entries.len(),
+            Stored::Few { len, .. } => usize::from(*len),
+            Stored::Many { entries, .. } => entries.len(),
         }
     }
 
     #[inline]
     pub(super) fn get(&self, place: usize) -> Option<Entry> {
         match &self.0 {
-            Place::Few { at, len, .. } => (place < usize::from(*len)).then(|| Entry {
+            Stored::Few { at, len, .. } => (place < usize::from(*len)).then(|| Entry {
                 at: at[place],
                 total: self.total_before(place + 1),
             }),
-            Place::Many { entries, .. } => entries.get(place).copied(),
+            Stored::Many { entries, .. } => entries.get(place).copied(),
         }
     }
 
@@ -82,8 +103,8 @@ impl Ring {
     #[inline]
     pub(super) fn total_before(&self, place: usize) -> u64 {
         match &self.0 {
-            Place::Few { costs, .. } => costs.iter().take(place).copied().map(u64::from).sum(),
-            Place::Many { entries, left } => {
+            Stored::Few { costs, .. } => costs.iter().take(place).copied().map(u64::from).sum(),
+            Stored::Many { entries, left } => {
                 let before = place.checked_sub(1).and_then(|place| entries.get(place));
                 before.map_or(*left, |before| before.total)
             }
@@ -94,16 +115,16 @@ impl Ring {
     #[inline]
     pub(super) fn partition_point(&self, mut gone: impl FnMut(Entry) -> bool) -> usize {
         match &self.0 {
-            Place::Few { .. } => (0..FEW)
+            Stored::Few { .. } => (0..FEW)
                 .take_while(|place| self.get(*place).is_some_and(&mut gone))
                 .count(),
-            Place::Many { entries, .. } => entries.partition_point(|entry| gone(*entry)),
+            Stored::Many { entries, .. } => entries.partition_point(|entry| gone(*entry)),
         }
     }
 
     #[inline]
     pub(super) fn push_back(&mut self, now: Tick, cost: u64) {
-        if let Place::Few { at, costs, len } = &mut self.0 {
+        if let Stored::Few { at, costs, len } = &mut self.0 {
             let place = usize::from(*len);
             if let (true, Ok(cost)) = (place < FEW, u32::try_from(cost)) {
                 at[place] = now;
@@ -120,7 +141,7 @@ impl Ring {
     #[inline]
     pub(super) fn change_back(&mut self, at: Tick, cost: u64) {
         let last = self.len().wrapping_sub(1);
-        if let Place::Few { at: ats, costs, .. } = &mut self.0 {
+        if let Stored::Few { at: ats, costs, .. } = &mut self.0 {
             match (costs.get_mut(last), u32::try_from(cost)) {
                 (Some(known), Ok(cost)) => {
                     ats[last] = at;
@@ -143,20 +164,20 @@ impl Ring {
     /// Changes the entries where there is room for any, and which are not empty then.
     #[inline]
     fn many(&mut self, change: impl FnOnce(&mut VecDeque<Entry>)) {
-        if let Place::Many { entries, .. } = &mut self.0 {
+        if let Stored::Many { entries, .. } = &mut self.0 {
             change(entries);
         } else {
             let mut entries = VecDeque::with_capacity(MANY);
             entries.extend((0..FEW).map_while(|place| self.get(place)));
             change(&mut entries);
-            self.0 = Place::Many { entries, left: 0 };
+            self.0 = Stored::Many { entries, left: 0 };
         }
     }
 
     pub(super) fn pop_back(&mut self) {
         match &mut self.0 {
-            Place::Few { len, .. } => *len = len.saturating_sub(1),
-            Place::Many { entries, .. } => {
+            Stored::Few { len, .. } => *len = len.saturating_sub(1),
+            Stored::Many { entries, .. } => {
                 entries.pop_back();
                 if entries.is_empty() {
                     *self = Self::default();
@@ -170,30 +191,34 @@ impl Ring {
     pub(super) fn drop_first(&mut self, gone: usize) {
         let left_before = self.total_before(gone);
         match &mut self.0 {
-            Place::Few { at, costs, len } => {
+            Stored::Few { at, costs, len } => {
                 let gone = gone.min(FEW);
                 at.copy_within(gone.., 0);
                 costs.copy_within(gone.., 0);
                 *len = len.saturating_sub(u8::try_from(gone).unwrap_or(u8::MAX));
             }
-            Place::Many { entries, left } if gone < entries.len() => {
+            Stored::Many { entries, left } if gone < entries.len() => {
                 *left = left_before;
                 if gone == 1 {
                     entries.pop_front();
                 } else {
                     entries.drain(..gone);
                 }
+                if entries.capacity() / 8 >= entries.len().max(MANY) {
+                    // Under an earlier quota, or in another hour, there were many more.
+                    entries.shrink_to(entries.len().next_power_of_two().max(MANY));
+                }
             }
             // A key that is idle keeps no room.
-            Place::Many { .. } => *self = Self::default(),
+            Stored::Many { .. } => *self = Self::default(),
         }
     }
 
     /// What it has allocated.
     pub(super) fn held_bytes(&self) -> usize {
         match &self.0 {
-            Place::Few { .. } => 0,
-            Place::Many { entries, .. } => entries.capacity() * size_of::<Entry>(),
+            Stored::Few { .. } => 0,
+            Stored::Many { entries, .. } => entries.capacity() * size_of::<Entry>(),
         }
     }
 
@@ -282,11 +307,41 @@ mod tests {
             let gone = ring.partition_point(|entry| old(entry.at.as_nanos()));
             assert_eq!(gone, list.partition_point(|(at, _)| old(*at)));
             assert!(ring.held_bytes() <= Ring::most_held_bytes(longest));
+            assert_eq!(ring.clone().held_bytes(), ring.held_bytes());
             if list.is_empty() {
                 assert_eq!(ring.held_bytes(), 0, "an idle one keeps no room");
             }
         }
         assert!(longest > 2 * MANY, "{longest}");
+    }
+
+    #[test]
+    fn totals_go_round() {
+        let (mut ring, mut list) = (Ring::default(), Vec::new());
+        for step in 0..40 {
+            ring.push_back(Tick::from_nanos(step), 1 << 62);
+            list.push((step, 1 << 62));
+            if step > 10 {
+                ring.drop_first(1);
+                list.remove(0);
+            }
+            compare(&ring, &list);
+        }
+    }
+
+    #[test]
+    fn room_that_is_long_unused_is_given_back() {
+        let mut ring = Ring::default();
+        (0..1_000).for_each(|n| ring.push_back(Tick::from_nanos(n), 1));
+        assert_eq!(ring.held_bytes(), Ring::most_held_bytes(1_000));
+        for n in 1_000..2_000 {
+            ring.push_back(Tick::from_nanos(n), 1);
+            ring.drop_first(if n % 2 == 0 { 1 } else { 2 });
+        }
+        // Half of it is still there, and then a little.
+        assert_eq!(ring.held_bytes(), Ring::most_held_bytes(1_000));
+        ring.drop_first(ring.len() - 5);
+        assert!(ring.held_bytes() <= Ring::most_held_bytes(5), "{ring:?}");
     }
 
     #[test]

@@ -16,8 +16,8 @@ use tower_service::Service;
 use super::place::{Lost, Place};
 use super::policy::{Next, Policy};
 use super::service::deny;
+use crate::decision::Compact;
 use crate::decision::Decision;
-use crate::decision::Kept;
 use crate::decision::Verdict;
 use crate::error::StoreError;
 use crate::key::KeyExtractor;
@@ -59,12 +59,12 @@ pin_project! {
         /// The request has its place in line.
         Waiting {
             later: Option<Later<S, K, L, R, Req>>,
-            decision: Kept,
+            decision: Compact,
         },
         /// The request may go on as soon as the service is ready for it.
         Readying {
             later: Option<Later<S, K, L, R, Req>>,
-            decision: Option<Kept>,
+            decision: Option<Compact>,
         },
         /// The service has the request.
         Inner {
@@ -84,7 +84,7 @@ pin_project! {
     }
 }
 
-/// What asks somebody who does not answer on the spot. Kept elsewhere: it would be the most of the
+/// What asks somebody who does not answer on the spot. Compact elsewhere: it would be the most of the
 /// future of every request, also where nobody is ever asked, and a hundred thousand may wait.
 type Distant<D> = Box<D>;
 
@@ -103,7 +103,8 @@ pub(super) struct Later<S, K, L: KeyedLimiter<K>, R, Req> {
 pub(super) struct After<K, L: KeyedLimiter<K>, R> {
     pub(super) place: Place<K, L>,
     pub(super) respond: R,
-    pub(super) decision: Kept,
+    /// If it is to be told.
+    pub(super) decision: Option<Compact>,
 }
 
 const TAKEN: &str = "the future was polled again after it had been ready";
@@ -182,7 +183,7 @@ where
         }
         Step::Waiting {
             later: Some(self),
-            decision: Kept::new(&decision),
+            decision: Compact::new(&decision),
         }
     }
 
@@ -232,7 +233,7 @@ where
                 self.sitting = Sitting::Anywhere;
                 Step::Readying {
                     later: Some(self),
-                    decision: decision.as_ref().map(Kept::new),
+                    decision: decision.as_ref().map(Compact::new),
                 }
             }
             Next::Wait(wait, decision) => self.line_up(wait, decision),
@@ -248,7 +249,7 @@ where
     }
 
     /// Hands the request to the service, which is ready.
-    fn call(self, decision: Option<Kept>) -> StepOf<S, K, L, R, Req> {
+    fn call(self, decision: Option<Compact>) -> StepOf<S, K, L, R, Req> {
         let Self {
             mut service,
             mut request,
@@ -264,7 +265,7 @@ where
         let after = decision.filter(|_| R::FOLLOWS).map(|decision| After {
             place,
             respond,
-            decision,
+            decision: R::TELLS.then_some(decision),
         });
         Step::Inner { future, after }
     }
@@ -402,11 +403,9 @@ impl<K: Hash, L: KeyedLimiter<K>, R> After<K, L, R> {
     where
         R: Answer<Req, Res, Err>,
     {
-        if let (true, Ok(response)) = (R::TELLS, &mut *result) {
-            let state = self.place.state();
-            state.with_policies(|policies| {
-                self.respond.tell(response, policies, &self.decision.get());
-            });
+        if let (Some(decision), Ok(response)) = (&self.decision, &mut *result) {
+            let (state, decision) = (self.place.state(), decision.get());
+            state.with_policies(|policies| self.respond.tell(response, policies, &decision));
         }
         match self.respond.settle(result) {
             Settle::Keep => None,

@@ -11,8 +11,8 @@ use std::{
 };
 
 use super::state::State;
+use crate::decision::Compact;
 use crate::decision::Decision;
-use crate::decision::Kept;
 use crate::decision::Verdict;
 use crate::limiter::KeyedLimiter;
 use crate::limiter::Op;
@@ -41,7 +41,7 @@ pub(super) struct Place<K, L: KeyedLimiter<K>> {
 
 /// Where a request stands.
 enum Stand {
-    /// In no line. The limiter answers on the spot; when it was asked.
+    /// In no line. The limiter answers on the spot; when it was asked, or the turn came.
     OnTheSpot(Asked),
     /// In no line. The limiter asks others.
     Elsewhere,
@@ -188,24 +188,17 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
         })
     }
 
-    /// The decision by which the request waited, with the figures of now that it has: others have
-    /// come since.
-    pub(super) fn figures_of_now(&self, kept: Kept) -> Kept {
-        let mut decision = kept.get();
-        let limiter = &self.state.limiter;
-        let peek = || poll_now(&mut limiter.apply(&self.key, Op::Peek(0)));
-        if let Some(Poll::Ready(Ok(now))) = self.on_the_spot().then(peek) {
-            decision = Decision {
-                verdict: decision.verdict,
-                retry_after: None,
-                ..now
-            };
-        } else {
-            // Who has nobody behind it finds this much.
-            let waited = decision.wait().unwrap_or_default();
-            decision.reset_after = decision.reset_after.saturating_sub(waited);
-        }
-        Kept::new(&decision)
+    /// The decision by which the request waited, with the figures of now where they are known:
+    /// others have come since.
+    pub(super) fn figures_of_now(&self, waited: Compact) -> Compact {
+        let Some(now) = self.state.limiter.look(&self.key) else {
+            return waited;
+        };
+        Compact::new(&Decision {
+            verdict: waited.get().verdict,
+            retry_after: None,
+            ..now
+        })
     }
 
     /// Starts to give back or to take the difference; the future tells when that is done.

@@ -13,8 +13,8 @@ use super::future::{After, Later, ResponseFuture};
 use super::place::{Asked, Place, poll_now};
 use super::policy::{Next, Policy};
 use super::state::State;
+use crate::decision::Compact;
 use crate::decision::Decision;
-use crate::decision::Kept;
 use crate::error::RateLimited;
 use crate::error::Rejection;
 use crate::error::StoreError;
@@ -112,7 +112,10 @@ where
             Poll::Ready(Ok(decision)) if self.is_all(&decision) => {
                 self.state.admitted();
                 self.state.watch::<K::Key>();
-                let after = R::FOLLOWS.then(|| self.after(key, cost, decision, asked));
+                let after = R::FOLLOWS.then(|| {
+                    let told = R::TELLS.then(|| Compact::new(&decision));
+                    self.after(key, cost, told, asked)
+                });
                 ResponseFuture::inner(self.inner.call(request), after)
             }
             // Written anew, so that the other way need not have it in memory.
@@ -195,9 +198,10 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
                 if let (true, Some(decision)) = (self.policy.share, &decision) {
                     self.respond.admit(&mut request, decision);
                 }
-                let after = decision
-                    .filter(|_| R::FOLLOWS)
-                    .map(|decision| self.after(key, cost, decision, asked));
+                let after = decision.filter(|_| R::FOLLOWS).map(|decision| {
+                    let told = R::TELLS.then(|| Compact::new(&decision));
+                    self.after(key, cost, told, asked)
+                });
                 ResponseFuture::inner(self.inner.call(request), after)
             }
             Next::Wait(wait, decision) => {
@@ -211,7 +215,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     }
 
     /// What is needed once the response is there.
-    fn after<T>(&self, key: T, cost: u64, decision: Decision, asked: Asked) -> After<T, L, R>
+    fn after<T>(&self, key: T, cost: u64, decision: Option<Compact>, asked: Asked) -> After<T, L, R>
     where
         L: KeyedLimiter<T>,
         R: Clone,
@@ -219,7 +223,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         After {
             place: Place::new(Arc::clone(&self.state), key, cost, Some(asked)),
             respond: self.respond.clone(),
-            decision: Kept::new(&decision),
+            decision,
         }
     }
 

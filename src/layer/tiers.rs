@@ -92,6 +92,21 @@ impl<T, L> Tiers<T, L> {
         let found = self.tiers.iter().find(|(of, _)| of == tier);
         &found.map_or(&self.others, |(_, listed)| listed).limiter
     }
+
+    /// The limiter of `tier`, and how many limits come before its own.
+    fn numbered<K>(&self, tier: &T) -> (usize, &L)
+    where
+        T: PartialEq,
+        L: KeyedLimiter<K>,
+    {
+        let Some(at) = self.tiers.iter().position(|(of, _)| of == tier) else {
+            return (0, &self.others.limiter);
+        };
+        let passed = self.tiers[..at].iter().map(|(_, listed)| listed);
+        let passed = [&self.others].into_iter().chain(passed);
+        let before = passed.map(Tier::limits).sum();
+        (before, &self.tiers[at].1.limiter)
+    }
 }
 
 impl<T, K, L> KeyedLimiter<(T, K)> for Tiers<T, L>
@@ -102,18 +117,18 @@ where
     type Future = Numbered<L::Future>;
 
     fn apply(&self, (tier, key): &(T, K), op: Op) -> Self::Future {
-        let mut before = 0;
-        let mut found = &self.others;
-        if let Some(at) = self.tiers.iter().position(|(of, _)| of == tier) {
-            let passed = self.tiers[..at].iter().map(|(_, listed)| listed);
-            let passed = [&self.others].into_iter().chain(passed);
-            before = passed.map(Tier::limits).sum();
-            found = &self.tiers[at].1;
-        }
+        let (before, limiter) = self.numbered(tier);
         Numbered {
             before,
-            future: found.limiter.apply(key, op),
+            future: limiter.apply(key, op),
         }
+    }
+
+    fn look(&self, (tier, key): &(T, K)) -> Option<Decision> {
+        let (before, limiter) = self.numbered(tier);
+        let mut figures = limiter.look(key)?;
+        figures.policy += before;
+        Some(figures)
     }
 
     fn detach(&self, (tier, key): &(T, K), op: Op) {

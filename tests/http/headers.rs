@@ -223,6 +223,21 @@ async fn the_limits_of_stacked_layers_stand_side_by_side() {
     assert_eq!(lines(&response, "ratelimit").len(), 2);
 }
 
+#[cfg(feature = "tokio")]
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_reads_what_holds_at_the_end_of_it() {
+    let bucket = tower_throttle::LeakyBucket::new(Quota::per_second(1)).queue(20);
+    let layer = RateLimitLayer::new(Global, bucket).headers(Headers::standard());
+    let told = async || {
+        let response = ask(&layer, Request::new(())).await;
+        lines(&response, "ratelimit")[0].to_owned()
+    };
+    let told: [_; 3] = tokio::join!(told(), told(), told()).into();
+    // The last had two before it when it came, and has nobody behind it when it goes.
+    assert!(told[2].ends_with(";t=1"), "{told:?}");
+    assert!(told[1].ends_with(";t=2"), "{told:?}");
+}
+
 /// A planted bug: it inserts what it says, and so wipes out what is there.
 #[derive(Clone, Copy)]
 struct Inserted;

@@ -156,6 +156,7 @@ impl Row {
                 false => "null".into(),
             };
             let ratio = finite(ratio, format!("{ratio:.3}"));
+            let met = finite(*goal, met.to_string());
             let goal = finite(*goal, goal.to_string());
             println!(
                 "{{\"work\":\"{work}\",\"ours\":{ours:.2},\"peer\":\"{peer}\",\"theirs\":{theirs:.2},\

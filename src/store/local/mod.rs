@@ -439,6 +439,10 @@ where
         ready(Ok(self.check_n(key, cost)))
     }
 
+    fn look(&self, key: &K) -> Option<Decision> {
+        Some(self.peek_n(key, 0))
+    }
+
     fn quotas(&self) -> Vec<Quota> {
         self.shared.table.regimes.view().algorithm().quotas()
     }

@@ -70,7 +70,8 @@ pub(super) struct Shard<S> {
 #[repr(align(64))]
 struct Entry<S>(Option<(Name, Kept<S>)>);
 
-/// The fingerprint of an [`Id`], and so much of its home as there is room for.
+/// The fingerprint of an [`Id`], and so much of its home as there is room for. It is there to be
+/// sure: whose an entry is follows from the slot that names it, read while the shard is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name(u64);
 

@@ -32,12 +32,13 @@ pub struct Stats {
     pub table_bytes: usize,
     /// How many states do not fit a slot and stand outside the table.
     pub outside: usize,
-    /// The bytes of these and of the maps that hold them. A log grows to what is used of it: 16
-    /// bytes for each admission in its window, at most as many as its limit, and at times as much
-    /// again. Reading it looks at each of them.
+    /// The bytes of these and of the lists that hold them, 64 or a multiple for each. A log grows
+    /// to what is used of it: beyond three moments, 16 bytes for each admission in its window, at
+    /// most as many as its limit, and at times as much again. Reading it looks at each of them.
     pub outside_bytes: usize,
     /// The most bytes that it can ever take, with a state outside for every slot. Of an algorithm
-    /// whose states fit their slots it takes [`table_bytes`](Self::table_bytes) and no more.
+    /// whose states fit their slots it takes [`table_bytes`](Self::table_bytes) and no more. A log
+    /// whose limit is lowered may have more until what it then remembers has left.
     pub most_bytes: usize,
     /// How many keys were forgotten before their time.
     pub evicted: u64,
