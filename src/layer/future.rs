@@ -84,8 +84,8 @@ pin_project! {
     }
 }
 
-/// What asks somebody who does not answer on the spot. Compact elsewhere: it would be the most of the
-/// future of every request, also where nobody is ever asked, and a hundred thousand may wait.
+/// What asks somebody who does not answer on the spot. It stands elsewhere, or it would be the most
+/// of the future of every request, also where nobody is ever asked; and a hundred thousand may wait.
 type Distant<D> = Box<D>;
 
 /// What is needed to go on later: the request, and a clone of the service for it.
@@ -353,13 +353,11 @@ where
                         Ok(()) => {
                             waiting.sitting = Sitting::Anywhere;
                             // It is cold by now, so nobody reads it for nothing.
-                            let wanted = R::FOLLOWS || waiting.policy.share;
-                            let decision = wanted.then_some(decision).map(|decision| {
-                                if R::TELLS || waiting.policy.share {
-                                    waiting.place.figures_of_now(*decision)
-                                } else {
-                                    *decision
-                                }
+                            let told = R::TELLS || waiting.policy.share;
+                            let decision = (told || R::FOLLOWS).then_some(decision);
+                            let decision = decision.map(|decision| match told {
+                                true => waiting.place.figures_of_now(*decision),
+                                false => *decision,
                             });
                             // Nearly always it is, and nothing need be moved to wait for it.
                             match waiting.service.poll_ready(cx) {
