@@ -355,9 +355,12 @@ where
                             // It is cold by now, so nobody reads it for nothing.
                             let told = R::TELLS || waiting.policy.share;
                             let decision = (told || R::FOLLOWS).then_some(decision);
-                            let decision = decision.map(|decision| match told {
-                                true => waiting.place.figures_of_now(*decision),
-                                false => *decision,
+                            let decision = decision.map(|decision| {
+                                if told {
+                                    waiting.place.figures_of_now(*decision)
+                                } else {
+                                    *decision
+                                }
                             });
                             // Nearly always it is, and nothing need be moved to wait for it.
                             match waiting.service.poll_ready(cx) {

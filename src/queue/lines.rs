@@ -58,13 +58,7 @@ type Shard = HashMap<u64, Watched, BuildHasherDefault<Hashed>>;
 struct Watched {
     line: Line,
     watches: Vec<Watch>,
-    /// Empty. Room for those who are called at one alarm, kept for the next: to ask for so much anew
-    /// each time makes an allocator tidy up, which took a tenth of the time of a release.
-    room: Vec<Waker>,
 }
-
-/// How much of such a room is kept.
-const ROOM: usize = 1024;
 
 #[derive(Debug)]
 struct Watch {
@@ -353,10 +347,6 @@ impl Held<'_> {
 
     /// Calls all whose turn has come.
     pub(crate) fn release(&mut self, now: Tick) {
-        if self.woken.capacity() == 0 {
-            let room = self.watched().map(|watched| mem::take(&mut watched.room));
-            self.woken = room.unwrap_or_default();
-        }
         self.change(false, |line, woken, _| line.release(now, woken));
     }
 
@@ -476,16 +466,12 @@ impl Drop for Held<'_> {
         if self.woken.is_empty() && self.late.is_none() {
             return;
         }
-        let mut room = mem::take(&mut self.woken);
-        room.drain(..).for_each(Waker::wake);
+        mem::take(&mut self.woken).into_iter().for_each(Waker::wake);
         let mut late = self.late.take();
         while let Some((mut alarm, at)) = late {
             let set = alarm.set(at);
             let mut again = self.lines.hold_line(self.line);
             again.put_back(alarm, at, set);
-            if let (1..=ROOM, Some(watched)) = (room.capacity(), again.watched()) {
-                watched.room = mem::take(&mut room);
-            }
             // Not by its drop, which would come back here.
             late = again.late.take();
             again.shard = None;
