@@ -41,11 +41,11 @@ pub(super) struct Place<K, L: KeyedLimiter<K>> {
 
 /// Where a request stands.
 enum Stand {
-    /// In no line. The limiter answers on the spot; when it was asked, or the turn came.
-    OnTheSpot(Asked),
-    /// In no line. The limiter asks others.
-    Elsewhere,
-    /// It waits. So long it has had nothing for its cost, which is given back on drop.
+    /// In no line. When a limiter that answers on the spot was asked, or the turn came; `None` for
+    /// one that asks others.
+    Free(Option<Asked>),
+    /// It waits, with a mark if the limiter answers on the spot. So long it has had nothing for its
+    /// cost, which is given back on drop.
     InLine(Ticket),
 }
 
@@ -91,16 +91,15 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
             state,
             key,
             cost,
-            stand: asked.map_or(Stand::Elsewhere, Stand::OnTheSpot),
+            stand: Stand::Free(asked),
         }
     }
 
     /// Whether the limiter answers on the spot, so that it and the line can change together.
     const fn on_the_spot(&self) -> bool {
         match &self.stand {
-            Stand::OnTheSpot(_) => true,
-            Stand::Elsewhere => false,
-            Stand::InLine(ticket) => ticket.on_the_spot,
+            Stand::Free(asked) => asked.is_some(),
+            Stand::InLine(ticket) => ticket.mark(),
         }
     }
 
@@ -127,7 +126,7 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
         let mut held = lines.hold(&self.key);
         // Whoever left the line since the limiter was asked has moved up everyone who was behind,
         // but this one, who was not there yet. Now nobody can leave.
-        if let Stand::OnTheSpot(then) = self.stand {
+        if let Stand::Free(Some(then)) = self.stand {
             if then != Asked::now(lines) {
                 if let Some(again) = self.ask_again(|| held.moved()) {
                     match again.wait() {
@@ -137,8 +136,7 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
                 }
             }
         }
-        let mut ticket = held.join(self.cost, now.plus(wait), order);
-        ticket.on_the_spot = self.on_the_spot();
+        let ticket = held.join(self.cost, now.plus(wait), order, self.on_the_spot());
         self.stand = Stand::InLine(ticket);
         if wait.is_zero() {
             held.release(now);
@@ -177,11 +175,8 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
                 };
             }
         };
-        self.stand = if ticket.on_the_spot {
-            Stand::OnTheSpot(Asked::now(&state.lines))
-        } else {
-            Stand::Elsewhere
-        };
+        let asked = ticket.mark().then(|| Asked::now(&state.lines));
+        self.stand = Stand::Free(asked);
         Poll::Ready(match turn {
             Turn::Come => Ok(()),
             Turn::Shed(wait) => Err(Lost::Shed(wait)),
@@ -292,7 +287,7 @@ impl<K, L: KeyedLimiter<K>> Drop for Place<K, L> {
         };
         let limiter = &self.state.limiter;
         let mut held = self.state.lines.hold_for(ticket);
-        if held.leave(ticket, || single(limiter)) == Left::Keep {
+        if held.leave(ticket, self.cost, || single(limiter)) == Left::Keep {
             return;
         }
         let Some(refund) = self.difference(Settle::Refund) else {

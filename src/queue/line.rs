@@ -16,43 +16,54 @@
 //! say, nothing tells what the refund is worth to whom: those behind keep their moments and the
 //! limiter gets nothing back. The place is lost, no promise is.
 //!
+//! # Ranks
+//! Who waits is known by a rank. Whoever is called is out of the line: who asks and is not found has
+//! been called. Where all go in the order in which they came, nobody need ask the line for that. It
+//! shows the rank of the last one it called on a board, which they all can see; so of the many who
+//! are released at one time none needs the lock.
+//!
 //! # Alarms
 //! An alarm of the line rings for its earliest slot; whoever hears it calls all who are due, and
 //! each of them is woken once. So nobody depends on another being polled. That alarms are set is
 //! the business of `lines`, which looks at [`Line::next`] after each change.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::iter;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use super::Order;
-use super::list::List;
+use super::waiters::{Rank, Waiters};
 use crate::clock::Tick;
 use crate::quota::Quota;
+use crate::sync::{AtomicU64, Ordering};
 
-#[derive(Debug, Default)]
+/// So many are called before others get the lock: a kilobyte of wakers, which allocators have at
+/// hand.
+const AT_ONCE: usize = 64;
+
+#[derive(Debug)]
 pub(super) struct Line {
-    waiters: List<Waiter>,
-    /// As many as there are waiters in order.
+    waiters: Waiters,
+    /// As many as there are waiters.
     slots: VecDeque<Slot>,
     /// What each of them costs, if it is the same for all.
     cost: Option<u64>,
+    /// Who was sent away to make room and has not seen that yet. The limiter has been told.
+    shed: BTreeMap<Rank, Duration>,
+    board: Arc<Board>,
+    /// Whether all have gone, or will, in the order in which they came.
+    orderly: bool,
 }
 
+/// What those who stand in a line see of it without holding it.
 #[derive(Debug)]
-struct Waiter {
-    waker: Option<Waker>,
-    cost: u64,
-    stands: Stands,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stands {
-    Waiting,
-    /// Its turn, of this slot, has come; its owner has not seen that yet.
-    Called(Tick),
-    /// It was sent away to make room. The limiter has been told.
-    Shed(Duration),
+pub(super) struct Board {
+    /// The name of the line.
+    pub(super) line: u64,
+    /// Up to this rank everybody was called. In a line that is not orderly nobody is called by it.
+    called: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +91,39 @@ pub(crate) enum Left {
     Keep,
 }
 
+impl Board {
+    /// Whether the one of this rank has been called, as far as one can see from outside.
+    #[inline]
+    pub(super) fn calls(&self, rank: Rank) -> bool {
+        rank <= self.called.load(Ordering::Acquire)
+    }
+}
+
 impl Line {
+    pub(super) fn new(line: u64) -> Self {
+        Self {
+            waiters: Waiters::default(),
+            slots: VecDeque::new(),
+            cost: None,
+            shed: BTreeMap::new(),
+            board: Arc::new(Board {
+                line,
+                // Below every rank.
+                called: AtomicU64::new(0),
+            }),
+            orderly: true,
+        }
+    }
+
+    pub(super) const fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// Whether the one of this rank waits, or was sent away and has not seen it.
+    pub(super) fn holds(&self, rank: Rank) -> bool {
+        self.waiters.find(rank).is_some() || self.shed.contains_key(&rank)
+    }
+
     /// How many wait.
     pub(super) const fn len(&self) -> usize {
         self.waiters.len()
@@ -92,8 +135,8 @@ impl Line {
     }
 
     /// Whether nobody needs it any longer.
-    pub(super) const fn is_deserted(&self) -> bool {
-        self.waiters.is_deserted()
+    pub(super) fn is_deserted(&self) -> bool {
+        self.len() == 0 && self.shed.is_empty()
     }
 
     /// When the next one goes.
@@ -102,7 +145,7 @@ impl Line {
     }
 
     /// A place for a request to which the limiter has granted `slot`.
-    pub(super) fn join(&mut self, cost: u64, slot: Tick, order: Order) -> u32 {
+    pub(super) fn join(&mut self, cost: u64, slot: Tick, order: Order) -> Rank {
         match (self.len(), self.cost) {
             (0, _) => self.cost = Some(cost),
             (_, Some(same)) if same == cost => {}
@@ -112,108 +155,89 @@ impl Line {
         let later = self.slots.iter().rev().take_while(|one| one.at > slot);
         let place = self.slots.len() - later.count();
         self.slots.insert(place, Slot { at: slot, rest: 0 });
-        let waiter = Waiter {
-            waker: None,
-            cost,
-            stands: Stands::Waiting,
-        };
         match (order, self.cost) {
             // A moment is granted for a cost: only a request of the same may take it over.
-            (Order::Newest, Some(_)) => self.waiters.push_front(waiter),
-            _ => self.waiters.push_back(waiter),
+            (Order::Newest, Some(_)) => {
+                self.orderly = false;
+                self.waiters.push_front()
+            }
+            _ => self.waiters.push_back(),
         }
     }
 
-    /// Calls all whose turn has come.
+    /// Calls those whose turn has come, or the first of them if they are many; then
+    /// [`next`](Self::next) has come too.
     pub(super) fn release(&mut self, now: Tick, woken: &mut Vec<Waker>) {
         if self.slots.front().is_none_or(|slot| slot.at > now) {
             return;
         }
-        let due = self.slots.iter().take_while(|slot| slot.at <= now).count();
-        woken.reserve(due);
-        for _ in 0..due {
-            let (Some(slot), Some(at)) = (self.slots.pop_front(), self.waiters.front()) else {
-                break;
-            };
-            self.waiters.unlink(at);
-            if let Some(waiter) = self.waiters.get_mut(at) {
-                waiter.stands = Stands::Called(slot.at);
-                woken.extend(waiter.waker.take());
-            }
+        let due = self.slots.iter().take(AT_ONCE);
+        let due = due.take_while(|slot| slot.at <= now).count();
+        // Of few sizes, so that it is one that was given back before.
+        woken.reserve(due.next_power_of_two());
+        self.slots.drain(..due);
+        let mut last = None;
+        for (rank, waker) in iter::from_fn(|| self.waiters.pop_front()).take(due) {
+            last = Some(rank);
+            woken.extend(waker);
+        }
+        if let (true, Some(last)) = (self.orderly, last) {
+            self.board.called.store(last, Ordering::Release);
         }
     }
 
     /// Wakes everybody, to look for themselves.
     pub(super) fn wake_all(&mut self, woken: &mut Vec<Waker>) {
-        woken.extend(
-            self.waiters
-                .values_mut()
-                .filter_map(|waiter| waiter.waker.take()),
-        );
+        woken.extend(self.waiters.wakers().filter_map(Option::take));
     }
 
-    /// Asks for the waiter at `at`, whose place is free again if there is an answer; otherwise it will
-    /// be woken by `waker`. What is not needed of the wakers is left in `gone`, for the caller to
-    /// drop, who holds no lock then.
-    pub(super) fn ask(&mut self, at: u32, waker: &Waker, gone: &mut Option<Waker>) -> Option<Turn> {
-        let Some(waiter) = self.waiters.get_mut(at) else {
-            return Some(Turn::Come);
+    /// Asks for the one of this rank, who is done with the line if there is an answer; otherwise it
+    /// will be woken by `waker`. What is not needed of the wakers is left in `gone`, for the caller
+    /// to drop, who holds no lock then.
+    pub(super) fn ask(
+        &mut self,
+        rank: Rank,
+        waker: &Waker,
+        gone: &mut Option<Waker>,
+    ) -> Option<Turn> {
+        let Some(at) = self.waiters.find(rank) else {
+            return Some(self.shed.remove(&rank).map_or(Turn::Come, Turn::Shed));
         };
-        let turn = match waiter.stands {
-            Stands::Called(_) => Turn::Come,
-            Stands::Shed(wait) => Turn::Shed(wait),
-            Stands::Waiting => {
-                match &mut waiter.waker {
-                    Some(known) if known.will_wake(waker) => {}
-                    known => *gone = known.replace(waker.clone()),
-                }
-                return None;
-            }
-        };
-        self.clear(at, gone);
-        Some(turn)
+        match self.waiters.waker(at) {
+            Some(known) if known.will_wake(waker) => {}
+            known => *gone = known.replace(waker.clone()),
+        }
+        None
     }
 
-    /// Gives up the place at `at`. The waker is left to the caller to drop.
-    fn clear(&mut self, at: u32, gone: &mut Option<Waker>) {
-        *gone = self.waiters.take(at).and_then(|waiter| waiter.waker);
-    }
-
-    /// Takes the waiter at `at` out; everyone behind moves up. `quota` is asked only where costs
-    /// differ, and answers if a single one says it all.
+    /// Takes the one of this rank out, whom the line [holds](Self::holds); everyone behind moves up.
+    /// `quota` is asked only where costs differ, and answers if a single one says it all.
     pub(super) fn leave(
         &mut self,
-        at: u32,
+        rank: Rank,
+        cost: u64,
         quota: impl FnOnce() -> Option<Quota>,
         gone: &mut Option<Waker>,
     ) -> Left {
-        let Some(waiter) = self.waiters.get(at) else {
+        let Some(at) = self.waiters.find(rank) else {
+            self.shed.remove(&rank);
             return Left::Keep;
         };
-        let cost = waiter.cost;
-        let left = match waiter.stands {
-            Stands::Shed(_) => Left::Keep,
-            // It was called and did not come: another may go in its stead.
-            Stands::Called(slot) => self.move_up(cost, slot, quota),
-            Stands::Waiting => {
-                let last = self.waiters.back() == Some(at);
-                if last || self.cost.is_some() {
-                    self.slots.pop_back();
+        let left = if self.cost.is_some() || self.waiters.is_last(at) {
+            self.slots.pop_back();
+            Left::Refund
+        } else {
+            let before = self.waiters.before(at);
+            self.slots.remove(before);
+            match quota() {
+                Some(quota) => {
+                    self.shift(before, cost, &quota);
                     Left::Refund
-                } else {
-                    let rank = self.waiters.rank(at);
-                    self.slots.remove(rank);
-                    match quota() {
-                        Some(quota) => {
-                            self.shift(rank, cost, &quota);
-                            Left::Refund
-                        }
-                        None => Left::Keep,
-                    }
                 }
+                None => Left::Keep,
             }
         };
-        self.clear(at, gone);
+        *gone = self.waiters.remove(at);
         left
     }
 
@@ -258,14 +282,13 @@ impl Line {
     /// Sends the one away that would go last, and answers what it cost. Where costs differ that may
     /// be the newest, and nobody is.
     pub(super) fn shed(&mut self, wait: Duration, woken: &mut Vec<Waker>) -> Option<u64> {
-        self.cost?;
-        let at = self.waiters.back()?;
-        self.waiters.unlink(at);
+        let cost = self.cost?;
+        let (rank, waker) = self.waiters.pop_back()?;
+        self.orderly = false;
         self.slots.pop_back();
-        let waiter = self.waiters.get_mut(at)?;
-        waiter.stands = Stands::Shed(wait);
-        woken.extend(waiter.waker.take());
-        Some(waiter.cost)
+        self.shed.insert(rank, wait);
+        woken.extend(waker);
+        Some(cost)
     }
 
     /// Plans anew for a quota that has changed: who waits has as many units before it as before, at

@@ -24,13 +24,16 @@ use std::{
     fmt,
     hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState},
     mem,
+    sync::Arc,
     task::Waker,
     time::Duration,
 };
 
 use super::Order;
 use super::alarm::{Alarm, Driver, Set};
-use super::line::{Left, Line, Turn};
+use super::line::{Board, Left, Line, Turn};
+use super::waiters::Rank;
+use super::wake::wake;
 use crate::clock::Tick;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
@@ -54,7 +57,7 @@ pub(crate) struct Lines {
 type Shard = HashMap<u64, Watched, BuildHasherDefault<Hashed>>;
 
 /// A line, and what rings for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Watched {
     line: Line,
     watches: Vec<Watch>,
@@ -88,10 +91,28 @@ impl Hasher for Hashed {
 /// The place of one request in a line.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    line: u64,
-    at: u32,
-    /// Room for a word of its owner, which a type around this one could not use.
-    pub(crate) on_the_spot: bool,
+    board: Arc<Board>,
+    /// The rank, and below it the mark.
+    rank: u64,
+}
+
+impl Ticket {
+    /// `mark` is a word of its owner, which a type around this one would have no room for.
+    fn new(board: Arc<Board>, rank: Rank, mark: bool) -> Self {
+        Self {
+            board,
+            rank: rank << 1 | u64::from(mark),
+        }
+    }
+
+    const fn rank(&self) -> Rank {
+        self.rank >> 1
+    }
+
+    #[inline]
+    pub(crate) const fn mark(&self) -> bool {
+        self.rank & 1 != 0
+    }
 }
 
 /// The line of one key, held.
@@ -144,7 +165,7 @@ impl Lines {
 
     /// Holds the line in which `ticket` stands.
     pub(crate) fn hold_for(&self, ticket: &Ticket) -> Held<'_> {
-        self.hold_line(ticket.line)
+        self.hold_line(ticket.board.line)
     }
 
     fn hold_line(&self, line: u64) -> Held<'_> {
@@ -177,13 +198,16 @@ impl Lines {
     /// What the owner of `ticket` is to do, whose ticket is used up then; or the line, if it is to
     /// wait and will be woken by `waker`.
     pub(crate) fn ask(&self, ticket: &Ticket, waker: &Waker) -> Result<Turn, Held<'_>> {
-        let line = ticket.line;
+        if ticket.board.calls(ticket.rank()) {
+            return Ok(Turn::Come);
+        }
+        let line = ticket.board.line;
         let mut shard = self.hold_shard(line);
-        let Some(watched) = shard.get_mut(&line) else {
+        let Some(watched) = shard.get_mut(&line).filter(|one| one.is_of(ticket)) else {
             return Ok(Turn::Come);
         };
         let mut gone = None;
-        let Some(turn) = watched.line.ask(ticket.at, waker, &mut gone) else {
+        let Some(turn) = watched.line.ask(ticket.rank(), waker, &mut gone) else {
             return Err(self.held(line, shard, gone));
         };
         let deserted = watched.line.is_deserted().then(|| shard.remove(&line));
@@ -215,7 +239,7 @@ impl Lines {
             changed.push(*name);
         }
         drop(shards);
-        woken.into_iter().for_each(Waker::wake);
+        wake(woken);
         for line in changed {
             self.hold_line(line).change(false, |_, _, _| ());
         }
@@ -301,16 +325,13 @@ impl Held<'_> {
     }
 
     /// A place for a request to which the limiter has granted the moment `slot`.
-    pub(crate) fn join(&mut self, cost: u64, slot: Tick, order: Order) -> Ticket {
-        let line = self.line;
-        let at = self
-            .change(true, |line, _, _| line.join(cost, slot, order))
-            .unwrap_or_default();
-        Ticket {
-            line,
-            at,
-            on_the_spot: false,
-        }
+    pub(crate) fn join(&mut self, cost: u64, slot: Tick, order: Order, mark: bool) -> Ticket {
+        let join = |line: &mut Line, _: &mut _, _: &mut _| {
+            let rank = line.join(cost, slot, order);
+            Ticket::new(Arc::clone(line.board()), rank, mark)
+        };
+        self.change(true, join)
+            .expect("it is held until it is dropped")
     }
 
     /// Sees to it that an alarm rings for the line on which the caller can rely. `waker` makes what
@@ -351,9 +372,21 @@ impl Held<'_> {
     }
 
     /// Takes `ticket` out of the line, before its turn or after it was called; see [`Line::leave`].
-    pub(crate) fn leave(&mut self, ticket: &Ticket, quota: impl FnOnce() -> Option<Quota>) -> Left {
-        self.change(false, |line, _, gone| line.leave(ticket.at, quota, gone))
-            .unwrap_or(Left::Keep)
+    pub(crate) fn leave(
+        &mut self,
+        ticket: &Ticket,
+        cost: u64,
+        quota: impl FnOnce() -> Option<Quota>,
+    ) -> Left {
+        let rank = ticket.rank();
+        let watched = self.watched().filter(|one| one.is_of(ticket));
+        if watched.is_some_and(|watched| watched.line.holds(rank)) {
+            return self
+                .change(false, |line, _, gone| line.leave(rank, cost, quota, gone))
+                .unwrap_or(Left::Keep);
+        }
+        // It was called and did not come: another may go in its stead.
+        self.move_up(cost, Alarm::now(), quota)
     }
 
     /// Lets the line have what a request before it gives back; see [`Line::move_up`].
@@ -385,7 +418,8 @@ impl Held<'_> {
     ) -> Option<T> {
         let shard = self.shard.as_deref_mut()?;
         let watched = if make {
-            shard.entry(self.line).or_default()
+            let new = || Watched::new(self.line);
+            shard.entry(self.line).or_insert_with(new)
         } else {
             shard.get_mut(&self.line)?
         };
@@ -448,6 +482,18 @@ impl Held<'_> {
 }
 
 impl Watched {
+    fn new(line: u64) -> Self {
+        Self {
+            line: Line::new(line),
+            watches: Vec::new(),
+        }
+    }
+
+    /// Whether `ticket` is of this line, and not of one for the same key that is gone.
+    fn is_of(&self, ticket: &Ticket) -> bool {
+        Arc::ptr_eq(self.line.board(), &ticket.board)
+    }
+
     /// Takes an alarm out that rings too late, and answers when it is to ring.
     fn late(&mut self) -> Option<(Alarm, Tick)> {
         let next = self.line.next()?;
@@ -466,7 +512,7 @@ impl Drop for Held<'_> {
         if self.woken.is_empty() && self.late.is_none() {
             return;
         }
-        mem::take(&mut self.woken).into_iter().for_each(Waker::wake);
+        wake(mem::take(&mut self.woken));
         let mut late = self.late.take();
         while let Some((mut alarm, at)) = late {
             let set = alarm.set(at);
@@ -475,9 +521,7 @@ impl Drop for Held<'_> {
             // Not by its drop, which would come back here.
             late = again.late.take();
             again.shard = None;
-            mem::take(&mut again.woken)
-                .into_iter()
-                .for_each(Waker::wake);
+            wake(mem::take(&mut again.woken));
         }
     }
 }

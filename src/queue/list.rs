@@ -12,7 +12,6 @@ pub(super) struct List<T> {
     /// The first of the places that nobody has, each with the next one in `after`.
     vacant: u32,
     linked: usize,
-    members: usize,
 }
 
 #[derive(Debug)]
@@ -32,7 +31,6 @@ impl<T> Default for List<T> {
             back: NONE,
             vacant: NONE,
             linked: 0,
-            members: 0,
         }
     }
 }
@@ -43,17 +41,8 @@ impl<T> List<T> {
         self.linked
     }
 
-    /// Whether there is nobody, in order or not.
-    pub(super) const fn is_deserted(&self) -> bool {
-        self.members == 0
-    }
-
     pub(super) fn front(&self) -> Option<u32> {
         (self.front != NONE).then_some(self.front)
-    }
-
-    pub(super) fn back(&self) -> Option<u32> {
-        (self.back != NONE).then_some(self.back)
     }
 
     pub(super) fn push_back(&mut self, value: T) -> u32 {
@@ -66,16 +55,6 @@ impl<T> List<T> {
         at
     }
 
-    pub(super) fn push_front(&mut self, value: T) -> u32 {
-        let at = self.settle(value, NONE, self.front);
-        match self.nodes.get_mut(self.front as usize) {
-            Some(first) => first.before = at,
-            None => self.back = at,
-        }
-        self.front = at;
-        at
-    }
-
     /// A place for `value`.
     fn settle(&mut self, value: T, before: u32, after: u32) -> u32 {
         let node = Node {
@@ -84,7 +63,6 @@ impl<T> List<T> {
             after,
         };
         self.linked += 1;
-        self.members += 1;
         let at = self.vacant;
         if let Some(vacant) = self.nodes.get_mut(at as usize) {
             self.vacant = vacant.after;
@@ -97,28 +75,8 @@ impl<T> List<T> {
         }
     }
 
-    /// Everybody's values, in no order.
-    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.nodes.iter_mut().filter_map(|node| node.value.as_mut())
-    }
-
-    pub(super) fn get(&self, at: u32) -> Option<&T> {
-        self.nodes.get(at as usize)?.value.as_ref()
-    }
-
     pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         self.nodes.get_mut(at as usize)?.value.as_mut()
-    }
-
-    /// How many stand before `at`.
-    pub(super) fn rank(&self, at: u32) -> usize {
-        let mut rank = 0;
-        let mut before = self.nodes[at as usize].before;
-        while before != NONE {
-            rank += 1;
-            before = self.nodes[before as usize].before;
-        }
-        rank
     }
 
     /// Takes `at` out of the order; it keeps its place.
@@ -143,7 +101,6 @@ impl<T> List<T> {
     pub(super) fn take(&mut self, at: u32) -> Option<T> {
         let value = self.nodes.get_mut(at as usize)?.value.take()?;
         self.unlink(at);
-        self.members -= 1;
         self.nodes[at as usize].after = self.vacant;
         self.vacant = at;
         Some(value)

@@ -46,12 +46,12 @@ fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
 fn line<const N: usize>(slots: [u64; N]) -> (Arc<Lines>, [Ticket; N]) {
     at_present(at(0));
     let lines = Arc::new(Lines::new());
-    let tickets = slots.map(|slot| lines.hold(&7).join(1, at(slot), Order::Oldest));
+    let tickets = slots.map(|slot| lines.hold(&7).join(1, at(slot), Order::Oldest, true));
     (lines, tickets)
 }
 
 fn leave(lines: &Lines, ticket: &Ticket) -> Left {
-    lines.hold_for(ticket).leave(ticket, || None)
+    lines.hold_for(ticket).leave(ticket, 1, || None)
 }
 
 /// Asks once, and sees to it that an alarm rings.
@@ -85,7 +85,7 @@ fn loom_who_enters_while_another_is_called_goes_next() {
         let (lines, [first]) = line([1]);
         let here = Arc::clone(&lines);
         let newcomer = thread::spawn(move || {
-            let ticket = here.hold(&7).join(1, at(2), Order::Oldest);
+            let ticket = here.hold(&7).join(1, at(2), Order::Oldest, true);
             assert_eq!(ask(&here, &ticket, Waker::noop()), None);
             ticket
         });
@@ -158,7 +158,7 @@ fn loom_a_line_that_closes_loses_nobody_who_enters() {
         assert_eq!(ask(&lines, &last, Waker::noop()), None);
         let here = Arc::clone(&lines);
         let leaves = thread::spawn(move || leave(&here, &last));
-        let ticket = lines.hold(&7).join(1, at(2), Order::Oldest);
+        let ticket = lines.hold(&7).join(1, at(2), Order::Oldest, true);
         assert_eq!(ask(&lines, &ticket, Waker::noop()), None);
         assert_eq!(leaves.join().expect("no thread panics"), Left::Refund);
         pass(&lines, 2);
@@ -175,7 +175,7 @@ fn loom_an_alarm_rings_for_the_earliest_of_three_who_enter() {
         let enters = [5, 7].map(|slot| {
             let lines = Arc::clone(&lines);
             thread::spawn(move || {
-                let ticket = lines.hold(&7).join(1, at(slot), Order::Oldest);
+                let ticket = lines.hold(&7).join(1, at(slot), Order::Oldest, true);
                 assert_eq!(ask(&lines, &ticket, Waker::noop()), None);
             })
         });

@@ -11,6 +11,8 @@ mod list;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod seats;
+mod waiters;
+mod wake;
 
 pub(crate) use self::{
     alarm::Alarm,

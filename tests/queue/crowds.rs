@@ -50,6 +50,27 @@ async fn the_rate_is_kept_in_the_long_run_and_never_exceeded() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn however_many_have_fallen_due_they_all_go() {
+    for waiting in [1_u32, 63, 64, 65, 1_000] {
+        let bucket = LeakyBucket::new(Quota::per_second(100)).queue(1_000_000);
+        let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
+        let desk = Desk::new(&layer);
+        for name in 0..=waiting {
+            tokio::spawn(desk.service.clone().oneshot(Job { name, cost: 1 }));
+        }
+        pass(1).await;
+        assert_eq!(desk.went(), [(0, 0)]);
+        tokio::time::advance(Duration::from_secs(20)).await;
+        pass(1).await;
+        let went = desk.went();
+        assert_eq!(went.len(), waiting as usize + 1);
+        for (turn, gone) in (1_u32..).zip(&went[1..]) {
+            assert_eq!(*gone, (turn, 20_001));
+        }
+    }
+}
+
 /// Counts how often it is woken.
 #[derive(Default)]
 struct Bell(AtomicUsize);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_throttle::{
-    AsError, Charge, LeakyBucket, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
+    AsError, Charge, LeakyBucket, Order, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
 };
 
 use crate::support::{Call, Desk, cancel, key, pass, settle};
@@ -252,4 +252,72 @@ async fn who_is_not_polled_keeps_nobody_behind_from_going() {
     drop(held);
     pass(10_000).await;
     assert_eq!(desk.went(), [(0, 0), (2, 2_000), (3, 2_100), (4, 3_000)]);
+}
+
+/// A call that is polled once and then not for a while: the line that it stood in is gone when it
+/// has been called, and the same key has another.
+macro_rules! called_and_not_polled {
+    ($desk:expr) => {{
+        let _first = $desk.send(0).await;
+        let job = crate::support::Job { name: 1, cost: 1 };
+        let mut slow =
+            tokio_test::task::spawn(tower::Service::call(&mut $desk.service.clone(), job));
+        assert!(slow.poll().is_pending());
+        pass(1_200).await;
+        assert!(slow.is_woken());
+        let next = $desk.send(2).await;
+        (slow, next)
+    }};
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_called_and_leaves_passes_its_turn_on_to_a_line_that_is_new() {
+    let desk = desk!(LeakyBucket::new(Quota::per_second(1)).queue(20));
+    let (slow, _next) = called_and_not_polled!(desk);
+    drop(slow);
+    pass(5_000).await;
+    assert_eq!(desk.went(), [(0, 0), (2, 1_200)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_called_goes_though_others_wait_where_it_stood() {
+    for order in [Order::Oldest, Order::Newest] {
+        let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
+        let layer = RateLimitLayer::new(key, bucket)
+            .respond(AsError)
+            .order(order);
+        let desk = Desk::new(&layer);
+        let (mut slow, _next) = called_and_not_polled!(desk);
+        assert!(slow.poll().is_ready());
+        pass(5_000).await;
+        assert_eq!(desk.went(), [(0, 0), (1, 1_200), (2, 2_000)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_without_having_been_woken_does_not_go_before_its_turn() {
+    let desk = desk!(LeakyBucket::new(Quota::per_second(1)).queue(20));
+    let _first = desk.send(0).await;
+    let mut calls: Vec<_> = (1..4)
+        .map(|name| {
+            let job = crate::support::Job { name, cost: 1 };
+            let mut service = desk.service.clone();
+            tokio_test::task::spawn(tower::Service::call(&mut service, job))
+        })
+        .collect();
+    for seconds in 0..4 {
+        for (call, turn) in calls
+            .iter_mut()
+            .skip(seconds.max(1) - 1)
+            .zip(seconds.max(1)..)
+        {
+            assert_eq!(
+                call.poll().is_ready(),
+                turn == seconds,
+                "{turn} at {seconds}"
+            );
+        }
+        pass(1_000).await;
+    }
+    assert_eq!(desk.went(), [(0, 0), (1, 1_000), (2, 2_000), (3, 3_000)]);
 }

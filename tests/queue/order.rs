@@ -1,14 +1,14 @@
 //! Who goes first, who is sent away, and who has no time to wait.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, task::Poll, time::Duration};
 
 use http::{Request, Response};
-use tower::{Layer, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, Global, LeakyBucket, Order, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
 };
 
-use crate::support::{Desk, cancel, key, pass};
+use crate::support::{Desk, Job, cancel, key, pass};
 
 #[tokio::test(start_paused = true)]
 async fn the_newest_goes_first_and_the_oldest_is_sent_away() {
@@ -45,6 +45,49 @@ async fn the_newest_may_leave_as_well() {
     let _later = desk.send(5).await;
     pass(10_000).await;
     assert_eq!(desk.went(), [(0, 0), (2, 1_000), (5, 2_000), (1, 3_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_orders_in_one_line_the_newest_goes_before_all_and_the_others_in_turn() {
+    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(4);
+    let layer = RateLimitLayer::new(key, bucket).respond(AsError);
+    let desk = Desk::new(&layer);
+    let hasty = Desk::new(&layer.clone().order(Order::Newest));
+    let mut calls = desk.send_all(0..4).await;
+    let _newest = hasty.send(4).await;
+    pass(1_100).await;
+    // Somebody in the middle leaves, and the line is full again.
+    cancel(calls.remove(2)).await;
+    let _more = desk.send_all(5..7).await;
+    let last = calls.remove(2);
+    let _newer = hasty.send_all(7..8).await;
+    pass(10_000).await;
+    assert!(last.is_finished());
+    assert_eq!(hasty.went(), [(4, 1_000), (7, 2_000)]);
+    assert_eq!(desk.went(), [(0, 0), (1, 3_000), (3, 4_000), (5, 5_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_sent_away_by_a_dear_request_learns_it_even_after_that_has_gone() {
+    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(3);
+    let layer = RateLimitLayer::new(key, bucket)
+        .cost(|job: &Job| job.cost)
+        .respond(AsError);
+    let desk = Desk::new(&layer);
+    let hasty = Desk::new(&layer.clone().order(Order::Newest));
+    let _calls = desk.send_all(0..3).await;
+    let job = Job { name: 3, cost: 1 };
+    let mut last = tokio_test::task::spawn(desk.service.clone().call(job));
+    assert!(last.poll().is_pending());
+    // It needs the room of two, and goes after the one that is left: its cost is another.
+    let _dear = hasty.send_of(4, 2).await;
+    pass(10_000).await;
+    assert_eq!(hasty.went().len(), 1);
+    let Poll::Ready(Err(error)) = last.poll() else {
+        panic!("it was sent away long ago");
+    };
+    assert!(error.is::<RateLimited>());
+    assert_eq!(desk.went(), [(0, 0), (1, 1_000)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,204 @@
+//! Who waits in a line, in order, each found again by a rank.
+//!
+//! The row is sorted by rank, and as long as nobody leaves from its middle, a rank says where
+//! somebody stands. Who leaves from the middle leaves a gap, or all behind would have to be moved;
+//! when more than half of the row are gaps it closes up. From then on, and where the newest go
+//! first, a rank is searched for.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+/// Who has the lower one goes first. No rank of a line is given twice.
+pub(super) type Rank = u64;
+
+/// In the middle of those below [`GAP`].
+const FIRST: Rank = 1 << 62;
+
+/// Who had this rank has left.
+const GAP: Rank = 1 << 63;
+
+/// So many gaps need not be closed.
+const FEW: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct Waiters {
+    /// Begins and ends with somebody who waits.
+    row: VecDeque<Waiter>,
+    /// How many of them wait.
+    waiting: usize,
+    /// The ranks that were given are these and those between.
+    lowest: Rank,
+    above: Rank,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    rank: Rank,
+    /// `None` as long as it was not polled.
+    waker: Option<Waker>,
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Self {
+            row: VecDeque::new(),
+            waiting: 0,
+            lowest: FIRST,
+            above: FIRST,
+        }
+    }
+}
+
+impl Waiters {
+    /// How many wait.
+    pub(super) const fn len(&self) -> usize {
+        self.waiting
+    }
+
+    pub(super) fn push_back(&mut self) -> Rank {
+        let rank = self.above;
+        self.above += 1;
+        self.waiting += 1;
+        self.row.push_back(Waiter { rank, waker: None });
+        rank
+    }
+
+    pub(super) fn push_front(&mut self) -> Rank {
+        self.lowest -= 1;
+        let rank = self.lowest;
+        self.waiting += 1;
+        self.row.push_front(Waiter { rank, waker: None });
+        rank
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<(Rank, Option<Waker>)> {
+        let Waiter { rank, waker } = self.row.pop_front()?;
+        self.waiting -= 1;
+        self.trim();
+        Some((rank, waker))
+    }
+
+    pub(super) fn pop_back(&mut self) -> Option<(Rank, Option<Waker>)> {
+        let Waiter { rank, waker } = self.row.pop_back()?;
+        self.waiting -= 1;
+        self.trim();
+        Some((rank, waker))
+    }
+
+    /// Where in the row the one of this rank stands, if it waits.
+    pub(super) fn find(&self, rank: Rank) -> Option<usize> {
+        let first = self.row.front()?.rank;
+        let guess = usize::try_from(rank.checked_sub(first)?).ok()?;
+        let found = match self.row.get(guess) {
+            Some(waiter) if waiter.rank & !GAP == rank => guess,
+            _ => {
+                let known = |waiter: &Waiter| waiter.rank & !GAP;
+                self.row.binary_search_by_key(&rank, known).ok()?
+            }
+        };
+        (self.row[found].rank == rank).then_some(found)
+    }
+
+    /// What wakes the one who stands there.
+    pub(super) fn waker(&mut self, at: usize) -> &mut Option<Waker> {
+        &mut self.row[at].waker
+    }
+
+    /// What wakes each of them.
+    pub(super) fn wakers(&mut self) -> impl Iterator<Item = &mut Option<Waker>> {
+        self.row.iter_mut().map(|waiter| &mut waiter.waker)
+    }
+
+    /// Whether nobody is behind the one who stands there.
+    pub(super) fn is_last(&self, at: usize) -> bool {
+        at + 1 == self.row.len()
+    }
+
+    /// How many wait before the one who stands there.
+    pub(super) fn before(&self, at: usize) -> usize {
+        let before = self.row.range(..at);
+        before.filter(|waiter| waiter.rank & GAP == 0).count()
+    }
+
+    /// Takes out the one who stands there.
+    pub(super) fn remove(&mut self, at: usize) -> Option<Waker> {
+        let waiter = &mut self.row[at];
+        waiter.rank |= GAP;
+        let waker = waiter.waker.take();
+        self.waiting -= 1;
+        self.trim();
+        if self.row.len() > 2 * self.waiting + FEW {
+            self.row.retain(|waiter| waiter.rank & GAP == 0);
+        }
+        waker
+    }
+
+    /// Takes gaps off both ends.
+    fn trim(&mut self) {
+        let gap = |waiter: &Waiter| waiter.rank & GAP != 0;
+        while self.row.front().is_some_and(gap) {
+            self.row.pop_front();
+        }
+        while self.row.back().is_some_and(gap) {
+            self.row.pop_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against a plain vector, while people come at either end and leave from anywhere.
+    #[test]
+    fn everybody_is_found_by_their_rank_and_goes_in_order() {
+        let (mut waiters, mut model) = (Waiters::default(), Vec::new());
+        let mut given = Vec::new();
+        let mut random = 7_u64;
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let (what, which) = (random >> 60, (random >> 32) as usize);
+            match what {
+                0..=4 => {
+                    given.push(waiters.push_back());
+                    model.push(given[given.len() - 1]);
+                }
+                5 => {
+                    given.push(waiters.push_front());
+                    model.insert(0, given[given.len() - 1]);
+                }
+                6 => {
+                    let first = (!model.is_empty()).then(|| model.remove(0));
+                    assert_eq!(waiters.pop_front().map(|(rank, _)| rank), first);
+                }
+                7 => assert_eq!(waiters.pop_back().map(|(rank, _)| rank), model.pop()),
+                _ if given.is_empty() => {}
+                _ => {
+                    let rank = given[which % given.len()];
+                    let place = model.iter().position(|one| *one == rank);
+                    let found = waiters.find(rank);
+                    assert_eq!(found.map(|at| waiters.before(at)), place);
+                    if let (Some(at), Some(place), 10..) = (found, place, what) {
+                        assert_eq!(waiters.is_last(at), place + 1 == model.len());
+                        model.remove(place);
+                        waiters.remove(at);
+                        assert_eq!(waiters.find(rank), None);
+                    }
+                }
+            }
+            assert_eq!(waiters.len(), model.len());
+            assert!(waiters.row.len() <= 2 * model.len() + FEW);
+        }
+        given.sort_unstable();
+        given.dedup();
+        assert!(
+            given.len() > 5_000 && model.len() > 10,
+            "too little happened"
+        );
+    }
+
+    #[test]
+    fn one_who_waits_takes_three_words() {
+        assert_eq!(size_of::<Waiter>(), 24);
+    }
+}
