@@ -9,4 +9,5 @@ mod memory;
 mod model;
 mod random;
 mod retune;
+mod room;
 mod users;

@@ -4,8 +4,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use crate::room::grid_of;
+
 use tower_throttle::{
-    FixedWindow, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    FixedWindow, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
     algorithm::Algorithm,
 };
 
@@ -74,7 +76,10 @@ fn no_table_ever_takes_more_than_its_docs_say() {
     assert!(bytes_a_key(SlidingWindow::new(quota), capacity) < 24);
     let odd = Quota::per(9_973, Duration::from_secs(1_009));
     assert!(bytes_a_key(TokenBucket::new(odd), capacity) < 38);
-    assert!(bytes_a_key(SlidingGrid::new(quota), capacity) < 48);
+    for (words, most) in [(1, 24), (2, 38), (3, 46), (4, 47)] {
+        let bytes = bytes_a_key(grid_of(words), capacity);
+        assert!(bytes <= most, "{words} words: {bytes} bytes");
+    }
 }
 
 #[test]

@@ -186,21 +186,6 @@ fn the_comparison_finds_a_state_forgotten_early() {
 }
 
 #[test]
-fn a_table_holds_what_it_was_made_for() {
-    for capacity in [1, 10, 100, 1_000, 20_000, 200_000] {
-        let local = Local::new(TokenBucket::new(Quota::per_day(2)))
-            .with_clock(ManualClock::new())
-            .capacity(capacity);
-        for key in 0..capacity {
-            assert!(local.check_n(&key, 2).is_admitted());
-        }
-        let forgotten = (0..capacity).filter(|key| local.check(key).is_admitted());
-        assert_eq!(forgotten.count(), 0, "capacity {capacity}");
-        assert_eq!(local.stats().evicted, 0, "capacity {capacity}");
-    }
-}
-
-#[test]
 fn a_full_table_that_denies_says_when_there_is_room_and_counts() {
     let clock = ManualClock::new();
     let local = Local::new(TokenBucket::new(Quota::per_second(1)))

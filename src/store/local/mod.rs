@@ -36,7 +36,7 @@ use crate::quota::Quota;
 /// A table of fixed size, known when it is made. It needs no sweeper: a state expires by itself,
 /// and a new key takes the slot of one whose state has expired. Only when there is none near it
 /// does the [`Overflow`] policy act. It holds its [`capacity`](Self::capacity) of keys that are all
-/// in use, but for a few in ten million.
+/// in use, but for one in ten million at most.
 ///
 /// Clones share the table. Keys are anything that hashes; they are hashed with a secret seed and
 /// not stored.
@@ -56,13 +56,14 @@ use crate::quota::Quota;
 /// made; an admission writes one line, a denial none, so a crowd that is being refused costs least.
 ///
 /// # What a key is
-/// 64 bits of its hash. Two keys with the same 64 bits share one limit: among ten million keys the
-/// odds that any two do are 3 in a million. Nobody who does not know the seed can look for such a
-/// pair.
+/// Its hash: 43 bits of it stand in a slot, and the others say which sets that may be in. Two keys
+/// that agree in these share one limit: among ten million keys the odds that any two do are less
+/// than 4 in a million, and among fewer they are less. Nobody who does not know the seed can look
+/// for such a pair.
 ///
 /// # Memory
 /// A key takes 23 bytes where its state is one word, 37 where it is two, 46 where it is three and
-/// 61 where it is four ([`Algorithm::words`]). One word are token buckets, meters, windows and
+/// 47 where it is four ([`Algorithm::words`]). One word are token buckets, meters, windows and
 /// sliding windows of ordinary figures; a sliding grid takes as many as its counts need. All of it
 /// is taken when the table is made. States that do not fit, such as a log, stand outside the
 /// table: [`stats`](Self::stats) tells what they take, and [the most that they ever

@@ -122,9 +122,14 @@ impl<A: Algorithm> Table<A> {
     ) -> Result<Place, Tried<T>> {
         let algorithm = view.algorithm();
         let evicts = self.overflow == Overflow::EvictLeast;
+        let sets = if evicts {
+            self.probes.enough()
+        } else {
+            self.probes.len
+        };
         let mut soonest = Tick::MAX;
         let mut least: Option<((bool, Tick), Place)> = None;
-        for steps in 0..self.probes.len {
+        for steps in 0..sets {
             let at = self.probes.near(id.home, steps);
             let snapshot = self.set::<W>(at).snapshot();
             if snapshot.header.generation() != view.number() & 0xFFF {

@@ -1,7 +1,8 @@
 //! Sets of slots: what stands where in the words of a table, and the lock of each set.
 //!
-//! A set is one cache line, or two or four for states of several words: a header, then the tags of
-//! its slots, then their states.
+//! A set is one cache line, or two or five for states of several words: a header, then the tags of
+//! its slots, then their states. Of five lines the first has all the tags, and each other one two
+//! states of four words.
 //!
 //! ```text
 //! one word a state:  | header | tag tag tag (tag) | state | state | state | state |
@@ -20,9 +21,10 @@
 //! unlocked, the words belong together: had one of them come from a writer, the fences below would
 //! make that writer's `LOCKED`, or a later header, visible to the second load.
 //!
-//! A version never comes back (2^47 writes to one set), so a slot that was emptied and taken by
+//! A version never comes back (2^46 writes to one set), so a slot that was emptied and taken by
 //! another key between the two looks is noticed too.
 
+use super::probe::MOST_STEPS;
 use crate::sync::{AtomicU64, Ordering, fence, wait_a_little};
 
 /// Eight words, one cache line.
@@ -31,14 +33,14 @@ use crate::sync::{AtomicU64, Ordering, fence, wait_a_little};
 pub(super) struct Line([AtomicU64; 8]);
 
 /// The most slots that a set has.
-pub(super) const MOST_SLOTS: usize = 6;
+pub(super) const MOST_SLOTS: usize = 8;
 
 /// How many lines, slots and words of tags a set has, by the words of a state.
 pub(super) const fn lines(words: usize) -> usize {
-    [1, 1, 2, 2, 4][words]
+    [1, 1, 2, 2, 5][words]
 }
 pub(super) const fn slots(words: usize) -> usize {
-    [4, 4, 5, 4, 6][words]
+    [4, 4, 5, 4, 8][words]
 }
 const fn tag_words(words: usize) -> usize {
     slots(words) - 1
@@ -51,8 +53,9 @@ pub(super) struct Header(u64);
 impl Header {
     const LOCKED: u64 = 1;
     const REACH: u32 = 1;
-    const GENERATION: u32 = 5;
-    const VERSION: u64 = 1 << 17;
+    const REACHES: u64 = MOST_STEPS as u64 - 1;
+    const GENERATION: u32 = 6;
+    const VERSION: u64 = 1 << 18;
 
     const UNUSUAL: u64 = Self::LOCKED | 0xFFF << Self::GENERATION;
 
@@ -62,11 +65,11 @@ impl Header {
 
     /// How far from this set, in steps of the probe sequence, the keys live whose home it is.
     pub(super) const fn reach(self) -> usize {
-        (self.0 >> Self::REACH & 0xF) as usize
+        (self.0 >> Self::REACH & Self::REACHES) as usize
     }
 
     pub(super) const fn with_reach(self, reach: usize) -> Self {
-        Self(self.0 & !(0xF << Self::REACH) | (reach as u64) << Self::REACH)
+        Self(self.0 & !(Self::REACHES << Self::REACH) | (reach as u64) << Self::REACH)
     }
 
     /// The algorithm that the states of this set are packed by, modulo 2^12.

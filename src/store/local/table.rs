@@ -19,7 +19,7 @@
 
 use super::outside::{Id, Kept, Outside, index, is_outside, kept_until, outside};
 use super::overflow::{Counters, Overflow, Stats};
-use super::probe::{FINGERPRINT_BITS, GROUP, Probes, steps_of, tag};
+use super::probe::{FINGERPRINT_BITS, Probes, steps_of, tag};
 use super::regime::{Regimes, View};
 use super::slot::{Found, Header, Line, Locked, Set, lines, slots};
 use crate::algorithm::Algorithm;
@@ -88,21 +88,17 @@ impl<A: Algorithm> Table<A> {
             words @ 1..=4 => words,
             _ => 1,
         };
-        // Ten slots for seven keys: then the sets near a home have room for all but a few in ten
-        // million.
-        let sets = (capacity / 7 * 10 + capacity % 7 * 10 / 7 + 1).div_ceil(slots(words));
-        let group = sets.next_power_of_two().min(GROUP);
-        let sets = sets.next_multiple_of(group);
+        let (probes, sets) = Probes::for_keys(words, capacity);
         Self {
             lines: (0..sets * lines(words)).map(|_| Line::default()).collect(),
             sets,
             words,
-            probes: Probes::new(group),
-            outside: Outside::new(sets / group, sets * slots(words)),
+            outside: Outside::new(sets / probes.group, sets * slots(words)),
             shared: Mutex::new(Kept {
                 state: algorithm.fresh(now),
                 regime: 0,
             }),
+            probes,
             regimes: Regimes::new(algorithm),
             changing: Mutex::new(()),
             overflow,
