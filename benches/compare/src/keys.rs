@@ -43,18 +43,25 @@ impl Key for IpAddr {
 impl Key for String {
     const NAME: &'static str = "String";
     fn blank() -> Self {
-        Self::with_capacity(21)
+        Self::from("user:aaaaaaaaaaaaaaaa")
     }
     #[inline]
+    #[expect(
+        unsafe_code,
+        reason = "checking and copying took as long as a decision, on both sides"
+    )]
     fn set(&mut self, number: u64) {
         // Half a byte a letter, eight letters at a time.
         let letters =
             |half: u64| ((half & 0x0f0f_0f0f_0f0f_0f0f) + 0x6161_6161_6161_6161).to_le_bytes();
-        let mut text = *b"user:0000000000000000";
+        // SAFETY: letters from a to p take the places of letters.
+        let text = unsafe { self.as_bytes_mut() };
         text[5..13].copy_from_slice(&letters(number));
-        text[13..].copy_from_slice(&letters(number >> 4));
-        self.clear();
-        self.push_str(std::str::from_utf8(&text).expect("letters"));
+        text[13..21].copy_from_slice(&letters(number >> 4));
+        // A hash that is compiled into the loop must not take these words, nor the length, from
+        // registers: a key comes from memory. Both sides begin with words that lie across the ends
+        // of what was written, and wait for it alike.
+        std::hint::black_box(&mut *self);
     }
 }
 

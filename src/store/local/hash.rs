@@ -1,9 +1,11 @@
 //! A fast hash with a secret seed.
 //!
 //! Integers are collected two words at a time and bytes sixteen at a time; each pair is multiplied
-//! to 128 bits and the halves folded onto each other (the step of wyhash and foldhash). All bits of
-//! the result are used, so a last fold mixes once more. The seed comes from the operating system by
-//! way of [`RandomState`], and is another one for every table.
+//! to 128 bits and the halves folded onto each other (the step of wyhash and foldhash). Each fold
+//! waits for the one before, so the two pairs of up to 32 bytes are folded beside each other, by
+//! different seeds. All bits of the result are used, so a last fold mixes once more; what little
+//! follows bytes, as the 0xff behind a `str`, goes into that one. The seed comes from the operating
+//! system by way of [`RandomState`], and is another one for every table.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -45,6 +47,7 @@ impl BuildHasher for Seeded {
             seeds: self.seeds,
             waiting: 0,
             bits: 0,
+            folded: false,
         }
     }
 }
@@ -57,6 +60,8 @@ pub struct SeededHasher {
     /// Integers not hashed yet, and how many bits they take.
     waiting: u128,
     bits: u32,
+    /// There were bytes, so that `hash` is mixed already.
+    folded: bool,
 }
 
 /// By hand, as for [`Seeded`].
@@ -90,6 +95,18 @@ fn last<const N: usize>(bytes: &[u8]) -> [u8; N] {
     first(&bytes[bytes.len() - N..])
 }
 
+/// Takes no hasher, which would have to stand in memory for it.
+#[cold]
+#[inline(never)]
+fn long(mut hash: u64, seed: u64, bytes: &[u8]) -> u64 {
+    // The last sixteen follow in any case, so that the blocks need not divide the length.
+    for block in bytes.chunks_exact(16) {
+        let (a, b) = (first(block), last(block));
+        hash = fold(u64::from_le_bytes(a) ^ hash, u64::from_le_bytes(b) ^ seed);
+    }
+    hash
+}
+
 impl SeededHasher {
     #[inline]
     fn integer(&mut self, value: u64, bits: u32) {
@@ -108,31 +125,22 @@ impl SeededHasher {
     fn pair(&mut self, a: u64, b: u64) {
         self.hash = fold(a ^ self.hash, b ^ self.seeds[2]);
     }
-
-    #[cold]
-    #[inline(never)]
-    fn long(&mut self, bytes: &[u8]) {
-        // The last sixteen follow in any case, so that the blocks need not divide the length.
-        for block in bytes.chunks_exact(16) {
-            self.pair(
-                u64::from_le_bytes(first(block)),
-                u64::from_le_bytes(last(block)),
-            );
-        }
-    }
 }
 
 impl Hasher for SeededHasher {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let len = bytes.len();
-        self.hash = self.hash.wrapping_add(len as u64).rotate_left(23);
+        // Times a secret: else letters, which go in by the same way, could make up for a length.
+        let length = (len as u64).wrapping_mul(self.seeds[3] | 1);
+        self.hash = self.hash.wrapping_add(length);
+        let mut beside = 0;
         if len > 32 {
-            self.long(bytes);
+            self.hash = long(self.hash, self.seeds[2], bytes);
         } else if len > 16 {
-            self.pair(
-                u64::from_le_bytes(first(bytes)),
-                u64::from_le_bytes(first(&bytes[8..])),
+            beside = fold(
+                u64::from_le_bytes(first(bytes)) ^ self.hash ^ self.seeds[1],
+                u64::from_le_bytes(first(&bytes[8..])) ^ self.seeds[3],
             );
         }
         let (a, b) = if len >= 16 {
@@ -158,6 +166,8 @@ impl Hasher for SeededHasher {
             (0, 0)
         };
         self.pair(a, b);
+        self.hash ^= beside;
+        self.folded = true;
     }
 
     #[inline]
@@ -195,7 +205,192 @@ impl Hasher for SeededHasher {
     #[inline]
     fn finish(&self) -> u64 {
         let (low, high) = halves(self.waiting);
-        let hash = fold(low ^ self.hash, high ^ self.seeds[1]);
+        let hash = if self.folded && self.bits <= 8 {
+            low ^ self.hash
+        } else {
+            fold(low ^ self.hash, high ^ self.seeds[1])
+        };
         fold(hash, self.seeds[3] | 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::Hash;
+
+    use super::*;
+
+    /// The same seeds in every run.
+    fn seeded(which: u64) -> Seeded {
+        let seed = |at: u64| {
+            let mixed = (4 * which + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            fold(mixed, 0xd6e8_feb8_6659_fd93 ^ mixed)
+        };
+        Seeded {
+            seeds: [seed(0), seed(1), seed(2), seed(3)],
+        }
+    }
+
+    /// Bytes as they come, and what a `str` writes behind its own.
+    struct Text<'a>(&'a [u8]);
+
+    impl Hash for Text<'_> {
+        fn hash<H: Hasher>(&self, hasher: &mut H) {
+            hasher.write(self.0);
+            hasher.write_u8(0xff);
+        }
+    }
+
+    fn text(seeds: u64, bytes: &[u8]) -> u64 {
+        seeded(seeds).hash_one(Text(bytes))
+    }
+
+    const ROUNDS: u64 = 200;
+
+    /// Flips each bit of texts of each length up to 64; answers of which length and bit it flips
+    /// too few or too many bits of the hash, on average or one of them.
+    fn uneven(hash: impl Fn(u64, &[u8]) -> u64) -> Option<(usize, usize)> {
+        for len in 1..=64 {
+            let mut message = [0; 64];
+            for (at, byte) in message.iter_mut().enumerate() {
+                *byte = b'a' + u8::try_from((7 * len + at) % 26).expect("a letter");
+            }
+            for bit in 0..8 * len {
+                let mut flips = [0_u64; 64];
+                for seeds in 0..ROUNDS {
+                    let mut other = message;
+                    other[bit / 8] ^= 1 << (bit % 8);
+                    let flipped = hash(seeds, &message[..len]) ^ hash(seeds, &other[..len]);
+                    for (at, flips) in flips.iter_mut().enumerate() {
+                        *flips += flipped >> at & 1;
+                    }
+                }
+                // Six standard deviations of the sum, seven of each.
+                let all = flips.iter().sum::<u64>();
+                let even = (32 * ROUNDS).abs_diff(all) < 6 * 57
+                    && flips.iter().all(|flips| (ROUNDS / 2).abs_diff(*flips) < 50);
+                if !even {
+                    return Some((len, bit));
+                }
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn every_bit_of_a_text_flips_half_of_the_hash() {
+        assert_eq!(uneven(text), None);
+    }
+
+    #[test]
+    fn a_hash_that_mixes_too_little_is_found_out() {
+        let unmixed = |seeds: u64, bytes: &[u8]| {
+            let mut hasher = seeded(seeds).build_hasher();
+            hasher.write(bytes);
+            hasher.hash
+        };
+        let swapped = |seeds: u64, bytes: &[u8]| {
+            bytes.iter().fold(seeds, |hash: u64, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+            })
+        };
+        assert!(uneven(swapped).is_some());
+        assert!(uneven(unmixed).is_some());
+    }
+
+    /// How many pairs of these have the same 32 bits from `from` on.
+    fn pairs(hashes: &[u64], from: u32) -> usize {
+        let mut bits: Vec<_> = hashes.iter().map(|hash| hash >> from << 32 >> 32).collect();
+        bits.sort_unstable();
+        bits.windows(2).filter(|pair| pair[0] == pair[1]).count()
+    }
+
+    /// Of 2^19 keys 32 random pairs share 32 bits, and never more than 80.
+    fn crowded(key: impl Fn(u64) -> u64) -> Option<u32> {
+        let hashes: Vec<_> = (0..1 << 19).map(key).collect();
+        let mut whole = hashes.clone();
+        whole.sort_unstable();
+        whole.dedup();
+        if whole.len() < hashes.len() {
+            return Some(64);
+        }
+        [0, 11, 21, 32].into_iter().find(|from| {
+            let pairs = pairs(&hashes, *from);
+            !(8..80).contains(&pairs)
+        })
+    }
+
+    #[test]
+    fn keys_that_resemble_each_other_share_no_more_bits_than_chance() {
+        for seeds in 0..3 {
+            resembling(seeds);
+        }
+    }
+
+    fn resembling(seeds: u64) {
+        let hash = seeded(seeds);
+        assert_eq!(crowded(|key| hash.hash_one(key)), None, "integers");
+        assert_eq!(crowded(|key| hash.hash_one(key << 40)), None, "high bits");
+        let ends = |key: u64| hash.hash_one((key & 0x3ff, key >> 10));
+        assert_eq!(crowded(ends), None, "pairs");
+        for (name, before, after) in [
+            ("short", "", ""),
+            ("users", "user:", ""),
+            ("paths", "/api/v1/users/", "/"),
+            (
+                "long",
+                "a tenant with a long name/",
+                "/and much behind it as well",
+            ),
+        ] {
+            let text = |key: u64| hash.hash_one(format!("{before}{key}{after}"));
+            assert_eq!(crowded(text), None, "{name}");
+        }
+        // Only two words of a text differ, one in each of the pairs folded beside each other.
+        let beside = |key: u64| {
+            let mut bytes = [0; 32];
+            bytes[..2].copy_from_slice(&key.to_le_bytes()[..2]);
+            bytes[16] = key.to_le_bytes()[2];
+            text(seeds, &bytes)
+        };
+        assert_eq!(crowded(beside), None, "beside each other");
+    }
+
+    #[test]
+    fn keys_hashed_by_their_first_half_are_found_crowded() {
+        assert!(crowded(|key| seeded(7).hash_one(key >> 1)).is_some());
+        assert!(crowded(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).is_some());
+    }
+
+    #[test]
+    fn where_one_text_ends_and_the_next_begins_counts() {
+        let hash = seeded(3);
+        let (head, tail) = ("abcdefghijklmnopq", "rstuvwxyzabcdefghijklmnopqrstuvwxyz");
+        let whole = format!("{head}{tail}");
+        let mut hashes: Vec<_> = (0..=whole.len())
+            .map(|at| hash.hash_one(whole.split_at(at)))
+            .collect();
+        hashes.push(hash.hash_one(&whole));
+        // Nothing but how many zeros there are.
+        hashes.extend((0..200).map(|len| hash.hash_one(Text(&vec![0; len]))));
+        hashes.extend((0..200).map(|len| hash.hash_one(vec![0_u8; len])));
+        let all = hashes.len();
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), all);
+    }
+
+    #[test]
+    fn the_same_text_hashes_alike_however_it_is_held() {
+        let hash = Seeded::default();
+        for text in [
+            "",
+            "a",
+            "user:aaaaaaaaaaaaaaaa",
+            "of more than thirty-two bytes, and so on",
+        ] {
+            assert_eq!(hash.hash_one(text), hash.hash_one(String::from(text)));
+            assert_eq!(hash.hash_one(text), hash.hash_one(Text(text.as_bytes())));
+        }
     }
 }
