@@ -39,6 +39,7 @@ pub(crate) fn run(effort: &Effort) {
         filling::<u64>(effort, keys, goal);
     }
     filling::<IpAddr>(effort, many, 4.0);
+    wide(effort, many);
     algorithms(effort);
 }
 
@@ -171,6 +172,48 @@ fn filling<K: Key>(effort: &Effort, keys: u64, goal: f64) {
     row.print(effort);
 }
 
+/// Memory of full tables whose states take several words; beside it the token bucket's, of one.
+fn wide(effort: &Effort, keys: u64) {
+    for words in 2..=4 {
+        let work = format!("resident bytes a key, full, {keys} keys u64 ({words} words)");
+        if !effort.wants(&work) {
+            continue;
+        }
+        let row = Row {
+            work,
+            peer: "token bucket",
+            unit: "bytes",
+            ours: vec![filled(keys, grid_of(words))],
+            theirs: vec![filled(keys, TokenBucket::new(peers::quota(true)))],
+            goal: 48.0,
+            absolute: true,
+            more: false,
+        };
+        row.print(effort);
+    }
+}
+
+/// Bytes a key of a table that is full.
+fn filled<A: Algorithm>(keys: u64, algorithm: A) -> f64 {
+    let resident = resident_bytes();
+    let limiter = Local::new(algorithm).capacity(keys as usize);
+    let _ = worst(keys, |key: &u64| limiter.check(key).is_admitted());
+    let stats = limiter.stats();
+    assert!(
+        stats.outside == 0 && stats.evicted <= keys / 100_000 + 1,
+        "{stats:?}"
+    );
+    (resident_bytes() - resident).max(stats.table_bytes as f64) / keys as f64
+}
+
+/// A grid whose states take so many words.
+fn grid_of(words: usize) -> SlidingGrid {
+    (1..=SlidingGrid::MAX_CELLS)
+        .map(|cells| SlidingGrid::new(Quota::per_hour(1_000)).cells(cells))
+        .find(|grid| grid.words() == words)
+        .expect("grids of every size")
+}
+
 /// The slowest of `keys` insertions, in milliseconds.
 fn worst<K: Key>(keys: u64, check: impl Fn(&K) -> bool) -> f64 {
     let mut key = K::blank();
@@ -212,6 +255,7 @@ fn algorithms(effort: &Effort) {
         TokenBucket::new(odd),
         2.0,
     );
+    algorithm(effort, "sliding grid of many cells", grid_of(4), 2.0);
     algorithm(
         effort,
         "sliding log",
