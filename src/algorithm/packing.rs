@@ -1,4 +1,5 @@
-//! States as words of a table: fields of so many bits, one after the other.
+//! States as words of a table: fields of so many bits, one after the other, from the lowest bit of
+//! the last word up.
 //!
 //! The highest bit of the first word stays zero.
 
@@ -18,39 +19,48 @@ pub(super) const fn bits(most: u64) -> u32 {
     u64::BITS - most.leading_zeros()
 }
 
-/// The bits of a state in one row, without the one that stays zero.
+/// The words of a state as one long number. The last of them is its lowest, so that the bit that
+/// stays zero is its highest and no field has to step over it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bits {
-    /// The last one is zero, so that every word has another one after it.
-    row: [u64; MOST_WORDS + 1],
+pub(super) struct Row {
+    /// The lowest first; above those of the state there are zeros to shift in.
+    words: [u64; 2 * MOST_WORDS],
 }
 
-const MOST_WORDS: usize = 4;
+/// The most words that a table has room for in a slot.
+pub(super) const MOST_WORDS: usize = 4;
 
-impl Bits {
+impl Row {
     #[inline]
     pub(super) fn of(words: &[u64]) -> Self {
-        let word = |at: usize| words.get(at).copied().unwrap_or_default();
-        let shifted = |at: usize| word(at) >> 1 | word(at + 1) << 63;
-        Self {
-            row: [
-                word(0) & mask(63) | word(1) << 63,
-                shifted(1),
-                shifted(2),
-                shifted(3),
-                0,
-            ],
+        let mut row = Self {
+            words: [0; 2 * MOST_WORDS],
+        };
+        for (word, given) in row
+            .words
+            .iter_mut()
+            .zip(words.iter().rev().take(MOST_WORDS))
+        {
+            *word = *given;
         }
+        row
+    }
+
+    /// The same with another first word.
+    #[inline]
+    pub(super) fn with_first(words: &[u64], first: u64) -> Self {
+        let mut row = Self::of(words);
+        if let Some(word) = row.words.get_mut(words.len().wrapping_sub(1)) {
+            *word = first;
+        }
+        row
     }
 
     /// Puts them back where they came from.
     #[inline]
     pub(super) fn write(&self, words: &mut [u64]) {
-        for (at, word) in words.iter_mut().enumerate().take(MOST_WORDS) {
-            *word = match at {
-                0 => self.row[0] & mask(63),
-                at => self.row[at] << 1 | self.row[at - 1] >> 63,
-            };
+        for (word, own) in words.iter_mut().rev().zip(&self.words) {
+            *word = *own;
         }
     }
 
@@ -60,12 +70,24 @@ impl Bits {
         ((at / 64) as usize % MOST_WORDS, at % 64)
     }
 
+    /// The 64 bits that begin at this place.
+    #[inline]
+    const fn at(&self, word: usize, shift: u32) -> u64 {
+        // Never a shift by 64.
+        self.words[word] >> shift | self.words[word + 1] << 1 << (63 - shift)
+    }
+
+    /// The 64 bits from bit `at` on.
+    #[inline]
+    pub(super) const fn from(&self, at: u32) -> u64 {
+        let (word, shift) = Self::place(at);
+        self.at(word, shift)
+    }
+
     /// The field of `width` bits that begins at bit `at`.
     #[inline]
-    pub(super) fn get(&self, at: u32, width: u32) -> u64 {
-        let (word, shift) = Self::place(at);
-        let pair = u128::from(self.row[word + 1]) << 64 | u128::from(self.row[word]);
-        low(pair >> shift & u128::from(u64::MAX)) & mask(width)
+    pub(super) const fn get(&self, at: u32, width: u32) -> u64 {
+        self.from(at) & mask(width)
     }
 
     /// Sets that field to `value`, which fits.
@@ -75,8 +97,30 @@ impl Bits {
         let halves = |wide: u128| (low(wide & u128::from(u64::MAX)), low(wide >> 64));
         let (gone, gone_above) = halves(u128::from(mask(width)) << shift);
         let (new, new_above) = halves(u128::from(value) << shift);
-        self.row[word] = self.row[word] & !gone | new;
-        self.row[word + 1] = self.row[word + 1] & !gone_above | new_above;
+        self.words[word] = self.words[word] & !gone | new;
+        self.words[word + 1] = self.words[word + 1] & !gone_above | new_above;
+    }
+
+    /// Moves all bits down by so many; the lowest ones fall off.
+    #[inline]
+    pub(super) fn shift(&mut self, by: u32) {
+        let (first, shift) = Self::place(by);
+        let from = *self;
+        for (at, word) in self.words.iter_mut().enumerate().take(MOST_WORDS) {
+            *word = from.at(first + at, shift);
+        }
+    }
+
+    /// Adds `factor` times `number`; what passes the highest bit is lost.
+    #[inline]
+    pub(super) fn add(&mut self, number: &[u64; MOST_WORDS], factor: u64) {
+        let mut carry = 0;
+        for (word, times) in self.words.iter_mut().zip(number) {
+            // Two words, and a product of two, fit in 128 bits.
+            let sum = u128::from(*times) * u128::from(factor) + u128::from(*word) + carry;
+            *word = low(sum & u128::from(u64::MAX));
+            carry = sum >> 64;
+        }
     }
 }
 
@@ -84,23 +128,23 @@ impl Bits {
 #[inline]
 pub(super) fn write(words: &mut [u64], fields: impl IntoIterator<Item = (u64, u32)>) -> bool {
     let room = (64 * words.len().min(MOST_WORDS)).saturating_sub(1);
-    let mut bits = Bits::of(&[]);
+    let mut row = Row::of(&[]);
     let mut at = 0;
     for (value, width) in fields {
         if value > mask(width) || (at + width) as usize > room {
             return false;
         }
-        bits.put(at, width, value);
+        row.put(at, width, value);
         at += width;
     }
-    bits.write(words);
+    row.write(words);
     true
 }
 
 /// Reads the fields that [`write`] wrote, one after the other.
 #[derive(Debug)]
 pub(super) struct Reader {
-    bits: Bits,
+    row: Row,
     at: u32,
 }
 
@@ -108,7 +152,7 @@ impl Reader {
     #[inline]
     pub(super) fn new(words: &[u64]) -> Self {
         Self {
-            bits: Bits::of(words),
+            row: Row::of(words),
             at: 0,
         }
     }
@@ -118,7 +162,7 @@ impl Reader {
     pub(super) fn take(&mut self, width: u32) -> u64 {
         let at = self.at;
         self.at += width;
-        self.bits.get(at, width)
+        self.row.get(at, width)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::packing::{self, Bits, mask};
+use super::packing::{self, Row, mask};
 use super::{Algorithm, Inherit, windows::Windows};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -41,26 +41,36 @@ pub struct SlidingGrid {
     strict: bool,
     /// Where cells begin and how long they are.
     grid: Windows,
-    widths: Widths,
-}
-
-/// The bits of a state in a table. First comes the cell's number, then the total of all counts if
-/// it takes no word of its own, then the counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Widths {
-    cell: u32,
-    /// None if it is not kept.
-    total: u32,
-    count: u32,
+    layout: Layout,
 }
 
 /// What [`SlidingGrid`] remembers of a key.
+///
+/// Sums instead of counts: then what counts at a time is one of them, cells that pass shift them
+/// all, what comes is added to all, and what is given back, the newest first, is taken from all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingGridState {
     /// The newest cell that anything was counted in.
     cell: u64,
-    /// The count of cell c stands at c modulo the number of cells that count.
-    counts: [u64; SlidingGrid::MAX_CELLS + 1],
+    /// At p, what counts once p cells have passed since that one. They fall, and those from the
+    /// number of cells that count on are zero.
+    sums: [u64; SlidingGrid::MAX_CELLS + 1],
+}
+
+/// Where a state in a table has its parts: the sums are its lowest bits, the first one the lowest
+/// of all, and the cell its highest ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    words: usize,
+    /// The bits of a sum, and the largest one.
+    width: u32,
+    largest: u64,
+    /// The cell's place in its word, what is below it there, and the last one that fits.
+    cell: u32,
+    below: u64,
+    last: u64,
+    /// One in every sum.
+    ones: [u64; packing::MOST_WORDS],
 }
 
 impl SlidingGrid {
@@ -120,7 +130,7 @@ impl SlidingGrid {
     const fn build(quota: Quota, cells: u64, strict: bool, offset: u64) -> Self {
         let grid = Windows::new(quota.period_ns().div_ceil(cells), offset);
         Self {
-            widths: Widths::of(&quota, cells + strict as u64, grid.length()),
+            layout: Layout::of(&quota, cells + strict as u64, grid.length()),
             grid,
             quota,
             cells,
@@ -134,264 +144,200 @@ impl SlidingGrid {
         self.cells + self.strict as u64
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "a remainder of at most 61")]
+    /// As many as that, as a number of sums.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
     #[inline]
-    const fn slot(&self, cell: u64) -> usize {
-        (cell % self.counted()) as usize
-    }
-
-    /// The slot after this one, around the end.
-    #[inline]
-    const fn after(&self, slot: usize) -> usize {
-        if slot as u64 + 1 == self.counted() {
-            0
-        } else {
-            slot + 1
-        }
+    const fn slots(&self) -> usize {
+        self.counted() as usize
     }
 
     /// The cell of `now`, or the state's where that is newer.
     #[inline]
-    fn present(&self, state: &impl Cells, now: Tick) -> u64 {
+    fn present(&self, state: &impl Sums, now: Tick) -> u64 {
         self.grid.locate(now).0.max(state.cell())
     }
 
-    /// The counts that matter in the cell `present`, the oldest first, each with the cell in which
-    /// it stops to matter.
+    /// How many cells have passed since the state's, as far as that matters.
     #[inline]
-    fn counts<'a, C: Cells>(
-        &self,
-        state: &'a C,
-        present: u64,
-    ) -> impl Iterator<Item = (u64, u64)> + use<'a, C> {
-        let left = (present - state.cell()).min(self.counted());
-        self.counts_since(state, left, self.slot(state.cell() + left))
+    fn passed(&self, state: &impl Sums, present: u64) -> u64 {
+        (present - state.cell()).min(self.counted())
     }
 
-    /// The same where `left` counts have left, the last one of them from `slot`.
+    /// How long until enough has left to bring what counts, which is more, down to `room`.
     #[inline]
-    fn counts_since<'a, C: Cells>(
-        &self,
-        state: &'a C,
-        left: u64,
-        mut slot: usize,
-    ) -> impl Iterator<Item = (u64, u64)> + use<'a, C> {
-        // From the slot after the newest one, which is the oldest, around to the newest.
-        let (newest, grid) = (state.cell(), *self);
-        (left..self.counted()).map(move |passed| {
-            slot = grid.after(slot);
-            (newest + 1 + passed, state.count(slot))
-        })
+    fn until_falls_to(&self, state: &impl Sums, room: u64, now: Tick) -> u64 {
+        let passed = self.falls_to(state, room);
+        self.grid.until(state.cell() + passed, 0, now)
     }
 
-    /// Moves the grid on to `now`, dropping the counts that have left.
-    fn advance(&self, state: &mut SlidingGridState, now: Tick) {
-        let (present, newest) = (self.present(state, now), state.cell);
-        let mut slot = self.slot(newest);
-        for _ in 0..(present - newest).min(self.counted()) {
-            slot = self.after(slot);
-            state.counts[slot] = 0;
-        }
-        state.cell = present;
-    }
-
+    /// How many cells have passed when at most `room` counts.
     #[inline]
-    fn used(&self, state: &impl Cells, present: u64) -> u64 {
-        self.counts(state, present)
-            .fold(0, |used, (_, count)| used.saturating_add(count))
-    }
-
-    /// When enough of the oldest `counts` have left to bring `used` down to `room`.
-    #[inline]
-    fn until_falls_to(
-        &self,
-        counts: impl Iterator<Item = (u64, u64)>,
-        mut used: u64,
-        room: u64,
-        now: Tick,
-    ) -> u64 {
-        if used > room {
-            for (leaves, count) in counts {
-                used = used.saturating_sub(count);
-                if used <= room {
-                    return self.grid.until(leaves, 0, now);
-                }
+    fn falls_to(&self, state: &impl Sums, room: u64) -> u64 {
+        // More than `room` before `least`, no more from `most` on.
+        let (mut least, mut most) = (0, self.counted());
+        // 62 answers are halved six times. A loop that is known to end costs nothing where nobody
+        // reads its answer.
+        for _ in 0..6 {
+            if least == most {
+                break;
+            }
+            let middle = u64::midpoint(least, most);
+            if state.sum(middle) > room {
+                least = middle + 1;
+            } else {
+                most = middle;
             }
         }
-        0
+        most
     }
 
-    #[inline]
-    fn decide_on(&self, state: &mut impl Cells, now: Tick, cost: u64) -> Decision {
+    #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
+    #[inline(always)]
+    fn decide_on(&self, state: &mut impl Sums, present: u64, now: Tick, cost: u64) -> Decision {
         let limit = self.quota.limit();
-        let (present, newest) = (self.present(state, now), state.cell());
-        let left = (present - newest).min(self.counted());
-        let from = self.slot(newest);
-        let last = state.count(from);
-        let used = match state.total() {
-            // All of it came in one cell, as it does where a crowd comes at once.
-            Some(total) if total == last && left < self.counted() => total,
-            Some(total) => total.saturating_sub(self.sum_of_first(state, from, left)),
-            None => self.used(state, present),
-        };
+        let passed = self.passed(state, present);
+        let used = state.sum(passed);
         let remaining = limit.saturating_sub(used);
         if cost > 0 && cost <= remaining {
-            let mut empty = from;
-            for _ in 0..left {
-                empty = self.after(empty);
-                state.set(empty, 0);
-            }
-            state.go_to(present);
-            let slot = self.slot(present);
-            state.set(slot, state.count(slot) + cost);
-            state.set_total(used + cost);
+            state.take(present, passed, self.counted(), cost);
             let reset_after = self.grid.until(present + self.counted(), 0, now);
             return Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after);
         }
-        // As a rule the newest cell holds something, and is the last to leave.
-        let all_left = self.grid.until(newest + self.counted(), 0, now);
-        let slot = self.slot(newest + left);
-        let reset_after = if used > 0 && last > 0 {
-            all_left
+        let reset_after = if used > 0 {
+            self.until_falls_to(state, 0, now)
         } else {
-            self.until_falls_to(self.counts_since(state, left, slot), used, 0, now)
+            0
         };
         if cost == 0 {
             return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
         }
         // A denial drops nothing: a request whose moment is older may still need it.
-        let retry_after = (cost <= limit).then(|| {
-            let room = limit - cost;
-            if last > room {
-                // It has to leave too, whatever left before it.
-                return all_left;
-            }
-            let counts = self.counts_since(state, left, slot);
-            self.until_falls_to(counts, used, room, now)
-        });
+        let retry_after = (cost <= limit).then(|| self.until_falls_to(state, limit - cost, now));
         Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
     }
 
-    /// What the first `left` cells after the one of slot `from` hold.
-    fn sum_of_first(&self, state: &impl Cells, from: usize, left: u64) -> u64 {
-        let (mut slot, mut sum) = (from, 0);
-        for _ in 0..left {
-            slot = self.after(slot);
-            sum = state.count(slot).saturating_add(sum);
-        }
-        sum
+    /// Moves the state on to `now`, dropping what has left.
+    fn advance(&self, state: &mut SlidingGridState, now: Tick) {
+        let present = self.present(state, now);
+        state.go_to(present, self.passed(state, present));
     }
 }
 
-impl Widths {
-    const fn of(quota: &Quota, counted: u64, length: u64) -> Self {
-        let mut widths = Self {
-            cell: packing::bits((1 << packing::TIME_BITS) / length),
-            total: 0,
-            count: packing::bits(quota.limit()),
-        };
-        let without = packing::words(widths.bits(counted));
-        widths.total = widths.count;
-        if packing::words(widths.bits(counted)) > without {
-            widths.total = 0;
-        }
-        widths
-    }
-
+impl Layout {
     #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
-    const fn bits(&self, counted: u64) -> u32 {
-        self.cell + self.total + counted as u32 * self.count
+    const fn of(quota: &Quota, counted: u64, length: u64) -> Self {
+        let width = packing::bits(quota.limit());
+        // One more where an offset begins the first cell before zero.
+        let cell = packing::bits((1 << packing::TIME_BITS) / length + 1);
+        let sums = counted as u32 * width;
+        let mut ones = [0; packing::MOST_WORDS];
+        let mut at = 0;
+        while at < sums && at < 64 * packing::MOST_WORDS as u32 {
+            ones[(at / 64) as usize] |= 1 << (at % 64);
+            at += width;
+        }
+        Self {
+            words: packing::words(cell + sums),
+            width,
+            largest: mask(width),
+            cell: 63 - cell,
+            below: mask(63 - cell),
+            last: mask(cell),
+            ones,
+        }
     }
 }
 
 /// A state, packed or not.
-trait Cells {
+trait Sums {
     /// The newest cell that anything was counted in.
     fn cell(&self) -> u64;
-    fn go_to(&mut self, cell: u64);
-    fn count(&self, slot: usize) -> u64;
-    fn set(&mut self, slot: usize, count: u64);
-    /// The sum of all counts, where it is kept.
-    fn total(&self) -> Option<u64>;
-    fn set_total(&mut self, total: u64);
+    /// What counts once so many cells have passed since.
+    fn sum(&self, passed: u64) -> u64;
+    /// Counts `cost` in `cell`, so many cells further on, where there is room for it; so many of
+    /// the sums matter.
+    fn take(&mut self, cell: u64, passed: u64, counted: u64, cost: u64);
 }
 
-impl Cells for SlidingGridState {
+#[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
+impl SlidingGridState {
+    #[inline]
+    fn go_to(&mut self, cell: u64, passed: u64) {
+        let passed = (passed as usize).min(self.sums.len());
+        if passed > 0 {
+            self.sums.copy_within(passed.., 0);
+            let left = self.sums.len() - passed;
+            self.sums[left..].fill(0);
+        }
+        self.cell = cell;
+    }
+
+    #[inline]
+    fn add(&mut self, counted: u64, cost: u64) {
+        for sum in self.sums.iter_mut().take(counted as usize) {
+            *sum = sum.saturating_add(cost).min(Tick::MAX.as_nanos());
+        }
+    }
+}
+
+impl Sums for SlidingGridState {
+    #[inline]
+    fn cell(&self) -> u64 {
+        self.cell
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
+    #[inline]
+    fn sum(&self, passed: u64) -> u64 {
+        self.sums.get(passed as usize).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    fn take(&mut self, cell: u64, passed: u64, counted: u64, cost: u64) {
+        self.go_to(cell, passed);
+        self.add(counted, cost);
+    }
+}
+
+struct Packed<'a> {
+    words: &'a mut [u64],
+    cell: u64,
+    /// The words without the cell.
+    sums: &'a mut Row,
+    layout: &'a Layout,
+}
+
+impl Packed<'_> {
+    /// Where a sum is.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
+    #[inline]
+    const fn place(&self, passed: u64) -> u32 {
+        passed as u32 * self.layout.width
+    }
+}
+
+impl Sums for Packed<'_> {
     #[inline]
     fn cell(&self) -> u64 {
         self.cell
     }
 
     #[inline]
-    fn go_to(&mut self, cell: u64) {
-        self.cell = cell;
+    fn sum(&self, passed: u64) -> u64 {
+        self.sums.from(self.place(passed)) & self.layout.largest
     }
 
-    #[inline]
-    fn count(&self, slot: usize) -> u64 {
-        self.counts[slot]
-    }
-
-    #[inline]
-    fn set(&mut self, slot: usize, count: u64) {
-        self.counts[slot] = count;
-    }
-
-    #[inline]
-    fn total(&self) -> Option<u64> {
-        None
-    }
-
-    #[inline]
-    fn set_total(&mut self, _: u64) {}
-}
-
-struct Packed {
-    bits: Bits,
-    widths: Widths,
-}
-
-impl Packed {
-    #[expect(clippy::cast_possible_truncation, reason = "a slot is below 61")]
-    #[inline]
-    const fn at(&self, slot: usize) -> u32 {
-        self.widths.cell + self.widths.total + slot as u32 * self.widths.count
-    }
-}
-
-impl Cells for Packed {
-    #[inline]
-    fn cell(&self) -> u64 {
-        self.bits.get(0, self.widths.cell)
-    }
-
-    #[inline]
-    fn go_to(&mut self, cell: u64) {
-        let width = self.widths.cell;
-        self.bits.put(0, width, cell & mask(width));
-    }
-
-    #[inline]
-    fn count(&self, slot: usize) -> u64 {
-        self.bits.get(self.at(slot), self.widths.count)
-    }
-
-    #[inline]
-    fn set(&mut self, slot: usize, count: u64) {
-        self.bits.put(self.at(slot), self.widths.count, count);
-    }
-
-    #[inline]
-    fn total(&self) -> Option<u64> {
-        let Widths { cell, total, .. } = self.widths;
-        (total > 0).then(|| self.bits.get(cell, total))
-    }
-
-    #[inline]
-    fn set_total(&mut self, sum: u64) {
-        let Widths { cell, total, .. } = self.widths;
-        if total > 0 {
-            self.bits.put(cell, total, sum);
+    /// No sum flows over into the next one: all stay within the limit.
+    #[expect(clippy::inline_always, reason = "so that the words stay in registers")]
+    #[inline(always)]
+    fn take(&mut self, cell: u64, passed: u64, _: u64, cost: u64) {
+        if passed > 0 {
+            self.sums.shift(self.place(passed));
+        }
+        self.sums.add(&self.layout.ones, cost);
+        self.sums.write(self.words);
+        if let Some(first) = self.words.first_mut() {
+            *first |= cell << self.layout.cell;
         }
     }
 }
@@ -416,36 +362,32 @@ impl Algorithm for SlidingGrid {
     fn fresh(&self, _now: Tick) -> SlidingGridState {
         SlidingGridState {
             cell: 0,
-            counts: [0; Self::MAX_CELLS + 1],
+            sums: [0; Self::MAX_CELLS + 1],
         }
     }
 
     #[inline]
     fn decide(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Decision {
-        self.decide_on(state, now, cost)
+        self.decide_on(state, self.present(state, now), now, cost)
     }
 
-    fn refund(&self, state: &mut SlidingGridState, now: Tick, mut cost: u64) {
+    fn refund(&self, state: &mut SlidingGridState, now: Tick, cost: u64) {
         self.advance(state, now);
-        // The newest first.
-        for age in 0..self.counted() {
-            let Some(cell) = state.cell.checked_sub(age) else {
-                break;
-            };
-            let count = &mut state.counts[self.slot(cell)];
-            let given = cost.min(*count);
-            *count -= given;
-            cost -= given;
+        // The newest first: they are in every sum.
+        for sum in &mut state.sums {
+            *sum = sum.saturating_sub(cost);
         }
     }
 
     fn absorb(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Duration {
         self.advance(state, now);
-        let count = &mut state.counts[self.slot(state.cell)];
-        *count = count.saturating_add(cost).min(Tick::MAX.as_nanos());
-        let used = self.used(state, state.cell);
-        let counts = self.counts(state, state.cell);
-        Duration::from_nanos(self.until_falls_to(counts, used, self.quota.limit(), now))
+        state.add(self.counted(), cost);
+        let limit = self.quota.limit();
+        Duration::from_nanos(if state.sum(0) > limit {
+            self.until_falls_to(state, limit, now)
+        } else {
+            0
+        })
     }
 
     fn rescale(&self, state: &mut SlidingGridState, from: &Self, now: Tick, inherit: Inherit) {
@@ -453,67 +395,80 @@ impl Algorithm for SlidingGrid {
             *state = self.fresh(now);
         } else if self.grid != from.grid || self.counted() != from.counted() {
             from.advance(state, now);
-            let used = from.used(state, state.cell);
+            let used = state.sum(0);
             *state = self.fresh(now);
             self.advance(state, now);
-            state.counts[self.slot(state.cell)] = used;
+            state.add(self.counted(), used);
         }
     }
 
     fn forgettable_at(&self, state: &SlidingGridState) -> Tick {
-        let age = (0..self.counted()).find(|age| {
-            let cell = state.cell.checked_sub(*age);
-            cell.is_some_and(|cell| state.counts[self.slot(cell)] > 0)
-        });
-        match age {
-            Some(age) => self.grid.start(state.cell - age + self.counted()),
-            None => Tick::ZERO,
+        if state.sum(0) == 0 {
+            return Tick::ZERO;
         }
+        self.grid.start(state.cell + self.falls_to(state, 0))
     }
 
     fn words(&self) -> usize {
-        packing::words(self.widths.bits(self.counted()))
+        self.layout.words
     }
 
     #[inline]
     fn pack_into(&self, state: &SlidingGridState, words: &mut [u64]) -> bool {
-        let Widths { cell, total, count } = self.widths;
-        let counts = &state.counts[..=self.slot(self.counted() - 1)];
-        let sum = counts
-            .iter()
-            .fold(0, |sum: u64, count| sum.saturating_add(*count));
-        let sum = if total > 0 { sum } else { 0 };
-        let counts = counts.iter().map(|used| (*used, count));
-        let fields = [(state.cell, cell), (sum, total)].into_iter().chain(counts);
-        packing::write(words, fields)
+        let layout = &self.layout;
+        let Some(words) = words.get_mut(..layout.words) else {
+            return false;
+        };
+        if words.len() > packing::MOST_WORDS || state.sum(0) > layout.largest {
+            return false;
+        }
+        let mut row = Row::of(&[]);
+        let mut at = 0;
+        for sum in state.sums.iter().take(self.slots()) {
+            row.put(at, layout.width, *sum);
+            at += layout.width;
+        }
+        row.write(words);
+        if let Some(first) = words.first_mut() {
+            *first |= state.cell << layout.cell;
+        }
+        state.cell <= layout.last
     }
 
-    /// A state has room for 61 counts, most of which a grid of ten cells would only clear and copy.
+    /// A state has room for 61 sums, most of which a grid of ten cells would only clear and copy.
     #[expect(
         clippy::inline_always,
         reason = "so that the figures a caller does not read are not computed"
     )]
     #[inline(always)]
     fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
+        let (present, _) = self.grid.locate(now);
+        // What is counted is at most the limit and fits; far in the future its cell does not.
+        if words.len() != self.layout.words || present > self.layout.last {
+            return None;
+        }
+        let first = words.first().copied().unwrap_or_default();
         let mut state = Packed {
-            bits: Bits::of(words),
-            widths: self.widths,
+            cell: first >> self.layout.cell,
+            sums: &mut Row::with_first(words, first & self.layout.below),
+            words,
+            layout: &self.layout,
         };
-        let decision = self.decide_on(&mut state, now, cost);
-        state.bits.write(words);
-        // What was counted is at most the limit and fits; far in the future its cell does not.
-        (self.present(&state, now) >> self.widths.cell == 0).then_some(decision)
+        let present = present.max(state.cell);
+        Some(self.decide_on(&mut state, present, now, cost))
     }
 
     #[inline]
     fn unpack_from(&self, words: &[u64]) -> SlidingGridState {
-        let Widths { cell, total, count } = self.widths;
-        let mut reader = packing::Reader::new(words);
+        let Layout { width, cell, .. } = self.layout;
+        let words = words.get(..self.layout.words).unwrap_or(words);
+        let row = Row::of(words);
         let mut state = self.fresh(Tick::ZERO);
-        state.cell = reader.take(cell);
-        reader.take(total);
-        for used in &mut state.counts[..=self.slot(self.counted() - 1)] {
-            *used = reader.take(count);
+        state.cell = words.first().copied().unwrap_or_default() >> cell;
+        let mut at = 0;
+        for sum in state.sums.iter_mut().take(self.slots()) {
+            *sum = row.get(at, width);
+            at += width;
         }
         state
     }
@@ -530,7 +485,7 @@ impl SlidingGrid {
     /// The same grid with cells of this length and offset.
     pub(crate) const fn with_cells_of(mut self, length: u64, offset: u64) -> Self {
         self.grid = Windows::new(length, offset);
-        self.widths = Widths::of(&self.quota, self.counted(), length);
+        self.layout = Layout::of(&self.quota, self.counted(), length);
         self
     }
 
@@ -538,8 +493,16 @@ impl SlidingGrid {
     pub(crate) fn state(&self, cell: u64, counts: impl Iterator<Item = u64>) -> SlidingGridState {
         let mut state = self.fresh(Tick::ZERO);
         state.cell = cell;
-        for (age, count) in (0..self.counted().min(cell + 1)).zip(counts) {
-            state.counts[self.slot(cell - age)] = count;
+        // None are older than the first cell of all.
+        let mut counts = counts.take(
+            usize::try_from(cell)
+                .unwrap_or(usize::MAX)
+                .saturating_add(1),
+        );
+        let mut sum = 0_u64;
+        for place in state.sums.iter_mut().take(self.slots()).rev() {
+            sum = counts.next().unwrap_or_default().saturating_add(sum);
+            *place = sum;
         }
         state
     }

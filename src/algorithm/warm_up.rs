@@ -385,6 +385,9 @@ impl Algorithm for WarmUp {
     fn pack_into(&self, state: &WarmUpState, words: &mut [u64]) -> bool {
         let (ns, part, stored) = self.widths();
         let (high, lowest) = (stored.saturating_sub(64), stored.min(64));
+        let Some(words) = words.get_mut(..packing::words(ns + part + stored)) else {
+            return false;
+        };
         packing::write(
             words,
             [
@@ -408,7 +411,8 @@ impl Algorithm for WarmUp {
     #[inline]
     fn unpack_from(&self, words: &[u64]) -> WarmUpState {
         let (ns, part, stored) = self.widths();
-        let mut reader = packing::Reader::new(words);
+        let own = words.get(..packing::words(ns + part + stored));
+        let mut reader = packing::Reader::new(own.unwrap_or(words));
         let free = Due {
             ns: reader.take(ns),
             part: reader.take(part),

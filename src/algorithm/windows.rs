@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use super::pace::low;
 use crate::clock::Tick;
 
 /// Where windows begin: at `offset + k * length` for every whole k.
@@ -9,6 +10,8 @@ use crate::clock::Tick;
 pub(super) struct Windows {
     /// At most 2^62 ns; known not to be zero, so that dividing by it leaves no panic behind.
     length: NonZeroU64,
+    /// (2^64 - 1) by that, rounded down: multiplying by it is quicker than dividing.
+    reciprocal: u64,
     /// Added to a time before it is divided, so that the window around zero has index 0 and the
     /// next one begins at `offset`; below `length`.
     pad: u64,
@@ -31,6 +34,7 @@ impl Windows {
         let into = offset % length.get();
         Self {
             length,
+            reciprocal: u64::MAX / length.get(),
             pad: if into == 0 { 0 } else { length.get() - into },
             offset,
         }
@@ -54,7 +58,15 @@ impl Windows {
     pub(super) const fn locate(&self, now: Tick) -> (u64, u64) {
         // 2^63 + 2^62 fits.
         let padded = now.as_nanos() + self.pad;
-        (padded / self.length.get(), padded % self.length.get())
+        // The reciprocal is less than 1 too low for 2^64, and a moment less than that: the estimate
+        // is less than 1 too low before it is rounded, so at most one after.
+        let window = low((padded as u128 * self.reciprocal as u128) >> 64);
+        let into = padded - window * self.length.get();
+        if into < self.length.get() {
+            (window, into)
+        } else {
+            (window + 1, into - self.length.get())
+        }
     }
 
     /// Nanoseconds from `now` to `into` nanoseconds after the start of `window`.
@@ -76,5 +88,41 @@ impl Windows {
                 .saturating_mul(self.length.get())
                 .saturating_sub(self.pad),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_located_as_by_division() {
+        let most = Tick::MAX.as_nanos();
+        let lengths = [
+            1,
+            2,
+            3,
+            7,
+            100_000_000,
+            (1 << 32) + 1,
+            (1 << 62) - 1,
+            1 << 62,
+        ];
+        for length in lengths {
+            for offset in [0, 1, length / 2, length - 1] {
+                let windows = Windows::new(length, offset);
+                let starts = [1, 2, 1 << 33, most / 5, most / 3];
+                let ends =
+                    [1, 2, 3, most / length].map(|k: u64| k.saturating_mul(length) - windows.pad);
+                for near in starts.into_iter().chain(ends).chain([most]) {
+                    for now in [near.saturating_sub(1), near, near.saturating_add(1)] {
+                        let now = Tick::from_nanos(now);
+                        let padded = now.as_nanos() + windows.pad;
+                        let divided = (padded / length, padded % length);
+                        assert_eq!(windows.locate(now), divided, "{now:?} in {windows:?}");
+                    }
+                }
+            }
+        }
     }
 }

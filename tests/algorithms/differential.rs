@@ -90,7 +90,10 @@ fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
         2 => Kind::SlidingLog,
         3 => Kind::SlidingWindow { offset },
         4 | 5 => Kind::SlidingGrid {
-            cells: 1 + random.below(12),
+            cells: match random.below(4) {
+                0 => 1 + random.below(60),
+                _ => 1 + random.below(12),
+            },
             strict: number == 5,
             offset,
         },

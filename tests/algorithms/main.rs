@@ -7,6 +7,7 @@ mod adversary;
 mod differential;
 mod laws;
 mod oracle;
+mod packed;
 mod planted;
 mod promises;
 mod random;

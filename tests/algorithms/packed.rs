@@ -1,0 +1,275 @@
+//! A state in the words of a table decides as it does in memory.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::{
+    Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingWindow, Tick, TokenBucket,
+    WarmUp,
+};
+
+use crate::random::{Random, seeds};
+
+fn at(ns: u64) -> Tick {
+    Tick::from_nanos(ns)
+}
+
+fn span(ns: u64) -> Duration {
+    Duration::from_nanos(ns)
+}
+
+/// From here on a state need not fit its words.
+const FAR: u64 = 1 << 56;
+
+/// How a state in words is decided on.
+type Decide<A> = fn(&A, &mut [u64], Tick, u64) -> Option<Decision>;
+
+/// The states of an algorithm in words and in memory.
+struct Twins<A: Algorithm> {
+    algorithm: A,
+    decide: Decide<A>,
+    state: A::State,
+    now: u64,
+    /// A gap at which something may change.
+    unit: u64,
+    /// How many decisions on words were compared.
+    compared: usize,
+}
+
+impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
+    fn new(algorithm: A, unit: u64, random: &mut Random) -> Self {
+        let now = random.log_uniform(57);
+        Self {
+            state: algorithm.fresh(at(now)),
+            algorithm,
+            decide: |algorithm, words, now, cost| algorithm.decide_packed(words, now, cost),
+            now,
+            unit,
+            compared: 0,
+        }
+    }
+
+    fn packed(&self) -> Option<Vec<u64>> {
+        let mut words = vec![0; self.algorithm.words()];
+        let packs = self.algorithm.pack_into(&self.state, &mut words);
+        packs.then_some(words)
+    }
+
+    /// Moves on, or now and then back.
+    fn pass(&mut self, random: &mut Random) {
+        let gap = match random.below(10) {
+            0..=3 => 0,
+            4 | 5 => random.below(self.unit + 1),
+            6 => self.unit,
+            7 => self.unit.saturating_mul(random.below(70)),
+            8 => self.unit.saturating_mul(random.below(5)) + random.below(3),
+            _ => random.log_uniform(60) / (1 + random.below(1 << 20)),
+        };
+        self.now = if random.below(8) == 0 {
+            self.now.saturating_sub(gap)
+        } else {
+            self.now.saturating_add(gap).min(1 << 62)
+        };
+    }
+
+    /// One operation on both; what they disagree about.
+    fn step(&mut self, random: &mut Random) -> Option<String> {
+        self.pass(random);
+        let (now, limit) = (at(self.now), self.algorithm.quota().limit());
+        let cost = match random.below(10) {
+            0 => 0,
+            1 => limit,
+            2 => limit + 1,
+            3 => *random.pick(&[u64::MAX, 1 << 63, limit.saturating_mul(3)]),
+            4 | 5 => 1 + random.below(limit),
+            6 => 1 + random.below(limit.div_ceil(4)),
+            _ => 1,
+        };
+        match random.below(16) {
+            0 => self.algorithm.refund(&mut self.state, now, cost),
+            1 => {
+                self.algorithm
+                    .absorb(&mut self.state, now, cost % (limit + 1));
+            }
+            2 => self.state = self.algorithm.fresh(now),
+            _ => return self.decided(now, cost),
+        }
+        None
+    }
+
+    fn decided(&mut self, now: Tick, cost: u64) -> Option<String> {
+        let before = self.packed();
+        let expected = self.algorithm.decide(&mut self.state, now, cost);
+        let before = before?;
+        let mut words = before.clone();
+        let Some(decision) = (self.decide)(&self.algorithm, &mut words, now, cost) else {
+            let excused = self.now >= FAR || self.packed().is_none();
+            return (!excused).then(|| format!("{cost} at {now:?} does not pack"));
+        };
+        self.compared += 1;
+        let wrong = if decision != expected {
+            "the decision"
+        } else if self.packed().as_ref() != Some(&words) {
+            "the state"
+        } else if self.algorithm.unpack_from(&words) != self.state {
+            "what is unpacked"
+        } else if (decision.is_denied() || cost == 0) && words != before {
+            "what is denied"
+        } else if words[0] >> 63 > 0 {
+            "the highest bit"
+        } else {
+            return None;
+        };
+        let state = &self.state;
+        Some(format!(
+            "{cost} at {now:?}: {wrong}: {decision:?} and {words:?}, expected {expected:?} and {state:?}"
+        ))
+    }
+
+    /// What the two disagree about over one random trace.
+    fn disagreement(&mut self, random: &mut Random) -> Option<String> {
+        let steps = 1 + random.below(80);
+        (0..steps).find_map(|_| self.step(random))
+    }
+}
+
+/// No trace of any seed may find a difference, and many decisions must have been compared.
+fn agree<A: Algorithm<State: PartialEq + Debug>>(make: fn(&mut Random) -> (A, u64)) {
+    let mut compared = 0;
+    for seed in seeds(4_000) {
+        let mut random = Random::new(seed);
+        let (algorithm, unit) = make(&mut random);
+        let mut twins = Twins::new(algorithm, unit, &mut random);
+        if let Some(fault) = twins.disagreement(&mut random) {
+            panic!("seed {seed}, {:?}: {fault}", twins.algorithm);
+        }
+        compared += twins.compared;
+    }
+    assert!(compared > 10_000, "only {compared} compared");
+}
+
+fn period(random: &mut Random) -> u64 {
+    match random.below(3) {
+        0 => *random.pick(&[1_000_000_000, 60_000_000_000, 86_400_000_000_000]),
+        1 => 1 + random.log_uniform(61),
+        _ => 1 + random.log_uniform(40),
+    }
+}
+
+fn quota(random: &mut Random) -> (Quota, u64) {
+    let period = period(random);
+    let limit = (1 + random.log_uniform(40)).min(1 << 30);
+    (Quota::per(limit, span(period)), period)
+}
+
+/// Of all numbers of cells and all widths of a count, as a rule of such as fit a table's slot.
+fn grid(random: &mut Random) -> (SlidingGrid, u64) {
+    let cells = 1 + random.below(60);
+    let width = match random.below(8) {
+        0 => 1 + random.below(63),
+        _ => 1 + random.below((255 / (cells + 1)).min(63)),
+    };
+    // Of that many bits; sometimes all of them.
+    let limit = (1_u64 << (width - 1)) | (random.next() >> (64 - width));
+    let limit = match random.below(3) {
+        0 => u64::MAX >> (64 - width),
+        _ => limit,
+    };
+    let period = period(random);
+    let grid = SlidingGrid::new(Quota::per(limit, span(period)))
+        .cells(usize::try_from(cells).expect("few cells"))
+        .offset(span(random.log_uniform(62)));
+    let grid = if random.below(2) == 0 {
+        grid
+    } else {
+        grid.strict()
+    };
+    (grid, period.div_ceil(cells))
+}
+
+#[test]
+fn a_grid_decides_in_words_as_in_memory() {
+    agree(grid);
+}
+
+#[test]
+fn a_default_grid_takes_as_many_words_as_its_counts_and_its_cell() {
+    for (limit, words) in [(7, 1), (8, 2), (1_000, 3), (1 << 15, 3), (1 << 16, 4)] {
+        assert_eq!(SlidingGrid::new(Quota::per_second(limit)).words(), words);
+    }
+}
+
+#[test]
+fn a_warm_up_decides_in_words_as_in_memory() {
+    agree(|random| {
+        let (quota, period) = quota(random);
+        let most = (10 * u128::from(period)).min((1 << 62) / u128::from(quota.limit()));
+        let over = 1 + random.below(u64::try_from(most).expect("below 2^62"));
+        let factor = *random.pick(&[1, 2, 3, 10, 1_000]);
+        let warm = WarmUp::new(quota, span(over)).cold_factor(factor);
+        let line = random.below(3);
+        let warm = if line > 0 { warm.queue(line * 7) } else { warm };
+        (warm, period / quota.limit() + 1)
+    });
+}
+
+#[test]
+fn windows_decide_in_words_as_in_memory() {
+    agree(|random| {
+        let (quota, period) = quota(random);
+        let offset = span(random.log_uniform(62));
+        (FixedWindow::new(quota).offset(offset), period)
+    });
+    agree(|random| {
+        let (quota, period) = quota(random);
+        (FixedWindow::new(quota).anchored(), period)
+    });
+    agree(|random| {
+        let (quota, period) = quota(random);
+        let offset = span(random.log_uniform(62));
+        (SlidingWindow::new(quota).offset(offset), period / 4)
+    });
+}
+
+#[test]
+fn buckets_decide_in_words_as_in_memory() {
+    agree(|random| {
+        let (quota, period) = quota(random);
+        (TokenBucket::new(quota), period / quota.limit() + 1)
+    });
+    agree(|random| {
+        let (quota, period) = quota(random);
+        let bucket = LeakyBucket::new(quota).queue(random.below(9));
+        (bucket, period / quota.limit() + 1)
+    });
+}
+
+/// Ways to decide on words that are wrong somewhere are found.
+#[test]
+fn planted_differences_are_found() {
+    let planted: [Decide<SlidingGrid>; 4] = [
+        // Forgets what it admits.
+        |grid, words, now, cost| grid.decide_packed(&mut words.to_vec(), now, cost),
+        // Takes the moment for another one.
+        |grid, words, now, cost| grid.decide_packed(words, now.plus(Duration::from_nanos(1)), cost),
+        // Writes what it denies.
+        |grid, words, now, cost| {
+            let decision = grid.decide_packed(words, now, cost)?;
+            words[words.len() - 1] ^= u64::from(decision.is_denied());
+            Some(decision)
+        },
+        // Cannot tell.
+        |_, _, _, _| None,
+    ];
+    for (number, decide) in planted.into_iter().enumerate() {
+        let found = (0..200).any(|seed| {
+            let mut random = Random::new(seed);
+            let (grid, unit) = grid(&mut random);
+            let mut twins = Twins::new(grid, unit, &mut random);
+            twins.decide = decide;
+            twins.disagreement(&mut random).is_some()
+        });
+        assert!(found, "bug {number}");
+    }
+}
