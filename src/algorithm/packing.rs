@@ -90,15 +90,12 @@ impl Row {
         self.from(at) & mask(width)
     }
 
-    /// Sets that field to `value`, which fits.
+    /// Sets the field that begins at bit `at`, which is still zero, to `value`, which fits.
     #[inline]
-    pub(super) fn put(&mut self, at: u32, width: u32, value: u64) {
+    pub(super) const fn put(&mut self, at: u32, value: u64) {
         let (word, shift) = Self::place(at);
-        let halves = |wide: u128| (low(wide & u128::from(u64::MAX)), low(wide >> 64));
-        let (gone, gone_above) = halves(u128::from(mask(width)) << shift);
-        let (new, new_above) = halves(u128::from(value) << shift);
-        self.words[word] = self.words[word] & !gone | new;
-        self.words[word + 1] = self.words[word + 1] & !gone_above | new_above;
+        self.words[word] |= value << shift;
+        self.words[word + 1] |= value >> 1 >> (63 - shift);
     }
 
     /// Moves all bits down by so many; the lowest ones fall off.
@@ -134,7 +131,7 @@ pub(super) fn write(words: &mut [u64], fields: impl IntoIterator<Item = (u64, u3
         if value > mask(width) || (at + width) as usize > room {
             return false;
         }
-        row.put(at, width, value);
+        row.put(at, value);
         at += width;
     }
     row.write(words);

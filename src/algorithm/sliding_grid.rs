@@ -425,7 +425,7 @@ impl Algorithm for SlidingGrid {
         let mut row = Row::of(&[]);
         let mut at = 0;
         for sum in state.sums.iter().take(self.slots()) {
-            row.put(at, layout.width, *sum);
+            row.put(at, *sum);
             at += layout.width;
         }
         row.write(words);

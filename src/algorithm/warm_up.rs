@@ -61,7 +61,10 @@ pub struct WarmUp {
     /// How many units may wait; `None` denies instead.
     line: Option<u64>,
     max_wait: u64,
+    /// The longest wait that those two allow.
+    longest_wait: Due,
     store: Store,
+    widths: Widths,
 }
 
 /// The store of permits, counted in units that make every figure a whole number.
@@ -73,6 +76,21 @@ struct Store {
     refill: u128,
     threshold: u128,
     full: u128,
+    /// The area of the triangle is the square of its permits times the first number, divided by
+    /// the second, in lowest terms; `None` where that is beyond 128 bits.
+    slope: Option<(u128, u128)>,
+}
+
+/// The bits of a state's parts in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Widths {
+    /// Whole nanoseconds, and parts of one.
+    ns: u32,
+    part: u32,
+    /// Units in store: the lower 64 bits, and those above.
+    lowest: u32,
+    high: u32,
+    words: usize,
 }
 
 /// What [`WarmUp`] remembers of a key.
@@ -123,26 +141,43 @@ impl WarmUp {
     /// # Errors
     /// If `factor` is 0 or above 1,000.
     pub fn try_cold_factor(self, factor: u64) -> Result<Self, ConfigError> {
-        Ok(Self {
-            line: self.line,
-            max_wait: self.max_wait,
-            ..Self::build(self.quota, self.ramp, factor)?
-        })
+        Ok(Self::build(self.quota, self.ramp, factor)?.with_line(self.line, self.max_wait))
     }
 
     /// Lets requests wait for their turn, at most `units` of cost at a time when warm (and never
     /// longer than those take when warm).
     #[must_use]
-    pub const fn queue(mut self, units: u64) -> Self {
-        self.line = Some(units);
-        self
+    pub const fn queue(self, units: u64) -> Self {
+        self.with_line(Some(units), self.max_wait)
     }
 
     /// Denies at once a request whose turn would come later than this.
     #[must_use]
-    pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.max_wait = nanos(max_wait);
-        self
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        self.with_line(self.line, nanos(max_wait))
+    }
+
+    const fn with_line(self, line: Option<u64>, max_wait: u64) -> Self {
+        let longest_wait = match line {
+            None => Due::ZERO,
+            Some(units) => {
+                let wait = self.pace.span(units);
+                if wait.ns < max_wait {
+                    wait
+                } else {
+                    Due {
+                        ns: max_wait,
+                        part: 0,
+                    }
+                }
+            }
+        };
+        Self {
+            line,
+            max_wait,
+            longest_wait,
+            ..self
+        }
     }
 
     fn build(quota: Quota, warm_up: u64, cold: u64) -> Result<Self, ConfigError> {
@@ -168,6 +203,7 @@ impl WarmUp {
             refill: den * (5 + factor),
             threshold: area * (1 + factor),
             full: area * (5 + factor),
+            slope: None,
         };
         let common = [figures.refill, figures.threshold, figures.full]
             .into_iter()
@@ -179,22 +215,16 @@ impl WarmUp {
             cold,
             line: None,
             max_wait: u64::MAX,
+            longest_wait: Due::ZERO,
+            widths: Widths::of(&pace, figures.full / common),
             store: Store {
                 permit: figures.permit / common,
                 refill: figures.refill / common,
                 threshold: figures.threshold / common,
                 full: figures.full / common,
+                slope: slope(warm, factor, (figures.full - figures.threshold) / common),
             },
         })
-    }
-
-    /// The bits of a state's parts in a table: whole nanoseconds, parts of one, units in store.
-    const fn widths(&self) -> (u32, u32, u32) {
-        (
-            packing::TIME_BITS + 1,
-            packing::bits(self.pace.den() - 1),
-            u128::BITS - self.store.full.leading_zeros(),
-        )
     }
 
     /// The state with the idle time up to `now` stored.
@@ -217,11 +247,22 @@ impl WarmUp {
     }
 
     /// The area of the triangle over `stored`, in whole nanoseconds.
+    #[inline]
     fn extra(&self, stored: u128) -> u64 {
         let above = stored.saturating_sub(self.store.threshold);
         if above == 0 || self.cold == 1 {
             return 0;
         }
+        let square = above.checked_mul(above);
+        let short = self.store.slope.and_then(|(rise, run)| {
+            let area = square?.checked_mul(rise)? / run;
+            Some(u64::try_from(area).unwrap_or(u64::MAX))
+        });
+        short.unwrap_or_else(|| self.long_extra(above))
+    }
+
+    #[cold]
+    fn long_extra(&self, above: u128) -> u64 {
         let most = self.store.full - self.store.threshold;
         let factor = u128::from(self.cold);
         wide::floor_ratio(
@@ -232,6 +273,7 @@ impl WarmUp {
     }
 
     /// Takes `cost` from a rested state.
+    #[inline(never)]
     fn charge(&self, state: WarmUpState, cost: u64) -> WarmUpState {
         let taken = u128::from(cost).saturating_mul(self.store.permit);
         let stored = state.stored.saturating_sub(taken);
@@ -247,7 +289,8 @@ impl WarmUp {
     }
 
     /// Takes `cost` if its turn comes within `most`.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
+    #[inline(always)]
     fn line_up(&self, state: &mut WarmUpState, now: Tick, cost: u64, most: Due) -> Decision {
         let rested = self.rested(*state, now);
         let wait = self.pace.sub(rested.free, Due::at(now));
@@ -262,6 +305,7 @@ impl WarmUp {
         self.answer(Verdict::after(wait.ceil()), charged, now, None)
     }
 
+    #[inline]
     fn answer(
         &self,
         verdict: Verdict,
@@ -276,6 +320,45 @@ impl WarmUp {
     }
 }
 
+/// The area of the triangle over a square of permits, see [`Store`].
+fn slope(ramp: u128, factor: u128, most: u128) -> Option<(u128, u128)> {
+    let rise = (factor - 1) * ramp;
+    let run = most.checked_mul(most)?.checked_mul(factor + 1)?;
+    let common = gcd(rise, run);
+    Some((rise / common, run / common))
+}
+
+impl Widths {
+    fn of(pace: &Pace, full: u128) -> Self {
+        let (ns, part) = (packing::TIME_BITS + 1, packing::bits(pace.den() - 1));
+        let stored = u128::BITS - full.leading_zeros();
+        Self {
+            ns,
+            part,
+            lowest: stored.min(64),
+            high: stored.saturating_sub(64),
+            words: packing::words(ns + part + stored),
+        }
+    }
+
+    /// The state in exactly these words.
+    #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
+    #[inline(always)]
+    fn read(&self, words: &[u64]) -> WarmUpState {
+        let mut reader = packing::Reader::new(words);
+        let free = Due {
+            ns: reader.take(self.ns),
+            part: reader.take(self.part),
+        };
+        let lowest = u128::from(reader.take(self.lowest));
+        let high = u128::from(reader.take(self.high));
+        WarmUpState {
+            stored: high << 64 | lowest,
+            free,
+        }
+    }
+}
+
 impl Algorithm for WarmUp {
     type State = WarmUpState;
 
@@ -284,11 +367,7 @@ impl Algorithm for WarmUp {
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        Ok(Self {
-            line: self.line,
-            max_wait: self.max_wait,
-            ..Self::build(quota, self.ramp, self.cold)?
-        })
+        Ok(Self::build(quota, self.ramp, self.cold)?.with_line(self.line, self.max_wait))
     }
 
     #[inline]
@@ -299,7 +378,8 @@ impl Algorithm for WarmUp {
         }
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
+    #[inline(always)]
     fn decide(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Decision {
         if cost > self.quota.limit() {
             return self.answer(Verdict::Deny, *state, now, None);
@@ -307,14 +387,7 @@ impl Algorithm for WarmUp {
         if cost == 0 {
             return self.answer(Verdict::Admit, *state, now, None);
         }
-        let most = match self.line {
-            None => Due::ZERO,
-            Some(units) => self.pace.span(units).min(Due {
-                ns: self.max_wait,
-                part: 0,
-            }),
-        };
-        self.line_up(state, now, cost, most)
+        self.line_up(state, now, cost, self.longest_wait)
     }
 
     #[inline]
@@ -377,32 +450,38 @@ impl Algorithm for WarmUp {
     }
 
     fn words(&self) -> usize {
-        let (ns, part, stored) = self.widths();
-        packing::words(ns + part + stored)
+        self.widths.words
     }
 
     #[inline]
     fn pack_into(&self, state: &WarmUpState, words: &mut [u64]) -> bool {
-        let (ns, part, stored) = self.widths();
-        let (high, lowest) = (stored.saturating_sub(64), stored.min(64));
-        let Some(words) = words.get_mut(..packing::words(ns + part + stored)) else {
+        let widths = &self.widths;
+        let Some(words) = words.get_mut(..widths.words) else {
             return false;
         };
+        let lowest = low(state.stored & u128::from(u64::MAX));
         packing::write(
             words,
             [
-                (state.free.ns, ns),
-                (state.free.part, part),
-                (low(state.stored & u128::from(u64::MAX)), lowest),
-                (low(state.stored >> 64), high),
+                (state.free.ns, widths.ns),
+                (state.free.part, widths.part),
+                (lowest, widths.lowest),
+                (low(state.stored >> 64), widths.high),
             ],
         )
     }
 
     /// What is denied is not packed again.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
     fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
-        let before = self.unpack_from(words);
+        if words.len() != self.widths.words {
+            return None;
+        }
+        let before = self.widths.read(words);
         let mut state = before;
         let decision = self.decide(&mut state, now, cost);
         (state == before || self.pack_into(&state, words)).then_some(decision)
@@ -410,19 +489,8 @@ impl Algorithm for WarmUp {
 
     #[inline]
     fn unpack_from(&self, words: &[u64]) -> WarmUpState {
-        let (ns, part, stored) = self.widths();
-        let own = words.get(..packing::words(ns + part + stored));
-        let mut reader = packing::Reader::new(own.unwrap_or(words));
-        let free = Due {
-            ns: reader.take(ns),
-            part: reader.take(part),
-        };
-        let lowest = u128::from(reader.take(stored.min(64)));
-        let high = u128::from(reader.take(stored.saturating_sub(64)));
-        WarmUpState {
-            stored: high << 64 | lowest,
-            free,
-        }
+        let own = words.get(..self.widths.words);
+        self.widths.read(own.unwrap_or(words))
     }
 }
 
