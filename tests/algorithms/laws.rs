@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::Algorithm;
-use tower_throttle::{Charge, Decision, LeakyBucket, Quota, SlidingLog, SlidingWindow, Tick};
+use tower_throttle::{
+    Charge, Decision, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, Tick, WarmUp,
+};
 
 use crate::random::{Random, seeds};
 use crate::subjects::{Promise, Subject, quota, random_subjects, subjects};
@@ -285,4 +287,21 @@ fn a_sliding_window_counts_smooth_traffic_within_one_of_the_log() {
             now += gap;
         }
     }
+}
+
+#[test]
+fn another_quota_or_another_order_makes_the_same_policy() {
+    let (before, quota) = (Quota::per_second(7), Quota::per_minute(300));
+    let (over, wait) = (Duration::from_secs(20), Duration::from_millis(30));
+    let expected = WarmUp::new(quota, over)
+        .cold_factor(5)
+        .queue(9)
+        .max_wait(wait);
+    let warm = WarmUp::new(before, over).max_wait(wait).queue(9);
+    let warm = warm.cold_factor(5).with_quota(quota);
+    assert_eq!(warm.expect("a quota for it"), expected);
+
+    let expected = SlidingGrid::new(quota).cells(7).strict().offset(wait);
+    let grid = SlidingGrid::new(before).offset(wait).strict().cells(7);
+    assert_eq!(grid.with_quota(quota).expect("a quota for it"), expected);
 }
