@@ -1,11 +1,11 @@
 //! The limiter that stands alone: waiting, cancelling, retuning, and many threads at once.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     All, Clock, FixedWindow, Inherit, LeakyBucket, Limiter, ManualClock, Quota, SlidingGrid,
-    SlidingLog, SlidingWindow, Tick, TokenBucket, Verdict, WarmUp,
+    SlidingLog, SlidingWindow, Tick, TokenBucket, Verdict,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -245,7 +245,10 @@ fn extreme_policies_and_times_neither_panic_nor_admit_for_ever() {
 
 #[cfg(feature = "tokio")]
 mod waiting {
+    use std::sync::Arc;
+
     use tokio::time::{Instant, timeout};
+    use tower_throttle::WarmUp;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tower_throttle::{
-    Clock, ConfigError, FixedWindow, Limiter, ManualClock, MonotonicClock, Quota, SlidingGrid,
-    Tick, Timer, TokenBucket, WarmUp,
+    Clock, ConfigError, Limiter, ManualClock, MonotonicClock, Quota, SlidingGrid, Tick, Timer,
+    TokenBucket, WarmUp,
 };
 
 #[test]
@@ -219,7 +219,8 @@ fn a_sleeper_on_a_manual_clock_wakes_when_its_time_has_come() {
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn the_system_clock_obeys_paused_time() {
-    let limiter = Limiter::new(FixedWindow::new(Quota::per_hour(1)).anchored());
+    let window = tower_throttle::FixedWindow::new(Quota::per_hour(1));
+    let limiter = Limiter::new(window.anchored());
     assert!(limiter.try_acquire());
     tokio::time::advance(Duration::from_secs(3_599)).await;
     assert!(!limiter.try_acquire());
