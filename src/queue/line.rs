@@ -28,7 +28,6 @@
 //! the business of `lines`, which looks at [`Line::next`] after each change.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::iter;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -176,11 +175,7 @@ impl Line {
         // Of few sizes, so that it is one that was given back before.
         woken.reserve(due.next_power_of_two());
         self.slots.drain(..due);
-        let mut last = None;
-        for (rank, waker) in iter::from_fn(|| self.waiters.pop_front()).take(due) {
-            last = Some(rank);
-            woken.extend(waker);
-        }
+        let last = self.waiters.take(due, woken);
         if let (true, Some(last)) = (self.orderly, last) {
             self.board.called.store(last, Ordering::Release);
         }

@@ -71,11 +71,23 @@ impl Waiters {
         rank
     }
 
-    pub(super) fn pop_front(&mut self) -> Option<(Rank, Option<Waker>)> {
-        let Waiter { rank, waker } = self.row.pop_front()?;
-        self.waiting -= 1;
+    /// Takes out so many of the first, whose wakers go to `woken`; answers the rank of the last one.
+    pub(super) fn take(&mut self, many: usize, woken: &mut Vec<Waker>) -> Option<Rank> {
+        let mut last = None;
+        let mut left = many.min(self.waiting);
+        self.waiting -= left;
+        while left > 0 {
+            let Waiter { rank, waker } = self.row.pop_front()?;
+            if rank & GAP == 0 {
+                left -= 1;
+                last = Some(rank);
+                if let Some(waker) = waker {
+                    woken.push(waker);
+                }
+            }
+        }
         self.trim();
-        Some((rank, waker))
+        last
     }
 
     pub(super) fn pop_back(&mut self) -> Option<(Rank, Option<Waker>)> {
@@ -168,8 +180,9 @@ mod tests {
                     model.insert(0, given[given.len() - 1]);
                 }
                 6 => {
-                    let first = (!model.is_empty()).then(|| model.remove(0));
-                    assert_eq!(waiters.pop_front().map(|(rank, _)| rank), first);
+                    let many = which % 3;
+                    let gone = model.drain(..many.min(model.len())).next_back();
+                    assert_eq!(waiters.take(many, &mut Vec::new()), gone);
                 }
                 7 => assert_eq!(waiters.pop_back().map(|(rank, _)| rank), model.pop()),
                 _ if given.is_empty() => {}
