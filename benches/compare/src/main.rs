@@ -1,4 +1,4 @@
-//! Figures of this crate and of others on the same work, in turn.
+//! Figures of this crate and of others on the same work, in one process.
 //!
 //! ```text
 //! cargo run --release -p compare -- table            all rows of the table, a few minutes
@@ -48,8 +48,6 @@ fn main() {
         Some("layer") => layer::run(&effort),
         Some("axum") => served::run(&effort),
         Some("queue") => queue::run_all(&effort),
-        // A process that the one above starts.
-        Some("queue-side") => queue::run_side(&arguments[1..]),
         Some("redis") => redis::run(&effort),
         Some("soak") => {
             let seconds = arguments.get(1).and_then(|number| number.parse().ok());

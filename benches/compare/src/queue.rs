@@ -8,10 +8,6 @@
 //! - what is often written by hand: a tokio semaphore, from which each task takes a permit, and one
 //!   task that adds 50 each millisecond.
 //!
-//! Each measurement has a process of its own, and they take turns. In one process the heap that one
-//! side leaves behind is what the next one finds: tens of megabytes given back to the system and
-//! taken from it again, or not, which moves the figures of whoever comes next by a tenth.
-//!
 //! The time to enter is from before a task is spawned until all have been polled and wait; the time
 //! of a release is from then on, of those who still wait then, until all tasks have been joined.
 //! Both are what the processor spent, sleeping not counted. Memory is all that is allocated when
@@ -19,7 +15,6 @@
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, poll_fn, ready};
-use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -175,51 +170,20 @@ fn semaphore(waiting: usize) -> Figures {
     })
 }
 
-type Measure = fn(usize) -> Figures;
-
-const SIDES: [(&str, Measure); 4] = [
-    ("the layer", |waiting| layer(waiting, Order::Oldest)),
-    ("newest first", |waiting| layer(waiting, Order::Newest)),
-    ("leaky-bucket", leaky_bucket),
-    ("semaphore and a task", semaphore),
-];
-
-/// Measures one side and prints its figures, for a process that has asked for that.
-pub(crate) fn run_side(arguments: &[String]) {
-    let [name, waiting] = arguments else {
-        panic!("a side and a number are wanted");
-    };
-    let (_, measure) = SIDES
-        .into_iter()
-        .find(|(side, _)| side == name)
-        .expect("a side");
-    let figures = measure(waiting.parse().expect("a number"));
-    println!("{}", figures.map(|figure| figure.to_string()).join(" "));
-}
-
-/// The same in a process of its own.
-fn apart(side: &str, waiting: usize) -> Figures {
-    let program = std::env::current_exe().expect("this program");
-    let output = Command::new(program)
-        .args(["queue-side", side, &waiting.to_string()])
-        .output()
-        .expect("it starts");
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8(output.stdout).expect("figures");
-    let figures: Vec<f64> = text
-        .split_whitespace()
-        .map(|figure| figure.parse().expect("a figure"))
-        .collect();
-    figures.try_into().expect("three figures")
-}
-
 pub(crate) fn run_all(effort: &Effort) {
     let waiting = if effort.quick { 20_000 } else { 100_000 };
-    let mut figures = vec![[const { Vec::new() }; 3]; SIDES.len()];
+    type Measure<'a> = &'a dyn Fn(usize) -> Figures;
+    let sides: [(&str, Measure<'_>); 4] = [
+        ("the layer", &|waiting| layer(waiting, Order::Oldest)),
+        ("newest first", &|waiting| layer(waiting, Order::Newest)),
+        ("leaky-bucket", &leaky_bucket),
+        ("semaphore and a task", &semaphore),
+    ];
+    let mut figures = vec![[const { Vec::new() }; 3]; sides.len()];
     // The first round only warms up.
     for round in 0..=effort.rounds() {
-        for (side, (name, _)) in SIDES.iter().enumerate() {
-            let measured = apart(name, waiting);
+        for (side, (_, measure)) in sides.iter().enumerate() {
+            let measured = measure(waiting);
             if round > 0 {
                 for (all, one) in figures[side].iter_mut().zip(measured) {
                     all.push(one);
@@ -233,7 +197,7 @@ pub(crate) fn run_all(effort: &Effort) {
         ("to enter", "ns", f64::INFINITY),
         ("a release", "ns", 1.0),
     ];
-    for ((peer, _), theirs) in SIDES.iter().zip(&figures).skip(1) {
+    for ((peer, _), theirs) in sides.iter().zip(&figures).skip(1) {
         for (kind, (what, unit, goal)) in kinds.into_iter().enumerate() {
             let row = Row {
                 work: format!("{waiting} wait for one key, {what}"),
