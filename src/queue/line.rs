@@ -27,12 +27,13 @@
 //! each of them is woken once. So nobody depends on another being polled. That alarms are set is
 //! the business of `lines`, which looks at [`Line::next`] after each change.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use super::Order;
+use super::blocks::Blocks;
 use super::waiters::{Rank, Waiters};
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -46,7 +47,7 @@ const AT_ONCE: usize = 64;
 pub(super) struct Line {
     waiters: Waiters,
     /// As many as there are waiters.
-    slots: VecDeque<Slot>,
+    slots: Blocks<Slot>,
     /// What each of them costs, if it is the same for all.
     cost: Option<u64>,
     /// Who was sent away to make room and has not seen that yet. The limiter has been told.
@@ -102,7 +103,7 @@ impl Line {
     pub(super) fn new(line: u64) -> Self {
         Self {
             waiters: Waiters::default(),
-            slots: VecDeque::new(),
+            slots: Blocks::default(),
             cost: None,
             shed: BTreeMap::new(),
             board: Arc::new(Board {
@@ -167,14 +168,16 @@ impl Line {
     /// Calls those whose turn has come, or the first of them if they are many; then
     /// [`next`](Self::next) has come too.
     pub(super) fn release(&mut self, now: Tick, woken: &mut Vec<Waker>) {
-        if self.slots.front().is_none_or(|slot| slot.at > now) {
+        let mut due = 0;
+        while due < AT_ONCE && self.next().is_some_and(|next| next <= now) {
+            self.slots.pop_front();
+            due += 1;
+        }
+        if due == 0 {
             return;
         }
-        let due = self.slots.iter().take(AT_ONCE);
-        let due = due.take_while(|slot| slot.at <= now).count();
         // Of few sizes, so that it is one that was given back before.
         woken.reserve(due.next_power_of_two());
-        self.slots.drain(..due);
         let last = self.waiters.take(due, woken);
         if let (true, Some(last)) = (self.orderly, last) {
             self.board.called.store(last, Ordering::Release);
@@ -183,7 +186,7 @@ impl Line {
 
     /// Wakes everybody, to look for themselves.
     pub(super) fn wake_all(&mut self, woken: &mut Vec<Waker>) {
-        woken.extend(self.waiters.wakers().filter_map(Option::take));
+        self.waiters.wake_all(woken);
     }
 
     /// Asks for the one of this rank, who is done with the line if there is an answer; otherwise it
@@ -199,8 +202,9 @@ impl Line {
             return Some(self.shed.remove(&rank).map_or(Turn::Come, Turn::Shed));
         };
         match self.waiters.waker(at) {
-            Some(known) if known.will_wake(waker) => {}
-            known => *gone = known.replace(waker.clone()),
+            Some(Some(known)) if known.will_wake(waker) => {}
+            Some(known) => *gone = known.replace(waker.clone()),
+            None => {}
         }
         None
     }
@@ -266,12 +270,12 @@ impl Line {
         // 64 bits times 63 bits, plus 63 bits.
         let parts = u128::from(cost) * u128::from(quota.period_ns());
         let limit = u128::from(quota.limit());
-        for slot in self.slots.range_mut(rank..) {
+        self.slots.change(rank, |slot| {
             let all = parts + u128::from(slot.rest);
             let ns = u64::try_from(all / limit).unwrap_or(u64::MAX);
             slot.at = Tick::from_nanos(slot.at.as_nanos().saturating_sub(ns));
             slot.rest = u64::try_from(all % limit).unwrap_or_default();
-        }
+        });
     }
 
     /// Sends the one away that would go last, and answers what it cost. Where costs differ that may
@@ -289,14 +293,14 @@ impl Line {
     /// Plans anew for a quota that has changed: who waits has as many units before it as before, at
     /// the new pace.
     pub(super) fn replan(&mut self, now: Tick, from: &Quota, to: &Quota, woken: &mut Vec<Waker>) {
-        for slot in &mut self.slots {
+        self.slots.change(0, |slot| {
             let span = slot.at.as_nanos().saturating_sub(now.as_nanos());
             let at = now.as_nanos().saturating_add(scaled(span, from, to));
             *slot = Slot {
                 at: Tick::from_nanos(at),
                 rest: 0,
             };
-        }
+        });
         self.release(now, woken);
     }
 }

@@ -5,6 +5,7 @@
 //! leaves, and are called when their moments have come.
 
 mod alarm;
+mod blocks;
 mod line;
 mod lines;
 mod list;

@@ -5,8 +5,9 @@
 //! when more than half of the row are gaps it closes up. From then on, and where the newest go
 //! first, a rank is searched for.
 
-use std::collections::VecDeque;
 use std::task::Waker;
+
+use super::blocks::Blocks;
 
 /// Who has the lower one goes first. No rank of a line is given twice.
 pub(super) type Rank = u64;
@@ -23,7 +24,7 @@ const FEW: usize = 32;
 #[derive(Debug)]
 pub(super) struct Waiters {
     /// Begins and ends with somebody who waits.
-    row: VecDeque<Waiter>,
+    row: Blocks<Waiter>,
     /// How many of them wait.
     waiting: usize,
     /// The ranks that were given are these and those between.
@@ -41,7 +42,7 @@ struct Waiter {
 impl Default for Waiters {
     fn default() -> Self {
         Self {
-            row: VecDeque::new(),
+            row: Blocks::default(),
             waiting: 0,
             lowest: FIRST,
             above: FIRST,
@@ -104,21 +105,22 @@ impl Waiters {
         let found = match self.row.get(guess) {
             Some(waiter) if waiter.rank & !GAP == rank => guess,
             _ => {
-                let known = |waiter: &Waiter| waiter.rank & !GAP;
-                self.row.binary_search_by_key(&rank, known).ok()?
+                let is_before = |waiter: &Waiter| waiter.rank & !GAP < rank;
+                self.row.partition_point(is_before)
             }
         };
-        (self.row[found].rank == rank).then_some(found)
+        (self.row.get(found)?.rank == rank).then_some(found)
     }
 
     /// What wakes the one who stands there.
-    pub(super) fn waker(&mut self, at: usize) -> &mut Option<Waker> {
-        &mut self.row[at].waker
+    pub(super) fn waker(&mut self, at: usize) -> Option<&mut Option<Waker>> {
+        Some(&mut self.row.get_mut(at)?.waker)
     }
 
-    /// What wakes each of them.
-    pub(super) fn wakers(&mut self) -> impl Iterator<Item = &mut Option<Waker>> {
-        self.row.iter_mut().map(|waiter| &mut waiter.waker)
+    /// Takes out what wakes each of them.
+    pub(super) fn wake_all(&mut self, woken: &mut Vec<Waker>) {
+        self.row
+            .change(0, |waiter| woken.extend(waiter.waker.take()));
     }
 
     /// Whether nobody is behind the one who stands there.
@@ -128,13 +130,13 @@ impl Waiters {
 
     /// How many wait before the one who stands there.
     pub(super) fn before(&self, at: usize) -> usize {
-        let before = self.row.range(..at);
+        let before = self.row.iter().take(at);
         before.filter(|waiter| waiter.rank & GAP == 0).count()
     }
 
     /// Takes out the one who stands there.
     pub(super) fn remove(&mut self, at: usize) -> Option<Waker> {
-        let waiter = &mut self.row[at];
+        let waiter = self.row.get_mut(at)?;
         waiter.rank |= GAP;
         let waker = waiter.waker.take();
         self.waiting -= 1;
