@@ -32,7 +32,8 @@ trait Part {
     /// So many entries are in it when it is full.
     const FULL: usize;
 
-    fn of(entry: Self::Entry) -> Self;
+    /// With room for so many to begin with.
+    fn of(entry: Self::Entry, room: usize) -> Self;
     fn len(&self) -> usize;
     fn get(&self, at: usize) -> Option<&Self::Entry>;
     fn get_mut(&mut self, at: usize) -> Option<&mut Self::Entry>;
@@ -40,6 +41,15 @@ trait Part {
     fn push_front(&mut self, entry: Self::Entry);
     fn pop_back(&mut self) -> Option<Self::Entry>;
     fn pop_front(&mut self) -> Option<Self::Entry>;
+    fn front(&self) -> Option<&Self::Entry>;
+    fn back(&self) -> Option<&Self::Entry>;
+
+    /// Takes the first out as long as they are `wanted`.
+    fn take_while(
+        &mut self,
+        wanted: &mut impl FnMut(&Self::Entry) -> bool,
+        taken: &mut impl FnMut(Self::Entry),
+    );
 }
 
 impl<T> Default for Blocks<T> {
@@ -69,11 +79,11 @@ impl<T> Blocks<T> {
     }
 
     pub(super) fn front(&self) -> Option<&T> {
-        self.get(0)
+        self.shelves.front()
     }
 
     pub(super) fn back(&self) -> Option<&T> {
-        self.get(self.len.checked_sub(1)?)
+        self.shelves.back()
     }
 
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
@@ -122,6 +132,20 @@ impl<T> Blocks<T> {
         self.shelves.pop_front()
     }
 
+    /// Takes the first out as long as they are `wanted`.
+    pub(super) fn take_while(
+        &mut self,
+        mut wanted: impl FnMut(&T) -> bool,
+        mut taken: impl FnMut(T),
+    ) {
+        let mut many = 0;
+        self.shelves.take_while(&mut wanted, &mut |entry| {
+            many += 1;
+            taken(entry);
+        });
+        self.len -= many;
+    }
+
     /// Moves all from `at` on.
     pub(super) fn insert(&mut self, at: usize, mut entry: T) {
         self.change(at, |behind| mem::swap(behind, &mut entry));
@@ -164,9 +188,9 @@ impl<P: Part> Part for Shelf<P> {
 
     const FULL: usize = MANY * P::FULL;
 
-    fn of(entry: P::Entry) -> Self {
-        let mut parts = VecDeque::with_capacity(1);
-        parts.push_back(P::of(entry));
+    fn of(entry: P::Entry, room: usize) -> Self {
+        let mut parts = VecDeque::with_capacity(room.div_ceil(P::FULL));
+        parts.push_back(P::of(entry, room.min(P::FULL)));
         Self(parts)
     }
 
@@ -191,14 +215,20 @@ impl<P: Part> Part for Shelf<P> {
     fn push_back(&mut self, entry: P::Entry) {
         match self.0.back_mut() {
             Some(last) if last.len() < P::FULL => last.push_back(entry),
-            _ => self.0.push_back(P::of(entry)),
+            last => {
+                let room = last.map_or(1, |_| P::FULL);
+                self.0.push_back(P::of(entry, room));
+            }
         }
     }
 
     fn push_front(&mut self, entry: P::Entry) {
         match self.0.front_mut() {
             Some(first) if first.len() < P::FULL => first.push_front(entry),
-            _ => self.0.push_front(P::of(entry)),
+            first => {
+                let room = first.map_or(1, |_| P::FULL);
+                self.0.push_front(P::of(entry, room));
+            }
         }
     }
 
@@ -219,6 +249,28 @@ impl<P: Part> Part for Shelf<P> {
         }
         entry
     }
+
+    fn front(&self) -> Option<&P::Entry> {
+        self.0.front()?.front()
+    }
+
+    fn back(&self) -> Option<&P::Entry> {
+        self.0.back()?.back()
+    }
+
+    fn take_while(
+        &mut self,
+        wanted: &mut impl FnMut(&P::Entry) -> bool,
+        taken: &mut impl FnMut(P::Entry),
+    ) {
+        while let Some(first) = self.0.front_mut() {
+            first.take_while(wanted, taken);
+            if first.len() > 0 {
+                return;
+            }
+            self.0.pop_front();
+        }
+    }
 }
 
 impl<T> Part for Block<T> {
@@ -226,8 +278,8 @@ impl<T> Part for Block<T> {
 
     const FULL: usize = MANY;
 
-    fn of(entry: T) -> Self {
-        let mut entries = VecDeque::with_capacity(1);
+    fn of(entry: T, room: usize) -> Self {
+        let mut entries = VecDeque::with_capacity(room);
         entries.push_back(entry);
         Self(entries)
     }
@@ -258,6 +310,19 @@ impl<T> Part for Block<T> {
 
     fn pop_front(&mut self) -> Option<T> {
         self.0.pop_front()
+    }
+
+    fn front(&self) -> Option<&T> {
+        self.0.front()
+    }
+
+    fn back(&self) -> Option<&T> {
+        self.0.back()
+    }
+
+    fn take_while(&mut self, wanted: &mut impl FnMut(&T) -> bool, taken: &mut impl FnMut(T)) {
+        let many = self.0.iter().take_while(|entry| wanted(entry)).count();
+        self.0.drain(..many).for_each(taken);
     }
 }
 
@@ -307,7 +372,14 @@ mod tests {
                         *one = entry;
                     }
                 }
-                (24..=28, true) | (9..=25, false) => {
+                (24, _) => {
+                    let mut wanted = |entry: &u32| entry % 7 > 0;
+                    let mut taken = Vec::new();
+                    blocks.take_while(&mut wanted, |entry| taken.push(entry));
+                    let many = model.iter().take_while(|entry| wanted(entry)).count();
+                    assert!(model.drain(..many).eq(taken));
+                }
+                (25..=28, true) | (9..=25, false) => {
                     assert_eq!(blocks.pop_front(), model.pop_front());
                 }
                 _ => assert_eq!(blocks.pop_back(), model.pop_back()),

@@ -151,10 +151,14 @@ impl Line {
             (_, Some(same)) if same == cost => {}
             _ => self.cost = None,
         }
-        // Nearly always the last: two threads may come here in another order than they asked.
-        let later = self.slots.iter().rev().take_while(|one| one.at > slot);
-        let place = self.slots.len() - later.count();
-        self.slots.insert(place, Slot { at: slot, rest: 0 });
+        let new = Slot { at: slot, rest: 0 };
+        if self.slots.back().is_none_or(|last| last.at <= slot) {
+            self.slots.push_back(new);
+        } else {
+            // Two threads may come here in another order than they asked.
+            let place = self.slots.partition_point(|one| one.at <= slot);
+            self.slots.insert(place, new);
+        }
         match (order, self.cost) {
             // A moment is granted for a cost: only a request of the same may take it over.
             (Order::Newest, Some(_)) => {
@@ -169,10 +173,12 @@ impl Line {
     /// [`next`](Self::next) has come too.
     pub(super) fn release(&mut self, now: Tick, woken: &mut Vec<Waker>) {
         let mut due = 0;
-        while due < AT_ONCE && self.next().is_some_and(|next| next <= now) {
-            self.slots.pop_front();
-            due += 1;
-        }
+        let is_due = |slot: &Slot| {
+            let is_due = slot.at <= now && due < AT_ONCE;
+            due += usize::from(is_due);
+            is_due
+        };
+        self.slots.take_while(is_due, |_| ());
         if due == 0 {
             return;
         }

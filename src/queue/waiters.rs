@@ -74,20 +74,23 @@ impl Waiters {
 
     /// Takes out so many of the first, whose wakers go to `woken`; answers the rank of the last one.
     pub(super) fn take(&mut self, many: usize, woken: &mut Vec<Waker>) -> Option<Rank> {
-        let mut last = None;
-        let mut left = many.min(self.waiting);
-        self.waiting -= left;
-        while left > 0 {
-            let Waiter { rank, waker } = self.row.pop_front()?;
-            if rank & GAP == 0 {
-                left -= 1;
-                last = Some(rank);
-                if let Some(waker) = waker {
-                    woken.push(waker);
-                }
+        let many = many.min(self.waiting);
+        self.waiting -= many;
+        let (mut left, mut last) = (many, None);
+        let wanted = |waiter: &Waiter| {
+            let gap = waiter.rank & GAP != 0;
+            if left == 0 {
+                return gap;
             }
-        }
-        self.trim();
+            left -= usize::from(!gap);
+            true
+        };
+        self.row.take_while(wanted, |waiter| {
+            if waiter.rank & GAP == 0 {
+                last = Some(waiter.rank);
+                woken.extend(waiter.waker);
+            }
+        });
         last
     }
 
