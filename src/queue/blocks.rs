@@ -9,6 +9,8 @@
 use std::collections::VecDeque;
 use std::mem;
 
+use super::fetch::fetch;
+
 /// So many entries are in a block, and so many blocks on a shelf.
 const MANY: usize = 32;
 
@@ -43,6 +45,9 @@ trait Part {
     fn pop_front(&mut self) -> Option<Self::Entry>;
     fn front(&self) -> Option<&Self::Entry>;
     fn back(&self) -> Option<&Self::Entry>;
+
+    /// Lets the first so many come. Answers how many of them are not in it.
+    fn fetch(&self, many: usize) -> usize;
 
     /// Takes the first out as long as they are `wanted`.
     fn take_while(
@@ -110,6 +115,11 @@ impl<T> Blocks<T> {
             }
         }
         low
+    }
+
+    /// Lets the memory of the first so many come.
+    pub(super) fn fetch(&self, many: usize) {
+        self.shelves.fetch(many);
     }
 
     pub(super) fn push_back(&mut self, entry: T) {
@@ -258,6 +268,16 @@ impl<P: Part> Part for Shelf<P> {
         self.0.back()?.back()
     }
 
+    fn fetch(&self, mut many: usize) -> usize {
+        for part in &self.0 {
+            if many == 0 {
+                break;
+            }
+            many = part.fetch(many);
+        }
+        many
+    }
+
     fn take_while(
         &mut self,
         wanted: &mut impl FnMut(&P::Entry) -> bool,
@@ -318,6 +338,17 @@ impl<T> Part for Block<T> {
 
     fn back(&self) -> Option<&T> {
         self.0.back()
+    }
+
+    fn fetch(&self, many: usize) -> usize {
+        let (head, tail) = self.0.as_slices();
+        let of_head = &head[..many.min(head.len())];
+        let many = many - of_head.len();
+        let of_tail = &tail[..many.min(tail.len())];
+        for entries in [of_head, of_tail] {
+            fetch(entries.as_ptr(), size_of_val(entries));
+        }
+        many - of_tail.len()
     }
 
     fn take_while(&mut self, wanted: &mut impl FnMut(&T) -> bool, taken: &mut impl FnMut(T)) {

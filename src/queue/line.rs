@@ -55,6 +55,8 @@ pub(super) struct Line {
     board: Arc<Board>,
     /// Whether all have gone, or will, in the order in which they came.
     orderly: bool,
+    /// How many were called the last time; as many will be the next.
+    recent: usize,
 }
 
 /// What those who stand in a line see of it without holding it.
@@ -112,6 +114,7 @@ impl Line {
                 called: AtomicU64::new(0),
             }),
             orderly: true,
+            recent: 1,
         }
     }
 
@@ -172,6 +175,8 @@ impl Line {
     /// Calls those whose turn has come, or the first of them if they are many; then
     /// [`next`](Self::next) has come too.
     pub(super) fn release(&mut self, now: Tick, woken: &mut Vec<Waker>) {
+        self.slots.fetch(self.recent);
+        self.waiters.fetch(self.recent);
         let mut due = 0;
         let is_due = |slot: &Slot| {
             let is_due = slot.at <= now && due < AT_ONCE;
@@ -182,6 +187,7 @@ impl Line {
         if due == 0 {
             return;
         }
+        self.recent = due;
         // Of few sizes, so that it is one that was given back before.
         woken.reserve(due.next_power_of_two());
         let last = self.waiters.take(due, woken);

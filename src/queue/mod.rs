@@ -6,6 +6,7 @@
 
 mod alarm;
 mod blocks;
+mod fetch;
 mod line;
 mod lines;
 mod list;

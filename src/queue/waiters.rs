@@ -94,6 +94,11 @@ impl Waiters {
         last
     }
 
+    /// Lets the memory of the first so many come.
+    pub(super) fn fetch(&self, many: usize) {
+        self.row.fetch(many);
+    }
+
     pub(super) fn pop_back(&mut self) -> Option<(Rank, Option<Waker>)> {
         let Waiter { rank, waker } = self.row.pop_back()?;
         self.waiting -= 1;

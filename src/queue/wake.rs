@@ -7,47 +7,31 @@
 
 use std::task::Waker;
 
+use super::fetch::fetch;
+
 /// So many are on their way at a time.
 const AHEAD: usize = 8;
 
 /// Wakes all of them, one after the other.
 pub(super) fn wake(wakers: Vec<Waker>) {
-    wakers.iter().take(AHEAD).for_each(fetch);
+    wakers.iter().take(AHEAD).for_each(fetch_target);
     let mut wakers = wakers.into_iter();
     while let Some(waker) = wakers.next() {
         if let Some(coming) = wakers.as_slice().get(AHEAD) {
-            fetch(coming);
+            fetch_target(coming);
         }
         waker.wake();
     }
 }
 
 /// Lets the memory come to which a waker points, and what follows it: as a rule the state of a task,
-/// and then its future, which is polled next.
-#[cfg(target_arch = "x86_64")]
-#[expect(
-    unsafe_code,
-    reason = "the hint has no safe form, for its pointer may be any"
-)]
+/// then its future, which is polled next, and who waits for it.
 #[inline]
-fn fetch(waker: &Waker) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+fn fetch_target(waker: &Waker) {
+    const BYTES: usize = 256;
 
-    /// Of a cache, in bytes.
-    const LINE: usize = 64;
-
-    let start = waker.data().cast::<i8>();
-    for line in 0..3 {
-        // SAFETY: a hint to the processor. It reads nothing that the program could see, faults at
-        // no address, and is part of every x86-64; so the pointer need not be valid, and it is not
-        // known whether it is.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * LINE)) };
-    }
+    fetch(waker.data(), BYTES);
 }
-
-/// There is no such hint in the language for others.
-#[cfg(not(target_arch = "x86_64"))]
-fn fetch(_: &Waker) {}
 
 #[cfg(test)]
 mod tests {
