@@ -55,8 +55,6 @@ pub(super) struct Line {
     board: Arc<Board>,
     /// Whether all have gone, or will, in the order in which they came.
     orderly: bool,
-    /// How many were called the last time; as many will be the next.
-    recent: usize,
 }
 
 /// What those who stand in a line see of it without holding it.
@@ -114,7 +112,6 @@ impl Line {
                 called: AtomicU64::new(0),
             }),
             orderly: true,
-            recent: 1,
         }
     }
 
@@ -175,8 +172,6 @@ impl Line {
     /// Calls those whose turn has come, or the first of them if they are many; then
     /// [`next`](Self::next) has come too.
     pub(super) fn release(&mut self, now: Tick, woken: &mut Vec<Waker>) {
-        self.slots.fetch(self.recent);
-        self.waiters.fetch(self.recent);
         let mut due = 0;
         let is_due = |slot: &Slot| {
             let is_due = slot.at <= now && due < AT_ONCE;
@@ -187,10 +182,12 @@ impl Line {
         if due == 0 {
             return;
         }
-        self.recent = due;
         // Of few sizes, so that it is one that was given back before.
         woken.reserve(due.next_power_of_two());
         let last = self.waiters.take(due, woken);
+        // As many will be due the next time.
+        self.slots.fetch(due);
+        self.waiters.fetch(due);
         if let (true, Some(last)) = (self.orderly, last) {
             self.board.called.store(last, Ordering::Release);
         }
