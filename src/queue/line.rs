@@ -33,7 +33,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::Order;
-use super::blocks::Blocks;
+use super::slots::Slots;
 use super::waiters::{Rank, Waiters};
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -47,7 +47,7 @@ const AT_ONCE: usize = 64;
 pub(super) struct Line {
     waiters: Waiters,
     /// As many as there are waiters.
-    slots: Blocks<Slot>,
+    slots: Slots,
     /// What each of them costs, if it is the same for all.
     cost: Option<u64>,
     /// Who was sent away to make room and has not seen that yet. The limiter has been told.
@@ -64,14 +64,6 @@ pub(super) struct Board {
     pub(super) line: u64,
     /// Up to this rank everybody was called. In a line that is not orderly nobody is called by it.
     called: AtomicU64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    at: Tick,
-    /// Parts of a nanosecond, of which a quota's limit makes one, by which it has moved up beyond
-    /// `at`.
-    rest: u64,
 }
 
 /// What a waiter is told that need wait no longer.
@@ -103,7 +95,7 @@ impl Line {
     pub(super) fn new(line: u64) -> Self {
         Self {
             waiters: Waiters::default(),
-            slots: Blocks::default(),
+            slots: Slots::default(),
             cost: None,
             shed: BTreeMap::new(),
             board: Arc::new(Board {
@@ -131,7 +123,7 @@ impl Line {
 
     #[cfg(all(test, tower_throttle_loom))]
     pub(super) fn slots(&self) -> Vec<Tick> {
-        self.slots.iter().map(|slot| slot.at).collect()
+        self.slots.iter().collect()
     }
 
     /// Whether nobody needs it any longer.
@@ -141,7 +133,7 @@ impl Line {
 
     /// When the next one goes.
     pub(super) fn next(&self) -> Option<Tick> {
-        self.slots.front().map(|slot| slot.at)
+        self.slots.first()
     }
 
     /// A place for a request to which the limiter has granted `slot`.
@@ -151,14 +143,7 @@ impl Line {
             (_, Some(same)) if same == cost => {}
             _ => self.cost = None,
         }
-        let new = Slot { at: slot, rest: 0 };
-        if self.slots.back().is_none_or(|last| last.at <= slot) {
-            self.slots.push_back(new);
-        } else {
-            // Two threads may come here in another order than they asked.
-            let place = self.slots.partition_point(|one| one.at <= slot);
-            self.slots.insert(place, new);
-        }
+        self.slots.add(slot);
         match (order, self.cost) {
             // A moment is granted for a cost: only a request of the same may take it over.
             (Order::Newest, Some(_)) => {
@@ -172,13 +157,7 @@ impl Line {
     /// Calls those whose turn has come, or the first of them if they are many; then
     /// [`next`](Self::next) has come too.
     pub(super) fn release(&mut self, now: Tick, woken: &mut Vec<Waker>) {
-        let mut due = 0;
-        let is_due = |slot: &Slot| {
-            let is_due = slot.at <= now && due < AT_ONCE;
-            due += usize::from(is_due);
-            is_due
-        };
-        self.slots.take_while(is_due, |_| ());
+        let due = self.slots.take_due(now, AT_ONCE);
         if due == 0 {
             return;
         }
@@ -232,14 +211,14 @@ impl Line {
             return Left::Keep;
         };
         let left = if self.cost.is_some() || self.waiters.is_last(at) {
-            self.slots.pop_back();
+            self.slots.drop_last();
             Left::Refund
         } else {
             let before = self.waiters.before(at);
             self.slots.remove(before);
             match quota() {
                 Some(quota) => {
-                    self.shift(before, cost, &quota);
+                    self.slots.shift(before, cost, &quota);
                     Left::Refund
                 }
                 None => Left::Keep,
@@ -261,30 +240,16 @@ impl Line {
             return Left::Refund;
         }
         if self.cost == Some(cost) {
-            self.slots.push_front(Slot { at: slot, rest: 0 });
-            self.slots.pop_back();
+            self.slots.move_up(slot);
             return Left::Refund;
         }
         match quota() {
             Some(quota) => {
-                self.shift(0, cost, &quota);
+                self.slots.shift(0, cost, &quota);
                 Left::Refund
             }
             None => Left::Keep,
         }
-    }
-
-    /// Moves the slots from `rank` on up by what `cost` is worth.
-    fn shift(&mut self, rank: usize, cost: u64, quota: &Quota) {
-        // 64 bits times 63 bits, plus 63 bits.
-        let parts = u128::from(cost) * u128::from(quota.period_ns());
-        let limit = u128::from(quota.limit());
-        self.slots.change(rank, |slot| {
-            let all = parts + u128::from(slot.rest);
-            let ns = u64::try_from(all / limit).unwrap_or(u64::MAX);
-            slot.at = Tick::from_nanos(slot.at.as_nanos().saturating_sub(ns));
-            slot.rest = u64::try_from(all % limit).unwrap_or_default();
-        });
     }
 
     /// Sends the one away that would go last, and answers what it cost. Where costs differ that may
@@ -293,7 +258,7 @@ impl Line {
         let cost = self.cost?;
         let (rank, waker) = self.waiters.pop_back()?;
         self.orderly = false;
-        self.slots.pop_back();
+        self.slots.drop_last();
         self.shed.insert(rank, wait);
         woken.extend(waker);
         Some(cost)
@@ -302,13 +267,9 @@ impl Line {
     /// Plans anew for a quota that has changed: who waits has as many units before it as before, at
     /// the new pace.
     pub(super) fn replan(&mut self, now: Tick, from: &Quota, to: &Quota, woken: &mut Vec<Waker>) {
-        self.slots.change(0, |slot| {
-            let span = slot.at.as_nanos().saturating_sub(now.as_nanos());
-            let at = now.as_nanos().saturating_add(scaled(span, from, to));
-            *slot = Slot {
-                at: Tick::from_nanos(at),
-                rest: 0,
-            };
+        self.slots.replan(|slot| {
+            let span = slot.as_nanos().saturating_sub(now.as_nanos());
+            Tick::from_nanos(now.as_nanos().saturating_add(scaled(span, from, to)))
         });
         self.release(now, woken);
     }

@@ -13,6 +13,7 @@ mod list;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod seats;
+mod slots;
 mod waiters;
 mod wake;
 
