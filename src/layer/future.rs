@@ -364,9 +364,17 @@ where
                             });
                             // Nearly always it is, and nothing need be moved to wait for it.
                             match waiting.service.poll_ready(cx) {
-                                Poll::Ready(Ok(())) => later.take().expect(TAKEN).call(decision),
-                                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                                Poll::Ready(Ok(())) => {
+                                    let mut later = later.take().expect(TAKEN);
+                                    later.place.take_turn();
+                                    later.call(decision)
+                                }
+                                Poll::Ready(Err(error)) => {
+                                    waiting.place.take_turn();
+                                    return Poll::Ready(Err(error));
+                                }
                                 Poll::Pending => {
+                                    waiting.place.take_turn();
                                     let later = later.take();
                                     step.set(Step::Readying { later, decision });
                                     return Poll::Pending;

@@ -155,8 +155,9 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
         }
     }
 
-    /// Ready when the request's turn has come, or why it never will.
-    pub(super) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+    /// Ready when the request's turn has come, which it then [takes](Self::take_turn) or leaves to
+    /// another; or why it never will.
+    pub(super) fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<Result<(), Lost>> {
         let Stand::InLine(ticket) = &self.stand else {
             return Poll::Ready(Ok(()));
         };
@@ -175,12 +176,22 @@ impl<K, L: KeyedLimiter<K>> Place<K, L> {
                 };
             }
         };
-        let asked = ticket.mark().then(|| Asked::now(&state.lines));
-        self.stand = Stand::Free(asked);
         Poll::Ready(match turn {
             Turn::Come => Ok(()),
-            Turn::Shed(wait) => Err(Lost::Shed(wait)),
+            Turn::Shed(wait) => {
+                self.take_turn();
+                Err(Lost::Shed(wait))
+            }
         })
+    }
+
+    /// The request has nothing to do with the line any longer: its cost stays taken.
+    #[inline]
+    pub(super) fn take_turn(&mut self) {
+        if let Stand::InLine(ticket) = &self.stand {
+            let asked = ticket.mark().then(|| Asked::now(&self.state.lines));
+            self.stand = Stand::Free(asked);
+        }
     }
 
     /// The decision by which the request waited, with the figures of now where they are known:
