@@ -4,7 +4,7 @@
 //! is copied whenever it doubles, half of it may be empty, and when it is freed an allocator may take
 //! that for a time to tidy up: glibc joins all small pieces that it kept at hand as soon as it gets
 //! 64 KiB in one, which was a seventh of the time of all the releases before. Blocks are of a size
-//! that allocators keep at hand, and so is what holds them, up to some millions of entries.
+//! that allocators keep at hand, and what holds them stays small, up to a million entries.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -96,8 +96,7 @@ impl<T> Blocks<T> {
     }
 
     /// Changes each from `from` on.
-    pub(super) fn change(&mut self, from: usize, change: impl FnMut(&mut T)) {
-        let mut change = change;
+    pub(super) fn change(&mut self, from: usize, mut change: impl FnMut(&mut T)) {
         for at in from..self.len {
             self.get_mut(at).into_iter().for_each(&mut change);
         }

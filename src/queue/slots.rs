@@ -70,7 +70,9 @@ impl Slots {
         };
         self.moments.take_while(is_due, |_| ());
         if !self.beyond.is_empty() {
-            (0..due).for_each(|_| _ = self.beyond.pop_front());
+            for _ in 0..due {
+                self.beyond.pop_front();
+            }
         }
         due
     }
