@@ -109,3 +109,79 @@ impl Slots {
         self.beyond = Blocks::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Against moments that carry their parts with them.
+    #[test]
+    fn each_moment_keeps_its_parts() {
+        const PERIOD: u64 = 1_000_000_007;
+        const LIMIT: u64 = 9;
+
+        let quota = Quota::per(LIMIT, Duration::from_nanos(PERIOD));
+        let (mut slots, mut model) = (Slots::default(), Vec::<(u64, u64)>::new());
+        let (mut random, mut shifted) = (3_u64, 0);
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let (what, which) = (random >> 60, random >> 40 & 0xffff);
+            let place = usize::try_from(which).expect("it is small") % (model.len() + 1);
+            let at = (100 + which) * PERIOD;
+            match what {
+                0..=6 => {
+                    slots.add(Tick::from_nanos(at));
+                    model.insert(model.partition_point(|one| one.0 <= at), (at, 0));
+                }
+                7 if !model.is_empty() => {
+                    let first = model[0].0;
+                    slots.move_up(Tick::from_nanos(first));
+                    model.insert(0, (first, 0));
+                    model.pop();
+                }
+                8 => {
+                    slots.drop_last();
+                    model.pop();
+                }
+                9 if place < model.len() => {
+                    slots.remove(place);
+                    model.remove(place);
+                }
+                10 | 11 => {
+                    slots.shift(place, what, &quota);
+                    for (at, rest) in model.iter_mut().skip(place) {
+                        let all = what * PERIOD + *rest;
+                        (*at, *rest) = (at.saturating_sub(all / LIMIT), all % LIMIT);
+                        shifted += *rest;
+                    }
+                }
+                12 if which < 20_000 => {
+                    slots.replan(|at| at);
+                    for (_, rest) in &mut model {
+                        *rest = 0;
+                    }
+                }
+                13 => {
+                    let (now, most) = (50 * PERIOD + at / 4, place % 8);
+                    let due = model.iter().take_while(|one| one.0 <= now).count();
+                    assert_eq!(slots.take_due(Tick::from_nanos(now), most), due.min(most));
+                    model.drain(..due.min(most));
+                }
+                _ => {}
+            }
+            let moments: Vec<u64> = slots.moments.iter().map(|at| at.as_nanos()).collect();
+            let known: Vec<u64> = model.iter().map(|one| one.0).collect();
+            assert_eq!(moments, known);
+            if !slots.beyond.is_empty() {
+                assert!(slots.beyond.iter().eq(model.iter().map(|one| &one.1)));
+            }
+            // As the lines do, which never let one behind come before one in front.
+            if !known.is_sorted() {
+                (slots, model) = (Slots::default(), Vec::new());
+            }
+        }
+        assert!(shifted > 1_000, "too little happened");
+    }
+}
