@@ -1,12 +1,17 @@
 //! Who goes when.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
+use tower::{Service, ServiceBuilder, layer::layer_fn};
 use tower_throttle::{
     AsError, Charge, LeakyBucket, Order, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
 };
 
-use crate::support::{Call, Desk, cancel, key, pass, settle};
+use crate::support::{Boxed, Call, Desk, Job, Record, cancel, key, pass, settle};
 
 /// As a layer of cost `job.cost`, by `key`.
 macro_rules! desk {
@@ -320,4 +325,89 @@ async fn who_looks_without_having_been_woken_does_not_go_before_its_turn() {
         pass(1_000).await;
     }
     assert_eq!(desk.went(), [(0, 0), (1, 1_000), (2, 2_000), (3, 3_000)]);
+}
+
+/// How a service answers that is asked whether it is ready.
+#[derive(Clone, Default)]
+enum Mood {
+    #[default]
+    Ready,
+    Busy(Option<Waker>),
+    FailsOnce,
+}
+
+#[derive(Clone)]
+struct Moody {
+    inner: Record,
+    mood: Arc<Mutex<Mood>>,
+}
+
+impl Service<Job> for Moody {
+    type Response = u32;
+    type Error = Boxed;
+    type Future = <Record as Service<Job>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+        let mut mood = self.mood.lock().unwrap();
+        match &mut *mood {
+            Mood::Ready => Poll::Ready(Ok(())),
+            Mood::Busy(waker) => {
+                *waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Mood::FailsOnce => {
+                *mood = Mood::Ready;
+                Poll::Ready(Err("it has failed".into()))
+            }
+        }
+    }
+
+    fn call(&mut self, job: Job) -> Self::Future {
+        self.inner.call(job)
+    }
+}
+
+/// Where one goes each second, into a service of changing moods.
+macro_rules! moody {
+    ($mood:expr) => {{
+        let mood = Arc::clone(&$mood);
+        let moods = layer_fn(move |inner| Moody {
+            inner,
+            mood: Arc::clone(&mood),
+        });
+        let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
+        let limit = RateLimitLayer::new(key, bucket).respond(AsError);
+        Desk::new(&ServiceBuilder::new().layer(limit).layer(moods))
+    }};
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_used_up_by_who_then_waits_for_the_service() {
+    let mood = Arc::<Mutex<Mood>>::default();
+    let desk = moody!(mood);
+    let _calls = desk.send_all(0..4).await;
+    pass(900).await;
+    *mood.lock().unwrap() = Mood::Busy(None);
+    pass(600).await;
+    assert_eq!(desk.went(), [(0, 0)]);
+    let busy = std::mem::take(&mut *mood.lock().unwrap());
+    let Mood::Busy(Some(waker)) = busy else {
+        panic!("nobody asked the service");
+    };
+    waker.wake();
+    pass(5_000).await;
+    assert_eq!(desk.went(), [(0, 0), (1, 1_500), (2, 2_000), (3, 3_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_used_up_by_who_then_finds_the_service_broken() {
+    let mood = Arc::<Mutex<Mood>>::default();
+    let desk = moody!(mood);
+    let mut calls = desk.send_all(0..4).await;
+    pass(900).await;
+    *mood.lock().unwrap() = Mood::FailsOnce;
+    pass(5_000).await;
+    let error = calls.remove(1).await.unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "it has failed");
+    assert_eq!(desk.went(), [(0, 0), (2, 2_000), (3, 3_000)]);
 }
