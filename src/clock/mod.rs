@@ -120,9 +120,10 @@ pub trait Timer: Clock {
 ///
 /// With the `tokio` feature it obeys tokio's paused time: in a build in which tokio can pause time
 /// (its feature `test-util`) it asks tokio, in any other there is nothing to ask. On Linux and
-/// x86-64 it then reads the processor's counter where the kernel does so itself, and elsewhere, or
-/// if the two ever differ, the kernel. Threads on different cores may see it a few nanoseconds
-/// apart, which never admits more: a state counts from the newest moment it was used at.
+/// x86-64 it then reads the processor's counter where the kernel does so itself, and elsewhere the
+/// kernel. Should the two ever differ it goes by the kernel again until the counter has shown for a
+/// twentieth of a second that it can be trusted. Threads on different cores may see it a few
+/// nanoseconds apart, which never admits more: a state counts from the newest moment it was used at.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 
@@ -136,7 +137,7 @@ impl Clock for MonotonicClock {
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         {
             static TSC: tsc::Tsc = tsc::Tsc::new();
-            Tick::from_nanos(TSC.now(process_instant))
+            Tick::from_nanos(TSC.now(&tsc::Machine))
         }
         #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
         Tick::from_nanos(process_instant())

@@ -9,16 +9,37 @@
 //! another clock source, `Instant` is asked. From then on the two are compared about once a second.
 //! The rate is corrected so that the next second makes up for the difference, which keeps it
 //! within microseconds; if they are ever a millisecond apart (a virtual machine was moved, the
-//! counter was reset) `Instant` is asked from then on.
+//! counter was reset) it is measured afresh, and the kernel is asked again what it trusts.
+//!
+//! A thread may be stopped between the two readings of a comparison, and would take the time it
+//! stood still for a difference. So `Instant` is read before and after the counter, and only
+//! readings that lie close together count.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// How one stretch of time converts: `ns + (counter - start) * rate / 2^32`.
+/// What the time is read from.
+pub(super) trait Source {
+    /// What `Instant` says, in nanoseconds.
+    fn instant(&self) -> u64;
+    fn counter(&self) -> u64;
+    /// Whether the kernel goes by the counter.
+    fn trusts_counter(&self) -> bool;
+}
+
+/// One moment on both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reading {
+    count: u64,
+    ns: u64,
+}
+
+/// How one stretch of time converts: `from.ns + (counter - from.count) * rate / 2^32`.
 #[derive(Clone, Copy, Debug)]
 struct Line {
-    start: u64,
-    ns: u64,
+    /// Since when the rate is measured.
+    first: Reading,
+    from: Reading,
+    /// 0 until it is known.
     rate: u64,
     /// Counts until the next comparison.
     length: u64,
@@ -29,63 +50,52 @@ struct Line {
 pub(super) struct Tsc {
     /// Odd while `line` is written.
     version: AtomicU64,
-    line: [AtomicU64; 4],
-    /// The counter and the nanoseconds at the first reading.
-    first: OnceLock<Option<(u64, u64)>>,
+    line: [AtomicU64; 6],
 }
 
-/// In `version`: the counter is not, or no longer, trusted.
+/// In `version`: the kernel does not trust the counter.
 const BROKEN: u64 = u64::MAX;
 const SECOND: u64 = 1_000_000_000;
 /// How long the first measurement of the rate takes, at least.
 const FIRST: u64 = SECOND / 20;
+/// How far apart the readings of a comparison may be, at most.
+const CLOSE: u64 = 20_000;
 
 impl Tsc {
     pub(super) const fn new() -> Self {
         Self {
             version: AtomicU64::new(0),
-            line: [const { AtomicU64::new(0) }; 4],
-            first: OnceLock::new(),
+            line: [const { AtomicU64::new(0) }; 6],
         }
     }
 
-    /// The nanoseconds that `instant` would answer; it is asked where the counter will not do.
+    /// The nanoseconds that `Instant` would answer; it is asked where the counter will not do.
     #[inline]
-    pub(super) fn now(&self, instant: impl Fn() -> u64) -> u64 {
+    pub(super) fn now(&self, source: &impl Source) -> u64 {
         let version = self.version.load(Ordering::Acquire);
-        if version % 2 == 0 && version > 0 {
-            let [start, ns, rate, length] = &self.line;
-            let start = start.load(Ordering::Relaxed);
+        if version % 2 == 0 {
+            let [_, _, count, ns, rate, length] = &self.line;
+            let count = count.load(Ordering::Relaxed);
             let ns = ns.load(Ordering::Relaxed);
             let rate = rate.load(Ordering::Relaxed);
             let length = length.load(Ordering::Relaxed);
-            std::sync::atomic::fence(Ordering::Acquire);
+            fence(Ordering::Acquire);
             if self.version.load(Ordering::Relaxed) == version {
-                let passed = counter().wrapping_sub(start);
+                let passed = source.counter().wrapping_sub(count);
                 if passed < length {
                     return ns + scaled(passed, rate);
                 }
             }
         }
-        self.compare(version, &instant)
+        self.compare(version, source)
     }
 
-    /// Asks `instant`, and brings the line in agreement with it where it is time for that.
+    /// Asks `Instant`, and brings the line in agreement with it where it is time for that.
     #[cold]
     #[inline(never)]
-    fn compare(&self, version: u64, instant: &impl Fn() -> u64) -> u64 {
-        let now = instant();
+    fn compare(&self, version: u64, source: &impl Source) -> u64 {
+        let now = source.instant();
         if version == BROKEN || version % 2 == 1 {
-            return now;
-        }
-        let first = self
-            .first
-            .get_or_init(|| is_trusted().then(|| (counter(), now)));
-        let Some((first_count, first_ns)) = *first else {
-            self.version.store(BROKEN, Ordering::Release);
-            return now;
-        };
-        if now.saturating_sub(first_ns) < FIRST {
             return now;
         }
         if self
@@ -95,70 +105,173 @@ impl Tsc {
         {
             return now;
         }
-        std::sync::atomic::fence(Ordering::Release);
-        let old = self.line();
-        let Some(next) = next_line(old, (first_count, first_ns), counter(), instant()) else {
-            self.version.store(BROKEN, Ordering::Release);
-            return now;
+        fence(Ordering::Release);
+        let (unlocked, ns) = match self.line().next(now, source) {
+            Next::Same => (version, now),
+            Next::Line(line, ns) => {
+                self.write(line);
+                (version + 2, ns)
+            }
+            Next::Untrusted => (BROKEN, now),
         };
-        let words = [next.start, next.ns, next.rate, next.length];
-        for (word, value) in self.line.iter().zip(words) {
-            word.store(value, Ordering::Relaxed);
-        }
-        self.version.store(version + 2, Ordering::Release);
-        next.ns
+        self.version.store(unlocked, Ordering::Release);
+        ns
     }
 
     fn line(&self) -> Line {
-        let [start, ns, rate, length] = &self.line;
+        let words = self
+            .line
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed));
+        let [first_count, first_ns, count, ns, rate, length] = words;
+        let first = Reading {
+            count: first_count,
+            ns: first_ns,
+        };
         Line {
-            start: start.load(Ordering::Relaxed),
-            ns: ns.load(Ordering::Relaxed),
-            rate: rate.load(Ordering::Relaxed),
-            length: length.load(Ordering::Relaxed),
+            first,
+            from: Reading { count, ns },
+            rate,
+            length,
+        }
+    }
+
+    fn write(&self, line: Line) {
+        let Line { first, from, .. } = line;
+        let words = [
+            first.count,
+            first.ns,
+            from.count,
+            from.ns,
+            line.rate,
+            line.length,
+        ];
+        for (word, value) in self.line.iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
         }
     }
 }
 
-/// The line from here on: it starts where the old one has come to, so that time neither jumps nor
-/// steps back, and meets `ns` a second later. `None` if the counter cannot be trusted.
-fn next_line(old: Line, first: (u64, u64), count: u64, ns: u64) -> Option<Line> {
-    let counts = count.checked_sub(first.0).filter(|counts| *counts > 0)?;
-    let passed = u128::from(ns.checked_sub(first.1)?);
-    // Nanoseconds a count, times 2^32; between 0.1 and 10 GHz.
-    let rate = u64::try_from((passed << 32) / u128::from(counts)).ok()?;
-    if !(1 << 28..=1 << 36).contains(&rate) {
-        return None;
+/// What a comparison comes to.
+enum Next {
+    /// It is not time for one.
+    Same,
+    /// The line from here on, and the time.
+    Line(Line, u64),
+    /// The kernel does not go by the counter.
+    Untrusted,
+}
+
+impl Line {
+    /// Nothing has been read.
+    const BLANK: Self = Self::begin(Reading { count: 0, ns: 0 });
+
+    /// The rate is measured from here.
+    const fn begin(first: Reading) -> Self {
+        Self {
+            first,
+            from: first,
+            rate: 0,
+            length: 0,
+        }
     }
-    let second = u64::try_from((u128::from(SECOND) << 32) / u128::from(rate)).ok()?;
-    if old.rate == 0 {
-        return Some(Line {
-            start: count,
-            ns,
+
+    fn next(self, now: u64, source: &impl Source) -> Next {
+        let blank = self.first.count == 0;
+        // Before the reading: the kernel may take its time to answer.
+        if blank && !source.trusts_counter() {
+            return Next::Untrusted;
+        }
+        let measuring = !blank && self.rate == 0;
+        if measuring && now.saturating_sub(self.first.ns) < FIRST {
+            return Next::Same;
+        }
+        let Some(reading) = close_reading(source) else {
+            return Next::Same;
+        };
+        if blank {
+            return Next::Line(Self::begin(reading), reading.ns);
+        }
+        match self.continued(reading) {
+            Some(line) => Next::Line(line, line.from.ns),
+            None => Next::Line(Self::BLANK, reading.ns),
+        }
+    }
+
+    /// The line from `reading` on: it starts where this one has come to, so that time neither jumps
+    /// nor steps back, and meets `Instant` a second later. `None` if the counter is not what it was.
+    fn continued(self, reading: Reading) -> Option<Self> {
+        let counts = reading.count.checked_sub(self.first.count)?;
+        let passed = u128::from(reading.ns.checked_sub(self.first.ns)?);
+        // Nanoseconds a count, times 2^32; between 0.1 and 10 GHz.
+        let rate = u64::try_from((passed << 32).checked_div(counts.into())?).ok()?;
+        if !(1 << 28..=1 << 36).contains(&rate) {
+            return None;
+        }
+        let length = u64::try_from((u128::from(SECOND) << 32) / u128::from(rate)).ok()?;
+        let measured = Self {
+            from: reading,
             rate,
-            length: second,
-        });
+            length,
+            ..self
+        };
+        if self.rate == 0 {
+            return Some(measured);
+        }
+        let since = scaled(reading.count.wrapping_sub(self.from.count), self.rate);
+        let reached = self.from.ns + since;
+        let apart = reading.ns.abs_diff(reached);
+        // After a long time without a comparison even a tiny error of the rate adds up.
+        if apart > SECOND / 1_000 + since / 2_000 {
+            return None;
+        }
+        let correction =
+            u64::try_from(u128::from(rate) * u128::from(apart) / u128::from(SECOND)).ok()?;
+        let correction = correction.min(rate / 2);
+        Some(Self {
+            from: Reading {
+                ns: reached,
+                ..reading
+            },
+            rate: if reached < reading.ns {
+                rate + correction
+            } else {
+                rate - correction
+            },
+            ..measured
+        })
     }
-    let reached = old.ns + scaled(count.wrapping_sub(old.start), old.rate);
-    let apart = ns.abs_diff(reached);
-    // After a long time without a reading even a tiny error of the rate adds up.
-    let idle = scaled(count.wrapping_sub(old.start), old.rate);
-    if apart > SECOND / 1_000 + idle / 2_000 {
-        return None;
+}
+
+/// One moment on both clocks, if the thread was let to read both in one go; else the next one who
+/// asks for the time tries again.
+fn close_reading(source: &impl Source) -> Option<Reading> {
+    let before = source.instant();
+    let count = source.counter();
+    let between = source.instant().saturating_sub(before);
+    let ns = before + between / 2;
+    (between <= CLOSE).then_some(Reading { count, ns })
+}
+
+/// The machine's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine;
+
+impl Source for Machine {
+    #[inline]
+    fn instant(&self) -> u64 {
+        super::process_instant()
     }
-    let correction =
-        u64::try_from(u128::from(rate) * u128::from(apart) / u128::from(SECOND)).ok()?;
-    let correction = correction.min(rate / 2);
-    Some(Line {
-        start: count,
-        ns: reached,
-        rate: if reached < ns {
-            rate + correction
-        } else {
-            rate - correction
-        },
-        length: second,
-    })
+
+    #[inline]
+    fn counter(&self) -> u64 {
+        counter()
+    }
+
+    fn trusts_counter(&self) -> bool {
+        std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+            .is_ok_and(|source| source.trim_ascii() == b"tsc")
+    }
 }
 
 #[expect(
@@ -183,55 +296,192 @@ fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-fn is_trusted() -> bool {
-    std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-        .is_ok_and(|source| source.trim_ascii() == b"tsc")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
-    /// A counter of 2.5 GHz that is compared once a second.
-    fn line(start: u64, ns: u64) -> Line {
-        Line {
-            start,
-            ns,
-            rate: (1 << 32) * 2 / 5,
-            length: 2_500_000_000,
+    /// Time that passes only where it is told to, counted at 2.5 GHz.
+    #[derive(Default)]
+    struct Told {
+        ns: Cell<u64>,
+        /// Added to what the counter says.
+        ahead: Cell<u64>,
+        /// How long a reading takes.
+        reading_takes: Cell<u64>,
+        /// After so many readings the thread is stopped for as many milliseconds.
+        stopped_after: Cell<u64>,
+        kernel_takes: Cell<u64>,
+        distrusts: Cell<bool>,
+        instants: Cell<u64>,
+        readings: Cell<u64>,
+        kernel_asked: Cell<u64>,
+    }
+
+    impl Told {
+        fn read(&self) -> u64 {
+            let now = self.ns.get();
+            let readings = self.readings.get() + 1;
+            self.readings.set(readings);
+            let stops = self.stopped_after.get();
+            let stopped = stops > 0 && readings.is_multiple_of(stops);
+            self.pass(self.reading_takes.get() + if stopped { stops * 1_000_000 } else { 0 });
+            now
+        }
+
+        fn pass(&self, ns: u64) {
+            self.ns.set(self.ns.get() + ns);
+        }
+    }
+
+    impl Source for Told {
+        fn instant(&self) -> u64 {
+            self.instants.set(self.instants.get() + 1);
+            1_000 + self.read()
+        }
+
+        fn counter(&self) -> u64 {
+            7_000 + self.ahead.get() + self.read() * 5 / 2
+        }
+
+        fn trusts_counter(&self) -> bool {
+            self.kernel_asked.set(self.kernel_asked.get() + 1);
+            self.pass(self.kernel_takes.get());
+            !self.distrusts.get()
+        }
+    }
+
+    /// Reads each millisecond for so long. Answers how often `Instant` was asked, after each answer
+    /// was found to be within `most` nanoseconds of the time and none before the last.
+    fn run(tsc: &Tsc, told: &Told, millis: u64, most: u64) -> u64 {
+        told.instants.set(0);
+        let mut last = 0;
+        for _ in 0..millis {
+            told.pass(1_000_000);
+            let before = 1_000 + told.ns.get();
+            let now = tsc.now(told);
+            let after = 1_000 + told.ns.get();
+            assert!(now + most >= before, "{now}, but it was {before}");
+            assert!(now <= after + most, "{now}, but it was {after}");
+            assert!(now >= last, "{now} after {last}");
+            last = now;
+        }
+        told.instants.get()
+    }
+
+    fn told() -> Told {
+        let told = Told::default();
+        told.ns.set(1);
+        told.reading_takes.set(25);
+        told
+    }
+
+    #[test]
+    fn after_a_twentieth_of_a_second_the_counter_is_read() {
+        let (tsc, told) = (Tsc::new(), told());
+        assert!(run(&tsc, &told, 50, 0) >= 50);
+        assert!(run(&tsc, &told, 10_000, 100) < 50);
+        assert_eq!(told.kernel_asked.get(), 1);
+    }
+
+    #[test]
+    fn how_long_the_kernel_takes_to_answer_is_no_part_of_the_rate() {
+        let (tsc, told) = (Tsc::new(), told());
+        told.kernel_takes.set(3_000_000);
+        run(&tsc, &told, 60, 100);
+        assert!(run(&tsc, &told, 10_000, 100) < 50);
+        assert_eq!(told.kernel_asked.get(), 1);
+    }
+
+    #[test]
+    fn a_thread_that_is_stopped_while_it_compares_compares_again() {
+        // So that each reading of a comparison is hit in turn.
+        for stopped_after in [7, 11, 13] {
+            let (tsc, told) = (Tsc::new(), told());
+            told.stopped_after.set(stopped_after);
+            run(&tsc, &told, 100, CLOSE);
+            assert!(run(&tsc, &told, 10_000, CLOSE) < 200, "{stopped_after}");
+            assert_eq!(told.kernel_asked.get(), 1, "{stopped_after}");
         }
     }
 
     #[test]
-    fn a_new_line_begins_where_the_old_one_ends_and_meets_the_clock_a_second_later() {
-        let first = (0, 0);
-        let old = line(2_500_000_000, SECOND + 900);
-        let next = next_line(old, first, 5_000_000_000, 2 * SECOND).expect("900 ns apart");
-        assert!(next.ns.abs_diff(2 * SECOND + 900) <= 2, "no jump");
-        let end = next.ns + scaled(2_500_000_000, next.rate);
-        assert!(end.abs_diff(3 * SECOND) <= 5, "{end}");
+    fn where_nothing_can_be_compared_the_counter_is_not_read() {
+        let (tsc, told) = (Tsc::new(), told());
+        told.reading_takes.set(CLOSE);
+        assert!(run(&tsc, &told, 1_000, 0) >= 1_000);
     }
 
     #[test]
-    fn a_counter_that_jumps_or_steps_back_is_no_longer_trusted() {
-        let old = line(2_500_000_000, SECOND);
-        assert!(next_line(old, (0, 0), 5_100_000_000, 2 * SECOND).is_none());
-        assert!(next_line(old, (2_400_000_000, 0), 10, 2 * SECOND).is_none());
-        assert!(next_line(old, (0, 0), 5_000_000_000, 2 * SECOND).is_some());
+    fn where_the_kernel_does_not_trust_the_counter_it_is_not_read() {
+        let (tsc, told) = (Tsc::new(), told());
+        told.distrusts.set(true);
+        assert_eq!(run(&tsc, &told, 1_000, 0), 1_000);
+        assert_eq!(told.kernel_asked.get(), 1);
     }
 
     #[test]
-    fn readings_never_step_back() {
+    fn a_counter_that_jumps_is_measured_afresh_if_the_kernel_still_trusts_it() {
+        let (second, hours) = (2_500_000_000, 10_000_000_000_000);
+        for (jump, trusted) in [(hours, true), (second, true), (second, false)] {
+            let (tsc, told) = (Tsc::new(), told());
+            run(&tsc, &told, 2_000, 100);
+            told.ahead.set(jump);
+            told.distrusts.set(!trusted);
+            // It is found out at once, for the jump ends the second.
+            run(&tsc, &told, 100, 100);
+            let instants = run(&tsc, &told, 10_000, 100);
+            assert_eq!(instants < 50, trusted, "{instants}");
+            assert_eq!(told.kernel_asked.get(), 2);
+        }
+    }
+
+    #[test]
+    fn a_rate_that_drifts_is_followed() {
+        let (tsc, told) = (Tsc::new(), told());
+        run(&tsc, &told, 2_000, 100);
+        // A hundred millionths faster, as a kernel that is corrected over the network may find it.
+        for _ in 0..20_000 {
+            told.ahead.set(told.ahead.get() + 250);
+            run(&tsc, &told, 1, 150_000);
+        }
+        assert_eq!(told.kernel_asked.get(), 1);
+    }
+
+    #[test]
+    fn a_line_begins_where_the_one_before_ends_and_meets_the_clock_a_second_later() {
+        let first = Reading { count: 1, ns: 1 };
+        let line = Line {
+            first,
+            from: Reading {
+                count: 2_500_000_001,
+                ns: SECOND + 901,
+            },
+            rate: (1 << 32) * 2 / 5,
+            length: 2_500_000_000,
+        };
+        let reading = Reading {
+            count: 5_000_000_001,
+            ns: 2 * SECOND + 1,
+        };
+        let next = line.continued(reading).expect("900 ns apart");
+        assert!(next.from.ns.abs_diff(2 * SECOND + 901) <= 2, "no jump");
+        let end = next.from.ns + scaled(2_500_000_000, next.rate);
+        assert!(end.abs_diff(3 * SECOND + 1) <= 5, "{end}");
+    }
+
+    #[test]
+    fn readings_of_this_machine_never_step_back() {
         static TSC: Tsc = Tsc::new();
-        let clock = crate::clock::process_instant;
         let mut last = 0;
-        let begin = clock();
-        while clock() - begin < 2 * FIRST {
-            let now = TSC.now(clock);
+        let begin = Machine.instant();
+        while Machine.instant() - begin < 2 * FIRST {
+            let now = TSC.now(&Machine);
             assert!(now + 2_000 >= last, "{now} after {last}");
             last = now;
         }
-        let now = TSC.now(clock);
-        assert!(clock().abs_diff(now) < 5_000_000);
+        let now = TSC.now(&Machine);
+        assert!(Machine.instant().abs_diff(now) < 5_000_000);
     }
 }
