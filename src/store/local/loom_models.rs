@@ -10,6 +10,7 @@ use super::slot::{Line, Set};
 use super::table::{Table, Take};
 use crate::algorithm::{Algorithm, FixedWindow, Inherit, TokenBucket};
 use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
 
 fn at(ns: u64) -> Tick {
@@ -27,13 +28,12 @@ fn quota(limit: u64) -> Quota {
 
 /// The short way, and where that does not lead to an answer the long one, as `Local` does.
 fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
-    if let Some(decision) = table.decide_at_home(key, at(now), 1) {
-        return decision.is_admitted();
-    }
     let (now, cost) = (at(now), 1);
-    table
-        .transition(key, now, true, &Take { now, cost })
-        .is_ok_and(|decision| decision.is_admitted())
+    let apart = || {
+        let decided = table.transition(key, now, true, &Take { now, cost });
+        decided.unwrap_or(Decision::new(Verdict::Deny, 0, 0, None, 0))
+    };
+    table.decide(key, now, cost, apart).is_admitted()
 }
 
 /// Asks for one key from two threads; answers how often each was admitted.

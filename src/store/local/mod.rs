@@ -226,10 +226,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now();
         let hash = self.hash(key);
-        match self.shared.table.decide_at_home(hash, now, cost) {
-            Some(decision) => decision,
-            None => self.decide_apart(hash, now, cost).elsewhere(),
-        }
+        let apart = || self.decide_apart(hash, now, cost).elsewhere();
+        self.shared.table.decide(hash, now, cost, apart)
     }
 
     #[inline(never)]

@@ -156,7 +156,11 @@ impl<'a, const W: usize> Set<'a, W> {
 
     /// Looks once for the slot with this tag; `None` if it is not there, if somebody is writing, or
     /// if the set has known more than one algorithm.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "what was found is several words, which would go through memory"
+    )]
+    #[inline(always)]
     pub(super) fn glance(&self, tag: u64) -> Option<(Header, Found<W>)> {
         let header = Header(self.header().load(Ordering::Acquire));
         if header.0 & Header::UNUSUAL != 0 {
@@ -261,7 +265,8 @@ pub(super) struct Locked<'a, const W: usize> {
 }
 
 impl<const W: usize> Locked<'_, W> {
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `Set::glance`")]
+    #[inline(always)]
     pub(super) fn write_state(&mut self, slot: usize, words: &[u64; W]) {
         for (at, word) in words.iter().enumerate() {
             self.set

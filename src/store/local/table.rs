@@ -107,42 +107,66 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// The decision on a key, where nothing unusual is in the way: it is in its home set, nobody is
-    /// writing there, and the algorithm is the first one. It is all inline, and apart from the
-    /// rest, so that the figures a caller does not read are not computed.
+    /// The decision on a key. Where nothing unusual is in the way (it is in its home set, nobody is
+    /// writing there, and the algorithm is the first one) it is all inline, and apart from the rest,
+    /// so that the figures a caller does not read are not computed. Otherwise `apart` decides.
     #[expect(clippy::inline_always, reason = "half of the time")]
     #[inline(always)]
-    pub(super) fn decide_at_home(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
+    pub(super) fn decide(
+        &self,
+        hash: u64,
+        now: Tick,
+        cost: u64,
+        apart: impl FnOnce() -> Decision,
+    ) -> Decision {
         match self.words {
-            1 => self.decide_in_words::<1>(hash, now, cost),
-            2 => self.decide_in_words::<2>(hash, now, cost),
-            3 => self.decide_in_words::<3>(hash, now, cost),
-            _ => self.decide_in_words::<4>(hash, now, cost),
+            1 => self.decide_in_words::<1>(hash, now, cost, apart),
+            2 => self.decide_in_words::<2>(hash, now, cost, apart),
+            3 => self.decide_in_words::<3>(hash, now, cost, apart),
+            _ => self.decide_in_words::<4>(hash, now, cost, apart),
         }
     }
 
-    #[expect(clippy::inline_always, reason = "as for `decide_at_home`")]
+    /// It answers a decision and not an option of one: whether there is any would be told by one of
+    /// the figures.
+    #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
-    fn decide_in_words<const W: usize>(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
-        let algorithm = self.regimes.first()?;
+    fn decide_in_words<const W: usize>(
+        &self,
+        hash: u64,
+        now: Tick,
+        cost: u64,
+        apart: impl FnOnce() -> Decision,
+    ) -> Decision {
         let id = self.identify(hash);
         let set = self.set::<W>(id.home);
-        let (header, (slot, words)) = set.glance(id.fingerprint)?;
-        if is_outside(&words) {
-            return self.decide_outside::<W>(id, now, cost);
+        if let (Some(algorithm), Some((header, (slot, words)))) =
+            (self.regimes.first(), set.glance(id.fingerprint))
+        {
+            if is_outside(&words) {
+                if let Some(decision) = self.decide_outside::<W>(id, now, cost) {
+                    return decision.elsewhere();
+                }
+            } else {
+                let mut next = words;
+                if let Some(decision) = algorithm.decide_packed(&mut next, now, cost) {
+                    if next == words {
+                        return decision;
+                    }
+                    if let Some(mut locked) = set.lock(header) {
+                        locked.write_state(slot, &next);
+                        return decision;
+                    }
+                }
+            }
         }
-        let mut next = words;
-        let decision = algorithm.decide_packed(&mut next, now, cost)?;
-        if next != words {
-            set.lock(header)?.write_state(slot, &next);
-        }
-        Some(decision)
+        apart()
     }
 
-    #[inline]
+    #[inline(never)]
     fn decide_outside<const W: usize>(&self, id: Id, now: Tick, cost: u64) -> Option<Decision> {
         match self.update_outside::<W, _>(&self.regimes.view(), id, 0, &Take { now, cost }) {
-            Tried::Done(decision) => Some(decision.elsewhere()),
+            Tried::Done(decision) => Some(decision),
             _ => None,
         }
     }
