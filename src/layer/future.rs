@@ -51,37 +51,46 @@ pin_project! {
     where
         L: KeyedLimiter<K>,
     {
-        /// The limiter has been asked and does not know yet.
-        Deciding {
-            deciding: Distant<D>,
-            later: Option<Later<S, K, L, R, Req>>,
-        },
-        /// The request has its place in line.
-        Waiting {
-            later: Option<Later<S, K, L, R, Req>>,
-            decision: Compact,
-        },
-        /// The request may go on as soon as the service is ready for it.
-        Readying {
-            later: Option<Later<S, K, L, R, Req>>,
-            decision: Option<Compact>,
-        },
         /// The service has the request.
         Inner {
             #[pin]
             future: F,
             after: Option<After<K, L, R>>,
         },
-        /// The response is there, and the limiter is told what the request cost.
-        Settling {
-            settling: Distant<D>,
-            result: Option<Result<Res, Err>>,
-        },
-        /// The answer is known.
-        Done {
-            answer: Option<Result<Res, Err>>,
+        /// It has not, or no longer. All other steps are one, so that the one of nearly every
+        /// request is found by a look and not in a list.
+        Aside {
+            aside: Aside<S, K, L, D, R, Req, Res, Err>,
         },
     }
+}
+
+enum Aside<S, K, L, D, R, Req, Res, Err>
+where
+    L: KeyedLimiter<K>,
+{
+    /// The limiter has been asked and does not know yet.
+    Deciding {
+        deciding: Distant<D>,
+        later: Option<Later<S, K, L, R, Req>>,
+    },
+    /// The request has its place in line.
+    Waiting {
+        later: Option<Later<S, K, L, R, Req>>,
+        decision: Compact,
+    },
+    /// The request may go on as soon as the service is ready for it.
+    Readying {
+        later: Option<Later<S, K, L, R, Req>>,
+        decision: Option<Compact>,
+    },
+    /// The response is there, and the limiter is told what the request cost.
+    Settling {
+        settling: Distant<D>,
+        result: Option<Result<Res, Err>>,
+    },
+    /// The answer is known.
+    Done { answer: Option<Result<Res, Err>> },
 }
 
 /// What asks somebody who does not answer on the spot. It stands elsewhere, or it would be the most
@@ -124,17 +133,21 @@ where
 
     pub(super) const fn done(answer: Result<S::Response, S::Error>) -> Self {
         Self {
-            step: Step::Done {
-                answer: Some(answer),
+            step: Step::Aside {
+                aside: Aside::Done {
+                    answer: Some(answer),
+                },
             },
         }
     }
 
     pub(super) fn deciding(deciding: L::Future, later: Later<S, K::Key, L, R, Req>) -> Self {
         Self {
-            step: Step::Deciding {
-                deciding: Box::new(deciding),
-                later: Some(later),
+            step: Step::Aside {
+                aside: Aside::Deciding {
+                    deciding: Box::new(deciding),
+                    later: Some(later),
+                },
             },
         }
     }
@@ -148,7 +161,9 @@ where
         R: Answer<Req, S::Response, S::Error>,
     {
         Self {
-            step: later.line_up(wait, decision),
+            step: Step::Aside {
+                aside: later.line_up(wait, decision),
+            },
         }
     }
 }
@@ -161,7 +176,7 @@ where
     R: Answer<Req, S::Response, S::Error>,
 {
     /// The step in which the request waits, or a denial if it can not.
-    fn line_up(mut self, wait: Duration, decision: Decision) -> StepOf<S, K, L, R, Req> {
+    fn line_up(mut self, wait: Duration, decision: Decision) -> AsideOf<S, K, L, R, Req> {
         let wait = match self.place.line_up(wait, self.policy.order) {
             Ok(wait) => wait,
             Err(again) => return self.deny(again, again.retry_after),
@@ -181,7 +196,7 @@ where
             state.counts.waited();
             state.signals().waits(&decision);
         }
-        Step::Waiting {
+        Aside::Waiting {
             later: Some(self),
             decision: Compact::new(&decision),
         }
@@ -192,7 +207,7 @@ where
         self,
         mut decision: Decision,
         retry_after: Option<Duration>,
-    ) -> StepOf<S, K, L, R, Req> {
+    ) -> AsideOf<S, K, L, R, Req> {
         let state = Arc::clone(self.place.state());
         drop(self.place);
         drop(self.sitting);
@@ -201,14 +216,14 @@ where
         state.counts.denied();
         state.signals().denied(&decision, false);
         let denied = state.denial(decision);
-        Step::Done {
+        Aside::Done {
             answer: Some(deny(&self.respond, &state, self.request, denied)),
         }
     }
 
     /// The step in which a request is turned away that has waited in vain.
     #[cold]
-    fn lose(self, lost: Lost, decision: Decision) -> StepOf<S, K, L, R, Req> {
+    fn lose(self, lost: Lost, decision: Decision) -> AsideOf<S, K, L, R, Req> {
         match lost {
             Lost::Shed(wait) => self.deny(decision, Some(wait)),
             Lost::Untimed => {
@@ -227,17 +242,17 @@ where
     }
 
     /// The step after the limiter's answer.
-    fn decided(mut self, next: Next) -> StepOf<S, K, L, R, Req> {
+    fn decided(mut self, next: Next) -> AsideOf<S, K, L, R, Req> {
         match next {
             Next::Pass(decision) => {
                 self.sitting = Sitting::Anywhere;
-                Step::Readying {
+                Aside::Readying {
                     later: Some(self),
                     decision: decision.as_ref().map(Compact::new),
                 }
             }
             Next::Wait(wait, decision) => self.line_up(wait, decision),
-            Next::Deny(denied) => Step::Done {
+            Next::Deny(denied) => Aside::Done {
                 answer: Some(deny(
                     &self.respond,
                     self.place.state(),
@@ -270,6 +285,17 @@ where
         Step::Inner { future, after }
     }
 }
+
+type AsideOf<S, K, L, R, Req> = Aside<
+    S,
+    K,
+    L,
+    <L as KeyedLimiter<K>>::Future,
+    R,
+    Req,
+    <S as Service<Req>>::Response,
+    <S as Service<Req>>::Error,
+>;
 
 type StepOf<S, K, L, R, Req> = Step<
     S,
@@ -318,7 +344,7 @@ where
     fn go_on(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<S::Response, S::Error>> {
         let mut step = self.project().step;
         loop {
-            let next = match step.as_mut().project() {
+            let aside = match step.as_mut().project() {
                 StepProjection::Inner { future, after } => {
                     let mut result = ready!(future.poll(cx));
                     let settling = match after.take() {
@@ -332,62 +358,58 @@ where
                     if Pin::new(&mut settling).poll(cx).is_ready() {
                         return Poll::Ready(result);
                     }
-                    step.set(Step::Settling {
+                    let aside = Aside::Settling {
                         settling: Box::new(settling),
                         result: Some(result),
-                    });
+                    };
+                    step.set(Step::Aside { aside });
                     return Poll::Pending;
                 }
-                StepProjection::Done { answer } => {
+                StepProjection::Aside { aside } => aside,
+            };
+            let inner = match aside {
+                Aside::Done { answer } => {
                     return Poll::Ready(answer.take().expect(TAKEN));
                 }
-                StepProjection::Deciding { deciding, later } => {
+                Aside::Deciding { deciding, later } => {
                     let decided = ready!(Pin::new(deciding).poll(cx));
                     let later = later.take().expect(TAKEN);
                     let next = later.judge(decided);
-                    later.decided(next)
+                    *aside = later.decided(next);
+                    continue;
                 }
-                StepProjection::Waiting { later, decision } => {
+                Aside::Waiting { later, decision } => {
                     let waiting = later.as_mut().expect(TAKEN);
-                    match ready!(waiting.place.poll_turn(cx)) {
-                        Ok(()) => {
-                            waiting.sitting = Sitting::Anywhere;
-                            // It is cold by now, so nobody reads it for nothing.
-                            let told = R::TELLS || waiting.policy.share;
-                            let decision = (told || R::FOLLOWS).then_some(decision);
-                            let decision = decision.map(|decision| {
-                                if told {
-                                    waiting.place.figures_of_now(*decision)
-                                } else {
-                                    *decision
-                                }
-                            });
-                            // Nearly always it is, and nothing need be moved to wait for it.
-                            match waiting.service.poll_ready(cx) {
-                                Poll::Ready(Ok(())) => {
-                                    let mut later = later.take().expect(TAKEN);
-                                    later.place.take_turn();
-                                    later.call(decision)
-                                }
-                                Poll::Ready(Err(error)) => {
-                                    waiting.place.take_turn();
-                                    return Poll::Ready(Err(error));
-                                }
-                                Poll::Pending => {
-                                    waiting.place.take_turn();
-                                    let later = later.take();
-                                    step.set(Step::Readying { later, decision });
-                                    return Poll::Pending;
-                                }
-                            }
+                    if let Err(lost) = ready!(waiting.place.poll_turn(cx)) {
+                        let decision = decision.get();
+                        *aside = later.take().expect(TAKEN).lose(lost, decision);
+                        continue;
+                    }
+                    waiting.sitting = Sitting::Anywhere;
+                    // It is cold by now, so nobody reads it for nothing.
+                    let told = R::TELLS || waiting.policy.share;
+                    let decision = (told || R::FOLLOWS).then_some(decision);
+                    let decision = decision.map(|decision| {
+                        if told {
+                            waiting.place.figures_of_now(*decision)
+                        } else {
+                            *decision
                         }
-                        Err(lost) => {
-                            let decision = decision.get();
-                            later.take().expect(TAKEN).lose(lost, decision)
+                    });
+                    // Nearly always it is, and nothing need be moved to wait for it.
+                    let ready = waiting.service.poll_ready(cx);
+                    waiting.place.take_turn();
+                    match ready {
+                        Poll::Ready(Ok(())) => later.take().expect(TAKEN).call(decision),
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Pending => {
+                            let later = later.take();
+                            *aside = Aside::Readying { later, decision };
+                            return Poll::Pending;
                         }
                     }
                 }
-                StepProjection::Readying { later, decision } => {
+                Aside::Readying { later, decision } => {
                     let ready = later.as_mut().expect(TAKEN).service.poll_ready(cx);
                     if let Err(error) = ready!(ready) {
                         return Poll::Ready(Err(error));
@@ -395,12 +417,12 @@ where
                     let decision = *decision;
                     later.take().expect(TAKEN).call(decision)
                 }
-                StepProjection::Settling { settling, result } => {
+                Aside::Settling { settling, result } => {
                     let _ = ready!(Pin::new(settling).poll(cx));
                     return Poll::Ready(result.take().expect(TAKEN));
                 }
             };
-            step.set(next);
+            step.set(inner);
         }
     }
 }
@@ -432,12 +454,14 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = match &self.step {
-            Step::Deciding { .. } => "deciding",
-            Step::Waiting { .. } => "waiting",
-            Step::Readying { .. } => "waiting for the service",
             Step::Inner { .. } => "with the service",
-            Step::Settling { .. } => "settling",
-            Step::Done { .. } => "done",
+            Step::Aside { aside } => match aside {
+                Aside::Deciding { .. } => "deciding",
+                Aside::Waiting { .. } => "waiting",
+                Aside::Readying { .. } => "waiting for the service",
+                Aside::Settling { .. } => "settling",
+                Aside::Done { .. } => "done",
+            },
         };
         f.debug_struct("ResponseFuture")
             .field("step", &step)
