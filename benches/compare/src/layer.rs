@@ -1,32 +1,35 @@
 //! The layer around a service that does nothing, keyed by the address of the peer.
 //!
 //! What counts is the time that the limit adds: the same calls to the service alone, measured in
-//! turn with the others, are taken off. An admitted request comes back from the service and is used
-//! again; a denied one is gone, so there all sides make a new one for each call.
+//! turn with the others, are taken off. Admitted requests come back from the service and are used
+//! again; denied ones are gone, so there all sides make new ones.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use tower::{Layer, Service};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
-use tower_throttle::{ClientIp, FixedWindow, Global, Headers, Quota, RateLimitLayer, TokenBucket};
+use tower_throttle::{
+    ClientIp, Extracted, FixedWindow, Global, Headers, KeyExtractor, Local, Quota, RateLimitLayer,
+    TokenBucket,
+};
 
 use crate::count::allocations;
 use crate::peers;
 use crate::row::{Effort, Row};
 
 thread_local! {
-    /// The request that the service got last.
-    static BACK: Cell<Option<Request<()>>> = const { Cell::new(None) };
+    /// The requests that the service got.
+    static BACK: RefCell<Vec<Request<()>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Answers at once and gives the request back.
@@ -45,7 +48,7 @@ impl Service<Request<()>> for Still {
 
     #[inline]
     fn call(&mut self, request: Request<()>) -> Self::Future {
-        BACK.set(Some(request));
+        BACK.with_borrow_mut(|back| back.push(request));
         ready(Ok(Response::new(Body::empty())))
     }
 }
@@ -59,9 +62,84 @@ pub(crate) fn run(effort: &Effort) {
     }
     compare(effort, 1, true, true);
     compare(effort, 1, false, true);
+    by_hand(effort);
     for admits in [true, false] {
         by_rate_net(effort, admits);
         without_keys(effort, admits);
+    }
+}
+
+/// Beside the least that can be: the same key and the same table, with nothing around them.
+fn by_hand(effort: &Effort) {
+    let calls = Calls::of_one(true);
+    let work = format!("layer by peer address, 1 peers, {}", calls.path());
+    if !effort.wants(&work) {
+        return;
+    }
+    let bucket = TokenBucket::new(peers::quota(true));
+    let ours = RateLimitLayer::new(ClientIp::peer(), bucket);
+    let theirs = ByHand {
+        inner: Still,
+        keys: ClientIp::peer(),
+        limit: Local::new(bucket),
+    };
+    let against = ("by hand", [f64::INFINITY, calls.allowance()]);
+    rows(
+        effort,
+        &work,
+        &calls,
+        against,
+        (&ours.layer(Still), &theirs),
+    );
+}
+
+/// A limit as one would write it for one service: no waiting, no figures, no counts.
+#[derive(Clone)]
+struct ByHand {
+    inner: Still,
+    keys: ClientIp,
+    limit: Local<TokenBucket>,
+}
+
+enum ByHandFuture {
+    Passed(<Still as Service<Request<()>>>::Future),
+    Denied,
+}
+
+impl Service<Request<()>> for ByHand {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = ByHandFuture;
+
+    #[inline]
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    #[inline(never)]
+    fn call(&mut self, request: Request<()>) -> ByHandFuture {
+        match self.keys.extract(&request) {
+            Extracted::Key(client) if self.limit.check(&client).is_admitted() => {
+                ByHandFuture::Passed(self.inner.call(request))
+            }
+            _ => ByHandFuture::Denied,
+        }
+    }
+}
+
+impl Future for ByHandFuture {
+    type Output = Result<Response<Body>, Infallible>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Passed(future) => Pin::new(future).poll(cx),
+            Self::Denied => {
+                let mut denied = Response::new(Body::empty());
+                *denied.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+                Poll::Ready(Ok(denied))
+            }
+        }
     }
 }
 
@@ -263,27 +341,33 @@ impl Calls {
         S: Service<Request<()>, Response = Response<Body>>,
     {
         const CALLS: u64 = 4_096;
+        // Enough that none is read again while it is still being written.
+        const AT_ONCE: usize = 32;
         let mut cx = Context::from_waker(Waker::noop());
-        let mut request = Some(self.request(0));
+        let mut requests = Vec::with_capacity(AT_ONCE);
+        BACK.set(Vec::with_capacity(AT_ONCE));
         let mut before = allocations();
         let mut begin = Instant::now();
         for call in 0..CALLS + 1_024 {
             if call == 1_024 {
                 (before, begin) = (allocations(), Instant::now());
             }
-            let mut next = match request.take() {
-                Some(request) if self.admits => request,
-                _ => self.request(call),
-            };
-            if self.admits && self.peers > 1 {
+            if requests.is_empty() {
+                BACK.with_borrow_mut(|back| std::mem::swap(back, &mut requests));
+                if !self.admits {
+                    requests.clear();
+                }
+                requests.extend((requests.len()..AT_ONCE).map(|_| self.request(call)));
+            }
+            if let (Some(next), true) = (requests.last_mut(), self.peers > 1) {
                 let peer = next.extensions_mut().get_mut();
                 *peer.expect("it was put there") = self.peer(call);
             }
             assert!(service.poll_ready(&mut cx).is_ready());
+            let next = requests.pop().expect("there are some");
             let answer = pin!(service.call(next)).poll(&mut cx);
             std::hint::black_box(&answer);
             assert!(answer.is_ready());
-            request = BACK.take();
         }
         Figures {
             nanos: begin.elapsed().as_nanos() as f64 / CALLS as f64,

@@ -29,9 +29,14 @@ pub(crate) fn run(effort: &Effort) {
     for access in [Access::Uniform, Access::Zipf] {
         kinds(effort, 1_000_000, access, 1, [0.5, 0.5, 0.33]);
     }
-    for threads in [1, 2] {
-        speed::<u64>(effort, many, Access::Zipf, threads, true, 0.4);
-        speed::<u64>(effort, many, Access::Zipf, threads, false, 0.4);
+    for (access, goal) in [
+        (Access::ZipfOverlapping, 0.4),
+        (Access::Zipf, f64::INFINITY),
+    ] {
+        for threads in [1, 2] {
+            speed::<u64>(effort, many, access, threads, true, goal);
+            speed::<u64>(effort, many, access, threads, false, goal);
+        }
     }
     speed::<u64>(effort, 1, Access::Uniform, 2, false, 0.3);
     speed::<u64>(effort, 1, Access::Uniform, 2, true, 1.0);
@@ -100,11 +105,8 @@ fn lone(effort: &Effort) {
         let exact = Limiter::new(bucket);
         let late = Limiter::with_clock(bucket, coarse.clone());
         let theirs = peers::direct(admits);
-        let times =
-            |ops: u64, check: &dyn Fn() -> bool| (0..ops).filter(|_| check()).count() as u64;
         let governor =
             |ops: u64, _: u64| (0..ops).filter(|_| theirs.check().is_ok()).count() as u64;
-        let _ = times;
         for (name, goal) in [("exact clock", 1.05), ("coarse clock", 0.5)] {
             let work = format!("one limit without keys, {name}, {path}");
             if !effort.wants(&work) {
