@@ -329,11 +329,10 @@ impl<B> KeyExtractor<Request<B>> for ClientIp {
         if let (Source::Peer, Some(peer)) = (&self.source, known(request.extensions())) {
             return Extracted::Key(match peer {
                 SocketAddr::V4(peer) => Client::v4(*peer.ip(), self.v4),
-                SocketAddr::V6(peer) => self.client_v6(*peer.ip()).elsewhere(),
+                SocketAddr::V6(peer) => self.client_v6(*peer.ip()),
             });
         }
-        let found = self.look(request.extensions(), request.headers());
-        found.map(Client::elsewhere)
+        self.look(request.extensions(), request.headers())
     }
 }
 

@@ -164,15 +164,6 @@ impl Client {
         }
     }
 
-    /// The same client, but in another place, as `Decision::elsewhere` makes it of a decision.
-    #[inline]
-    pub(super) fn elsewhere(self) -> Self {
-        Self {
-            kind: std::hint::black_box(self.kind),
-            ..self
-        }
-    }
-
     const fn family(&self) -> u64 {
         self.kind >> 40
     }
