@@ -59,7 +59,7 @@ const SECOND: u64 = 1_000_000_000;
 /// How long the first measurement of the rate takes, at least.
 const FIRST: u64 = SECOND / 20;
 /// How far apart the readings of a comparison may be, at most.
-const CLOSE: u64 = 20_000;
+const CLOSE: u64 = 5_000;
 
 impl Tsc {
     pub(super) const fn new() -> Self {
