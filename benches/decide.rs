@@ -10,7 +10,7 @@ use criterion::Criterion;
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Limiter, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
-    Tick, TokenBucket, WarmUp,
+    TokenBucket, WarmUp, clock::Tick,
 };
 
 /// Far from its limit, so that every request is admitted.

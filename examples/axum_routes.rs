@@ -14,7 +14,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tower_throttle::{
-    ClientIp, Global, Headers, Preflight, Quota, RateLimitLayer, SlidingLog, TokenBucket,
+    ClientIp, Global, Headers, Quota, RateLimitLayer, SlidingLog, TokenBucket, respond::Preflight,
 };
 
 async fn search() -> &'static str {

@@ -15,7 +15,8 @@ use axum::{
 };
 use tower::ServiceExt;
 use tower_throttle::{
-    ClientIp, HeaderKey, Missing, PeerAddr, ProblemJson, Quota, RateLimitLayer, Settle, SlidingLog,
+    ClientIp, HeaderKey, ProblemJson, Quota, RateLimitLayer, Settle, SlidingLog,
+    key::{Missing, PeerAddr},
 };
 
 async fn login(headers: HeaderMap) -> StatusCode {

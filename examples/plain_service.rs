@@ -5,7 +5,7 @@
 use std::fmt;
 
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
-use tower_throttle::{AsError, Key, Quota, RateLimitLayer, RateLimited, TokenBucket};
+use tower_throttle::{AsError, Quota, RateLimitLayer, RateLimited, TokenBucket, key::Key};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Tenant(&'static str);

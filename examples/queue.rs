@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::{Router, body::Body, extract::Request, http::StatusCode, routing::get};
 use tokio::{task::JoinSet, time::Instant};
 use tower::ServiceExt;
-use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, WhenFull};
+use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::WhenFull};
 
 async fn export() -> &'static str {
     "a long table"

@@ -9,7 +9,7 @@
 
 use axum::{Router, extract::Path, extract::State, http::StatusCode, routing::get};
 use tower_throttle::store::redis::{Redis, RedisLimiter};
-use tower_throttle::{KeyedLimiter, Quota, SlidingWindow, Verdict};
+use tower_throttle::{Quota, SlidingWindow, Verdict, store::Backend};
 
 type Limit = RedisLimiter<SlidingWindow>;
 

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tower_throttle::{Clock, Limiter, ManualClock, Quota, TokenBucket};
+use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket, clock::Clock};
 use tracing::{Metadata, Subscriber, info, info_span, subscriber::Interest};
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
 use tracing_subscriber::{Layer, Registry, fmt, registry::LookupSpan};

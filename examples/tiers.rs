@@ -4,7 +4,7 @@
 
 use axum::{Router, body::Body, extract::Request, routing::get};
 use tower::ServiceExt;
-use tower_throttle::{Headers, Key, Quota, RateLimitLayer, Tiers, TokenBucket};
+use tower_throttle::{Headers, Quota, RateLimitLayer, Tiers, TokenBucket, key::Key};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Plan {

@@ -147,7 +147,7 @@ impl Decision {
 
     /// The same decision, with `dividend / divisor` remaining.
     #[inline]
-    pub(crate) const fn with_quotient(mut self, dividend: u64, divisor: NonZeroU64) -> Self {
+    pub(crate) const fn with_remaining_ratio(mut self, dividend: u64, divisor: NonZeroU64) -> Self {
         self.remaining = Remaining { dividend, divisor };
         self
     }
@@ -155,38 +155,38 @@ impl Decision {
 
 /// A decision in half the room, for whoever has to keep it. From 584 years on a span is `MAX`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Compact {
+pub(crate) struct CompactDecision {
     limit: u64,
     remaining: u64,
     reset_ns: u64,
     /// How long the request waits, or after how long it may come again.
     span_ns: u64,
     policy: u32,
-    says: Says,
+    says: CompactVerdict,
 }
 
 /// What a decision says, and what its `span_ns` is.
 #[derive(Clone, Copy, Debug)]
-enum Says {
+enum CompactVerdict {
     Admit,
     Wait,
-    DenyFor,
+    DenyRetry,
     Deny,
 }
 
-impl Compact {
+impl CompactDecision {
     pub(crate) fn new(decision: &Decision) -> Self {
         let (says, span) = match (decision.verdict, decision.retry_after) {
-            (Verdict::Admit, _) => (Says::Admit, Duration::ZERO),
-            (Verdict::Wait(wait), _) => (Says::Wait, wait),
-            (Verdict::Deny, Some(retry)) => (Says::DenyFor, retry),
-            (Verdict::Deny, None) => (Says::Deny, Duration::ZERO),
+            (Verdict::Admit, _) => (CompactVerdict::Admit, Duration::ZERO),
+            (Verdict::Wait(wait), _) => (CompactVerdict::Wait, wait),
+            (Verdict::Deny, Some(retry)) => (CompactVerdict::DenyRetry, retry),
+            (Verdict::Deny, None) => (CompactVerdict::Deny, Duration::ZERO),
         };
         Self {
             limit: decision.limit,
             remaining: decision.remaining(),
-            reset_ns: whole_ns(decision.reset_after),
-            span_ns: whole_ns(span),
+            reset_ns: duration_to_nanos(decision.reset_after),
+            span_ns: duration_to_nanos(span),
             policy: u32::try_from(decision.policy).unwrap_or(u32::MAX),
             says,
         }
@@ -195,10 +195,10 @@ impl Compact {
     pub(crate) fn get(self) -> Decision {
         let (span, reset_after) = (duration(self.span_ns), duration(self.reset_ns));
         let (verdict, retry_after) = match self.says {
-            Says::Admit => (Verdict::Admit, None),
-            Says::Wait => (Verdict::Wait(span), None),
-            Says::DenyFor => (Verdict::Deny, Some(span)),
-            Says::Deny => (Verdict::Deny, None),
+            CompactVerdict::Admit => (Verdict::Admit, None),
+            CompactVerdict::Wait => (Verdict::Wait(span), None),
+            CompactVerdict::DenyRetry => (Verdict::Deny, Some(span)),
+            CompactVerdict::Deny => (Verdict::Deny, None),
         };
         Decision {
             retry_after,
@@ -209,7 +209,7 @@ impl Compact {
     }
 }
 
-fn whole_ns(span: Duration) -> u64 {
+fn duration_to_nanos(span: Duration) -> u64 {
     let whole = span.as_secs().checked_mul(1_000_000_000);
     let ns = whole.and_then(|whole| whole.checked_add(u64::from(span.subsec_nanos())));
     ns.unwrap_or(u64::MAX)
@@ -297,10 +297,10 @@ mod tests {
     fn a_compact_decision_is_the_same() {
         assert_eq!(all().count(), 144);
         for decision in all() {
-            assert_eq!(Compact::new(&decision).get(), decision);
+            assert_eq!(CompactDecision::new(&decision).get(), decision);
         }
         let quotient = Decision::new(Verdict::Admit, 100, 0, None, 1)
-            .with_quotient(100, NonZeroU64::new(3).unwrap());
-        assert_eq!(Compact::new(&quotient).get(), quotient);
+            .with_remaining_ratio(100, NonZeroU64::new(3).unwrap());
+        assert_eq!(CompactDecision::new(&quotient).get(), quotient);
     }
 }

@@ -124,7 +124,7 @@ impl Error for StoreError {}
 ///
 /// ```
 /// use http::StatusCode;
-/// use tower_throttle::Rejection;
+/// use tower_throttle::key::Rejection;
 ///
 /// struct NoTenant;
 ///

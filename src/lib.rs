@@ -38,7 +38,7 @@
 //! | [`Order`], [`WhenFull`] | who goes first of those who wait, and what happens when the room is full |
 //! | [`ClientIp`], [`HeaderKey`], [`Headers`], [`ProblemJson`], [`Grpc`] | what HTTP adds: whose request it is, what the sender is told |
 //! | [`Handle`] | looking at limits and changing them at run time |
-//! | [`KeyedLimiter`], [`KeyExtractor`], [`Respond`] | the ports: where states live, whose request it is, how it is answered |
+//! | [`Backend`], [`KeyExtractor`], [`Respond`] | the ports: where states live, whose request it is, how it is answered |
 //!
 //! # Time
 //!
@@ -53,49 +53,35 @@
 #![cfg_attr(tower_throttle_docs, feature(doc_cfg))]
 
 pub mod algorithm;
-mod clock;
+mod backend;
+pub mod clock;
 mod decision;
 mod error;
-mod handle;
-mod http;
-mod key;
-mod layer;
+pub mod key;
+pub mod layer;
 mod limiter;
-mod lone;
-mod queue;
+pub mod queue;
 mod quota;
-mod respond;
+pub mod respond;
 pub mod store;
 mod sync;
 
 #[cfg(feature = "governor")]
 pub use self::algorithm::Gcra;
-#[cfg(feature = "axum")]
-pub use self::http::{MatchedPath, Route};
 pub use self::{
     algorithm::{
-        All, Charge, FixedWindow, Inherit, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow,
+        All, AnyAlgorithm, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow,
         TokenBucket, WarmUp,
     },
-    clock::{Clock, CoarseClock, ManualClock, ManualSleep, MonotonicClock, Tick, Timer},
+    clock::ManualClock,
     decision::{Decision, Verdict},
-    error::{ConfigError, RateLimited, Rejection, StoreError},
-    handle::Handle,
-    http::{
-        Auto, BearerToken, Client, ClientIp, Extension, Forwarded, FromExtension, Grpc, HeaderKey,
-        Headers, HeadersOnly, Missing, PeerAddr, Preflight, ProblemJson, Secret,
-    },
-    key::{Extracted, Global, IntoKey, Key, KeyExtractor, Predicate, WithCost, WithSkip},
-    layer::{Counts, Numbered, OnStoreError, RateLimit, RateLimitLayer, ResponseFuture, Tiers},
-    limiter::{IntoLimiter, KeyedLimiter, Losses, Op},
-    lone::Limiter,
-    queue::{Order, WhenFull},
+    error::{ConfigError, RateLimited, StoreError},
+    key::{ClientIp, Global, HeaderKey},
+    layer::{Handle, RateLimit, RateLimitLayer, Tiers},
+    limiter::Limiter,
     quota::Quota,
-    respond::{
-        Answer, Answers, AsError, ByResponse, ByResult, KeepAll, Policies, Policy, Respond, Settle,
-        SettleAll, SettleUp, Silent, Standard, Tell,
-    },
-    store::local::{Local, Overflow, Seeded, SeededHasher, Stats},
+    respond::{AsError, Headers, ProblemJson, Settle},
+    store::local::Local,
 };
 
 /// The README's examples are run with the documentation's, where there is all that they use.

@@ -23,9 +23,9 @@ use crate::error::ConfigError;
 pub struct Quota {
     /// 1 to `MAX_COUNT`.
     limit: u64,
-    /// 1 to `MAX_SPAN` nanoseconds.
+    /// 1 to `MAX_PERIOD_NS` nanoseconds.
     period: u64,
-    /// 1 to `MAX_COUNT`, and refilled within `MAX_SPAN` nanoseconds.
+    /// 1 to `MAX_COUNT`, and refilled within `MAX_PERIOD_NS` nanoseconds.
     burst: Option<u64>,
 }
 
@@ -33,11 +33,11 @@ pub struct Quota {
 const MAX_COUNT: u64 = i64::MAX as u64;
 /// Periods, and the time to refill a whole burst, stay within 2^62 ns (146 years), so that the
 /// sum of any time and any span fits 64 bits.
-const MAX_SPAN: u64 = 1 << 62;
+const MAX_PERIOD_NS: u64 = 1 << 62;
 
-const COUNTS: &str = "a number from 1 to 9223372036854775807";
-const PERIODS: &str = "a period from 1 ns to 4611686018427387904 ns (146 years)";
-const BURSTS: &str = "a number from 1 that the rate refills within 146 years";
+const ALLOWED_COUNTS: &str = "a number from 1 to 9223372036854775807";
+const ALLOWED_PERIODS: &str = "a period from 1 ns to 4611686018427387904 ns (146 years)";
+const ALLOWED_BURSTS: &str = "a number from 1 that the rate refills within 146 years";
 
 const SECOND: u64 = 1_000_000_000;
 const UNITS: [(&str, u64); 8] = [
@@ -108,14 +108,14 @@ impl Quota {
     /// ```
     pub fn try_per(limit: u64, period: Duration) -> Result<Self, ConfigError> {
         if limit == 0 || limit > MAX_COUNT {
-            return Err(ConfigError::out_of_range("limit", limit, COUNTS));
+            return Err(ConfigError::out_of_range("limit", limit, ALLOWED_COUNTS));
         }
         match u64::try_from(period.as_nanos()) {
-            Ok(period @ 1..=MAX_SPAN) => Ok(Self::of(limit, period)),
+            Ok(period @ 1..=MAX_PERIOD_NS) => Ok(Self::of(limit, period)),
             _ => Err(ConfigError::out_of_range(
                 "period",
                 format!("{period:?}"),
-                PERIODS,
+                ALLOWED_PERIODS,
             )),
         }
     }
@@ -153,7 +153,7 @@ impl Quota {
         if self.allows_burst(burst) {
             Ok(self.burst(burst))
         } else {
-            Err(ConfigError::out_of_range("burst", burst, BURSTS))
+            Err(ConfigError::out_of_range("burst", burst, ALLOWED_BURSTS))
         }
     }
 
@@ -195,7 +195,7 @@ impl Quota {
         // 2^63 x 2^62 fits 128 bits.
         burst != 0
             && burst <= MAX_COUNT
-            && burst as u128 * self.period as u128 / self.limit as u128 <= MAX_SPAN as u128
+            && burst as u128 * self.period as u128 / self.limit as u128 <= MAX_PERIOD_NS as u128
     }
 }
 
@@ -218,7 +218,7 @@ impl FromStr for Quota {
             }
             digits
                 .parse::<u64>()
-                .map_err(|_| ConfigError::out_of_range(field, digits, COUNTS))
+                .map_err(|_| ConfigError::out_of_range(field, digits, ALLOWED_COUNTS))
         };
 
         let (rate, burst) = match text.split_once(';') {
@@ -256,7 +256,7 @@ impl FromStr for Quota {
         let period = times
             .checked_mul(*unit)
             .map(Duration::from_nanos)
-            .ok_or_else(|| ConfigError::out_of_range("period", period, PERIODS))?;
+            .ok_or_else(|| ConfigError::out_of_range("period", period, ALLOWED_PERIODS))?;
         let quota = Self::try_per(limit, period)?;
 
         match burst {

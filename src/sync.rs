@@ -28,7 +28,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Lets another thread finish what this one waits for: a few turns of the loop, then the
 /// scheduler's help.
 #[cold]
-pub(crate) fn wait_a_little(turns: &mut u32) {
+pub(crate) fn backoff(turns: &mut u32) {
     #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
     if *turns < 64 {
         *turns += 1;

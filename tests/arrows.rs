@@ -1,49 +1,56 @@
-//! Who may import whom: the arrows between the rooms of `src/`, held by reading the source.
+//! Which module of `src/` may import which, checked by reading the source.
 //!
-//! A room is a file or a folder directly under `src/`. Every `crate::room` must be in the table, so
-//! each `use` names one path. Test modules obey too; `lib.rs`, the front door, is exempt. That a
-//! line holds one statement, and an inline module closes at its own indentation, is rustfmt's work.
+//! A module here is a file or a folder directly under `src/`. Every `crate::module` has to be in
+//! the table. Test modules obey it too; `lib.rs` is exempt. Inside a folder no two files import
+//! each other.
 
-use std::{fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 const VOCABULARY: &[&str] = &["quota", "decision", "clock", "error", "sync"];
-const PORTS: &[&str] = &["limiter", "key", "respond"];
-const FLOORS: &[&str] = &["algorithm", "lone", "store", "queue", "layer", "http"];
+const PORTS: &[&str] = &["backend", "key", "respond"];
 
-/// Some rooms, and the rooms each of them may import beside itself.
+/// Some modules, and the modules each of them may import beside itself.
 const ARROWS: &[(&[&str], &[&[&str]])] = &[
     (VOCABULARY, &[VOCABULARY]),
-    (PORTS, &[VOCABULARY]),
+    (&["backend", "key"], &[VOCABULARY]),
+    (&["respond"], &[VOCABULARY, &["key"]]),
     (&["algorithm"], &[VOCABULARY]),
-    (&["lone"], &[VOCABULARY, &["algorithm"]]),
+    (&["limiter"], &[VOCABULARY, &["algorithm"]]),
     (&["store"], &[VOCABULARY, PORTS, &["algorithm"]]),
     (&["queue"], &[VOCABULARY]),
-    (&["layer"], &[VOCABULARY, PORTS, &["queue"]]),
-    (&["http"], &[VOCABULARY, PORTS]),
-    (&["handle", "observe"], &[VOCABULARY, PORTS, FLOORS]),
+    (
+        &["layer"],
+        &[VOCABULARY, PORTS, &["algorithm", "store", "queue"]],
+    ),
 ];
 
-/// At this many lines a file is split by idea.
-const WALL: usize = 600;
+/// A longer file is split by idea.
+const MAX_LINES: usize = 600;
 
-/// The faults of one file, given its path below `src/`.
+/// What is wrong with one file, given its path below `src/`.
 fn faults(path: &str, source: &str) -> Vec<String> {
     let mut faults = Vec::new();
-    if source.lines().count() > WALL {
-        faults.push(format!("src/{path}: more than {WALL} lines"));
+    if source.lines().count() > MAX_LINES {
+        faults.push(format!("src/{path}: more than {MAX_LINES} lines"));
     }
     if path == "lib.rs" {
         return faults;
     }
-    let modules = path.trim_end_matches(".rs").split('/');
-    let modules: Vec<_> = modules.filter(|module| *module != "mod").collect();
-    let room = modules[0];
-    let Some((_, allowed)) = ARROWS.iter().find(|(rooms, _)| rooms.contains(&room)) else {
-        faults.push(format!("src/{path}: the room `{room}` is not in the table"));
+    let modules = module_path(path);
+    let module = modules[0].as_str();
+    let Some((_, allowed)) = ARROWS.iter().find(|(some, _)| some.contains(&module)) else {
+        faults.push(format!(
+            "src/{path}: the module `{module}` is not in the table"
+        ));
         return faults;
     };
 
     let mut inline = Vec::new(); // the indentation of each inline module around this line
+    let mut previous = String::new(); // the path of the `use crate::..` on the line before
     for (number, line) in (1..).zip(source.lines()) {
         let code = line.split("//").next().unwrap_or_default().trim_end();
         let indent = code.len() - code.trim_start().len();
@@ -54,8 +61,9 @@ fn faults(path: &str, source: &str) -> Vec<String> {
         }
         let depth = modules.len() + inline.len();
         if code.contains(&"super::".repeat(depth)) {
-            faults.push(format!("src/{path}:{number}: `super::` leaves the room"));
+            faults.push(format!("src/{path}:{number}: `super::` leaves the module"));
         }
+        let mut imported = String::new();
         for (at, found) in code.match_indices("crate::") {
             if code[..at].ends_with(is_name) {
                 continue; // a path of another crate, `my_crate::`
@@ -63,21 +71,127 @@ fn faults(path: &str, source: &str) -> Vec<String> {
             let rest = &code[at + found.len()..];
             let to = rest.split(|c| !is_name(c)).next().unwrap_or_default();
             if to.is_empty() {
+                faults.push(format!("src/{path}:{number}: one module per `use`"));
+            } else if to != module && !allowed.iter().any(|some| some.contains(&to)) {
                 faults.push(format!(
-                    "src/{path}:{number}: one path a `use`, so that each arrow is visible"
-                ));
-            } else if to != room && !allowed.iter().any(|rooms| rooms.contains(&to)) {
-                faults.push(format!(
-                    "src/{path}:{number}: `{room}` may not import `{to}`"
+                    "src/{path}:{number}: `{module}` may not import `{to}`"
                 ));
             }
+            if code.trim_start().starts_with("use crate::") {
+                to.clone_into(&mut imported);
+            }
         }
+        if !imported.is_empty() && imported == previous {
+            faults.push(format!(
+                "src/{path}:{number}: one `use` per module: list the names of `{imported}`"
+            ));
+        }
+        previous = imported;
     }
     faults
 }
 
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
+}
+
+/// `store/local/mod.rs` is `store::local`.
+fn module_path(path: &str) -> Vec<String> {
+    let parts = path.trim_end_matches(".rs").split('/');
+    let parts = parts.filter(|part| *part != "mod" && *part != "lib");
+    parts.map(str::to_owned).collect()
+}
+
+/// The paths in the tree of a `use`, written out.
+fn paths(tree: &str) -> Vec<String> {
+    let tree = tree.trim();
+    let Some((prefix, list)) = tree.split_once('{') else {
+        let path = tree.split(" as ").next().unwrap_or_default();
+        return vec![path.trim().to_owned()];
+    };
+    let list = list.trim_end().trim_end_matches('}');
+    let (mut found, mut depth, mut start) = (Vec::new(), 0, 0);
+    for (at, c) in list.char_indices().chain([(list.len(), ',')]) {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                found.extend(Some(list[start..at].trim()).filter(|item| !item.is_empty()));
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    let items = found.into_iter().flat_map(paths);
+    items
+        .map(|path| format!("{}{path}", prefix.trim()))
+        .collect()
+}
+
+/// The statements that begin with `keyword use`, as absolute paths below the crate.
+fn uses(module: &[String], source: &str, public: bool) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for statement in source.split(';') {
+        // Attributes and comments may stand before the statement.
+        let Some(at) = statement.rfind("use ") else {
+            continue;
+        };
+        let line = statement[..at].lines().last().unwrap_or_default();
+        let is_pub = line.trim_start().starts_with("pub");
+        // Only the file itself: an inline test module is indented.
+        if is_pub != public || !(line.is_empty() || is_pub) {
+            continue;
+        }
+        for path in paths(&statement[at + 4..]) {
+            let mut parts: Vec<_> = path.split("::").map(str::to_owned).collect();
+            let mut base = module.to_vec();
+            match parts[0].as_str() {
+                "crate" => base.clear(),
+                "self" => {}
+                "super" => drop(base.pop()),
+                _ => continue,
+            }
+            parts.remove(0);
+            base.extend(parts);
+            found.push(base);
+        }
+    }
+    found
+}
+
+/// The files that import each other, in pairs.
+fn mutual(files: &[(String, String)]) -> Vec<String> {
+    let modules: BTreeMap<Vec<String>, &String> = files
+        .iter()
+        .map(|(path, _)| (module_path(path), path))
+        .collect();
+    let mut exports = BTreeMap::new(); // a re-exported name, and where it comes from
+    for (path, source) in files {
+        let module = module_path(path);
+        for from in uses(&module, source, true) {
+            let name = from.last().expect("a name").clone();
+            exports.insert([module.clone(), vec![name]].concat(), from);
+        }
+    }
+    let mut edges = BTreeSet::new();
+    for (path, source) in files {
+        for mut to in uses(&module_path(path), source, false) {
+            while let Some(from) = exports.get(&to) {
+                to.clone_from(from);
+            }
+            while !to.is_empty() && !modules.contains_key(&to) {
+                to.pop();
+            }
+            if let Some(file) = modules.get(&to).filter(|file| **file != path) {
+                edges.insert((path, *file));
+            }
+        }
+    }
+    let both = edges
+        .iter()
+        .filter(|(a, b)| a < b && edges.contains(&(b, a)));
+    both.map(|(a, b)| format!("src/{a} and src/{b} import each other"))
+        .collect()
 }
 
 /// Every Rust file below `folder`, as its path below `src/` and its text.
@@ -94,14 +208,18 @@ fn files(folder: &Path, below: &str, found: &mut Vec<(String, String)>) {
     }
 }
 
-#[test]
-fn rooms_import_only_what_they_may() {
+fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     files(&src, "", &mut found);
     assert!(found.iter().any(|(path, _)| path == "lib.rs"));
     found.sort();
-    let all: Vec<_> = found
+    found
+}
+
+#[test]
+fn modules_import_only_what_they_may() {
+    let all: Vec<_> = sources()
         .iter()
         .flat_map(|(path, text)| faults(path, text))
         .collect();
@@ -109,46 +227,78 @@ fn rooms_import_only_what_they_may() {
 }
 
 #[test]
+fn no_two_files_import_each_other() {
+    let mut files = sources();
+    files.retain(|(path, _)| path != "lib.rs");
+    let pairs = mutual(&files);
+    assert!(pairs.is_empty(), "\n{}\n", pairs.join("\n"));
+}
+
+#[test]
+fn files_that_import_each_other_are_reported() {
+    let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+    let expected = ["src/queue/a.rs and src/queue/b.rs import each other"];
+    let a = file("queue/a.rs", "use super::b::B;\n");
+    let b = file(
+        "queue/b.rs",
+        "use std::fmt;\n\nuse crate::queue::{a::A, c};\n",
+    );
+    let module = file("queue/mod.rs", "mod a;\nmod b;\n\npub use self::a::A;\n");
+    assert_eq!(mutual(&[a.clone(), b, module.clone()]), expected);
+    // Through a re-export.
+    let b = file(
+        "queue/b.rs",
+        "use super::{\n    A,\n    other::C as D,\n};\n",
+    );
+    assert_eq!(mutual(&[a.clone(), b, module.clone()]), expected);
+    let b = file("queue/b.rs", "use super::c::C;\n");
+    assert!(mutual(&[a, b, module]).is_empty());
+}
+
+#[test]
 fn a_forbidden_import_is_reported_with_its_line() {
-    let wrong = "use crate::quota::Quota;\nuse crate::store::Local;\n";
-    let expected = ["src/layer/future.rs:2: `layer` may not import `store`"];
-    assert_eq!(faults("layer/future.rs", wrong), expected);
-    assert!(faults("handle.rs", wrong).is_empty());
-    assert!(faults("store/local/table.rs", wrong).is_empty());
+    let wrong = "use crate::quota::Quota;\nuse crate::layer::Counts;\n";
+    let expected = ["src/store/local/table.rs:2: `store` may not import `layer`"];
+    assert_eq!(faults("store/local/table.rs", wrong), expected);
+    assert!(faults("layer/future.rs", wrong).is_empty());
     assert!(faults("lib.rs", wrong).is_empty());
 }
 
 #[test]
 fn an_import_inside_a_body_or_a_test_module_is_reported() {
-    let body = "fn f() {\n    let x = crate::http::g(crate::quota::h());\n}\n";
-    let expected = ["src/queue/line.rs:2: `queue` may not import `http`"];
+    let body = "fn f() {\n    let x = crate::key::g(crate::quota::h());\n}\n";
+    let expected = ["src/queue/line.rs:2: `queue` may not import `key`"];
     assert_eq!(faults("queue/line.rs", body), expected);
     let tests = "#[cfg(test)]\nmod tests {\n    use crate::layer::X;\n}\n";
-    let expected = ["src/key.rs:3: `key` may not import `layer`"];
-    assert_eq!(faults("key.rs", tests), expected);
+    let expected = ["src/key/mod.rs:3: `key` may not import `layer`"];
+    assert_eq!(faults("key/mod.rs", tests), expected);
 }
 
 #[test]
-fn a_name_re_exported_by_the_front_door_is_not_a_way_around() {
+fn a_name_re_exported_by_the_crate_root_is_not_a_way_around() {
     let wrong = "use crate::TokenBucket;\n";
-    let expected = ["src/layer/mod.rs:1: `layer` may not import `TokenBucket`"];
-    assert_eq!(faults("layer/mod.rs", wrong), expected);
+    let expected = ["src/queue/mod.rs:1: `queue` may not import `TokenBucket`"];
+    assert_eq!(faults("queue/mod.rs", wrong), expected);
 }
 
 #[test]
-fn a_grouped_or_glob_import_is_refused() {
-    let expected = ["src/store/mod.rs:1: one path a `use`, so that each arrow is visible"];
+fn one_use_names_one_module_once() {
+    let expected = ["src/store/mod.rs:1: one module per `use`"];
     for wrong in ["use crate::{quota, clock};\n", "use crate::*;\n"] {
         assert_eq!(faults("store/mod.rs", wrong), expected);
     }
+    assert!(faults("store/mod.rs", "use crate::clock::{Clock, Tick};\n").is_empty());
+    let twice = "use crate::clock::Clock;\nuse crate::clock::Tick;\n";
+    let expected = ["src/store/mod.rs:2: one `use` per module: list the names of `clock`"];
+    assert_eq!(faults("store/mod.rs", twice), expected);
 }
 
 #[test]
-fn super_may_not_climb_out_of_the_room() {
+fn super_may_not_leave_the_module() {
     let up = "use super::slot::Slot;\n";
     assert_eq!(
         faults("quota.rs", up),
-        ["src/quota.rs:1: `super::` leaves the room"]
+        ["src/quota.rs:1: `super::` leaves the module"]
     );
     assert_eq!(faults("store/mod.rs", up).len(), 1);
     assert!(faults("store/cell.rs", up).is_empty());
@@ -160,21 +310,21 @@ fn super_may_not_climb_out_of_the_room() {
 
 #[test]
 fn comments_and_other_crates_are_no_imports() {
-    let right = "//! See [`crate::layer`].\nfn f() {} // not crate::http\nuse my_crate::x;\n";
+    let right = "//! See [`crate::layer`].\nfn f() {} // not crate::key\nuse my_crate::x;\n";
     assert!(faults("quota.rs", right).is_empty());
 }
 
 #[test]
-fn a_room_that_is_not_in_the_table_is_refused() {
-    let expected = ["src/util.rs: the room `util` is not in the table"];
+fn a_module_that_is_not_in_the_table_is_refused() {
+    let expected = ["src/util.rs: the module `util` is not in the table"];
     assert_eq!(faults("util.rs", ""), expected);
 }
 
 #[test]
-fn a_file_behind_the_wall_is_refused() {
-    assert!(faults("quota.rs", &"\n".repeat(WALL)).is_empty());
+fn a_file_that_is_too_long_is_refused() {
+    assert!(faults("quota.rs", &"\n".repeat(MAX_LINES)).is_empty());
     assert_eq!(
-        faults("quota.rs", &"\n".repeat(WALL + 1)),
+        faults("quota.rs", &"\n".repeat(MAX_LINES + 1)),
         ["src/quota.rs: more than 600 lines"]
     );
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tower_throttle::{
-    Clock, ConfigError, Limiter, ManualClock, MonotonicClock, Quota, SlidingGrid, Tick, Timer,
-    TokenBucket, WarmUp,
+    ConfigError, Limiter, ManualClock, Quota, SlidingGrid, TokenBucket, WarmUp,
+    clock::{Clock, MonotonicClock, Tick, Timer},
 };
 
 #[test]

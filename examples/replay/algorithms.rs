@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tower_throttle::{
-    Charge, ConfigError, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    ConfigError, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp,
-    algorithm::{Algorithm, AnyAlgorithm},
+    algorithm::{Algorithm, AnyAlgorithm, Charge},
 };
 
 use crate::fields::{Fields, required};
@@ -106,7 +106,7 @@ fn leaky_bucket(
     max_wait: Option<Duration>,
     fields: &mut Fields,
 ) -> Result<AnyAlgorithm, String> {
-    let mut bucket = LeakyBucket::new(quota).charge(match fields.text("charge")?.as_deref() {
+    let mut bucket = LeakyBucket::new(quota).charge_mode(match fields.text("charge")?.as_deref() {
         None | Some("after") => Charge::After,
         Some("before") => Charge::Before,
         Some(other) => return Err(format!("charge: expected after or before, found {other:?}")),

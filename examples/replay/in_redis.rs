@@ -8,9 +8,13 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tower_throttle::{
-    Decision, KeyedLimiter, Op, Tick, Verdict,
+    Decision, Verdict,
     algorithm::{Algorithm, AnyAlgorithm, Inherit},
-    store::redis::{Redis, RedisFuture, RedisLimiter},
+    clock::Tick,
+    store::{
+        Backend, Op,
+        redis::{Redis, RedisFuture, RedisLimiter},
+    },
 };
 
 use crate::{
@@ -60,7 +64,7 @@ impl InRedis {
             .prefix(&prefix)
             .map_err(|error| error.to_string())?
             .deadline(Duration::from_secs(10))
-            .ask_always();
+            .without_deny_cache();
         let limiter = limiter(&redis, &policy)?;
         let shift = Shift::before(0, &policy.algorithm)?;
         Ok(Self {
@@ -124,7 +128,7 @@ impl InRedis {
 
     /// Has the state of a key written, without a change.
     fn writes(&mut self, key: usize, now: Tick) -> Result<(), String> {
-        self.absorb(key, now, 1)?;
+        self.charge(key, now, 1)?;
         self.refund(key, now, 1)
     }
 
@@ -204,12 +208,12 @@ impl States for InRedis {
         .map(drop)
     }
 
-    fn absorb(&mut self, key: usize, now: Tick, n: u64) -> Result<Duration, String> {
+    fn charge(&mut self, key: usize, now: Tick, n: u64) -> Result<Duration, String> {
         let time = self.time(now)?;
         let told = self.ask(key, time, |limiter, name| {
-            limiter.apply(name, Op::Absorb(n))
+            limiter.apply(name, Op::Charge(n))
         })?;
-        if self.policy.script.absorbs_into_line {
+        if self.policy.script.charges_queue {
             // Whoever asks for nothing waits for those before.
             let next = self.try_out(key, time, |limiter, name| {
                 limiter.reserve(name, 0, Duration::MAX)

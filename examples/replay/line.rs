@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use tower_throttle::{Quota, Tick};
+use tower_throttle::{Quota, clock::Tick};
 
 /// The waiting requests of one key, the next turn first.
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl Line {
     }
 
     /// Takes out request `number` if it still waits, and moves up those who stand behind it by as
-    /// many intervals as it had taken. Answers how many that were.
+    /// many intervals as it had taken. Responder how many that were.
     ///
     /// Call it when all whose turn has come are out.
     pub(crate) fn leave(&mut self, number: u64, now: Tick, quota: &Quota) -> Option<u64> {

@@ -40,7 +40,7 @@ pub(crate) struct Manner {
     /// A new key has not all that it may have.
     pub(crate) begins_with_less: bool,
     /// Whether an `absorb` takes a place in a line.
-    pub(crate) absorbs_into_line: bool,
+    pub(crate) charges_queue: bool,
 }
 
 /// The fields of `set_quota`; what is not set stays.
@@ -101,7 +101,7 @@ impl Policy {
         let script = Manner {
             is_cut: cfg!(feature = "governor") && name == "gcra",
             begins_with_less: fields.has("initial"),
-            absorbs_into_line: name == "warm_up" || (name == "leaky_bucket" && fields.has("queue")),
+            charges_queue: name == "warm_up" || (name == "leaky_bucket" && fields.has("queue")),
         };
         let peeks_at_line = name == "leaky_bucket"
             && (max_wait.is_some() || fields.has("charge"))

@@ -6,8 +6,9 @@ use std::{
 };
 
 use tower_throttle::{
-    Decision, Tick, Verdict,
+    Decision, Verdict,
     algorithm::{Algorithm, Inherit},
+    clock::Tick,
 };
 
 use crate::{
@@ -170,8 +171,8 @@ impl Replay {
                 states.refund(key, now, n)?;
                 self.done(key)?
             }
-            Op::Absorb => {
-                let owed = states.absorb(key, now, n)?;
+            Op::Charge => {
+                let owed = states.charge(key, now, n)?;
                 Reply {
                     outcome: Outcome::Done(nanos(owed)),
                     ..self.done(key)?

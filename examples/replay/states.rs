@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tower_throttle::{
-    Decision, Tick,
+    Decision,
     algorithm::{Algorithm, AnyAlgorithm, AnyState, Inherit},
+    clock::Tick,
 };
 
 use crate::policy::{Policy, QuotaChange};
@@ -40,7 +41,7 @@ pub(crate) trait States {
 
     fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String>;
 
-    fn absorb(&mut self, key: usize, now: Tick, n: u64) -> Result<Duration, String>;
+    fn charge(&mut self, key: usize, now: Tick, n: u64) -> Result<Duration, String>;
 
     fn reset(&mut self, key: usize, now: Tick) -> Result<(), String>;
 
@@ -116,8 +117,8 @@ impl States for Here {
         Ok(())
     }
 
-    fn absorb(&mut self, key: usize, now: Tick, n: u64) -> Result<Duration, String> {
-        Ok(self.algorithm.absorb(&mut self.states[key], now, n))
+    fn charge(&mut self, key: usize, now: Tick, n: u64) -> Result<Duration, String> {
+        Ok(self.algorithm.charge(&mut self.states[key], now, n))
     }
 
     fn reset(&mut self, key: usize, now: Tick) -> Result<(), String> {

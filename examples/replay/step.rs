@@ -28,7 +28,7 @@ pub(crate) enum Op {
     },
     TakeUpTo,
     Refund,
-    Absorb,
+    Charge,
     Cancel {
         of: String,
     },
@@ -68,7 +68,7 @@ impl Op {
             },
             "take_up_to" => Self::TakeUpTo,
             "refund" => Self::Refund,
-            "absorb" => Self::Absorb,
+            "absorb" => Self::Charge,
             "cancel" => Self::Cancel {
                 of: required("of", fields.text("of")?)?,
             },
@@ -88,7 +88,7 @@ impl Op {
             Self::Acquire { .. } => "acquire",
             Self::TakeUpTo => "take_up_to",
             Self::Refund => "refund",
-            Self::Absorb => "absorb",
+            Self::Charge => "absorb",
             Self::Cancel { .. } => "cancel",
             Self::Reset => "reset",
             Self::SetQuota { .. } => "set_quota",

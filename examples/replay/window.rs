@@ -17,7 +17,7 @@ pub(crate) struct Span {
 }
 
 impl Window {
-    /// Counts `units` that went through at `at`, not before any earlier ones. Answers the period
+    /// Counts `units` that went through at `at`, not before any earlier ones. Responder the period
     /// that ends with them: the worst of all periods is one that ends with somebody.
     pub(crate) fn add(&mut self, at: u64, units: u64, period: u64) -> Span {
         while let Some((first, gone)) = self.recent.front() {

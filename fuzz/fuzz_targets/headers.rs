@@ -7,10 +7,7 @@ use std::net::IpAddr;
 use arbitrary::Arbitrary;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::{
-    Auto, BearerToken, ClientIp, Decision, KeyExtractor, ProblemJson, RateLimited, Rejection,
-    Respond, Verdict,
-};
+use tower_throttle::{ClientIp, Decision, ProblemJson, RateLimited, Verdict, key::{BearerToken, KeyExtractor, Rejection}, respond::{Auto, Respond}};
 
 #[derive(Arbitrary, Debug)]
 struct Input {

@@ -6,10 +6,7 @@ use std::time::Duration;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
-use tower_throttle::{
-    Charge, FixedWindow, Inherit, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, Tick,
-    TokenBucket, WarmUp,
-};
+use tower_throttle::{FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, algorithm::{Charge, Inherit}, clock::Tick};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -118,7 +115,7 @@ impl Policy {
                 bucket = queue.map_or(bucket, |units| bucket.queue(units));
                 bucket = max_wait.map_or(bucket, |wait| bucket.max_wait(span(wait)));
                 AnyAlgorithm::new(if before {
-                    bucket.charge(Charge::Before)
+                    bucket.charge_mode(Charge::Before)
                 } else {
                     bucket
                 })
@@ -174,7 +171,7 @@ fuzz_target!(|input: Input| {
             }
             Step::Absorb(cost) => {
                 let before = algorithm.peek(&state, now, 0);
-                let _ = algorithm.absorb(&mut state, now, cost);
+                let _ = algorithm.charge(&mut state, now, cost);
                 let after = algorithm.peek(&state, now, 0);
                 assert!(
                     after.remaining() <= before.remaining(),

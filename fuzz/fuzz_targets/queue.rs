@@ -16,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
-use tower_throttle::{AsError, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, WhenFull};
+use tower_throttle::{AsError, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, queue::WhenFull};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -73,9 +73,9 @@ impl Service<Job> for Desk {
     }
 }
 
-struct Bell(AtomicBool);
+struct TestWaker(AtomicBool);
 
-impl Wake for Bell {
+impl Wake for TestWaker {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -182,9 +182,9 @@ async fn run(input: &Input) {
         .clone()
         .when_full(WhenFull::Pending)
         .layer(desk.clone());
-    let mut sitting = Vec::new();
+    let mut seat = Vec::new();
     let mut plain = [Plain::default(), Plain::default()];
-    let mut calls: Vec<(usize, Job, Arc<Bell>, Pin<Box<_>>)> = Vec::new();
+    let mut calls: Vec<(usize, Job, Arc<TestWaker>, Pin<Box<_>>)> = Vec::new();
     let start = Instant::now();
     let mut names = 0;
     for step in &input.steps {
@@ -204,9 +204,9 @@ async fn run(input: &Input) {
                 };
                 names += 1;
                 let waiting = plain.iter().map(|plain| plain.line.len()).sum::<usize>();
-                let room = waiting + sitting.len() < seats as usize;
+                let room = waiting + seat.len() < seats as usize;
                 stays = Some(plain[job.key].enter(job, now(), interval, units, room));
-                let bell = Arc::new(Bell(AtomicBool::new(true)));
+                let bell = Arc::new(TestWaker(AtomicBool::new(true)));
                 calls.push((job.name, job, bell, Box::pin(service.call(job))));
             }
             Step::Leave(which) if !calls.is_empty() => {
@@ -229,17 +229,17 @@ async fn run(input: &Input) {
                 let mut service = seated.clone();
                 let ready = service.poll_ready(&mut Context::from_waker(Waker::noop()));
                 let waiting: usize = plain.iter().map(|plain| plain.line.len()).sum();
-                let free = waiting + sitting.len() < seats as usize;
+                let free = waiting + seat.len() < seats as usize;
                 assert_eq!(ready.is_ready(), free, "{step:?}");
                 if ready.is_ready() {
-                    sitting.push(service);
+                    seat.push(service);
                 }
             }
-            Step::Rise(which) if !sitting.is_empty() => {
-                drop(sitting.remove(usize::from(*which) % sitting.len()));
+            Step::Rise(which) if !seat.is_empty() => {
+                drop(seat.remove(usize::from(*which) % seat.len()));
             }
-            Step::Call { which, other } if !sitting.is_empty() => {
-                let mut service = sitting.remove(usize::from(*which) % sitting.len());
+            Step::Call { which, other } if !seat.is_empty() => {
+                let mut service = seat.remove(usize::from(*which) % seat.len());
                 let job = Job {
                     name: names,
                     key: usize::from(*other),
@@ -248,7 +248,7 @@ async fn run(input: &Input) {
                 names += 1;
                 // It has its seat.
                 stays = Some(plain[job.key].enter(job, now(), interval, units, true));
-                let bell = Arc::new(Bell(AtomicBool::new(true)));
+                let bell = Arc::new(TestWaker(AtomicBool::new(true)));
                 calls.push((job.name, job, bell, Box::pin(service.call(job))));
             }
             Step::Rise(_) | Step::Call { .. } => {}
@@ -291,12 +291,12 @@ async fn run(input: &Input) {
         assert_eq!(handle.waiting(), waiting as u64);
         // Free, waiting and running are always as many as there are.
         assert_eq!(
-            free(&seated, seats) + waiting + sitting.len(),
+            free(&seated, seats) + waiting + seat.len(),
             seats as usize
         );
     }
     drop(calls);
     assert_eq!(handle.waiting(), 0);
-    drop(sitting);
+    drop(seat);
     assert_eq!(free(&seated, seats), seats as usize);
 }

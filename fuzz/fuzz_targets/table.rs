@@ -8,10 +8,7 @@ use std::time::Duration;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tower_throttle::algorithm::Algorithm;
-use tower_throttle::{
-    Clock, FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid, SlidingLog,
-    SlidingWindow, Tick, TokenBucket, WarmUp,
-};
+use tower_throttle::{FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, clock::{Clock, Tick}};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -65,7 +62,7 @@ fn run<A: Algorithm>(algorithm: A, input: &Input) {
                 algorithm.refund(state, now, cost);
                 true
             }
-            1 => local.absorb(key, cost) == algorithm.absorb(state, now, cost),
+            1 => local.charge(key, cost) == algorithm.charge(state, now, cost),
             2 => local.peek_n(key, cost) == algorithm.peek(state, now, cost),
             3 => {
                 local.reset(key);

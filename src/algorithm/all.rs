@@ -71,7 +71,7 @@ impl<A: Algorithm> All<A> {
 /// What two limits say together.
 #[inline]
 fn both(first: Decision, second: Decision) -> Decision {
-    let (mut binding, other) = if binds_more(&second, &first) {
+    let (mut binding, other) = if is_stricter(&second, &first) {
         (second, first)
     } else {
         (first, second)
@@ -88,7 +88,7 @@ fn both(first: Decision, second: Decision) -> Decision {
 }
 
 /// Whether `a` is further from admitting than `b`; what stands first binds among equals.
-fn binds_more(a: &Decision, b: &Decision) -> bool {
+fn is_stricter(a: &Decision, b: &Decision) -> bool {
     match (a.is_denied(), b.is_denied()) {
         (true, true) => match (a.retry_after, b.retry_after) {
             (_, None) => false,
@@ -169,11 +169,11 @@ impl<A: Algorithm> Algorithm for All<A> {
         }
     }
 
-    fn absorb(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         self.parts
             .iter()
             .zip(state)
-            .map(|(part, state)| part.absorb(state, now, cost))
+            .map(|(part, state)| part.charge(state, now, cost))
             .max()
             .unwrap_or_default()
     }
@@ -214,9 +214,9 @@ impl<A: Algorithm> Algorithm for All<A> {
             .sum::<usize>()
     }
 
-    fn most_held_bytes(&self) -> usize {
+    fn max_heap_bytes(&self) -> usize {
         let own = self.parts.len() * size_of::<A::State>();
-        let parts = self.parts.iter().map(Algorithm::most_held_bytes);
+        let parts = self.parts.iter().map(Algorithm::max_heap_bytes);
         parts.fold(own, usize::saturating_add)
     }
 
@@ -325,10 +325,10 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         self.1.refund(&mut state.1, now, cost);
     }
 
-    fn absorb(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         self.0
-            .absorb(&mut state.0, now, cost)
-            .max(self.1.absorb(&mut state.1, now, cost))
+            .charge(&mut state.0, now, cost)
+            .max(self.1.charge(&mut state.1, now, cost))
     }
 
     fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
@@ -354,8 +354,8 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         self.0.held_bytes(&state.0) + self.1.held_bytes(&state.1)
     }
 
-    fn most_held_bytes(&self) -> usize {
-        let (first, second) = (self.0.most_held_bytes(), self.1.most_held_bytes());
+    fn max_heap_bytes(&self) -> usize {
+        let (first, second) = (self.0.max_heap_bytes(), self.1.max_heap_bytes());
         first.saturating_add(second)
     }
 

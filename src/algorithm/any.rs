@@ -68,14 +68,14 @@ trait Erased: Any + fmt::Debug + Send + Sync {
     fn peek(&self, state: &AnyState, now: Tick, cost: u64) -> Decision;
     fn reserve(&self, state: &mut AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision;
     fn refund(&self, state: &mut AnyState, now: Tick, cost: u64);
-    fn absorb(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration;
+    fn charge(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration;
     fn rescale(&self, state: &mut AnyState, from: &dyn Erased, now: Tick, inherit: Inherit);
     fn forgettable_at(&self, state: &AnyState) -> Tick;
     fn keeps_line(&self) -> bool;
     fn replans_line(&self) -> bool;
     fn limits(&self) -> usize;
     fn held_bytes(&self, state: &AnyState) -> usize;
-    fn most_held_bytes(&self) -> usize;
+    fn max_heap_bytes(&self) -> usize;
     fn words(&self) -> usize;
     fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool;
     fn unpack_from(&self, words: &[u64]) -> AnyState;
@@ -163,8 +163,8 @@ impl<A: Algorithm> Erased for A {
         Algorithm::refund(self, state.get_mut(self, now), now, cost);
     }
 
-    fn absorb(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration {
-        Algorithm::absorb(self, state.get_mut(self, now), now, cost)
+    fn charge(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration {
+        Algorithm::charge(self, state.get_mut(self, now), now, cost)
     }
 
     fn rescale(&self, state: &mut AnyState, from: &dyn Erased, now: Tick, inherit: Inherit) {
@@ -200,8 +200,8 @@ impl<A: Algorithm> Erased for A {
         size_of::<A::State>() + held.map_or(0, |state| Algorithm::held_bytes(self, state))
     }
 
-    fn most_held_bytes(&self) -> usize {
-        Algorithm::most_held_bytes(self).saturating_add(size_of::<A::State>())
+    fn max_heap_bytes(&self) -> usize {
+        Algorithm::max_heap_bytes(self).saturating_add(size_of::<A::State>())
     }
 
     fn words(&self) -> usize {
@@ -259,8 +259,8 @@ impl Algorithm for AnyAlgorithm {
         self.0.refund(state, now, cost);
     }
 
-    fn absorb(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration {
-        self.0.absorb(state, now, cost)
+    fn charge(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration {
+        self.0.charge(state, now, cost)
     }
 
     fn rescale(&self, state: &mut AnyState, from: &Self, now: Tick, inherit: Inherit) {
@@ -287,8 +287,8 @@ impl Algorithm for AnyAlgorithm {
         self.0.held_bytes(state)
     }
 
-    fn most_held_bytes(&self) -> usize {
-        self.0.most_held_bytes()
+    fn max_heap_bytes(&self) -> usize {
+        self.0.max_heap_bytes()
     }
 
     fn words(&self) -> usize {

@@ -1,6 +1,6 @@
 //! The bucket that a token bucket empties and a leaky meter fills: they are mirrors of each other.
 
-use super::pace::{Due, Pace};
+use super::interval::{ExactNanos, Interval};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
@@ -8,15 +8,15 @@ use crate::quota::Quota;
 /// A capacity under a rate. The state of a key is when its bucket is unused again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
-    pub(super) pace: Pace,
+    pub(super) pace: Interval,
     pub(super) capacity: u64,
     /// The time that the whole capacity is worth; at most 2^62 ns.
-    pub(super) depth: Due,
+    pub(super) depth: ExactNanos,
 }
 
 impl Bucket {
     pub(super) const fn new(quota: &Quota) -> Self {
-        let pace = Pace::new(quota);
+        let pace = Interval::new(quota);
         Self {
             depth: pace.span(quota.capacity()),
             capacity: quota.capacity(),
@@ -30,9 +30,15 @@ impl Bucket {
         reason = "so that the figures a caller does not read are not computed: half of the time"
     )]
     #[inline(always)]
-    pub(super) fn take(&self, state: &mut Due, now: Tick, cost: u64, most: Due) -> Decision {
+    pub(super) fn take(
+        &self,
+        state: &mut ExactNanos,
+        now: Tick,
+        cost: u64,
+        most: ExactNanos,
+    ) -> Decision {
         if !self.pace.is_whole() {
-            let (after, decision) = self.take_in_parts(*state, now, cost, most);
+            let (after, decision) = self.take_with_fraction(*state, now, cost, most);
             *state = after;
             return decision.elsewhere();
         }
@@ -43,19 +49,31 @@ impl Bucket {
             depth: self.depth.whole(),
         };
         *state = state.whole();
-        bucket.take_exactly(state, now, cost, most.whole())
+        bucket.take_inner(state, now, cost, most.whole())
     }
 
     #[inline(never)]
-    fn take_in_parts(&self, mut state: Due, now: Tick, cost: u64, most: Due) -> (Due, Decision) {
-        let decision = self.take_exactly(&mut state, now, cost, most);
+    fn take_with_fraction(
+        &self,
+        mut state: ExactNanos,
+        now: Tick,
+        cost: u64,
+        most: ExactNanos,
+    ) -> (ExactNanos, Decision) {
+        let decision = self.take_inner(&mut state, now, cost, most);
         (state, decision)
     }
 
     #[expect(clippy::inline_always, reason = "as for `take`")]
     #[inline(always)]
-    fn take_exactly(&self, state: &mut Due, now: Tick, cost: u64, most: Due) -> Decision {
-        let due = (*state).max(Due::at(now));
+    fn take_inner(
+        &self,
+        state: &mut ExactNanos,
+        now: Tick,
+        cost: u64,
+        most: ExactNanos,
+    ) -> Decision {
+        let due = (*state).max(ExactNanos::at(now));
         let edge = self.edge(now);
         let after = self.pace.add(due, self.pace.span(cost));
         if cost > self.capacity {
@@ -79,9 +97,9 @@ impl Bucket {
 
     /// When a bucket that is used up right now is unused again.
     #[inline]
-    const fn edge(&self, now: Tick) -> Due {
+    const fn edge(&self, now: Tick) -> ExactNanos {
         // 2^63 + 2^62 fits.
-        Due {
+        ExactNanos {
             ns: now.as_nanos() + self.depth.ns,
             part: self.depth.part,
         }
@@ -92,19 +110,19 @@ impl Bucket {
     fn answer(
         &self,
         verdict: Verdict,
-        due: Due,
-        edge: Due,
+        due: ExactNanos,
+        edge: ExactNanos,
         now: Tick,
         retry_after: Option<u64>,
     ) -> Decision {
         let (dividend, divisor) = self.pace.ratio(self.pace.sub(edge, due));
         Decision::new(verdict, self.capacity, 0, retry_after, due.after(now))
-            .with_quotient(dividend, divisor)
+            .with_remaining_ratio(dividend, divisor)
     }
 
     /// Takes `cost` even if it is not there; answers the time until what is owed has come back.
-    pub(super) fn force(&self, state: &mut Due, now: Tick, cost: u64) -> u64 {
-        let present = Due::at(now);
+    pub(super) fn force(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> u64 {
+        let present = ExactNanos::at(now);
         if cost > 0 {
             *state = self.pace.add((*state).max(present), self.pace.span(cost));
         }
@@ -112,13 +130,13 @@ impl Bucket {
     }
 
     /// The time that what is used of the capacity, or owed beyond it, is worth.
-    pub(super) fn used(&self, state: Due, now: Tick) -> Due {
-        let present = Due::at(now);
+    pub(super) fn used(&self, state: ExactNanos, now: Tick) -> ExactNanos {
+        let present = ExactNanos::at(now);
         self.pace.sub(state.max(present), present)
     }
 
     /// The state in which `used` is gone at `now`.
-    pub(super) const fn using(&self, used: Due, now: Tick) -> Due {
-        self.pace.add(Due::at(now), used)
+    pub(super) const fn with_used(&self, used: ExactNanos, now: Tick) -> ExactNanos {
+        self.pace.add(ExactNanos::at(now), used)
     }
 }

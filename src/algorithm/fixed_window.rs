@@ -10,7 +10,7 @@ use crate::quota::Quota;
 
 /// At most L in each window of length W.
 ///
-/// Windows are aligned to the clock (see [`MonotonicClock`](crate::MonotonicClock) for where they
+/// Windows are aligned to the clock (see [`MonotonicClock`](crate::clock::MonotonicClock) for where they
 /// begin) or, [`anchored`](Self::anchored), open at a key's first admitted request.
 ///
 /// The cheapest algorithm and the roughest: a client may use one window's limit at its end and the
@@ -52,7 +52,7 @@ pub struct FixedWindowState {
 }
 
 /// The window that a request falls into.
-struct Place {
+struct OpenWindow {
     state: FixedWindowState,
     /// Nanoseconds until that window is over.
     left: u64,
@@ -93,16 +93,16 @@ impl FixedWindow {
 
     /// The state carried to `now`: the open window, or a new and empty one.
     #[inline]
-    fn place(&self, state: FixedWindowState, now: Tick) -> Place {
+    fn place(&self, state: FixedWindowState, now: Tick) -> OpenWindow {
         if self.anchored {
             let end = state.window.saturating_add(self.windows.length()) - 1;
             return if state.window > 0 && now.as_nanos() < end {
-                Place {
+                OpenWindow {
                     state,
                     left: end - now.as_nanos(),
                 }
             } else {
-                Place {
+                OpenWindow {
                     state: FixedWindowState {
                         window: now.as_nanos() + 1,
                         used: 0,
@@ -116,12 +116,12 @@ impl FixedWindow {
         let window = window + 1;
         if state.window > window {
             // `now` is older than the state: the newer window counts.
-            Place {
+            OpenWindow {
                 state,
                 left: self.windows.until(state.window, 0, now),
             }
         } else {
-            Place {
+            OpenWindow {
                 state: FixedWindowState {
                     window,
                     used: if state.window == window {
@@ -136,7 +136,7 @@ impl FixedWindow {
     }
 
     #[inline]
-    fn answer(&self, verdict: Verdict, place: &Place, retry_after: Option<u64>) -> Decision {
+    fn answer(&self, verdict: Verdict, place: &OpenWindow, retry_after: Option<u64>) -> Decision {
         Decision::new(
             verdict,
             self.quota.limit(),
@@ -163,7 +163,7 @@ impl Algorithm for FixedWindow {
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         Ok(Self {
             quota,
-            windows: self.windows.resized(quota.period_ns()),
+            windows: self.windows.with_length(quota.period_ns()),
             anchored: self.anchored,
         })
     }
@@ -196,7 +196,7 @@ impl Algorithm for FixedWindow {
         }
     }
 
-    fn absorb(&self, state: &mut FixedWindowState, now: Tick, cost: u64) -> Duration {
+    fn charge(&self, state: &mut FixedWindowState, now: Tick, cost: u64) -> Duration {
         let mut place = self.place(*state, now);
         if cost > 0 {
             place.state.used = place

@@ -45,12 +45,12 @@ pub struct GcraState {
 }
 
 /// One state, for the length of one decision.
-struct Slot(Cell<Option<Nanos>>);
+struct SingleState(Cell<Option<Nanos>>);
 
 /// Governor counts from the first reading of its clock: zero, so that it counts as we do.
-struct Now(Cell<Nanos>, Nanos);
+struct FixedClock(Cell<Nanos>, Nanos);
 
-impl StateStore for Slot {
+impl StateStore for SingleState {
     type Key = NotKeyed;
 
     fn measure_and_replace<T, F, E>(&self, _key: &NotKeyed, decide: F) -> Result<T, E>
@@ -63,7 +63,7 @@ impl StateStore for Slot {
     }
 }
 
-impl Clock for Now {
+impl Clock for FixedClock {
     type Instant = Nanos;
 
     fn now(&self) -> Nanos {
@@ -162,11 +162,11 @@ impl Algorithm for Gcra {
             };
             return self.answer(verdict, *state, now, None);
         };
-        let slot = Slot(Cell::new(
+        let slot = SingleState(Cell::new(
             (state.arrival > 0).then(|| Nanos::new(state.arrival)),
         ));
         let present = Nanos::new(now.as_nanos());
-        let clock = Now(Cell::new(Nanos::new(0)), present);
+        let clock = FixedClock(Cell::new(Nanos::new(0)), present);
         let limiter: RateLimiter<_, _, _, NoOpMiddleware<Nanos>> =
             RateLimiter::new(self.governor, slot, clock);
         match limiter.check_n(cells) {
@@ -190,7 +190,7 @@ impl Algorithm for Gcra {
         state.arrival = state.arrival.saturating_sub(given).max(floor);
     }
 
-    fn absorb(&self, state: &mut GcraState, now: Tick, cost: u64) -> Duration {
+    fn charge(&self, state: &mut GcraState, now: Tick, cost: u64) -> Duration {
         if cost > 0 {
             state.arrival = state
                 .arrival
@@ -213,7 +213,7 @@ impl Algorithm for Gcra {
             Inherit::AsIs => self.burst.saturating_sub(left),
         };
         *state = self.fresh(now);
-        self.absorb(state, now, used);
+        self.charge(state, now, used);
     }
 
     fn forgettable_at(&self, state: &GcraState) -> Tick {
@@ -239,7 +239,7 @@ impl Gcra {
         (self.interval, self.burst)
     }
 
-    pub(crate) const fn arriving_at(arrival: u64) -> GcraState {
+    pub(crate) const fn with_tat(arrival: u64) -> GcraState {
         GcraState { arrival }
     }
 }

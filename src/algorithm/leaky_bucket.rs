@@ -6,7 +6,7 @@ use super::{
     Algorithm, Inherit,
     at_most::AtMost,
     bucket::Bucket,
-    pace::{Due, Rounding},
+    interval::{ExactNanos, Rounding},
 };
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -93,7 +93,7 @@ impl LeakyBucket {
 
     /// When a request of cost above one pays for its places.
     #[must_use]
-    pub const fn charge(mut self, charge: Charge) -> Self {
+    pub const fn charge_mode(mut self, charge: Charge) -> Self {
         self.charge = charge;
         self
     }
@@ -110,8 +110,8 @@ impl LeakyBucket {
     ///
     /// An unused line has never been free "since": there, whatever comes goes at once. One that has
     /// rested until it may be forgotten is an unused one, whatever is asked of it.
-    fn turn(&self, state: Due, now: Tick, cost: u64) -> (Due, Due) {
-        let (present, pace) = (Due::at(now), &self.bucket.pace);
+    fn turn(&self, state: ExactNanos, now: Tick, cost: u64) -> (ExactNanos, ExactNanos) {
+        let (present, pace) = (ExactNanos::at(now), &self.bucket.pace);
         match self.charge {
             Charge::After => {
                 let turn = state.max(present);
@@ -119,8 +119,8 @@ impl LeakyBucket {
             }
             Charge::Before => {
                 let turn = match (state, cost) {
-                    (Due::ZERO, _) | (_, 0) => present,
-                    (free, _) if self.unused_from(free) <= present => present,
+                    (ExactNanos::ZERO, _) | (_, 0) => present,
+                    (free, _) if self.idle_from(free) <= present => present,
                     (free, cost) => pace.add(free, pace.span(cost - 1)).max(present),
                 };
                 (turn, pace.add(turn, pace.span(1)))
@@ -129,53 +129,53 @@ impl LeakyBucket {
     }
 
     /// A place in line for `cost`, if its turn comes within `most`.
-    fn line_up(&self, state: &mut Due, now: Tick, cost: u64, most: Due) -> Decision {
+    fn line_up(&self, state: &mut ExactNanos, now: Tick, cost: u64, most: ExactNanos) -> Decision {
         let (turn, free) = self.turn(*state, now, cost);
         if cost == 0 {
-            return self.line_answer(Verdict::Admit, *state, now, None);
+            return self.queue_decision(Verdict::Admit, *state, now, None);
         }
-        let wait = self.bucket.pace.sub(turn, Due::at(now));
+        let wait = self.bucket.pace.sub(turn, ExactNanos::at(now));
         if wait <= most {
             *state = free;
-            self.line_answer(Verdict::after(wait.ceil()), free, now, None)
+            self.queue_decision(Verdict::after(wait.ceil()), free, now, None)
         } else {
             // More than the capacity goes when the line is one never used.
             let retry_after = self.bucket.pace.sub(wait, most).ceil();
-            let retry_after = retry_after.min(self.unused_from(*state).after(now));
-            self.line_answer(Verdict::Deny, *state, now, Some(retry_after))
+            let retry_after = retry_after.min(self.idle_from(*state).after(now));
+            self.queue_decision(Verdict::Deny, *state, now, Some(retry_after))
         }
     }
 
     /// How long a free line rests until it is as good as an unused one.
-    fn rest(&self) -> Due {
+    fn rest(&self) -> ExactNanos {
         match self.charge {
-            Charge::After => Due::ZERO,
+            Charge::After => ExactNanos::ZERO,
             Charge::Before => self.bucket.pace.span(self.capacity() - 1),
         }
     }
 
     /// When a line of this state is as good as an unused one.
-    fn unused_from(&self, state: Due) -> Due {
+    fn idle_from(&self, state: ExactNanos) -> ExactNanos {
         self.bucket.pace.add(state, self.rest())
     }
 
     /// The latest state that is as good as an unused one at `now`.
-    fn unused_since(&self, now: Tick) -> Due {
-        self.bucket.pace.sub(Due::at(now), self.rest())
+    fn idle_since(&self, now: Tick) -> ExactNanos {
+        self.bucket.pace.sub(ExactNanos::at(now), self.rest())
     }
 
-    fn line_answer(
+    fn queue_decision(
         &self,
         verdict: Verdict,
-        state: Due,
+        state: ExactNanos,
         now: Tick,
         retry_after: Option<u64>,
     ) -> Decision {
-        let (capacity, present) = (self.capacity(), Due::at(now));
+        let (capacity, present) = (self.capacity(), ExactNanos::at(now));
         let remaining = match self.charge {
             Charge::After if state <= present => capacity,
             // One for the free line, and one for each interval since.
-            Charge::Before if state == Due::ZERO => capacity,
+            Charge::Before if state == ExactNanos::ZERO => capacity,
             Charge::Before if state <= present => {
                 let since = self.bucket.pace.sub(present, state);
                 self.bucket
@@ -191,13 +191,13 @@ impl LeakyBucket {
     }
 
     /// How long the wait may be for `cost` units to find room among `units` waiting ones.
-    fn longest_wait(&self, units: u64, cost: u64) -> Due {
+    fn longest_wait(&self, units: u64, cost: u64) -> ExactNanos {
         let places = match self.charge {
             // Its first unit goes at its turn, the others take the places behind it.
             Charge::After => units.saturating_sub(cost.saturating_sub(1)),
             Charge::Before => units,
         };
-        self.bucket.pace.span(places).min(Due {
+        self.bucket.pace.span(places).min(ExactNanos {
             ns: self.max_wait,
             part: 0,
         })
@@ -205,7 +205,7 @@ impl LeakyBucket {
 }
 
 impl Algorithm for LeakyBucket {
-    type State = Due;
+    type State = ExactNanos;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -221,17 +221,17 @@ impl Algorithm for LeakyBucket {
     }
 
     #[inline]
-    fn fresh(&self, _now: Tick) -> Due {
-        Due::ZERO
+    fn fresh(&self, _now: Tick) -> ExactNanos {
+        ExactNanos::ZERO
     }
 
     #[inline]
-    fn decide(&self, state: &mut Due, now: Tick, cost: u64) -> Decision {
+    fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
         let Some(units) = self.line else {
-            return self.bucket.take(state, now, cost, Due::ZERO);
+            return self.bucket.take(state, now, cost, ExactNanos::ZERO);
         };
         if cost > self.capacity() {
-            return self.line_answer(Verdict::Deny, *state, now, None);
+            return self.queue_decision(Verdict::Deny, *state, now, None);
         }
         self.line_up(state, now, cost, self.longest_wait(units, cost))
     }
@@ -247,8 +247,14 @@ impl Algorithm for LeakyBucket {
     }
 
     /// Takes a place in line, for a meter too: the line and the level are one and the same.
-    fn reserve(&self, state: &mut Due, now: Tick, cost: u64, max_wait: Duration) -> Decision {
-        let most = Due {
+    fn reserve(
+        &self,
+        state: &mut ExactNanos,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        let most = ExactNanos {
             ns: nanos(max_wait),
             part: 0,
         };
@@ -259,14 +265,14 @@ impl Algorithm for LeakyBucket {
         }
     }
 
-    fn refund(&self, state: &mut Due, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut ExactNanos, now: Tick, cost: u64) {
         *state = self
             .bucket
             .pace
-            .give_back(*state, self.unused_since(now), cost);
+            .give_back(*state, self.idle_since(now), cost);
     }
 
-    fn absorb(&self, state: &mut Due, now: Tick, cost: u64) -> Duration {
+    fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {
         if self.line.is_none() {
             return Duration::from_nanos(self.bucket.force(state, now, cost));
         }
@@ -276,16 +282,16 @@ impl Algorithm for LeakyBucket {
         Duration::from_nanos(state.after(now))
     }
 
-    fn rescale(&self, state: &mut Due, from: &Self, now: Tick, inherit: Inherit) {
+    fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick, inherit: Inherit) {
         let (pace, before) = (&self.bucket.pace, &from.bucket);
         *state = match (inherit, self.line) {
             (Inherit::Reset, _) => self.fresh(now),
-            (_, Some(_)) if *state <= Due::at(now) => pace.convert(*state, &before.pace),
+            (_, Some(_)) if *state <= ExactNanos::at(now) => pace.convert(*state, &before.pace),
             // Those who wait have as many before them as they had, and those go at the new pace.
             (_, Some(_)) => {
                 let used = before.used(*state, now);
                 let kept = pace.exchange(used, &before.pace, (1, 1), Rounding::Up);
-                self.bucket.using(kept, now)
+                self.bucket.with_used(kept, now)
             }
             (inherit, None) => {
                 let used = before.used(*state, now);
@@ -294,22 +300,22 @@ impl Algorithm for LeakyBucket {
                     _ => (1, 1),
                 };
                 let kept = pace.exchange(used, &before.pace, ratio, Rounding::Up);
-                self.bucket.using(kept, now)
+                self.bucket.with_used(kept, now)
             }
         };
     }
 
-    fn forgettable_at(&self, state: &Due) -> Tick {
-        Tick::from_nanos(self.unused_from(*state).ceil())
+    fn forgettable_at(&self, state: &ExactNanos) -> Tick {
+        Tick::from_nanos(self.idle_from(*state).ceil())
     }
 
     #[inline]
-    fn pack(&self, state: &Due) -> Option<u64> {
+    fn pack(&self, state: &ExactNanos) -> Option<u64> {
         self.bucket.pace.pack(*state)
     }
 
     #[inline]
-    fn unpack(&self, word: u64) -> Due {
+    fn unpack(&self, word: u64) -> ExactNanos {
         self.bucket.pace.unpack(word)
     }
 
@@ -318,12 +324,12 @@ impl Algorithm for LeakyBucket {
     }
 
     #[inline]
-    fn pack_into(&self, state: &Due, words: &mut [u64]) -> bool {
+    fn pack_into(&self, state: &ExactNanos, words: &mut [u64]) -> bool {
         self.bucket.pace.pack_into(*state, words)
     }
 
     #[inline]
-    fn unpack_from(&self, words: &[u64]) -> Due {
+    fn unpack_from(&self, words: &[u64]) -> ExactNanos {
         self.bucket.pace.unpack_from(words)
     }
 }

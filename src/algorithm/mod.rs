@@ -37,16 +37,16 @@ mod bucket;
 mod fixed_window;
 #[cfg(feature = "governor")]
 mod gcra;
+mod interval;
 mod leaky_bucket;
-mod pace;
 mod packing;
-mod ring;
 mod sliding_grid;
 mod sliding_log;
 mod sliding_window;
+mod timestamps;
 mod token_bucket;
+mod u256;
 mod warm_up;
-mod wide;
 mod windows;
 
 #[cfg(feature = "governor")]
@@ -56,8 +56,8 @@ pub use self::{
     any::{AnyAlgorithm, AnyState},
     at_most::AtMost,
     fixed_window::{FixedWindow, FixedWindowState},
+    interval::ExactNanos,
     leaky_bucket::{Charge, LeakyBucket},
-    pace::Due,
     sliding_grid::{SlidingGrid, SlidingGridState},
     sliding_log::{SlidingLog, SlidingLogState},
     sliding_window::{SlidingWindow, SlidingWindowState},
@@ -78,7 +78,7 @@ use crate::quota::Quota;
 /// methods, and then works wherever they do.
 ///
 /// ```
-/// use tower_throttle::{FixedWindow, Quota, Tick, algorithm::Algorithm};
+/// use tower_throttle::{FixedWindow, Quota, algorithm::Algorithm, clock::Tick};
 ///
 /// let window = FixedWindow::new(Quota::per_second(1));
 /// let mut state = window.fresh(Tick::ZERO);
@@ -162,7 +162,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Counts `cost` as admitted elsewhere, even if that is more than allowed. Answers how long
     /// until the debt this leaves, if any, is paid.
-    fn absorb(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration;
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration;
 
     /// Turns a state made by `from` into one of this algorithm.
     fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit);
@@ -200,7 +200,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// The most that [`held_bytes`](Self::held_bytes) answers for any of its states.
     #[inline]
-    fn most_held_bytes(&self) -> usize {
+    fn max_heap_bytes(&self) -> usize {
         0
     }
 

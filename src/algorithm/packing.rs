@@ -3,7 +3,7 @@
 //!
 //! The highest bit of the first word stays zero.
 
-use super::pace::low;
+use super::interval::low;
 
 /// A moment within two years of a process's clock (see `MonotonicClock`) takes this many bits.
 /// Later ones need not fit: a state that does not pack stands in memory of its own.
@@ -22,25 +22,21 @@ pub(super) const fn bits(most: u64) -> u32 {
 /// The words of a state as one long number. The last of them is its lowest, so that the bit that
 /// stays zero is its highest and no field has to step over it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(super) struct BitBuffer {
     /// The lowest first; above those of the state there are zeros to shift in.
-    words: [u64; 2 * MOST_WORDS],
+    words: [u64; 2 * MAX_WORDS],
 }
 
 /// The most words that a table has room for in a slot.
-pub(super) const MOST_WORDS: usize = 4;
+pub(super) const MAX_WORDS: usize = 4;
 
-impl Row {
+impl BitBuffer {
     #[inline]
     pub(super) fn of(words: &[u64]) -> Self {
         let mut row = Self {
-            words: [0; 2 * MOST_WORDS],
+            words: [0; 2 * MAX_WORDS],
         };
-        for (word, given) in row
-            .words
-            .iter_mut()
-            .zip(words.iter().rev().take(MOST_WORDS))
-        {
+        for (word, given) in row.words.iter_mut().zip(words.iter().rev().take(MAX_WORDS)) {
             *word = *given;
         }
         row
@@ -67,7 +63,7 @@ impl Row {
     /// The word that bit `at` is in, and its place there.
     #[inline]
     const fn place(at: u32) -> (usize, u32) {
-        ((at / 64) as usize % MOST_WORDS, at % 64)
+        ((at / 64) as usize % MAX_WORDS, at % 64)
     }
 
     /// The 64 bits that begin at this place.
@@ -103,14 +99,14 @@ impl Row {
     pub(super) fn shift(&mut self, by: u32) {
         let (first, shift) = Self::place(by);
         let from = *self;
-        for (at, word) in self.words.iter_mut().enumerate().take(MOST_WORDS) {
+        for (at, word) in self.words.iter_mut().enumerate().take(MAX_WORDS) {
             *word = from.at(first + at, shift);
         }
     }
 
     /// Adds `factor` times `number`; what passes the highest bit is lost.
     #[inline]
-    pub(super) fn add(&mut self, number: &[u64; MOST_WORDS], factor: u64) {
+    pub(super) fn add(&mut self, number: &[u64; MAX_WORDS], factor: u64) {
         let mut carry = 0;
         for (word, times) in self.words.iter_mut().zip(number) {
             // Two words, and a product of two, fit in 128 bits.
@@ -124,8 +120,8 @@ impl Row {
 /// Writes fields, given each with its width; false if one does not fit.
 #[inline]
 pub(super) fn write(words: &mut [u64], fields: impl IntoIterator<Item = (u64, u32)>) -> bool {
-    let room = (64 * words.len().min(MOST_WORDS)).saturating_sub(1);
-    let mut row = Row::of(&[]);
+    let room = (64 * words.len().min(MAX_WORDS)).saturating_sub(1);
+    let mut row = BitBuffer::of(&[]);
     let mut at = 0;
     for (value, width) in fields {
         if value > mask(width) || (at + width) as usize > room {
@@ -140,16 +136,16 @@ pub(super) fn write(words: &mut [u64], fields: impl IntoIterator<Item = (u64, u3
 
 /// Reads the fields that [`write`] wrote, one after the other.
 #[derive(Debug)]
-pub(super) struct Reader {
-    row: Row,
+pub(super) struct BitReader {
+    row: BitBuffer,
     at: u32,
 }
 
-impl Reader {
+impl BitReader {
     #[inline]
     pub(super) fn new(words: &[u64]) -> Self {
         Self {
-            row: Row::of(words),
+            row: BitBuffer::of(words),
             at: 0,
         }
     }
@@ -189,7 +185,7 @@ mod tests {
             let mut packed = [0; 4];
             assert!(write(&mut packed, fields));
             assert!(packed[0] < 1 << 63);
-            let mut reader = Reader::new(&packed);
+            let mut reader = BitReader::new(&packed);
             for (value, width) in fields {
                 assert_eq!(reader.take(width), value, "{widths:?}");
             }

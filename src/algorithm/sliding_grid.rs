@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::packing::{self, Row, mask};
+use super::packing::{self, BitBuffer, mask};
 use super::{Algorithm, Inherit, windows::Windows};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -46,7 +46,7 @@ pub struct SlidingGrid {
 
 /// What [`SlidingGrid`] remembers of a key.
 ///
-/// Sums instead of counts: then what counts at a time is one of them, cells that pass shift them
+/// CellSums instead of counts: then what counts at a time is one of them, cells that pass shift them
 /// all, what comes is added to all, and what is given back, the newest first, is taken from all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingGridState {
@@ -70,7 +70,7 @@ struct Layout {
     below: u64,
     last: u64,
     /// One in every sum.
-    ones: [u64; packing::MOST_WORDS],
+    ones: [u64; packing::MAX_WORDS],
 }
 
 impl SlidingGrid {
@@ -153,26 +153,26 @@ impl SlidingGrid {
 
     /// The cell of `now`, or the state's where that is newer.
     #[inline]
-    fn present(&self, state: &impl Sums, now: Tick) -> u64 {
+    fn present(&self, state: &impl CellSums, now: Tick) -> u64 {
         self.grid.locate(now).0.max(state.cell())
     }
 
     /// How many cells have passed since the state's, as far as that matters.
     #[inline]
-    fn passed(&self, state: &impl Sums, present: u64) -> u64 {
+    fn passed(&self, state: &impl CellSums, present: u64) -> u64 {
         (present - state.cell()).min(self.counted())
     }
 
     /// How long until enough has left to bring what counts, which is more, down to `room`.
     #[inline]
-    fn until_falls_to(&self, state: &impl Sums, room: u64, now: Tick) -> u64 {
+    fn nanos_until_usage(&self, state: &impl CellSums, room: u64, now: Tick) -> u64 {
         let passed = self.falls_to(state, room);
         self.grid.until(state.cell() + passed, 0, now)
     }
 
     /// How many cells have passed when at most `room` counts.
     #[inline]
-    fn falls_to(&self, state: &impl Sums, room: u64) -> u64 {
+    fn falls_to(&self, state: &impl CellSums, room: u64) -> u64 {
         // More than `room` before `least`, no more from `most` on.
         let (mut least, mut most) = (0, self.counted());
         // 62 answers are halved six times. A loop that is known to end costs nothing where nobody
@@ -193,7 +193,13 @@ impl SlidingGrid {
 
     #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
     #[inline(always)]
-    fn decide_on(&self, state: &mut impl Sums, present: u64, now: Tick, cost: u64) -> Decision {
+    fn decide_with_sums(
+        &self,
+        state: &mut impl CellSums,
+        present: u64,
+        now: Tick,
+        cost: u64,
+    ) -> Decision {
         let limit = self.quota.limit();
         let passed = self.passed(state, present);
         let used = state.sum(passed);
@@ -204,7 +210,7 @@ impl SlidingGrid {
             return Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after);
         }
         let reset_after = if used > 0 {
-            self.until_falls_to(state, 0, now)
+            self.nanos_until_usage(state, 0, now)
         } else {
             0
         };
@@ -212,7 +218,7 @@ impl SlidingGrid {
             return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
         }
         // A denial drops nothing: a request whose moment is older may still need it.
-        let retry_after = (cost <= limit).then(|| self.until_falls_to(state, limit - cost, now));
+        let retry_after = (cost <= limit).then(|| self.nanos_until_usage(state, limit - cost, now));
         Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
     }
 
@@ -230,9 +236,9 @@ impl Layout {
         // One more where an offset begins the first cell before zero.
         let cell = packing::bits((1 << packing::TIME_BITS) / length + 1);
         let sums = counted as u32 * width;
-        let mut ones = [0; packing::MOST_WORDS];
+        let mut ones = [0; packing::MAX_WORDS];
         let mut at = 0;
-        while at < sums && at < 64 * packing::MOST_WORDS as u32 {
+        while at < sums && at < 64 * packing::MAX_WORDS as u32 {
             ones[(at / 64) as usize] |= 1 << (at % 64);
             at += width;
         }
@@ -249,7 +255,7 @@ impl Layout {
 }
 
 /// A state, packed or not.
-trait Sums {
+trait CellSums {
     /// The newest cell that anything was counted in.
     fn cell(&self) -> u64;
     /// What counts once so many cells have passed since.
@@ -280,7 +286,7 @@ impl SlidingGridState {
     }
 }
 
-impl Sums for SlidingGridState {
+impl CellSums for SlidingGridState {
     #[inline]
     fn cell(&self) -> u64 {
         self.cell
@@ -299,15 +305,15 @@ impl Sums for SlidingGridState {
     }
 }
 
-struct Packed<'a> {
+struct PackedSums<'a> {
     words: &'a mut [u64],
     cell: u64,
     /// The words without the cell.
-    sums: &'a mut Row,
+    sums: &'a mut BitBuffer,
     layout: &'a Layout,
 }
 
-impl Packed<'_> {
+impl PackedSums<'_> {
     /// Where a sum is.
     #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
     #[inline]
@@ -316,7 +322,7 @@ impl Packed<'_> {
     }
 }
 
-impl Sums for Packed<'_> {
+impl CellSums for PackedSums<'_> {
     #[inline]
     fn cell(&self) -> u64 {
         self.cell
@@ -368,7 +374,7 @@ impl Algorithm for SlidingGrid {
 
     #[inline]
     fn decide(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Decision {
-        self.decide_on(state, self.present(state, now), now, cost)
+        self.decide_with_sums(state, self.present(state, now), now, cost)
     }
 
     fn refund(&self, state: &mut SlidingGridState, now: Tick, cost: u64) {
@@ -379,12 +385,12 @@ impl Algorithm for SlidingGrid {
         }
     }
 
-    fn absorb(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Duration {
+    fn charge(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Duration {
         self.advance(state, now);
         state.add(self.counted(), cost);
         let limit = self.quota.limit();
         Duration::from_nanos(if state.sum(0) > limit {
-            self.until_falls_to(state, limit, now)
+            self.nanos_until_usage(state, limit, now)
         } else {
             0
         })
@@ -419,10 +425,10 @@ impl Algorithm for SlidingGrid {
         let Some(words) = words.get_mut(..layout.words) else {
             return false;
         };
-        if words.len() > packing::MOST_WORDS || state.sum(0) > layout.largest {
+        if words.len() > packing::MAX_WORDS || state.sum(0) > layout.largest {
             return false;
         }
-        let mut row = Row::of(&[]);
+        let mut row = BitBuffer::of(&[]);
         let mut at = 0;
         for sum in state.sums.iter().take(self.slots()) {
             row.put(at, *sum);
@@ -448,21 +454,21 @@ impl Algorithm for SlidingGrid {
             return None;
         }
         let first = words.first().copied().unwrap_or_default();
-        let mut state = Packed {
+        let mut state = PackedSums {
             cell: first >> self.layout.cell,
-            sums: &mut Row::with_first(words, first & self.layout.below),
+            sums: &mut BitBuffer::with_first(words, first & self.layout.below),
             words,
             layout: &self.layout,
         };
         let present = present.max(state.cell);
-        Some(self.decide_on(&mut state, present, now, cost))
+        Some(self.decide_with_sums(&mut state, present, now, cost))
     }
 
     #[inline]
     fn unpack_from(&self, words: &[u64]) -> SlidingGridState {
         let Layout { width, cell, .. } = self.layout;
         let words = words.get(..self.layout.words).unwrap_or(words);
-        let row = Row::of(words);
+        let row = BitBuffer::of(words);
         let mut state = self.fresh(Tick::ZERO);
         state.cell = words.first().copied().unwrap_or_default() >> cell;
         let mut at = 0;
@@ -483,7 +489,7 @@ impl SlidingGrid {
     }
 
     /// The same grid with cells of this length and offset.
-    pub(crate) const fn with_cells_of(mut self, length: u64, offset: u64) -> Self {
+    pub(crate) const fn with_grid(mut self, length: u64, offset: u64) -> Self {
         self.grid = Windows::new(length, offset);
         self.layout = Layout::of(&self.quota, self.counted(), length);
         self

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ring::{Entry, Ring};
+use super::timestamps::{Entry, Timestamps};
 use super::{Algorithm, Inherit};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -43,7 +43,7 @@ pub struct SlidingLog {
 /// What [`SlidingLog`] remembers of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlidingLogState {
-    entries: Ring,
+    entries: Timestamps,
 }
 
 impl SlidingLog {
@@ -57,7 +57,7 @@ impl SlidingLog {
     }
 
     /// The entry that is gone is exactly a period old, or older.
-    fn is_gone(&self, entry: Entry, now: Tick) -> bool {
+    fn is_expired(&self, entry: Entry, now: Tick) -> bool {
         now.as_nanos() >= entry.at.as_nanos() + self.quota.period_ns()
     }
 
@@ -65,9 +65,9 @@ impl SlidingLog {
     /// a binary one.
     fn gone(&self, state: &SlidingLogState, now: Tick) -> usize {
         match state.entries.front() {
-            Some(oldest) if self.is_gone(oldest, now) => state
+            Some(oldest) if self.is_expired(oldest, now) => state
                 .entries
-                .partition_point(|entry| self.is_gone(entry, now)),
+                .partition_point(|entry| self.is_expired(entry, now)),
             _ => 0,
         }
     }
@@ -107,12 +107,18 @@ impl SlidingLog {
             return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
         }
         let retry_after =
-            (cost <= limit).then(|| self.until_free(state, gone, used - (limit - cost), now));
+            (cost <= limit).then(|| self.nanos_until_free(state, gone, used - (limit - cost), now));
         Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
     }
 
     /// Until `enough` of what the entries from `gone` on cost has left too.
-    fn until_free(&self, state: &SlidingLogState, gone: usize, enough: u64, now: Tick) -> u64 {
+    fn nanos_until_free(
+        &self,
+        state: &SlidingLogState,
+        gone: usize,
+        enough: u64,
+        now: Tick,
+    ) -> u64 {
         let (left, _) = Self::used(state, gone);
         let first = state.entries.total_before(0);
         let since = |total: u64| total.wrapping_sub(first);
@@ -142,7 +148,7 @@ impl SlidingLog {
             // The same moment, or a `now` older than the state: the newest moment counts.
             Some(last) if last.at >= now => {
                 let all = Self::newest_cost(state).wrapping_add(cost);
-                state.entries.change_back(last.at, all);
+                state.entries.replace_back(last.at, all);
                 last.at
             }
             _ => {
@@ -194,7 +200,7 @@ impl Algorithm for SlidingLog {
             };
             let held = Self::newest_cost(state);
             if held > cost {
-                state.entries.change_back(last.at, held - cost);
+                state.entries.replace_back(last.at, held - cost);
                 break;
             }
             cost -= held;
@@ -202,7 +208,7 @@ impl Algorithm for SlidingLog {
         }
     }
 
-    fn absorb(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Duration {
+    fn charge(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Duration {
         self.prune(state, now);
         let used = |state: &SlidingLogState| Self::used(state, 0).1;
         let cost = cost.min(Tick::MAX.as_nanos() - used(state));
@@ -211,7 +217,7 @@ impl Algorithm for SlidingLog {
             let is_full = state.entries.len() as u64 >= self.quota.limit();
             if let (true, Some(last)) = (is_full, state.entries.back()) {
                 let held = Self::newest_cost(state);
-                state.entries.change_back(last.at.max(now), held);
+                state.entries.replace_back(last.at.max(now), held);
             }
             Self::record(state, now, cost);
         }
@@ -219,7 +225,7 @@ impl Algorithm for SlidingLog {
         if owed == 0 {
             return Duration::ZERO;
         }
-        Duration::from_nanos(self.until_free(state, 0, owed, now))
+        Duration::from_nanos(self.nanos_until_free(state, 0, owed, now))
     }
 
     fn rescale(&self, state: &mut SlidingLogState, from: &Self, now: Tick, inherit: Inherit) {
@@ -235,8 +241,8 @@ impl Algorithm for SlidingLog {
         state.entries.held_bytes()
     }
 
-    fn most_held_bytes(&self) -> usize {
-        Ring::most_held_bytes(usize::try_from(self.quota.limit()).unwrap_or(usize::MAX))
+    fn max_heap_bytes(&self) -> usize {
+        Timestamps::max_heap_bytes(usize::try_from(self.quota.limit()).unwrap_or(usize::MAX))
     }
 
     fn forgettable_at(&self, state: &SlidingLogState) -> Tick {

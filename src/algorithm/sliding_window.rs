@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Inherit, pace::low, packing, windows::Windows};
+use super::{Algorithm, Inherit, interval::low, packing, windows::Windows};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -98,14 +98,14 @@ impl SlidingWindow {
     fn falls_to(&self, state: &SlidingWindowState, room: u64) -> u64 {
         let length = self.windows.length();
         if state.current <= room {
-            self.carries_at_most(state.previous, room - state.current)
+            self.elapsed_until_carry(state.previous, room - state.current)
         } else {
-            length + self.carries_at_most(state.current, room)
+            length + self.elapsed_until_carry(state.current, room)
         }
     }
 
     /// How far into a window `floor(previous * (W - elapsed) / W)` has fallen to `room`.
-    fn carries_at_most(&self, previous: u64, room: u64) -> u64 {
+    fn elapsed_until_carry(&self, previous: u64, room: u64) -> u64 {
         if previous <= room {
             return 0;
         }
@@ -116,7 +116,7 @@ impl SlidingWindow {
         length - (low(quotient) - 1)
     }
 
-    fn until_falls_to(&self, state: &SlidingWindowState, room: u64, now: Tick) -> u64 {
+    fn nanos_until_usage(&self, state: &SlidingWindowState, room: u64, now: Tick) -> u64 {
         self.windows
             .until(state.window, self.falls_to(state, room), now)
     }
@@ -137,7 +137,7 @@ impl Algorithm for SlidingWindow {
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         Ok(Self {
             quota,
-            windows: self.windows.resized(quota.period_ns()),
+            windows: self.windows.with_length(quota.period_ns()),
         })
     }
 
@@ -165,7 +165,7 @@ impl Algorithm for SlidingWindow {
                 _ => {
                     verdict = Verdict::Deny;
                     if cost <= limit {
-                        retry_after = Some(self.until_falls_to(&place, limit - cost, now));
+                        retry_after = Some(self.nanos_until_usage(&place, limit - cost, now));
                     }
                 }
             }
@@ -175,7 +175,7 @@ impl Algorithm for SlidingWindow {
             limit,
             limit.saturating_sub(after),
             retry_after,
-            self.until_falls_to(&place, 0, now),
+            self.nanos_until_usage(&place, 0, now),
         )
     }
 
@@ -187,7 +187,7 @@ impl Algorithm for SlidingWindow {
         *state = place;
     }
 
-    fn absorb(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) -> Duration {
+    fn charge(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) -> Duration {
         let (mut place, elapsed) = self.place(*state, now);
         if cost > 0 {
             place.current = place.current.saturating_add(cost).min(Tick::MAX.as_nanos());
@@ -195,7 +195,7 @@ impl Algorithm for SlidingWindow {
         }
         let limit = self.quota.limit();
         Duration::from_nanos(if self.used(&place, elapsed) > limit {
-            self.until_falls_to(&place, limit, now)
+            self.nanos_until_usage(&place, limit, now)
         } else {
             0
         })

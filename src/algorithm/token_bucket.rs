@@ -6,7 +6,7 @@ use super::{
     Algorithm, Inherit,
     at_most::AtMost,
     bucket::Bucket,
-    pace::{Due, Rounding},
+    interval::{ExactNanos, Rounding},
 };
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
@@ -51,7 +51,7 @@ pub struct TokenBucket {
     queue: u64,
     max_wait: u64,
     /// What the two allow together.
-    longest_wait: Due,
+    longest_wait: ExactNanos,
 }
 
 impl TokenBucket {
@@ -64,7 +64,7 @@ impl TokenBucket {
             initial: None,
             queue: 0,
             max_wait: u64::MAX,
-            longest_wait: Due::ZERO,
+            longest_wait: ExactNanos::ZERO,
         }
     }
 
@@ -106,27 +106,27 @@ impl TokenBucket {
     /// ```
     #[must_use]
     pub fn queue(self, units: u64) -> Self {
-        self.with_line(units, self.max_wait)
+        self.with_queue(units, self.max_wait)
     }
 
     /// Denies at once a request that would have to wait longer than `max_wait`. Without a
     /// [`queue`](Self::queue) no request waits.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        self.with_line(self.queue, nanos(max_wait))
+        self.with_queue(self.queue, nanos(max_wait))
     }
 
     /// The tokens that a new key lacks of a full bucket.
     #[inline]
-    fn withheld(&self) -> u64 {
+    fn missing_tokens(&self) -> u64 {
         match self.initial {
             None => 0,
             Some(tokens) => self.bucket.capacity.saturating_sub(tokens),
         }
     }
 
-    fn with_line(self, queue: u64, max_wait: u64) -> Self {
-        let longest_wait = self.bucket.pace.span(queue).min(Due {
+    fn with_queue(self, queue: u64, max_wait: u64) -> Self {
+        let longest_wait = self.bucket.pace.span(queue).min(ExactNanos {
             ns: max_wait,
             part: 0,
         });
@@ -140,14 +140,14 @@ impl TokenBucket {
 }
 
 impl Algorithm for TokenBucket {
-    type State = Due;
+    type State = ExactNanos;
 
     fn quota(&self) -> Quota {
         self.quota
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        let bucket = Self::new(quota).with_line(self.queue, self.max_wait);
+        let bucket = Self::new(quota).with_queue(self.queue, self.max_wait);
         Ok(match self.initial {
             Some(tokens) => bucket.initial(tokens),
             None => bucket,
@@ -155,10 +155,10 @@ impl Algorithm for TokenBucket {
     }
 
     #[inline]
-    fn fresh(&self, now: Tick) -> Due {
-        match self.withheld() {
-            0 => Due::ZERO,
-            tokens => self.bucket.using(self.bucket.pace.span(tokens), now),
+    fn fresh(&self, now: Tick) -> ExactNanos {
+        match self.missing_tokens() {
+            0 => ExactNanos::ZERO,
+            tokens => self.bucket.with_used(self.bucket.pace.span(tokens), now),
         }
     }
 
@@ -167,7 +167,7 @@ impl Algorithm for TokenBucket {
         reason = "so that the figures a caller does not read are not computed: half of the time"
     )]
     #[inline(always)]
-    fn decide(&self, state: &mut Due, now: Tick, cost: u64) -> Decision {
+    fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
         self.bucket.take(state, now, cost, self.longest_wait)
     }
 
@@ -181,23 +181,32 @@ impl Algorithm for TokenBucket {
         true
     }
 
-    fn reserve(&self, state: &mut Due, now: Tick, cost: u64, max_wait: Duration) -> Decision {
-        let most = Due {
+    fn reserve(
+        &self,
+        state: &mut ExactNanos,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        let most = ExactNanos {
             ns: nanos(max_wait),
             part: 0,
         };
         self.bucket.take(state, now, cost, most)
     }
 
-    fn refund(&self, state: &mut Due, now: Tick, cost: u64) {
-        *state = self.bucket.pace.give_back(*state, Due::at(now), cost);
+    fn refund(&self, state: &mut ExactNanos, now: Tick, cost: u64) {
+        *state = self
+            .bucket
+            .pace
+            .give_back(*state, ExactNanos::at(now), cost);
     }
 
-    fn absorb(&self, state: &mut Due, now: Tick, cost: u64) -> Duration {
+    fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {
         Duration::from_nanos(self.bucket.force(state, now, cost))
     }
 
-    fn rescale(&self, state: &mut Due, from: &Self, now: Tick, inherit: Inherit) {
+    fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick, inherit: Inherit) {
         let (pace, before) = (&self.bucket.pace, &from.bucket);
         let gone = before.used(*state, now);
         let up = |gone, ratio| pace.exchange(gone, &before.pace, ratio, Rounding::Up);
@@ -219,23 +228,23 @@ impl Algorithm for TokenBucket {
                 pace.add(self.bucket.depth, up(owed, (1, 1)))
             }
         };
-        *state = self.bucket.using(gone, now);
+        *state = self.bucket.with_used(gone, now);
     }
 
-    fn forgettable_at(&self, state: &Due) -> Tick {
-        match self.withheld() {
+    fn forgettable_at(&self, state: &ExactNanos) -> Tick {
+        match self.missing_tokens() {
             0 => Tick::from_nanos(state.ceil()),
             _ => Tick::MAX,
         }
     }
 
     #[inline]
-    fn pack(&self, state: &Due) -> Option<u64> {
+    fn pack(&self, state: &ExactNanos) -> Option<u64> {
         self.bucket.pace.pack(*state)
     }
 
     #[inline]
-    fn unpack(&self, word: u64) -> Due {
+    fn unpack(&self, word: u64) -> ExactNanos {
         self.bucket.pace.unpack(word)
     }
 
@@ -244,12 +253,12 @@ impl Algorithm for TokenBucket {
     }
 
     #[inline]
-    fn pack_into(&self, state: &Due, words: &mut [u64]) -> bool {
+    fn pack_into(&self, state: &ExactNanos, words: &mut [u64]) -> bool {
         self.bucket.pace.pack_into(*state, words)
     }
 
     #[inline]
-    fn unpack_from(&self, words: &[u64]) -> Due {
+    fn unpack_from(&self, words: &[u64]) -> ExactNanos {
         self.bucket.pace.unpack_from(words)
     }
 }
@@ -264,7 +273,7 @@ impl From<Quota> for TokenBucket {
 #[cfg(feature = "redis")]
 impl TokenBucket {
     /// The tokens of a key never seen, if not all.
-    pub(crate) fn first_tokens(&self) -> Option<u64> {
+    pub(crate) fn initial_tokens(&self) -> Option<u64> {
         self.initial.filter(|tokens| *tokens < self.bucket.capacity)
     }
 

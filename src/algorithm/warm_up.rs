@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{
     Algorithm, Inherit,
-    pace::{Due, Pace, gcd, low},
-    packing, wide,
+    interval::{ExactNanos, Interval, gcd, low},
+    packing, u256,
 };
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -53,7 +53,7 @@ use crate::quota::Quota;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarmUp {
     quota: Quota,
-    pace: Pace,
+    pace: Interval,
     /// How long from cold to warm.
     ramp: u64,
     /// How many times slower than warm a cold key is.
@@ -62,14 +62,14 @@ pub struct WarmUp {
     line: Option<u64>,
     max_wait: u64,
     /// The longest wait that those two allow.
-    longest_wait: Due,
-    store: Store,
-    widths: Widths,
+    longest_wait: ExactNanos,
+    store: StoredPermits,
+    widths: FieldWidths,
 }
 
 /// The store of permits, counted in units that make every figure a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Store {
+struct StoredPermits {
     /// Units that make a permit.
     permit: u128,
     /// Units that come back in a nanosecond.
@@ -83,7 +83,7 @@ struct Store {
 
 /// The bits of a state's parts in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Widths {
+struct FieldWidths {
     /// Whole nanoseconds, and parts of one.
     ns: u32,
     part: u32,
@@ -99,10 +99,11 @@ pub struct WarmUpState {
     /// Units in store when the line was last free.
     stored: u128,
     /// When the line is free again.
-    free: Due,
+    free: ExactNanos,
 }
 
-const TIMES: &str = "a time from 1 ns to 146 years whose product with the limit stays below 2^76";
+const WARM_UP_RANGE: &str =
+    "a time from 1 ns to 146 years whose product with the limit stays below 2^76";
 
 impl WarmUp {
     /// Warms up over `warm_up` to the quota's rate, three times slower when cold. The burst is not
@@ -141,31 +142,31 @@ impl WarmUp {
     /// # Errors
     /// If `factor` is 0 or above 1,000.
     pub fn try_cold_factor(self, factor: u64) -> Result<Self, ConfigError> {
-        Ok(Self::build(self.quota, self.ramp, factor)?.with_line(self.line, self.max_wait))
+        Ok(Self::build(self.quota, self.ramp, factor)?.with_queue(self.line, self.max_wait))
     }
 
     /// Lets requests wait for their turn, at most `units` of cost at a time when warm (and never
     /// longer than those take when warm).
     #[must_use]
     pub const fn queue(self, units: u64) -> Self {
-        self.with_line(Some(units), self.max_wait)
+        self.with_queue(Some(units), self.max_wait)
     }
 
     /// Denies at once a request whose turn would come later than this.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        self.with_line(self.line, nanos(max_wait))
+        self.with_queue(self.line, nanos(max_wait))
     }
 
-    const fn with_line(self, line: Option<u64>, max_wait: u64) -> Self {
+    const fn with_queue(self, line: Option<u64>, max_wait: u64) -> Self {
         let longest_wait = match line {
-            None => Due::ZERO,
+            None => ExactNanos::ZERO,
             Some(units) => {
                 let wait = self.pace.span(units);
                 if wait.ns < max_wait {
                     wait
                 } else {
-                    Due {
+                    ExactNanos {
                         ns: max_wait,
                         part: 0,
                     }
@@ -188,8 +189,9 @@ impl WarmUp {
                 "a number from 1 to 1000",
             ));
         }
-        let pace = Pace::new(&quota);
-        let out_of_range = || ConfigError::out_of_range("warm_up", format!("{warm_up} ns"), TIMES);
+        let pace = Interval::new(&quota);
+        let out_of_range =
+            || ConfigError::out_of_range("warm_up", format!("{warm_up} ns"), WARM_UP_RANGE);
         // num below 2^63, den below 2^63, warm_up at most 2^62, cold at most 2^10; their product
         // below 2^86 keeps the square of a store, times a time, within 256 bits.
         let (num, den) = (u128::from(pace.num()), u128::from(pace.den()));
@@ -198,7 +200,7 @@ impl WarmUp {
         if warm_up == 0 || warm_up > 1 << 62 || area >= 1 << 76 {
             return Err(out_of_range());
         }
-        let figures = Store {
+        let figures = StoredPermits {
             permit: 2 * num * (1 + factor),
             refill: den * (5 + factor),
             threshold: area * (1 + factor),
@@ -215,9 +217,9 @@ impl WarmUp {
             cold,
             line: None,
             max_wait: u64::MAX,
-            longest_wait: Due::ZERO,
-            widths: Widths::of(&pace, figures.full / common),
-            store: Store {
+            longest_wait: ExactNanos::ZERO,
+            widths: FieldWidths::of(&pace, figures.full / common),
+            store: StoredPermits {
                 permit: figures.permit / common,
                 refill: figures.refill / common,
                 threshold: figures.threshold / common,
@@ -230,7 +232,7 @@ impl WarmUp {
     /// The state with the idle time up to `now` stored.
     #[inline]
     fn rested(&self, state: WarmUpState, now: Tick) -> WarmUpState {
-        let present = Due::at(now);
+        let present = ExactNanos::at(now);
         if state.free >= present {
             return state;
         }
@@ -258,14 +260,14 @@ impl WarmUp {
             let area = square?.checked_mul(rise)? / run;
             Some(u64::try_from(area).unwrap_or(u64::MAX))
         });
-        short.unwrap_or_else(|| self.long_extra(above))
+        short.unwrap_or_else(|| self.cold_penalty_u256(above))
     }
 
     #[cold]
-    fn long_extra(&self, above: u128) -> u64 {
+    fn cold_penalty_u256(&self, above: u128) -> u64 {
         let most = self.store.full - self.store.threshold;
         let factor = u128::from(self.cold);
-        wide::floor_ratio(
+        u256::floor_ratio(
             &[(factor - 1) * u128::from(self.ramp), above, above],
             &[factor + 1, most, most],
         )
@@ -274,10 +276,10 @@ impl WarmUp {
 
     /// Takes `cost` from a rested state.
     #[inline(never)]
-    fn charge(&self, state: WarmUpState, cost: u64) -> WarmUpState {
+    fn consume(&self, state: WarmUpState, cost: u64) -> WarmUpState {
         let taken = u128::from(cost).saturating_mul(self.store.permit);
         let stored = state.stored.saturating_sub(taken);
-        let extra = Due {
+        let extra = ExactNanos {
             ns: self.extra(state.stored) - self.extra(stored),
             part: 0,
         };
@@ -291,14 +293,14 @@ impl WarmUp {
     /// Takes `cost` if its turn comes within `most`.
     #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
     #[inline(always)]
-    fn line_up(&self, state: &mut WarmUpState, now: Tick, cost: u64, most: Due) -> Decision {
+    fn line_up(&self, state: &mut WarmUpState, now: Tick, cost: u64, most: ExactNanos) -> Decision {
         let rested = self.rested(*state, now);
-        let wait = self.pace.sub(rested.free, Due::at(now));
+        let wait = self.pace.sub(rested.free, ExactNanos::at(now));
         if wait > most {
             let retry_after = self.pace.sub(wait, most).ceil();
             return self.answer(Verdict::Deny, rested, now, Some(retry_after));
         }
-        let charged = self.charge(rested, cost);
+        let charged = self.consume(rested, cost);
         if cost > 0 {
             *state = charged;
         }
@@ -320,7 +322,7 @@ impl WarmUp {
     }
 }
 
-/// The area of the triangle over a square of permits, see [`Store`].
+/// The area of the triangle over a square of permits, see [`StoredPermits`].
 fn slope(ramp: u128, factor: u128, most: u128) -> Option<(u128, u128)> {
     let rise = (factor - 1) * ramp;
     let run = most.checked_mul(most)?.checked_mul(factor + 1)?;
@@ -328,8 +330,8 @@ fn slope(ramp: u128, factor: u128, most: u128) -> Option<(u128, u128)> {
     Some((rise / common, run / common))
 }
 
-impl Widths {
-    fn of(pace: &Pace, full: u128) -> Self {
+impl FieldWidths {
+    fn of(pace: &Interval, full: u128) -> Self {
         let (ns, part) = (packing::TIME_BITS + 1, packing::bits(pace.den() - 1));
         let stored = u128::BITS - full.leading_zeros();
         Self {
@@ -345,8 +347,8 @@ impl Widths {
     #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
     #[inline(always)]
     fn read(&self, words: &[u64]) -> WarmUpState {
-        let mut reader = packing::Reader::new(words);
-        let free = Due {
+        let mut reader = packing::BitReader::new(words);
+        let free = ExactNanos {
             ns: reader.take(self.ns),
             part: reader.take(self.part),
         };
@@ -367,14 +369,14 @@ impl Algorithm for WarmUp {
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        Ok(Self::build(quota, self.ramp, self.cold)?.with_line(self.line, self.max_wait))
+        Ok(Self::build(quota, self.ramp, self.cold)?.with_queue(self.line, self.max_wait))
     }
 
     #[inline]
     fn fresh(&self, _now: Tick) -> WarmUpState {
         WarmUpState {
             stored: self.store.full,
-            free: Due::ZERO,
+            free: ExactNanos::ZERO,
         }
     }
 
@@ -403,7 +405,7 @@ impl Algorithm for WarmUp {
         cost: u64,
         max_wait: Duration,
     ) -> Decision {
-        let most = Due {
+        let most = ExactNanos {
             ns: nanos(max_wait),
             part: 0,
         };
@@ -414,12 +416,12 @@ impl Algorithm for WarmUp {
     /// because the service was cold, and it has not become warmer or colder by this.
     fn refund(&self, state: &mut WarmUpState, now: Tick, cost: u64) {
         *state = self.rested(*state, now);
-        state.free = self.pace.give_back(state.free, Due::at(now), cost);
+        state.free = self.pace.give_back(state.free, ExactNanos::at(now), cost);
     }
 
-    fn absorb(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Duration {
+    fn charge(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Duration {
         if cost > 0 {
-            *state = self.charge(self.rested(*state, now), cost);
+            *state = self.consume(self.rested(*state, now), cost);
         }
         Duration::from_nanos(state.free.after(now))
     }
@@ -431,7 +433,7 @@ impl Algorithm for WarmUp {
         }
         let rested = from.rested(*state, now);
         // As warm as before: the same share of a full store.
-        let stored = wide::floor_ratio(&[rested.stored, self.store.full], &[from.store.full]);
+        let stored = u256::floor_ratio(&[rested.stored, self.store.full], &[from.store.full]);
         *state = WarmUpState {
             stored: stored.unwrap_or(self.store.full).min(self.store.full),
             free: self.pace.convert(rested.free, &from.pace),
@@ -509,7 +511,7 @@ impl WarmUp {
         (self.cold, self.ramp, figures)
     }
 
-    pub(crate) const fn state(stored: u128, free: Due) -> WarmUpState {
+    pub(crate) const fn state(stored: u128, free: ExactNanos) -> WarmUpState {
         WarmUpState { stored, free }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::pace::low;
+use super::interval::low;
 use crate::clock::Tick;
 
 /// Where windows begin: at `offset + k * length` for every whole k.
@@ -45,7 +45,7 @@ impl Windows {
     }
 
     /// Windows of another length, with the same offset.
-    pub(super) const fn resized(&self, length: u64) -> Self {
+    pub(super) const fn with_length(&self, length: u64) -> Self {
         Self::new(length, self.offset)
     }
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_located_as_by_division() {
+    fn locate_matches_division() {
         let most = Tick::MAX.as_nanos();
         let lengths = [
             1,

@@ -19,7 +19,7 @@ use super::{Clock, MonotonicClock, Tick};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_throttle::{CoarseClock, Local, Quota, TokenBucket};
+/// use tower_throttle::{Local, Quota, TokenBucket, clock::CoarseClock};
 ///
 /// let clock = CoarseClock::start(Duration::from_millis(1))?;
 /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10))).with_clock(clock);
@@ -30,7 +30,7 @@ use super::{Clock, MonotonicClock, Tick};
 pub struct CoarseClock {
     tick: Arc<Shared>,
     /// Dropped with the last clone.
-    _thread: Arc<Ticker>,
+    _thread: Arc<TickerThread>,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct Shared {
 }
 
 #[derive(Debug)]
-struct Ticker {
+struct TickerThread {
     tick: Arc<Shared>,
     thread: JoinHandle<()>,
 }
@@ -66,7 +66,7 @@ impl CoarseClock {
                 }
             })?;
         Ok(Self {
-            _thread: Arc::new(Ticker {
+            _thread: Arc::new(TickerThread {
                 tick: Arc::clone(&tick),
                 thread,
             }),
@@ -82,7 +82,7 @@ impl Clock for CoarseClock {
     }
 }
 
-impl Drop for Ticker {
+impl Drop for TickerThread {
     fn drop(&mut self) {
         self.tick.over.store(true, Ordering::Release);
         self.thread.thread().unpark();

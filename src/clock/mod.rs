@@ -26,7 +26,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_throttle::Tick;
+/// use tower_throttle::clock::Tick;
 ///
 /// let start = Tick::from_nanos(1_000);
 /// let later = start.plus(Duration::from_micros(1));
@@ -87,7 +87,7 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 ///
 /// ```
 /// use std::time::Instant;
-/// use tower_throttle::{Clock, Tick};
+/// use tower_throttle::clock::{Clock, Tick};
 ///
 /// #[derive(Debug)]
 /// struct SinceStart(Instant);
@@ -131,16 +131,16 @@ impl Clock for MonotonicClock {
     #[inline]
     fn now(&self) -> Tick {
         #[cfg(feature = "tokio")]
-        if paused::POSSIBLE {
-            return Tick::from_nanos(since_first(tokio::time::Instant::now().into_std()));
+        if paused::PAUSE_AVAILABLE {
+            return Tick::from_nanos(nanos_since_anchor(tokio::time::Instant::now().into_std()));
         }
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         {
             static TSC: tsc::Tsc = tsc::Tsc::new();
-            Tick::from_nanos(TSC.now(&tsc::Machine))
+            Tick::from_nanos(TSC.now(&tsc::SystemSource))
         }
         #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-        Tick::from_nanos(process_instant())
+        Tick::from_nanos(system_nanos())
     }
 }
 
@@ -156,14 +156,14 @@ impl Timer for MonotonicClock {
 /// What tokio's clock says, by which its timers go.
 #[cfg(all(feature = "tokio", not(all(test, tower_throttle_loom))))]
 pub(crate) fn timer_now() -> Tick {
-    Tick::from_nanos(since_first(tokio::time::Instant::now().into_std()))
+    Tick::from_nanos(nanos_since_anchor(tokio::time::Instant::now().into_std()))
 }
 
 /// The moment `at` as tokio has it.
 #[cfg(all(feature = "tokio", not(all(test, tower_throttle_loom))))]
 pub(crate) fn timer_at(at: Tick) -> tokio::time::Instant {
     let now = tokio::time::Instant::now();
-    let Some((first, tick)) = FIRST.get() else {
+    let Some((first, tick)) = ANCHOR.get() else {
         // Nobody has a moment yet but its own first reading.
         return now;
     };
@@ -180,15 +180,15 @@ pub(crate) fn timer_at(at: Tick) -> tokio::time::Instant {
     clippy::disallowed_methods,
     reason = "the one place that reads the system's clock"
 )]
-fn process_instant() -> u64 {
-    since_first(Instant::now())
+fn system_nanos() -> u64 {
+    nanos_since_anchor(Instant::now())
 }
 
 /// The first reading, and the tick it stands for.
-static FIRST: OnceLock<(Instant, Duration)> = OnceLock::new();
+static ANCHOR: OnceLock<(Instant, Duration)> = OnceLock::new();
 
-fn since_first(now: Instant) -> u64 {
-    let (first, tick) = FIRST.get_or_init(|| (now, since_the_last_week_began()));
+fn nanos_since_anchor(now: Instant) -> u64 {
+    let (first, tick) = ANCHOR.get_or_init(|| (now, week_offset()));
     // A paused tokio clock may stand before the first reading.
     nanos(match now.checked_duration_since(*first) {
         Some(after) => tick.saturating_add(after),
@@ -212,7 +212,7 @@ pub(crate) fn unix_seconds() -> u64 {
     clippy::disallowed_methods,
     reason = "the one place that reads the system's clock"
 )]
-fn since_the_last_week_began() -> Duration {
+fn week_offset() -> Duration {
     const WEEK: u64 = 7 * 86_400;
     let unix = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -237,16 +237,16 @@ fn since_the_last_week_began() -> Duration {
 /// assert!(limiter.check().is_admitted());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<Manual>);
+pub struct ManualClock(Arc<ManualState>);
 
 #[derive(Debug)]
-struct Manual {
+struct ManualState {
     now: AtomicU64,
     /// Deadlines not reached yet, each with the waker of its last poll.
     sleepers: Mutex<Vec<(Tick, Waker)>>,
 }
 
-impl Default for Manual {
+impl Default for ManualState {
     fn default() -> Self {
         Self {
             now: AtomicU64::new(0),

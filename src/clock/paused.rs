@@ -14,24 +14,24 @@ mod absent {
     }
 }
 
-trait Answer {
-    const THERE: bool;
+trait ResponseHooks {
+    const EXISTS: bool;
 }
 
-impl Answer for absent::Absent {
-    const THERE: bool = false;
+impl ResponseHooks for absent::Absent {
+    const EXISTS: bool = false;
 }
 
-impl Answer for () {
-    const THERE: bool = true;
+impl ResponseHooks for () {
+    const EXISTS: bool = true;
 }
 
-const fn is_there<T: Answer>(_: fn() -> T) -> bool {
-    T::THERE
+const fn pause_exists<T: ResponseHooks>(_: fn() -> T) -> bool {
+    T::EXISTS
 }
 
 /// Whether time can be paused.
-pub(super) const POSSIBLE: bool = {
+pub(super) const PAUSE_AVAILABLE: bool = {
     #[allow(unused_imports, reason = "one of the two is not used, whichever it is")]
     use absent::pause;
     {
@@ -41,6 +41,6 @@ pub(super) const POSSIBLE: bool = {
             reason = "as above; the name is there only in some builds"
         )]
         use tokio::time::*;
-        is_there(pause)
+        pause_exists(pause)
     }
 };

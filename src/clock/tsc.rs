@@ -18,12 +18,12 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What the time is read from.
-pub(super) trait Source {
+pub(super) trait TimeSource {
     /// What `Instant` says, in nanoseconds.
     fn instant(&self) -> u64;
     fn counter(&self) -> u64;
     /// Whether the kernel goes by the counter.
-    fn trusts_counter(&self) -> bool;
+    fn is_counter_reliable(&self) -> bool;
 }
 
 /// One moment on both clocks.
@@ -35,7 +35,7 @@ struct Reading {
 
 /// How one stretch of time converts: `from.ns + (counter - from.count) * rate / 2^32`.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct Calibration {
     /// Since when the rate is measured.
     first: Reading,
     from: Reading,
@@ -54,12 +54,12 @@ pub(super) struct Tsc {
 }
 
 /// In `version`: the kernel does not trust the counter.
-const BROKEN: u64 = u64::MAX;
+const UNRELIABLE: u64 = u64::MAX;
 const SECOND: u64 = 1_000_000_000;
 /// How long the first measurement of the rate takes, at least.
-const FIRST: u64 = SECOND / 20;
+const CALIBRATION_TIME: u64 = SECOND / 20;
 /// How far apart the readings of a comparison may be, at most.
-const CLOSE: u64 = 5_000;
+const MAX_READ_GAP: u64 = 5_000;
 
 impl Tsc {
     pub(super) const fn new() -> Self {
@@ -71,7 +71,7 @@ impl Tsc {
 
     /// The nanoseconds that `Instant` would answer; it is asked where the counter will not do.
     #[inline]
-    pub(super) fn now(&self, source: &impl Source) -> u64 {
+    pub(super) fn now(&self, source: &impl TimeSource) -> u64 {
         let version = self.version.load(Ordering::Acquire);
         if version % 2 == 0 {
             let [_, _, count, ns, rate, length] = &self.line;
@@ -93,9 +93,9 @@ impl Tsc {
     /// Asks `Instant`, and brings the line in agreement with it where it is time for that.
     #[cold]
     #[inline(never)]
-    fn compare(&self, version: u64, source: &impl Source) -> u64 {
+    fn compare(&self, version: u64, source: &impl TimeSource) -> u64 {
         let now = source.instant();
-        if version == BROKEN || version % 2 == 1 {
+        if version == UNRELIABLE || version % 2 == 1 {
             return now;
         }
         if self
@@ -107,18 +107,18 @@ impl Tsc {
         }
         fence(Ordering::Release);
         let (unlocked, ns) = match self.line().next(now, source) {
-            Next::Same => (version, now),
-            Next::Line(line, ns) => {
+            CalibrationUpdate::Keep => (version, now),
+            CalibrationUpdate::Calibration(line, ns) => {
                 self.write(line);
                 (version + 2, ns)
             }
-            Next::Untrusted => (BROKEN, now),
+            CalibrationUpdate::Unreliable => (UNRELIABLE, now),
         };
         self.version.store(unlocked, Ordering::Release);
         ns
     }
 
-    fn line(&self) -> Line {
+    fn line(&self) -> Calibration {
         let words = self
             .line
             .each_ref()
@@ -128,7 +128,7 @@ impl Tsc {
             count: first_count,
             ns: first_ns,
         };
-        Line {
+        Calibration {
             first,
             from: Reading { count, ns },
             rate,
@@ -136,8 +136,8 @@ impl Tsc {
         }
     }
 
-    fn write(&self, line: Line) {
-        let Line { first, from, .. } = line;
+    fn write(&self, line: Calibration) {
+        let Calibration { first, from, .. } = line;
         let words = [
             first.count,
             first.ns,
@@ -153,18 +153,18 @@ impl Tsc {
 }
 
 /// What a comparison comes to.
-enum Next {
+enum CalibrationUpdate {
     /// It is not time for one.
-    Same,
+    Keep,
     /// The line from here on, and the time.
-    Line(Line, u64),
+    Calibration(Calibration, u64),
     /// The kernel does not go by the counter.
-    Untrusted,
+    Unreliable,
 }
 
-impl Line {
+impl Calibration {
     /// Nothing has been read.
-    const BLANK: Self = Self::begin(Reading { count: 0, ns: 0 });
+    const EMPTY: Self = Self::begin(Reading { count: 0, ns: 0 });
 
     /// The rate is measured from here.
     const fn begin(first: Reading) -> Self {
@@ -176,31 +176,31 @@ impl Line {
         }
     }
 
-    fn next(self, now: u64, source: &impl Source) -> Next {
+    fn next(self, now: u64, source: &impl TimeSource) -> CalibrationUpdate {
         let blank = self.first.count == 0;
         // Before the reading: the kernel may take its time to answer.
-        if blank && !source.trusts_counter() {
-            return Next::Untrusted;
+        if blank && !source.is_counter_reliable() {
+            return CalibrationUpdate::Unreliable;
         }
         let measuring = !blank && self.rate == 0;
-        if measuring && now.saturating_sub(self.first.ns) < FIRST {
-            return Next::Same;
+        if measuring && now.saturating_sub(self.first.ns) < CALIBRATION_TIME {
+            return CalibrationUpdate::Keep;
         }
-        let Some(reading) = close_reading(source) else {
-            return Next::Same;
+        let Some(reading) = read_pair(source) else {
+            return CalibrationUpdate::Keep;
         };
         if blank {
-            return Next::Line(Self::begin(reading), reading.ns);
+            return CalibrationUpdate::Calibration(Self::begin(reading), reading.ns);
         }
-        match self.continued(reading) {
-            Some(line) => Next::Line(line, line.from.ns),
-            None => Next::Line(Self::BLANK, reading.ns),
+        match self.refine(reading) {
+            Some(line) => CalibrationUpdate::Calibration(line, line.from.ns),
+            None => CalibrationUpdate::Calibration(Self::EMPTY, reading.ns),
         }
     }
 
     /// The line from `reading` on: it starts where this one has come to, so that time neither jumps
     /// nor steps back, and meets `Instant` a second later. `None` if the counter is not what it was.
-    fn continued(self, reading: Reading) -> Option<Self> {
+    fn refine(self, reading: Reading) -> Option<Self> {
         let counts = reading.count.checked_sub(self.first.count)?;
         let passed = u128::from(reading.ns.checked_sub(self.first.ns)?);
         // Nanoseconds a count, times 2^32; between 0.1 and 10 GHz.
@@ -245,22 +245,22 @@ impl Line {
 
 /// One moment on both clocks, if the thread was let to read both in one go; else the next one who
 /// asks for the time tries again.
-fn close_reading(source: &impl Source) -> Option<Reading> {
+fn read_pair(source: &impl TimeSource) -> Option<Reading> {
     let before = source.instant();
     let count = source.counter();
     let between = source.instant().saturating_sub(before);
     let ns = before + between / 2;
-    (between <= CLOSE).then_some(Reading { count, ns })
+    (between <= MAX_READ_GAP).then_some(Reading { count, ns })
 }
 
 /// The machine's own.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Machine;
+pub(super) struct SystemSource;
 
-impl Source for Machine {
+impl TimeSource for SystemSource {
     #[inline]
     fn instant(&self) -> u64 {
-        super::process_instant()
+        super::system_nanos()
     }
 
     #[inline]
@@ -268,7 +268,7 @@ impl Source for Machine {
         counter()
     }
 
-    fn trusts_counter(&self) -> bool {
+    fn is_counter_reliable(&self) -> bool {
         std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
             .is_ok_and(|source| source.trim_ascii() == b"tsc")
     }
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    impl Source for Told {
+    impl TimeSource for Told {
         fn instant(&self) -> u64 {
             self.instants.set(self.instants.get() + 1);
             1_000 + self.read()
@@ -345,7 +345,7 @@ mod tests {
             7_000 + self.ahead.get() + self.read() * 5 / 2
         }
 
-        fn trusts_counter(&self) -> bool {
+        fn is_counter_reliable(&self) -> bool {
             self.kernel_asked.set(self.kernel_asked.get() + 1);
             self.pass(self.kernel_takes.get());
             !self.distrusts.get()
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_the_kernel_takes_to_answer_is_no_part_of_the_rate() {
+    fn clock_read_latency_does_not_affect_the_rate() {
         let (tsc, told) = (Tsc::new(), told());
         told.kernel_takes.set(3_000_000);
         run(&tsc, &told, 60, 100);
@@ -395,26 +395,29 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_stopped_while_it_compares_compares_again() {
+    fn a_preempted_calibration_is_retried() {
         // So that each reading of a comparison is hit in turn.
         for stopped_after in [7, 11, 13] {
             let (tsc, told) = (Tsc::new(), told());
             told.stopped_after.set(stopped_after);
-            run(&tsc, &told, 100, CLOSE);
-            assert!(run(&tsc, &told, 10_000, CLOSE) < 200, "{stopped_after}");
+            run(&tsc, &told, 100, MAX_READ_GAP);
+            assert!(
+                run(&tsc, &told, 10_000, MAX_READ_GAP) < 200,
+                "{stopped_after}"
+            );
             assert_eq!(told.kernel_asked.get(), 1, "{stopped_after}");
         }
     }
 
     #[test]
-    fn where_nothing_can_be_compared_the_counter_is_not_read() {
+    fn an_uncalibrated_counter_is_not_read() {
         let (tsc, told) = (Tsc::new(), told());
-        told.reading_takes.set(CLOSE);
+        told.reading_takes.set(MAX_READ_GAP);
         assert!(run(&tsc, &told, 1_000, 0) >= 1_000);
     }
 
     #[test]
-    fn where_the_kernel_does_not_trust_the_counter_it_is_not_read() {
+    fn a_counter_the_kernel_distrusts_is_not_read() {
         let (tsc, told) = (Tsc::new(), told());
         told.distrusts.set(true);
         assert_eq!(run(&tsc, &told, 1_000, 0), 1_000);
@@ -422,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_jumps_is_measured_afresh_if_the_kernel_still_trusts_it() {
+    fn a_counter_jump_restarts_the_calibration() {
         let (second, hours) = (2_500_000_000, 10_000_000_000_000);
         for (jump, trusted) in [(hours, true), (second, true), (second, false)] {
             let (tsc, told) = (Tsc::new(), told());
@@ -450,9 +453,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_begins_where_the_one_before_ends_and_meets_the_clock_a_second_later() {
+    fn calibrations_are_continuous_and_converge_within_a_second() {
         let first = Reading { count: 1, ns: 1 };
-        let line = Line {
+        let line = Calibration {
             first,
             from: Reading {
                 count: 2_500_000_001,
@@ -465,7 +468,7 @@ mod tests {
             count: 5_000_000_001,
             ns: 2 * SECOND + 1,
         };
-        let next = line.continued(reading).expect("900 ns apart");
+        let next = line.refine(reading).expect("900 ns apart");
         assert!(next.from.ns.abs_diff(2 * SECOND + 901) <= 2, "no jump");
         let end = next.from.ns + scaled(2_500_000_000, next.rate);
         assert!(end.abs_diff(3 * SECOND + 1) <= 5, "{end}");
@@ -475,13 +478,13 @@ mod tests {
     fn readings_of_this_machine_never_step_back() {
         static TSC: Tsc = Tsc::new();
         let mut last = 0;
-        let begin = Machine.instant();
-        while Machine.instant() - begin < 2 * FIRST {
-            let now = TSC.now(&Machine);
+        let begin = SystemSource.instant();
+        while SystemSource.instant() - begin < 2 * CALIBRATION_TIME {
+            let now = TSC.now(&SystemSource);
             assert!(now + 2_000 >= last, "{now} after {last}");
             last = now;
         }
-        let now = TSC.now(&Machine);
-        assert!(Machine.instant().abs_diff(now) < 5_000_000);
+        let now = TSC.now(&SystemSource);
+        assert!(SystemSource.instant().abs_diff(now) < 5_000_000);
     }
 }

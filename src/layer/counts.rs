@@ -86,7 +86,7 @@ impl Counters {
 
     #[inline]
     fn count(&self, fate: usize) {
-        let number = thread_number();
+        let number = thread_index();
         let shared = self.shards.len() - 1;
         if number < shared {
             let count = &self.shards[number].0[fate];
@@ -117,9 +117,9 @@ impl Counters {
 
 /// The number of this thread, that no other living thread has.
 #[inline]
-fn thread_number() -> usize {
-    let number = NUMBER.get();
-    if number == UNNUMBERED {
+fn thread_index() -> usize {
+    let number = THREAD_INDEX.get();
+    if number == UNASSIGNED {
         numbered()
     } else {
         number
@@ -127,27 +127,27 @@ fn thread_number() -> usize {
 }
 
 thread_local! {
-    static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
+    static THREAD_INDEX: Cell<usize> = const { Cell::new(UNASSIGNED) };
     /// Gives the number back when the thread ends.
-    static RETURNS: Returns = const { Returns };
+    static INDEX_GUARD: ThreadIndexGuard = const { ThreadIndexGuard };
 }
 
-const UNNUMBERED: usize = usize::MAX;
+const UNASSIGNED: usize = usize::MAX;
 /// Counts with all others.
-const WITHOUT: usize = usize::MAX - 1;
+const NO_INDEX: usize = usize::MAX - 1;
 
 /// The numbers that were given back, and the next one that nobody has had.
-static FREE: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
+static FREE_INDEXES: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
 
-struct Returns;
+struct ThreadIndexGuard;
 
 /// Takes the least free number: while few threads live at a time, the numbers stay small.
 #[cold]
 #[inline(never)]
 fn numbered() -> usize {
     // In a thread that is being taken down nobody would give the number back.
-    let number = if RETURNS.try_with(|_| ()).is_ok() {
-        let (free, next) = &mut *FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = if INDEX_GUARD.try_with(|_| ()).is_ok() {
+        let (free, next) = &mut *FREE_INDEXES.lock().unwrap_or_else(PoisonError::into_inner);
         let least = (0..free.len()).min_by_key(|at| free[*at]);
         least.map_or_else(
             || {
@@ -157,18 +157,18 @@ fn numbered() -> usize {
             |at| free.swap_remove(at),
         )
     } else {
-        WITHOUT
+        NO_INDEX
     };
-    NUMBER.set(number);
+    THREAD_INDEX.set(number);
     number
 }
 
-impl Drop for Returns {
+impl Drop for ThreadIndexGuard {
     fn drop(&mut self) {
         // What this thread counts after this, it counts with all others. The lock orders what it
         // has counted before what the next owner of the number will count.
-        let number = NUMBER.replace(WITHOUT);
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = THREAD_INDEX.replace(NO_INDEX);
+        let mut free = FREE_INDEXES.lock().unwrap_or_else(PoisonError::into_inner);
         free.0.push(number);
     }
 }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_count_into_one_sum() {
+    fn counts_of_all_threads_are_summed() {
         let counters = Counters::new();
         thread::scope(|scope| {
             for _ in 0..8 {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_living_threads_have_one_number_and_those_of_dead_ones_come_again() {
+    fn live_threads_have_unique_indexes_and_dead_ones_are_reused() {
         let mut most = 0;
         for _ in 0..50 {
             let all_there = Barrier::new(4);
@@ -206,9 +206,9 @@ mod tests {
                 let begun: Vec<_> = (0..4)
                     .map(|_| {
                         scope.spawn(|| {
-                            let number = thread_number();
+                            let number = thread_index();
                             all_there.wait();
-                            assert_eq!(thread_number(), number);
+                            assert_eq!(thread_index(), number);
                             number
                         })
                     })
@@ -224,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn more_threads_than_shards_count_right() {
+    fn more_threads_than_shards_lose_no_counts() {
         let counters = Counters::new();
         let threads = counters.shards.len() + 8;
         let all_there = Barrier::new(threads);
         thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    thread_number();
+                    thread_index();
                     all_there.wait();
                     (0..1_000).for_each(|_| counters.admitted());
                 });

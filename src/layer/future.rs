@@ -13,32 +13,29 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::place::{Lost, Place};
-use super::policy::{Next, Policy};
+use super::options::{Action, LayerOptions};
+use super::reservation::{Reservation, WaitError};
 use super::service::deny;
-use crate::decision::Compact;
-use crate::decision::Decision;
-use crate::decision::Verdict;
+use crate::backend::Backend;
+use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::StoreError;
 use crate::key::KeyExtractor;
-use crate::limiter::KeyedLimiter;
-use crate::queue::Sitting;
-use crate::respond::Answer;
-use crate::respond::Settle;
+use crate::queue::RequestSeat;
+use crate::respond::{ResponseHooks, Settle};
 
 pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
     ///
     /// # Cancel safety
     /// Dropping it while the request waits for its turn gives the cost back and everyone behind
-    /// moves up. Later, or when the request was admitted at once, the cost stays taken: else
+    /// moves up. PendingRequest, or when the request was admitted at once, the cost stays taken: else
     /// requests that are begun and dropped would be free.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, K, L, R, Req>
     where
         S: Service<Req>,
         K: KeyExtractor<Req>,
-        L: KeyedLimiter<K::Key>,
+        L: Backend<K::Key>,
     {
         #[pin]
         step: Step<S, K::Key, L, L::Future, R, Req, S::Future, S::Response, S::Error>,
@@ -49,44 +46,44 @@ pin_project! {
     #[project = StepProjection]
     enum Step<S, K, L, D, R, Req, F, Res, Err>
     where
-        L: KeyedLimiter<K>,
+        L: Backend<K>,
     {
         /// The service has the request.
         Inner {
             #[pin]
             future: F,
-            after: Option<After<K, L, R>>,
+            after: Option<ResponseContext<K, L, R>>,
         },
         /// It has not, or no longer. All other steps are one, so that the one of nearly every
         /// request is found by a look and not in a list.
-        Aside {
-            aside: Aside<S, K, L, D, R, Req, Res, Err>,
+        ColdStep {
+            aside: ColdStep<S, K, L, D, R, Req, Res, Err>,
         },
     }
 }
 
-enum Aside<S, K, L, D, R, Req, Res, Err>
+enum ColdStep<S, K, L, D, R, Req, Res, Err>
 where
-    L: KeyedLimiter<K>,
+    L: Backend<K>,
 {
     /// The limiter has been asked and does not know yet.
     Deciding {
-        deciding: Distant<D>,
-        later: Option<Later<S, K, L, R, Req>>,
+        deciding: BoxedFuture<D>,
+        later: Option<PendingRequest<S, K, L, R, Req>>,
     },
     /// The request has its place in line.
     Waiting {
-        later: Option<Later<S, K, L, R, Req>>,
-        decision: Compact,
+        later: Option<PendingRequest<S, K, L, R, Req>>,
+        decision: CompactDecision,
     },
     /// The request may go on as soon as the service is ready for it.
-    Readying {
-        later: Option<Later<S, K, L, R, Req>>,
-        decision: Option<Compact>,
+    WaitingForService {
+        later: Option<PendingRequest<S, K, L, R, Req>>,
+        decision: Option<CompactDecision>,
     },
     /// The response is there, and the limiter is told what the request cost.
     Settling {
-        settling: Distant<D>,
+        settling: BoxedFuture<D>,
         result: Option<Result<Res, Err>>,
     },
     /// The answer is known.
@@ -95,37 +92,40 @@ where
 
 /// What asks somebody who does not answer on the spot. It stands elsewhere, or it would be the most
 /// of the future of every request, also where nobody is ever asked; and a hundred thousand may wait.
-type Distant<D> = Box<D>;
+type BoxedFuture<D> = Box<D>;
 
 /// What is needed to go on later: the request, and a clone of the service for it.
-pub(super) struct Later<S, K, L: KeyedLimiter<K>, R, Req> {
+pub(super) struct PendingRequest<S, K, L: Backend<K>, R, Req> {
     pub(super) service: S,
     pub(super) request: Req,
-    pub(super) place: Place<K, L>,
+    pub(super) place: Reservation<K, L>,
     /// Given back when the request goes on or is dropped.
-    pub(super) sitting: Sitting,
+    pub(super) seat: RequestSeat,
     pub(super) respond: R,
-    pub(super) policy: Policy,
+    pub(super) policy: LayerOptions,
 }
 
 /// What is needed once the response is there.
-pub(super) struct After<K, L: KeyedLimiter<K>, R> {
-    pub(super) place: Place<K, L>,
+pub(super) struct ResponseContext<K, L: Backend<K>, R> {
+    pub(super) place: Reservation<K, L>,
     pub(super) respond: R,
     /// If it is to be told.
-    pub(super) decision: Option<Compact>,
+    pub(super) decision: Option<CompactDecision>,
 }
 
-const TAKEN: &str = "the future was polled again after it had been ready";
+const POLLED_AFTER_READY: &str = "the future was polled again after it had been ready";
 
 impl<S, K, L, R, Req> ResponseFuture<S, K, L, R, Req>
 where
     S: Service<Req>,
     K: KeyExtractor<Req>,
-    L: KeyedLimiter<K::Key>,
+    L: Backend<K::Key>,
 {
     #[inline]
-    pub(super) const fn inner(future: S::Future, after: Option<After<K::Key, L, R>>) -> Self {
+    pub(super) const fn inner(
+        future: S::Future,
+        after: Option<ResponseContext<K::Key, L, R>>,
+    ) -> Self {
         Self {
             step: Step::Inner { future, after },
         }
@@ -133,18 +133,21 @@ where
 
     pub(super) const fn done(answer: Result<S::Response, S::Error>) -> Self {
         Self {
-            step: Step::Aside {
-                aside: Aside::Done {
+            step: Step::ColdStep {
+                aside: ColdStep::Done {
                     answer: Some(answer),
                 },
             },
         }
     }
 
-    pub(super) fn deciding(deciding: L::Future, later: Later<S, K::Key, L, R, Req>) -> Self {
+    pub(super) fn deciding(
+        deciding: L::Future,
+        later: PendingRequest<S, K::Key, L, R, Req>,
+    ) -> Self {
         Self {
-            step: Step::Aside {
-                aside: Aside::Deciding {
+            step: Step::ColdStep {
+                aside: ColdStep::Deciding {
                     deciding: Box::new(deciding),
                     later: Some(later),
                 },
@@ -153,30 +156,30 @@ where
     }
 
     pub(super) fn waiting(
-        later: Later<S, K::Key, L, R, Req>,
+        later: PendingRequest<S, K::Key, L, R, Req>,
         wait: Duration,
         decision: Decision,
     ) -> Self
     where
-        R: Answer<Req, S::Response, S::Error>,
+        R: ResponseHooks<Req, S::Response, S::Error>,
     {
         Self {
-            step: Step::Aside {
+            step: Step::ColdStep {
                 aside: later.line_up(wait, decision),
             },
         }
     }
 }
 
-impl<S, K, L, R, Req> Later<S, K, L, R, Req>
+impl<S, K, L, R, Req> PendingRequest<S, K, L, R, Req>
 where
     K: Hash,
-    L: KeyedLimiter<K>,
+    L: Backend<K>,
     S: Service<Req>,
-    R: Answer<Req, S::Response, S::Error>,
+    R: ResponseHooks<Req, S::Response, S::Error>,
 {
     /// The step in which the request waits, or a denial if it can not.
-    fn line_up(mut self, wait: Duration, decision: Decision) -> AsideOf<S, K, L, R, Req> {
+    fn line_up(mut self, wait: Duration, decision: Decision) -> ColdStepOf<S, K, L, R, Req> {
         let wait = match self.place.line_up(wait, self.policy.order) {
             Ok(wait) => wait,
             Err(again) => return self.deny(again, again.retry_after),
@@ -188,7 +191,7 @@ where
                 return self.deny(decision, Some(over));
             }
         }
-        if !self.sitting.sit() {
+        if !self.seat.sit() {
             return self.deny(decision, Some(wait));
         }
         if !decision.is_admitted() {
@@ -196,9 +199,9 @@ where
             state.counts.waited();
             state.signals().waits(&decision);
         }
-        Aside::Waiting {
+        ColdStep::Waiting {
             later: Some(self),
-            decision: Compact::new(&decision),
+            decision: CompactDecision::new(&decision),
         }
     }
 
@@ -207,26 +210,26 @@ where
         self,
         mut decision: Decision,
         retry_after: Option<Duration>,
-    ) -> AsideOf<S, K, L, R, Req> {
+    ) -> ColdStepOf<S, K, L, R, Req> {
         let state = Arc::clone(self.place.state());
         drop(self.place);
-        drop(self.sitting);
+        drop(self.seat);
         decision.verdict = Verdict::Deny;
         decision.retry_after = retry_after;
         state.counts.denied();
         state.signals().denied(&decision, false);
         let denied = state.denial(decision);
-        Aside::Done {
+        ColdStep::Done {
             answer: Some(deny(&self.respond, &state, self.request, denied)),
         }
     }
 
     /// The step in which a request is turned away that has waited in vain.
     #[cold]
-    fn lose(self, lost: Lost, decision: Decision) -> AsideOf<S, K, L, R, Req> {
+    fn lose(self, lost: WaitError, decision: Decision) -> ColdStepOf<S, K, L, R, Req> {
         match lost {
-            Lost::Shed(wait) => self.deny(decision, Some(wait)),
-            Lost::Untimed => {
+            WaitError::Shed(wait) => self.deny(decision, Some(wait)),
+            WaitError::NoTimer => {
                 self.place.state().signals().untimed();
                 self.deny(decision, decision.wait())
             }
@@ -234,25 +237,25 @@ where
     }
 
     /// What happens to the request after the limiter's answer.
-    fn judge(&self, decided: Result<Decision, StoreError>) -> Next {
+    fn resolve(&self, decided: Result<Decision, StoreError>) -> Action {
         let state = self.place.state();
-        let next = self.policy.judge(state, decided);
+        let next = self.policy.resolve(state, decided);
         let (key, cost) = self.place.taken();
-        self.policy.fall_in(state, key, cost, next)
+        self.policy.defer_to_waiters(state, key, cost, next)
     }
 
     /// The step after the limiter's answer.
-    fn decided(mut self, next: Next) -> AsideOf<S, K, L, R, Req> {
+    fn decided(mut self, next: Action) -> ColdStepOf<S, K, L, R, Req> {
         match next {
-            Next::Pass(decision) => {
-                self.sitting = Sitting::Anywhere;
-                Aside::Readying {
+            Action::Pass(decision) => {
+                self.seat = RequestSeat::NotRequired;
+                ColdStep::WaitingForService {
                     later: Some(self),
-                    decision: decision.as_ref().map(Compact::new),
+                    decision: decision.as_ref().map(CompactDecision::new),
                 }
             }
-            Next::Wait(wait, decision) => self.line_up(wait, decision),
-            Next::Deny(denied) => Aside::Done {
+            Action::Wait(wait, decision) => self.line_up(wait, decision),
+            Action::Deny(denied) => ColdStep::Done {
                 answer: Some(deny(
                     &self.respond,
                     self.place.state(),
@@ -264,12 +267,12 @@ where
     }
 
     /// Hands the request to the service, which is ready.
-    fn call(self, decision: Option<Compact>) -> StepOf<S, K, L, R, Req> {
+    fn call(self, decision: Option<CompactDecision>) -> StepOf<S, K, L, R, Req> {
         let Self {
             mut service,
             mut request,
             place,
-            sitting: _,
+            seat: _,
             respond,
             policy,
         } = self;
@@ -277,20 +280,22 @@ where
             respond.admit(&mut request, &decision.get());
         }
         let future = service.call(request);
-        let after = decision.filter(|_| R::FOLLOWS).map(|decision| After {
-            place,
-            respond,
-            decision: R::TELLS.then_some(decision),
-        });
+        let after = decision
+            .filter(|_| R::NEEDS_RESPONSE)
+            .map(|decision| ResponseContext {
+                place,
+                respond,
+                decision: R::WRITES_HEADERS.then_some(decision),
+            });
         Step::Inner { future, after }
     }
 }
 
-type AsideOf<S, K, L, R, Req> = Aside<
+type ColdStepOf<S, K, L, R, Req> = ColdStep<
     S,
     K,
     L,
-    <L as KeyedLimiter<K>>::Future,
+    <L as Backend<K>>::Future,
     R,
     Req,
     <S as Service<Req>>::Response,
@@ -301,7 +306,7 @@ type StepOf<S, K, L, R, Req> = Step<
     S,
     K,
     L,
-    <L as KeyedLimiter<K>>::Future,
+    <L as Backend<K>>::Future,
     R,
     Req,
     <S as Service<Req>>::Future,
@@ -313,8 +318,8 @@ impl<S, K, L, R, Req> Future for ResponseFuture<S, K, L, R, Req>
 where
     S: Service<Req>,
     K: KeyExtractor<Req>,
-    L: KeyedLimiter<K::Key>,
-    R: Answer<Req, S::Response, S::Error>,
+    L: Backend<K::Key>,
+    R: ResponseHooks<Req, S::Response, S::Error>,
 {
     type Output = Result<S::Response, S::Error>;
 
@@ -328,7 +333,7 @@ where
         {
             return future.poll(cx);
         }
-        self.go_on(cx)
+        self.poll_steps(cx)
     }
 }
 
@@ -336,12 +341,15 @@ impl<S, K, L, R, Req> ResponseFuture<S, K, L, R, Req>
 where
     S: Service<Req>,
     K: KeyExtractor<Req>,
-    L: KeyedLimiter<K::Key>,
-    R: Answer<Req, S::Response, S::Error>,
+    L: Backend<K::Key>,
+    R: ResponseHooks<Req, S::Response, S::Error>,
 {
     /// From step to step, as far as it goes.
     #[inline(never)]
-    fn go_on(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<S::Response, S::Error>> {
+    fn poll_steps(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<S::Response, S::Error>> {
         let mut step = self.project().step;
         loop {
             let aside = match step.as_mut().project() {
@@ -358,68 +366,74 @@ where
                     if Pin::new(&mut settling).poll(cx).is_ready() {
                         return Poll::Ready(result);
                     }
-                    let aside = Aside::Settling {
+                    let aside = ColdStep::Settling {
                         settling: Box::new(settling),
                         result: Some(result),
                     };
-                    step.set(Step::Aside { aside });
+                    step.set(Step::ColdStep { aside });
                     return Poll::Pending;
                 }
-                StepProjection::Aside { aside } => aside,
+                StepProjection::ColdStep { aside } => aside,
             };
             let inner = match aside {
-                Aside::Done { answer } => {
-                    return Poll::Ready(answer.take().expect(TAKEN));
+                ColdStep::Done { answer } => {
+                    return Poll::Ready(answer.take().expect(POLLED_AFTER_READY));
                 }
-                Aside::Deciding { deciding, later } => {
+                ColdStep::Deciding { deciding, later } => {
                     let decided = ready!(Pin::new(deciding).poll(cx));
-                    let later = later.take().expect(TAKEN);
-                    let next = later.judge(decided);
+                    let later = later.take().expect(POLLED_AFTER_READY);
+                    let next = later.resolve(decided);
                     *aside = later.decided(next);
                     continue;
                 }
-                Aside::Waiting { later, decision } => {
-                    let waiting = later.as_mut().expect(TAKEN);
+                ColdStep::Waiting { later, decision } => {
+                    let waiting = later.as_mut().expect(POLLED_AFTER_READY);
                     if let Err(lost) = ready!(waiting.place.poll_turn(cx)) {
                         let decision = decision.get();
-                        *aside = later.take().expect(TAKEN).lose(lost, decision);
+                        *aside = later.take().expect(POLLED_AFTER_READY).lose(lost, decision);
                         continue;
                     }
-                    waiting.sitting = Sitting::Anywhere;
+                    waiting.seat = RequestSeat::NotRequired;
                     // It is cold by now, so nobody reads it for nothing.
-                    let told = R::TELLS || waiting.policy.share;
-                    let decision = (told || R::FOLLOWS).then_some(decision);
+                    let told = R::WRITES_HEADERS || waiting.policy.share;
+                    let decision = (told || R::NEEDS_RESPONSE).then_some(decision);
                     let decision = decision.map(|decision| {
                         if told {
-                            waiting.place.figures_of_now(*decision)
+                            waiting.place.refresh_decision(*decision)
                         } else {
                             *decision
                         }
                     });
                     // Nearly always it is, and nothing need be moved to wait for it.
                     let ready = waiting.service.poll_ready(cx);
-                    waiting.place.take_turn();
+                    waiting.place.commit();
                     match ready {
-                        Poll::Ready(Ok(())) => later.take().expect(TAKEN).call(decision),
+                        Poll::Ready(Ok(())) => {
+                            later.take().expect(POLLED_AFTER_READY).call(decision)
+                        }
                         Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                         Poll::Pending => {
                             let later = later.take();
-                            *aside = Aside::Readying { later, decision };
+                            *aside = ColdStep::WaitingForService { later, decision };
                             return Poll::Pending;
                         }
                     }
                 }
-                Aside::Readying { later, decision } => {
-                    let ready = later.as_mut().expect(TAKEN).service.poll_ready(cx);
+                ColdStep::WaitingForService { later, decision } => {
+                    let ready = later
+                        .as_mut()
+                        .expect(POLLED_AFTER_READY)
+                        .service
+                        .poll_ready(cx);
                     if let Err(error) = ready!(ready) {
                         return Poll::Ready(Err(error));
                     }
                     let decision = *decision;
-                    later.take().expect(TAKEN).call(decision)
+                    later.take().expect(POLLED_AFTER_READY).call(decision)
                 }
-                Aside::Settling { settling, result } => {
+                ColdStep::Settling { settling, result } => {
                     let _ = ready!(Pin::new(settling).poll(cx));
-                    return Poll::Ready(result.take().expect(TAKEN));
+                    return Poll::Ready(result.take().expect(POLLED_AFTER_READY));
                 }
             };
             step.set(inner);
@@ -427,12 +441,12 @@ where
     }
 }
 
-impl<K: Hash, L: KeyedLimiter<K>, R> After<K, L, R> {
+impl<K: Hash, L: Backend<K>, R> ResponseContext<K, L, R> {
     /// Settles the cost and writes about the limit. The future, if any, ends when the limiter
     /// knows.
     fn finish<Req, Res, Err>(&self, result: &mut Result<Res, Err>) -> Option<L::Future>
     where
-        R: Answer<Req, Res, Err>,
+        R: ResponseHooks<Req, Res, Err>,
     {
         if let (Some(decision), Ok(response)) = (&self.decision, &mut *result) {
             let (state, decision) = (self.place.state(), decision.get());
@@ -450,17 +464,17 @@ impl<S, K, L, R, Req> fmt::Debug for ResponseFuture<S, K, L, R, Req>
 where
     S: Service<Req>,
     K: KeyExtractor<Req>,
-    L: KeyedLimiter<K::Key>,
+    L: Backend<K::Key>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = match &self.step {
             Step::Inner { .. } => "with the service",
-            Step::Aside { aside } => match aside {
-                Aside::Deciding { .. } => "deciding",
-                Aside::Waiting { .. } => "waiting",
-                Aside::Readying { .. } => "waiting for the service",
-                Aside::Settling { .. } => "settling",
-                Aside::Done { .. } => "done",
+            Step::ColdStep { aside } => match aside {
+                ColdStep::Deciding { .. } => "deciding",
+                ColdStep::Waiting { .. } => "waiting",
+                ColdStep::WaitingForService { .. } => "waiting for the service",
+                ColdStep::Settling { .. } => "settling",
+                ColdStep::Done { .. } => "done",
             },
         };
         f.debug_struct("ResponseFuture")

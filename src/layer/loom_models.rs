@@ -6,24 +6,21 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::place::{Asked, Place};
+use super::reservation::{QueueEpoch, Reservation};
 use super::state::State;
-use crate::decision::Decision;
-use crate::decision::Verdict;
+use crate::backend::{Backend, Op};
+use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
-use crate::limiter::KeyedLimiter;
-use crate::limiter::Op;
 use crate::queue::Order;
 use crate::quota::Quota;
-use crate::sync::Mutex;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// One an hour.
 struct Hourly(Mutex<u32>);
 
-impl KeyedLimiter<u8> for Hourly {
+impl Backend<u8> for Hourly {
     type Future = Ready<Result<Decision, StoreError>>;
 
     fn apply(&self, _: &u8, op: Op) -> Self::Future {
@@ -48,17 +45,17 @@ impl KeyedLimiter<u8> for Hourly {
 }
 
 /// A request, as the service handles it.
-fn line_up(state: &Arc<State<Hourly>>) -> Place<u8, Hourly> {
-    let asked = Asked::now(&state.lines);
+fn line_up(state: &Arc<State<Hourly>>) -> Reservation<u8, Hourly> {
+    let asked = QueueEpoch::now(&state.lines);
     let decided = state.limiter.decide(&7, 1).into_inner();
     let wait = decided.expect("it decides").wait().expect("it lets wait");
-    let mut place = Place::new(Arc::clone(state), 7, 1, Some(asked));
+    let mut place = Reservation::new(Arc::clone(state), 7, 1, Some(asked));
     assert!(place.line_up(wait, Order::Oldest).is_ok());
     place
 }
 
 #[test]
-fn loom_no_moment_is_given_to_two_or_lost() {
+fn loom_no_slot_is_granted_twice_or_lost() {
     loom::model(|| {
         let state = Arc::new(State::new(Hourly(Mutex::new(0))));
         let first = line_up(&state);

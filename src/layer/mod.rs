@@ -2,42 +2,37 @@
 
 mod counts;
 mod future;
+mod handle;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 #[cfg(feature = "tonic")]
-mod named;
-mod place;
-mod policy;
+mod named_service;
+mod options;
+mod policy_cache;
+mod reservation;
 mod service;
 mod signals;
 mod state;
 mod tiers;
-mod told;
 
 pub use self::{
     counts::Counts,
     future::ResponseFuture,
-    policy::OnStoreError,
+    handle::Handle,
+    options::OnStoreError,
     service::RateLimit,
-    tiers::{Numbered, Tiers},
+    tiers::{TierFuture, Tiers},
 };
-pub(crate) use self::{place::single, state::State};
-
 use std::{any::type_name, fmt, sync::Arc};
 
 use tower_layer::Layer;
 
-use self::policy::Policy;
-use crate::key::Global;
-use crate::key::WithCost;
-use crate::key::WithSkip;
-use crate::limiter::IntoLimiter;
-use crate::queue::Order;
-use crate::queue::Seats;
-use crate::queue::WhenFull;
-use crate::respond::Answers;
-use crate::respond::ByResponse;
-use crate::respond::ByResult;
+use self::options::LayerOptions;
+use self::state::State;
+use crate::backend::IntoBackend;
+use crate::key::{Global, WithCost, WithSkip};
+use crate::queue::{Order, Seats, WhenFull};
+use crate::respond::{Responder, SettleByResponse, SettleByResult};
 
 /// Limits the requests to a service: a key, a limit, and what is told to the refused.
 ///
@@ -75,10 +70,10 @@ use crate::respond::ByResult;
 /// let app: Router = Router::new().route("/search", get(search).layer(limit));
 /// ```
 #[must_use = "a layer does nothing until it is added to a service"]
-pub struct RateLimitLayer<K, L, R = Answers> {
+pub struct RateLimitLayer<K, L, R = Responder> {
     keys: K,
     respond: R,
-    policy: Policy,
+    policy: LayerOptions,
     seats: Option<Arc<Seats>>,
     state: Arc<State<L>>,
 }
@@ -88,7 +83,7 @@ impl<K, L> RateLimitLayer<K, L> {
     ///
     /// `keys` is [`Global`](crate::Global), an extractor such as
     /// [`ClientIp`](crate::ClientIp), or a closure `Fn(&Req) -> T` that returns a key, an `Option`
-    /// or a `Result` of one; see [`KeyExtractor`](crate::KeyExtractor). `limiter` is an algorithm
+    /// or a `Result` of one; see [`KeyExtractor`](crate::key::KeyExtractor). `limiter` is an algorithm
     /// or a tuple of them (which means: in this process), or a limiter of another kind.
     ///
     /// ```
@@ -101,16 +96,16 @@ impl<K, L> RateLimitLayer<K, L> {
     /// );
     /// # let _: axum::Router = axum::Router::new().layer(per_tenant);
     /// ```
-    pub fn new(keys: K, limiter: impl IntoLimiter<Limiter = L>) -> Self {
+    pub fn new(keys: K, limiter: impl IntoBackend<Backend = L>) -> Self {
         Self {
             keys,
-            respond: Answers::default(),
-            policy: Policy::default(),
+            respond: Responder::default(),
+            policy: LayerOptions::default(),
             seats: None,
             state: Arc::new(State::new(if is_global::<K>() {
-                limiter.into_limiter_of_one()
+                limiter.into_single_key_backend()
             } else {
-                limiter.into_limiter()
+                limiter.into_backend()
             })),
         }
     }
@@ -138,10 +133,10 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     }
 
     /// Leaves requests alone for which `skipped` holds: a closure `Fn(&Req) -> bool`, or
-    /// [`Preflight`](crate::Preflight) for the requests with which browsers ask for permission.
+    /// [`Preflight`](crate::respond::Preflight) for the requests with which browsers ask for permission.
     ///
     /// ```
-    /// use tower_throttle::{Global, Preflight, Quota, RateLimitLayer, TokenBucket};
+    /// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket, respond::Preflight};
     ///
     /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
     ///     .skip(Preflight);
@@ -200,7 +195,7 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// Who goes first of those who wait for one key; the oldest unless this says otherwise.
     ///
     /// ```
-    /// use tower_throttle::{Global, LeakyBucket, Order, Quota, RateLimitLayer};
+    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::Order};
     ///
     /// // Under overload whoever has just come is served, and the oldest are sent away.
     /// let bucket = LeakyBucket::new(Quota::per_second(100)).queue(200);
@@ -236,7 +231,7 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, WhenFull};
+    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::WhenFull};
     ///
     /// let bucket = LeakyBucket::new(Quota::per_second(2)).queue(20).max_wait(Duration::from_secs(10));
     /// let layer = RateLimitLayer::new(Global, bucket).seats(100).when_full(WhenFull::Deny);
@@ -263,16 +258,16 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
         }
     }
 
-    pub(crate) fn state(&self) -> &Arc<State<L>> {
+    fn state(&self) -> &Arc<State<L>> {
         &self.state
     }
 }
 
-impl<K, L, D, H, F> RateLimitLayer<K, L, Answers<D, H, F>> {
-    /// How a refused request is answered: [`HeadersOnly`](crate::HeadersOnly),
-    /// [`ProblemJson`](crate::ProblemJson), [`Grpc`](crate::Grpc), a choice by content type
-    /// ([`Auto`](crate::Auto)), [`AsError`](crate::AsError), a closure, or a
-    /// [`Respond`](crate::Respond) of your own.
+impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
+    /// How a refused request is answered: [`HeadersOnly`](crate::respond::HeadersOnly),
+    /// [`ProblemJson`](crate::ProblemJson), [`Grpc`](crate::respond::Grpc), a choice by content type
+    /// ([`Auto`](crate::respond::Auto)), [`AsError`](crate::AsError), a closure, or a
+    /// [`Respond`](crate::respond::Respond) of your own.
     ///
     /// ```
     /// use axum::{extract::Request, response::{IntoResponse, Response}};
@@ -285,7 +280,7 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Answers<D, H, F>> {
     ///     });
     /// # let _: axum::Router = axum::Router::new().layer(layer);
     /// ```
-    pub fn respond<T>(self, deny: T) -> RateLimitLayer<K, L, Answers<T, H, F>> {
+    pub fn respond<T>(self, deny: T) -> RateLimitLayer<K, L, Responder<T, H, F>> {
         self.map_respond(|respond| respond.with_deny(deny))
     }
 
@@ -300,7 +295,7 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Answers<D, H, F>> {
     ///     .headers(Headers::standard());
     /// # let _: axum::Router = axum::Router::new().layer(layer);
     /// ```
-    pub fn headers<T>(self, tell: T) -> RateLimitLayer<K, L, Answers<D, T, F>> {
+    pub fn headers<T>(self, tell: T) -> RateLimitLayer<K, L, Responder<D, T, F>> {
         self.map_respond(|respond| respond.with_tell(tell))
     }
 
@@ -320,8 +315,11 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Answers<D, H, F>> {
     ///     .settle(|res: &Response| if res.status().is_success() { Settle::Refund } else { Settle::Keep });
     /// # let _: axum::Router = axum::Router::new().layer(layer);
     /// ```
-    pub fn settle<T>(self, settle: T) -> RateLimitLayer<K, L, Answers<D, H, ByResponse<T>>> {
-        self.map_respond(|respond| respond.with_settle(ByResponse(settle)))
+    pub fn settle<T>(
+        self,
+        settle: T,
+    ) -> RateLimitLayer<K, L, Responder<D, H, SettleByResponse<T>>> {
+        self.map_respond(|respond| respond.with_settle(SettleByResponse(settle)))
     }
 
     /// Settles the cost when it is known what came of the request, response or error: where a
@@ -345,11 +343,17 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Answers<D, H, F>> {
     /// # fn is_service<S: tower::Service<u32>>(_: S) {}
     /// # is_service(service);
     /// ```
-    pub fn settle_result<T>(self, settle: T) -> RateLimitLayer<K, L, Answers<D, H, ByResult<T>>> {
-        self.map_respond(|respond| respond.with_settle(ByResult(settle)))
+    pub fn settle_result<T>(
+        self,
+        settle: T,
+    ) -> RateLimitLayer<K, L, Responder<D, H, SettleByResult<T>>> {
+        self.map_respond(|respond| respond.with_settle(SettleByResult(settle)))
     }
 
-    fn map_respond<T>(self, change: impl FnOnce(Answers<D, H, F>) -> T) -> RateLimitLayer<K, L, T> {
+    fn map_respond<T>(
+        self,
+        change: impl FnOnce(Responder<D, H, F>) -> T,
+    ) -> RateLimitLayer<K, L, T> {
         RateLimitLayer {
             keys: self.keys,
             respond: change(self.respond),

@@ -9,33 +9,25 @@ use std::{
 
 use tower_service::Service;
 
-use super::future::{After, Later, ResponseFuture};
-use super::place::{Asked, Place, poll_now};
-use super::policy::{Next, Policy};
+use super::future::{PendingRequest, ResponseContext, ResponseFuture};
+use super::options::{Action, LayerOptions};
+use super::reservation::{QueueEpoch, Reservation, poll_once};
 use super::state::State;
-use crate::decision::Compact;
-use crate::decision::Decision;
-use crate::error::RateLimited;
-use crate::error::Rejection;
-use crate::error::StoreError;
-use crate::key::Extracted;
-use crate::key::KeyExtractor;
-use crate::limiter::KeyedLimiter;
-use crate::queue::Chair;
-use crate::queue::Order;
-use crate::queue::Seats;
-use crate::queue::Sitting;
-use crate::queue::WhenFull;
-use crate::respond::Answer;
+use crate::backend::Backend;
+use crate::decision::{CompactDecision, Decision};
+use crate::error::{RateLimited, Rejection, StoreError};
+use crate::key::{Extracted, KeyExtractor};
+use crate::queue::{Order, RequestSeat, SeatAcquire, Seats, WhenFull};
+use crate::respond::ResponseHooks;
 
 /// A service whose requests are limited; see [`RateLimitLayer`](super::RateLimitLayer).
 pub struct RateLimit<S, K, L, R> {
     inner: S,
     keys: K,
     respond: R,
-    policy: Policy,
+    policy: LayerOptions,
     /// The seat that its readiness has taken.
-    chair: Chair,
+    seat: SeatAcquire,
     state: Arc<State<L>>,
 }
 
@@ -44,7 +36,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         inner: S,
         keys: K,
         respond: R,
-        policy: Policy,
+        policy: LayerOptions,
         seats: Option<Arc<Seats>>,
         state: Arc<State<L>>,
     ) -> Self {
@@ -53,7 +45,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
             keys,
             respond,
             policy,
-            chair: Chair::new(seats),
+            seat: SeatAcquire::new(seats),
             state,
         }
     }
@@ -78,8 +70,8 @@ impl<S, K, L, R, Req> Service<Req> for RateLimit<S, K, L, R>
 where
     S: Service<Req> + Clone,
     K: KeyExtractor<Req>,
-    L: KeyedLimiter<K::Key>,
-    R: Answer<Req, S::Response, S::Error> + Clone,
+    L: Backend<K::Key>,
+    R: ResponseHooks<Req, S::Response, S::Error> + Clone,
 {
     type Response = S::Response;
     type Error = S::Error;
@@ -89,7 +81,7 @@ where
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         // The seat first: whoever waits for one must not keep others from the service.
         if self.policy.when_full == WhenFull::Pending {
-            ready!(self.chair.poll(cx));
+            ready!(self.seat.poll(cx));
         }
         self.inner.poll_ready(cx)
     }
@@ -97,40 +89,34 @@ where
     // A call: inlined, the request would be copied once more on its way to the service.
     #[inline(never)]
     fn call(&mut self, request: Req) -> Self::Future {
-        let sitting = self.chair.hand_over();
+        let seat = self.seat.take_seat();
         let key = match self.keys.extract(&request) {
             Extracted::Key(key) => key,
             Extracted::Skip => return self.skip(request),
             Extracted::Reject(rejection) => return self.reject(request, rejection),
         };
         let cost = self.keys.cost(&request);
-        let asked = Asked::now(&self.state.lines);
+        let asked = QueueEpoch::now(&self.state.lines);
         let mut deciding = self.state.limiter.decide(&key, cost);
-        match poll_now(&mut deciding) {
+        match poll_once(&mut deciding) {
             // The way of nearly every request. What `decided` does with it would be the same, but
             // here the figures that nobody reads need not be computed, nor anything be moved.
-            Poll::Ready(Ok(decision)) if self.is_all(&decision) => {
+            Poll::Ready(Ok(decision)) if self.is_fast_path(&decision) => {
                 self.state.admitted();
                 self.state.watch::<K::Key>();
-                let after = R::FOLLOWS.then(|| {
-                    let told = R::TELLS.then(|| Compact::new(&decision));
+                let after = R::NEEDS_RESPONSE.then(|| {
+                    let told = R::WRITES_HEADERS.then(|| CompactDecision::new(&decision));
                     self.after(key, cost, told, asked)
                 });
                 ResponseFuture::inner(self.inner.call(request), after)
             }
             // Written anew, so that the other way need not have it in memory.
-            Poll::Ready(Ok(decision)) => self.decided(
-                request,
-                (key, cost),
-                Ok(decision.elsewhere()),
-                asked,
-                sitting,
-            ),
-            Poll::Ready(Err(error)) => {
-                self.decided(request, (key, cost), Err(error), asked, sitting)
+            Poll::Ready(Ok(decision)) => {
+                self.decided(request, (key, cost), Ok(decision.elsewhere()), asked, seat)
             }
+            Poll::Ready(Err(error)) => self.decided(request, (key, cost), Err(error), asked, seat),
             Poll::Pending => {
-                let later = self.later(key, cost, request, None, sitting);
+                let later = self.later(key, cost, request, None, seat);
                 ResponseFuture::deciding(deciding, later)
             }
         }
@@ -144,7 +130,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     where
         S: Service<Req>,
         K: KeyExtractor<Req>,
-        L: KeyedLimiter<K::Key>,
+        L: Backend<K::Key>,
     {
         self.state.counts.skipped();
         self.state.signals().skipped();
@@ -157,8 +143,8 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     where
         S: Service<Req>,
         K: KeyExtractor<Req>,
-        L: KeyedLimiter<K::Key>,
-        R: Answer<Req, S::Response, S::Error>,
+        L: Backend<K::Key>,
+        R: ResponseHooks<Req, S::Response, S::Error>,
     {
         self.state.counts.rejected();
         self.state.signals().rejected();
@@ -175,14 +161,14 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         mut request: Req,
         (key, cost): (K::Key, u64),
         mut decided: Result<Decision, StoreError>,
-        mut asked: Asked,
-        sitting: Sitting,
+        mut asked: QueueEpoch,
+        seat: RequestSeat,
     ) -> ResponseFuture<S, K, L, R, Req>
     where
         S: Service<Req> + Clone,
         K: KeyExtractor<Req>,
-        L: KeyedLimiter<K::Key>,
-        R: Answer<Req, S::Response, S::Error> + Clone,
+        L: Backend<K::Key>,
+        R: ResponseHooks<Req, S::Response, S::Error> + Clone,
     {
         let state = &self.state;
         if let (Order::Newest, Ok(decision)) = (self.policy.order, &decided) {
@@ -192,36 +178,42 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
                 }
             }
         }
-        let next = self.policy.judge(state, decided);
-        match self.policy.fall_in(state, &key, cost, next) {
-            Next::Pass(decision) => {
+        let next = self.policy.resolve(state, decided);
+        match self.policy.defer_to_waiters(state, &key, cost, next) {
+            Action::Pass(decision) => {
                 if let (true, Some(decision)) = (self.policy.share, &decision) {
                     self.respond.admit(&mut request, decision);
                 }
-                let after = decision.filter(|_| R::FOLLOWS).map(|decision| {
-                    let told = R::TELLS.then(|| Compact::new(&decision));
+                let after = decision.filter(|_| R::NEEDS_RESPONSE).map(|decision| {
+                    let told = R::WRITES_HEADERS.then(|| CompactDecision::new(&decision));
                     self.after(key, cost, told, asked)
                 });
                 ResponseFuture::inner(self.inner.call(request), after)
             }
-            Next::Wait(wait, decision) => {
-                let later = self.later(key, cost, request, Some(asked), sitting);
+            Action::Wait(wait, decision) => {
+                let later = self.later(key, cost, request, Some(asked), seat);
                 ResponseFuture::waiting(later, wait, decision)
             }
-            Next::Deny(denied) => {
+            Action::Deny(denied) => {
                 ResponseFuture::done(deny(&self.respond, &self.state, request, denied))
             }
         }
     }
 
     /// What is needed once the response is there.
-    fn after<T>(&self, key: T, cost: u64, decision: Option<Compact>, asked: Asked) -> After<T, L, R>
+    fn after<T>(
+        &self,
+        key: T,
+        cost: u64,
+        decision: Option<CompactDecision>,
+        asked: QueueEpoch,
+    ) -> ResponseContext<T, L, R>
     where
-        L: KeyedLimiter<T>,
+        L: Backend<T>,
         R: Clone,
     {
-        After {
-            place: Place::new(Arc::clone(&self.state), key, cost, Some(asked)),
+        ResponseContext {
+            place: Reservation::new(Arc::clone(&self.state), key, cost, Some(asked)),
             respond: self.respond.clone(),
             decision,
         }
@@ -229,7 +221,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
 
     /// Whether the request goes on now, and nothing else is to be done about the decision.
     #[inline]
-    fn is_all(&self, decision: &Decision) -> bool {
+    fn is_fast_path(&self, decision: &Decision) -> bool {
         decision.is_admitted() && !self.policy.share && !self.state.lines.anyone()
     }
 }
@@ -244,20 +236,20 @@ impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
         key: K::Key,
         cost: u64,
         request: Req,
-        asked: Option<Asked>,
-        sitting: Sitting,
-    ) -> Later<S, K::Key, L, R, Req>
+        asked: Option<QueueEpoch>,
+        seat: RequestSeat,
+    ) -> PendingRequest<S, K::Key, L, R, Req>
     where
         K: KeyExtractor<Req>,
-        L: KeyedLimiter<K::Key>,
+        L: Backend<K::Key>,
     {
         let service = self.inner.clone();
         self.inner = service.clone();
-        Later {
+        PendingRequest {
             service,
             request,
-            place: Place::new(Arc::clone(&self.state), key, cost, asked),
-            sitting,
+            place: Reservation::new(Arc::clone(&self.state), key, cost, asked),
+            seat,
             respond: self.respond.clone(),
             policy: self.policy,
         }
@@ -272,12 +264,12 @@ pub(super) fn deny<K, L, R, Req, Res, Err>(
     denied: RateLimited,
 ) -> Result<Res, Err>
 where
-    L: KeyedLimiter<K>,
-    R: Answer<Req, Res, Err>,
+    L: Backend<K>,
+    R: ResponseHooks<Req, Res, Err>,
 {
     let decision = denied.decision().copied();
     let mut answer = respond.refuse(request, denied);
-    if let (true, Some(decision), Ok(response)) = (R::TELLS, decision, &mut answer) {
+    if let (true, Some(decision), Ok(response)) = (R::WRITES_HEADERS, decision, &mut answer) {
         state.with_policies(|policies| respond.tell(response, policies, &decision));
     }
     answer
@@ -291,7 +283,7 @@ impl<S: Clone, K: Clone, L, R: Clone> Clone for RateLimit<S, K, L, R> {
             keys: self.keys.clone(),
             respond: self.respond.clone(),
             policy: self.policy,
-            chair: self.chair.clone(),
+            seat: self.seat.clone(),
             state: Arc::clone(&self.state),
         }
     }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::counts::Counters;
+use super::policy_cache::PolicyCache;
 use super::signals::Signals;
-use super::told::Told;
+use crate::backend::Backend;
 use crate::decision::Decision;
 use crate::error::RateLimited;
-use crate::limiter::KeyedLimiter;
 use crate::queue::Lines;
 use crate::respond::Policies;
 
@@ -16,7 +16,7 @@ use crate::respond::Policies;
 pub(crate) struct State<L> {
     pub(crate) limiter: L,
     pub(crate) counts: Counters,
-    told: Told,
+    told: PolicyCache,
     /// Who waits.
     pub(crate) lines: Lines,
     signals: Signals,
@@ -27,7 +27,7 @@ impl<L> State<L> {
         Self {
             limiter,
             counts: Counters::new(),
-            told: Told::new(),
+            told: PolicyCache::new(),
             lines: Lines::new(),
             signals: Signals::default(),
         }
@@ -43,8 +43,8 @@ impl<L> State<L> {
     }
 
     /// The limits have changed; clients are told the new ones from now on.
-    pub(crate) fn retell(&self) {
-        self.told.retell();
+    pub(crate) fn refresh_policies(&self) {
+        self.told.refresh_policies();
     }
 
     #[inline]
@@ -63,7 +63,7 @@ impl<L> State<L> {
     #[inline]
     pub(super) fn watch<K>(&self)
     where
-        L: KeyedLimiter<K>,
+        L: Backend<K>,
     {
         self.signals.lost(|| self.limiter.losses());
     }
@@ -72,14 +72,14 @@ impl<L> State<L> {
     #[inline]
     pub(super) fn with_policies<K, T>(&self, lend: impl FnOnce(&Policies) -> T) -> T
     where
-        L: KeyedLimiter<K>,
+        L: Backend<K>,
     {
         self.told.with(|| self.limiter.quotas(), lend)
     }
 
     pub(super) fn denial<K>(&self, decision: Decision) -> RateLimited
     where
-        L: KeyedLimiter<K>,
+        L: Backend<K>,
     {
         let denied = RateLimited::new(decision);
         match self.with_policies(|policies| Some(Arc::clone(&policies.of(&decision)?.name))) {

@@ -8,12 +8,9 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::limiter::IntoLimiter;
-use crate::limiter::KeyedLimiter;
-use crate::limiter::Losses;
-use crate::limiter::Op;
 use crate::quota::Quota;
 
 /// One limit for each tier: the key is a pair of the tier and who is counted.
@@ -24,7 +21,7 @@ use crate::quota::Quota;
 ///
 /// ```
 /// use axum::extract::Request;
-/// use tower_throttle::{Key, Quota, RateLimitLayer, Tiers, TokenBucket};
+/// use tower_throttle::{Quota, RateLimitLayer, Tiers, TokenBucket, key::Key};
 ///
 /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 /// enum Plan { Free, Pro }
@@ -63,7 +60,7 @@ impl<L> Tier<L> {
 
     fn limits<K>(&self) -> usize
     where
-        L: KeyedLimiter<K>,
+        L: Backend<K>,
     {
         *self.limits.get_or_init(|| self.limiter.quotas().len())
     }
@@ -71,16 +68,16 @@ impl<L> Tier<L> {
 
 impl<T, L> Tiers<T, L> {
     /// `limiter` for every tier that is not listed.
-    pub fn new(limiter: impl IntoLimiter<Limiter = L>) -> Self {
+    pub fn new(limiter: impl IntoBackend<Backend = L>) -> Self {
         Self {
-            others: Tier::new(limiter.into_limiter()),
+            others: Tier::new(limiter.into_backend()),
             tiers: Vec::new(),
         }
     }
 
     /// `limiter` for `tier`.
-    pub fn tier(mut self, tier: T, limiter: impl IntoLimiter<Limiter = L>) -> Self {
-        self.tiers.push((tier, Tier::new(limiter.into_limiter())));
+    pub fn tier(mut self, tier: T, limiter: impl IntoBackend<Backend = L>) -> Self {
+        self.tiers.push((tier, Tier::new(limiter.into_backend())));
         self
     }
 
@@ -97,7 +94,7 @@ impl<T, L> Tiers<T, L> {
     fn numbered<K>(&self, tier: &T) -> (usize, &L)
     where
         T: PartialEq,
-        L: KeyedLimiter<K>,
+        L: Backend<K>,
     {
         let Some(at) = self.tiers.iter().position(|(of, _)| of == tier) else {
             return (0, &self.others.limiter);
@@ -109,16 +106,16 @@ impl<T, L> Tiers<T, L> {
     }
 }
 
-impl<T, K, L> KeyedLimiter<(T, K)> for Tiers<T, L>
+impl<T, K, L> Backend<(T, K)> for Tiers<T, L>
 where
     T: PartialEq + Send + Sync + 'static,
-    L: KeyedLimiter<K>,
+    L: Backend<K>,
 {
-    type Future = Numbered<L::Future>;
+    type Future = TierFuture<L::Future>;
 
     fn apply(&self, (tier, key): &(T, K), op: Op) -> Self::Future {
         let (before, limiter) = self.numbered(tier);
-        Numbered {
+        TierFuture {
             before,
             future: limiter.apply(key, op),
         }
@@ -156,10 +153,10 @@ where
     }
 }
 
-impl<T: Send + Sync + 'static, L: Send + Sync + 'static> IntoLimiter for Tiers<T, L> {
-    type Limiter = Self;
+impl<T: Send + Sync + 'static, L: Send + Sync + 'static> IntoBackend for Tiers<T, L> {
+    type Backend = Self;
 
-    fn into_limiter(self) -> Self {
+    fn into_backend(self) -> Self {
         self
     }
 }
@@ -175,12 +172,12 @@ impl<T: fmt::Debug, L> fmt::Debug for Tiers<T, L> {
 /// The answer of one tier's limiter, counted among the limits of all.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
-pub struct Numbered<F> {
+pub struct TierFuture<F> {
     before: usize,
     future: F,
 }
 
-impl<F> Future for Numbered<F>
+impl<F> Future for TierFuture<F>
 where
     F: Future<Output = Result<Decision, StoreError>> + Unpin,
 {

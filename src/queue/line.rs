@@ -41,7 +41,7 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// So many are called before others get the lock: a kilobyte of wakers, which allocators have at
 /// hand.
-const AT_ONCE: usize = 64;
+const RELEASE_BATCH: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Line {
@@ -52,14 +52,14 @@ pub(super) struct Line {
     cost: Option<u64>,
     /// Who was sent away to make room and has not seen that yet. The limiter has been told.
     shed: BTreeMap<Rank, Duration>,
-    board: Arc<Board>,
+    board: Arc<LineStatus>,
     /// Whether all have gone, or will, in the order in which they came.
     orderly: bool,
 }
 
 /// What those who stand in a line see of it without holding it.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct LineStatus {
     /// The name of the line.
     pub(super) line: u64,
     /// Up to this rank everybody was called. In a line that is not orderly nobody is called by it.
@@ -68,22 +68,22 @@ pub(super) struct Board {
 
 /// What a waiter is told that need wait no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    Come,
+pub(crate) enum WaitOutcome {
+    Released,
     /// It has lost its place to somebody newer; there may be room again after this long.
     Shed(Duration),
 }
 
 /// What becomes of the cost of a waiter that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum CostOutcome {
     /// The limiter is to get it back: those behind have moved up.
     Refund,
     /// It is gone.
     Keep,
 }
 
-impl Board {
+impl LineStatus {
     /// Whether the one of this rank has been called, as far as one can see from outside.
     #[inline]
     pub(super) fn calls(&self, rank: Rank) -> bool {
@@ -98,7 +98,7 @@ impl Line {
             slots: Slots::default(),
             cost: None,
             shed: BTreeMap::new(),
-            board: Arc::new(Board {
+            board: Arc::new(LineStatus {
                 line,
                 // Below every rank.
                 called: AtomicU64::new(0),
@@ -107,7 +107,7 @@ impl Line {
         }
     }
 
-    pub(super) const fn board(&self) -> &Arc<Board> {
+    pub(super) const fn board(&self) -> &Arc<LineStatus> {
         &self.board
     }
 
@@ -127,7 +127,7 @@ impl Line {
     }
 
     /// Whether nobody needs it any longer.
-    pub(super) fn is_deserted(&self) -> bool {
+    pub(super) fn is_unused(&self) -> bool {
         self.len() == 0 && self.shed.is_empty()
     }
 
@@ -157,7 +157,7 @@ impl Line {
     /// Calls those whose turn has come, or the first of them if they are many; then
     /// [`next`](Self::next) has come too.
     pub(super) fn release(&mut self, now: Tick, woken: &mut Vec<Waker>) {
-        let due = self.slots.take_due(now, AT_ONCE);
+        let due = self.slots.take_due(now, RELEASE_BATCH);
         if due == 0 {
             return;
         }
@@ -185,9 +185,13 @@ impl Line {
         rank: Rank,
         waker: &Waker,
         gone: &mut Option<Waker>,
-    ) -> Option<Turn> {
+    ) -> Option<WaitOutcome> {
         let Some(at) = self.waiters.find(rank) else {
-            return Some(self.shed.remove(&rank).map_or(Turn::Come, Turn::Shed));
+            return Some(
+                self.shed
+                    .remove(&rank)
+                    .map_or(WaitOutcome::Released, WaitOutcome::Shed),
+            );
         };
         match self.waiters.waker(at) {
             Some(Some(known)) if known.will_wake(waker) => {}
@@ -205,23 +209,23 @@ impl Line {
         cost: u64,
         quota: impl FnOnce() -> Option<Quota>,
         gone: &mut Option<Waker>,
-    ) -> Left {
+    ) -> CostOutcome {
         let Some(at) = self.waiters.find(rank) else {
             self.shed.remove(&rank);
-            return Left::Keep;
+            return CostOutcome::Keep;
         };
         let left = if self.cost.is_some() || self.waiters.is_last(at) {
-            self.slots.drop_last();
-            Left::Refund
+            self.slots.pop_last();
+            CostOutcome::Refund
         } else {
             let before = self.waiters.before(at);
             self.slots.remove(before);
             match quota() {
                 Some(quota) => {
                     self.slots.shift(before, cost, &quota);
-                    Left::Refund
+                    CostOutcome::Refund
                 }
-                None => Left::Keep,
+                None => CostOutcome::Keep,
             }
         };
         *gone = self.waiters.remove(at);
@@ -235,20 +239,20 @@ impl Line {
         cost: u64,
         slot: Tick,
         quota: impl FnOnce() -> Option<Quota>,
-    ) -> Left {
+    ) -> CostOutcome {
         if self.slots.is_empty() {
-            return Left::Refund;
+            return CostOutcome::Refund;
         }
         if self.cost == Some(cost) {
             self.slots.move_up(slot);
-            return Left::Refund;
+            return CostOutcome::Refund;
         }
         match quota() {
             Some(quota) => {
                 self.slots.shift(0, cost, &quota);
-                Left::Refund
+                CostOutcome::Refund
             }
-            None => Left::Keep,
+            None => CostOutcome::Keep,
         }
     }
 
@@ -258,7 +262,7 @@ impl Line {
         let cost = self.cost?;
         let (rank, waker) = self.waiters.pop_back()?;
         self.orderly = false;
-        self.slots.drop_last();
+        self.slots.pop_last();
         self.shed.insert(rank, wait);
         woken.extend(waker);
         Some(cost)
@@ -266,8 +270,14 @@ impl Line {
 
     /// Plans anew for a quota that has changed: who waits has as many units before it as before, at
     /// the new pace.
-    pub(super) fn replan(&mut self, now: Tick, from: &Quota, to: &Quota, woken: &mut Vec<Waker>) {
-        self.slots.replan(|slot| {
+    pub(super) fn reschedule(
+        &mut self,
+        now: Tick,
+        from: &Quota,
+        to: &Quota,
+        woken: &mut Vec<Waker>,
+    ) {
+        self.slots.reschedule(|slot| {
             let span = slot.as_nanos().saturating_sub(now.as_nanos());
             Tick::from_nanos(now.as_nanos().saturating_add(scaled(span, from, to)))
         });

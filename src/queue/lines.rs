@@ -9,7 +9,7 @@
 //! Wakers are called and dropped when it is no longer held.
 //!
 //! # Alarms
-//! A line has an alarm that rings for its next slot; in `watches`, which change only while the
+//! A line has an alarm that rings for its next slot; in `timers`, which change only while the
 //! shard is held. Whoever leaves a line with an alarm that would ring too late takes the alarm out,
 //! sets it while holding nothing, since that may call wakers, and puts it back; and again, if the
 //! line has changed meanwhile. An alarm that is out is seen to by whoever has it.
@@ -30,8 +30,8 @@ use std::{
 };
 
 use super::Order;
-use super::alarm::{Alarm, Driver, Set};
-use super::line::{Board, Left, Line, Turn};
+use super::line::{CostOutcome, Line, LineStatus, WaitOutcome};
+use super::timer::{Driver, LineTimer, TimerStatus};
 use super::waiters::Rank;
 use super::wake::wake;
 use crate::clock::Tick;
@@ -54,29 +54,29 @@ pub(crate) struct Lines {
     moves: AtomicU64,
 }
 
-type Shard = HashMap<u64, Watched, BuildHasherDefault<Hashed>>;
+type Shard = HashMap<u64, LineEntry, BuildHasherDefault<PassThroughHasher>>;
 
 /// A line, and what rings for it.
 #[derive(Debug)]
-struct Watched {
+struct LineEntry {
     line: Line,
-    watches: Vec<Watch>,
+    timers: Vec<TimerEntry>,
 }
 
 #[derive(Debug)]
-struct Watch {
+struct TimerEntry {
     driver: Driver,
     /// When it rings; `MAX` if it is not set.
     at: Tick,
     /// `None` while it is out.
-    alarm: Option<Alarm>,
+    alarm: Option<LineTimer>,
 }
 
 /// Passes on what has been hashed.
 #[derive(Default)]
-struct Hashed(u64);
+struct PassThroughHasher(u64);
 
-impl Hasher for Hashed {
+impl Hasher for PassThroughHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -90,15 +90,15 @@ impl Hasher for Hashed {
 
 /// The place of one request in a line.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    board: Arc<Board>,
+pub(crate) struct QueuePosition {
+    board: Arc<LineStatus>,
     /// The rank, and below it the mark.
     rank: u64,
 }
 
-impl Ticket {
+impl QueuePosition {
     /// `mark` is a word of its owner, which a type around this one would have no room for.
-    fn new(board: Arc<Board>, rank: Rank, mark: bool) -> Self {
+    fn new(board: Arc<LineStatus>, rank: Rank, mark: bool) -> Self {
         Self {
             board,
             rank: rank << 1 | u64::from(mark),
@@ -116,17 +116,17 @@ impl Ticket {
 }
 
 /// The line of one key, held.
-pub(crate) struct Held<'a> {
+pub(crate) struct LineGuard<'a> {
     lines: &'a Lines,
     line: u64,
     /// Always there until it is dropped.
     shard: Option<MutexGuard<'a, Shard>>,
     woken: Vec<Waker>,
     /// An alarm that is to be set.
-    late: Option<(Alarm, Tick)>,
+    late: Option<(LineTimer, Tick)>,
     /// Nobody has any more use for these.
     gone: Option<Waker>,
-    deserted: Option<Box<Watched>>,
+    deserted: Option<Box<LineEntry>>,
 }
 
 impl Lines {
@@ -159,20 +159,20 @@ impl Lines {
     }
 
     /// Holds the line of `key`.
-    pub(crate) fn hold<K: Hash + ?Sized>(&self, key: &K) -> Held<'_> {
-        self.hold_line(self.hasher.hash_one(key))
+    pub(crate) fn hold<K: Hash + ?Sized>(&self, key: &K) -> LineGuard<'_> {
+        self.lock_line(self.hasher.hash_one(key))
     }
 
     /// Holds the line in which `ticket` stands.
-    pub(crate) fn hold_for(&self, ticket: &Ticket) -> Held<'_> {
-        self.hold_line(ticket.board.line)
+    pub(crate) fn lock_position(&self, ticket: &QueuePosition) -> LineGuard<'_> {
+        self.lock_line(ticket.board.line)
     }
 
-    fn hold_line(&self, line: u64) -> Held<'_> {
-        self.held(line, self.hold_shard(line), None)
+    fn lock_line(&self, line: u64) -> LineGuard<'_> {
+        self.held(line, self.lock_shard(line), None)
     }
 
-    fn hold_shard(&self, line: u64) -> MutexGuard<'_, Shard> {
+    fn lock_shard(&self, line: u64) -> MutexGuard<'_, Shard> {
         // Not the bits by which the shard's map tells its lines apart.
         let shard = usize::try_from((line >> 32) % SHARDS).unwrap_or_default();
         lock(&self.shards[shard])
@@ -183,8 +183,8 @@ impl Lines {
         line: u64,
         shard: MutexGuard<'a, Shard>,
         gone: Option<Waker>,
-    ) -> Held<'a> {
-        Held {
+    ) -> LineGuard<'a> {
+        LineGuard {
             lines: self,
             line,
             shard: Some(shard),
@@ -197,20 +197,24 @@ impl Lines {
 
     /// What the owner of `ticket` is to do, whose ticket is used up then; or the line, if it is to
     /// wait and will be woken by `waker`.
-    pub(crate) fn ask(&self, ticket: &Ticket, waker: &Waker) -> Result<Turn, Held<'_>> {
+    pub(crate) fn ask(
+        &self,
+        ticket: &QueuePosition,
+        waker: &Waker,
+    ) -> Result<WaitOutcome, LineGuard<'_>> {
         if ticket.board.calls(ticket.rank()) {
-            return Ok(Turn::Come);
+            return Ok(WaitOutcome::Released);
         }
         let line = ticket.board.line;
-        let mut shard = self.hold_shard(line);
+        let mut shard = self.lock_shard(line);
         let Some(watched) = shard.get_mut(&line).filter(|one| one.is_of(ticket)) else {
-            return Ok(Turn::Come);
+            return Ok(WaitOutcome::Released);
         };
         let mut gone = None;
         let Some(turn) = watched.line.ask(ticket.rank(), waker, &mut gone) else {
             return Err(self.held(line, shard, gone));
         };
-        let deserted = watched.line.is_deserted().then(|| shard.remove(&line));
+        let deserted = watched.line.is_unused().then(|| shard.remove(&line));
         drop(shard);
         drop((gone, deserted));
         Ok(turn)
@@ -218,7 +222,7 @@ impl Lines {
 
     /// Holds all lines, lets `change` change the quota, and plans everyone anew if it answers the old
     /// quota and the new one.
-    pub(crate) fn replan<E>(
+    pub(crate) fn reschedule<E>(
         &self,
         now: Tick,
         change: impl FnOnce() -> Result<Option<(Quota, Quota)>, E>,
@@ -234,27 +238,27 @@ impl Lines {
         for (name, watched) in shards.iter_mut().flat_map(|shard| shard.iter_mut()) {
             let line = &mut watched.line;
             let before = line.len();
-            line.replan(now, &from, &to, &mut woken);
+            line.reschedule(now, &from, &to, &mut woken);
             self.count(before, line.len());
             changed.push(*name);
         }
         drop(shards);
         wake(woken);
         for line in changed {
-            self.hold_line(line).change(false, |_, _, _| ());
+            self.lock_line(line).change(false, |_, _, _| ());
         }
         Ok(())
     }
 
     /// An alarm of `line` rings.
     pub(crate) fn ring(&self, line: u64, now: Tick) {
-        let mut held = self.hold_line(line);
+        let mut held = self.lock_line(line);
         if let Some(watched) = held.watched() {
-            for watch in &mut watched.watches {
+            for watch in &mut watched.timers {
                 if watch
                     .alarm
                     .as_ref()
-                    .is_some_and(|alarm| alarm.has_rung(now))
+                    .is_some_and(|alarm| alarm.has_fired(now))
                 {
                     watch.at = Tick::MAX;
                 }
@@ -279,7 +283,7 @@ impl Lines {
 
     /// The alarms of all lines ring.
     #[cfg(all(test, tower_throttle_loom))]
-    pub(super) fn ring_all(&self, now: Tick) {
+    pub(super) fn fire_all_timers(&self, now: Tick) {
         let lines: Vec<_> = lock(&self.shards[0]).keys().copied().collect();
         lines.into_iter().for_each(|line| self.ring(line, now));
     }
@@ -291,7 +295,7 @@ impl Lines {
         let watched = shard
             .values()
             .filter(|watched| watched.line.next().is_some());
-        let set = watched.flat_map(|watched| watched.watches.iter().map(|watch| watch.at));
+        let set = watched.flat_map(|watched| watched.timers.iter().map(|watch| watch.at));
         set.min()
     }
 
@@ -307,8 +311,8 @@ impl Lines {
     }
 }
 
-impl Held<'_> {
-    fn watched(&mut self) -> Option<&mut Watched> {
+impl LineGuard<'_> {
+    fn watched(&mut self) -> Option<&mut LineEntry> {
         self.shard.as_deref_mut()?.get_mut(&self.line)
     }
 
@@ -325,10 +329,16 @@ impl Held<'_> {
     }
 
     /// A place for a request to which the limiter has granted the moment `slot`.
-    pub(crate) fn join(&mut self, cost: u64, slot: Tick, order: Order, mark: bool) -> Ticket {
+    pub(crate) fn join(
+        &mut self,
+        cost: u64,
+        slot: Tick,
+        order: Order,
+        mark: bool,
+    ) -> QueuePosition {
         let join = |line: &mut Line, _: &mut _, _: &mut _| {
             let rank = line.join(cost, slot, order);
-            Ticket::new(Arc::clone(line.board()), rank, mark)
+            QueuePosition::new(Arc::clone(line.board()), rank, mark)
         };
         self.change(true, join)
             .expect("it is held until it is dropped")
@@ -343,21 +353,21 @@ impl Held<'_> {
         let Some(watched) = self.watched() else {
             return true;
         };
-        let serves = |here| move |watch: &Watch| watch.driver.serves(here);
+        let serves = |here| move |watch: &TimerEntry| watch.driver.serves(here);
         // To know where one is costs something, and here nearly nobody needs to.
-        if watched.watches.iter().any(serves(None)) {
+        if watched.timers.iter().any(serves(None)) {
             return true;
         }
         let Some(driver) = Driver::here() else {
             return false;
         };
-        if watched.watches.iter().any(serves(Some(driver))) {
+        if watched.timers.iter().any(serves(Some(driver))) {
             return true;
         }
-        let Some(alarm) = Alarm::new(driver, || waker(line)) else {
+        let Some(alarm) = LineTimer::new(driver, || waker(line)) else {
             return false;
         };
-        watched.watches.push(Watch {
+        watched.timers.push(TimerEntry {
             driver,
             at: Tick::MAX,
             alarm: Some(alarm),
@@ -374,19 +384,19 @@ impl Held<'_> {
     /// Takes `ticket` out of the line, before its turn or after it was called; see [`Line::leave`].
     pub(crate) fn leave(
         &mut self,
-        ticket: &Ticket,
+        ticket: &QueuePosition,
         cost: u64,
         quota: impl FnOnce() -> Option<Quota>,
-    ) -> Left {
+    ) -> CostOutcome {
         let rank = ticket.rank();
         let watched = self.watched().filter(|one| one.is_of(ticket));
         if watched.is_some_and(|watched| watched.line.holds(rank)) {
             return self
                 .change(false, |line, _, gone| line.leave(rank, cost, quota, gone))
-                .unwrap_or(Left::Keep);
+                .unwrap_or(CostOutcome::Keep);
         }
         // It was called and did not come: another may go in its stead.
-        self.move_up(cost, Alarm::now(), quota)
+        self.move_up(cost, LineTimer::now(), quota)
     }
 
     /// Lets the line have what a request before it gives back; see [`Line::move_up`].
@@ -395,13 +405,13 @@ impl Held<'_> {
         cost: u64,
         now: Tick,
         quota: impl FnOnce() -> Option<Quota>,
-    ) -> Left {
+    ) -> CostOutcome {
         self.change(false, |line, woken, _| {
             let left = line.move_up(cost, now, quota);
             line.release(now, woken);
             left
         })
-        .unwrap_or(Left::Refund)
+        .unwrap_or(CostOutcome::Refund)
     }
 
     /// Sends the one away that would go last; answers what it cost.
@@ -418,7 +428,7 @@ impl Held<'_> {
     ) -> Option<T> {
         let shard = self.shard.as_deref_mut()?;
         let watched = if make {
-            let new = || Watched::new(self.line);
+            let new = || LineEntry::new(self.line);
             shard.entry(self.line).or_insert_with(new)
         } else {
             shard.get_mut(&self.line)?
@@ -427,8 +437,8 @@ impl Held<'_> {
         let before = line.len();
         let changed = change(line, &mut self.woken, &mut self.gone);
         self.lines.count(before, line.len());
-        if line.is_deserted() {
-            self.desert();
+        if line.is_unused() {
+            self.remove_line();
         } else if self.late.is_none() {
             self.late = watched.late();
         }
@@ -436,7 +446,7 @@ impl Held<'_> {
     }
 
     /// Takes the line away, which nobody needs any longer.
-    fn desert(&mut self) {
+    fn remove_line(&mut self) {
         let shard = self.shard.as_deref_mut();
         self.deserted = shard
             .and_then(|shard| shard.remove(&self.line))
@@ -444,35 +454,39 @@ impl Held<'_> {
     }
 
     /// Puts an alarm back that was out, and says what became of it.
-    fn put_back(&mut self, alarm: Alarm, at: Tick, set: Set) {
+    fn return_timer(&mut self, alarm: LineTimer, at: Tick, set: TimerStatus) {
         let Some(watched) = self.watched() else {
             // They have all gone.
             return;
         };
         let driver = alarm.driver();
-        let known = watched.watches.iter().position(|one| one.driver == driver);
+        let known = watched.timers.iter().position(|one| one.driver == driver);
         match (set, known) {
-            (Set::Never, known) => {
+            (TimerStatus::RuntimeGone, known) => {
                 if let Some(known) = known {
-                    watched.watches.swap_remove(known);
+                    watched.timers.swap_remove(known);
                 }
                 self.change(false, |line, woken, _| line.wake_all(woken));
             }
             (set, known) => {
-                let at = if set == Set::Will { at } else { Tick::MAX };
-                let watch = Watch {
+                let at = if set == TimerStatus::Armed {
+                    at
+                } else {
+                    Tick::MAX
+                };
+                let watch = TimerEntry {
                     driver,
                     at,
                     alarm: Some(alarm),
                 };
-                match known.and_then(|known| watched.watches.get_mut(known)) {
+                match known.and_then(|known| watched.timers.get_mut(known)) {
                     // The line has been deserted meanwhile, and has another.
                     Some(known) if known.alarm.is_some() => {}
                     Some(known) => *known = watch,
-                    None => watched.watches.push(watch),
+                    None => watched.timers.push(watch),
                 }
-                if set == Set::Come {
-                    self.release(Alarm::now());
+                if set == TimerStatus::Elapsed {
+                    self.release(LineTimer::now());
                 } else {
                     self.change(false, |_, _, _| ());
                 }
@@ -481,24 +495,24 @@ impl Held<'_> {
     }
 }
 
-impl Watched {
+impl LineEntry {
     fn new(line: u64) -> Self {
         Self {
             line: Line::new(line),
-            watches: Vec::new(),
+            timers: Vec::new(),
         }
     }
 
     /// Whether `ticket` is of this line, and not of one for the same key that is gone.
-    fn is_of(&self, ticket: &Ticket) -> bool {
+    fn is_of(&self, ticket: &QueuePosition) -> bool {
         Arc::ptr_eq(self.line.board(), &ticket.board)
     }
 
     /// Takes an alarm out that rings too late, and answers when it is to ring.
-    fn late(&mut self) -> Option<(Alarm, Tick)> {
+    fn late(&mut self) -> Option<(LineTimer, Tick)> {
         let next = self.line.next()?;
         let watch = self
-            .watches
+            .timers
             .iter_mut()
             .find(|watch| watch.at > next && watch.alarm.is_some())?;
         watch.at = next;
@@ -506,7 +520,7 @@ impl Watched {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LineGuard<'_> {
     fn drop(&mut self) {
         self.shard = None;
         if self.woken.is_empty() && self.late.is_none() {
@@ -516,8 +530,8 @@ impl Drop for Held<'_> {
         let mut late = self.late.take();
         while let Some((mut alarm, at)) = late {
             let set = alarm.set(at);
-            let mut again = self.lines.hold_line(self.line);
-            again.put_back(alarm, at, set);
+            let mut again = self.lines.lock_line(self.line);
+            again.return_timer(alarm, at, set);
             // Not by its drop, which would come back here.
             late = again.late.take();
             again.shard = None;

@@ -1,7 +1,7 @@
 //! A list whose members know their places, so that one can leave from the middle.
 
 /// No place.
-const NONE: u32 = u32::MAX;
+const NIL: u32 = u32::MAX;
 
 /// Linked members in order, and others that have left the order and whose owners have yet to look.
 #[derive(Debug)]
@@ -27,9 +27,9 @@ impl<T> Default for List<T> {
     fn default() -> Self {
         Self {
             nodes: Vec::new(),
-            front: NONE,
-            back: NONE,
-            vacant: NONE,
+            front: NIL,
+            back: NIL,
+            vacant: NIL,
             linked: 0,
         }
     }
@@ -42,11 +42,11 @@ impl<T> List<T> {
     }
 
     pub(super) fn front(&self) -> Option<u32> {
-        (self.front != NONE).then_some(self.front)
+        (self.front != NIL).then_some(self.front)
     }
 
     pub(super) fn push_back(&mut self, value: T) -> u32 {
-        let at = self.settle(value, self.back, NONE);
+        let at = self.settle(value, self.back, NIL);
         match self.nodes.get_mut(self.back as usize) {
             Some(last) => last.after = at,
             None => self.front = at,
@@ -71,7 +71,7 @@ impl<T> List<T> {
         } else {
             self.nodes.push(node);
             // So many nodes are more memory than there is.
-            u32::try_from(self.nodes.len() - 1).unwrap_or(NONE)
+            u32::try_from(self.nodes.len() - 1).unwrap_or(NIL)
         }
     }
 

@@ -6,20 +6,21 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::sync::Condvar;
 use loom::thread;
 
-use super::alarm::at_present;
-use super::{Chair, Left, Lines, Order, Seats, Sitting, Ticket, Turn};
+use super::timer::set_now;
+use super::{
+    CostOutcome, Lines, Order, QueuePosition, RequestSeat, SeatAcquire, Seats, WaitOutcome,
+};
 use crate::clock::Tick;
-use crate::sync::Mutex;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 fn at(ns: u64) -> Tick {
     Tick::from_nanos(ns)
 }
 
 /// Whether it was woken, and how it is told.
-struct Bell(Mutex<bool>, Condvar);
+struct TestWaker(Mutex<bool>, Condvar);
 
-impl Wake for Bell {
+impl Wake for TestWaker {
     fn wake(self: Arc<Self>) {
         *lock(&self.0) = true;
         self.1.notify_one();
@@ -28,7 +29,7 @@ impl Wake for Bell {
 
 /// Polls, and again when woken.
 fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
-    let bell = Arc::new(Bell(Mutex::new(false), Condvar::new()));
+    let bell = Arc::new(TestWaker(Mutex::new(false), Condvar::new()));
     let waker = Waker::from(Arc::clone(&bell));
     loop {
         if let Poll::Ready(value) = poll(&mut Context::from_waker(&waker)) {
@@ -43,19 +44,19 @@ fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
 }
 
 /// A line for the key 7 in which one waits for each of `slots`. It is the moment 0.
-fn line<const N: usize>(slots: [u64; N]) -> (Arc<Lines>, [Ticket; N]) {
-    at_present(at(0));
+fn line<const N: usize>(slots: [u64; N]) -> (Arc<Lines>, [QueuePosition; N]) {
+    set_now(at(0));
     let lines = Arc::new(Lines::new());
     let tickets = slots.map(|slot| lines.hold(&7).join(1, at(slot), Order::Oldest, true));
     (lines, tickets)
 }
 
-fn leave(lines: &Lines, ticket: &Ticket) -> Left {
-    lines.hold_for(ticket).leave(ticket, 1, || None)
+fn leave(lines: &Lines, ticket: &QueuePosition) -> CostOutcome {
+    lines.lock_position(ticket).leave(ticket, 1, || None)
 }
 
 /// Asks once, and sees to it that an alarm rings.
-fn ask(lines: &Lines, ticket: &Ticket, waker: &Waker) -> Option<Turn> {
+fn ask(lines: &Lines, ticket: &QueuePosition, waker: &Waker) -> Option<WaitOutcome> {
     match lines.ask(ticket, waker) {
         Ok(turn) => Some(turn),
         Err(mut held) => {
@@ -66,21 +67,21 @@ fn ask(lines: &Lines, ticket: &Ticket, waker: &Waker) -> Option<Turn> {
 }
 
 /// Waits until it is called.
-fn wait(lines: &Lines, ticket: &Ticket) {
+fn wait(lines: &Lines, ticket: &QueuePosition) {
     block_on(|cx| match ask(lines, ticket, cx.waker()) {
         None => Poll::Pending,
-        Some(turn) => Poll::Ready(assert_eq!(turn, Turn::Come)),
+        Some(turn) => Poll::Ready(assert_eq!(turn, WaitOutcome::Released)),
     });
 }
 
 /// Time goes on, and what is set rings. An alarm that is being set knows the time.
 fn pass(lines: &Lines, now: u64) {
-    at_present(at(now));
-    lines.ring_all(at(now));
+    set_now(at(now));
+    lines.fire_all_timers(at(now));
 }
 
 #[test]
-fn loom_who_enters_while_another_is_called_goes_next() {
+fn loom_request_joining_during_a_release_is_next() {
     loom::model(|| {
         let (lines, [first]) = line([1]);
         let here = Arc::clone(&lines);
@@ -103,7 +104,7 @@ fn loom_who_enters_while_another_is_called_goes_next() {
 }
 
 #[test]
-fn loom_who_leaves_gives_its_turn_to_the_next() {
+fn loom_leaving_waiter_passes_its_slot_on() {
     loom::model(|| {
         let (lines, [first, second]) = line([1, 2]);
         assert_eq!(ask(&lines, &first, Waker::noop()), None);
@@ -112,7 +113,10 @@ fn loom_who_leaves_gives_its_turn_to_the_next() {
         let there = Arc::clone(&lines);
         let waits = thread::spawn(move || wait(&there, &second));
         pass(&lines, 1);
-        assert_eq!(leaves.join().expect("no thread panics"), Left::Refund);
+        assert_eq!(
+            leaves.join().expect("no thread panics"),
+            CostOutcome::Refund
+        );
         // It may have left after its turn had come.
         pass(&lines, 1);
         waits.join().expect("no thread panics");
@@ -121,38 +125,41 @@ fn loom_who_leaves_gives_its_turn_to_the_next() {
 }
 
 #[test]
-fn loom_who_is_called_while_it_leaves_passes_its_turn_on() {
+fn loom_waiter_released_while_leaving_passes_its_slot_on() {
     loom::model(|| {
         let (lines, [first, second]) = line([1, 2]);
         assert_eq!(ask(&lines, &first, Waker::noop()), None);
-        at_present(at(1));
+        set_now(at(1));
         let (here, there) = (Arc::clone(&lines), Arc::clone(&lines));
-        let calls = thread::spawn(move || here.ring_all(at(1)));
+        let calls = thread::spawn(move || here.fire_all_timers(at(1)));
         let leaves = thread::spawn(move || leave(&there, &first));
         wait(&lines, &second);
         calls.join().expect("no thread panics");
-        assert_eq!(leaves.join().expect("no thread panics"), Left::Refund);
+        assert_eq!(
+            leaves.join().expect("no thread panics"),
+            CostOutcome::Refund
+        );
         assert_eq!(lines.waiting(), 0);
     });
 }
 
 #[test]
-fn loom_two_who_leave_at_once_make_room_for_two() {
+fn loom_two_concurrent_leaves_free_two_slots() {
     loom::model(|| {
         let (lines, [first, second, third]) = line([1, 2, 3]);
         let (here, there) = (Arc::clone(&lines), Arc::clone(&lines));
         let one = thread::spawn(move || leave(&here, &first));
         let other = thread::spawn(move || leave(&there, &second));
         assert_eq!(ask(&lines, &third, Waker::noop()), None);
-        assert_eq!(one.join().expect("no thread panics"), Left::Refund);
-        assert_eq!(other.join().expect("no thread panics"), Left::Refund);
+        assert_eq!(one.join().expect("no thread panics"), CostOutcome::Refund);
+        assert_eq!(other.join().expect("no thread panics"), CostOutcome::Refund);
         pass(&lines, 1);
         wait(&lines, &third);
     });
 }
 
 #[test]
-fn loom_a_line_that_closes_loses_nobody_who_enters() {
+fn loom_join_during_line_removal_is_not_lost() {
     loom::model(|| {
         let (lines, [last]) = line([1]);
         assert_eq!(ask(&lines, &last, Waker::noop()), None);
@@ -160,7 +167,10 @@ fn loom_a_line_that_closes_loses_nobody_who_enters() {
         let leaves = thread::spawn(move || leave(&here, &last));
         let ticket = lines.hold(&7).join(1, at(2), Order::Oldest, true);
         assert_eq!(ask(&lines, &ticket, Waker::noop()), None);
-        assert_eq!(leaves.join().expect("no thread panics"), Left::Refund);
+        assert_eq!(
+            leaves.join().expect("no thread panics"),
+            CostOutcome::Refund
+        );
         pass(&lines, 2);
         wait(&lines, &ticket);
         assert!(lines.waiting() == 0 && lines.hold(&7).is_empty());
@@ -168,7 +178,7 @@ fn loom_a_line_that_closes_loses_nobody_who_enters() {
 }
 
 #[test]
-fn loom_an_alarm_rings_for_the_earliest_of_three_who_enter() {
+fn loom_timer_fires_for_the_earliest_of_three_joins() {
     loom::model(|| {
         let (lines, [first]) = line([9]);
         assert_eq!(ask(&lines, &first, Waker::noop()), None);
@@ -188,21 +198,21 @@ fn loom_an_alarm_rings_for_the_earliest_of_three_who_enter() {
 }
 
 /// Waits for a seat and takes it.
-fn sit(seats: &Arc<Seats>) -> Sitting {
-    let mut chair = Chair::new(Some(Arc::clone(seats)));
-    block_on(|cx| chair.poll(cx));
-    chair.hand_over()
+fn sit(seats: &Arc<Seats>) -> RequestSeat {
+    let mut seat = SeatAcquire::new(Some(Arc::clone(seats)));
+    block_on(|cx| seat.poll(cx));
+    seat.take_seat()
 }
 
-fn standing(seats: &Arc<Seats>) -> Chair {
-    let mut chair = Chair::new(Some(Arc::clone(seats)));
+fn standing(seats: &Arc<Seats>) -> SeatAcquire {
+    let mut seat = SeatAcquire::new(Some(Arc::clone(seats)));
     let mut cx = Context::from_waker(Waker::noop());
-    assert!(chair.poll(&mut cx).is_pending());
-    chair
+    assert!(seat.poll(&mut cx).is_pending());
+    seat
 }
 
 #[test]
-fn loom_a_seat_that_comes_back_is_found() {
+fn loom_released_seat_is_acquired_by_a_waiter() {
     loom::model(|| {
         let seats = Seats::new(1);
         let taken = sit(&seats);
@@ -215,7 +225,7 @@ fn loom_a_seat_that_comes_back_is_found() {
 }
 
 #[test]
-fn loom_who_walks_away_hands_the_seat_on() {
+fn loom_cancelled_waiter_passes_the_seat_on() {
     loom::model(|| {
         let seats = Seats::new(1);
         let taken = sit(&seats);
@@ -231,7 +241,7 @@ fn loom_who_walks_away_hands_the_seat_on() {
 }
 
 #[test]
-fn loom_two_seats_that_come_back_serve_two() {
+fn loom_two_released_seats_serve_two_waiters() {
     loom::model(|| {
         let seats = Seats::new(2);
         let taken = [sit(&seats), sit(&seats)];

@@ -4,24 +4,24 @@
 //! longest wait. Here the requests of one key stand in order, so that those behind move up when one
 //! leaves, and are called when their moments have come.
 
-mod alarm;
-mod blocks;
-mod fetch;
+mod chunked_deque;
 mod line;
 mod lines;
 mod list;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
+mod prefetch;
 mod seats;
 mod slots;
+mod timer;
 mod waiters;
 mod wake;
 
 pub(crate) use self::{
-    alarm::Alarm,
-    line::{Left, Turn},
-    lines::{Lines, Ticket},
-    seats::{Chair, Seats, Sitting},
+    line::{CostOutcome, WaitOutcome},
+    lines::{Lines, QueuePosition},
+    seats::{RequestSeat, SeatAcquire, Seats},
+    timer::LineTimer,
 };
 
 /// Who goes first of those who wait, and who has to leave when the line is full.

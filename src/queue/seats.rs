@@ -16,16 +16,16 @@ use super::list::List;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// In `word`: somebody waits.
-const AWAITED: u64 = 1;
-const SEAT: u64 = 2;
+const HAS_WAITERS: u64 = 1;
+const ONE_SEAT: u64 = 2;
 
 pub(crate) struct Seats {
     word: AtomicU64,
-    waiting: Mutex<List<Standing>>,
+    waiting: Mutex<List<SeatWaiter>>,
 }
 
 #[derive(Debug)]
-struct Standing {
+struct SeatWaiter {
     waker: Option<Waker>,
     /// There is a seat for it, and it has left the order.
     called: bool,
@@ -33,39 +33,39 @@ struct Standing {
 
 /// A seat that is taken.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct SeatPermit {
     seats: Arc<Seats>,
 }
 
 /// Who wants a seat, waits for one or has one. Of a service, which may be dropped or cloned at any
 /// time.
 #[derive(Debug)]
-pub(crate) struct Chair {
+pub(crate) struct SeatAcquire {
     /// None where there are no seats to be had.
     seats: Option<Arc<Seats>>,
-    state: State,
+    state: AcquireState,
 }
 
 #[derive(Debug)]
-enum State {
-    Nothing,
-    Standing(u32),
-    Seated(Seat),
+enum AcquireState {
+    Idle,
+    SeatWaiter(u32),
+    Acquired(SeatPermit),
 }
 
 impl Seats {
     pub(crate) fn new(seats: u32) -> Arc<Self> {
         Arc::new(Self {
-            word: AtomicU64::new(u64::from(seats) * SEAT),
+            word: AtomicU64::new(u64::from(seats) * ONE_SEAT),
             waiting: Mutex::new(List::default()),
         })
     }
 
     /// A seat, if one is free.
-    pub(crate) fn sit(self: &Arc<Self>) -> Option<Seat> {
+    pub(crate) fn sit(self: &Arc<Self>) -> Option<SeatPermit> {
         let mut word = self.word.load(Ordering::Relaxed);
-        while word >= SEAT && word & AWAITED == 0 {
-            match self.swap(word, word - SEAT) {
+        while word >= ONE_SEAT && word & HAS_WAITERS == 0 {
+            match self.swap(word, word - ONE_SEAT) {
                 Ok(()) => return Some(self.seat()),
                 Err(now) => word = now,
             }
@@ -74,11 +74,11 @@ impl Seats {
     }
 
     /// A seat, or a place among those who wait for one.
-    fn sit_or_stand(self: &Arc<Self>, waker: &Waker) -> Result<Seat, u32> {
+    fn acquire_or_enqueue(self: &Arc<Self>, waker: &Waker) -> Result<SeatPermit, u32> {
         if let Some(seat) = self.sit() {
             return Ok(seat);
         }
-        let standing = Standing {
+        let standing = SeatWaiter {
             waker: Some(waker.clone()),
             called: false,
         };
@@ -86,9 +86,13 @@ impl Seats {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             // A seat may have come back since, while nobody waited.
-            let next = if word >= SEAT { word - SEAT } else { AWAITED };
+            let next = if word >= ONE_SEAT {
+                word - ONE_SEAT
+            } else {
+                HAS_WAITERS
+            };
             match self.swap(word, next) {
-                Ok(()) if word >= SEAT => {
+                Ok(()) if word >= ONE_SEAT => {
                     drop(waiting);
                     return Ok(self.seat());
                 }
@@ -99,7 +103,7 @@ impl Seats {
     }
 
     /// Whether the one at `at` has been called, in which case its place is gone.
-    fn ask(self: &Arc<Self>, at: u32, waker: &Waker) -> Option<Seat> {
+    fn ask(self: &Arc<Self>, at: u32, waker: &Waker) -> Option<SeatPermit> {
         let mut waker = Some(waker.clone());
         let mut waiting = lock(&self.waiting);
         let standing = waiting.get_mut(at)?;
@@ -116,11 +120,11 @@ impl Seats {
     }
 
     /// The one at `at` does not wait any longer.
-    fn walk_away(self: &Arc<Self>, at: u32) {
+    fn cancel_wait(self: &Arc<Self>, at: u32) {
         let mut waiting = lock(&self.waiting);
         let gone = waiting.take(at);
         if waiting.len() == 0 {
-            self.word.fetch_and(!AWAITED, Ordering::Relaxed);
+            self.word.fetch_and(!HAS_WAITERS, Ordering::Relaxed);
         }
         drop(waiting);
         if gone.is_some_and(|standing| standing.called) {
@@ -131,8 +135,8 @@ impl Seats {
     fn give_back(&self) {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            while word & AWAITED == 0 {
-                match self.swap(word, word + SEAT) {
+            while word & HAS_WAITERS == 0 {
+                match self.swap(word, word + ONE_SEAT) {
                     Ok(()) => return,
                     Err(now) => word = now,
                 }
@@ -141,7 +145,7 @@ impl Seats {
             if let Some(at) = waiting.front() {
                 waiting.unlink(at);
                 if waiting.len() == 0 {
-                    self.word.fetch_and(!AWAITED, Ordering::Relaxed);
+                    self.word.fetch_and(!HAS_WAITERS, Ordering::Relaxed);
                 }
                 let waker = waiting.get_mut(at).and_then(|standing| {
                     standing.called = true;
@@ -163,24 +167,24 @@ impl Seats {
     }
 
     /// A seat that has been taken from `word`.
-    fn seat(self: &Arc<Self>) -> Seat {
-        Seat {
+    fn seat(self: &Arc<Self>) -> SeatPermit {
+        SeatPermit {
             seats: Arc::clone(self),
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for SeatPermit {
     fn drop(&mut self) {
         self.seats.give_back();
     }
 }
 
-impl Chair {
+impl SeatAcquire {
     pub(crate) const fn new(seats: Option<Arc<Seats>>) -> Self {
         Self {
             seats,
-            state: State::Nothing,
+            state: AcquireState::Idle,
         }
     }
 
@@ -198,19 +202,19 @@ impl Chair {
             return Poll::Ready(());
         };
         let got = match self.state {
-            State::Seated(_) => return Poll::Ready(()),
-            State::Nothing => match seats.sit_or_stand(cx.waker()) {
+            AcquireState::Acquired(_) => return Poll::Ready(()),
+            AcquireState::Idle => match seats.acquire_or_enqueue(cx.waker()) {
                 Ok(seat) => Some(seat),
                 Err(at) => {
-                    self.state = State::Standing(at);
+                    self.state = AcquireState::SeatWaiter(at);
                     None
                 }
             },
-            State::Standing(at) => seats.ask(at, cx.waker()),
+            AcquireState::SeatWaiter(at) => seats.ask(at, cx.waker()),
         };
         match got {
             Some(seat) => {
-                self.state = State::Seated(seat);
+                self.state = AcquireState::Acquired(seat);
                 Poll::Ready(())
             }
             None => Poll::Pending,
@@ -219,14 +223,14 @@ impl Chair {
 
     /// What the request has of it that is now handed to the service.
     #[inline]
-    pub(crate) fn hand_over(&mut self) -> Sitting {
+    pub(crate) fn take_seat(&mut self) -> RequestSeat {
         match &self.seats {
-            None => Sitting::Anywhere,
-            Some(seats) => match std::mem::replace(&mut self.state, State::Nothing) {
-                State::Seated(seat) => Sitting::Seated(seat),
+            None => RequestSeat::NotRequired,
+            Some(seats) => match std::mem::replace(&mut self.state, AcquireState::Idle) {
+                AcquireState::Acquired(seat) => RequestSeat::Acquired(seat),
                 other => {
                     self.state = other;
-                    Sitting::Standing(Arc::clone(seats))
+                    RequestSeat::SeatWaiter(Arc::clone(seats))
                 }
             },
         }
@@ -235,20 +239,20 @@ impl Chair {
 
 /// What a request has of a seat.
 #[derive(Debug)]
-pub(crate) enum Sitting {
+pub(crate) enum RequestSeat {
     /// It needs none.
-    Anywhere,
-    Seated(#[expect(dead_code, reason = "kept for its drop")] Seat),
+    NotRequired,
+    Acquired(#[expect(dead_code, reason = "kept for its drop")] SeatPermit),
     /// It has none yet.
-    Standing(Arc<Seats>),
+    SeatWaiter(Arc<Seats>),
 }
 
-impl Sitting {
+impl RequestSeat {
     /// Takes a seat if it needs one. Answers whether it may wait.
     pub(crate) fn sit(&mut self) -> bool {
-        if let Self::Standing(seats) = self {
+        if let Self::SeatWaiter(seats) = self {
             match seats.sit() {
-                Some(seat) => *self = Self::Seated(seat),
+                Some(seat) => *self = Self::Acquired(seat),
                 None => return false,
             }
         }
@@ -257,16 +261,16 @@ impl Sitting {
 }
 
 /// A clone of a service has no seat yet.
-impl Clone for Chair {
+impl Clone for SeatAcquire {
     fn clone(&self) -> Self {
         Self::new(self.seats.clone())
     }
 }
 
-impl Drop for Chair {
+impl Drop for SeatAcquire {
     fn drop(&mut self) {
-        if let (State::Standing(at), Some(seats)) = (&self.state, &self.seats) {
-            seats.walk_away(*at);
+        if let (AcquireState::SeatWaiter(at), Some(seats)) = (&self.state, &self.seats) {
+            seats.cancel_wait(*at);
         }
     }
 }
@@ -275,7 +279,7 @@ impl Drop for Chair {
 impl fmt::Debug for Seats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Seats")
-            .field("free", &(self.word.load(Ordering::Relaxed) / SEAT))
+            .field("free", &(self.word.load(Ordering::Relaxed) / ONE_SEAT))
             .finish_non_exhaustive()
     }
 }

@@ -1,15 +1,15 @@
 //! The moments that were granted in a line, the earliest first.
 
-use super::blocks::Blocks;
+use super::chunked_deque::ChunkedDeque;
 use crate::clock::Tick;
 use crate::quota::Quota;
 
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    moments: Blocks<Tick>,
+    moments: ChunkedDeque<Tick>,
     /// By how many parts of a nanosecond, of which a quota's limit makes one, each has moved up
     /// beyond its moment. Nothing as long as that is so for none.
-    beyond: Blocks<u64>,
+    beyond: ChunkedDeque<u64>,
 }
 
 impl Slots {
@@ -47,10 +47,10 @@ impl Slots {
         if !self.beyond.is_empty() {
             self.beyond.push_front(0);
         }
-        self.drop_last();
+        self.pop_last();
     }
 
-    pub(super) fn drop_last(&mut self) {
+    pub(super) fn pop_last(&mut self) {
         self.moments.pop_back();
         self.beyond.pop_back();
     }
@@ -104,9 +104,9 @@ impl Slots {
     }
 
     /// Puts another moment in the place of each.
-    pub(super) fn replan(&mut self, mut plan: impl FnMut(Tick) -> Tick) {
+    pub(super) fn reschedule(&mut self, mut plan: impl FnMut(Tick) -> Tick) {
         self.moments.change(0, |at| *at = plan(*at));
-        self.beyond = Blocks::default();
+        self.beyond = ChunkedDeque::default();
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
 
     /// Against moments that carry their parts with them.
     #[test]
-    fn each_moment_keeps_its_parts() {
+    fn slots_keep_their_remainders() {
         const PERIOD: u64 = 1_000_000_007;
         const LIMIT: u64 = 9;
 
@@ -142,7 +142,7 @@ mod tests {
                     model.pop();
                 }
                 8 => {
-                    slots.drop_last();
+                    slots.pop_last();
                     model.pop();
                 }
                 9 if place < model.len() => {
@@ -158,7 +158,7 @@ mod tests {
                     }
                 }
                 12 if which < 20_000 => {
-                    slots.replan(|at| at);
+                    slots.reschedule(|at| at);
                     for (_, rest) in &mut model {
                         *rest = 0;
                     }

@@ -7,24 +7,24 @@
 
 use std::task::Waker;
 
-use super::blocks::Blocks;
+use super::chunked_deque::ChunkedDeque;
 
 /// Who has the lower one goes first. No rank of a line is given twice.
 pub(super) type Rank = u64;
 
-/// In the middle of those below [`GAP`].
-const FIRST: Rank = 1 << 62;
+/// In the middle of those below [`TOMBSTONE`].
+const INITIAL_RANK: Rank = 1 << 62;
 
 /// Who had this rank has left.
-const GAP: Rank = 1 << 63;
+const TOMBSTONE: Rank = 1 << 63;
 
 /// So many gaps need not be closed.
-const FEW: usize = 32;
+const MIN_TOMBSTONES: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Waiters {
     /// Begins and ends with somebody who waits.
-    row: Blocks<Waiter>,
+    row: ChunkedDeque<Waiter>,
     /// How many of them wait.
     waiting: usize,
     /// The ranks that were given are these and those between.
@@ -42,10 +42,10 @@ struct Waiter {
 impl Default for Waiters {
     fn default() -> Self {
         Self {
-            row: Blocks::default(),
+            row: ChunkedDeque::default(),
             waiting: 0,
-            lowest: FIRST,
-            above: FIRST,
+            lowest: INITIAL_RANK,
+            above: INITIAL_RANK,
         }
     }
 }
@@ -78,7 +78,7 @@ impl Waiters {
         self.waiting -= many;
         let (mut left, mut last) = (many, None);
         let wanted = |waiter: &Waiter| {
-            let gap = waiter.rank & GAP != 0;
+            let gap = waiter.rank & TOMBSTONE != 0;
             if left == 0 {
                 return gap;
             }
@@ -86,7 +86,7 @@ impl Waiters {
             true
         };
         self.row.take_while(wanted, |waiter| {
-            if waiter.rank & GAP == 0 {
+            if waiter.rank & TOMBSTONE == 0 {
                 last = Some(waiter.rank);
                 woken.extend(waiter.waker);
             }
@@ -111,9 +111,9 @@ impl Waiters {
         let first = self.row.front()?.rank;
         let guess = usize::try_from(rank.checked_sub(first)?).ok()?;
         let found = match self.row.get(guess) {
-            Some(waiter) if waiter.rank & !GAP == rank => guess,
+            Some(waiter) if waiter.rank & !TOMBSTONE == rank => guess,
             _ => {
-                let is_before = |waiter: &Waiter| waiter.rank & !GAP < rank;
+                let is_before = |waiter: &Waiter| waiter.rank & !TOMBSTONE < rank;
                 self.row.partition_point(is_before)
             }
         };
@@ -139,25 +139,25 @@ impl Waiters {
     /// How many wait before the one who stands there.
     pub(super) fn before(&self, at: usize) -> usize {
         let before = self.row.iter().take(at);
-        before.filter(|waiter| waiter.rank & GAP == 0).count()
+        before.filter(|waiter| waiter.rank & TOMBSTONE == 0).count()
     }
 
     /// Takes out the one who stands there.
     pub(super) fn remove(&mut self, at: usize) -> Option<Waker> {
         let waiter = self.row.get_mut(at)?;
-        waiter.rank |= GAP;
+        waiter.rank |= TOMBSTONE;
         let waker = waiter.waker.take();
         self.waiting -= 1;
         self.trim();
-        if self.row.len() > 2 * self.waiting + FEW {
-            self.row.retain(|waiter| waiter.rank & GAP == 0);
+        if self.row.len() > 2 * self.waiting + MIN_TOMBSTONES {
+            self.row.retain(|waiter| waiter.rank & TOMBSTONE == 0);
         }
         waker
     }
 
     /// Takes gaps off both ends.
     fn trim(&mut self) {
-        let gap = |waiter: &Waiter| waiter.rank & GAP != 0;
+        let gap = |waiter: &Waiter| waiter.rank & TOMBSTONE != 0;
         while self.row.front().is_some_and(gap) {
             self.row.pop_front();
         }
@@ -173,7 +173,7 @@ mod tests {
 
     /// Against a plain vector, while people come at either end and leave from anywhere.
     #[test]
-    fn everybody_is_found_by_their_rank_and_goes_in_order() {
+    fn waiters_are_found_by_rank_and_leave_in_order() {
         let (mut waiters, mut model) = (Waiters::default(), Vec::new());
         let mut given = Vec::new();
         let mut random = 7_u64;
@@ -210,7 +210,7 @@ mod tests {
                 }
             }
             assert_eq!(waiters.len(), model.len());
-            assert!(waiters.row.len() <= 2 * model.len() + FEW);
+            assert!(waiters.row.len() <= 2 * model.len() + MIN_TOMBSTONES);
         }
         given.sort_unstable();
         given.dedup();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_waits_takes_three_words() {
+    fn waiter_is_three_words() {
         assert_eq!(size_of::<Waiter>(), 24);
     }
 }

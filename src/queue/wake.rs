@@ -7,18 +7,18 @@
 
 use std::task::Waker;
 
-use super::fetch::fetch;
+use super::prefetch::fetch;
 
 /// So many are on their way at a time.
-const AHEAD: usize = 8;
+const LOOKAHEAD: usize = 8;
 
 /// Wakes all of them, one after the other.
 pub(super) fn wake(wakers: Vec<Waker>) {
-    wakers.iter().take(AHEAD).for_each(fetch_target);
+    wakers.iter().take(LOOKAHEAD).for_each(prefetch_target);
     let mut wakers = wakers.into_iter();
     while let Some(waker) = wakers.next() {
-        if let Some(coming) = wakers.as_slice().get(AHEAD) {
-            fetch_target(coming);
+        if let Some(coming) = wakers.as_slice().get(LOOKAHEAD) {
+            prefetch_target(coming);
         }
         waker.wake();
     }
@@ -27,7 +27,7 @@ pub(super) fn wake(wakers: Vec<Waker>) {
 /// Lets the memory come to which a waker points, and what follows it: as a rule the state of a task,
 /// then its future, which is polled next, and who waits for it.
 #[inline]
-fn fetch_target(waker: &Waker) {
+fn prefetch_target(waker: &Waker) {
     const BYTES: usize = 256;
 
     fetch(waker.data(), BYTES);
@@ -41,20 +41,20 @@ mod tests {
 
     use super::*;
 
-    struct Bell(usize, Arc<Mutex<Vec<usize>>>);
+    struct TestWaker(usize, Arc<Mutex<Vec<usize>>>);
 
-    impl Wake for Bell {
+    impl Wake for TestWaker {
         fn wake(self: Arc<Self>) {
             self.1.lock().expect("nobody panics").push(self.0);
         }
     }
 
     #[test]
-    fn each_is_woken_once_in_order_whatever_it_points_to() {
-        for many in [0, 1, AHEAD, AHEAD + 1, 3 * AHEAD + 1] {
+    fn wakes_each_waker_once_in_order() {
+        for many in [0, 1, LOOKAHEAD, LOOKAHEAD + 1, 3 * LOOKAHEAD + 1] {
             let rung = Arc::new(Mutex::new(Vec::new()));
             let mut wakers: Vec<Waker> = (0..many)
-                .map(|bell| Arc::new(Bell(bell, Arc::clone(&rung))).into())
+                .map(|bell| Arc::new(TestWaker(bell, Arc::clone(&rung))).into())
                 .collect();
             // It points nowhere.
             wakers.insert(many / 2, Waker::noop().clone());

@@ -9,12 +9,11 @@ use std::{
     task::{Context, Poll},
 };
 
+use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::limiter::{IntoLimiter, KeyedLimiter, Losses, Op};
 use crate::quota::Quota;
-use crate::store::signals::Switch;
-use crate::store::signals::switched;
+use crate::store::events::{SwitchEvent, switched};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Asks the first limiter, and where that cannot decide the second one.
@@ -23,12 +22,12 @@ use crate::sync::{AtomicU64, Ordering};
 /// of the quota on each of N machines, so that an outage neither opens the gates nor closes them:
 ///
 /// ```
-/// use tower_throttle::{KeyedLimiter, store::Fallback};
+/// use tower_throttle::store::{Backend, Fallback};
 ///
 /// fn with_spare<K, P, S>(fleet: P, this_machine: S) -> Fallback<P, S>
 /// where
-///     P: KeyedLimiter<K>,
-///     S: KeyedLimiter<K>,
+///     P: Backend<K>,
+///     S: Backend<K>,
 /// {
 ///     Fallback::new(fleet, this_machine)
 /// }
@@ -44,9 +43,9 @@ use crate::sync::{AtomicU64, Ordering};
 /// Each machine that has begun to use its second limiter may admit what that one admits once more,
 /// beyond the first limiter's promise. What the second one admitted is not told to the first one
 /// later.
-pub struct Fallback<P, S>(Arc<Both<P, S>>);
+pub struct Fallback<P, S>(Arc<FallbackInner<P, S>>);
 
-struct Both<P, S> {
+struct FallbackInner<P, S> {
     first: P,
     second: S,
     /// Calls that the second limiter decided.
@@ -58,7 +57,7 @@ struct Both<P, S> {
 impl<P, S> Fallback<P, S> {
     /// Asks `first`, and where that cannot decide `second`.
     pub fn new(first: P, second: S) -> Self {
-        Self(Arc::new(Both {
+        Self(Arc::new(FallbackInner {
             first,
             second,
             covered: AtomicU64::new(0),
@@ -82,7 +81,7 @@ impl<P, S> Fallback<P, S> {
     }
 }
 
-impl<P, S> Both<P, S> {
+impl<P, S> FallbackInner<P, S> {
     /// Notes who decides now. Of callers that see the same switch one counts it.
     fn decides(&self, second: bool) {
         let switches = self.switches.load(Ordering::Relaxed);
@@ -95,9 +94,9 @@ impl<P, S> Both<P, S> {
             );
             if counted.is_ok() {
                 switched(if second {
-                    Switch::Covers
+                    SwitchEvent::FallbackOn
                 } else {
-                    Switch::Recovered
+                    SwitchEvent::FallbackOff
                 });
             }
         }
@@ -107,11 +106,11 @@ impl<P, S> Both<P, S> {
     }
 }
 
-impl<K, P, S> KeyedLimiter<K> for Fallback<P, S>
+impl<K, P, S> Backend<K> for Fallback<P, S>
 where
     K: ToOwned<Owned: Send + Unpin + 'static> + ?Sized + 'static,
-    P: KeyedLimiter<K, Future: Unpin>,
-    S: KeyedLimiter<K, Future: Unpin>,
+    P: Backend<K, Future: Unpin>,
+    S: Backend<K, Future: Unpin>,
 {
     type Future = FallbackFuture<K, P, S>;
 
@@ -120,7 +119,7 @@ where
             both: Arc::clone(&self.0),
             key: key.to_owned(),
             op,
-            asked: Asked::First(self.0.first.apply(key, op)),
+            asked: FallbackState::Primary(self.0.first.apply(key, op)),
         }
     }
 
@@ -150,14 +149,14 @@ where
     }
 }
 
-impl<P, S> IntoLimiter for Fallback<P, S>
+impl<P, S> IntoBackend for Fallback<P, S>
 where
     P: Send + Sync + 'static,
     S: Send + Sync + 'static,
 {
-    type Limiter = Self;
+    type Backend = Self;
 
-    fn into_limiter(self) -> Self {
+    fn into_backend(self) -> Self {
         self
     }
 }
@@ -185,25 +184,25 @@ impl<P: fmt::Debug, S: fmt::Debug> fmt::Debug for Fallback<P, S> {
 pub struct FallbackFuture<K, P, S>
 where
     K: ToOwned + ?Sized,
-    P: KeyedLimiter<K>,
-    S: KeyedLimiter<K>,
+    P: Backend<K>,
+    S: Backend<K>,
 {
-    both: Arc<Both<P, S>>,
+    both: Arc<FallbackInner<P, S>>,
     key: K::Owned,
     op: Op,
-    asked: Asked<P::Future, S::Future>,
+    asked: FallbackState<P::Future, S::Future>,
 }
 
-enum Asked<P, S> {
-    First(P),
-    Second(S),
+enum FallbackState<P, S> {
+    Primary(P),
+    Secondary(S),
 }
 
 impl<K, P, S> Future for FallbackFuture<K, P, S>
 where
     K: ToOwned<Owned: Unpin> + ?Sized,
-    P: KeyedLimiter<K, Future: Unpin>,
-    S: KeyedLimiter<K, Future: Unpin>,
+    P: Backend<K, Future: Unpin>,
+    S: Backend<K, Future: Unpin>,
 {
     type Output = Result<Decision, StoreError>;
 
@@ -211,12 +210,12 @@ where
         let this = &mut *self;
         loop {
             match &mut this.asked {
-                Asked::First(first) => match Pin::new(first).poll(cx) {
+                FallbackState::Primary(first) => match Pin::new(first).poll(cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Err(error)) if error.is_transient() => {
                         this.both.decides(true);
                         let key: &K = this.key.borrow();
-                        this.asked = Asked::Second(this.both.second.apply(key, this.op));
+                        this.asked = FallbackState::Secondary(this.both.second.apply(key, this.op));
                     }
                     Poll::Ready(heard) => {
                         if heard.is_ok() {
@@ -225,7 +224,7 @@ where
                         return Poll::Ready(heard);
                     }
                 },
-                Asked::Second(second) => return Pin::new(second).poll(cx),
+                FallbackState::Secondary(second) => return Pin::new(second).poll(cx),
             }
         }
     }
@@ -234,13 +233,13 @@ where
 impl<K, P, S> fmt::Debug for FallbackFuture<K, P, S>
 where
     K: ToOwned + ?Sized,
-    P: KeyedLimiter<K>,
-    S: KeyedLimiter<K>,
+    P: Backend<K>,
+    S: Backend<K>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let asked = match self.asked {
-            Asked::First(_) => "first",
-            Asked::Second(_) => "second",
+            FallbackState::Primary(_) => "first",
+            FallbackState::Secondary(_) => "second",
         };
         f.debug_struct("FallbackFuture")
             .field("op", &self.op)

@@ -1,10 +1,11 @@
 //! Where the states of many keys live.
 
+mod events;
 mod fallback;
-pub(crate) mod local;
+pub mod local;
 #[cfg(feature = "redis")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis")))]
 pub mod redis;
-mod signals;
 
 pub use self::fallback::{Fallback, FallbackFuture};
+pub use crate::backend::{Backend, IntoBackend, Losses, Op};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::Algorithm;
-use tower_throttle::{LeakyBucket, Tick, TokenBucket};
+use tower_throttle::{LeakyBucket, TokenBucket, clock::Tick};
 
 use crate::promises::{Admission, broken_interval};
 use crate::subjects::{Subject, quota, subjects};

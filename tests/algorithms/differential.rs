@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::{
-    All, Charge, Decision, FixedWindow, Inherit, LeakyBucket, Quota, SlidingGrid, SlidingLog,
-    SlidingWindow, Tick, TokenBucket, WarmUp,
+    All, Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket, WarmUp,
+    algorithm::{Charge, Inherit},
+    clock::Tick,
 };
 
 use crate::oracle::{Kind, Model, Rate, Room};
@@ -59,7 +61,7 @@ fn algorithm(kind: Kind, rate: Rate) -> AnyAlgorithm {
             LeakyBucket::new(quota)
                 .queue(room.units)
                 .max_wait(span(room.max_wait))
-                .charge(if before {
+                .charge_mode(if before {
                     Charge::Before
                 } else {
                     Charge::After
@@ -293,7 +295,7 @@ impl Pair {
                     .map(|fault| format!("refund {cost}: {fault}"))
             }
             17 => {
-                let owed = nanos(self.algorithm.absorb(state, tick, cost));
+                let owed = nanos(self.algorithm.charge(state, tick, cost));
                 self.model.take(now, cost);
                 let owes = |after| self.model.owes(now + after);
                 let wrong = owes(owed) || (owed > 0 && !owes(owed - 1));
@@ -301,7 +303,7 @@ impl Pair {
                 wrong
                     .then(|| format!("owes for {owed}"))
                     .or_else(|| self.wrong_figures(&rest))
-                    .map(|fault| format!("absorb {cost}: {fault}"))
+                    .map(|fault| format!("charge {cost}: {fault}"))
             }
             18 => {
                 *state = self.algorithm.fresh(tick);
@@ -503,7 +505,7 @@ fn a_planted_difference_is_found_in_every_kind() {
             let (kind, rate) = policy(number, &mut random);
             let mut pair = Pair::new(kind, rate, random.log_uniform(61));
             // The library is told of one unit that the oracle never hears of.
-            pair.algorithm.absorb(&mut pair.state, at(pair.now), 1);
+            pair.algorithm.charge(&mut pair.state, at(pair.now), 1);
             (0..20).any(|_| pair.step(&mut random).is_some())
         });
         assert!(found, "kind {number}");

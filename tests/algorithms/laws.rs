@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
-    Charge, Decision, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, Tick, WarmUp,
+    Decision, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, WarmUp,
+    algorithm::Charge, clock::Tick,
 };
 
 use crate::random::{Random, seeds};
@@ -221,11 +222,11 @@ fn remaining_is_the_largest_cost_that_passes() {
 fn a_line_taken_beyond_all_time_asks_nobody_to_come_back_at_once() {
     for charge in [Charge::After, Charge::Before] {
         let quota = Quota::per_second(1);
-        let line = LeakyBucket::new(quota).queue(1 << 20).charge(charge);
+        let line = LeakyBucket::new(quota).queue(1 << 20).charge_mode(charge);
         let mut state = line.fresh(Tick::MAX);
         // An unused line lets whatever comes first go at once.
         for _ in 0..2 {
-            line.absorb(&mut state, Tick::MAX, u64::MAX);
+            line.charge(&mut state, Tick::MAX, u64::MAX);
         }
         let decision = line.peek(&state, Tick::MAX, 2);
         assert!(decision.is_denied(), "{decision:?}");

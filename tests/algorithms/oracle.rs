@@ -75,7 +75,7 @@ enum State {
     /// When the line is free for a request of cost 1, times the limit; none if it never was used.
     Line(Option<i128>),
     /// Permits in store, and when the line is free.
-    Store(BigRational, BigRational),
+    StoredPermits(BigRational, BigRational),
 }
 
 fn ratio(dividend: impl Into<BigInt>, divisor: impl Into<BigInt>) -> BigRational {
@@ -111,7 +111,7 @@ impl Model {
             ),
             Kind::LeakyMeter => State::Tokens(i128::from(self.rate.burst) * self.period(), now),
             Kind::LeakyQueue { .. } => State::Line(None),
-            Kind::WarmUp { .. } => State::Store(self.full(), whole(0)),
+            Kind::WarmUp { .. } => State::StoredPermits(self.full(), whole(0)),
             _ => State::Counts(BTreeMap::new()),
         };
     }
@@ -226,7 +226,7 @@ impl Model {
                 };
                 free + own - i128::from(now) * self.limit()
             }
-            State::Store(_, free) => {
+            State::StoredPermits(_, free) => {
                 return ((free - whole(now)) * whole(self.rate.limit)).max(whole(0));
             }
             _ => 0,
@@ -336,7 +336,7 @@ impl Model {
                     free => free.unwrap_or(present).max(present) + tokens,
                 });
             }
-            (State::Store(..), _) => self.take_stored(now, cost),
+            (State::StoredPermits(..), _) => self.take_stored(now, cost),
         }
     }
 
@@ -357,7 +357,8 @@ impl Model {
 
     /// The state of a store at `now`: what is idle has been stored.
     fn rested(&self, now: u64) -> (BigRational, BigRational) {
-        let (State::Store(stored, free), Kind::WarmUp { over, .. }) = (&self.state, self.kind)
+        let (State::StoredPermits(stored, free), Kind::WarmUp { over, .. }) =
+            (&self.state, self.kind)
         else {
             unreachable!("only asked of a warm-up");
         };
@@ -384,7 +385,7 @@ impl Model {
         };
         let left = (&stored - whole(cost)).max(whole(0));
         let price = whole(cost) * &stable + dearer(&stored) - dearer(&left);
-        self.state = State::Store(left, free + price);
+        self.state = State::StoredPermits(left, free + price);
     }
 
     /// Gives `cost` back.
@@ -398,7 +399,7 @@ impl Model {
         let idle = i128::from(self.capacity() - 1) * self.period();
         let present = i128::from(now) * self.limit();
         let stable = ratio(self.rate.period, self.rate.limit);
-        let rested = matches!(self.state, State::Store(..)).then(|| self.rested(now));
+        let rested = matches!(self.state, State::StoredPermits(..)).then(|| self.rested(now));
         match (&mut self.state, self.kind) {
             (State::Counts(counts), kind) => {
                 for (at, units) in counts.iter_mut().rev() {
@@ -423,10 +424,10 @@ impl Model {
                 let unused = if before { present - idle } else { present };
                 *free = (*free - units).max(unused.min(*free));
             }
-            (State::Store(..), _) => {
+            (State::StoredPermits(..), _) => {
                 let (stored, free) = rested.expect("of a warm-up");
                 let earlier = (&free - whole(cost) * stable).max(whole(now));
-                self.state = State::Store(stored, earlier);
+                self.state = State::StoredPermits(stored, earlier);
             }
             _ => unreachable!("only a queue has a line"),
         }
@@ -437,7 +438,7 @@ impl Model {
         match &self.state {
             State::Tokens(..) => self.tokens(now) < 0,
             State::Line(free) => free.is_some_and(|free| free > i128::from(now) * self.limit()),
-            State::Store(_, free) => *free > whole(now),
+            State::StoredPermits(_, free) => *free > whole(now),
             _ => self.used(now) > self.rate.limit,
         }
     }

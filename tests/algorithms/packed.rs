@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
-    Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingWindow, Tick, TokenBucket,
-    WarmUp,
+    Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingWindow, TokenBucket, WarmUp,
+    clock::Tick,
 };
 
 use crate::random::{Random, seeds};
@@ -90,7 +90,7 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
             0 => self.algorithm.refund(&mut self.state, now, cost),
             1 => {
                 self.algorithm
-                    .absorb(&mut self.state, now, cost % (limit + 1));
+                    .charge(&mut self.state, now, cost % (limit + 1));
             }
             2 => self.state = self.algorithm.fresh(now),
             _ => return self.decided(now, cost),

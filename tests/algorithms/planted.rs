@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::{
-    ConfigError, Decision, FixedWindow, Inherit, Quota, SlidingLog, Tick, TokenBucket,
+    ConfigError, Decision, FixedWindow, Quota, SlidingLog, TokenBucket, algorithm::Inherit,
+    clock::Tick,
 };
 
 use crate::laws;
@@ -100,7 +101,7 @@ impl<A: Algorithm> Algorithm for Broken<A> {
             Bug::ChargedDenial => {
                 let decision = self.algorithm.decide(state, now, cost);
                 if decision.is_denied() {
-                    self.algorithm.absorb(state, now, 1);
+                    self.algorithm.charge(state, now, 1);
                 }
                 decision
             }
@@ -112,8 +113,8 @@ impl<A: Algorithm> Algorithm for Broken<A> {
         self.algorithm.refund(&mut state.0, now, cost);
     }
 
-    fn absorb(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
-        self.algorithm.absorb(&mut state.0, now, cost)
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        self.algorithm.charge(&mut state.0, now, cost)
     }
 
     fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {

@@ -1,7 +1,7 @@
 //! A(T): what is admitted in any interval stays within the promise.
 
-use tower_throttle::Tick;
 use tower_throttle::algorithm::Algorithm;
+use tower_throttle::clock::Tick;
 
 use crate::random::{Random, seeds};
 use crate::subjects::{Subject, random_subjects};

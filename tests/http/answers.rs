@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use tower_throttle::{
-    Auto, Decision, Global, Grpc, HeadersOnly, ProblemJson, Quota, RateLimitLayer, RateLimited,
-    Respond, Verdict,
+    Decision, Global, ProblemJson, Quota, RateLimitLayer, RateLimited, Verdict,
+    respond::{Auto, Grpc, HeadersOnly, Respond},
 };
 
 use crate::support::{Says, ask, lines, request};

@@ -160,7 +160,7 @@ async fn guardian_363_a_limit_is_not_passed_by_speaking_grpc_instead() {
 #[cfg(feature = "tonic")]
 #[tokio::test]
 async fn the_address_of_a_peer_is_found_by_tonic() {
-    use tower_throttle::{ClientIp, Missing};
+    use tower_throttle::{ClientIp, key::Missing};
 
     let known = ClientIp::peer().if_missing(Missing::Reject(http::StatusCode::FORBIDDEN));
     let limit = RateLimitLayer::new(known, FixedWindow::new(Quota::per_day(1)));

@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime};
 use http::{Request, Response};
 use sfv::{BareItem, ListEntry, Parser};
 use tower_throttle::{
-    Decision, FixedWindow, Global, Headers, Policies, ProblemJson, Quota, RateLimitLayer,
-    SlidingLog, Tell, TokenBucket, Verdict,
+    Decision, FixedWindow, Global, Headers, ProblemJson, Quota, RateLimitLayer, SlidingLog,
+    TokenBucket, Verdict,
+    respond::{Policies, Tell},
 };
 
 use crate::support::{Says, ask, lines};

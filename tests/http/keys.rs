@@ -2,8 +2,9 @@
 
 use http::{HeaderValue, Request, StatusCode};
 use tower_throttle::{
-    BearerToken, ClientIp, FixedWindow, FromExtension, HeaderKey, Key, KeyExtractor, Missing,
-    Preflight, Quota, RateLimitLayer, Secret,
+    ClientIp, FixedWindow, HeaderKey, Quota, RateLimitLayer,
+    key::{BearerToken, FromExtension, Key, KeyExtractor, Missing, Secret},
+    respond::Preflight,
 };
 
 use crate::support::{ask, request};

@@ -25,7 +25,8 @@ use tokio::{
 };
 use tower::{Layer, ServiceBuilder, service_fn};
 use tower_throttle::{
-    ClientIp, Decision, FixedWindow, Global, Headers, Missing, PeerAddr, Quota, RateLimitLayer,
+    ClientIp, Decision, FixedWindow, Global, Headers, Quota, RateLimitLayer,
+    key::{Missing, PeerAddr},
 };
 
 async fn listen() -> (TcpListener, SocketAddr) {
@@ -105,7 +106,7 @@ async fn crowd(address: SocketAddr, h2: bool) -> usize {
 fn five_hundred() -> RateLimitLayer<
     Global,
     tower_throttle::Local<FixedWindow>,
-    tower_throttle::Answers<tower_throttle::Standard, Headers>,
+    tower_throttle::respond::Responder<tower_throttle::respond::Standard, Headers>,
 > {
     RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(500)))
         .name("crowd")
@@ -268,7 +269,7 @@ async fn the_body_of_a_denied_request_is_not_read() {
 
 #[cfg(feature = "axum")]
 mod with_axum {
-    use tower_throttle::MatchedPath;
+    use tower_throttle::key::MatchedPath;
 
     use super::*;
 

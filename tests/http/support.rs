@@ -9,13 +9,17 @@ use std::{
 
 use http::{Request, Response};
 use tower::{Layer, Service, ServiceExt};
-use tower_throttle::{Decision, IntoLimiter, KeyedLimiter, Op, PeerAddr, Quota, StoreError};
+use tower_throttle::{
+    Decision, Quota, StoreError,
+    key::PeerAddr,
+    store::{Backend, IntoBackend, Op},
+};
 
 /// A limiter that always says the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Says(pub(crate) Decision, pub(crate) Vec<Quota>);
 
-impl<K: ?Sized> KeyedLimiter<K> for Says {
+impl<K: ?Sized> Backend<K> for Says {
     type Future = Ready<Result<Decision, StoreError>>;
 
     fn apply(&self, _: &K, _: Op) -> Self::Future {
@@ -27,15 +31,15 @@ impl<K: ?Sized> KeyedLimiter<K> for Says {
     }
 }
 
-impl IntoLimiter for Says {
-    type Limiter = Self;
+impl IntoBackend for Says {
+    type Backend = Self;
 
-    fn into_limiter(self) -> Self {
+    fn into_backend(self) -> Self {
         self
     }
 }
 
-/// Answers every request with `fine`. Its body needs no framework.
+/// Responder every request with `fine`. Its body needs no framework.
 #[derive(Clone)]
 pub(crate) struct Fine;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tower_throttle::{
-    ClientIp, FixedWindow, Global, HeaderKey, Headers, Missing, Quota, RateLimitLayer, Settle,
-    SlidingLog, Tiers, TokenBucket,
+    ClientIp, FixedWindow, Global, HeaderKey, Headers, Quota, RateLimitLayer, Settle, SlidingLog,
+    Tiers, TokenBucket, key::Missing,
 };
 
 use crate::support::{ask, lines, request};
@@ -201,7 +201,7 @@ async fn governor_117_several_quotas_are_taken_together_or_not_at_all() {
     let algorithm = tower_throttle::algorithm::IntoAlgorithm::into_algorithm(wider);
     let limiter = handle.limiter();
     limiter
-        .set_algorithm(algorithm, tower_throttle::Inherit::AsIs)
+        .set_algorithm(algorithm, tower_throttle::algorithm::Inherit::AsIs)
         .unwrap();
     let asks = request(None, &[("user", "ann")]);
     assert_eq!(ask(&layer, asks).await.status(), 200);

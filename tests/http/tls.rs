@@ -9,7 +9,7 @@ use tonic::{
     },
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-use tower_throttle::{ClientIp, FixedWindow, Missing, Quota, RateLimitLayer};
+use tower_throttle::{ClientIp, FixedWindow, Quota, RateLimitLayer, key::Missing};
 
 async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
     client.check(HealthCheckRequest::default()).await.map(drop)

@@ -14,8 +14,8 @@ use std::{
 use http::{Request, Response};
 use tower::{Layer, Service};
 use tower_throttle::{
-    Client, ClientIp, FixedWindow, Global, PeerAddr, Quota, RateLimitLayer, RateLimited, Settle,
-    Tiers, TokenBucket,
+    ClientIp, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, Tiers, TokenBucket,
+    key::{Client, PeerAddr},
 };
 
 struct Counting;

@@ -15,7 +15,9 @@ use crate::support::{Script, admit, deny};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
-fn layer(script: &Script) -> RateLimitLayer<Global, Script, tower_throttle::Answers<AsError>> {
+fn layer(
+    script: &Script,
+) -> RateLimitLayer<Global, Script, tower_throttle::respond::Responder<AsError>> {
     RateLimitLayer::new(Global, script.clone()).respond(AsError)
 }
 

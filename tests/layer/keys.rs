@@ -5,8 +5,8 @@ use std::{borrow::Cow, net::IpAddr, sync::Arc};
 use http::StatusCode;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Extracted, FixedWindow, Key, KeyExtractor, Quota, RateLimitLayer, RateLimited,
-    Rejection,
+    AsError, FixedWindow, Quota, RateLimitLayer, RateLimited,
+    key::{Extracted, Key, KeyExtractor, Rejection},
 };
 
 fn once() -> FixedWindow {

@@ -2,7 +2,7 @@
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Global, Quota, RateLimitLayer, RateLimited, Respond, Settle, TokenBucket,
+    AsError, Global, Quota, RateLimitLayer, RateLimited, Settle, TokenBucket, respond::Respond,
 };
 
 #[derive(Debug, PartialEq)]

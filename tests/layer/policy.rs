@@ -2,8 +2,8 @@
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Decision, FixedWindow, Global, Key, Op, Quota, RateLimitLayer, RateLimited, Settle,
-    SlidingLog, Tiers, TokenBucket,
+    AsError, Decision, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, SlidingLog,
+    Tiers, TokenBucket, key::Key, store::Op,
 };
 
 use crate::support::{Script, deny};
@@ -78,7 +78,7 @@ async fn a_cost_is_settled_by_the_response_to_what_it_was_in_all() {
         (Settle::Charge(5), None),
         (Settle::Charge(2), Some(Op::Refund(3))),
         (Settle::Charge(0), Some(Op::Refund(5))),
-        (Settle::Charge(u64::MAX), Some(Op::Absorb(u64::MAX - 5))),
+        (Settle::Charge(u64::MAX), Some(Op::Charge(u64::MAX - 5))),
     ] {
         let script = Script::default();
         let layer = RateLimitLayer::new(Global, script.clone())
@@ -131,7 +131,7 @@ async fn an_error_of_the_service_can_be_settled_too() {
             Op::Take(1),
             Op::Refund(1),
             Op::Take(1),
-            Op::Absorb(9)
+            Op::Charge(9)
         ]
     );
 }

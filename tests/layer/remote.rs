@@ -2,7 +2,9 @@
 
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
-use tower_throttle::{AsError, Global, OnStoreError, RateLimitLayer, RateLimited, StoreError};
+use tower_throttle::{
+    AsError, Global, RateLimitLayer, RateLimited, StoreError, layer::OnStoreError,
+};
 
 use crate::support::{Answer, Script, admit, deny};
 

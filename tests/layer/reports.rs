@@ -2,7 +2,7 @@
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::store::Fallback;
-use tower_throttle::{AsError, FixedWindow, KeyedLimiter, Quota, RateLimitLayer, StoreError};
+use tower_throttle::{AsError, FixedWindow, Quota, RateLimitLayer, StoreError, store::Backend};
 
 use crate::support::{Answer, Script, admit};
 
@@ -19,7 +19,7 @@ async fn covered() {
     }
     let limiter = Fallback::new(first, second);
     for _ in 0..3 {
-        let decision = KeyedLimiter::<u32>::decide(&limiter, &1, 1).await.unwrap();
+        let decision = Backend::<u32>::decide(&limiter, &1, 1).await.unwrap();
         assert!(decision.is_admitted());
     }
 }
@@ -130,7 +130,7 @@ mod metered {
     use metrics::{
         Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
     };
-    use tower_throttle::{Local, Overflow};
+    use tower_throttle::{Local, store::local::Overflow};
 
     use super::*;
 

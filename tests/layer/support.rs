@@ -10,7 +10,10 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use tower_throttle::{Decision, IntoLimiter, KeyedLimiter, Op, Quota, StoreError, Verdict};
+use tower_throttle::{
+    Decision, Quota, StoreError, Verdict,
+    store::{Backend, IntoBackend, Op},
+};
 
 pub(crate) type Decided = Result<Decision, StoreError>;
 
@@ -55,7 +58,7 @@ impl Script {
     }
 }
 
-impl<K: ?Sized> KeyedLimiter<K> for Script {
+impl<K: ?Sized> Backend<K> for Script {
     type Future = Answer;
 
     fn apply(&self, _: &K, op: Op) -> Answer {
@@ -73,10 +76,10 @@ impl<K: ?Sized> KeyedLimiter<K> for Script {
     }
 }
 
-impl IntoLimiter for Script {
-    type Limiter = Self;
+impl IntoBackend for Script {
+    type Backend = Self;
 
-    fn into_limiter(self) -> Self {
+    fn into_backend(self) -> Self {
         self
     }
 }

@@ -5,8 +5,11 @@ use std::future::ready;
 use http::{Request, Response};
 use tower::{BoxError, Layer, Service, service_fn};
 use tower_throttle::{
-    Answers, AsError, Client, ClientIp, Global, Handle, KeyExtractor, LeakyBucket, Local, Quota,
-    RateLimit, RateLimitLayer, ResponseFuture, TokenBucket,
+    AsError, ClientIp, Global, Handle, LeakyBucket, Local, Quota, RateLimit, RateLimitLayer,
+    TokenBucket,
+    key::{Client, KeyExtractor},
+    layer::ResponseFuture,
+    respond::Responder,
 };
 
 /// As in a library that returns its limits: nothing here is of another crate.
@@ -15,9 +18,9 @@ fn per_client() -> RateLimitLayer<ClientIp, Local<TokenBucket>> {
 }
 
 struct App<S> {
-    search: RateLimit<S, ClientIp, Local<TokenBucket>, Answers>,
+    search: RateLimit<S, ClientIp, Local<TokenBucket>, Responder>,
     handle: Handle<Local<TokenBucket>>,
-    shared: RateLimitLayer<Global, Local<TokenBucket>, Answers<AsError>>,
+    shared: RateLimitLayer<Global, Local<TokenBucket>, Responder<AsError>>,
 }
 
 #[test]
@@ -66,10 +69,10 @@ fn the_future_is_named() {
     where
         S: Service<Req>,
         K: KeyExtractor<Req>,
-        L: tower_throttle::KeyedLimiter<K::Key>,
+        L: tower_throttle::store::Backend<K::Key>,
     {
     }
-    let _ = named::<tower_test::mock::Mock<u8, u8>, Global, Local<TokenBucket>, Answers, u8>;
+    let _ = named::<tower_test::mock::Mock<u8, u8>, Global, Local<TokenBucket>, Responder, u8>;
 }
 
 /// Many may wait. With what tokio adds to a task, this fills three lines of a cache.

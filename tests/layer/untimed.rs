@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::{AsError, Global, Op, RateLimitLayer, RateLimited};
+use tower_throttle::{AsError, Global, RateLimitLayer, RateLimited, store::Op};
 
 use crate::support::{Script, wait};
 

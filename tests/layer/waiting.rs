@@ -12,8 +12,10 @@ use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
-    AsError, Decision, Global, IntoLimiter, KeyedLimiter, LeakyBucket, Op, Quota, RateLimitLayer,
-    RateLimited, Respond, Tiers, TokenBucket, Verdict,
+    AsError, Decision, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, Tiers, TokenBucket,
+    Verdict,
+    respond::Respond,
+    store::{Backend, IntoBackend, Op},
 };
 
 use crate::support::{Answer, Script, admit, deny, wait};
@@ -158,7 +160,7 @@ struct Distant {
     detached: Arc<Mutex<Vec<Op>>>,
 }
 
-impl<K: ?Sized> KeyedLimiter<K> for Distant {
+impl<K: ?Sized> Backend<K> for Distant {
     type Future = Answer;
 
     fn apply(&self, key: &K, op: Op) -> Answer {
@@ -170,14 +172,14 @@ impl<K: ?Sized> KeyedLimiter<K> for Distant {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        KeyedLimiter::<()>::quotas(&self.script)
+        Backend::<()>::quotas(&self.script)
     }
 }
 
-impl IntoLimiter for Distant {
-    type Limiter = Self;
+impl IntoBackend for Distant {
+    type Backend = Self;
 
-    fn into_limiter(self) -> Self {
+    fn into_backend(self) -> Self {
         self
     }
 }

@@ -1,6 +1,6 @@
 //! What a handle changes while requests wait.
 
-use tower_throttle::{AsError, LeakyBucket, Order, Quota, RateLimitLayer};
+use tower_throttle::{AsError, LeakyBucket, Quota, RateLimitLayer, queue::Order};
 
 use crate::support::{Desk, Job, cancel, key, pass, settle};
 

@@ -73,16 +73,16 @@ async fn however_many_have_fallen_due_they_all_go() {
 
 /// Counts how often it is woken.
 #[derive(Default)]
-struct Bell(AtomicUsize);
+struct TestWaker(AtomicUsize);
 
-impl Wake for Bell {
+impl Wake for TestWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// A call, its bell, how often that had rung when it was last polled, and whether it is over.
-type Rung<F> = (Pin<Box<F>>, Arc<Bell>, usize, bool);
+type Rung<F> = (Pin<Box<F>>, Arc<TestWaker>, usize, bool);
 
 /// Polls all that have been woken until none is; answers how many came to an end.
 fn run<F: Future>(calls: &mut [Rung<F>]) -> usize {
@@ -117,7 +117,7 @@ async fn each_is_woken_once() {
     let mut calls: Vec<_> = (0..10_000)
         .map(|_| {
             // Rung once, for the first poll, which is not counted below.
-            let bell = Arc::new(Bell(AtomicUsize::new(1)));
+            let bell = Arc::new(TestWaker(AtomicUsize::new(1)));
             (Box::pin(desk.service.clone().oneshot(JOB)), bell, 0, false)
         })
         .collect();

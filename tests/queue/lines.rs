@@ -8,7 +8,8 @@ use std::{
 
 use tower::{Service, ServiceBuilder, layer::layer_fn};
 use tower_throttle::{
-    AsError, Charge, LeakyBucket, Order, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
+    AsError, LeakyBucket, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
+    algorithm::Charge, queue::Order,
 };
 
 use crate::support::{Boxed, Call, Desk, Job, Record, cancel, key, pass, settle};
@@ -111,7 +112,7 @@ async fn a_dear_request_takes_several_slots_and_gives_them_back() {
         let desk = desk!(
             LeakyBucket::new(Quota::per_second(1).burst(50))
                 .queue(50)
-                .charge(charge)
+                .charge_mode(charge)
         );
         let costs = [1, 2, 3, 1, 2];
         let mut calls = Vec::new();

@@ -5,7 +5,8 @@ use std::{convert::Infallible, task::Poll, time::Duration};
 use http::{Request, Response};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Global, LeakyBucket, Order, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
+    AsError, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
+    queue::Order,
 };
 
 use crate::support::{Desk, Job, cancel, key, pass};

@@ -17,7 +17,8 @@ use crate::support::{Boxed, Desk, Job, Record, pass, settle};
 
 const JOB: Job = Job { name: 1, cost: 1 };
 
-type Layered = RateLimitLayer<Global, Local<LeakyBucket>, tower_throttle::Answers<AsError>>;
+type Layered =
+    RateLimitLayer<Global, Local<LeakyBucket>, tower_throttle::respond::Responder<AsError>>;
 
 /// So many a second.
 fn layer(rate: u64) -> Layered {

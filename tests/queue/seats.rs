@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Service, ServiceExt};
-use tower_throttle::{AsError, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, WhenFull};
+use tower_throttle::{
+    AsError, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
+};
 
 use crate::support::{Desk, Job, Record, cancel, pass, poll_ready, settle};
 
@@ -13,14 +15,15 @@ const JOB: Job = Job { name: 1, cost: 1 };
 /// One a second, at most `seats` waiting in all.
 fn layer(
     seats: u32,
-) -> RateLimitLayer<Global, <LeakyBucket as tower_throttle::IntoLimiter>::Limiter, AsErrors> {
+) -> RateLimitLayer<Global, <LeakyBucket as tower_throttle::store::IntoBackend>::Backend, AsErrors>
+{
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(100);
     RateLimitLayer::new(Global, bucket)
         .respond(AsError)
         .seats(seats)
 }
 
-type AsErrors = tower_throttle::Answers<AsError>;
+type AsErrors = tower_throttle::respond::Responder<AsError>;
 
 #[tokio::test(start_paused = true)]
 async fn a_service_is_ready_while_there_is_a_seat() {

@@ -20,7 +20,7 @@ use tower::{
     load_shed::{LoadShedLayer, error::Overloaded},
     service_fn,
 };
-use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, WhenFull};
+use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, queue::WhenFull};
 
 use crate::support::{Desk, Job, pass, settle};
 

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-use tower_throttle::{Global, Handle, LeakyBucket, Local, Quota, RateLimitLayer, WhenFull};
+use tower_throttle::{Global, Handle, LeakyBucket, Local, Quota, RateLimitLayer, queue::WhenFull};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -4,7 +4,7 @@ use std::{net::TcpListener, time::Duration};
 
 use redis::cluster::ClusterClientBuilder;
 use tower_throttle::store::redis::Redis;
-use tower_throttle::{FixedWindow, KeyedLimiter, Quota, SlidingLog, TokenBucket};
+use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket, store::Backend};
 
 use crate::reached;
 use crate::redis_server::RedisServer;

@@ -8,7 +8,10 @@ use std::{
 use tokio::time::Instant;
 use tower_throttle::store::Fallback;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
-use tower_throttle::{FixedWindow, KeyedLimiter, Limiter, Op, Quota, StoreError, Verdict};
+use tower_throttle::{
+    FixedWindow, Limiter, Quota, StoreError, Verdict,
+    store::{Backend, Op},
+};
 
 use crate::calls_of;
 use crate::redis_server::RedisServer;
@@ -298,7 +301,7 @@ async fn first_error(server: &RedisServer, policy: &str) -> StoreError {
 #[derive(Debug)]
 pub(crate) struct Local(pub(crate) Limiter<FixedWindow>);
 
-impl KeyedLimiter<str> for Local {
+impl Backend<str> for Local {
     type Future = Ready<Result<tower_throttle::Decision, StoreError>>;
 
     fn apply(&self, _key: &str, op: Op) -> Self::Future {
@@ -378,7 +381,7 @@ async fn a_flushed_or_evicted_key_begins_anew_and_nothing_worse() {
     let redis = Redis::open(&server.url())
         .expect("a url")
         .deadline(DEADLINE)
-        .ask_always();
+        .without_deny_cache();
     let limiter = redis.limiter("lost", FixedWindow::new(Quota::per_day(3)).anchored());
     let mut admitted = 0;
     for round in 0..3 {

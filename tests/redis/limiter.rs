@@ -6,8 +6,9 @@ use std::time::Duration;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{
-    All, FixedWindow, Global, KeyedLimiter, LeakyBucket, Op, Quota, RateLimitLayer, SlidingGrid,
-    SlidingLog, SlidingWindow, TokenBucket, Verdict, WarmUp,
+    All, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, SlidingGrid, SlidingLog,
+    SlidingWindow, TokenBucket, Verdict, WarmUp,
+    store::{Backend, Op},
 };
 
 use crate::calls_of;
@@ -90,7 +91,7 @@ async fn a_crowd_of_calls_in_flight_is_admitted_exactly_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn every_algorithm_takes_peeks_refunds_absorbs_and_resets() {
+async fn every_algorithm_takes_peeks_refunds_charges_and_resets() {
     async fn goes<A: tower_throttle::store::redis::Scripted>(
         redis: &Redis,
         name: &str,
@@ -113,7 +114,7 @@ async fn every_algorithm_takes_peeks_refunds_absorbs_and_resets() {
             all,
             "{name}: refunded"
         );
-        let _ = apply(Op::Absorb(1_000)).await;
+        let _ = apply(Op::Charge(1_000)).await;
         let refused = apply(Op::Take(1)).await;
         assert!(
             refused.is_denied() && refused.retry_after.is_some(),
@@ -343,7 +344,7 @@ type Answer = std::pin::Pin<
 
 type Asker = Box<dyn Fn(&str) -> Answer>;
 
-fn asker<L: KeyedLimiter<str>>(limiter: L) -> Asker {
+fn asker<L: Backend<str>>(limiter: L) -> Asker {
     Box::new(move |key| Box::pin(limiter.decide(key, 1)))
 }
 
@@ -482,7 +483,7 @@ async fn a_changed_quota_reaches_the_whole_fleet_and_keeps_what_was_used() {
     assert!(taken.is_admitted() && there.decide("key", 2).await.unwrap().is_denied());
 
     handle.set_quota(hourly(5)).await.expect("stored");
-    let quotas = |limiter| KeyedLimiter::<str>::quotas(limiter);
+    let quotas = |limiter| Backend::<str>::quotas(limiter);
     assert_eq!(quotas(handle.limiter()), [hourly(5)]);
     goes_by(&there, 5).await;
     let left = there.apply("key", Op::Peek(1)).await.expect("seen");

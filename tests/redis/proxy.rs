@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_throttle::store::redis::{Redis, RedisLimiter};
-use tower_throttle::{FixedWindow, KeyedLimiter, Quota};
+use tower_throttle::{FixedWindow, Quota, store::Backend};
 
 use crate::redis_server::RedisServer;
 use crate::wire::{Harm, Proxy};

@@ -8,12 +8,13 @@ use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{
-    AsError, Global, Handle, LeakyBucket, Quota, RateLimitLayer, RateLimited, WhenFull,
+    AsError, Global, Handle, LeakyBucket, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
 };
 
 use crate::redis_server::RedisServer;
 
-type Layered = RateLimitLayer<Global, RedisLimiter<LeakyBucket>, tower_throttle::Answers<AsError>>;
+type Layered =
+    RateLimitLayer<Global, RedisLimiter<LeakyBucket>, tower_throttle::respond::Responder<AsError>>;
 
 fn layer(server: &RedisServer, quota: Quota) -> Layered {
     let redis = Redis::open(&server.url())

@@ -1,7 +1,7 @@
 //! Several connections.
 
 use tower_throttle::store::redis::Redis;
-use tower_throttle::{FixedWindow, KeyedLimiter, Quota};
+use tower_throttle::{FixedWindow, Quota, store::Backend};
 
 use crate::redis_server::RedisServer;
 
@@ -32,7 +32,7 @@ async fn keys_are_spread_over_connections_and_each_has_one_limit() {
         let server = RedisServer::start();
         let window = FixedWindow::new(Quota::per_day(LIMIT));
         let limiter = several(&server, count)
-            .ask_always()
+            .without_deny_cache()
             .limiter("several", window);
         let tasks: Vec<_> = (0..64)
             .map(|key| {

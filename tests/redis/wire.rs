@@ -130,7 +130,7 @@ impl Proxy {
         self.address.port()
     }
 
-    /// Answers so many calls of scripts with an error, in the place of the server.
+    /// Responder so many calls of scripts with an error, in the place of the server.
     pub(crate) fn refuses(&self, reply: &'static str, left: u64) {
         let count = 0;
         *self.shared.refusals.lock().expect("refusals") = Refusals { reply, left, count };

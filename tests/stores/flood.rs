@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::{Local, ManualClock, Overflow, Quota, TokenBucket};
+use tower_throttle::{Local, ManualClock, Quota, TokenBucket, store::local::Overflow};
 
 use crate::random::from_env;
 

@@ -10,7 +10,10 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tower_throttle::algorithm::Algorithm;
-use tower_throttle::{Clock, Decision, FixedWindow, Local, Quota, SlidingLog, Tick, TokenBucket};
+use tower_throttle::{
+    Decision, FixedWindow, Local, Quota, SlidingLog, TokenBucket,
+    clock::{Clock, Tick},
+};
 
 use crate::random::{Random, from_env};
 

@@ -139,7 +139,7 @@ fn share_of_its_bound(
         }
         for _ in 0..charges {
             clock.advance(Duration::from_nanos(100));
-            local.absorb(&key, 1);
+            local.charge(&key, 1);
         }
         most = most.max(live() - before);
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::{
-    ConfigError, Decision, FixedWindow, Inherit, LeakyBucket, Local, ManualClock, Overflow, Quota,
-    SlidingGrid, SlidingLog, SlidingWindow, Tick, TokenBucket, WarmUp,
+    ConfigError, Decision, FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp, algorithm::Inherit, clock::Tick,
+    store::local::Overflow,
 };
 
 use crate::random::{Random, from_env};
@@ -40,7 +41,7 @@ fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u
             _ => random.below(SECOND / 4),
         };
         clock.advance(Duration::from_nanos(gap));
-        let now = tower_throttle::Clock::now(&clock);
+        let now = tower_throttle::clock::Clock::now(&clock);
         let key = random.below(keys);
         let cost = random.below(5);
         let state = states.entry(key).or_insert_with(|| map.fresh(now));
@@ -50,7 +51,7 @@ fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u
                 map.refund(state, now, cost);
                 true
             }
-            1 => local.absorb(&key, cost) == map.absorb(state, now, cost),
+            1 => local.charge(&key, cost) == map.charge(state, now, cost),
             2 => local.peek_n(&key, cost) == map.peek(state, now, cost),
             3 => local.take_up_to(&key, cost) == map.take_up_to(state, now, cost).0,
             4 => {
@@ -157,8 +158,8 @@ impl Algorithm for ForgetsEarly {
     fn refund(&self, state: &mut Self::State, now: Tick, cost: u64) {
         self.0.refund(state, now, cost);
     }
-    fn absorb(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
-        self.0.absorb(state, now, cost)
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        self.0.charge(state, now, cost)
     }
     fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
         self.0.rescale(state, &from.0, now, inherit);

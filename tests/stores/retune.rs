@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
-    Clock, FixedWindow, Inherit, LeakyBucket, Local, ManualClock, Quota, SlidingLog, SlidingWindow,
-    TokenBucket,
+    FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
+    algorithm::Inherit, clock::Clock,
 };
 
 use crate::random::{Random, from_env};

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
-    ConfigError, Decision, FixedWindow, Inherit, Local, ManualClock, Quota, Tick, Verdict,
+    ConfigError, Decision, FixedWindow, Local, ManualClock, Quota, Verdict, algorithm::Inherit,
+    clock::Tick,
 };
 
 /// A window of a user's own, whose states pack or not, that panics for the cost of 13.
@@ -35,8 +36,8 @@ impl Algorithm for Unlucky {
     fn refund(&self, state: &mut Self::State, now: Tick, cost: u64) {
         self.window.refund(state, now, cost);
     }
-    fn absorb(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
-        self.window.absorb(state, now, cost)
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        self.window.charge(state, now, cost)
     }
     fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
         self.window.rescale(state, &from.window, now, inherit);

@@ -19,8 +19,8 @@ use tower::{Layer, Service};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 use tower_throttle::{
-    ClientIp, Extracted, FixedWindow, Global, Headers, KeyExtractor, Local, Quota, RateLimitLayer,
-    TokenBucket,
+    ClientIp, FixedWindow, Global, Headers, Local, Quota, RateLimitLayer, TokenBucket,
+    key::{Extracted, KeyExtractor},
 };
 
 use crate::count::allocations;
@@ -32,7 +32,7 @@ thread_local! {
     static BACK: RefCell<Vec<Request<()>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Answers at once and gives the request back.
+/// Responder at once and gives the request back.
 #[derive(Clone, Copy)]
 struct Still;
 

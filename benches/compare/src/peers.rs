@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use governor::clock::DefaultClock;
 use governor::state::{InMemoryState, NotKeyed, keyed::DefaultKeyedStateStore};
 use governor::{Quota as GovernorQuota, RateLimiter};
-use tower_throttle::{Local, MonotonicClock, Quota, TokenBucket};
+use tower_throttle::{Local, Quota, TokenBucket, clock::MonotonicClock};
 
 use crate::keys::Key;
 
@@ -56,6 +56,6 @@ pub(crate) fn local(admits: bool, keys: u64) -> Local<TokenBucket> {
 pub(crate) fn settle_clock() {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(80) {
-        std::hint::black_box(tower_throttle::Clock::now(&MonotonicClock));
+        std::hint::black_box(tower_throttle::clock::Clock::now(&MonotonicClock));
     }
 }

@@ -23,7 +23,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower_layer::Layer;
 use tower_service::Service;
-use tower_throttle::{Global, LeakyBucket, Order, Quota, RateLimitLayer, RateLimited, Respond};
+use tower_throttle::{
+    Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, queue::Order, respond::Respond,
+};
 
 use crate::count;
 use crate::row::{Effort, Row};

@@ -14,7 +14,7 @@ use limitador::AsyncRateLimiter;
 use limitador::limit::{Limit, Namespace};
 use limitador::storage::redis::AsyncRedisStorage;
 use tower_throttle::store::redis::{Redis, RedisLimiter, Scripted};
-use tower_throttle::{FixedWindow, KeyedLimiter, LeakyBucket, Quota, SlidingWindow, TokenBucket};
+use tower_throttle::{FixedWindow, LeakyBucket, Quota, SlidingWindow, TokenBucket, store::Backend};
 
 use crate::row::Effort;
 use crate::row::{ends, median};

@@ -16,7 +16,7 @@ use crate::table::resident_bytes;
 
 const CAPACITY: usize = 20_000;
 
-/// Answers whether it stayed flat. With `leaks` it must not: that shows that growth is seen.
+/// Responder whether it stayed flat. With `leaks` it must not: that shows that growth is seen.
 pub(crate) fn run(seconds: u64, leaks: bool) -> bool {
     let bucket = Local::new(TokenBucket::new(Quota::per_second(5))).capacity(CAPACITY);
     let window = Local::new(SlidingWindow::new(Quota::per_second(5))).capacity(CAPACITY);

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
-    CoarseClock, FixedWindow, LeakyBucket, Limiter, Local, MonotonicClock, Quota, SlidingGrid,
-    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    FixedWindow, LeakyBucket, Limiter, Local, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket, WarmUp,
+    clock::{CoarseClock, MonotonicClock},
 };
 
 use crate::keys::{Access, Key, run as run_keys};
@@ -19,7 +20,7 @@ pub(crate) fn run(effort: &Effort) {
     // The clock measures itself against the system's first; nobody else has to wait for that.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(80) {
-        std::hint::black_box(tower_throttle::Clock::now(&MonotonicClock));
+        std::hint::black_box(tower_throttle::clock::Clock::now(&MonotonicClock));
     }
     let many = if effort.quick { 2_000_000 } else { 10_000_000 };
     lone(effort);

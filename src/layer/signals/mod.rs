@@ -1,32 +1,32 @@
 //! What is reported to logs and metrics, where the features for them are on.
 
-#[cfg(feature = "metrics")]
-mod metered;
-#[cfg(feature = "tracing")]
-mod traced;
 #[cfg(not(feature = "metrics"))]
-mod unmetered;
-#[cfg(not(feature = "tracing"))]
-mod untraced;
-
+mod metrics_disabled;
 #[cfg(feature = "metrics")]
-use self::metered::Metered;
-#[cfg(feature = "tracing")]
-use self::traced::Traced;
-#[cfg(not(feature = "metrics"))]
-use self::unmetered::Metered;
+mod metrics_enabled;
 #[cfg(not(feature = "tracing"))]
-use self::untraced::Traced;
+mod tracing_disabled;
+#[cfg(feature = "tracing")]
+mod tracing_enabled;
 
+#[cfg(not(feature = "metrics"))]
+use self::metrics_disabled::MetricsRecorder;
+#[cfg(feature = "metrics")]
+use self::metrics_enabled::MetricsRecorder;
+#[cfg(not(feature = "tracing"))]
+use self::tracing_disabled::EventLogger;
+#[cfg(feature = "tracing")]
+use self::tracing_enabled::EventLogger;
+
+use crate::backend::Losses;
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::limiter::Losses;
 
 /// Names of limits and fates only; never a key.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    traced: Traced,
-    metered: Metered,
+    traced: EventLogger,
+    metered: MetricsRecorder,
 }
 
 impl Signals {

@@ -249,7 +249,7 @@ mod tests {
 
     /// Flips each bit of texts of each length up to 64; answers of which length and bit it flips
     /// too few or too many bits of the hash, on average or one of them.
-    fn uneven(hash: impl Fn(u64, &[u8]) -> u64) -> Option<(usize, usize)> {
+    fn biased_bit(hash: impl Fn(u64, &[u8]) -> u64) -> Option<(usize, usize)> {
         for len in 1..=64 {
             let mut message = [0; 64];
             for (at, byte) in message.iter_mut().enumerate() {
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn every_bit_of_a_text_flips_half_of_the_hash() {
-        assert_eq!(uneven(text), None);
+        assert_eq!(biased_bit(text), None);
     }
 
     #[test]
@@ -294,8 +294,8 @@ mod tests {
                 (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
             })
         };
-        assert!(uneven(swapped).is_some());
-        assert!(uneven(unmixed).is_some());
+        assert!(biased_bit(swapped).is_some());
+        assert!(biased_bit(unmixed).is_some());
     }
 
     /// How many pairs of these have the same 32 bits from `from` on.
@@ -323,11 +323,11 @@ mod tests {
     #[test]
     fn keys_that_resemble_each_other_share_no_more_bits_than_chance() {
         for seeds in 0..3 {
-            resembling(seeds);
+            check_similar_keys(seeds);
         }
     }
 
-    fn resembling(seeds: u64) {
+    fn check_similar_keys(seeds: u64) {
         let hash = seeded(seeds);
         assert_eq!(crowded(|key| hash.hash_one(key)), None, "integers");
         assert_eq!(crowded(|key| hash.hash_one(key << 40)), None, "high bits");
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn where_one_text_ends_and_the_next_begins_counts() {
+    fn text_boundaries_change_the_hash() {
         let hash = seeded(3);
         let (head, tail) = ("abcdefghijklmnopq", "rstuvwxyzabcdefghijklmnopqrstuvwxyz");
         let whole = format!("{head}{tail}");
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_text_hashes_alike_however_it_is_held() {
+    fn borrowed_and_owned_text_hash_alike() {
         let hash = Seeded::default();
         for text in [
             "",

@@ -6,8 +6,8 @@ use std::time::Duration;
 use loom::thread;
 
 use super::overflow::Overflow;
-use super::slot::{Line, Set};
-use super::table::{Table, Take};
+use super::slot::{CacheLine, Set};
+use super::table::{DecideStep, Table};
 use crate::algorithm::{Algorithm, FixedWindow, Inherit, TokenBucket};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -30,7 +30,7 @@ fn quota(limit: u64) -> Quota {
 fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
     let (now, cost) = (at(now), 1);
     let apart = || {
-        let decided = table.transition(key, now, true, &Take { now, cost });
+        let decided = table.transition(key, now, true, &DecideStep { now, cost });
         decided.unwrap_or(Decision::new(Verdict::Deny, 0, 0, None, 0))
     };
     table.decide(key, now, cost, apart).is_admitted()
@@ -50,7 +50,7 @@ fn both<A: Algorithm>(table: &Arc<Table<A>>, asks: [&'static [(u64, u64)]; 2]) -
 }
 
 #[test]
-fn loom_a_key_that_comes_in_twice_at_once_has_one_state() {
+fn loom_a_key_inserted_twice_at_once_has_one_state() {
     loom::model(|| {
         let table = table(TokenBucket::new(quota(2)));
         let admitted = both(&table, [&[(7, 0), (7, 0)], &[(7, 0)]]);
@@ -68,7 +68,7 @@ fn loom_two_keys_of_one_set_lose_nothing_of_each_other() {
 }
 
 #[test]
-fn loom_a_slot_that_changes_hands_is_not_written_by_its_old_key() {
+fn loom_a_reused_slot_is_not_written_by_its_old_key() {
     loom::model(|| {
         let table = table(TokenBucket::new(quota(1)));
         for key in 1..=4 {
@@ -81,7 +81,7 @@ fn loom_a_slot_that_changes_hands_is_not_written_by_its_old_key() {
 }
 
 #[test]
-fn loom_a_key_that_comes_in_twice_at_once_beside_a_full_home_has_one_state() {
+fn loom_a_key_inserted_twice_beside_a_full_home_set_has_one_state() {
     loom::model(|| {
         // Small hashes are all at home in the first of two sets, which has four slots.
         let table = Arc::new(Table::new(
@@ -131,7 +131,7 @@ fn loom_a_state_of_two_words_is_never_half_of_one_and_half_of_another() {
 }
 
 #[test]
-fn loom_a_change_of_quota_meets_a_decision_whole() {
+fn loom_a_quota_change_is_atomic_for_a_decision() {
     loom::model(|| {
         let table = table(FixedWindow::new(quota(2)));
         assert!(admits(&table, 7, 0));
@@ -148,14 +148,14 @@ fn loom_a_change_of_quota_meets_a_decision_whole() {
 }
 
 #[test]
-fn loom_a_state_outside_moves_in_and_out_whole() {
+fn loom_a_state_spills_and_returns_whole() {
     loom::model(|| {
         let table = table(FixedWindow::new(quota(2)));
         let debtor = Arc::clone(&table);
         // Five against a limit of two do not pack.
         let debt = thread::spawn(move || {
             let _ = debtor.transition(7, at(0), true, &|window: &FixedWindow, state: &mut _| {
-                window.absorb(state, at(0), 5)
+                window.charge(state, at(0), 5)
             });
         });
         let before = admits(&table, 7, 0);
@@ -169,9 +169,9 @@ fn loom_a_state_outside_moves_in_and_out_whole() {
 }
 
 /// Two words that are always written together, by one thread, and read by another with `read`.
-fn reads_pairs(read: fn(Set<'_, 2>) -> Option<[u64; 2]>) {
+fn check_pair_reads(read: fn(Set<'_, 2>) -> Option<[u64; 2]>) {
     loom::model(move || {
-        let lines: Arc<[Line; 2]> = Arc::default();
+        let lines: Arc<[CacheLine; 2]> = Arc::default();
         let set = Set::<2>::of(&lines[..], 0);
         let (header, _) = set.look(7);
         let mut locked = set.lock(header).expect("nobody else writes");
@@ -190,26 +190,26 @@ fn reads_pairs(read: fn(Set<'_, 2>) -> Option<[u64; 2]>) {
 }
 
 #[test]
-fn loom_a_glance_sees_a_whole_state_or_none() {
-    reads_pairs(|set| set.glance(7).map(|(_, (_, words))| words));
+fn loom_try_read_returns_a_whole_state_or_none() {
+    check_pair_reads(|set| set.glance(7).map(|(_, (_, words))| words));
 }
 
 /// The bug that the second look at the header is there against.
 #[test]
 #[should_panic(expected = "half of one state and half of another")]
-fn loom_a_reader_that_looks_once_is_caught() {
-    reads_pairs(|set| set.read_without_a_second_look(7));
+fn loom_a_reader_without_validation_is_caught() {
+    check_pair_reads(|set| set.read_unvalidated(7));
 }
 
 /// Two threads add one to a state, with what they saw of it or with what `lock` sees.
 fn adds(stale: bool) {
     loom::model(move || {
-        let lines: Arc<[Line; 1]> = Arc::default();
+        let lines: Arc<[CacheLine; 1]> = Arc::default();
         let set = Set::<1>::of(&lines[..], 0);
         let mut locked = set.lock(set.look(7).0).expect("nobody else writes");
         locked.write_tag(0, 7);
         drop(locked);
-        let add = move |lines: &[Line]| {
+        let add = move |lines: &[CacheLine]| {
             let set = Set::<1>::of(lines, 0);
             let (mut header, Some((slot, [count]))) = set.look(7) else {
                 return 0;

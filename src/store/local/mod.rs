@@ -1,17 +1,17 @@
 //! The states of many keys in this process: a table bounded by construction.
 
-mod carry;
+mod epoch;
 mod hash;
+mod insertion;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
-mod newcomer;
-mod outside;
+mod migrate;
 mod overflow;
 mod probe;
-mod regime;
 #[cfg(all(test, tower_throttle_shuttle))]
 mod shuttle_models;
 mod slot;
+mod spill;
 mod table;
 
 use std::fmt;
@@ -22,13 +22,12 @@ use std::time::Duration;
 
 pub use self::hash::{Seeded, SeededHasher};
 pub use self::overflow::{Overflow, Stats};
-use self::table::{Step, Table, Take};
+use self::table::{DecideStep, Table, Transition};
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm};
+use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
-use crate::error::ConfigError;
-use crate::error::StoreError;
-use crate::limiter::{IntoLimiter, KeyedLimiter, Losses, Op};
+use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
 
 /// One limit for each of many keys, in this process.
@@ -69,10 +68,10 @@ use crate::quota::Quota;
 /// table: [`stats`](Self::stats) tells what they take, and [the most that they ever
 /// can](Stats::most_bytes).
 pub struct Local<A: Algorithm, C = MonotonicClock, S = Seeded> {
-    shared: Arc<Shared<A, C, S>>,
+    shared: Arc<LocalInner<A, C, S>>,
 }
 
-struct Shared<A: Algorithm, C, S> {
+struct LocalInner<A: Algorithm, C, S> {
     table: Table<A>,
     clock: C,
     hasher: S,
@@ -80,7 +79,7 @@ struct Shared<A: Algorithm, C, S> {
 }
 
 /// A table of this many keys takes 2.3 megabytes.
-const CAPACITY: usize = 100_000;
+const DEFAULT_CAPACITY: usize = 100_000;
 
 impl<A: Algorithm> Local<A> {
     /// Room for 100,000 keys, on the system's monotonic clock. Takes an algorithm or a tuple of
@@ -88,7 +87,7 @@ impl<A: Algorithm> Local<A> {
     pub fn new(algorithm: impl IntoAlgorithm<Algorithm = A>) -> Self {
         Self::build(
             algorithm.into_algorithm(),
-            CAPACITY,
+            DEFAULT_CAPACITY,
             Overflow::default(),
             MonotonicClock,
             Seeded::default(),
@@ -100,7 +99,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     fn build(algorithm: A, capacity: usize, overflow: Overflow, clock: C, hasher: S) -> Self {
         let now = clock.now();
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(LocalInner {
                 table: Table::new(algorithm, capacity.max(1), overflow, now),
                 clock,
                 hasher,
@@ -123,7 +122,7 @@ impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
     /// ```
     #[must_use]
     pub fn capacity(self, keys: usize) -> Self {
-        let Shared {
+        let LocalInner {
             clock,
             hasher,
             overflow,
@@ -141,7 +140,7 @@ impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
     /// What happens to a new key when no slot can be forgotten.
     #[must_use]
     pub fn overflow(self, overflow: Overflow) -> Self {
-        let Shared {
+        let LocalInner {
             table,
             clock,
             hasher,
@@ -172,7 +171,7 @@ impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
     /// ```
     #[must_use]
     pub fn with_clock<D: Clock>(self, clock: D) -> Local<A, D, S> {
-        let Shared {
+        let LocalInner {
             table,
             hasher,
             overflow,
@@ -194,7 +193,7 @@ impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
     /// ```
     #[must_use]
     pub fn with_hasher<H: BuildHasher>(self, hasher: H) -> Local<A, C, H> {
-        let Shared {
+        let LocalInner {
             table,
             clock,
             overflow,
@@ -232,7 +231,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     #[inline(never)]
     fn decide_apart(&self, hash: u64, now: Tick, cost: u64) -> Decision {
-        let step = Take { now, cost };
+        let step = DecideStep { now, cost };
         let decided = self.shared.table.transition(hash, now, cost > 0, &step);
         self.or_denied(decided, now)
     }
@@ -282,10 +281,10 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     /// Counts `cost` as spent even if that is more than allowed. Answers how long until the debt
     /// this leaves, if any, is paid.
-    pub fn absorb<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Duration {
+    pub fn charge<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Duration {
         let now = self.shared.clock.now();
         self.at(key, now, cost > 0, |algorithm: &A, state: &mut A::State| {
-            algorithm.absorb(state, now, cost)
+            algorithm.charge(state, now, cost)
         })
         .unwrap_or_default()
     }
@@ -371,7 +370,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         key: &K,
         now: Tick,
         keep: bool,
-        step: impl Step<A, T>,
+        step: impl Transition<A, T>,
     ) -> Result<T, Tick> {
         self.shared
             .table
@@ -387,20 +386,20 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     fn or_denied(&self, decided: Result<Decision, Tick>, now: Tick) -> Decision {
         match decided {
             Ok(decision) => decision,
-            Err(free) => self.no_room(free, now),
+            Err(free) => self.deny_full(free, now),
         }
     }
 
     #[cold]
-    fn no_room(&self, free: Tick, now: Tick) -> Decision {
-        self.shared.table.note_denied();
+    fn deny_full(&self, free: Tick, now: Tick) -> Decision {
+        self.shared.table.count_denied();
         let wait = free.as_nanos().saturating_sub(now.as_nanos());
         let limit = self.quota().capacity();
         Decision::new(Verdict::Deny, limit, 0, Some(wait), wait)
     }
 }
 
-impl<A, C, S, K> KeyedLimiter<K> for Local<A, C, S>
+impl<A, C, S, K> Backend<K> for Local<A, C, S>
 where
     A: Algorithm,
     C: Clock,
@@ -417,8 +416,8 @@ where
                 self.refund(key, cost);
                 self.peek_n(key, 0)
             }
-            Op::Absorb(cost) => {
-                self.absorb(key, cost);
+            Op::Charge(cost) => {
+                self.charge(key, cost);
                 self.peek_n(key, 0)
             }
             Op::Reset => {
@@ -453,14 +452,14 @@ where
 }
 
 /// An algorithm, or a tuple of them, means: in this process.
-impl<T: IntoAlgorithm> IntoLimiter for T {
-    type Limiter = Local<T::Algorithm>;
+impl<T: IntoAlgorithm> IntoBackend for T {
+    type Backend = Local<T::Algorithm>;
 
-    fn into_limiter(self) -> Self::Limiter {
+    fn into_backend(self) -> Self::Backend {
         Local::new(self)
     }
 
-    fn into_limiter_of_one(self) -> Self::Limiter {
+    fn into_single_key_backend(self) -> Self::Backend {
         Local::build(
             self.into_algorithm(),
             1,
@@ -471,15 +470,15 @@ impl<T: IntoAlgorithm> IntoLimiter for T {
     }
 }
 
-impl<A, C, S> IntoLimiter for Local<A, C, S>
+impl<A, C, S> IntoBackend for Local<A, C, S>
 where
     A: Algorithm,
     C: Clock,
     S: BuildHasher + Send + Sync + 'static,
 {
-    type Limiter = Self;
+    type Backend = Self;
 
-    fn into_limiter(self) -> Self {
+    fn into_backend(self) -> Self {
         self
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::limiter::Losses;
+use crate::backend::Losses;
 
 /// What a full table does with a key it has not seen.
 ///

@@ -13,16 +13,16 @@ use crate::quota::Quota;
 
 /// Small integers hash to themselves: all of them are at home in the first set.
 #[derive(Clone, Debug, Default)]
-struct Plain(u64);
+struct IdentityHasher(u64);
 
-impl BuildHasher for Plain {
+impl BuildHasher for IdentityHasher {
     type Hasher = Self;
     fn build_hasher(&self) -> Self {
         Self(0)
     }
 }
 
-impl Hasher for Plain {
+impl Hasher for IdentityHasher {
     fn write(&mut self, _: &[u8]) {
         unreachable!("keys are integers");
     }
@@ -34,7 +34,7 @@ impl Hasher for Plain {
     }
 }
 
-type Table<A> = Local<A, ManualClock, Plain>;
+type Table<A> = Local<A, ManualClock, IdentityHasher>;
 
 fn table<A: Algorithm>(
     algorithm: A,
@@ -42,7 +42,13 @@ fn table<A: Algorithm>(
     overflow: Overflow,
     clock: &ManualClock,
 ) -> Table<A> {
-    Local::build(algorithm, capacity, overflow, clock.clone(), Plain(0))
+    Local::build(
+        algorithm,
+        capacity,
+        overflow,
+        clock.clone(),
+        IdentityHasher(0),
+    )
 }
 
 const THREADS: usize = 3;
@@ -105,7 +111,7 @@ fn shuttle_keys_of_one_home_and_beside_it_are_each_granted_their_limit() {
 }
 
 #[test]
-fn shuttle_a_full_table_grants_nobody_more_than_the_limit() {
+fn shuttle_a_full_table_grants_no_key_more_than_the_limit() {
     many(|| {
         let clock = ManualClock::new();
         let bucket = TokenBucket::new(Quota::per_hour(2));
@@ -118,7 +124,7 @@ fn shuttle_a_full_table_grants_nobody_more_than_the_limit() {
 }
 
 #[test]
-fn shuttle_states_outside_the_table_are_each_granted_their_limit() {
+fn shuttle_spilled_states_are_each_granted_their_limit() {
     many(|| {
         let clock = ManualClock::new();
         let log = SlidingLog::new(Quota::per_hour(2));
@@ -130,7 +136,7 @@ fn shuttle_states_outside_the_table_are_each_granted_their_limit() {
 }
 
 #[test]
-fn shuttle_a_slot_that_expires_under_a_crowd_is_taken_over_whole() {
+fn shuttle_an_expired_slot_is_reused_atomically() {
     many(|| {
         let clock = ManualClock::new();
         let bucket = TokenBucket::new(Quota::per(2, Duration::from_secs(2)));
@@ -151,7 +157,7 @@ fn shuttle_a_slot_that_expires_under_a_crowd_is_taken_over_whole() {
 }
 
 #[test]
-fn shuttle_a_change_of_quota_under_a_crowd_loses_no_count() {
+fn shuttle_a_concurrent_quota_change_loses_no_count() {
     many(|| {
         let clock = ManualClock::new();
         let local = table(

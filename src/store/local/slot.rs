@@ -24,16 +24,16 @@
 //! A version never comes back (2^46 writes to one set), so a slot that was emptied and taken by
 //! another key between the two looks is noticed too.
 
-use super::probe::MOST_STEPS;
-use crate::sync::{AtomicU64, Ordering, fence, wait_a_little};
+use super::probe::MAX_PROBES;
+use crate::sync::{AtomicU64, Ordering, backoff, fence};
 
 /// Eight words, one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct Line([AtomicU64; 8]);
+pub(super) struct CacheLine([AtomicU64; 8]);
 
 /// The most slots that a set has.
-pub(super) const MOST_SLOTS: usize = 8;
+pub(super) const MAX_SLOTS: usize = 8;
 
 /// How many lines, slots and words of tags a set has, by the words of a state.
 pub(super) const fn lines(words: usize) -> usize {
@@ -52,12 +52,12 @@ pub(super) struct Header(u64);
 
 impl Header {
     const LOCKED: u64 = 1;
-    const REACH: u32 = 1;
-    const REACHES: u64 = MOST_STEPS as u64 - 1;
-    const GENERATION: u32 = 6;
-    const VERSION: u64 = 1 << 18;
+    const PROBE_LEN_SHIFT: u32 = 1;
+    const PROBE_LEN_MASK: u64 = MAX_PROBES as u64 - 1;
+    const EPOCH_SHIFT: u32 = 6;
+    const VERSION_UNIT: u64 = 1 << 18;
 
-    const UNUSUAL: u64 = Self::LOCKED | 0xFFF << Self::GENERATION;
+    const SLOW_PATH_MASK: u64 = Self::LOCKED | 0xFFF << Self::EPOCH_SHIFT;
 
     const fn is_locked(self) -> bool {
         self.0 & Self::LOCKED != 0
@@ -65,46 +65,49 @@ impl Header {
 
     /// How far from this set, in steps of the probe sequence, the keys live whose home it is.
     pub(super) const fn reach(self) -> usize {
-        (self.0 >> Self::REACH & Self::REACHES) as usize
+        (self.0 >> Self::PROBE_LEN_SHIFT & Self::PROBE_LEN_MASK) as usize
     }
 
-    pub(super) const fn with_reach(self, reach: usize) -> Self {
-        Self(self.0 & !(Self::REACHES << Self::REACH) | (reach as u64) << Self::REACH)
+    pub(super) const fn with_probe_len(self, reach: usize) -> Self {
+        Self(
+            self.0 & !(Self::PROBE_LEN_MASK << Self::PROBE_LEN_SHIFT)
+                | (reach as u64) << Self::PROBE_LEN_SHIFT,
+        )
     }
 
     /// The algorithm that the states of this set are packed by, modulo 2^12.
     #[inline]
     pub(super) const fn generation(self) -> u64 {
-        self.0 >> Self::GENERATION & 0xFFF
+        self.0 >> Self::EPOCH_SHIFT & 0xFFF
     }
 
-    pub(super) const fn with_generation(self, generation: u64) -> Self {
-        Self(self.0 & !(0xFFF << Self::GENERATION) | (generation & 0xFFF) << Self::GENERATION)
+    pub(super) const fn with_epoch(self, generation: u64) -> Self {
+        Self(self.0 & !(0xFFF << Self::EPOCH_SHIFT) | (generation & 0xFFF) << Self::EPOCH_SHIFT)
     }
 }
 
 /// One set, in which a state takes `W` words.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Set<'a, const W: usize>(&'a [Line]);
+pub(super) struct Set<'a, const W: usize>(&'a [CacheLine]);
 
 /// A slot and what was read from it.
-pub(super) type Found<const W: usize> = (usize, [u64; W]);
+pub(super) type SlotState<const W: usize> = (usize, [u64; W]);
 
 /// Everything in a set at one moment.
 #[derive(Debug)]
 pub(super) struct Snapshot<const W: usize> {
     pub(super) header: Header,
-    pub(super) tags: [u64; MOST_SLOTS],
-    pub(super) states: [[u64; W]; MOST_SLOTS],
+    pub(super) tags: [u64; MAX_SLOTS],
+    pub(super) states: [[u64; W]; MAX_SLOTS],
 }
 
-const TAG: u64 = (1 << 48) - 1;
+const TAG_MASK: u64 = (1 << 48) - 1;
 
 impl<'a, const W: usize> Set<'a, W> {
     pub(super) const SLOTS: usize = slots(W);
 
     #[inline]
-    pub(super) fn of(table: &'a [Line], index: usize) -> Self {
+    pub(super) fn of(table: &'a [CacheLine], index: usize) -> Self {
         let first = index * lines(W);
         Self(&table[first..first + lines(W)])
     }
@@ -136,7 +139,7 @@ impl<'a, const W: usize> Set<'a, W> {
         let (mut found, mut pieces) = (usize::MAX, 0);
         for at in 0..tag_words(W) {
             let word = self.tag_word(at).load(Ordering::Relaxed);
-            found = if word & TAG == tag { at } else { found };
+            found = if word & TAG_MASK == tag { at } else { found };
             if at < 3 {
                 pieces |= word >> 48 << (16 * at);
             }
@@ -161,9 +164,9 @@ impl<'a, const W: usize> Set<'a, W> {
         reason = "what was found is several words, which would go through memory"
     )]
     #[inline(always)]
-    pub(super) fn glance(&self, tag: u64) -> Option<(Header, Found<W>)> {
+    pub(super) fn glance(&self, tag: u64) -> Option<(Header, SlotState<W>)> {
         let header = Header(self.header().load(Ordering::Acquire));
-        if header.0 & Header::UNUSUAL != 0 {
+        if header.0 & Header::SLOW_PATH_MASK != 0 {
             return None;
         }
         for line in 1..lines(W) {
@@ -172,25 +175,25 @@ impl<'a, const W: usize> Set<'a, W> {
         }
         let slot = self.find(tag)?;
         let state = self.state(slot);
-        // As in `consistent`.
+        // As in `read_consistent`.
         fence(Ordering::Acquire);
         (self.header().load(Ordering::Relaxed) == header.0).then_some((header, (slot, state)))
     }
 
     #[cfg(all(test, tower_throttle_loom))]
-    pub(super) fn read_without_a_second_look(&self, tag: u64) -> Option<[u64; W]> {
+    pub(super) fn read_unvalidated(&self, tag: u64) -> Option<[u64; W]> {
         self.header().load(Ordering::Acquire);
         self.find(tag).map(|slot| self.state(slot))
     }
 
     /// Reads by `read` until nobody has written meanwhile.
     #[inline]
-    fn consistent<T>(&self, read: impl Fn(Header) -> T) -> (Header, T) {
+    fn read_consistent<T>(&self, read: impl Fn(Header) -> T) -> (Header, T) {
         let mut turns = 0;
         loop {
             let header = Header(self.header().load(Ordering::Acquire));
             if header.is_locked() {
-                wait_a_little(&mut turns);
+                backoff(&mut turns);
                 continue;
             }
             let answer = read(header);
@@ -204,14 +207,14 @@ impl<'a, const W: usize> Set<'a, W> {
 
     /// Looks for the slot with this tag.
     #[inline]
-    pub(super) fn look(&self, tag: u64) -> (Header, Option<Found<W>>) {
-        self.consistent(|_| self.find(tag).map(|slot| (slot, self.state(slot))))
+    pub(super) fn look(&self, tag: u64) -> (Header, Option<SlotState<W>>) {
+        self.read_consistent(|_| self.find(tag).map(|slot| (slot, self.state(slot))))
     }
 
     pub(super) fn snapshot(&self) -> Snapshot<W> {
-        let (header, (tags, states)) = self.consistent(|_| {
-            let mut tags = [0; MOST_SLOTS];
-            let mut states = [[0; W]; MOST_SLOTS];
+        let (header, (tags, states)) = self.read_consistent(|_| {
+            let mut tags = [0; MAX_SLOTS];
+            let mut states = [[0; W]; MAX_SLOTS];
             for slot in 0..Self::SLOTS {
                 tags[slot] = self.tag(slot);
                 states[slot] = self.state(slot);
@@ -226,14 +229,14 @@ impl<'a, const W: usize> Set<'a, W> {
     }
 
     /// Whether nothing was written since `header` was read.
-    pub(super) fn is_still(&self, header: Header) -> bool {
+    pub(super) fn is_unchanged(&self, header: Header) -> bool {
         fence(Ordering::Acquire);
         self.header().load(Ordering::Relaxed) == header.0
     }
 
     fn tag(&self, slot: usize) -> u64 {
         if slot < tag_words(W) {
-            return self.tag_word(slot).load(Ordering::Relaxed) & TAG;
+            return self.tag_word(slot).load(Ordering::Relaxed) & TAG_MASK;
         }
         (0..3).fold(0, |tag, at| {
             tag | self.tag_word(at).load(Ordering::Relaxed) >> 48 << (16 * at)
@@ -242,14 +245,14 @@ impl<'a, const W: usize> Set<'a, W> {
 
     /// Locks, if nothing was written since `header` was read.
     #[inline]
-    pub(super) fn lock(&self, header: Header) -> Option<Locked<'a, W>> {
+    pub(super) fn lock(&self, header: Header) -> Option<SetGuard<'a, W>> {
         let locked = header.0 | Header::LOCKED;
         self.header()
             .compare_exchange(header.0, locked, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
         // Before any word is written: a reader that sees one of them sees `LOCKED` as well.
         fence(Ordering::Release);
-        Some(Locked {
+        Some(SetGuard {
             set: *self,
             next: header,
         })
@@ -258,13 +261,13 @@ impl<'a, const W: usize> Set<'a, W> {
 
 /// A set that this thread alone may write. Dropped, it is unlocked.
 #[derive(Debug)]
-pub(super) struct Locked<'a, const W: usize> {
+pub(super) struct SetGuard<'a, const W: usize> {
     set: Set<'a, W>,
     /// The header it is left with, but for the version.
     next: Header,
 }
 
-impl<const W: usize> Locked<'_, W> {
+impl<const W: usize> SetGuard<'_, W> {
     #[expect(clippy::inline_always, reason = "as for `Set::glance`")]
     #[inline(always)]
     pub(super) fn write_state(&mut self, slot: usize, words: &[u64; W]) {
@@ -284,27 +287,27 @@ impl<const W: usize> Locked<'_, W> {
             );
         };
         if slot < tag_words(W) {
-            keep(slot, TAG, tag);
+            keep(slot, TAG_MASK, tag);
         } else {
             for at in 0..3 {
-                keep(at, !TAG, tag >> (16 * at) << 48);
+                keep(at, !TAG_MASK, tag >> (16 * at) << 48);
             }
         }
     }
 
-    pub(super) fn set_reach(&mut self, reach: usize) {
-        self.next = self.next.with_reach(reach);
+    pub(super) fn set_probe_len(&mut self, reach: usize) {
+        self.next = self.next.with_probe_len(reach);
     }
 
-    pub(super) fn set_generation(&mut self, generation: u64) {
-        self.next = self.next.with_generation(generation);
+    pub(super) fn set_epoch(&mut self, generation: u64) {
+        self.next = self.next.with_epoch(generation);
     }
 }
 
-impl<const W: usize> Drop for Locked<'_, W> {
+impl<const W: usize> Drop for SetGuard<'_, W> {
     #[inline]
     fn drop(&mut self) {
-        let next = self.next.0.wrapping_add(Header::VERSION);
+        let next = self.next.0.wrapping_add(Header::VERSION_UNIT);
         self.set.header().store(next, Ordering::Release);
     }
 }

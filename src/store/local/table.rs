@@ -17,26 +17,28 @@
 //! room. A slot has room if it is empty or if its state may be forgotten. Locks are only ever tried,
 //! in the order of the sets, so nobody waits for one while holding another.
 
-use super::outside::{Id, Kept, Outside, index, is_outside, kept_until, outside};
+use super::epoch::{EpochView, Epochs};
 use super::overflow::{Counters, Overflow, Stats};
-use super::probe::{FINGERPRINT_BITS, Probes, steps_of, tag};
-use super::regime::{Regimes, View};
-use super::slot::{Found, Header, Line, Locked, Set, lines, slots};
+use super::probe::{FINGERPRINT_BITS, ProbeSequence, probe_of_tag, tag};
+use super::slot::{CacheLine, Header, Set, SetGuard, SlotState, lines, slots};
+use super::spill::{
+    KeyId, SpillStore, VersionedState, index, is_spilled, spill_forgettable_at, spilled_word,
+};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::sync::Mutex;
 
 pub(super) struct Table<A: Algorithm> {
-    pub(super) regimes: Regimes<A>,
-    lines: Box<[Line]>,
+    pub(super) regimes: Epochs<A>,
+    lines: Box<[CacheLine]>,
     pub(super) sets: usize,
     /// The words of a state.
     pub(super) words: usize,
-    pub(super) probes: Probes,
-    pub(super) outside: Outside<A::State>,
+    pub(super) probes: ProbeSequence,
+    pub(super) outside: SpillStore<A::State>,
     /// The state of all keys without a slot.
-    pub(super) shared: Mutex<Kept<A::State>>,
+    pub(super) shared: Mutex<VersionedState<A::State>>,
     pub(super) changing: Mutex<()>,
     pub(super) overflow: Overflow,
     pub(super) counters: Counters,
@@ -45,11 +47,11 @@ pub(super) struct Table<A: Algorithm> {
 
 /// What is to be done to a state. It may run several times and must depend on nothing but its
 /// arguments.
-pub(super) trait Step<A: Algorithm, T> {
+pub(super) trait Transition<A: Algorithm, T> {
     fn run(&self, algorithm: &A, state: &mut A::State) -> T;
 }
 
-impl<A: Algorithm, T, F: Fn(&A, &mut A::State) -> T> Step<A, T> for F {
+impl<A: Algorithm, T, F: Fn(&A, &mut A::State) -> T> Transition<A, T> for F {
     #[inline]
     fn run(&self, algorithm: &A, state: &mut A::State) -> T {
         self(algorithm, state)
@@ -57,12 +59,12 @@ impl<A: Algorithm, T, F: Fn(&A, &mut A::State) -> T> Step<A, T> for F {
 }
 
 /// Decides. No closure, because those cannot be told to be inlined.
-pub(super) struct Take {
+pub(super) struct DecideStep {
     pub(super) now: Tick,
     pub(super) cost: u64,
 }
 
-impl<A: Algorithm> Step<A, Decision> for Take {
+impl<A: Algorithm> Transition<A, Decision> for DecideStep {
     #[expect(
         clippy::inline_always,
         reason = "so that the figures a caller does not read are not computed"
@@ -74,12 +76,12 @@ impl<A: Algorithm> Step<A, Decision> for Take {
 }
 
 /// One try; the table may have changed meanwhile.
-pub(super) enum Tried<T> {
+pub(super) enum TryResult<T> {
     Done(T),
     Full(Tick),
-    Again,
+    Retry,
     /// The algorithm was exchanged.
-    Stale,
+    StaleEpoch,
 }
 
 impl<A: Algorithm> Table<A> {
@@ -88,18 +90,20 @@ impl<A: Algorithm> Table<A> {
             words @ 1..=4 => words,
             _ => 1,
         };
-        let (probes, sets) = Probes::for_keys(words, capacity);
+        let (probes, sets) = ProbeSequence::for_keys(words, capacity);
         Self {
-            lines: (0..sets * lines(words)).map(|_| Line::default()).collect(),
+            lines: (0..sets * lines(words))
+                .map(|_| CacheLine::default())
+                .collect(),
             sets,
             words,
-            outside: Outside::new(sets / probes.group, sets * slots(words)),
-            shared: Mutex::new(Kept {
+            outside: SpillStore::new(sets / probes.group, sets * slots(words)),
+            shared: Mutex::new(VersionedState {
                 state: algorithm.fresh(now),
                 regime: 0,
             }),
             probes,
-            regimes: Regimes::new(algorithm),
+            regimes: Epochs::new(algorithm),
             changing: Mutex::new(()),
             overflow,
             counters: Counters::default(),
@@ -120,10 +124,10 @@ impl<A: Algorithm> Table<A> {
         apart: impl FnOnce() -> Decision,
     ) -> Decision {
         match self.words {
-            1 => self.decide_in_words::<1>(hash, now, cost, apart),
-            2 => self.decide_in_words::<2>(hash, now, cost, apart),
-            3 => self.decide_in_words::<3>(hash, now, cost, apart),
-            _ => self.decide_in_words::<4>(hash, now, cost, apart),
+            1 => self.decide_packed_in::<1>(hash, now, cost, apart),
+            2 => self.decide_packed_in::<2>(hash, now, cost, apart),
+            3 => self.decide_packed_in::<3>(hash, now, cost, apart),
+            _ => self.decide_packed_in::<4>(hash, now, cost, apart),
         }
     }
 
@@ -131,7 +135,7 @@ impl<A: Algorithm> Table<A> {
     /// the figures.
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
-    fn decide_in_words<const W: usize>(
+    fn decide_packed_in<const W: usize>(
         &self,
         hash: u64,
         now: Tick,
@@ -143,8 +147,8 @@ impl<A: Algorithm> Table<A> {
         if let (Some(algorithm), Some((header, (slot, words)))) =
             (self.regimes.first(), set.glance(id.fingerprint))
         {
-            if is_outside(&words) {
-                if let Some(decision) = self.decide_outside::<W>(id, now, cost) {
+            if is_spilled(&words) {
+                if let Some(decision) = self.decide_spilled::<W>(id, now, cost) {
                     return decision.elsewhere();
                 }
             } else {
@@ -164,9 +168,9 @@ impl<A: Algorithm> Table<A> {
     }
 
     #[inline(never)]
-    fn decide_outside<const W: usize>(&self, id: Id, now: Tick, cost: u64) -> Option<Decision> {
-        match self.update_outside::<W, _>(&self.regimes.view(), id, 0, &Take { now, cost }) {
-            Tried::Done(decision) => Some(decision),
+    fn decide_spilled<const W: usize>(&self, id: KeyId, now: Tick, cost: u64) -> Option<Decision> {
+        match self.update_spilled::<W, _>(&self.regimes.view(), id, 0, &DecideStep { now, cost }) {
+            TryResult::Done(decision) => Some(decision),
             _ => None,
         }
     }
@@ -184,27 +188,27 @@ impl<A: Algorithm> Table<A> {
         hash: u64,
         now: Tick,
         keep: bool,
-        step: &impl Step<A, T>,
+        step: &impl Transition<A, T>,
     ) -> Result<T, Tick> {
         if self.words == 1 {
-            self.with_words::<1, T>(hash, now, keep, step)
+            self.transition_in::<1, T>(hash, now, keep, step)
         } else {
-            self.with_more_words(hash, now, keep, step)
+            self.transition_wide(hash, now, keep, step)
         }
     }
 
     #[inline(never)]
-    fn with_more_words<T>(
+    fn transition_wide<T>(
         &self,
         hash: u64,
         now: Tick,
         keep: bool,
-        step: &impl Step<A, T>,
+        step: &impl Transition<A, T>,
     ) -> Result<T, Tick> {
         match self.words {
-            2 => self.with_words::<2, T>(hash, now, keep, step),
-            3 => self.with_words::<3, T>(hash, now, keep, step),
-            _ => self.with_words::<4, T>(hash, now, keep, step),
+            2 => self.transition_in::<2, T>(hash, now, keep, step),
+            3 => self.transition_in::<3, T>(hash, now, keep, step),
+            _ => self.transition_in::<4, T>(hash, now, keep, step),
         }
     }
 
@@ -213,20 +217,20 @@ impl<A: Algorithm> Table<A> {
         reason = "so that the figures a caller does not read are not computed"
     )]
     #[inline(always)]
-    fn with_words<const W: usize, T>(
+    fn transition_in<const W: usize, T>(
         &self,
         hash: u64,
         now: Tick,
         keep: bool,
-        step: &impl Step<A, T>,
+        step: &impl Transition<A, T>,
     ) -> Result<T, Tick> {
         let id = self.identify(hash);
         loop {
             let view = self.regimes.view();
             match self.attempt::<W, T>(&view, id, now, keep, step) {
-                Tried::Done(answer) => return Ok(answer),
-                Tried::Full(free) => return Err(free),
-                Tried::Again | Tried::Stale => {}
+                TryResult::Done(answer) => return Ok(answer),
+                TryResult::Full(free) => return Err(free),
+                TryResult::Retry | TryResult::StaleEpoch => {}
             }
         }
     }
@@ -238,22 +242,22 @@ impl<A: Algorithm> Table<A> {
     #[inline(always)]
     fn attempt<const W: usize, T>(
         &self,
-        view: &View<'_, A>,
-        id: Id,
+        view: &EpochView<'_, A>,
+        id: KeyId,
         now: Tick,
         keep: bool,
-        step: &impl Step<A, T>,
-    ) -> Tried<T> {
+        step: &impl Transition<A, T>,
+    ) -> TryResult<T> {
         let set = self.set::<W>(id.home);
         let (header, found) = set.look(id.fingerprint);
         if header.generation() != view.number() & 0xFFF {
-            return self.catch_up::<W, T>(view, id.home);
+            return self.migrate_set::<W, T>(view, id.home);
         }
         match found {
-            Some(found) if !is_outside(&found.1) => {
+            Some(found) if !is_spilled(&found.1) => {
                 self.update(view, set, header, found, (id, 0), step)
             }
-            Some(_) => self.update_outside::<W, T>(view, id, 0, step),
+            Some(_) => self.update_spilled::<W, T>(view, id, 0, step),
             None => self.elsewhere::<W, T>(view, id, header, now, keep, step),
         }
     }
@@ -266,13 +270,13 @@ impl<A: Algorithm> Table<A> {
     #[inline(always)]
     fn update<const W: usize, T>(
         &self,
-        view: &View<'_, A>,
+        view: &EpochView<'_, A>,
         set: Set<'_, W>,
         header: Header,
-        (slot, words): Found<W>,
-        (id, steps): (Id, usize),
-        step: &impl Step<A, T>,
-    ) -> Tried<T> {
+        (slot, words): SlotState<W>,
+        (id, steps): (KeyId, usize),
+        step: &impl Transition<A, T>,
+    ) -> TryResult<T> {
         let algorithm = view.algorithm();
         let mut state = algorithm.unpack_from(&words);
         let answer = step.run(algorithm, &mut state);
@@ -282,11 +286,11 @@ impl<A: Algorithm> Table<A> {
         }
         if next != words {
             let Some(mut locked) = set.lock(header) else {
-                return Tried::Again;
+                return TryResult::Retry;
             };
             locked.write_state(slot, &next);
         }
-        Tried::Done(answer)
+        TryResult::Done(answer)
     }
 
     /// Moves a state that no longer packs out of its slot.
@@ -294,70 +298,70 @@ impl<A: Algorithm> Table<A> {
     #[inline(never)]
     fn spill<const W: usize, T>(
         &self,
-        view: &View<'_, A>,
+        view: &EpochView<'_, A>,
         set: Set<'_, W>,
         header: Header,
-        (slot, id, _): (usize, Id, usize),
+        (slot, id, _): (usize, KeyId, usize),
         state: A::State,
         answer: T,
-    ) -> Tried<T> {
+    ) -> TryResult<T> {
         let until = view.algorithm().forgettable_at(&state);
         let regime = view.number();
         let mut shard = self.outside.shard(self.group(id.home));
-        let index = shard.insert(id, Kept { state, regime });
+        let index = shard.insert(id, VersionedState { state, regime });
         let Some(mut locked) = set.lock(header) else {
             shard.remove(index, id);
-            return Tried::Again;
+            return TryResult::Retry;
         };
-        locked.write_state(slot, &outside(index, until));
-        Tried::Done(answer)
+        locked.write_state(slot, &spilled_word(index, until));
+        TryResult::Done(answer)
     }
 
     /// Decides on a state that stands outside. While its shard is locked nobody else moves it,
     /// nor its slot.
     #[inline(never)]
-    fn update_outside<const W: usize, T>(
+    fn update_spilled<const W: usize, T>(
         &self,
-        view: &View<'_, A>,
-        id: Id,
+        view: &EpochView<'_, A>,
+        id: KeyId,
         steps: usize,
-        step: &impl Step<A, T>,
-    ) -> Tried<T> {
+        step: &impl Transition<A, T>,
+    ) -> TryResult<T> {
         let algorithm = view.algorithm();
         let set = self.set::<W>(self.probes.near(id.home, steps));
         let mut shard = self.outside.shard(self.group(id.home));
         let (header, found) = set.look(tag(id.fingerprint, steps));
-        let Some((slot, words)) = found.filter(|found| is_outside(&found.1)) else {
-            return Tried::Again;
+        let Some((slot, words)) = found.filter(|found| is_spilled(&found.1)) else {
+            return TryResult::Retry;
         };
         if header.generation() != view.number() & 0xFFF {
-            return Tried::Again;
+            return TryResult::Retry;
         }
         let index = index(words[0]);
         let Some(kept) = shard.get_mut(index, id) else {
-            return Tried::Again;
+            return TryResult::Retry;
         };
         if kept.regime != view.number() {
             drop(shard);
-            return self.catch_up::<W, T>(view, self.probes.near(id.home, steps));
+            return self.migrate_set::<W, T>(view, self.probes.near(id.home, steps));
         }
         let answer = step.run(algorithm, &mut kept.state);
         let mut next = [0; W];
         let packs = algorithm.pack_into(&kept.state, &mut next);
         if !packs {
-            next = outside(index, algorithm.forgettable_at(&kept.state));
+            next = spilled_word(index, algorithm.forgettable_at(&kept.state));
         }
         if next != words {
-            Self::lock_soon(set).write_state(slot, &next);
+            Self::spin_lock(set).write_state(slot, &next);
         }
         if packs {
             shard.remove(index, id);
         }
-        Tried::Done(answer)
+        TryResult::Done(answer)
     }
 
     /// Locks a set of which only other slots than the caller's may change.
-    fn lock_soon<const W: usize>(set: Set<'_, W>) -> Locked<'_, W> {
+    fn spin_lock<const W: usize>(set: Set<'_, W>) -> SetGuard<'_, W> {
         loop {
             // No tag is all ones: the look is for the header alone.
             let (header, _) = set.look(u64::MAX);
@@ -372,30 +376,30 @@ impl<A: Algorithm> Table<A> {
     #[inline(never)]
     fn elsewhere<const W: usize, T>(
         &self,
-        view: &View<'_, A>,
-        id: Id,
+        view: &EpochView<'_, A>,
+        id: KeyId,
         home: Header,
         now: Tick,
         keep: bool,
-        step: &impl Step<A, T>,
-    ) -> Tried<T> {
+        step: &impl Transition<A, T>,
+    ) -> TryResult<T> {
         for steps in 1..=home.reach() {
             let at = self.probes.near(id.home, steps);
             let set = self.set::<W>(at);
             let (header, found) = set.look(tag(id.fingerprint, steps));
             let Some(found) = found else { continue };
             if header.generation() != view.number() & 0xFFF {
-                return self.catch_up::<W, T>(view, at);
+                return self.migrate_set::<W, T>(view, at);
             }
-            return if is_outside(&found.1) {
-                self.update_outside::<W, T>(view, id, steps, step)
+            return if is_spilled(&found.1) {
+                self.update_spilled::<W, T>(view, id, steps, step)
             } else {
                 self.update(view, set, header, found, (id, steps), step)
             };
         }
         // All of it was one look only if no key of this home came in between.
-        if home.reach() > 0 && !self.set::<W>(id.home).is_still(home) {
-            return Tried::Again;
+        if home.reach() > 0 && !self.set::<W>(id.home).is_unchanged(home) {
+            return TryResult::Retry;
         }
         self.newcomer::<W, T>(view, id, home, now, keep, step)
     }
@@ -403,14 +407,14 @@ impl<A: Algorithm> Table<A> {
     /// Forgets a key.
     pub(super) fn forget(&self, hash: u64) {
         match self.words {
-            1 => self.forget_words::<1>(hash),
-            2 => self.forget_words::<2>(hash),
-            3 => self.forget_words::<3>(hash),
-            _ => self.forget_words::<4>(hash),
+            1 => self.remove_in::<1>(hash),
+            2 => self.remove_in::<2>(hash),
+            3 => self.remove_in::<3>(hash),
+            _ => self.remove_in::<4>(hash),
         }
     }
 
-    fn forget_words<const W: usize>(&self, hash: u64) {
+    fn remove_in<const W: usize>(&self, hash: u64) {
         let id = self.identify(hash);
         // The reach of the home as it is; a key that comes in meanwhile comes after this.
         let (home, _) = self.set::<W>(id.home).look(0);
@@ -418,7 +422,7 @@ impl<A: Algorithm> Table<A> {
             let set = self.set::<W>(self.probes.near(id.home, steps));
             let tag = tag(id.fingerprint, steps);
             while let (header, Some((slot, words))) = set.look(tag) {
-                let shard = is_outside(&words).then(|| self.outside.shard(self.group(id.home)));
+                let shard = is_spilled(&words).then(|| self.outside.shard(self.group(id.home)));
                 if let Some(mut locked) = set.lock(header) {
                     locked.write_tag(slot, 0);
                     drop(locked);
@@ -435,7 +439,7 @@ impl<A: Algorithm> Table<A> {
         self.words
     }
 
-    pub(super) fn note_denied(&self) {
+    pub(super) fn count_denied(&self) {
         Counters::count(&self.counters.denied);
     }
 
@@ -444,8 +448,8 @@ impl<A: Algorithm> Table<A> {
         let (outside, outside_bytes) = self
             .outside
             .size(|state| view.algorithm().held_bytes(state));
-        let table_bytes = self.lines.len() * size_of::<Line>();
-        let most_outside = self.outside.most_bytes(view.algorithm().most_held_bytes());
+        let table_bytes = self.lines.len() * size_of::<CacheLine>();
+        let most_outside = self.outside.most_bytes(view.algorithm().max_heap_bytes());
         let mut stats = Stats {
             capacity: self.capacity,
             table_bytes,
@@ -464,9 +468,9 @@ impl<A: Algorithm> Table<A> {
         reason = "the quotient is below the number of sets"
     )]
     #[inline]
-    const fn identify(&self, hash: u64) -> Id {
+    const fn identify(&self, hash: u64) -> KeyId {
         let fingerprint = hash & ((1 << FINGERPRINT_BITS) - 1);
-        Id {
+        KeyId {
             home: ((hash as u128 * self.sets as u128) >> 64) as usize,
             // Zero is an empty slot.
             fingerprint: if fingerprint == 0 { 1 } else { fingerprint },
@@ -474,9 +478,9 @@ impl<A: Algorithm> Table<A> {
     }
 
     /// The key in a slot of set `at`.
-    pub(super) const fn id_of(&self, at: usize, tag: u64) -> Id {
-        Id {
-            home: self.probes.near(at, steps_of(tag)),
+    pub(super) const fn key_id_at(&self, at: usize, tag: u64) -> KeyId {
+        KeyId {
+            home: self.probes.near(at, probe_of_tag(tag)),
             fingerprint: tag & ((1 << FINGERPRINT_BITS) - 1),
         }
     }
@@ -495,8 +499,8 @@ pub(super) fn forgettable_at<A: Algorithm, const W: usize>(
     algorithm: &A,
     words: &[u64; W],
 ) -> Tick {
-    if is_outside(words) {
-        kept_until(words[0])
+    if is_spilled(words) {
+        spill_forgettable_at(words[0])
     } else {
         algorithm.forgettable_at(&algorithm.unpack_from(words))
     }

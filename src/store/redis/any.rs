@@ -1,7 +1,7 @@
 //! What a script has to be told of an algorithm that is chosen while the program runs.
 
-use super::figures::Call;
-use super::script::{Args, Part, Words, sealed::Script};
+use super::params::Call;
+use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::{
     All, AnyAlgorithm, AnyState, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp,
@@ -9,14 +9,14 @@ use crate::algorithm::{
 use crate::error::ConfigError;
 
 /// `Script` without its associated type.
-trait Known {
+trait DynScript {
     fn prepared(&self) -> Result<AnyAlgorithm, ConfigError>;
     fn parts(&self, parts: &mut Vec<Part>);
     fn arguments(&self, call: Call, args: &mut Args);
-    fn recall(&self, words: &mut Words<'_>) -> Option<AnyState>;
+    fn recall(&self, words: &mut StateWords<'_>) -> Option<AnyState>;
 }
 
-impl<A: Script> Known for A {
+impl<A: Script> DynScript for A {
     fn prepared(&self) -> Result<AnyAlgorithm, ConfigError> {
         self.clone().prepared().map(AnyAlgorithm::new)
     }
@@ -29,15 +29,16 @@ impl<A: Script> Known for A {
         Script::arguments(self, call, args);
     }
 
-    fn recall(&self, words: &mut Words<'_>) -> Option<AnyState> {
+    fn recall(&self, words: &mut StateWords<'_>) -> Option<AnyState> {
         Script::recall(self, words).map(AnyState::holding)
     }
 }
 
 /// The algorithm in it, if there is a script for that.
-fn known(any: &AnyAlgorithm) -> Option<&dyn Known> {
-    fn of<A: Script>(any: &AnyAlgorithm) -> Option<&dyn Known> {
-        any.holds::<A>().map(|algorithm| algorithm as &dyn Known)
+fn known(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
+    fn of<A: Script>(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
+        any.holds::<A>()
+            .map(|algorithm| algorithm as &dyn DynScript)
     }
     let kinds = [
         of::<TokenBucket>,
@@ -78,7 +79,7 @@ impl Script for AnyAlgorithm {
         }
     }
 
-    fn recall(&self, words: &mut Words<'_>) -> Option<AnyState> {
+    fn recall(&self, words: &mut StateWords<'_>) -> Option<AnyState> {
         known(self)?.recall(words)
     }
 }

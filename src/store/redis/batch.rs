@@ -1,8 +1,8 @@
 //! Calls that are in flight together go to the server as one.
 //!
 //! A call that is alone is carried by its caller: no task, no hop. A call beside it finds fewer than
-//! `ROUNDS` rounds on their way and starts one; else it waits in the queue, and the next round that
-//! comes back takes everybody who waits along, up to `GATHERED` of them, as one script call over
+//! `MAX_IN_FLIGHT` rounds on their way and starts one; else it waits in the queue, and the next round that
+//! comes back takes everybody who waits along, up to `MAX_BATCH` of them, as one script call over
 //! many keys. Nobody waits for company longer than it takes those to ask who are ready to.
 //!
 //! A round is a task. It ends when its answer comes or when the deadline of its last call is over,
@@ -22,8 +22,8 @@ use redis::{Cmd, Value};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
-    connection::{Failure, Link},
-    reply::{self, Class},
+    connection::{CallError, Connection},
+    reply::{self, ErrorClass},
     script::{Args, Program},
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -31,60 +31,60 @@ use crate::error::StoreError;
 use crate::sync::{Mutex, lock};
 
 /// Rounds on their way at a time: one that the server carries out, and one that is written or read.
-const ROUNDS: usize = 2;
+const MAX_IN_FLIGHT: usize = 2;
 /// The most calls in a round.
-const GATHERED: usize = 64;
+const MAX_BATCH: usize = 64;
 /// A slot that is on its way is asked for again after so long.
-const MOVING: Duration = Duration::from_millis(5);
+const SLOT_RETRY_DELAY: Duration = Duration::from_millis(5);
 /// The tick of tokio's timers.
-const TICK: Duration = Duration::from_millis(1);
+const TIMER_TICK: Duration = Duration::from_millis(1);
 /// Calls that wait for a round; more are refused.
-const WAITING: usize = 100_000;
+const MAX_QUEUED: usize = 100_000;
 
 /// The calls of one policy.
 #[derive(Debug)]
-pub(super) struct Batch {
-    link: Arc<Link>,
+pub(super) struct Batcher {
+    link: Arc<Connection>,
     program: Arc<Program>,
     deadline: Duration,
-    queue: Mutex<Queue>,
+    queue: Mutex<BatchQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct BatchQueue {
     /// In the order of their deadlines.
-    waiting: VecDeque<Request>,
+    waiting: VecDeque<QueuedCall>,
     rounds: usize,
     /// A caller carries its call itself.
     alone: bool,
 }
 
 #[derive(Debug)]
-struct Request {
-    call: Asked,
+struct QueuedCall {
+    call: ScriptCall,
     deadline: Tick,
-    waits: oneshot::Sender<Heard>,
+    waits: oneshot::Sender<CallResult>,
 }
 
 /// What the script is told of a call.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ScriptCall {
     pub(super) key: String,
     pub(super) args: Args,
 }
 
 /// What comes back for a call.
-type Heard = Result<Answer, StoreError>;
+type CallResult = Result<ResponseHooks, StoreError>;
 
 /// The numbers of a round, and where those of a call stand among them.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct ResponseHooks {
     numbers: Arc<[i64]>,
     at: usize,
     stride: usize,
 }
 
-impl Answer {
+impl ResponseHooks {
     /// The server's time in microseconds.
     pub(super) fn now(&self) -> u64 {
         self.numbers
@@ -99,8 +99,12 @@ impl Answer {
     }
 }
 
-impl Batch {
-    pub(super) fn new(link: Arc<Link>, program: Arc<Program>, deadline: Duration) -> Arc<Self> {
+impl Batcher {
+    pub(super) fn new(
+        link: Arc<Connection>,
+        program: Arc<Program>,
+        deadline: Duration,
+    ) -> Arc<Self> {
         Arc::new(Self {
             link,
             program,
@@ -110,7 +114,7 @@ impl Batch {
     }
 
     /// Sends a call on its way. What it hears is an answer, or an error by the deadline.
-    pub(super) fn call(self: &Arc<Self>, call: Asked) -> Result<Pending, StoreError> {
+    pub(super) fn call(self: &Arc<Self>, call: ScriptCall) -> Result<PendingCall, StoreError> {
         let runtime = Handle::try_current()
             .map_err(|_| StoreError::new("Redis: asked outside of a tokio runtime", false))?;
         let now = MonotonicClock.now();
@@ -119,44 +123,44 @@ impl Batch {
             return Err(StoreError::new(message, true));
         }
         let deadline = now.plus(self.deadline);
-        if !self.link.gathers() {
+        if !self.link.supports_batching() {
             // A cluster has a slot for each key, so each call goes by itself.
-            return Ok(Alone::new(self, runtime, call, deadline, false));
+            return Ok(DirectCall::new(self, runtime, call, deadline, false));
         }
         let mut queue = lock(&self.queue);
         if queue.rounds == 0 && !queue.alone {
             queue.alone = true;
             drop(queue);
-            return Ok(Alone::new(self, runtime, call, deadline, true));
+            return Ok(DirectCall::new(self, runtime, call, deadline, true));
         }
-        if queue.waiting.len() >= WAITING {
+        if queue.waiting.len() >= MAX_QUEUED {
             return Err(StoreError::new("Redis: too many calls are waiting", true));
         }
         let (waits, receiver) = oneshot::channel();
-        queue.waiting.push_back(Request {
+        queue.waiting.push_back(QueuedCall {
             call,
             deadline,
             waits,
         });
-        if queue.rounds < ROUNDS {
+        if queue.rounds < MAX_IN_FLIGHT {
             queue.rounds += 1;
             drop(queue);
-            let round = Round {
+            let round = BatchTask {
                 batch: Arc::clone(self),
                 counted: true,
             };
             runtime.spawn(round.run());
         }
-        Ok(Pending::Together(receiver))
+        Ok(PendingCall::Batched(receiver))
     }
 
     /// One script call for all of `calls`, by its digest or by its text.
-    fn command(&self, name: &str, script: &str, calls: &[Asked]) -> Cmd {
+    fn command(&self, name: &str, script: &str, calls: &[ScriptCall]) -> Cmd {
         let parts = self.program.parts;
         let (figures, headers) = self.program.begin();
         // Room for all, so that it is found once.
         let texts = name.len() + script.len() + figures.len();
-        let each = |call: &Asked| (call.key.len() + 2) * parts + call.args.packed().len();
+        let each = |call: &ScriptCall| (call.key.len() + 2) * parts + call.args.packed().len();
         let bytes = texts + calls.iter().map(each).sum::<usize>() + 64 * parts;
         let mut command = Cmd::with_capacity(4 + (calls.len() + 1) * (parts + 1), bytes);
         command.arg(name).arg(script).arg(calls.len() * parts);
@@ -179,25 +183,31 @@ impl Batch {
     }
 
     /// Sends `calls`; once more if that was certainly not carried out, and may be now.
-    async fn exchange(&self, calls: &[Asked]) -> Result<Value, Failure> {
+    async fn exchange(&self, calls: &[ScriptCall]) -> Result<Value, CallError> {
         let command = self.command("EVALSHA", &self.program.hash, calls);
         match self.link.send(&command).await {
             // Seldom, and not to weigh on every call.
-            Err(failure) => Box::pin(self.exchange_again(calls, failure)).await,
+            Err(failure) => Box::pin(self.execute_again(calls, failure)).await,
             reply => reply,
         }
     }
 
-    async fn exchange_again(&self, calls: &[Asked], failure: Failure) -> Result<Value, Failure> {
+    async fn execute_again(
+        &self,
+        calls: &[ScriptCall],
+        failure: CallError,
+    ) -> Result<Value, CallError> {
         let mut failure = failure;
         let mut tried_again = false;
         loop {
-            let is_new = failure.class == Class::NoScript;
+            let is_new = failure.class == ErrorClass::NoScript;
             match failure.class {
-                Class::NoScript => {}
+                ErrorClass::NoScript => {}
                 // The next connection may lead to the right one.
-                Class::WrongServer if !tried_again => {}
-                Class::Moving if !tried_again => tokio::time::sleep(MOVING).await,
+                ErrorClass::WrongServer if !tried_again => {}
+                ErrorClass::SlotMigrating if !tried_again => {
+                    tokio::time::sleep(SLOT_RETRY_DELAY).await
+                }
                 _ => return Err(failure),
             }
             tried_again |= !is_new;
@@ -208,19 +218,23 @@ impl Batch {
             };
             match self.link.send(&command).await {
                 // Nothing is unknown to the server that has the text.
-                Err(again) if !(is_new && again.class == Class::NoScript) => failure = again,
+                Err(again) if !(is_new && again.class == ErrorClass::NoScript) => failure = again,
                 reply => return reply,
             }
         }
     }
 
     /// The numbers in a reply on so many calls.
-    fn hear(&self, reply: Result<Value, Failure>, calls: usize) -> Result<Arc<[i64]>, StoreError> {
+    fn hear(
+        &self,
+        reply: Result<Value, CallError>,
+        calls: usize,
+    ) -> Result<Arc<[i64]>, StoreError> {
         let numbers = match reply {
             Ok(value) => reply::numbers(&value, 1 + self.program.stride() * calls)?,
             Err(failure) => {
                 // A server that says what is wrong with us is there.
-                if failure.class != Class::Wrong {
+                if failure.class != ErrorClass::Permanent {
                     self.link.failed(MonotonicClock.now());
                 }
                 return Err(failure.error);
@@ -230,16 +244,16 @@ impl Batch {
         Ok(numbers)
     }
 
-    fn answer(&self, numbers: Arc<[i64]>, index: usize) -> Answer {
+    fn answer(&self, numbers: Arc<[i64]>, index: usize) -> ResponseHooks {
         let stride = self.program.stride();
-        Answer {
+        ResponseHooks {
             numbers,
             at: 1 + stride * index,
             stride,
         }
     }
 
-    async fn serve_one(self: Arc<Self>, call: Asked, deadline: Tick) -> Heard {
+    async fn run_direct(self: Arc<Self>, call: ScriptCall, deadline: Tick) -> CallResult {
         let left = deadline.since(MonotonicClock.now());
         if left.is_zero() {
             return Err(late(self.deadline));
@@ -252,7 +266,7 @@ impl Batch {
         self.hear(reply, 1).map(|numbers| self.answer(numbers, 0))
     }
 
-    async fn serve(&self, mut requests: Vec<Request>) {
+    async fn serve(&self, mut requests: Vec<QueuedCall>) {
         // Whoever went away, or has waited too long, was never sent: nobody pays for it. Dropped
         // without an answer, a caller hears that it is too late.
         let now = MonotonicClock.now();
@@ -274,7 +288,7 @@ impl Batch {
             }
             // The others may wait on, but for those whose deadlines are no timer's tick away. What
             // was sent is not sent again.
-            let soon = MonotonicClock.now().plus(TICK);
+            let soon = MonotonicClock.now().plus(TIMER_TICK);
             let over = waiting.iter().take_while(|(deadline, _)| *deadline <= soon);
             let over = over.count().max(1);
             waiting.drain(..over);
@@ -301,48 +315,48 @@ pub(super) fn late(deadline: Duration) -> StoreError {
 
 /// A call on its way.
 #[derive(Debug)]
-pub(super) enum Pending {
-    /// Carried by its caller.
-    Alone(Alone),
-    /// Carried by a round.
-    Together(oneshot::Receiver<Heard>),
+pub(super) enum PendingCall {
+    /// CallFuture by its caller.
+    Direct(DirectCall),
+    /// CallFuture by a round.
+    Batched(oneshot::Receiver<CallResult>),
 }
 
-impl Pending {
+impl PendingCall {
     /// Nothing, where it is too late.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Heard>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<CallResult>> {
         match self {
-            Self::Alone(alone) => alone.poll(cx).map(Some),
-            Self::Together(receiver) => Pin::new(receiver).poll(cx).map(Result::ok),
+            Self::Direct(alone) => alone.poll(cx).map(Some),
+            Self::Batched(receiver) => Pin::new(receiver).poll(cx).map(Result::ok),
         }
     }
 }
 
-type Carried = Pin<Box<dyn Future<Output = Heard> + Send>>;
+type CallFuture = Pin<Box<dyn Future<Output = CallResult> + Send>>;
 
 /// A call that its caller carries. Left by its caller after it was sent, it goes on in a task, as
 /// if it were a round: what comes of it says whether the server answers.
-pub(super) struct Alone {
-    batch: Arc<Batch>,
+pub(super) struct DirectCall {
+    batch: Arc<Batcher>,
     runtime: Handle,
     /// Until it is over.
-    carried: Option<Carried>,
+    carried: Option<CallFuture>,
     polled: bool,
     /// It is the one that the queue knows of.
     counted: bool,
 }
 
-impl Alone {
+impl DirectCall {
     #[expect(clippy::new_ret_no_self, reason = "one kind of a pending call")]
     fn new(
-        batch: &Arc<Batch>,
+        batch: &Arc<Batcher>,
         runtime: Handle,
-        call: Asked,
+        call: ScriptCall,
         deadline: Tick,
         counted: bool,
-    ) -> Pending {
-        let carried = Arc::clone(batch).serve_one(call, deadline);
-        Pending::Alone(Self {
+    ) -> PendingCall {
+        let carried = Arc::clone(batch).run_direct(call, deadline);
+        PendingCall::Direct(Self {
             batch: Arc::clone(batch),
             runtime,
             carried: Some(Box::pin(carried)),
@@ -351,7 +365,7 @@ impl Alone {
         })
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<CallResult> {
         let Some(carried) = &mut self.carried else {
             return Poll::Pending;
         };
@@ -375,7 +389,7 @@ impl Alone {
     }
 }
 
-impl Drop for Alone {
+impl Drop for DirectCall {
     fn drop(&mut self) {
         self.over();
         if let Some(carried) = self.carried.take().filter(|_| self.polled) {
@@ -385,20 +399,20 @@ impl Drop for Alone {
 }
 
 /// By hand: a future has nothing to show.
-impl fmt::Debug for Alone {
+impl fmt::Debug for DirectCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Alone").finish_non_exhaustive()
+        f.debug_struct("DirectCall").finish_non_exhaustive()
     }
 }
 
 /// The task of a round.
-struct Round {
-    batch: Arc<Batch>,
+struct BatchTask {
+    batch: Arc<Batcher>,
     /// It is among the rounds that the queue counts.
     counted: bool,
 }
 
-impl Round {
+impl BatchTask {
     async fn run(mut self) {
         loop {
             // Those who are ready to ask, as whoever has just heard an answer, come along.
@@ -412,9 +426,9 @@ impl Round {
 
     /// The next calls. With none the round is over, and counted out under the same lock: a call
     /// that comes after it starts a new one.
-    fn next(&mut self) -> Option<Vec<Request>> {
+    fn next(&mut self) -> Option<Vec<QueuedCall>> {
         let mut queue = lock(&self.batch.queue);
-        let count = queue.waiting.len().min(GATHERED);
+        let count = queue.waiting.len().min(MAX_BATCH);
         if count == 0 {
             queue.rounds -= 1;
             self.counted = false;
@@ -426,7 +440,7 @@ impl Round {
 
 /// A round that is cut off, because its runtime is shut down, takes with it those for whom no
 /// other round would come.
-impl Drop for Round {
+impl Drop for BatchTask {
     fn drop(&mut self) {
         if self.counted {
             let mut queue = lock(&self.batch.queue);

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::store::signals::Switch;
+use crate::store::events::SwitchEvent;
 
 /// So many failures in a row open it.
-const FAILURES: u32 = 3;
+const FAILURE_THRESHOLD: u32 = 3;
 /// While it is open, one call in so long goes through to see.
-const PROBE_EVERY: Duration = Duration::from_millis(250);
+const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Counts failures in a row; open, it lets a probe through now and then.
 ///
@@ -53,7 +53,7 @@ impl Breaker {
             None => true,
             Some(at) if *at <= now => {
                 // Only this one: the next probe is due if nothing is heard of it.
-                *at = now.plus(PROBE_EVERY);
+                *at = now.plus(PROBE_INTERVAL);
                 self.probes += 1;
                 true
             }
@@ -61,20 +61,20 @@ impl Breaker {
         }
     }
 
-    pub(super) fn succeeded(&mut self) -> Option<Switch> {
+    pub(super) fn succeeded(&mut self) -> Option<SwitchEvent> {
         self.failures = 0;
-        self.probe_at.take().map(|_| Switch::Closed)
+        self.probe_at.take().map(|_| SwitchEvent::BreakerClosed)
     }
 
-    pub(super) fn failed(&mut self, now: Tick) -> Option<Switch> {
+    pub(super) fn failed(&mut self, now: Tick) -> Option<SwitchEvent> {
         self.failures = self.failures.saturating_add(1);
-        if self.failures < FAILURES {
+        if self.failures < FAILURE_THRESHOLD {
             return None;
         }
         let was_closed = self.probe_at.is_none();
         self.opened += u64::from(was_closed);
-        self.probe_at = Some(now.plus(PROBE_EVERY));
-        was_closed.then_some(Switch::Opened)
+        self.probe_at = Some(now.plus(PROBE_INTERVAL));
+        was_closed.then_some(SwitchEvent::BreakerOpened)
     }
 }
 
@@ -95,16 +95,16 @@ mod tests {
         assert_eq!(breaker.failed(at(1)), None);
         assert_eq!(breaker.failed(at(1)), None);
         assert!(breaker.lets_through(at(1)));
-        assert_eq!(breaker.failed(at(1)), Some(Switch::Opened));
+        assert_eq!(breaker.failed(at(1)), Some(SwitchEvent::BreakerOpened));
         assert!(!breaker.lets_through(at(250)));
-        assert_eq!(breaker.succeeded(), Some(Switch::Closed));
+        assert_eq!(breaker.succeeded(), Some(SwitchEvent::BreakerClosed));
         assert!(breaker.lets_through(at(250)));
     }
 
     #[test]
     fn while_it_is_open_one_probe_goes_through_in_each_interval() {
         let mut breaker = Breaker::default();
-        for _ in 0..FAILURES {
+        for _ in 0..FAILURE_THRESHOLD {
             breaker.failed(at(0));
         }
         let through = |breaker: &mut Breaker, ms| breaker.lets_through(at(ms));

@@ -10,34 +10,33 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
     breaker::{Breaker, BreakerCounts},
-    reply::Class,
+    reply::ErrorClass,
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::signals::Switch;
-use crate::store::signals::switched;
+use crate::store::events::{SwitchEvent, switched};
 use crate::sync::{Mutex, lock};
 
 /// A connection that is not there by then is given up, and tried again.
-const CONNECT: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Between two tries to connect, so that a refusing server is not stormed.
-const PAUSE: Duration = Duration::from_millis(50);
+const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// Whether a cluster's connection is to be made anew is looked at no more often than this.
-const LOOK: Duration = Duration::from_millis(250);
+const TOPOLOGY_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// A server of a cluster is asked for so long who has which slots, then another one.
 #[cfg(feature = "redis-cluster")]
-const TRY: Duration = Duration::from_millis(100);
+const TOPOLOGY_TIMEOUT: Duration = Duration::from_millis(100);
 #[cfg(feature = "redis-cluster")]
-const TRIES: usize = 4;
+const TOPOLOGY_ATTEMPTS: usize = 4;
 /// A cluster's connection so old is made anew when a server is silent, though all slots are where
 /// they were: the server may be there, and its connection dead.
 #[cfg(feature = "redis-cluster")]
-const OLD: Duration = Duration::from_secs(5);
+const MAX_CLUSTER_AGE: Duration = Duration::from_secs(5);
 /// So many calls in a row without an answer, and the connection is taken for dead.
-const SILENT: u32 = 3;
+const MAX_UNANSWERED: u32 = 3;
 
 /// Where connections come from.
-pub(super) enum Source {
+pub(super) enum Connector {
     Client(redis::Client),
     Connection(MultiplexedConnection),
     /// Asked for the primary whenever a connection is made. One task connects at a time, so
@@ -48,9 +47,9 @@ pub(super) enum Source {
     Cluster(Box<redis::cluster::ClusterClient>),
 }
 
-impl Source {
+impl Connector {
     /// Whether it makes any number of connections.
-    pub(super) const fn connects_again(&self) -> bool {
+    pub(super) const fn supports_pool(&self) -> bool {
         match self {
             Self::Client(_) => true,
             #[cfg(feature = "redis-sentinel")]
@@ -62,24 +61,24 @@ impl Source {
 
 /// A connection that any number of calls share.
 #[derive(Clone)]
-enum Channel {
+enum RawConnection {
     Single(MultiplexedConnection),
     #[cfg(feature = "redis-cluster")]
     Cluster(redis::cluster_async::ClusterConnection),
 }
 
 /// The one connection of a [`Redis`](super::Redis).
-pub(super) struct Link {
-    source: Arc<Source>,
-    slot: Mutex<Slot>,
+pub(super) struct Connection {
+    source: Arc<Connector>,
+    slot: Mutex<ConnectionState>,
     /// Something about the slot has changed.
     changed: Notify,
     breaker: Mutex<Breaker>,
 }
 
 #[derive(Default)]
-struct Slot {
-    channel: Option<Channel>,
+struct ConnectionState {
+    channel: Option<RawConnection>,
     /// Counts connections, so that a late complaint about an old one spoils no new one.
     generation: u64,
     /// A task is connecting; it says so when it ends, however it ends.
@@ -93,21 +92,21 @@ struct Slot {
     /// When the connection was made.
     made: Option<Tick>,
     /// Who had which slots then.
-    owners: Owners,
+    owners: SlotOwners,
 }
 
 /// Ranges of slots, and the masters that have them.
-type Owners = Vec<(i64, i64, String)>;
+type SlotOwners = Vec<(i64, i64, String)>;
 
 /// A call that failed, and how.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) class: Class,
+pub(super) struct CallError {
+    pub(super) class: ErrorClass,
     pub(super) error: StoreError,
 }
 
-impl Link {
-    pub(super) fn new(source: Arc<Source>) -> Arc<Self> {
+impl Connection {
+    pub(super) fn new(source: Arc<Connector>) -> Arc<Self> {
         Arc::new(Self {
             source,
             slot: Mutex::default(),
@@ -116,15 +115,15 @@ impl Link {
         })
     }
 
-    pub(super) const fn source(&self) -> &Arc<Source> {
+    pub(super) const fn source(&self) -> &Arc<Connector> {
         &self.source
     }
 
     /// Whether calls on different keys may be one call of a script.
-    pub(super) fn gathers(&self) -> bool {
+    pub(super) fn supports_batching(&self) -> bool {
         match *self.source {
             #[cfg(feature = "redis-cluster")]
-            Source::Cluster(_) => false,
+            Connector::Cluster(_) => false,
             _ => true,
         }
     }
@@ -132,7 +131,7 @@ impl Link {
     /// Whether a call may go to the server, as far as the last ones went well. In a cluster the
     /// last ones may have gone to another server.
     pub(super) fn lets_through(&self, now: Tick) -> bool {
-        if !self.gathers() {
+        if !self.supports_batching() {
             return true;
         }
         let mut breaker = lock(&self.breaker);
@@ -141,7 +140,7 @@ impl Link {
         let probed = breaker.counts().probes != probes;
         drop(breaker);
         if probed {
-            switched(Switch::Probed);
+            switched(SwitchEvent::BreakerProbed);
         }
         through
     }
@@ -162,9 +161,9 @@ impl Link {
     }
 
     /// Sends a command once; connects first if need be.
-    pub(super) async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, Failure> {
+    pub(super) async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, CallError> {
         let (generation, mut channel) = self.channel().await?;
-        let mut silence = Silence {
+        let mut silence = ReplyGuard {
             link: self,
             generation,
             answered: false,
@@ -173,18 +172,18 @@ impl Link {
         silence.answered = true;
         drop(silence);
         reply.map_err(|error| {
-            let class = Class::of(&error);
-            if class.spoils_connection() {
+            let class = ErrorClass::of(&error);
+            if class.invalidates_connection() {
                 self.spoilt(generation);
             }
-            Failure {
+            CallError {
                 class,
                 error: class.error(&error),
             }
         })
     }
 
-    async fn channel(self: &Arc<Self>) -> Result<(u64, Channel), Failure> {
+    async fn channel(self: &Arc<Self>) -> Result<(u64, RawConnection), CallError> {
         {
             let slot = lock(&self.slot);
             if let Some(channel) = &slot.channel {
@@ -195,7 +194,7 @@ impl Link {
         Box::pin(self.connected()).await
     }
 
-    async fn connected(self: &Arc<Self>) -> Result<(u64, Channel), Failure> {
+    async fn connected(self: &Arc<Self>) -> Result<(u64, RawConnection), CallError> {
         loop {
             // Before the look, so that a change after it is not missed.
             let changed = self.changed.notified();
@@ -206,12 +205,12 @@ impl Link {
                 }
                 if !slot.connecting {
                     if let Some((at, error)) = &slot.failed {
-                        if MonotonicClock.now().since(*at) < PAUSE {
-                            return Err(Failure {
+                        if MonotonicClock.now().since(*at) < RECONNECT_DELAY {
+                            return Err(CallError {
                                 class: if error.is_transient() {
-                                    Class::NotNow
+                                    ErrorClass::Unavailable
                                 } else {
-                                    Class::Wrong
+                                    ErrorClass::Permanent
                                 },
                                 error: error.clone(),
                             });
@@ -221,7 +220,7 @@ impl Link {
                     // Not under the lock: of a runtime that shuts down the task is dropped at once,
                     // and locks the slot.
                     drop(slot);
-                    tokio::spawn(Connecting(Arc::clone(self)).run());
+                    tokio::spawn(ConnectTask(Arc::clone(self)).run());
                 }
             }
             changed.await;
@@ -235,31 +234,33 @@ impl Link {
         if slot.generation != generation {
             return;
         }
-        if self.gathers() {
+        if self.supports_batching() {
             slot.channel = None;
             return;
         }
         let now = MonotonicClock.now();
-        let is_due = slot.looked.is_none_or(|at| now.since(at) >= LOOK);
+        let is_due = slot
+            .looked
+            .is_none_or(|at| now.since(at) >= TOPOLOGY_CHECK_INTERVAL);
         if is_due && !slot.connecting {
             if let Ok(runtime) = Handle::try_current() {
                 slot.looked = Some(now);
                 slot.connecting = true;
                 drop(slot);
-                runtime.spawn(Connecting(Arc::clone(self)).run());
+                runtime.spawn(ConnectTask(Arc::clone(self)).run());
             }
         }
     }
 }
 
 /// A call on its way. Dropped without an answer, it counts against the connection.
-struct Silence<'a> {
-    link: &'a Arc<Link>,
+struct ReplyGuard<'a> {
+    link: &'a Arc<Connection>,
     generation: u64,
     answered: bool,
 }
 
-impl Drop for Silence<'_> {
+impl Drop for ReplyGuard<'_> {
     fn drop(&mut self) {
         let mut slot = lock(&self.link.slot);
         if slot.generation != self.generation {
@@ -271,7 +272,7 @@ impl Drop for Silence<'_> {
         }
         slot.silent += 1;
         // In a cluster the others answer in between.
-        if slot.silent >= SILENT || !self.link.gathers() {
+        if slot.silent >= MAX_UNANSWERED || !self.link.supports_batching() {
             drop(slot);
             self.link.spoilt(self.generation);
         }
@@ -279,15 +280,15 @@ impl Drop for Silence<'_> {
 }
 
 /// The task that connects. Calls give up at their deadlines; it goes on, for the next ones.
-struct Connecting(Arc<Link>);
+struct ConnectTask(Arc<Connection>);
 
-impl Connecting {
+impl ConnectTask {
     async fn run(self) {
         #[cfg(feature = "redis-cluster")]
-        if !self.is_of_use().await {
+        if !self.needs_reconnect().await {
             return;
         }
-        let limit = self.0.source.patience();
+        let limit = self.0.source.connect_timeout();
         let connected = async {
             let mut channel = self.0.source.connect().await?;
             let owners = channel.owners().await;
@@ -307,9 +308,9 @@ impl Connecting {
             }
             Ok(Err(error)) => {
                 // Nothing was sent yet, so nothing can be unknown.
-                let class = match Class::of(&error) {
-                    Class::Wrong => Class::Wrong,
-                    _ => Class::NotNow,
+                let class = match ErrorClass::of(&error) {
+                    ErrorClass::Permanent => ErrorClass::Permanent,
+                    _ => ErrorClass::Unavailable,
                 };
                 slot.failed = Some((now, class.error(&error)));
             }
@@ -322,10 +323,10 @@ impl Connecting {
 }
 
 #[cfg(feature = "redis-cluster")]
-impl Connecting {
+impl ConnectTask {
     /// Whether a new connection would be any better. While it is made, and a server that is silent
     /// is tried, the client of a cluster serves nobody, so it is not made without need.
-    async fn is_of_use(&self) -> bool {
+    async fn needs_reconnect(&self) -> bool {
         let (channel, made, owners) = {
             let slot = lock(&self.0.slot);
             (slot.channel.clone(), slot.made, slot.owners.clone())
@@ -333,7 +334,7 @@ impl Connecting {
         let Some(mut channel) = channel else {
             return true;
         };
-        if made.is_none_or(|at| MonotonicClock.now().since(at) >= OLD) {
+        if made.is_none_or(|at| MonotonicClock.now().since(at) >= MAX_CLUSTER_AGE) {
             return true;
         }
         let now = channel.owners().await;
@@ -342,20 +343,20 @@ impl Connecting {
 }
 
 /// Also when its runtime is shut down: else everybody would wait for a task that is gone.
-impl Drop for Connecting {
+impl Drop for ConnectTask {
     fn drop(&mut self) {
         lock(&self.0.slot).connecting = false;
         self.0.changed.notify_waiters();
     }
 }
 
-impl Source {
+impl Connector {
     /// How long connecting may take. A cluster has many servers, each of which may let us wait.
-    const fn patience(&self) -> Duration {
+    const fn connect_timeout(&self) -> Duration {
         match self {
             #[cfg(feature = "redis-cluster")]
             Self::Cluster(_) => Duration::from_secs(2),
-            _ => CONNECT,
+            _ => CONNECT_TIMEOUT,
         }
     }
 
@@ -366,11 +367,14 @@ impl Source {
     pub(super) fn cluster(
         builder: redis::cluster::ClusterClientBuilder,
     ) -> Result<Self, RedisError> {
-        let client = builder.retries(0).connection_timeout(CONNECT).build()?;
+        let client = builder
+            .retries(0)
+            .connection_timeout(CONNECT_TIMEOUT)
+            .build()?;
         Ok(Self::Cluster(Box::new(client)))
     }
 
-    async fn connect(&self) -> Result<Channel, RedisError> {
+    async fn connect(&self) -> Result<RawConnection, RedisError> {
         // Every call has its own deadline, and connecting too.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -379,22 +383,25 @@ impl Source {
             Self::Client(client) => client
                 .get_multiplexed_async_connection_with_config(&config)
                 .await
-                .map(Channel::Single),
-            Self::Connection(connection) => Ok(Channel::Single(connection.clone())),
+                .map(RawConnection::Single),
+            Self::Connection(connection) => Ok(RawConnection::Single(connection.clone())),
             #[cfg(feature = "redis-sentinel")]
             Self::Sentinel(client) => client
                 .lock()
                 .await
                 .get_async_connection_with_config(&config)
                 .await
-                .map(Channel::Single),
+                .map(RawConnection::Single),
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster(client) => client.get_async_connection().await.map(Channel::Cluster),
+            Self::Cluster(client) => client
+                .get_async_connection()
+                .await
+                .map(RawConnection::Cluster),
         }
     }
 }
 
-impl Channel {
+impl RawConnection {
     async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         match self {
             Self::Single(connection) => connection
@@ -412,18 +419,18 @@ impl Channel {
         not(feature = "redis-cluster"),
         expect(clippy::unused_async, reason = "only a cluster is asked")
     )]
-    async fn owners(&mut self) -> Owners {
+    async fn owners(&mut self) -> SlotOwners {
         match self {
-            Self::Single(_) => Owners::new(),
+            Self::Single(_) => SlotOwners::new(),
             #[cfg(feature = "redis-cluster")]
             Self::Cluster(connection) => {
-                for _ in 0..TRIES {
-                    let told = tokio::time::timeout(TRY, owners(connection)).await;
+                for _ in 0..TOPOLOGY_ATTEMPTS {
+                    let told = tokio::time::timeout(TOPOLOGY_TIMEOUT, owners(connection)).await;
                     if let Ok(Ok(owners)) = told {
                         return owners;
                     }
                 }
-                Owners::new()
+                SlotOwners::new()
             }
         }
     }
@@ -432,7 +439,7 @@ impl Channel {
 #[cfg(feature = "redis-cluster")]
 async fn owners(
     connection: &mut redis::cluster_async::ClusterConnection,
-) -> Result<Owners, RedisError> {
+) -> Result<SlotOwners, RedisError> {
     use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 
     /// A host, a port and the name of a server, of which the last one stays what it is.
@@ -442,9 +449,9 @@ async fn owners(
     let routing = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
     let told = connection.route_command(command, routing).await?;
     let Value::Array(ranges) = told.extract_error()? else {
-        return Ok(Owners::new());
+        return Ok(SlotOwners::new());
     };
-    let mut owners = Owners::new();
+    let mut owners = SlotOwners::new();
     for range in ranges {
         // The replicas come after the master.
         let Value::Array(mut range) = range else {
@@ -500,8 +507,8 @@ async fn send_to_cluster(
 }
 
 /// Not the URL: it may hold a password.
-impl fmt::Debug for Link {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").finish_non_exhaustive()
+        f.debug_struct("Connection").finish_non_exhaustive()
     }
 }

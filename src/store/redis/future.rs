@@ -8,14 +8,14 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::batch::{self, Pending};
-use super::{RedisLimiter, denied::Since, figures::Call};
-use super::{script::Scripted, tuning::Tuned};
+use super::batch::{self, PendingCall};
+use super::{RedisLimiter, deny_cache::CacheVersion, params::Call};
+use super::{live_policy::ActivePolicy, script::Scripted};
 use crate::decision::Decision;
 use crate::error::StoreError;
 
 /// What is told in the end.
-pub(super) type Heard = Result<Decision, StoreError>;
+pub(super) type DecisionResult = Result<Decision, StoreError>;
 
 /// A decision on its way from Redis.
 ///
@@ -26,18 +26,18 @@ pub(super) type Heard = Result<Decision, StoreError>;
 pub struct RedisFuture<A: Scripted> {
     pub(super) limiter: RedisLimiter<A>,
     /// As it was asked with.
-    pub(super) tuned: Arc<Tuned<A>>,
+    pub(super) tuned: Arc<ActivePolicy<A>>,
     pub(super) call: Call,
-    pub(super) state: Waiting,
+    pub(super) state: FutureState,
     /// The name under which to remember a denial.
-    pub(super) watch: Option<(String, Since)>,
+    pub(super) watch: Option<(String, CacheVersion)>,
 }
 
 #[derive(Debug)]
-pub(super) enum Waiting {
-    For(Pending),
+pub(super) enum FutureState {
+    Pending(PendingCall),
     /// What was known without asking, until it is told.
-    Over(Option<Heard>),
+    Ready(Option<DecisionResult>),
 }
 
 impl<A: Scripted> Future for RedisFuture<A> {
@@ -45,13 +45,15 @@ impl<A: Scripted> Future for RedisFuture<A> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let heard = match &mut self.state {
-            Waiting::Over(known) => return known.take().map_or(Poll::Pending, Poll::Ready),
-            Waiting::For(answer) => match answer.poll(cx) {
+            FutureState::Ready(known) => {
+                return known.take().map_or(Poll::Pending, Poll::Ready);
+            }
+            FutureState::Pending(answer) => match answer.poll(cx) {
                 Poll::Ready(heard) => heard,
                 Poll::Pending => return Poll::Pending,
             },
         };
-        self.state = Waiting::Over(None);
+        self.state = FutureState::Ready(None);
         let watch = self.watch.take();
         Poll::Ready(match heard {
             Some(Ok(answer)) => self

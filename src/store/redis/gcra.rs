@@ -1,16 +1,18 @@
 //! What a script has to be told of governor's algorithm, which is a token bucket whose interval is cut
 //! to whole nanoseconds.
 
-use super::figures::{Call, EXACT, OPEN};
-use super::rates::{BUCKET, Pace, QUICK, bucket_figures, depth_fits, span_and_bound};
-use super::script::{Args, Part, Words, sealed::Script};
+use super::params::{BIGNUM_LUA, Call, PRELUDE_LUA};
+use super::rates::{
+    BUCKET_FAST_LUA, BUCKET_LUA, Pace, bucket_params, check_depth, push_span_and_bound,
+};
+use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::Gcra;
 use crate::error::ConfigError;
 
 impl Script for Gcra {
     fn prepared(self) -> Result<Self, ConfigError> {
         let (interval, burst) = self.cells();
-        depth_fits(Pace::of(interval), burst)?;
+        check_depth(Pace::of(interval), burst)?;
         Ok(self)
     }
 
@@ -19,10 +21,15 @@ impl Script for Gcra {
         let pace = Pace::of(interval);
         parts.push(Part {
             name: "gcra",
-            quick: &["local figures_at = 9\n", QUICK],
-            sources: &[OPEN, EXACT, BUCKET, include_str!("lua/gcra.lua")],
+            quick: &["local figures_at = 9\n", BUCKET_FAST_LUA],
+            sources: &[
+                PRELUDE_LUA,
+                BIGNUM_LUA,
+                BUCKET_LUA,
+                include_str!("lua/gcra.lua"),
+            ],
             header: pace.header('c', burst),
-            figures: bucket_figures(pace, burst, 0, 0).to_vec(),
+            figures: bucket_params(pace, burst, 0, 0).to_vec(),
             words: 2,
         });
     }
@@ -31,13 +38,11 @@ impl Script for Gcra {
         let (interval, burst) = self.cells();
         let (pace, cost) = (Pace::of(interval), call.cost());
         let bound = (cost <= burst).then(|| pace.span(burst));
-        span_and_bound(pace, pace.span(cost), bound, args);
+        push_span_and_bound(pace, pace.span(cost), bound, args);
     }
 
-    fn recall(&self, words: &mut Words<'_>) -> Option<Self::State> {
+    fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
         let (us, ns) = (words.next()?, words.next()?);
-        Some(Self::arriving_at(
-            us.saturating_mul(1_000).saturating_add(ns),
-        ))
+        Some(Self::with_tat(us.saturating_mul(1_000).saturating_add(ns)))
     }
 }

@@ -41,11 +41,11 @@ pub trait RedisKey {
 #[derive(Debug)]
 pub struct KeyName(String);
 
-const LONGEST: usize = 64;
+const MAX_PLAIN_LEN: usize = 64;
 
 impl KeyName {
     pub(super) fn new(start: &str) -> Self {
-        let mut name = String::with_capacity(start.len() + LONGEST);
+        let mut name = String::with_capacity(start.len() + MAX_PLAIN_LEN);
         name.push_str(start);
         Self(name)
     }
@@ -59,7 +59,7 @@ impl KeyName {
     /// Writes a part of a key given as bytes: as text, or if that cannot be, as a digest.
     pub fn bytes(&mut self, bytes: &[u8]) {
         match std::str::from_utf8(bytes) {
-            Ok(text) if bytes.len() <= LONGEST && bytes.iter().copied().all(is_plain) => {
+            Ok(text) if bytes.len() <= MAX_PLAIN_LEN && bytes.iter().copied().all(is_plain) => {
                 self.0.push_str(text);
             }
             _ => {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn short_plain_keys_stand_in_the_name_as_they_are() {
+    fn short_plain_keys_are_written_verbatim() {
         assert_eq!(name("ann@example.org"), "{p:q:ann@example.org}");
         assert_eq!(name(7_u64), "{p:q:7}");
         assert_eq!(name(IpAddr::from([127, 0, 0, 1])), "{p:q:127.0.0.1}");

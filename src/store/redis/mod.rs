@@ -5,7 +5,7 @@
 //! exactly what one machine would.
 //!
 //! ```no_run
-//! use tower_throttle::{KeyedLimiter, Quota, SlidingWindow, store::redis::Redis};
+//! use tower_throttle::{Quota, SlidingWindow, store::{Backend, redis::Redis}};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let redis = Redis::open("redis://127.0.0.1:6379")?;
@@ -23,7 +23,7 @@
 //! tuple are at the same name and `:1`, `:2`, in the same slot). It expires when the limiter would
 //! decide the same without it, so what nobody asks for disappears. A denied request writes
 //! nothing. The value says which quota it was made for: a limiter with another quota carries it
-//! over as [`Inherit::AsIs`](crate::Inherit::AsIs) says, so a changed configuration neither forgets
+//! over as [`Inherit::AsIs`](crate::algorithm::Inherit::AsIs) says, so a changed configuration neither forgets
 //! what was used nor gives it out again.
 //!
 //! [`RedisLimiter::set_quota`] changes the quota of the fleet while it runs: one key more for each
@@ -59,30 +59,30 @@
 //! matters a server whose `maxmemory-policy` is `noeviction`.
 
 mod any;
+mod backend;
 mod batch;
 mod breaker;
 mod connection;
-mod denied;
+mod deny_cache;
 #[cfg(test)]
 mod differential;
-mod figures;
 mod future;
 #[cfg(feature = "governor")]
 mod gcra;
 mod key;
-mod limiter;
-mod links;
+mod live_policy;
+mod params;
+mod pool;
 mod rates;
 mod reply;
 mod script;
 mod server;
-mod tuning;
 
 pub use self::{
+    backend::RedisLimiter,
     breaker::BreakerCounts,
     future::RedisFuture,
     key::{KeyName, RedisKey},
-    limiter::RedisLimiter,
     script::Scripted,
     server::Redis,
 };

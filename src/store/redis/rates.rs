@@ -1,14 +1,14 @@
 //! What a script has to be told of the algorithms that know a rate: spans of time, exactly.
 
-use super::figures::{Call, EXACT, MOST, OPEN, count, header, too_large};
-use super::script::{Args, Part, Words, sealed::Script};
-use crate::algorithm::{Algorithm, Charge, Due, LeakyBucket, TokenBucket, WarmUp};
+use super::params::{BIGNUM_LUA, Call, MAX_EXACT, PRELUDE_LUA, count, header, too_large};
+use super::script::{Args, Part, StateWords, sealed::Script};
+use crate::algorithm::{Algorithm, Charge, ExactNanos, LeakyBucket, TokenBucket, WarmUp};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-pub(super) const BUCKET: &str = include_str!("lua/bucket.lua");
+pub(super) const BUCKET_LUA: &str = include_str!("lua/bucket.lua");
 /// Needs to be told where the bucket's figures are.
-pub(super) const QUICK: &str = include_str!("lua/quick/bucket.lua");
+pub(super) const BUCKET_FAST_LUA: &str = include_str!("lua/quick/bucket.lua");
 
 /// Exact time: W/L = num/den nanoseconds a unit, a microsecond has 1000 * den parts.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ impl Pace {
     /// As [`new`](Self::new), if a script can count with it.
     fn checked(quota: &Quota) -> Result<Self, ConfigError> {
         let pace = Self::new(quota);
-        if pace.den > MOST / 1_000 {
+        if pace.den > MAX_EXACT / 1_000 {
             return Err(too_large("limit", quota.limit()));
         }
         Ok(pace)
@@ -64,15 +64,19 @@ impl Pace {
     /// Parts as microseconds and parts; what is beyond all time is cut.
     pub(super) fn split(&self, parts: u128) -> (u64, u64) {
         let whole = u128::from(self.parts());
-        let fits = |number: u128| u64::try_from(number).ok().filter(|number| *number <= MOST);
+        let fits = |number: u128| {
+            u64::try_from(number)
+                .ok()
+                .filter(|number| *number <= MAX_EXACT)
+        };
         match (fits(parts / whole), fits(parts % whole)) {
             (Some(us), Some(part)) => (us, part),
-            _ => (MOST, 0),
+            _ => (MAX_EXACT, 0),
         }
     }
 
-    fn due(&self, us: u64, part: u64) -> Due {
-        Due::new(
+    fn due(&self, us: u64, part: u64) -> ExactNanos {
+        ExactNanos::new(
             us.saturating_mul(1_000).saturating_add(part / self.den),
             part % self.den,
         )
@@ -92,7 +96,7 @@ fn push_span(pace: Pace, span: u128, args: &mut Args) {
 }
 
 /// Pushes a span of cost, and the latest moment that admits it if there is one.
-pub(super) fn span_and_bound(pace: Pace, span: u128, bound: Option<u128>, args: &mut Args) {
+pub(super) fn push_span_and_bound(pace: Pace, span: u128, bound: Option<u128>, args: &mut Args) {
     push_span(pace, span, args);
     if let Some(bound) = bound {
         let (us, part) = pace.split(bound);
@@ -107,28 +111,33 @@ pub(super) fn span_and_bound(pace: Pace, span: u128, bound: Option<u128>, args: 
 impl Script for TokenBucket {
     fn prepared(self) -> Result<Self, ConfigError> {
         let quota = self.quota();
-        bucket_fits(&quota, quota.capacity())?;
+        check_bucket(&quota, quota.capacity())?;
         Ok(self)
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
         /// A key that began with less than a full bucket is forgotten so long after it is full, in
         /// microseconds: a month. The next request then begins anew, with fewer tokens.
-        const KEPT: u64 = 30 * 86_400 * 1_000_000;
+        const MIN_TTL_US: u64 = 30 * 86_400 * 1_000_000;
 
         let quota = self.quota();
-        let gone = self.first_tokens().map(|first| quota.capacity() - first);
-        let rest = gone.map_or(0, |_| KEPT);
+        let gone = self.initial_tokens().map(|first| quota.capacity() - first);
+        let rest = gone.map_or(0, |_| MIN_TTL_US);
         parts.push(Part {
             name: "token_bucket",
             quick: if gone.is_some() {
                 &[]
             } else {
-                &["local figures_at = 9\n", QUICK]
+                &["local figures_at = 9\n", BUCKET_FAST_LUA]
             },
-            sources: &[OPEN, EXACT, BUCKET, include_str!("lua/token_bucket.lua")],
+            sources: &[
+                PRELUDE_LUA,
+                BIGNUM_LUA,
+                BUCKET_LUA,
+                include_str!("lua/token_bucket.lua"),
+            ],
             header: Pace::new(&quota).header('t', quota.capacity()),
-            figures: bucket_figures(Pace::new(&quota), quota.capacity(), gone.unwrap_or(0), rest)
+            figures: bucket_params(Pace::new(&quota), quota.capacity(), gone.unwrap_or(0), rest)
                 .to_vec(),
             words: 2,
         });
@@ -144,28 +153,28 @@ impl Script for TokenBucket {
         };
         let fits = call.cost() <= quota.capacity();
         let bound = fits.then(|| pace.span(quota.capacity()) + most);
-        span_and_bound(pace, pace.span(call.cost()), bound, args);
+        push_span_and_bound(pace, pace.span(call.cost()), bound, args);
     }
 
-    fn recall(&self, words: &mut Words<'_>) -> Option<Self::State> {
+    fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
         Some(Pace::new(&self.quota()).due(words.next()?, words.next()?))
     }
 }
 
-fn bucket_fits(quota: &Quota, capacity: u64) -> Result<(), ConfigError> {
-    depth_fits(Pace::checked(quota)?, capacity)
+fn check_bucket(quota: &Quota, capacity: u64) -> Result<(), ConfigError> {
+    check_depth(Pace::checked(quota)?, capacity)
 }
 
-pub(super) fn depth_fits(pace: Pace, capacity: u64) -> Result<(), ConfigError> {
+pub(super) fn check_depth(pace: Pace, capacity: u64) -> Result<(), ConfigError> {
     count("burst", capacity)?;
-    if pace.span(capacity) / u128::from(pace.parts()) >= u128::from(MOST) {
+    if pace.span(capacity) / u128::from(pace.parts()) >= u128::from(MAX_EXACT) {
         return Err(too_large("burst", capacity));
     }
     Ok(())
 }
 
 /// `gone`: what a new key has used. `rest`: how long a key is kept that needs no keeping.
-pub(super) fn bucket_figures(pace: Pace, capacity: u64, gone: u64, rest: u64) -> [u64; 6] {
+pub(super) fn bucket_params(pace: Pace, capacity: u64, gone: u64, rest: u64) -> [u64; 6] {
     let depth = pace.split(pace.span(capacity));
     let gone = pace.split(pace.span(gone));
     [pace.parts(), depth.0, depth.1, gone.0, gone.1, rest]
@@ -179,7 +188,7 @@ fn leaky_capacity(algorithm: &LeakyBucket) -> u64 {
 
 impl Script for LeakyBucket {
     fn prepared(self) -> Result<Self, ConfigError> {
-        bucket_fits(&self.quota(), leaky_capacity(&self))?;
+        check_bucket(&self.quota(), leaky_capacity(&self))?;
         Ok(self)
     }
 
@@ -197,15 +206,20 @@ impl Script for LeakyBucket {
         ];
         let (us, part) = pace.split(pace.span(idle));
         figures.extend([us, part]);
-        figures.extend(bucket_figures(pace, quota.capacity(), 0, 0));
+        figures.extend(bucket_params(pace, quota.capacity(), 0, 0));
         parts.push(Part {
             name: "leaky_bucket",
             // Its own figures come first.
             quick: match charge {
-                Charge::After => &["local figures_at = 41\n", QUICK],
+                Charge::After => &["local figures_at = 41\n", BUCKET_FAST_LUA],
                 Charge::Before => &[],
             },
-            sources: &[OPEN, EXACT, BUCKET, include_str!("lua/leaky_bucket.lua")],
+            sources: &[
+                PRELUDE_LUA,
+                BIGNUM_LUA,
+                BUCKET_LUA,
+                include_str!("lua/leaky_bucket.lua"),
+            ],
             header: pace.header('l', idle),
             figures,
             words: 2,
@@ -218,7 +232,7 @@ impl Script for LeakyBucket {
         let (queue, max_wait, charge) = self.line();
         let cost = call.cost();
         let in_line = match call {
-            Call::Take(_) | Call::Peek(_) | Call::Absorb(_) => queue.is_some(),
+            Call::Take(_) | Call::Peek(_) | Call::Charge(_) => queue.is_some(),
             Call::Reserve(..) => true,
             Call::Refund(_) | Call::Reset => false,
         };
@@ -246,26 +260,26 @@ impl Script for LeakyBucket {
         if charge == Charge::Before {
             push_span(pace, lead, args);
         }
-        span_and_bound(pace, span, longest.map(|longest| longest + span), args);
+        push_span_and_bound(pace, span, longest.map(|longest| longest + span), args);
     }
 
-    fn recall(&self, words: &mut Words<'_>) -> Option<Self::State> {
+    fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
         Some(Pace::new(&self.quota()).due(words.next()?, words.next()?))
     }
 }
 
 /// The store of a warm-up in numbers that a script can count with: a permit, the refill of a
 /// nanosecond, the threshold, the whole, and how many microseconds fill it.
-fn warm_up_store(algorithm: &WarmUp) -> Option<[u64; 5]> {
+fn warm_up_params(algorithm: &WarmUp) -> Option<[u64; 5]> {
     let (_, ramp, [permit, refill, threshold, full]) = algorithm.figures();
     let cooling = full / (1_000 * refill) + 2;
     let most_stored = full + (cooling + 1) * 1_000 * refill;
-    if most_stored > u128::from(2 * MOST) || ramp > MOST {
+    if most_stored > u128::from(2 * MAX_EXACT) || ramp > MAX_EXACT {
         return None;
     }
     // A permit worth more than the whole store takes all of it.
     let figures = [
-        permit.min(u128::from(MOST)),
+        permit.min(u128::from(MAX_EXACT)),
         refill,
         threshold,
         full,
@@ -282,7 +296,7 @@ impl Script for WarmUp {
     fn prepared(self) -> Result<Self, ConfigError> {
         Pace::checked(&self.quota())?;
         count("limit", self.quota().limit())?;
-        match warm_up_store(&self) {
+        match warm_up_params(&self) {
             Some(_) => Ok(self),
             None => Err(too_large("warm_up", format!("{} ns", self.figures().1))),
         }
@@ -291,11 +305,11 @@ impl Script for WarmUp {
     fn parts(&self, parts: &mut Vec<Part>) {
         let pace = Pace::new(&self.quota());
         let (cold, ramp, _) = self.figures();
-        let [_, refill, threshold, full, cooling] = warm_up_store(self).unwrap_or_default();
+        let [_, refill, threshold, full, cooling] = warm_up_params(self).unwrap_or_default();
         parts.push(Part {
             name: "warm_up",
             quick: &[],
-            sources: &[OPEN, EXACT, include_str!("lua/warm_up.lua")],
+            sources: &[PRELUDE_LUA, BIGNUM_LUA, include_str!("lua/warm_up.lua")],
             header: header('u', &[pace.den, refill, full, cooling]),
             figures: vec![pace.den, refill, threshold, full, cold, ramp, cooling],
             words: 3,
@@ -305,7 +319,7 @@ impl Script for WarmUp {
     fn arguments(&self, call: Call, args: &mut Args) {
         let quota = self.quota();
         let pace = Pace::new(&quota);
-        let [permit, ..] = warm_up_store(self).unwrap_or_default();
+        let [permit, ..] = warm_up_params(self).unwrap_or_default();
         let cost = call.cost();
         let (line, max_wait) = self.line();
         let bound = match (call, line) {
@@ -314,11 +328,11 @@ impl Script for WarmUp {
             (_, None) => Some(0),
             (_, Some(units)) => Some(pace.span(units).min(pace.time(max_wait))),
         };
-        args.push(cost.saturating_mul(permit).min(2 * MOST));
-        span_and_bound(pace, pace.span(cost), bound, args);
+        args.push(cost.saturating_mul(permit).min(2 * MAX_EXACT));
+        push_span_and_bound(pace, pace.span(cost), bound, args);
     }
 
-    fn recall(&self, words: &mut Words<'_>) -> Option<Self::State> {
+    fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
         let stored = u128::from(words.next()?);
         let free = Pace::new(&self.quota()).due(words.next()?, words.next()?);
         Some(Self::state(stored, free))

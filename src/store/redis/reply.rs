@@ -8,56 +8,56 @@ use crate::error::StoreError;
 
 /// How a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum ErrorClass {
     /// The server does not know the script: not carried out, and mended by sending its text.
     NoScript,
     /// Not carried out, and this connection leads to the wrong server.
     WrongServer,
     /// Not carried out, for the slot is on its way to another server.
-    Moving,
+    SlotMigrating,
     /// Not carried out; passes by itself.
-    NotNow,
+    Unavailable,
     /// Nobody knows whether it was carried out, so it is never sent again; the connection is of no
     /// further use.
-    Unknown,
+    Indeterminate,
     /// Not carried out, and somebody has to mend it.
-    Wrong,
+    Permanent,
 }
 
-impl Class {
+impl ErrorClass {
     pub(super) fn of(error: &RedisError) -> Self {
         match error.kind() {
             ErrorKind::AuthenticationFailed
             | ErrorKind::InvalidClientConfig
             | ErrorKind::Client
             | ErrorKind::RESP3NotSupported
-            | ErrorKind::EmptySentinelList => return Self::Wrong,
+            | ErrorKind::EmptySentinelList => return Self::Permanent,
             ErrorKind::MasterNameNotFoundBySentinel
             | ErrorKind::NoValidReplicasFoundBySentinel
-            | ErrorKind::ClusterConnectionNotFound => return Self::NotNow,
-            _ if error.is_connection_refusal() => return Self::NotNow,
+            | ErrorKind::ClusterConnectionNotFound => return Self::Unavailable,
+            _ if error.is_connection_refusal() => return Self::Unavailable,
             _ => {}
         }
         match error.code() {
-            Some("ERR") => Self::of_older(error.detail().unwrap_or_default()),
-            Some(code) => Self::of_code(code),
-            None => Self::Unknown,
+            Some("ERR") => Self::from_legacy_text(error.detail().unwrap_or_default()),
+            Some(code) => Self::from_code(code),
+            None => Self::Indeterminate,
         }
     }
 
-    fn of_code(code: &str) -> Self {
+    fn from_code(code: &str) -> Self {
         match code {
             "NOSCRIPT" => Self::NoScript,
             "READONLY" | "MOVED" | "ASK" | "MASTERDOWN" | "UNBLOCKED" => Self::WrongServer,
-            "TRYAGAIN" | "CLUSTERDOWN" => Self::Moving,
-            "LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF" => Self::NotNow,
-            _ => Self::Wrong,
+            "TRYAGAIN" | "CLUSTERDOWN" => Self::SlotMigrating,
+            "LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF" => Self::Unavailable,
+            _ => Self::Permanent,
         }
     }
 
     /// Before 7.0 a server wrapped what a command in a script replied into text:
     /// `Error running script (call to f_..): @user_script:6: -OOM command not allowed`.
-    fn of_older(text: &str) -> Self {
+    fn from_legacy_text(text: &str) -> Self {
         const CODES: [&str; 8] = [
             "READONLY",
             "MASTERDOWN",
@@ -69,27 +69,29 @@ impl Class {
             "BUSY",
         ];
         if text.contains("max number of clients reached") {
-            return Self::NotNow;
+            return Self::Unavailable;
         }
         let found = CODES
             .iter()
             .find(|code| text.contains(&format!("-{code} ")));
-        found.map_or(Self::Wrong, |code| Self::of_code(code))
+        found.map_or(Self::Permanent, |code| Self::from_code(code))
     }
 
     /// Whether the connection is to be replaced.
-    pub(super) const fn spoils_connection(self) -> bool {
-        matches!(self, Self::WrongServer | Self::Unknown)
+    pub(super) const fn invalidates_connection(self) -> bool {
+        matches!(self, Self::WrongServer | Self::Indeterminate)
     }
 
     pub(super) fn error(self, error: &RedisError) -> StoreError {
         let advice = match (self, error.code()) {
-            (Self::Wrong, Some("NOPERM")) => {
+            (Self::Permanent, Some("NOPERM")) => {
                 "; let this user run EVAL, EVALSHA and TIME, and GET, SET, PSETEX, DEL, GETRANGE, \
                  SETRANGE and PEXPIRE on the keys under the prefix"
             }
-            (Self::Wrong, Some("NOAUTH" | "WRONGPASS")) => "; mend the user or password in the URL",
-            (Self::Wrong, Some("CROSSSLOT")) => "; connect with a cluster client",
+            (Self::Permanent, Some("NOAUTH" | "WRONGPASS")) => {
+                "; mend the user or password in the URL"
+            }
+            (Self::Permanent, Some("CROSSSLOT")) => "; connect with a cluster client",
             (_, Some("OOM")) => "; give the server memory, its maxmemory is used up",
             (Self::WrongServer, Some("READONLY")) => {
                 "; a replica answers in the place of a primary"
@@ -99,7 +101,7 @@ impl Class {
             }
             _ => "",
         };
-        let transient = self != Self::Wrong;
+        let transient = self != Self::Permanent;
         StoreError::new(format!("Redis: {error}{advice}"), transient)
     }
 }
@@ -158,66 +160,69 @@ mod tests {
     }
 
     #[test]
-    fn replies_of_a_call_that_was_not_carried_out_are_told_from_the_others() {
+    fn error_replies_are_classified() {
         let cases = [
-            ("NOSCRIPT No matching script", Class::NoScript),
+            ("NOSCRIPT No matching script", ErrorClass::NoScript),
             (
                 "READONLY You can't write against a read only replica.",
-                Class::WrongServer,
+                ErrorClass::WrongServer,
             ),
             (
                 "LOADING Redis is loading the dataset in memory",
-                Class::NotNow,
+                ErrorClass::Unavailable,
             ),
-            ("BUSY Redis is busy running a script", Class::NotNow),
+            (
+                "BUSY Redis is busy running a script",
+                ErrorClass::Unavailable,
+            ),
             (
                 "OOM command not allowed when used memory > 'maxmemory'.",
-                Class::NotNow,
+                ErrorClass::Unavailable,
             ),
-            ("ERR max number of clients reached", Class::NotNow),
+            ("ERR max number of clients reached", ErrorClass::Unavailable),
             (
                 "NOPERM this user has no permissions to run 'evalsha'",
-                Class::Wrong,
+                ErrorClass::Permanent,
             ),
-            ("NOAUTH Authentication required.", Class::Wrong),
-            ("WRONGTYPE Operation against a key", Class::Wrong),
-            ("ERR unknown command", Class::Wrong),
+            ("NOAUTH Authentication required.", ErrorClass::Permanent),
+            ("WRONGTYPE Operation against a key", ErrorClass::Permanent),
+            ("ERR unknown command", ErrorClass::Permanent),
             (
                 "ERR Error running script (call to f_1): @user_script:6: -OOM command not allowed",
-                Class::NotNow,
+                ErrorClass::Unavailable,
             ),
             (
                 "ERR Error running script (call to f_1): @user_script:6: -READONLY You can't write",
-                Class::WrongServer,
+                ErrorClass::WrongServer,
             ),
         ];
         for (reply, class) in cases {
-            assert_eq!(Class::of(&server(reply)), class, "{reply}");
+            assert_eq!(ErrorClass::of(&server(reply)), class, "{reply}");
         }
     }
 
     #[test]
-    fn what_is_cut_off_is_unknown_and_what_was_refused_was_not_carried_out() {
+    fn a_broken_connection_is_indeterminate_and_a_refused_one_is_not_executed() {
         use std::io::{Error, ErrorKind};
 
-        let of = |kind: ErrorKind| Class::of(&RedisError::from(Error::from(kind)));
+        let of = |kind: ErrorKind| ErrorClass::of(&RedisError::from(Error::from(kind)));
         for kind in [
             ErrorKind::TimedOut,
             ErrorKind::ConnectionReset,
             ErrorKind::UnexpectedEof,
             ErrorKind::BrokenPipe,
         ] {
-            assert_eq!(of(kind), Class::Unknown, "{kind:?}");
+            assert_eq!(of(kind), ErrorClass::Indeterminate, "{kind:?}");
         }
-        assert_eq!(of(ErrorKind::ConnectionRefused), Class::NotNow);
+        assert_eq!(of(ErrorKind::ConnectionRefused), ErrorClass::Unavailable);
     }
 
     #[test]
-    fn only_what_somebody_has_to_mend_is_not_transient() {
+    fn only_permanent_errors_are_not_transient() {
         let error = server("NOPERM this user has no permissions");
-        let error = Class::of(&error).error(&error);
+        let error = ErrorClass::of(&error).error(&error);
         assert!(!error.is_transient() && error.to_string().contains("let this user run"));
         let error = server("OOM command not allowed");
-        assert!(Class::of(&error).error(&error).is_transient());
+        assert!(ErrorClass::of(&error).error(&error).is_transient());
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt, time::Duration};
 
 use self::sealed::Script;
-use super::figures::Call;
+use super::params::Call;
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
@@ -16,8 +16,8 @@ pub trait Scripted: Script {}
 impl<A: Script> Scripted for A {}
 
 pub(super) mod sealed {
-    use super::super::figures::Call;
-    use super::{Args, Part, Words};
+    use super::super::params::Call;
+    use super::{Args, Part, StateWords};
     use crate::algorithm::Algorithm;
     use crate::error::ConfigError;
 
@@ -38,7 +38,7 @@ pub(super) mod sealed {
         fn arguments(&self, call: Call, args: &mut Args);
 
         /// The state that the script decided upon, or left behind where it decided nothing.
-        fn recall(&self, words: &mut Words<'_>) -> Option<Self::State>;
+        fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State>;
     }
 }
 
@@ -77,9 +77,9 @@ impl Args {
 
     pub(super) fn push(&mut self, number: u64) {
         /// The largest number of which a script can count every one before it.
-        const MOST: u64 = (1 << 53) - 1;
+        const MAX_INT: u64 = (1 << 53) - 1;
         #[expect(clippy::cast_precision_loss, reason = "below 2^53 there is none")]
-        let double = number.min(MOST) as f64;
+        let double = number.min(MAX_INT) as f64;
         self.0.extend(double.to_le_bytes());
     }
 
@@ -96,12 +96,12 @@ impl Args {
 /// The numbers of a state, as a script told them.
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "an argument of the sealed trait")]
-pub struct Words<'a> {
+pub struct StateWords<'a> {
     words: std::slice::Iter<'a, i64>,
     cost: u64,
 }
 
-impl Words<'_> {
+impl StateWords<'_> {
     pub(super) fn next(&mut self) -> Option<u64> {
         self.words.next().and_then(|word| u64::try_from(*word).ok())
     }
@@ -194,7 +194,7 @@ impl fmt::Debug for Program {
 
 /// What a script told of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ScriptReply {
     pub(super) decision: Decision,
     /// The denial of the same request that comes next, if it would be denied.
     pub(super) denied: Option<Decision>,
@@ -206,21 +206,21 @@ pub(super) fn decision<A: Scripted>(
     call: Call,
     now_us: u64,
     outcome: &[i64],
-) -> Result<Told, StoreError> {
+) -> Result<ScriptReply, StoreError> {
     let now = Tick::from_nanos(now_us.saturating_mul(1_000));
     let (how, words) = outcome.split_first().ok_or_else(disagree)?;
     let denied = match how {
         0 => true,
         1 => false,
-        2 => return Err(corrupt("is not one that this crate wrote")),
-        3 => return Err(corrupt("is of another type than a string")),
+        2 => return Err(corrupt_value("is not one that this crate wrote")),
+        3 => return Err(corrupt_value("is of another type than a string")),
         _ => return Err(disagree()),
     };
     let cost = match call {
         Call::Take(cost) | Call::Reserve(cost, _) | Call::Peek(cost) => cost,
-        Call::Refund(_) | Call::Absorb(_) | Call::Reset => 0,
+        Call::Refund(_) | Call::Charge(_) | Call::Reset => 0,
     };
-    let mut words = Words {
+    let mut words = StateWords {
         words: words.iter(),
         cost,
     };
@@ -231,7 +231,7 @@ pub(super) fn decision<A: Scripted>(
             algorithm.reserve(&mut state, now, cost, Duration::from_nanos(most))
         }
         _ => {
-            return Ok(Told {
+            return Ok(ScriptReply {
                 decision: in_micros(algorithm.peek(&state, now, cost)),
                 denied: None,
             });
@@ -247,7 +247,7 @@ pub(super) fn decision<A: Scripted>(
         Call::Take(_) if decision.remaining() < cost => Some(algorithm.peek(&state, now, cost)),
         _ => None,
     };
-    Ok(Told {
+    Ok(ScriptReply {
         decision: in_micros(decision),
         denied: denied.filter(Decision::is_denied).map(in_micros),
     })
@@ -270,7 +270,7 @@ pub(super) fn in_micros(decision: Decision) -> Decision {
     }
 }
 
-fn corrupt(what: &str) -> StoreError {
+fn corrupt_value(what: &str) -> StoreError {
     StoreError::new(
         format!(
             "the value at the key in Redis {what}; another program writes there: give this limiter \

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::{
+    backend::RedisLimiter,
     breaker::BreakerCounts,
-    connection::Source,
-    denied::Denied,
-    limiter::RedisLimiter,
-    links::Links,
+    connection::Connector,
+    deny_cache::DenyCache,
+    live_policy::LivePolicy,
+    pool::ConnectionPool,
     script::{Scripted, sealed::Script as _},
-    tuning::Tuning,
 };
 use crate::algorithm::IntoAlgorithm;
 use crate::error::{ConfigError, StoreError};
@@ -20,7 +20,7 @@ use crate::error::{ConfigError, StoreError};
 /// it.
 #[derive(Clone, Debug)]
 pub struct Redis {
-    links: Links,
+    links: ConnectionPool,
     prefix: String,
     deadline: Duration,
     remembers: bool,
@@ -43,13 +43,13 @@ impl Redis {
 
     /// The server of a client.
     pub fn with_client(client: redis::Client) -> Self {
-        Self::with(Source::Client(client))
+        Self::with(Connector::Client(client))
     }
 
     /// A connection that is there already. It cannot be replaced if it breaks; prefer a URL or a
     /// client.
     pub fn with_connection(connection: redis::aio::MultiplexedConnection) -> Self {
-        Self::with(Source::Connection(connection))
+        Self::with(Connector::Connection(connection))
     }
 
     /// The primary that Redis Sentinel names, asked for whenever a connection is made: after a
@@ -79,7 +79,9 @@ impl Redis {
     #[cfg(feature = "redis-sentinel")]
     #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-sentinel")))]
     pub fn with_sentinel(client: redis::sentinel::SentinelClient) -> Self {
-        Self::with(Source::Sentinel(Box::new(tokio::sync::Mutex::new(client))))
+        Self::with(Connector::Sentinel(Box::new(tokio::sync::Mutex::new(
+            client,
+        ))))
     }
 
     /// A Redis Cluster.
@@ -104,16 +106,16 @@ impl Redis {
     pub fn with_cluster(
         builder: redis::cluster::ClusterClientBuilder,
     ) -> Result<Self, ConfigError> {
-        let source = Source::cluster(builder).map_err(|error| ConfigError::Syntax {
+        let source = Connector::cluster(builder).map_err(|error| ConfigError::Syntax {
             text: "the servers of a Redis Cluster".to_owned(),
             expected: format!("redis://user:password@host:port ({error})"),
         })?;
         Ok(Self::with(source))
     }
 
-    fn with(source: Source) -> Self {
+    fn with(source: Connector) -> Self {
         Self {
-            links: Links::new(source),
+            links: ConnectionPool::new(source),
             prefix: "throttle".to_owned(),
             deadline: Duration::from_millis(50),
             remembers: true,
@@ -176,7 +178,7 @@ impl Redis {
     /// costs Redis next to nothing. Giving something back, or a reset, through this limiter or its
     /// clones ends that at once; through another machine it is seen when the denial ends.
     #[must_use]
-    pub const fn ask_always(mut self) -> Self {
+    pub const fn without_deny_cache(mut self) -> Self {
         self.remembers = false;
         self
     }
@@ -197,7 +199,7 @@ impl Redis {
     /// # }
     /// ```
     pub async fn check(&self) -> Result<Option<String>, StoreError> {
-        if !self.links.first().gathers() {
+        if !self.links.first().supports_batching() {
             return Ok(None);
         }
         let mut info = redis::cmd("INFO");
@@ -280,9 +282,9 @@ impl Redis {
         named("policy", policy)?;
         let algorithm = algorithm.into_algorithm().prepared()?;
         let key = format!("{{{}:{policy}}}:quota", self.prefix);
-        let tuning = Tuning::new(&self.links, self.deadline, key, algorithm);
+        let tuning = LivePolicy::new(&self.links, self.deadline, key, algorithm);
         let start = format!("{{{}:{policy}:", self.prefix);
-        let denied = self.remembers.then(Denied::new);
+        let denied = self.remembers.then(DenyCache::new);
         Ok(RedisLimiter::new(start, denied, tuning))
     }
 }

@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 use tower_throttle::store::{Fallback, redis::Redis};
-use tower_throttle::{Decision, FixedWindow, KeyedLimiter, Limiter, Quota, StoreError};
+use tower_throttle::{Decision, FixedWindow, Limiter, Quota, StoreError, store::Backend};
 
 use super::planted::{Plant, Subject};
 use crate::faults::Local;
@@ -108,7 +108,7 @@ pub(super) struct Machine {
 
 impl Machine {
     fn new(number: usize, redis: Redis, plant: Plant) -> Self {
-        let redis = redis.deadline(plant.deadline()).ask_always();
+        let redis = redis.deadline(plant.deadline()).without_deny_cache();
         let window = |limit| FixedWindow::new(Quota::per_day(limit)).anchored();
         let hot = Subject::new(redis.limiter(plant.hot(number), window(HOT)), plant);
         let stands_in = number == MACHINES - 1;

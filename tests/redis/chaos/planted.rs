@@ -13,7 +13,10 @@ use std::{
 };
 
 use tower_throttle::store::redis::RedisLimiter;
-use tower_throttle::{Decision, FixedWindow, KeyedLimiter, Op, Quota, StoreError};
+use tower_throttle::{
+    Decision, FixedWindow, Quota, StoreError,
+    store::{Backend, Op},
+};
 
 use super::fleet::DEADLINE;
 
@@ -104,7 +107,7 @@ impl Subject {
     }
 }
 
-impl KeyedLimiter<str> for Subject {
+impl Backend<str> for Subject {
     type Future = Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + Send>>;
 
     fn apply(&self, key: &str, op: Op) -> Self::Future {
@@ -131,6 +134,6 @@ impl KeyedLimiter<str> for Subject {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        KeyedLimiter::<str>::quotas(&self.limiter)
+        Backend::<str>::quotas(&self.limiter)
     }
 }

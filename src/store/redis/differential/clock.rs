@@ -8,8 +8,10 @@ use crate::algorithm::{
 };
 use crate::decision::Decision;
 use crate::quota::Quota;
-use crate::store::redis::figures::Call;
-use crate::store::redis::script::{Scripted, sealed::Script as _};
+use crate::store::{
+    redis::params::Call,
+    redis::script::{Scripted, sealed::Script as _},
+};
 
 /// What a key that used everything says after the clock was set back by a thousand periods, and
 /// three periods (and `more` microseconds) later.

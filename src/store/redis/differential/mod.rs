@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::figures::Call;
+use super::params::Call;
 use super::reply::numbers;
 use super::script::{Part, Program, Scripted, decision};
 use crate::algorithm::{All, AnyAlgorithm, Charge, Inherit, TokenBucket};
@@ -13,9 +13,9 @@ use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
 
+mod batched;
 mod clock;
-mod gathered;
-mod planted;
+mod mutants;
 mod policies;
 #[path = "../../../../tests/algorithms/random.rs"]
 mod random;
@@ -71,8 +71,8 @@ impl<A: Scripted> Oracle<A> {
                 algorithm.refund(&mut state, now, cost);
                 algorithm.peek(&state, now, 0)
             }
-            Call::Absorb(cost) => {
-                algorithm.absorb(&mut state, now, cost);
+            Call::Charge(cost) => {
+                algorithm.charge(&mut state, now, cost);
                 algorithm.peek(&state, now, 0)
             }
             Call::Reset => {
@@ -98,7 +98,7 @@ fn is_same<A: Scripted>(one: &A, other: &A) -> bool {
 }
 
 /// Half of the traces go without what decides the usual call before.
-fn with_or_without_quick(seed: u64, body: String) -> String {
+fn toggle_fast_path(seed: u64, body: String) -> String {
     match seed / 2 % 2 {
         0 => body,
         _ => body.replace("op == TAKE\n", "op == -1\n"),
@@ -195,7 +195,7 @@ fn steps<A: Scripted>(random: &mut Random, variants: &[A], retunes: bool) -> Vec
             ),
             13 | 14 => Call::Peek(cost),
             15 | 16 => Call::Refund(cost),
-            17 | 18 => Call::Absorb(cost.min(2_000)),
+            17 | 18 => Call::Charge(cost.min(2_000)),
             _ if random.below(4) == 0 => Call::Reset,
             _ => Call::Take(1),
         };
@@ -257,7 +257,7 @@ fn agree<A: Scripted>(name: u64, retunes: bool, policy: impl Fn(&mut Random) -> 
             .map(|_| policy(&mut random).prepared().expect("figures that fit"))
             .collect();
         let steps = steps(&mut random, &variants, retunes && seed % 2 == 0);
-        let body = |body| with_or_without_quick(seed, body);
+        let body = |body| toggle_fast_path(seed, body);
         if let Some(difference) = difference(&mut connection, &variants, &steps, body) {
             panic!("seed {seed}: {difference}");
         }
@@ -307,7 +307,7 @@ fn the_leaky_meter_decides_as_its_script() {
     agree(8, true, leaky_meter);
     // How it charges matters to those who wait.
     agree(14, true, |random| {
-        leaky_meter(random).charge(Charge::Before)
+        leaky_meter(random).charge_mode(Charge::Before)
     });
 }
 

@@ -69,7 +69,7 @@ pub(super) fn leaky_queue(random: &mut Random) -> LeakyBucket {
     let quota = quota(random);
     let queue = LeakyBucket::new(burst(random, quota))
         .queue(random.below(20))
-        .charge(*random.pick(&[Charge::After, Charge::Before]));
+        .charge_mode(*random.pick(&[Charge::After, Charge::Before]));
     match random.below(2) {
         0 => queue,
         _ => queue.max_wait(Duration::from_nanos(random.log_uniform(40))),

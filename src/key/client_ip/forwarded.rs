@@ -1,0 +1,254 @@
+//! Reading lists of addresses from the right, the end that the nearest proxy wrote.
+//!
+//! The left end of `X-Forwarded-For` and `Forwarded` is whatever a client sent. Nothing in it, and
+//! nothing malformed in it, may change what is read to the right of it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Where a line is split into elements.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Separator {
+    Comma,
+    /// Not those between double quotes.
+    UnquotedComma,
+    Absent,
+}
+
+/// The elements of one line, from the right.
+pub(super) struct ReverseElements<'a> {
+    rest: Option<&'a [u8]>,
+    split: Separator,
+}
+
+impl<'a> ReverseElements<'a> {
+    pub(super) const fn new(line: &'a [u8], split: Separator) -> Self {
+        Self {
+            rest: Some(line),
+            split,
+        }
+    }
+}
+
+impl<'a> Iterator for ReverseElements<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest.take()?;
+        let quotes = self.split == Separator::UnquotedComma;
+        let commas = self.split != Separator::Absent;
+        let mut quoted = false;
+        for at in (0..rest.len()).rev() {
+            match rest[at] {
+                b'"' if quotes && !is_escaped(rest, at) => quoted = !quoted,
+                b',' if commas && !quoted => {
+                    self.rest = Some(&rest[..at]);
+                    return Some(&rest[at + 1..]);
+                }
+                _ => {}
+            }
+        }
+        Some(rest)
+    }
+}
+
+/// Whether the byte at `at` stands behind a backslash that is not itself escaped.
+fn is_escaped(text: &[u8], at: usize) -> bool {
+    let before = text[..at].iter().rev();
+    before.take_while(|byte| **byte == b'\\').count() % 2 == 1
+}
+
+/// The address in an element of `X-Forwarded-For`, or in a header that holds just one.
+pub(super) fn address(element: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(element.trim_ascii()).ok()?;
+    let address = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, port) = rest.split_once(']')?;
+            if !port.is_empty() && !is_port(port.strip_prefix(':')?) {
+                return None;
+            }
+            v6(address)?
+        }
+        None => match text.split_once(':') {
+            None => text.parse::<Ipv4Addr>().ok()?.into(),
+            Some((_, more)) if more.contains(':') => v6(text)?,
+            Some((address, port)) if is_port(port) => address.parse::<Ipv4Addr>().ok()?.into(),
+            Some(_) => return None,
+        },
+    };
+    Some(address.to_canonical())
+}
+
+/// The address in an element of `Forwarded`: its one `for`, as long as that is an address.
+pub(super) fn parse_forwarded_for(element: &[u8]) -> Option<IpAddr> {
+    let mut found = None;
+    for pair in pairs(element) {
+        let Some(equals) = pair.iter().position(|byte| *byte == b'=') else {
+            continue;
+        };
+        let (name, value) = (&pair[..equals], &pair[equals + 1..]);
+        if name.trim_ascii().eq_ignore_ascii_case(b"for") {
+            if found.is_some() {
+                return None;
+            }
+            found = Some(value.trim_ascii());
+        }
+    }
+    let value = found?;
+    match value.strip_prefix(b"\"") {
+        // An address needs no escapes; what has some is none.
+        Some(quoted) => address(quoted.strip_suffix(b"\"")?),
+        None => address(value),
+    }
+}
+
+/// The `name=value` pairs of an element, split at semicolons outside of quotes.
+fn pairs(element: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut quoted = false;
+    let mut escaped = false;
+    element.split(move |byte| {
+        let literal = escaped;
+        escaped = quoted && !literal && *byte == b'\\';
+        if *byte == b'"' && !literal {
+            quoted = !quoted;
+        }
+        *byte == b';' && !quoted
+    })
+}
+
+/// An IPv6 address; a zone, which means something on one machine only, is cut off.
+fn v6(text: &str) -> Option<IpAddr> {
+    let address = text.split('%').next()?;
+    Some(address.parse::<Ipv6Addr>().ok()?.into())
+}
+
+/// Digits; or, in `Forwarded`, an obfuscated port.
+fn is_port(text: &str) -> bool {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let hidden = text.strip_prefix('_').is_some_and(|name| {
+        let mut bytes = name.bytes();
+        bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    });
+    digits || hidden
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn elements(line: &str, split: Separator) -> Vec<&str> {
+        let elements = ReverseElements::new(line.as_bytes(), split);
+        elements.map(|e| str::from_utf8(e).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_line_is_split_from_the_right() {
+        assert_eq!(elements("a, b,c", Separator::Comma), ["c", " b", "a"]);
+        assert_eq!(elements("a", Separator::Comma), ["a"]);
+        assert_eq!(elements("", Separator::Comma), [""]);
+        assert_eq!(elements("a, b", Separator::Absent), ["a, b"]);
+        assert_eq!(elements(",a,", Separator::Comma), ["", "a", ""]);
+    }
+
+    #[test]
+    fn quotes_hold_commas_together() {
+        assert_eq!(
+            elements(r#"a="1,2", b"#, Separator::UnquotedComma),
+            [" b", r#"a="1,2""#]
+        );
+        assert_eq!(
+            elements(r#"a="1\",2", b"#, Separator::UnquotedComma),
+            [" b", r#"a="1\",2""#]
+        );
+        assert_eq!(
+            elements(r#"a="1\\",2"#, Separator::UnquotedComma),
+            ["2", r#"a="1\\""#]
+        );
+    }
+
+    #[test]
+    fn an_unclosed_quote_does_not_affect_later_elements() {
+        assert_eq!(
+            elements(r#"for="1.1.1.1, for=2.2.2.2"#, Separator::UnquotedComma)[0],
+            " for=2.2.2.2"
+        );
+        assert_eq!(
+            elements(r#"for=";, for=2.2.2.2"#, Separator::UnquotedComma)[0],
+            " for=2.2.2.2"
+        );
+    }
+
+    #[test]
+    fn addresses_come_with_ports_brackets_and_zones() {
+        for (text, expected) in [
+            ("192.0.2.1", "192.0.2.1"),
+            (" 192.0.2.1\t", "192.0.2.1"),
+            ("192.0.2.1:4711", "192.0.2.1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("[2001:db8::1]:4711", "2001:db8::1"),
+            ("fe80::1%eth0", "fe80::1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("[::ffff:192.0.2.1]:80", "192.0.2.1"),
+            ("2001:db8::192.0.2.1", "2001:db8::c000:201"),
+        ] {
+            let expected: IpAddr = expected.parse().unwrap();
+            assert_eq!(address(text.as_bytes()), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn invalid_addresses_are_none() {
+        for text in [
+            "",
+            " ",
+            "unknown",
+            "_hidden",
+            "192.0.2",
+            "192.0.2.256",
+            "0300.0.2.1",
+            "192.0.2.1:",
+            "192.0.2.1:x",
+            "192.0.2.1:80:80",
+            "[2001:db8::1",
+            "[2001:db8::1]80",
+            "[192.0.2.1]",
+            "2001:db8::1]",
+            "1.1.1.1 2.2.2.2",
+            "::1::",
+            "localhost",
+            "\u{661}.1.1.1",
+        ] {
+            assert_eq!(address(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(address(b"\xff\xfe"), None);
+    }
+
+    #[test]
+    fn forwarded_for_is_found_among_other_pairs() {
+        for (element, expected) in [
+            (
+                "for=192.0.2.60;proto=http;by=203.0.113.43",
+                Some("192.0.2.60"),
+            ),
+            (
+                "proto=http; For=\"[2001:db8:cafe::17]:4711\"",
+                Some("2001:db8:cafe::17"),
+            ),
+            ("for=\"192.0.2.1:_port\"", Some("192.0.2.1")),
+            ("host=\"a;for=1.1.1.1\";for=192.0.2.1", Some("192.0.2.1")),
+            ("for=_mystery", None),
+            ("for=unknown", None),
+            ("proto=http", None),
+            ("for=192.0.2.1;for=192.0.2.2", None),
+            ("for=\"192.0.2.1", None),
+            ("for=\"192.0.\\2.1\"", None),
+        ] {
+            let expected = expected.map(|text| text.parse().unwrap());
+            assert_eq!(
+                parse_forwarded_for(element.as_bytes()),
+                expected,
+                "{element}"
+            );
+        }
+    }
+}

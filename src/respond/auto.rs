@@ -1,0 +1,83 @@
+//! A gRPC status for gRPC requests, an HTTP response for all others.
+
+use std::time::Duration;
+
+use http::{Request, Response};
+
+use super::grpc::{Grpc, is_grpc};
+use super::http::{HeadersOnly, note, timeout};
+use super::{Respond, Standard};
+use crate::decision::Decision;
+use crate::error::RateLimited;
+
+/// A gRPC answer to a gRPC request, and another one to the rest.
+///
+/// A request is gRPC if its content type begins with `application/grpc`. So one layer serves an
+/// application that speaks both.
+///
+/// ```
+/// use tower_throttle::{Global, ProblemJson, Quota, RateLimitLayer, TokenBucket, respond::Auto};
+///
+/// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
+///     .respond(Auto::with(ProblemJson));
+/// # let _: axum::Router = axum::Router::new().layer(layer);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Auto<H = HeadersOnly> {
+    others: H,
+}
+
+impl<H> Auto<H> {
+    /// `others` answers requests that are not gRPC.
+    pub const fn with(others: H) -> Self {
+        Self { others }
+    }
+}
+
+impl<A, B, Err, H> Respond<Request<A>, Response<B>, Err> for Auto<H>
+where
+    B: Default,
+    H: Respond<Request<A>, Response<B>, Err>,
+{
+    fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        if is_grpc(request) {
+            Grpc.deny(request, denied)
+        } else {
+            self.others.deny(request, denied)
+        }
+    }
+
+    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        if is_grpc(&request) {
+            Grpc.refuse(request, denied)
+        } else {
+            self.others.refuse(request, denied)
+        }
+    }
+
+    fn admit(&self, request: &mut Request<A>, decision: &Decision) {
+        self.others.admit(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        self.others.timeout(request)
+    }
+}
+
+impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Standard {
+    fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        Auto::<HeadersOnly>::default().deny(request, denied)
+    }
+
+    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        Auto::<HeadersOnly>::default().refuse(request, denied)
+    }
+
+    fn admit(&self, request: &mut Request<A>, decision: &Decision) {
+        note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
+    }
+}

@@ -1,0 +1,190 @@
+//! The answer that gRPC clients understand.
+
+mod protobuf;
+
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
+
+use super::Respond;
+use super::http::{digits, finished, note, response_from_request, retry_after, timeout};
+use crate::decision::Decision;
+use crate::error::RateLimited;
+
+/// A gRPC status in a trailers-only response.
+///
+/// A limit answers `RESOURCE_EXHAUSTED` with the time to wait twice over: as `RetryInfo` in
+/// `grpc-status-details-bin`, which says that a retry makes sense at all, and as
+/// `grpc-retry-pushback-ms`, which gRPC's own retries obey. A request that costs more than is ever
+/// granted is told not to retry. A plain HTTP 429 would be taken for `UNAVAILABLE`, which many
+/// clients retry at once.
+///
+/// HTTP's own `Retry-After` is there as well, for proxies.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Grpc;
+
+impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Grpc {
+    fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        // The default body is over at once, so that the headers end the stream.
+        let response = Response::new(B::default());
+        Ok(trailers_only(response, content_type(request), denied))
+    }
+
+    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        let media = content_type(&request);
+        let response = response_from_request(request, B::default());
+        Ok(trailers_only(response, media, denied))
+    }
+
+    fn admit(&self, request: &mut Request<A>, decision: &Decision) {
+        note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
+    }
+}
+
+fn trailers_only<B>(
+    mut response: Response<B>,
+    media: HeaderValue,
+    denied: RateLimited,
+) -> Response<B> {
+    retry_after(&mut response, &denied);
+    let code = code(&denied);
+    let message = denied.to_string();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, media);
+    headers.insert(STATUS, digits(code.into()));
+    insert(headers, MESSAGE, &percent_encode(&message));
+    if let Some(wait) = denied.retry_after() {
+        let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
+        // More milliseconds than 32 bits hold cannot be said, and less would be wrong.
+        if let Ok(ms) = i32::try_from(ms) {
+            headers.insert(PUSHBACK, HeaderValue::from(ms));
+        }
+        let details = protobuf::status_with_retry_info(code, &message, wait);
+        insert(headers, DETAILS, &protobuf::base64(&details));
+    } else if denied.is_permanent() {
+        headers.insert(PUSHBACK, HeaderValue::from_static("-1"));
+    }
+    finished(response, denied)
+}
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+/// Whether the sender speaks gRPC, of whatever family.
+pub(super) fn is_grpc<A>(request: &Request<A>) -> bool {
+    request_media_type(request).is_some_and(|asked| match asked.strip_prefix(b"application/grpc") {
+        // Not `application/grpcfoo`.
+        Some(rest) => matches!(rest.first(), None | Some(b'-' | b'+' | b';' | b' ')),
+        None => false,
+    })
+}
+
+fn request_media_type<A>(request: &Request<A>) -> Option<&[u8]> {
+    Some(request.headers().get(header::CONTENT_TYPE)?.as_bytes())
+}
+
+/// The family of the request: the clients of gRPC-Web take nothing else.
+fn content_type<A>(request: &Request<A>) -> HeaderValue {
+    let asked = request_media_type(request).unwrap_or_default();
+    let essence = asked.split(|byte| *byte == b';').next().unwrap_or_default();
+    HeaderValue::from_static(match essence.trim_ascii() {
+        b"application/grpc-web" => "application/grpc-web",
+        b"application/grpc-web-text" => "application/grpc-web-text",
+        b"application/grpc-web-text+proto" => "application/grpc-web-text+proto",
+        web if web.starts_with(b"application/grpc-web") => "application/grpc-web+proto",
+        _ => "application/grpc",
+    })
+}
+
+/// The code that says the same as the status in HTTP.
+fn code(denied: &RateLimited) -> u16 {
+    match denied.status() {
+        StatusCode::TOO_MANY_REQUESTS => 8,
+        StatusCode::BAD_REQUEST => 3,
+        StatusCode::UNAUTHORIZED => 16,
+        StatusCode::FORBIDDEN => 7,
+        StatusCode::NOT_FOUND => 5,
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
+            14
+        }
+        StatusCode::NOT_IMPLEMENTED => 12,
+        status if status.is_server_error() => 13,
+        _ => 2,
+    }
+}
+
+fn insert(headers: &mut http::HeaderMap, name: HeaderName, text: &str) {
+    if let Ok(value) = HeaderValue::from_str(text) {
+        headers.insert(name, value);
+    }
+}
+
+/// Everything outside printable ASCII, and `%` itself, as `%XX`.
+fn percent_encode(text: &str) -> String {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if matches!(byte, b' '..=b'~') && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push('%');
+            encoded.push(char::from(HEX[usize::from(byte >> 4)]));
+            encoded.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asking(content_type: &'static str) -> Request<()> {
+        Request::builder()
+            .header("content-type", content_type)
+            .body(())
+            .unwrap()
+    }
+
+    #[test]
+    fn grpc_is_known_by_its_content_type() {
+        for grpc in [
+            "application/grpc",
+            "application/grpc+proto",
+            "application/grpc;charset=utf-8",
+            "application/grpc-web",
+            "application/grpc-web-text+proto",
+        ] {
+            assert!(is_grpc(&asking(grpc)), "{grpc}");
+        }
+        for other in ["application/json", "application/grpcfoo", "text/plain", ""] {
+            assert!(!is_grpc(&asking(other)), "{other}");
+        }
+        assert!(!is_grpc(&Request::new(())));
+    }
+
+    #[test]
+    fn the_answer_is_of_the_family_of_the_request() {
+        for (asked, answered) in [
+            ("application/grpc", "application/grpc"),
+            ("application/grpc+json", "application/grpc"),
+            ("application/grpc-web", "application/grpc-web"),
+            ("application/grpc-web-text", "application/grpc-web-text"),
+            ("application/grpc-web+thrift", "application/grpc-web+proto"),
+            ("application/grpc-web; charset=x", "application/grpc-web"),
+        ] {
+            assert_eq!(content_type(&asking(asked)), answered, "{asked}");
+        }
+    }
+
+    #[test]
+    fn messages_are_percent_encoded() {
+        assert_eq!(percent_encode("100 % of\nü"), "100 %25 of%0A%C3%BC");
+    }
+}

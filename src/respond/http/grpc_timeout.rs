@@ -1,0 +1,73 @@
+//! How long a client waits for its answer.
+
+use std::time::Duration;
+
+use http::{HeaderName, Request};
+
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// The timeout in a request of gRPC, from the moment at which it was sent.
+pub(in crate::respond) fn timeout<A>(request: &Request<A>) -> Option<Duration> {
+    parse(request.headers().get(GRPC_TIMEOUT)?.as_bytes())
+}
+
+/// At most eight digits and a unit.
+fn parse(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if digits.is_empty() || digits.len() > 8 {
+        return None;
+    }
+    let mut count = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        count = count * 10 + u64::from(digit - b'0');
+    }
+    Some(match unit {
+        b'H' => Duration::from_secs(count * 3_600),
+        b'M' => Duration::from_secs(count * 60),
+        b'S' => Duration::from_secs(count),
+        b'm' => Duration::from_millis(count),
+        b'u' => Duration::from_micros(count),
+        b'n' => Duration::from_nanos(count),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_in_every_unit() {
+        let read = |value: &str| {
+            let request = Request::builder().header("grpc-timeout", value);
+            timeout(&request.body(()).unwrap())
+        };
+        for (value, expected) in [
+            ("99999999H", Duration::from_secs(99_999_999 * 3_600)),
+            ("2M", Duration::from_secs(120)),
+            ("3S", Duration::from_secs(3)),
+            ("4m", Duration::from_millis(4)),
+            ("0005u", Duration::from_micros(5)),
+            ("0n", Duration::ZERO),
+        ] {
+            assert_eq!(read(value), Some(expected), "{value}");
+        }
+        for wrong in [
+            "",
+            "S",
+            "1",
+            "123456789S",
+            "-1S",
+            "+1S",
+            "1.5S",
+            "1s",
+            "1 S",
+        ] {
+            assert_eq!(read(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(timeout(&Request::new(())), None);
+    }
+}

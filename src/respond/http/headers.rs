@@ -1,0 +1,226 @@
+//! What responses say about the limit, in the forms that clients know.
+
+use std::fmt::Write;
+
+use http::{HeaderName, HeaderValue, Response};
+
+use super::header_text::{ValueBuffer, digits};
+use super::response::ceil_seconds;
+use crate::clock::unix_seconds;
+use crate::decision::Decision;
+use crate::quota::Quota;
+use crate::respond::{Policies, Policy, Tell};
+
+/// The headers that tell clients about the limit, in admitted and in denied responses.
+///
+/// They are added to those that are there, so that the limits of several layers stand side by side.
+/// Times are whole seconds, rounded up. The time told with what remains is the one until the whole
+/// limit is available again; in a denied response, the one until the same request passes, as in
+/// `Retry-After`.
+///
+/// A policy is told as what an unused client may use at once (`q`) and the time in which that comes
+/// back (`w`). For a window these are its limit and its period. For a quota with a burst they are
+/// the burst and the time it takes to refill: 10 a second with bursts of 50 is `q=50;w=5`. That
+/// way `q` is never less than what a client is told to have left, and `q` in each `w` is the rate
+/// that is granted for good, neither more nor less; the limit beside its period would hide the
+/// burst, and the burst beside that period promise five times the rate. A window that is not whole
+/// seconds is rounded up, and one below a second is left out.
+///
+/// ```
+/// use axum::{Router, body::Body, http::Request, routing::get};
+/// use tower::ServiceExt as _;
+/// use tower_throttle::{Global, Headers, Quota, RateLimitLayer, TokenBucket};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(60).burst(10)))
+///     .name("search")
+///     .headers(Headers::standard());
+/// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
+///
+/// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();
+/// assert_eq!(response.headers()["ratelimit-policy"], r#""search";q=10;w=10"#);
+/// assert_eq!(response.headers()["ratelimit"], r#""search";r=9;t=1"#);
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Headers {
+    /// draft-ietf-httpapi-ratelimit-headers-11 (and, on the wire, 08 to 10):
+    /// `RateLimit-Policy: "search";q=10;w=10` and `RateLimit: "search";r=9;t=1`.
+    #[default]
+    Draft11,
+    /// Draft 07: `RateLimit: limit=10, remaining=9, reset=1` and `RateLimit-Policy: 10;w=10`.
+    Draft7,
+    /// Drafts 04 to 06: `RateLimit-Limit: 10`, `RateLimit-Remaining: 9`, `RateLimit-Reset: 1` and
+    /// `RateLimit-Policy: 10;w=10`.
+    Draft6,
+    /// Drafts 00 to 03: `RateLimit-Limit: 10, 10;w=10`, `RateLimit-Remaining: 9` and
+    /// `RateLimit-Reset: 1`.
+    Draft3,
+    /// `X-RateLimit-Limit: 10`, `X-RateLimit-Remaining: 9` and `X-RateLimit-Reset: 1`, the last in
+    /// seconds from now.
+    XRateLimitDelta,
+    /// The same with the reset as a moment, in seconds since 1970, as GitHub sends it. It is off
+    /// by what the clocks of client and server differ.
+    XRateLimitEpoch,
+}
+
+impl Headers {
+    /// The newest form of the standard to be, at present [`Draft11`](Self::Draft11).
+    pub const fn standard() -> Self {
+        Self::Draft11
+    }
+}
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// The largest number of a structured field: 15 digits.
+const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+impl<B> Tell<Response<B>> for Headers {
+    fn tell(&self, response: &mut Response<B>, policies: &Policies, decision: &Decision) {
+        let headers = response.headers_mut();
+        let limit = integer(decision.limit);
+        let remaining = integer(decision.remaining());
+        let reset =
+            integer(ceil_seconds(decision.retry_after.unwrap_or(decision.reset_after)).max(1));
+        match self {
+            Self::Draft11 => {
+                let Some(policy) = policies.of(decision) else {
+                    return;
+                };
+                headers.reserve(2);
+                headers.append(RATELIMIT_POLICY, policies.line(0, named));
+                headers.append(RATELIMIT, ratelimit_item(&policy.name, remaining, reset));
+            }
+            Self::Draft7 => {
+                headers.append(RATELIMIT_POLICY, policies.line(1, unnamed_policies));
+                let mut line = ValueBuffer::<96>::new();
+                for (text, number) in [
+                    ("limit=", limit),
+                    (", remaining=", remaining),
+                    (", reset=", reset),
+                ] {
+                    line.text(text.as_bytes());
+                    line.number(number);
+                }
+                headers.append(RATELIMIT, line.value());
+            }
+            Self::Draft6 => {
+                headers.append(RATELIMIT_POLICY, policies.line(1, unnamed_policies));
+                headers.append(RATELIMIT_LIMIT, digits(limit));
+                headers.append(RATELIMIT_REMAINING, digits(remaining));
+                headers.append(RATELIMIT_RESET, digits(reset));
+            }
+            Self::Draft3 => {
+                let mut line = limit.to_string();
+                for policy in policies.list() {
+                    let _ = write!(line, ", {}", bare(&policy.quota));
+                }
+                if let Ok(line) = HeaderValue::try_from(line) {
+                    headers.append(RATELIMIT_LIMIT, line);
+                }
+                headers.append(RATELIMIT_REMAINING, digits(remaining));
+                headers.append(RATELIMIT_RESET, digits(reset));
+            }
+            Self::XRateLimitDelta | Self::XRateLimitEpoch => {
+                let epoch = *self == Self::XRateLimitEpoch;
+                let since = if epoch { unix_seconds() } else { 0 };
+                headers.append(X_RATELIMIT_LIMIT, digits(decision.limit));
+                headers.append(X_RATELIMIT_REMAINING, digits(decision.remaining()));
+                headers.append(X_RATELIMIT_RESET, digits(since.saturating_add(reset)));
+            }
+        }
+    }
+}
+
+/// `"search";r=9;t=1`
+fn ratelimit_item(name: &str, remaining: u64, reset: u64) -> HeaderValue {
+    if name.len() > MAX_INLINE_NAME {
+        let line = format!("{};r={remaining};t={reset}", quoted(name));
+        return HeaderValue::try_from(line).unwrap_or(HeaderValue::from_static(""));
+    }
+    let mut line = ValueBuffer::<{ 2 * MAX_INLINE_NAME + 50 }>::new();
+    line.text(b"\"");
+    for byte in name.bytes() {
+        if matches!(byte, b'"' | b'\\') {
+            line.text(b"\\");
+        }
+        line.text(&[byte]);
+    }
+    line.text(b"\";r=");
+    line.number(remaining);
+    line.text(b";t=");
+    line.number(reset);
+    line.value()
+}
+
+/// Names up to here are written without a detour.
+const MAX_INLINE_NAME: usize = 48;
+
+fn integer(number: u64) -> u64 {
+    number.min(MAX_INTEGER)
+}
+
+/// `"burst";q=100;w=60, "daily";q=1000;w=86400`
+fn named(policies: &[Policy]) -> HeaderValue {
+    list(policies, |policy| {
+        let mut item = quoted(&policy.name);
+        let _ = write!(item, ";q={}", integer(policy.quota.capacity()));
+        // Whole seconds from 1 on are all that can be said; less is better not said than wrong.
+        if refill_ns(&policy.quota) >= SECOND {
+            let _ = write!(item, ";w={}", window(&policy.quota));
+        }
+        item
+    })
+}
+
+/// `100;w=60, 1000;w=86400`
+fn unnamed_policies(policies: &[Policy]) -> HeaderValue {
+    list(policies, |policy| bare(&policy.quota))
+}
+
+fn list(policies: &[Policy], item: impl Fn(&Policy) -> String) -> HeaderValue {
+    let items: Vec<_> = policies.iter().map(item).collect();
+    // Numbers and names of printable ASCII always make a value.
+    HeaderValue::try_from(items.join(", ")).unwrap_or(HeaderValue::from_static(""))
+}
+
+fn bare(quota: &Quota) -> String {
+    format!("{};w={}", integer(quota.capacity()), window(quota))
+}
+
+/// A string of a structured field.
+fn quoted(name: &str) -> String {
+    let mut text = String::with_capacity(name.len() + 32);
+    text.push('"');
+    for c in name.chars() {
+        if matches!(c, '"' | '\\') {
+            text.push('\\');
+        }
+        text.push(c);
+    }
+    text.push('"');
+    text
+}
+
+const SECOND: u128 = 1_000_000_000;
+
+/// The time in which an unused capacity comes once: the period of a window, the refill of a bucket.
+fn refill_ns(quota: &Quota) -> u128 {
+    u128::from(quota.capacity()) * quota.period().as_nanos() / u128::from(quota.limit())
+}
+
+/// The same in whole seconds, rounded up.
+fn window(quota: &Quota) -> u64 {
+    let seconds = refill_ns(quota).div_ceil(SECOND).max(1);
+    integer(u64::try_from(seconds).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,72 @@
+//! Responses without a body, and responses made by a closure.
+
+use std::time::Duration;
+
+use http::{Request, Response, header};
+
+use super::grpc_timeout::timeout;
+use super::response::{finished, note, plain, response_from_request, retry_after};
+use crate::decision::Decision;
+use crate::error::RateLimited;
+use crate::respond::Respond;
+
+/// The status and `Retry-After`; no body.
+///
+/// The body is the service's own type, which has to be `Default`: the bodies of axum, tonic and
+/// http-body-util are.
+///
+/// ```
+/// use http::{Request, Response};
+/// use tower_throttle::{Limiter, Quota, RateLimited, TokenBucket, respond::{HeadersOnly, Respond}};
+///
+/// let limiter = Limiter::new(TokenBucket::new(Quota::per_minute(1)));
+/// limiter.check();
+/// let denied = RateLimited::new(limiter.check());
+/// let answer: Result<Response<String>, ()> = HeadersOnly.deny(&Request::new(()), denied);
+/// let answer = answer.unwrap();
+/// assert_eq!(answer.status(), 429);
+/// assert_eq!(answer.headers()["retry-after"], "60");
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HeadersOnly;
+
+impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for HeadersOnly {
+    fn deny(&self, _: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        Ok(plain(Response::new(B::default()), denied))
+    }
+
+    fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        Ok(plain(response_from_request(request, B::default()), denied))
+    }
+
+    fn admit(&self, request: &mut Request<A>, decision: &Decision) {
+        note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
+    }
+}
+
+/// A closure from the request and the reason to the response. Status and body are its own; a
+/// `Retry-After` that it has not set is added.
+impl<A, B, Err, F> Respond<Request<A>, Response<B>, Err> for F
+where
+    F: Fn(&Request<A>, &RateLimited) -> Response<B>,
+{
+    fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
+        let mut response = self(request, &denied);
+        if !response.headers().contains_key(header::RETRY_AFTER) {
+            retry_after(&mut response, &denied);
+        }
+        Ok(finished(response, denied))
+    }
+
+    fn admit(&self, request: &mut Request<A>, decision: &Decision) {
+        note(request, decision);
+    }
+
+    fn timeout(&self, request: &Request<A>) -> Option<Duration> {
+        timeout(request)
+    }
+}

@@ -1,0 +1,18 @@
+//! HTTP responses: status, headers and bodies.
+
+mod grpc_timeout;
+mod header_text;
+mod headers;
+mod headers_only;
+mod preflight;
+mod problem;
+mod response;
+
+pub(super) use self::{
+    grpc_timeout::timeout,
+    header_text::digits,
+    response::{finished, note, response_from_request, retry_after},
+};
+pub use self::{
+    headers::Headers, headers_only::HeadersOnly, preflight::Preflight, problem::ProblemJson,
+};

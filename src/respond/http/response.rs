@@ -1,0 +1,103 @@
+//! What all HTTP responses to refused requests have in common.
+
+use std::time::Duration;
+
+use http::{Request, Response, header};
+
+use super::header_text::digits;
+use crate::decision::Decision;
+use crate::error::RateLimited;
+
+/// Leaves the decision where the handler finds it.
+pub(in crate::respond) fn note<A>(request: &mut Request<A>, decision: &Decision) {
+    request.extensions_mut().insert(*decision);
+}
+
+/// A response in place of `request`, in the maps for headers and extensions that the request has
+/// and no longer needs: to make new ones would be most of what a refusal costs.
+pub(in crate::respond) fn response_from_request<A, B>(request: Request<A>, body: B) -> Response<B> {
+    let (parts, _) = request.into_parts();
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    *headers = parts.headers;
+    headers.clear();
+    let extensions = response.extensions_mut();
+    *extensions = parts.extensions;
+    extensions.clear();
+    response
+}
+
+/// Gives `response` the status, `Retry-After` and the reason.
+pub(in crate::respond) fn plain<B>(mut response: Response<B>, denied: RateLimited) -> Response<B> {
+    *response.status_mut() = denied.status();
+    retry_after(&mut response, &denied);
+    finished(response, denied)
+}
+
+/// `response` with the reason in its extensions, where outer layers find it.
+pub(in crate::respond) fn finished<B>(
+    mut response: Response<B>,
+    denied: RateLimited,
+) -> Response<B> {
+    response.extensions_mut().insert(denied);
+    response
+}
+
+/// When to come back, if coming back helps.
+pub(in crate::respond) fn retry_after<B>(response: &mut Response<B>, denied: &RateLimited) {
+    if let Some(wait) = denied.retry_after() {
+        let seconds = digits(ceil_seconds(wait).clamp(1, MAX_SECONDS));
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
+}
+
+/// The longest time that is told; many clients read 32 bits.
+pub(in crate::respond) const MAX_SECONDS: u64 = i32::MAX as u64;
+
+/// Rounded up: who comes when the rounded time has passed finds the request admitted.
+pub(in crate::respond) const fn ceil_seconds(span: Duration) -> u64 {
+    span.as_secs()
+        .saturating_add((span.subsec_nanos() > 0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::decision::Verdict;
+
+    fn denied(retry_after: Option<Duration>) -> RateLimited {
+        let mut decision = Decision::new(Verdict::Deny, 10, 0, None, 0);
+        decision.retry_after = retry_after;
+        RateLimited::new(decision)
+    }
+
+    fn told(retry_after: Option<Duration>) -> Option<String> {
+        let response = plain(Response::new(()), denied(retry_after));
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        let value = response.headers().get(header::RETRY_AFTER)?;
+        Some(value.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn retry_after_is_rounded_up_and_at_least_one_and_fits_32_bits() {
+        for (wait, expected) in [
+            (Duration::ZERO, "1"),
+            (Duration::from_nanos(1), "1"),
+            (Duration::from_millis(999), "1"),
+            (Duration::from_secs(1), "1"),
+            (Duration::from_nanos(1_000_000_001), "2"),
+            (Duration::from_secs(59), "59"),
+            (Duration::from_secs(1 << 40), "2147483647"),
+            (Duration::MAX, "2147483647"),
+        ] {
+            assert_eq!(told(Some(wait)).as_deref(), Some(expected), "{wait:?}");
+        }
+    }
+
+    #[test]
+    fn an_oversized_cost_gets_no_retry_after() {
+        assert_eq!(told(None), None);
+    }
+}
