@@ -99,10 +99,20 @@ pub trait KeyExtractor<Req> {
     /// The key of `request`.
     fn extract(&self, request: &Req) -> Extracted<Self::Key>;
 
-    /// What `request` costs.
+    /// The cost of `request`.
     fn cost(&self, request: &Req) -> u64 {
         let _ = request;
         1
+    }
+
+    /// Whether `request` carries the client's address in a header that this extractor ignores.
+    ///
+    /// [`ClientIp::peer`] returns true for a request with `X-Forwarded-For` or `Forwarded`. The
+    /// application is then probably behind a proxy, and all clients share the limit of the proxy.
+    /// A layer calls this for a sample of its requests, to report the mistake.
+    fn unread_proxy_header(&self, request: &Req) -> bool {
+        let _ = request;
+        false
     }
 }
 
@@ -231,6 +241,10 @@ where
     fn extract(&self, request: &Req) -> Extracted<Self::Key> {
         self.0.extract(request).and(|| self.1.extract(request))
     }
+
+    fn unread_proxy_header(&self, request: &Req) -> bool {
+        self.0.unread_proxy_header(request) || self.1.unread_proxy_header(request)
+    }
 }
 
 impl<Req, A, B, C> KeyExtractor<Req> for (A, B, C)
@@ -246,6 +260,12 @@ where
         first
             .and(|| self.2.extract(request))
             .map(|((a, b), c)| (a, b, c))
+    }
+
+    fn unread_proxy_header(&self, request: &Req) -> bool {
+        self.0.unread_proxy_header(request)
+            || self.1.unread_proxy_header(request)
+            || self.2.unread_proxy_header(request)
     }
 }
 
@@ -291,6 +311,10 @@ impl<Req, K: KeyExtractor<Req>, F: Fn(&Req) -> u64> KeyExtractor<Req> for WithCo
     fn cost(&self, request: &Req) -> u64 {
         (self.cost)(request)
     }
+
+    fn unread_proxy_header(&self, request: &Req) -> bool {
+        self.keys.unread_proxy_header(request)
+    }
 }
 
 /// An extractor that leaves some requests alone; made by `RateLimitLayer::skip`.
@@ -321,6 +345,10 @@ impl<Req, K: KeyExtractor<Req>, P: Predicate<Req>> KeyExtractor<Req> for WithSki
     #[inline]
     fn cost(&self, request: &Req) -> u64 {
         self.keys.cost(request)
+    }
+
+    fn unread_proxy_header(&self, request: &Req) -> bool {
+        self.keys.unread_proxy_header(request)
     }
 }
 

@@ -160,3 +160,28 @@ async fn labrinth_874_preflights_use_up_nothing() {
     *options.method_mut() = http::Method::OPTIONS;
     assert_eq!(ask(&layer, options).await.status(), 429);
 }
+
+#[test]
+fn a_proxy_header_that_is_not_read_is_reported_through_every_wrapper() {
+    let path = |req: &Request<()>| req.uri().path().to_owned();
+    let forwarded = request(Some("192.0.2.1"), &[("forwarded", "for=198.51.100.7")]);
+    let listed = request(Some("192.0.2.1"), &[("x-forwarded-for", "198.51.100.7")]);
+    let direct = request(Some("192.0.2.1"), &[]);
+    fn reports<K: KeyExtractor<Request<()>>>(keys: &K, request: &Request<()>) -> bool {
+        keys.unread_proxy_header(request)
+    }
+    for proxied in [&forwarded, &listed] {
+        assert!(reports(&ClientIp::peer(), proxied));
+        assert!(reports(&(ClientIp::peer(), path), proxied));
+        assert!(reports(&(path, path, ClientIp::peer()), proxied));
+        assert!(!reports(&path, proxied));
+        for read in [
+            ClientIp::x_forwarded_for().hops(1),
+            ClientIp::forwarded().hops(1),
+            ClientIp::header("x-real-ip").hops(1),
+        ] {
+            assert!(!reports(&read, proxied));
+        }
+    }
+    assert!(!reports(&ClientIp::peer(), &direct));
+}

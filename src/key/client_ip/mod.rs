@@ -342,6 +342,12 @@ impl<B> KeyExtractor<Request<B>> for ClientIp {
         }
         self.look(request.extensions(), request.headers())
     }
+
+    fn unread_proxy_header(&self, request: &Request<B>) -> bool {
+        let headers = request.headers();
+        matches!(self.source, AddressSource::Peer)
+            && (headers.contains_key(X_FORWARDED_FOR) || headers.contains_key(FORWARDED))
+    }
 }
 
 impl ClientIp {
