@@ -1,11 +1,12 @@
-//! Which algorithm decides, while it may be exchanged under a running table.
+//! The algorithm of a table, which can be replaced while the table is in use.
 //!
-//! The states of a set are packed by one algorithm, whose number the set's header holds. A change
-//! adds a link to a history; each set is carried along it, link by link, when it is next used. A
-//! state is rescaled as of the moment of each change, so that it makes no difference how late.
+//! An epoch is the time during which one algorithm decides. The header of a set holds the epoch
+//! whose algorithm packed its states. A change appends an epoch to the history. Each set migrates
+//! through the epochs it has missed when it is next used. A state is rescaled as of the moment of
+//! each change, so the delay makes no difference.
 //!
-//! The first algorithm is read without a lock. After a change threads read the history from one of
-//! several copies, so that they do not meet at one counter of references.
+//! The initial algorithm is read without a lock. After a change, threads read the history from one
+//! of several replicas, which spreads the contention on the reference count.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,28 +16,28 @@ use crate::algorithm::{Algorithm, Inherit};
 use crate::clock::Tick;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// How many changes are remembered. Numbers in headers are modulo 2^12, and two of them must be
-/// told apart however far behind a set is.
+/// The longest history. Headers hold epochs modulo 2^12, so no set may fall further behind than
+/// half of that.
 pub(super) const MAX_EPOCHS: u64 = 1_000;
 const REPLICAS: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Epochs<A> {
-    first: A,
-    /// How many changes there have been.
-    changes: AtomicU64,
-    copies: Box<[Replica<A>]>,
+    initial: A,
+    /// The latest epoch, which is the number of changes.
+    latest: AtomicU64,
+    replicas: Box<[Replica<A>]>,
 }
 
-/// On a line of its own.
+/// In a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Replica<A>(Mutex<Arc<History<A>>>);
 
-/// The regimes that sets may still be in, without a gap; the last one decides.
+/// The epochs that sets may still be in, without a gap. The last one decides.
 #[derive(Debug)]
 pub(super) struct History<A> {
-    list: Vec<Arc<Epoch<A>>>,
+    epochs: Vec<Arc<Epoch<A>>>,
 }
 
 #[derive(Debug)]
@@ -47,7 +48,7 @@ struct Epoch<A> {
     inherit: Inherit,
 }
 
-/// One look at what decides.
+/// The history at one moment.
 #[derive(Debug)]
 pub(super) enum EpochView<'a, A> {
     Initial(&'a A),
@@ -62,68 +63,68 @@ impl<A: Algorithm> Epochs<A> {
             since: Tick::ZERO,
             inherit: Inherit::AsIs,
         });
-        let copy = || {
+        let replica = || {
             Replica(Mutex::new(Arc::new(History {
-                list: vec![Arc::clone(&first)],
+                epochs: vec![Arc::clone(&first)],
             })))
         };
         Self {
-            first: algorithm,
-            changes: AtomicU64::new(0),
-            copies: (0..REPLICAS).map(|_| copy()).collect(),
+            initial: algorithm,
+            latest: AtomicU64::new(0),
+            replicas: (0..REPLICAS).map(|_| replica()).collect(),
         }
     }
 
-    /// The first algorithm, while it decides.
+    /// The initial algorithm, or `None` after the first change.
     #[inline]
-    pub(super) fn first(&self) -> Option<&A> {
-        (self.changes.load(Ordering::Acquire) == 0).then_some(&self.first)
+    pub(super) fn initial(&self) -> Option<&A> {
+        (self.latest.load(Ordering::Acquire) == 0).then_some(&self.initial)
     }
 
     #[inline]
-    pub(super) fn view(&self) -> EpochView<'_, A> {
-        if self.changes.load(Ordering::Acquire) == 0 {
-            EpochView::Initial(&self.first)
+    pub(super) fn current(&self) -> EpochView<'_, A> {
+        if self.latest.load(Ordering::Acquire) == 0 {
+            EpochView::Initial(&self.initial)
         } else {
-            self.later()
+            self.load_replica()
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn later(&self) -> EpochView<'_, A> {
-        EpochView::Changed(Arc::clone(&lock(&self.copies[thread_replica()].0)))
+    fn load_replica(&self) -> EpochView<'_, A> {
+        EpochView::Changed(Arc::clone(&lock(&self.replicas[thread_replica()].0)))
     }
 
-    /// Puts `algorithm` in charge. One caller at a time.
+    /// Starts an epoch of `algorithm`. Callers must hold the table's `change_lock`.
     pub(super) fn change(&self, algorithm: A, since: Tick, inherit: Inherit) {
-        let mut list = lock(&self.copies[0].0).list.clone();
-        let number = list.last().map_or(0, |last| last.number) + 1;
-        list.push(Arc::new(Epoch {
+        let mut epochs = lock(&self.replicas[0].0).epochs.clone();
+        let number = epochs.last().map_or(0, |last| last.number) + 1;
+        epochs.push(Arc::new(Epoch {
             number,
             algorithm,
             since,
             inherit,
         }));
-        self.publish(&list, number);
+        self.publish(&epochs, number);
     }
 
-    /// Forgets all but the present regime, once no set is in an older one.
+    /// Drops all epochs but the latest. No set may be in an older one.
     pub(super) fn truncate_history(&self) {
-        let mut list = lock(&self.copies[0].0).list.clone();
-        let past = list.len() - 1;
-        list.drain(..past);
-        let number = list[0].number;
-        self.publish(&list, number);
+        let mut epochs = lock(&self.replicas[0].0).epochs.clone();
+        let past = epochs.len() - 1;
+        epochs.drain(..past);
+        let number = epochs[0].number;
+        self.publish(&epochs, number);
     }
 
-    fn publish(&self, list: &[Arc<Epoch<A>>], number: u64) {
-        for copy in &self.copies {
-            *lock(&copy.0) = Arc::new(History {
-                list: list.to_vec(),
+    fn publish(&self, epochs: &[Arc<Epoch<A>>], number: u64) {
+        for replica in &self.replicas {
+            *lock(&replica.0) = Arc::new(History {
+                epochs: epochs.to_vec(),
             });
         }
-        self.changes.store(number, Ordering::Release);
+        self.latest.store(number, Ordering::Release);
     }
 }
 
@@ -132,54 +133,56 @@ impl<A: Algorithm> EpochView<'_, A> {
     pub(super) fn algorithm(&self) -> &A {
         match self {
             Self::Initial(algorithm) => algorithm,
-            Self::Changed(history) => &history.present().algorithm,
+            Self::Changed(history) => &history.latest().algorithm,
         }
     }
 
     #[inline]
-    pub(super) fn number(&self) -> u64 {
+    pub(super) fn epoch(&self) -> u64 {
         match self {
             Self::Initial(_) => 0,
-            Self::Changed(history) => history.present().number,
+            Self::Changed(history) => history.latest().number,
         }
     }
 
-    /// Since when this algorithm decides.
+    /// The start of the latest epoch.
     pub(super) fn since(&self) -> Tick {
         match self {
             Self::Initial(_) => Tick::ZERO,
-            Self::Changed(history) => history.present().since,
+            Self::Changed(history) => history.latest().since,
         }
     }
 
-    /// How many changes are remembered.
-    pub(super) fn remembered(&self) -> u64 {
+    /// The number of epochs in the history.
+    pub(super) fn history_len(&self) -> u64 {
         match self {
             Self::Initial(_) => 1,
-            Self::Changed(history) => history.list.len() as u64,
+            Self::Changed(history) => history.epochs.len() as u64,
         }
     }
 
-    /// How many changes lie between a set's generation and this view; `None` if the set is newer.
-    pub(super) fn behind(&self, generation: u64) -> Option<u64> {
-        let behind = self.number().wrapping_sub(generation) & 0xFFF;
+    /// How many changes a set's epoch is behind this view; `None` if the set is newer.
+    pub(super) fn epochs_behind(&self, epoch: u64) -> Option<u64> {
+        let behind = self.epoch().wrapping_sub(epoch) & 0xFFF;
         (behind < 0x800).then_some(behind)
     }
 
-    /// The algorithm that was in charge `behind` changes ago.
-    pub(super) fn earlier(&self, behind: u64) -> &A {
+    /// The algorithm that decided `behind` changes ago.
+    pub(super) fn algorithm_before(&self, behind: u64) -> &A {
         match self {
             Self::Initial(algorithm) => algorithm,
-            Self::Changed(history) => &history.back(behind).algorithm,
+            Self::Changed(history) => &history.nth_latest(behind).algorithm,
         }
     }
 
-    /// Carries a state over the last `behind` changes. False if it could have been forgotten at
-    /// one of them: then it is, for a key must not fare worse for having been remembered.
-    pub(super) fn carry(&self, state: &mut A::State, behind: u64) -> bool {
+    /// Rescales a state through the last `behind` changes.
+    ///
+    /// Returns false if the state had expired at one of them. The caller then drops it: a key must
+    /// not do worse because its expired state was still stored.
+    pub(super) fn migrate_state(&self, state: &mut A::State, behind: u64) -> bool {
         if let Self::Changed(history) = self {
             for ago in (0..behind).rev() {
-                let (from, to) = (history.back(ago + 1), history.back(ago));
+                let (from, to) = (history.nth_latest(ago + 1), history.nth_latest(ago));
                 if from.algorithm.forgettable_at(state) <= to.since {
                     return false;
                 }
@@ -192,18 +195,18 @@ impl<A: Algorithm> EpochView<'_, A> {
 }
 
 impl<A> History<A> {
-    fn present(&self) -> &Epoch<A> {
-        self.back(0)
+    fn latest(&self) -> &Epoch<A> {
+        self.nth_latest(0)
     }
 
-    fn back(&self, ago: u64) -> &Epoch<A> {
-        let last = self.list.len() - 1;
+    fn nth_latest(&self, ago: u64) -> &Epoch<A> {
+        let last = self.epochs.len() - 1;
         let ago = usize::try_from(ago).unwrap_or(last);
-        &self.list[last.saturating_sub(ago)]
+        &self.epochs[last.saturating_sub(ago)]
     }
 }
 
-/// The copy that this thread reads.
+/// The replica that this thread reads.
 fn thread_replica() -> usize {
     static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

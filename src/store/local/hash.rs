@@ -1,21 +1,19 @@
 //! A fast hash with a secret seed.
 //!
-//! Integers are collected two words at a time and bytes sixteen at a time; each pair is multiplied
-//! to 128 bits and the halves folded onto each other (the step of wyhash and foldhash). Each fold
-//! waits for the one before, so the two pairs of up to 32 bytes are folded beside each other, by
-//! different seeds. All bits of the result are used, so a last fold mixes once more; what little
-//! follows bytes, as the 0xff behind a `str`, goes into that one. The seed comes from the operating
-//! system by way of [`RandomState`], and is another one for every table.
+//! Integers are collected two words at a time and bytes sixteen at a time. Each pair is multiplied
+//! to 128 bits and the halves are folded together by xor (the step of wyhash and foldhash). A fold
+//! depends on the one before, so the two pairs of 17 to 32 bytes are folded in parallel with
+//! different seeds. A last fold mixes once more, because all bits of the result are used. It also
+//! takes the few bits that follow bytes, such as the 0xff after a `str`. The seed comes from the
+//! operating system through [`RandomState`] and differs per table.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// The hash that [`Local`](crate::Local) uses where nothing else is asked for: fast, and seeded
-/// with a secret of each table.
+/// The default hash of [`Local`](crate::Local): fast, with a secret seed per table.
 ///
-/// Whoever does not know the seed cannot aim keys at one place of the table. Unlike `SipHash` it is
-/// no cryptographic function: against an adversary who can measure single decisions for a long
-/// time, take [`RandomState`](std::hash::RandomState) with
-/// [`with_hasher`](crate::Local::with_hasher).
+/// Without the seed, an attacker cannot choose keys that collide. Unlike `SipHash` it is not a
+/// cryptographic function. Against an attacker who can time single decisions for long, use
+/// [`RandomState`](std::hash::RandomState) with [`with_hasher`](crate::Local::with_hasher).
 #[derive(Clone)]
 pub struct Seeded {
     seeds: [u64; 4],
@@ -30,7 +28,7 @@ impl Default for Seeded {
     }
 }
 
-/// By hand: a seed that is printed is no secret.
+/// Manual impl: the seed is secret and must not be logged.
 impl std::fmt::Debug for Seeded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Seeded").finish_non_exhaustive()
@@ -57,62 +55,62 @@ impl BuildHasher for Seeded {
 pub struct SeededHasher {
     hash: u64,
     seeds: [u64; 4],
-    /// Integers not hashed yet, and how many bits they take.
+    /// The integers that are not hashed yet, and their size.
     waiting: u128,
     bits: u32,
-    /// There were bytes, so that `hash` is mixed already.
+    /// Set after bytes: `hash` is mixed already.
     folded: bool,
 }
 
-/// By hand, as for [`Seeded`].
+/// Manual impl, as for [`Seeded`].
 impl std::fmt::Debug for SeededHasher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SeededHasher").finish_non_exhaustive()
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "both halves are wanted")]
+#[expect(clippy::cast_possible_truncation, reason = "returns both halves")]
 #[inline]
-const fn halves(wide: u128) -> (u64, u64) {
+const fn split_u128(wide: u128) -> (u64, u64) {
     (wide as u64, (wide >> 64) as u64)
 }
 
 #[inline]
-const fn fold(a: u64, b: u64) -> u64 {
-    let (low, high) = halves(a as u128 * b as u128);
+const fn folded_multiply(a: u64, b: u64) -> u64 {
+    let (low, high) = split_u128(a as u128 * b as u128);
     low ^ high
 }
 
 #[inline]
-fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
+fn first_bytes<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut head = [0; N];
     head.copy_from_slice(&bytes[..N]);
     head
 }
 
 #[inline]
-fn last<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    first(&bytes[bytes.len() - N..])
+fn last_bytes<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    first_bytes(&bytes[bytes.len() - N..])
 }
 
-/// Takes no hasher, which would have to stand in memory for it.
+/// Takes no hasher, so that the hasher can stay in registers.
 #[cold]
 #[inline(never)]
-fn long(mut hash: u64, seed: u64, bytes: &[u8]) -> u64 {
-    // The last sixteen follow in any case, so that the blocks need not divide the length.
+fn hash_long(mut hash: u64, seed: u64, bytes: &[u8]) -> u64 {
+    // The caller adds the last sixteen bytes, so the blocks need not divide the length.
     for block in bytes.chunks_exact(16) {
-        let (a, b) = (first(block), last(block));
-        hash = fold(u64::from_le_bytes(a) ^ hash, u64::from_le_bytes(b) ^ seed);
+        let (a, b) = (first_bytes(block), last_bytes(block));
+        hash = folded_multiply(u64::from_le_bytes(a) ^ hash, u64::from_le_bytes(b) ^ seed);
     }
     hash
 }
 
 impl SeededHasher {
     #[inline]
-    fn integer(&mut self, value: u64, bits: u32) {
+    fn mix_integer(&mut self, value: u64, bits: u32) {
         if self.bits + bits > u128::BITS {
-            let (low, high) = halves(self.waiting);
-            self.hash = fold(low ^ self.hash, high ^ self.seeds[1]);
+            let (low, high) = split_u128(self.waiting);
+            self.hash = folded_multiply(low ^ self.hash, high ^ self.seeds[1]);
             self.waiting = u128::from(value);
             self.bits = bits;
         } else {
@@ -122,8 +120,8 @@ impl SeededHasher {
     }
 
     #[inline]
-    fn pair(&mut self, a: u64, b: u64) {
-        self.hash = fold(a ^ self.hash, b ^ self.seeds[2]);
+    fn mix_pair(&mut self, a: u64, b: u64) {
+        self.hash = folded_multiply(a ^ self.hash, b ^ self.seeds[2]);
     }
 }
 
@@ -131,33 +129,33 @@ impl Hasher for SeededHasher {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let len = bytes.len();
-        // Times a secret: else letters, which go in by the same way, could make up for a length.
+        // Multiplied by a secret: otherwise chosen bytes could compensate for a length.
         let length = (len as u64).wrapping_mul(self.seeds[3] | 1);
         self.hash = self.hash.wrapping_add(length);
-        let mut beside = 0;
+        let mut parallel = 0;
         if len > 32 {
-            self.hash = long(self.hash, self.seeds[2], bytes);
+            self.hash = hash_long(self.hash, self.seeds[2], bytes);
         } else if len > 16 {
-            beside = fold(
-                u64::from_le_bytes(first(bytes)) ^ self.hash ^ self.seeds[1],
-                u64::from_le_bytes(first(&bytes[8..])) ^ self.seeds[3],
+            parallel = folded_multiply(
+                u64::from_le_bytes(first_bytes(bytes)) ^ self.hash ^ self.seeds[1],
+                u64::from_le_bytes(first_bytes(&bytes[8..])) ^ self.seeds[3],
             );
         }
         let (a, b) = if len >= 16 {
-            let end: [u8; 16] = last(bytes);
+            let end: [u8; 16] = last_bytes(bytes);
             (
-                u64::from_le_bytes(first(&end)),
-                u64::from_le_bytes(last(&end)),
+                u64::from_le_bytes(first_bytes(&end)),
+                u64::from_le_bytes(last_bytes(&end)),
             )
         } else if len >= 8 {
             (
-                u64::from_le_bytes(first(bytes)),
-                u64::from_le_bytes(last(bytes)),
+                u64::from_le_bytes(first_bytes(bytes)),
+                u64::from_le_bytes(last_bytes(bytes)),
             )
         } else if len >= 4 {
             (
-                u64::from(u32::from_le_bytes(first(bytes))),
-                u64::from(u32::from_le_bytes(last(bytes))),
+                u64::from(u32::from_le_bytes(first_bytes(bytes))),
+                u64::from(u32::from_le_bytes(last_bytes(bytes))),
             )
         } else if len > 0 {
             let (start, middle, end) = (bytes[0], bytes[len / 2], bytes[len - 1]);
@@ -165,52 +163,52 @@ impl Hasher for SeededHasher {
         } else {
             (0, 0)
         };
-        self.pair(a, b);
-        self.hash ^= beside;
+        self.mix_pair(a, b);
+        self.hash ^= parallel;
         self.folded = true;
     }
 
     #[inline]
     fn write_u8(&mut self, value: u8) {
-        self.integer(u64::from(value), 8);
+        self.mix_integer(u64::from(value), 8);
     }
 
     #[inline]
     fn write_u16(&mut self, value: u16) {
-        self.integer(u64::from(value), 16);
+        self.mix_integer(u64::from(value), 16);
     }
 
     #[inline]
     fn write_u32(&mut self, value: u32) {
-        self.integer(u64::from(value), 32);
+        self.mix_integer(u64::from(value), 32);
     }
 
     #[inline]
     fn write_u64(&mut self, value: u64) {
-        self.integer(value, 64);
+        self.mix_integer(value, 64);
     }
 
     #[inline]
     fn write_u128(&mut self, value: u128) {
-        let (low, high) = halves(value);
-        self.integer(low, 64);
-        self.integer(high, 64);
+        let (low, high) = split_u128(value);
+        self.mix_integer(low, 64);
+        self.mix_integer(high, 64);
     }
 
     #[inline]
     fn write_usize(&mut self, value: usize) {
-        self.integer(value as u64, 64);
+        self.mix_integer(value as u64, 64);
     }
 
     #[inline]
     fn finish(&self) -> u64 {
-        let (low, high) = halves(self.waiting);
+        let (low, high) = split_u128(self.waiting);
         let hash = if self.folded && self.bits <= 8 {
             low ^ self.hash
         } else {
-            fold(low ^ self.hash, high ^ self.seeds[1])
+            folded_multiply(low ^ self.hash, high ^ self.seeds[1])
         };
-        fold(hash, self.seeds[3] | 1)
+        folded_multiply(hash, self.seeds[3] | 1)
     }
 }
 
@@ -224,14 +222,14 @@ mod tests {
     fn seeded(which: u64) -> Seeded {
         let seed = |at: u64| {
             let mixed = (4 * which + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            fold(mixed, 0xd6e8_feb8_6659_fd93 ^ mixed)
+            folded_multiply(mixed, 0xd6e8_feb8_6659_fd93 ^ mixed)
         };
         Seeded {
             seeds: [seed(0), seed(1), seed(2), seed(3)],
         }
     }
 
-    /// Bytes as they come, and what a `str` writes behind its own.
+    /// Bytes that hash as a `str` does, with 0xff at the end.
     struct Text<'a>(&'a [u8]);
 
     impl Hash for Text<'_> {
@@ -247,8 +245,8 @@ mod tests {
 
     const ROUNDS: u64 = 200;
 
-    /// Flips each bit of texts of each length up to 64; answers of which length and bit it flips
-    /// too few or too many bits of the hash, on average or one of them.
+    /// Flips each bit of texts of each length up to 64. Returns the first length and bit that flips
+    /// the bits of the hash too rarely or too often.
     fn biased_bit(hash: impl Fn(u64, &[u8]) -> u64) -> Option<(usize, usize)> {
         for len in 1..=64 {
             let mut message = [0; 64];
@@ -265,7 +263,7 @@ mod tests {
                         *flips += flipped >> at & 1;
                     }
                 }
-                // Six standard deviations of the sum, seven of each.
+                // Six standard deviations of the sum, seven of each bit.
                 let all = flips.iter().sum::<u64>();
                 let even = (32 * ROUNDS).abs_diff(all) < 6 * 57
                     && flips.iter().all(|flips| (ROUNDS / 2).abs_diff(*flips) < 50);
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_that_mixes_too_little_is_found_out() {
+    fn a_hash_that_mixes_too_little_is_caught() {
         let unmixed = |seeds: u64, bytes: &[u8]| {
             let mut hasher = seeded(seeds).build_hasher();
             hasher.write(bytes);
@@ -298,15 +296,16 @@ mod tests {
         assert!(biased_bit(unmixed).is_some());
     }
 
-    /// How many pairs of these have the same 32 bits from `from` on.
+    /// The number of pairs with the same 32 bits from bit `from` on.
     fn pairs(hashes: &[u64], from: u32) -> usize {
         let mut bits: Vec<_> = hashes.iter().map(|hash| hash >> from << 32 >> 32).collect();
         bits.sort_unstable();
         bits.windows(2).filter(|pair| pair[0] == pair[1]).count()
     }
 
-    /// Of 2^19 keys 32 random pairs share 32 bits, and never more than 80.
-    fn crowded(key: impl Fn(u64) -> u64) -> Option<u32> {
+    /// The first bit range in which too many or too few of 2^19 keys collide: 32 pairs are expected.
+    /// 64 if two hashes are equal.
+    fn crowded_bits(key: impl Fn(u64) -> u64) -> Option<u32> {
         let hashes: Vec<_> = (0..1 << 19).map(key).collect();
         let mut whole = hashes.clone();
         whole.sort_unstable();
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_resemble_each_other_share_no_more_bits_than_chance() {
+    fn similar_keys_collide_no_more_than_random_ones() {
         for seeds in 0..3 {
             check_similar_keys(seeds);
         }
@@ -329,10 +328,14 @@ mod tests {
 
     fn check_similar_keys(seeds: u64) {
         let hash = seeded(seeds);
-        assert_eq!(crowded(|key| hash.hash_one(key)), None, "integers");
-        assert_eq!(crowded(|key| hash.hash_one(key << 40)), None, "high bits");
+        assert_eq!(crowded_bits(|key| hash.hash_one(key)), None, "integers");
+        assert_eq!(
+            crowded_bits(|key| hash.hash_one(key << 40)),
+            None,
+            "high bits"
+        );
         let ends = |key: u64| hash.hash_one((key & 0x3ff, key >> 10));
-        assert_eq!(crowded(ends), None, "pairs");
+        assert_eq!(crowded_bits(ends), None, "pairs");
         for (name, before, after) in [
             ("short", "", ""),
             ("users", "user:", ""),
@@ -344,22 +347,22 @@ mod tests {
             ),
         ] {
             let text = |key: u64| hash.hash_one(format!("{before}{key}{after}"));
-            assert_eq!(crowded(text), None, "{name}");
+            assert_eq!(crowded_bits(text), None, "{name}");
         }
-        // Only two words of a text differ, one in each of the pairs folded beside each other.
-        let beside = |key: u64| {
+        // Only two words of a text differ, one in each of the pairs folded in parallel.
+        let parallel = |key: u64| {
             let mut bytes = [0; 32];
             bytes[..2].copy_from_slice(&key.to_le_bytes()[..2]);
             bytes[16] = key.to_le_bytes()[2];
             text(seeds, &bytes)
         };
-        assert_eq!(crowded(beside), None, "beside each other");
+        assert_eq!(crowded_bits(parallel), None, "in parallel");
     }
 
     #[test]
-    fn keys_hashed_by_their_first_half_are_found_crowded() {
-        assert!(crowded(|key| seeded(7).hash_one(key >> 1)).is_some());
-        assert!(crowded(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).is_some());
+    fn a_hash_of_half_the_key_is_caught() {
+        assert!(crowded_bits(|key| seeded(7).hash_one(key >> 1)).is_some());
+        assert!(crowded_bits(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).is_some());
     }
 
     #[test]
@@ -371,7 +374,7 @@ mod tests {
             .map(|at| hash.hash_one(whole.split_at(at)))
             .collect();
         hashes.push(hash.hash_one(&whole));
-        // Nothing but how many zeros there are.
+        // Texts that differ only in their number of zeros.
         hashes.extend((0..200).map(|len| hash.hash_one(Text(&vec![0; len]))));
         hashes.extend((0..200).map(|len| hash.hash_one(vec![0_u8; len])));
         let all = hashes.len();

@@ -1,31 +1,31 @@
-//! A key that has no slot: where it finds one, and who has to go.
+//! Inserting a key that has no slot: finding a slot, and evicting another key if there is none.
 
 use super::epoch::EpochView;
 use super::overflow::{Counters, Overflow};
-use super::probe::{probe_of_tag, tag};
+use super::probe::{make_tag, probe_of_tag};
 use super::slot::{Header, Set, SetGuard, Snapshot};
-use super::spill::{KeyId, VersionedState, index, is_spilled, spilled_word};
-use super::table::{Table, Transition, TryResult, forgettable_at};
+use super::spill::{KeyId, VersionedState, is_spilled, spill_index, spilled_word};
+use super::table::{Table, Transition, TryResult, slot_forgettable_at};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::sync::lock;
 
-/// A slot that a new key may have.
+/// A slot that a new key may take.
 struct TargetSlot {
-    steps: usize,
+    probe: usize,
     slot: usize,
     header: Header,
-    /// The key that has it so far, if not zero.
+    /// The key that holds the slot now; zero if there is none.
     tag: u64,
-    /// Where its state stands outside, if it does.
-    outside: Option<usize>,
-    /// That key goes before its time; whether it is being denied.
-    evicts: Option<bool>,
+    /// The index of that key's state in the spill store, if it has spilled.
+    spill_index: Option<usize>,
+    /// Set if that key is evicted before its state has expired; true if it is being denied.
+    evicts_denied: Option<bool>,
 }
 
 impl<A: Algorithm> Table<A> {
-    /// Decides for a key that has no slot, and finds it one.
-    pub(super) fn newcomer<const W: usize, T>(
+    /// Decides for a key that has no slot, and stores its state in one.
+    pub(super) fn insert<const W: usize, T>(
         &self,
         view: &EpochView<'_, A>,
         id: KeyId,
@@ -36,14 +36,16 @@ impl<A: Algorithm> Table<A> {
     ) -> TryResult<T> {
         let algorithm = view.algorithm();
         let mut state = algorithm.fresh(now);
-        let answer = step.run(algorithm, &mut state);
+        let result = step.run(algorithm, &mut state);
         if !keep || algorithm.forgettable_at(&state) <= now {
-            return TryResult::Done(answer);
+            return TryResult::Done(result);
         }
-        let place = match self.room::<W, T>(view, id, now) {
+        let place = match self.find_slot::<W, T>(view, id, now) {
             Ok(Some(place)) => place,
-            Ok(None) if self.overflow == Overflow::Shared => return self.share(view, now, step),
-            Ok(None) => match self.make_room::<W, T>(view, id, now) {
+            Ok(None) if self.overflow == Overflow::Shared => {
+                return self.run_shared(view, now, step);
+            }
+            Ok(None) => match self.find_victim::<W, T>(view, id, now) {
                 Ok(place) => place,
                 Err(full) => return full,
             },
@@ -51,70 +53,70 @@ impl<A: Algorithm> Table<A> {
         };
         let mut words = [0; W];
         let packs = algorithm.pack_into(&state, &mut words);
-        let mut shard =
-            (!packs || place.outside.is_some()).then(|| self.outside.shard(self.group(id.home)));
-        let mut stands = None;
+        let mut shard = (!packs || place.spill_index.is_some())
+            .then(|| self.spill.shard(self.group_of(id.home)));
+        let mut spilled_at = None;
         if let (false, Some(shard)) = (packs, &mut shard) {
             let until = algorithm.forgettable_at(&state);
-            let regime = view.number();
-            let index = shard.insert(id, VersionedState { state, regime });
-            stands = Some(index);
+            let epoch = view.epoch();
+            let index = shard.insert(id, VersionedState { state, epoch });
+            spilled_at = Some(index);
             words = spilled_word(index, until);
         }
-        let settled = self.settle::<W>(id, home, &place, &words);
-        let leaves = if settled {
-            let at = self.probes.near(id.home, place.steps);
+        let written = self.write_slot::<W>(id, home, &place, &words);
+        let unused = if written {
+            let at = self.probes.set_index(id.home, place.probe);
             place
-                .outside
+                .spill_index
                 .map(|index| (index, self.key_id_at(at, place.tag)))
         } else {
-            stands.map(|index| (index, id))
+            spilled_at.map(|index| (index, id))
         };
-        if let (Some(shard), Some((index, id))) = (&mut shard, leaves) {
+        if let (Some(shard), Some((index, id))) = (&mut shard, unused) {
             shard.remove(index, id);
         }
-        if !settled {
+        if !written {
             return TryResult::Retry;
         }
-        self.count(&place);
-        TryResult::Done(answer)
+        self.count_eviction(&place);
+        TryResult::Done(result)
     }
 
-    /// The first slot near a home that is empty or may be forgotten.
-    fn room<const W: usize, T>(
+    /// The first slot of the probe sequence that is empty or whose state has expired.
+    fn find_slot<const W: usize, T>(
         &self,
         view: &EpochView<'_, A>,
         id: KeyId,
         now: Tick,
     ) -> Result<Option<TargetSlot>, TryResult<T>> {
-        for steps in 0..self.probes.len {
-            let at = self.probes.near(id.home, steps);
+        for probe in 0..self.probes.len {
+            let at = self.probes.set_index(id.home, probe);
             let snapshot = self.set::<W>(at).snapshot();
-            if snapshot.header.generation() != view.number() & 0xFFF {
+            if snapshot.header.epoch() != view.epoch() & 0xFFF {
                 return Err(self.migrate_set::<W, T>(view, at));
             }
             let mut forgettable = None;
             for slot in 0..Set::<W>::SLOTS {
                 if snapshot.tags[slot] == 0 {
-                    return Ok(Some(TargetSlot::new(steps, slot, &snapshot)));
+                    return Ok(Some(TargetSlot::new(probe, slot, &snapshot)));
                 }
                 if forgettable.is_none()
-                    && forgettable_at(view.algorithm(), &snapshot.states[slot]) <= now
+                    && slot_forgettable_at(view.algorithm(), &snapshot.states[slot]) <= now
                 {
                     forgettable = Some(slot);
                 }
             }
             if let Some(slot) = forgettable {
-                return Ok(Some(TargetSlot::new(steps, slot, &snapshot)));
+                return Ok(Some(TargetSlot::new(probe, slot, &snapshot)));
             }
         }
         Ok(None)
     }
 
-    /// The slot whose key has to go.
+    /// The slot whose key is evicted, or `Full` if the policy evicts none.
     #[cold]
     #[inline(never)]
-    fn make_room<const W: usize, T>(
+    fn find_victim<const W: usize, T>(
         &self,
         view: &EpochView<'_, A>,
         id: KeyId,
@@ -123,36 +125,36 @@ impl<A: Algorithm> Table<A> {
         let algorithm = view.algorithm();
         let evicts = self.overflow == Overflow::EvictLeast;
         let sets = if evicts {
-            self.probes.enough()
+            self.probes.eviction_len()
         } else {
             self.probes.len
         };
         let mut soonest = Tick::MAX;
         let mut least: Option<((bool, Tick), TargetSlot)> = None;
-        for steps in 0..sets {
-            let at = self.probes.near(id.home, steps);
+        for probe in 0..sets {
+            let at = self.probes.set_index(id.home, probe);
             let snapshot = self.set::<W>(at).snapshot();
-            if snapshot.header.generation() != view.number() & 0xFFF {
+            if snapshot.header.epoch() != view.epoch() & 0xFFF {
                 return Err(self.migrate_set::<W, T>(view, at));
             }
             for slot in 0..Set::<W>::SLOTS {
                 let words = &snapshot.states[slot];
-                let until = forgettable_at(algorithm, words);
+                let until = slot_forgettable_at(algorithm, words);
                 soonest = soonest.min(until);
-                // Asking whether it is denied is dear, and of no use where it loses more anyway.
+                // The test for denial is expensive. Skip it if this key would lose more anyway.
                 let loses_more = |least: &((bool, Tick), TargetSlot)| least.0 < (false, until);
                 if !evicts || least.as_ref().is_some_and(loses_more) {
                     continue;
                 }
-                let denied = self.is_denied(algorithm, at, snapshot.tags[slot], words, now);
+                let denied = self.is_state_denied(algorithm, at, snapshot.tags[slot], words, now);
                 let loses = (denied, until);
                 if least.as_ref().is_none_or(|least| loses < least.0) {
-                    let evicts = Some(denied);
+                    let evicts_denied = Some(denied);
                     least = Some((
                         loses,
                         TargetSlot {
-                            evicts,
-                            ..TargetSlot::new(steps, slot, &snapshot)
+                            evicts_denied,
+                            ..TargetSlot::new(probe, slot, &snapshot)
                         },
                     ));
                 }
@@ -161,8 +163,8 @@ impl<A: Algorithm> Table<A> {
         least.map_or(Err(TryResult::Full(soonest)), |(_, place)| Ok(place))
     }
 
-    fn count(&self, place: &TargetSlot) {
-        if let Some(denied) = place.evicts {
+    fn count_eviction(&self, place: &TargetSlot) {
+        if let Some(denied) = place.evicts_denied {
             Counters::count(&self.counters.evicted);
             if denied {
                 Counters::count(&self.counters.evicted_denied);
@@ -170,7 +172,7 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    fn is_denied<const W: usize>(
+    fn is_state_denied<const W: usize>(
         &self,
         algorithm: &A,
         at: usize,
@@ -182,107 +184,111 @@ impl<A: Algorithm> Table<A> {
             let state = algorithm.unpack_from(words);
             return algorithm.peek(&state, now, 1).is_denied();
         }
-        let shard = self.outside.shard(self.group(at));
+        let shard = self.spill.shard(self.group_of(at));
         shard
-            .get(index(words[0]), self.key_id_at(at, tag))
+            .get(spill_index(words[0]), self.key_id_at(at, tag))
             .is_some_and(|kept| algorithm.peek(&kept.state, now, 1).is_denied())
     }
 
-    /// Decides by the state that keys without a slot share.
+    /// Runs `step` on the state shared by all keys without a slot.
     #[cold]
-    pub(super) fn share<T>(
+    pub(super) fn run_shared<T>(
         &self,
         view: &EpochView<'_, A>,
         now: Tick,
         step: &impl Transition<A, T>,
     ) -> TryResult<T> {
-        let mut shared = lock(&self.shared);
-        let Some(behind) = view.behind(shared.regime & 0xFFF) else {
+        let mut shared = lock(&self.shared_state);
+        let Some(behind) = view.epochs_behind(shared.epoch & 0xFFF) else {
             return TryResult::StaleEpoch;
         };
-        // On a copy: a panic leaves what was there.
+        // On a copy, so that a panic leaves the old state.
         let mut state = shared.state.clone();
-        if !view.carry(&mut state, behind) {
+        if !view.migrate_state(&mut state, behind) {
             state = view.algorithm().fresh(now);
         }
-        let answer = step.run(view.algorithm(), &mut state);
+        let result = step.run(view.algorithm(), &mut state);
         *shared = VersionedState {
             state,
-            regime: view.number(),
+            epoch: view.epoch(),
         };
         Counters::count(&self.counters.shared);
-        TryResult::Done(answer)
+        TryResult::Done(result)
     }
 
-    /// Writes a new key into its place, if neither its home nor the place has changed.
-    fn settle<const W: usize>(
+    /// Writes a new key into `place`. Returns false if its home set or that slot's set has changed.
+    fn write_slot<const W: usize>(
         &self,
         id: KeyId,
         home: Header,
         place: &TargetSlot,
         words: &[u64; W],
     ) -> bool {
-        let at = self.probes.near(id.home, place.steps);
+        let at = self.probes.set_index(id.home, place.probe);
         let (home_set, set) = (self.set::<W>(id.home), self.set::<W>(at));
-        let reach = self.farthest::<W>(id.home, home.reach()).max(place.steps);
+        let longest = self
+            .longest_probe::<W>(id.home, home.probe_len())
+            .max(place.probe);
         let write = |locked: &mut SetGuard<'_, W>| {
             locked.write_state(place.slot, words);
-            locked.write_tag(place.slot, tag(id.fingerprint, place.steps));
+            locked.write_tag(place.slot, make_tag(id.fingerprint, place.probe));
         };
-        if place.steps == 0 {
+        if place.probe == 0 {
             if place.header != home {
                 return false;
             }
-            let Some(mut locked) = set.lock(home) else {
+            let Some(mut locked) = set.try_lock(home) else {
                 return false;
             };
             write(&mut locked);
-            locked.set_probe_len(reach);
+            locked.set_probe_len(longest);
             return true;
         }
         let mut homes;
         let mut places;
         if id.home < at {
-            homes = home_set.lock(home);
-            places = homes.as_ref().and_then(|_| set.lock(place.header));
+            homes = home_set.try_lock(home);
+            places = homes.as_ref().and_then(|_| set.try_lock(place.header));
         } else {
-            places = set.lock(place.header);
-            homes = places.as_ref().and_then(|_| home_set.lock(home));
+            places = set.try_lock(place.header);
+            homes = places.as_ref().and_then(|_| home_set.try_lock(home));
         }
         let (Some(homes), Some(places)) = (&mut homes, &mut places) else {
             return false;
         };
         write(places);
-        homes.set_probe_len(reach);
+        homes.set_probe_len(longest);
         true
     }
 
     /// How far from its home the farthest key of a home lives, at most `reach`. Only the holder of
-    /// the home's lock adds to it, so an answer from an unchanged home is never too small.
-    fn farthest<const W: usize>(&self, home: usize, reach: usize) -> usize {
-        (1..=reach)
+    /// the home's lock adds to it, so the result is never too small if the home is unchanged.
+    fn longest_probe<const W: usize>(&self, home: usize, probe_len: usize) -> usize {
+        (1..=probe_len)
             .rev()
-            .find(|steps| {
-                let snapshot = self.set::<W>(self.probes.near(home, *steps)).snapshot();
+            .find(|probe| {
+                let snapshot = self
+                    .set::<W>(self.probes.set_index(home, *probe))
+                    .snapshot();
                 snapshot
                     .tags
                     .iter()
-                    .any(|tag| *tag != 0 && probe_of_tag(*tag) == *steps)
+                    .any(|tag| *tag != 0 && probe_of_tag(*tag) == *probe)
             })
             .unwrap_or(0)
     }
 }
 
 impl TargetSlot {
-    fn new<const W: usize>(steps: usize, slot: usize, snapshot: &Snapshot<W>) -> Self {
+    fn new<const W: usize>(probe: usize, slot: usize, snapshot: &Snapshot<W>) -> Self {
         Self {
-            steps,
+            probe,
             slot,
             header: snapshot.header,
             tag: snapshot.tags[slot],
-            outside: (snapshot.tags[slot] != 0 && is_spilled(&snapshot.states[slot]))
-                .then(|| index(snapshot.states[slot][0])),
-            evicts: None,
+            spill_index: (snapshot.tags[slot] != 0 && is_spilled(&snapshot.states[slot]))
+                .then(|| spill_index(snapshot.states[slot][0])),
+            evicts_denied: None,
         }
     }
 }

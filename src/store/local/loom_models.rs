@@ -1,4 +1,4 @@
-//! The table under every interleaving of few threads.
+//! Loom models of the table: every interleaving of two threads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn at(ns: u64) -> Tick {
     Tick::from_nanos(ns)
 }
 
-/// One set.
+/// A table of one set.
 fn table<A: Algorithm>(algorithm: A) -> Arc<Table<A>> {
     Arc::new(Table::new(algorithm, 1, Overflow::EvictLeast, at(0)))
 }
@@ -26,26 +26,30 @@ fn quota(limit: u64) -> Quota {
     Quota::per(limit, Duration::from_nanos(10))
 }
 
-/// The short way, and where that does not lead to an answer the long one, as `Local` does.
+/// Decides on the fast path, else on the slow one, as `Local` does.
 fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
     let (now, cost) = (at(now), 1);
-    let apart = || {
+    let slow_path = || {
         let decided = table.transition(key, now, true, &DecideStep { now, cost });
         decided.unwrap_or(Decision::new(Verdict::Deny, 0, 0, None, 0))
     };
-    table.decide(key, now, cost, apart).is_admitted()
+    table.decide(key, now, cost, slow_path).is_admitted()
 }
 
-/// Asks for one key from two threads; answers how often each was admitted.
-fn both<A: Algorithm>(table: &Arc<Table<A>>, asks: [&'static [(u64, u64)]; 2]) -> [usize; 2] {
-    let count = |table: &Table<A>, asks: &[(u64, u64)]| {
-        asks.iter()
+/// Sends requests of (key, time) from two threads. Returns how many of each were admitted.
+fn run_both<A: Algorithm>(
+    table: &Arc<Table<A>>,
+    requests: [&'static [(u64, u64)]; 2],
+) -> [usize; 2] {
+    let count = |table: &Table<A>, requests: &[(u64, u64)]| {
+        requests
+            .iter()
             .filter(|(key, now)| admits(table, *key, *now))
             .count()
     };
     let other = Arc::clone(table);
-    let handle = thread::spawn(move || count(&other, asks[0]));
-    let here = count(table, asks[1]);
+    let handle = thread::spawn(move || count(&other, requests[0]));
+    let here = count(table, requests[1]);
     [handle.join().expect("no thread panics"), here]
 }
 
@@ -53,16 +57,16 @@ fn both<A: Algorithm>(table: &Arc<Table<A>>, asks: [&'static [(u64, u64)]; 2]) -
 fn loom_a_key_inserted_twice_at_once_has_one_state() {
     loom::model(|| {
         let table = table(TokenBucket::new(quota(2)));
-        let admitted = both(&table, [&[(7, 0), (7, 0)], &[(7, 0)]]);
+        let admitted = run_both(&table, [&[(7, 0), (7, 0)], &[(7, 0)]]);
         assert_eq!(admitted[0] + admitted[1], 2);
     });
 }
 
 #[test]
-fn loom_two_keys_of_one_set_lose_nothing_of_each_other() {
+fn loom_two_keys_of_one_set_do_not_overwrite_each_other() {
     loom::model(|| {
         let table = table(TokenBucket::new(quota(1)));
-        assert_eq!(both(&table, [&[(7, 0), (7, 0)], &[(8, 0)]]), [1, 1]);
+        assert_eq!(run_both(&table, [&[(7, 0), (7, 0)], &[(8, 0)]]), [1, 1]);
         assert!(!admits(&table, 7, 0) && !admits(&table, 8, 0));
     });
 }
@@ -74,8 +78,8 @@ fn loom_a_reused_slot_is_not_written_by_its_old_key() {
         for key in 1..=4 {
             assert!(admits(&table, key, 0));
         }
-        // All four have expired: the new key takes the first slot while its key comes back.
-        assert_eq!(both(&table, [&[(9, 20)], &[(1, 20)]]), [1, 1]);
+        // All four have expired. A new key takes the first slot while the slot's old key returns.
+        assert_eq!(run_both(&table, [&[(9, 20)], &[(1, 20)]]), [1, 1]);
         assert!(!admits(&table, 9, 20) && !admits(&table, 1, 20));
     });
 }
@@ -83,29 +87,29 @@ fn loom_a_reused_slot_is_not_written_by_its_old_key() {
 #[test]
 fn loom_a_key_inserted_twice_beside_a_full_home_set_has_one_state() {
     loom::model(|| {
-        // Small hashes are all at home in the first of two sets, which has four slots.
+        // The home of every small hash is the first of two sets, which has four slots.
         let table = Arc::new(Table::new(
             TokenBucket::new(quota(2)),
             5,
             Overflow::EvictLeast,
             at(0),
         ));
-        assert_eq!(table.sets, 2);
+        assert_eq!(table.set_count, 2);
         for key in 1..=4 {
             assert!(admits(&table, key, 0));
         }
-        let admitted = both(&table, [&[(9, 0), (9, 0)], &[(9, 0)]]);
+        let admitted = run_both(&table, [&[(9, 0), (9, 0)], &[(9, 0)]]);
         assert_eq!(admitted[0] + admitted[1], 2);
         assert!(
             (1..=4).all(|key| admits(&table, key, 0)),
-            "one each is left"
+            "each has one left"
         );
     });
 }
 
 #[test]
-fn loom_a_state_of_two_words_is_never_half_of_one_and_half_of_another() {
-    // Thirds of nanoseconds behind a part too wide for one word.
+fn loom_a_state_of_two_words_is_read_whole() {
+    // The interval's remainder is too wide for one word.
     let odd = Quota::per(1_021, Duration::from_nanos(10_007)).burst(2);
     loom::model(move || {
         let bucket = TokenBucket::new(odd);
@@ -118,15 +122,15 @@ fn loom_a_state_of_two_words_is_never_half_of_one_and_half_of_another() {
             states.push(next);
         }
         assert!(admits(&table, 7, 5));
-        // The reader is the thread that is started: a model does not part the loads of the one
-        // that starts it.
+        // The reader is the spawned thread: loom does not interleave between the loads of the
+        // thread that spawns it.
         let other = Arc::clone(&table);
         let reader = thread::spawn(move || {
             other.transition(7, at(5), false, &|_: &TokenBucket, state: &mut _| *state)
         });
         assert!(admits(&table, 7, 5));
         let seen = reader.join().expect("no thread panics");
-        assert!(states[1..].contains(&seen.expect("it has a slot")));
+        assert!(states[1..].contains(&seen.expect("the key has a slot")));
     });
 }
 
@@ -137,9 +141,9 @@ fn loom_a_quota_change_is_atomic_for_a_decision() {
         assert!(admits(&table, 7, 0));
         let other = Arc::clone(&table);
         let change = thread::spawn(move || {
-            other.change(FixedWindow::new(quota(1)), at(1), Inherit::AsIs);
+            other.set_algorithm(FixedWindow::new(quota(1)), at(1), Inherit::AsIs);
         });
-        // One of two is used: the second goes through before the change, and not after it.
+        // One of two is used: the second is admitted before the change, and denied after it.
         let before = admits(&table, 7, 1);
         change.join().expect("no thread panics");
         assert!(!admits(&table, 7, 1));
@@ -152,7 +156,7 @@ fn loom_a_state_spills_and_returns_whole() {
     loom::model(|| {
         let table = table(FixedWindow::new(quota(2)));
         let debtor = Arc::clone(&table);
-        // Five against a limit of two do not pack.
+        // A count of five against a limit of two does not fit the slot.
         let debt = thread::spawn(move || {
             let _ = debtor.transition(7, at(0), true, &|window: &FixedWindow, state: &mut _| {
                 window.charge(state, at(0), 5)
@@ -168,56 +172,57 @@ fn loom_a_state_spills_and_returns_whole() {
     });
 }
 
-/// Two words that are always written together, by one thread, and read by another with `read`.
+/// One thread writes two words together, and another reads them by `read`.
 fn check_pair_reads(read: fn(Set<'_, 2>) -> Option<[u64; 2]>) {
     loom::model(move || {
         let lines: Arc<[CacheLine; 2]> = Arc::default();
-        let set = Set::<2>::of(&lines[..], 0);
-        let (header, _) = set.look(7);
-        let mut locked = set.lock(header).expect("nobody else writes");
+        let set = Set::<2>::at_index(&lines[..], 0);
+        let (header, _) = set.lookup(7);
+        let mut locked = set.try_lock(header).expect("no other writer");
         locked.write_tag(0, 7);
         locked.write_state(0, &[1, 1]);
         drop(locked);
         let shared = Arc::clone(&lines);
-        let reader = thread::spawn(move || read(Set::of(&shared[..], 0)));
-        let mut locked = set.lock(set.look(7).0).expect("nobody else writes");
+        let reader = thread::spawn(move || read(Set::at_index(&shared[..], 0)));
+        let mut locked = set.try_lock(set.lookup(7).0).expect("no other writer");
         locked.write_state(0, &[2, 2]);
         drop(locked);
         if let Some([first, second]) = reader.join().expect("no thread panics") {
-            assert_eq!(first, second, "half of one state and half of another");
+            assert_eq!(first, second, "torn read");
         }
     });
 }
 
 #[test]
 fn loom_try_read_returns_a_whole_state_or_none() {
-    check_pair_reads(|set| set.glance(7).map(|(_, (_, words))| words));
+    check_pair_reads(|set| set.try_read(7).map(|(_, (_, words))| words));
 }
 
-/// The bug that the second look at the header is there against.
+/// The bug that loading the header a second time prevents.
 #[test]
-#[should_panic(expected = "half of one state and half of another")]
+#[should_panic(expected = "torn read")]
 fn loom_a_reader_without_validation_is_caught() {
     check_pair_reads(|set| set.read_unvalidated(7));
 }
 
-/// Two threads add one to a state, with what they saw of it or with what `lock` sees.
-fn adds(stale: bool) {
+/// Two threads increment a state. They lock the set at the version they read, or, if `stale`, at a
+/// later one.
+fn check_increments(stale: bool) {
     loom::model(move || {
         let lines: Arc<[CacheLine; 1]> = Arc::default();
-        let set = Set::<1>::of(&lines[..], 0);
-        let mut locked = set.lock(set.look(7).0).expect("nobody else writes");
+        let set = Set::<1>::at_index(&lines[..], 0);
+        let mut locked = set.try_lock(set.lookup(7).0).expect("no other writer");
         locked.write_tag(0, 7);
         drop(locked);
         let add = move |lines: &[CacheLine]| {
-            let set = Set::<1>::of(lines, 0);
-            let (mut header, Some((slot, [count]))) = set.look(7) else {
+            let set = Set::<1>::at_index(lines, 0);
+            let (mut header, Some((slot, [count]))) = set.lookup(7) else {
                 return 0;
             };
             if stale {
-                header = set.look(7).0;
+                header = set.lookup(7).0;
             }
-            let Some(mut locked) = set.lock(header) else {
+            let Some(mut locked) = set.try_lock(header) else {
                 return 0;
             };
             locked.write_state(slot, &[count + 1]);
@@ -227,19 +232,19 @@ fn adds(stale: bool) {
         let other = thread::spawn(move || add(&shared[..]));
         let here = add(&lines[..]);
         let added = here + other.join().expect("no thread panics");
-        let left = set.look(7).1.map(|(_, [count])| count);
-        assert_eq!(left, Some(added), "what was added is there");
+        let left = set.lookup(7).1.map(|(_, [count])| count);
+        assert_eq!(left, Some(added), "lost update");
     });
 }
 
 #[test]
-fn loom_a_lock_of_what_was_read_loses_no_write() {
-    adds(false);
+fn loom_locking_the_version_read_loses_no_update() {
+    check_increments(false);
 }
 
-/// The bug that locking the version one has read is there against.
+/// The bug that locking at the version read prevents.
 #[test]
-#[should_panic(expected = "what was added is there")]
-fn loom_a_lock_of_a_later_version_is_caught() {
-    adds(true);
+#[should_panic(expected = "lost update")]
+fn loom_locking_a_later_version_is_caught() {
+    check_increments(true);
 }

@@ -291,12 +291,12 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     /// Forgets a key.
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
-        self.shared.table.forget(self.hash(key));
+        self.shared.table.remove(self.hash(key));
     }
 
     /// The quota it decides by now.
     pub fn quota(&self) -> Quota {
-        self.shared.table.regimes.view().algorithm().quota()
+        self.shared.table.epochs.current().algorithm().quota()
     }
 
     /// Changes the quota while running. Nothing is touched now: each state is carried over when its
@@ -329,20 +329,25 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         inherit: Inherit,
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
-        if algorithm.words() > self.shared.table.words() {
+        if algorithm.words() > self.shared.table.state_words() {
             return Err(ConfigError::Unsupported {
                 what: "a policy whose states take more words than the slots of this table have",
                 instead: "make the table with the widest policy first, and then set this one",
             });
         }
         let now = self.shared.clock.now();
-        self.shared.table.change(algorithm, now, inherit);
+        self.shared.table.set_algorithm(algorithm, now, inherit);
         Ok(())
     }
 
     /// Whether a change of quota plans anew for those who wait.
     pub(crate) fn replans_line(&self) -> bool {
-        self.shared.table.regimes.view().algorithm().replans_line()
+        self.shared
+            .table
+            .epochs
+            .current()
+            .algorithm()
+            .replans_line()
     }
 
     /// How it is doing.
@@ -351,7 +356,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     }
 
     fn algorithm(&self) -> A {
-        self.shared.table.regimes.view().algorithm().clone()
+        self.shared.table.epochs.current().algorithm().clone()
     }
 
     #[inline]
@@ -442,7 +447,7 @@ where
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.shared.table.regimes.view().algorithm().quotas()
+        self.shared.table.epochs.current().algorithm().quotas()
     }
 
     #[inline]
@@ -497,7 +502,7 @@ impl<A: Algorithm, C: fmt::Debug, S> fmt::Debug for Local<A, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let table = &self.shared.table;
         f.debug_struct("Local")
-            .field("algorithm", table.regimes.view().algorithm())
+            .field("algorithm", table.epochs.current().algorithm())
             .field("clock", &self.shared.clock)
             .field("overflow", &self.shared.overflow)
             .field("stats", &table.stats())

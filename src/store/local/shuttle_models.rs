@@ -1,5 +1,4 @@
-//! The whole of `Local` under many random interleavings of several threads: more of them, and longer
-//! ones, than loom can go through.
+//! Shuttle models of `Local`: random interleavings of more and longer threads than loom can explore.
 
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
@@ -11,7 +10,7 @@ use crate::algorithm::{Algorithm, SlidingLog, TokenBucket};
 use crate::clock::ManualClock;
 use crate::quota::Quota;
 
-/// Small integers hash to themselves: all of them are at home in the first set.
+/// Hashes integers to themselves, so the home of every small integer is the first set.
 #[derive(Clone, Debug, Default)]
 struct IdentityHasher(u64);
 
@@ -54,9 +53,9 @@ fn table<A: Algorithm>(
 const THREADS: usize = 3;
 const KEYS: usize = 6;
 
-/// Each thread asks for each key as often as all of them are granted, in an order of its own;
-/// answers how often each key was granted.
-fn crowd<A: Algorithm>(local: &Table<A>, limit: usize) -> Vec<usize> {
+/// Each thread requests each key as often as its limit allows in total, in its own order. Returns
+/// how often each key was admitted.
+fn run_threads<A: Algorithm>(local: &Table<A>, limit: usize) -> Vec<usize> {
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
             let local = local.clone();
@@ -81,13 +80,13 @@ fn crowd<A: Algorithm>(local: &Table<A>, limit: usize) -> Vec<usize> {
     sum
 }
 
-fn many(model: impl Fn() + Send + Sync + Clone + 'static) {
+fn check_schedules(model: impl Fn() + Send + Sync + Clone + 'static) {
     shuttle::check_random(model.clone(), 2_000);
     shuttle::check_pct(model, 2_000, 3);
 }
 
-/// How often thread `thread` asks for `key` in `crowd`.
-fn asked(limit: usize, key: usize) -> usize {
+/// How often all threads of `run_threads` together request `key`.
+fn requests_for(limit: usize, key: usize) -> usize {
     (0..THREADS)
         .flat_map(|thread| {
             (0..limit * KEYS).map(move |turn| (turn * (2 * thread + 1) + thread) % KEYS)
@@ -97,14 +96,14 @@ fn asked(limit: usize, key: usize) -> usize {
 }
 
 #[test]
-fn shuttle_keys_of_one_home_and_beside_it_are_each_granted_their_limit() {
-    many(|| {
+fn shuttle_keys_of_one_home_set_are_each_granted_their_limit() {
+    check_schedules(|| {
         let clock = ManualClock::new();
         let quota = Quota::per_hour(2);
         // Two sets, eight slots.
         let local = table(TokenBucket::new(quota), 5, Overflow::EvictLeast, &clock);
-        for (key, granted) in (0..).zip(crowd(&local, 2)) {
-            assert_eq!(granted, 2.min(asked(2, key)), "key {key}");
+        for (key, granted) in (0..).zip(run_threads(&local, 2)) {
+            assert_eq!(granted, 2.min(requests_for(2, key)), "key {key}");
         }
         assert_eq!(local.stats().evicted, 0);
     });
@@ -112,12 +111,12 @@ fn shuttle_keys_of_one_home_and_beside_it_are_each_granted_their_limit() {
 
 #[test]
 fn shuttle_a_full_table_grants_no_key_more_than_the_limit() {
-    many(|| {
+    check_schedules(|| {
         let clock = ManualClock::new();
         let bucket = TokenBucket::new(Quota::per_hour(2));
         // One set: two of six keys find no slot.
         let local = table(bucket, 1, Overflow::Deny, &clock);
-        let granted = crowd(&local, 2);
+        let granted = run_threads(&local, 2);
         assert!(granted.iter().all(|granted| *granted <= 2), "{granted:?}");
         assert_eq!(granted.iter().filter(|granted| **granted > 0).count(), 4);
     });
@@ -125,19 +124,19 @@ fn shuttle_a_full_table_grants_no_key_more_than_the_limit() {
 
 #[test]
 fn shuttle_spilled_states_are_each_granted_their_limit() {
-    many(|| {
+    check_schedules(|| {
         let clock = ManualClock::new();
         let log = SlidingLog::new(Quota::per_hour(2));
         let local = table(log, 5, Overflow::EvictLeast, &clock);
-        for (key, granted) in (0..).zip(crowd(&local, 2)) {
-            assert_eq!(granted, 2.min(asked(2, key)), "key {key}");
+        for (key, granted) in (0..).zip(run_threads(&local, 2)) {
+            assert_eq!(granted, 2.min(requests_for(2, key)), "key {key}");
         }
     });
 }
 
 #[test]
 fn shuttle_an_expired_slot_is_reused_atomically() {
-    many(|| {
+    check_schedules(|| {
         let clock = ManualClock::new();
         let bucket = TokenBucket::new(Quota::per(2, Duration::from_secs(2)));
         let local = table(bucket, 1, Overflow::EvictLeast, &clock);
@@ -145,9 +144,9 @@ fn shuttle_an_expired_slot_is_reused_atomically() {
             assert!(local.check_n(&key, 2).is_admitted());
         }
         clock.advance(Duration::from_secs(2));
-        // Four slots for six keys: two go, and come back as good as new. Nobody is granted more
-        // than for as often as it can have been forgotten.
-        let granted: usize = crowd(&local, 1).iter().sum();
+        // Four slots for six keys: two keys are evicted and start anew when they return. Each
+        // eviction allows one further burst at most.
+        let granted: usize = run_threads(&local, 1).iter().sum();
         let evicted = usize::try_from(local.stats().evicted).expect("a few");
         assert!(
             granted <= 2 * (KEYS + evicted),
@@ -158,7 +157,7 @@ fn shuttle_an_expired_slot_is_reused_atomically() {
 
 #[test]
 fn shuttle_a_concurrent_quota_change_loses_no_count() {
-    many(|| {
+    check_schedules(|| {
         let clock = ManualClock::new();
         let local = table(
             TokenBucket::new(Quota::per_hour(3)),
@@ -168,24 +167,24 @@ fn shuttle_a_concurrent_quota_change_loses_no_count() {
         );
         let other = local.clone();
         let change = thread::spawn(move || {
-            // The same tokens are there before and after: three less what was taken.
+            // The change keeps the tokens: three less those taken.
             other
                 .set_quota(Quota::per_day(3))
-                .expect("of the same kind");
+                .expect("a quota that fits the slots");
         });
-        let granted = crowd(&local, 3);
+        let granted = run_threads(&local, 3);
         change.join().expect("no thread panics");
         for (key, granted) in (0..).zip(granted) {
-            assert_eq!(granted, 3.min(asked(3, key)), "key {key}");
+            assert_eq!(granted, 3.min(requests_for(3, key)), "key {key}");
         }
     });
 }
 
-/// The bug that deciding under one version and writing under another would be.
+/// The bug of deciding at one version and writing at another.
 #[test]
 #[should_panic(expected = "granted twice")]
 fn shuttle_a_decision_on_a_stale_state_is_caught() {
-    many(|| {
+    check_schedules(|| {
         let clock = ManualClock::new();
         let local = table(
             TokenBucket::new(Quota::per_hour(1)),

@@ -1,30 +1,30 @@
-//! Sets of slots: what stands where in the words of a table, and the lock of each set.
+//! Sets of slots: the layout of a set, and its lock.
 //!
 //! A set is one cache line, or two or five for states of several words: a header, then the tags of
-//! its slots, then their states. Of five lines the first has all the tags, and each other one two
-//! states of four words.
+//! its slots, then their states. In a set of five lines the first line holds all tags, and each
+//! other line two states of four words.
 //!
 //! ```text
-//! one word a state:  | header | tag tag tag (tag) | state | state | state | state |
+//! one word per state:  | header | tag tag tag (tag) | state | state | state | state |
 //! ```
 //!
-//! A tag is 48 bits, so three words hold four of them: one in the low bits of each, and the last
-//! one, in three pieces, above those. Zero is an empty slot.
+//! A tag is 48 bits, so three words hold four tags: one in the low bits of each word, and the last
+//! one in three pieces in the high bits. Zero is an empty slot.
 //!
 //! # The protocol
-//! The header is a sequence lock. Whoever wants to write swaps the header it has read for the same
-//! one with `LOCKED`, writes, and stores a header of the next version. The swap succeeds only if
-//! nothing was written since the header was read, so a decision made from what was read meanwhile
-//! still holds; whoever fails starts again. Nobody waits while holding a lock.
+//! The header is a seqlock. A writer replaces the header that it has read by the same header with
+//! `LOCKED` (compare-exchange), writes, and stores a header of the next version. The exchange
+//! succeeds only if nothing was written since the header was read, so a decision made from what was
+//! read in between still holds. A writer that fails starts again. No thread waits for a lock while
+//! it holds one.
 //!
 //! A reader loads the header, the words, and the header again. If both headers are equal and
 //! unlocked, the words belong together: had one of them come from a writer, the fences below would
 //! make that writer's `LOCKED`, or a later header, visible to the second load.
 //!
-//! A version never comes back (2^46 writes to one set), so a slot that was emptied and taken by
-//! another key between the two looks is noticed too.
+//! A version does not repeat (2^46 writes to one set), so a slot that was emptied and taken by
+//! another key between the two loads is detected too.
 
-use super::probe::MAX_PROBES;
 use crate::sync::{AtomicU64, Ordering, backoff, fence};
 
 /// Eight words, one cache line.
@@ -32,21 +32,25 @@ use crate::sync::{AtomicU64, Ordering, backoff, fence};
 #[repr(align(64))]
 pub(super) struct CacheLine([AtomicU64; 8]);
 
-/// The most slots that a set has.
+/// The largest number of slots per set.
 pub(super) const MAX_SLOTS: usize = 8;
 
-/// How many lines, slots and words of tags a set has, by the words of a state.
-pub(super) const fn lines(words: usize) -> usize {
+/// The largest number of sets that may hold the keys of one home set, the home included. Limited by
+/// the five bits that a header and a tag have for it.
+pub(super) const MAX_PROBES: usize = 32;
+
+/// The number of lines, slots and words of tags per set, by the words of a state.
+pub(super) const fn lines_per_set(words: usize) -> usize {
     [1, 1, 2, 2, 5][words]
 }
-pub(super) const fn slots(words: usize) -> usize {
+pub(super) const fn slots_per_set(words: usize) -> usize {
     [4, 4, 5, 4, 8][words]
 }
 const fn tag_words(words: usize) -> usize {
-    slots(words) - 1
+    slots_per_set(words) - 1
 }
 
-/// What a set says about itself.
+/// The header of a set: lock, probe length, epoch, version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header(u64);
 
@@ -63,26 +67,26 @@ impl Header {
         self.0 & Self::LOCKED != 0
     }
 
-    /// How far from this set, in steps of the probe sequence, the keys live whose home it is.
-    pub(super) const fn reach(self) -> usize {
+    /// The last probe at which a key of this home set may be stored.
+    pub(super) const fn probe_len(self) -> usize {
         (self.0 >> Self::PROBE_LEN_SHIFT & Self::PROBE_LEN_MASK) as usize
     }
 
-    pub(super) const fn with_probe_len(self, reach: usize) -> Self {
+    pub(super) const fn with_probe_len(self, probe_len: usize) -> Self {
         Self(
             self.0 & !(Self::PROBE_LEN_MASK << Self::PROBE_LEN_SHIFT)
-                | (reach as u64) << Self::PROBE_LEN_SHIFT,
+                | (probe_len as u64) << Self::PROBE_LEN_SHIFT,
         )
     }
 
-    /// The algorithm that the states of this set are packed by, modulo 2^12.
+    /// The epoch whose algorithm packed the states of this set, modulo 2^12.
     #[inline]
-    pub(super) const fn generation(self) -> u64 {
+    pub(super) const fn epoch(self) -> u64 {
         self.0 >> Self::EPOCH_SHIFT & 0xFFF
     }
 
-    pub(super) const fn with_epoch(self, generation: u64) -> Self {
-        Self(self.0 & !(0xFFF << Self::EPOCH_SHIFT) | (generation & 0xFFF) << Self::EPOCH_SHIFT)
+    pub(super) const fn with_epoch(self, epoch: u64) -> Self {
+        Self(self.0 & !(0xFFF << Self::EPOCH_SHIFT) | (epoch & 0xFFF) << Self::EPOCH_SHIFT)
     }
 }
 
@@ -93,7 +97,7 @@ pub(super) struct Set<'a, const W: usize>(&'a [CacheLine]);
 /// A slot and what was read from it.
 pub(super) type SlotState<const W: usize> = (usize, [u64; W]);
 
-/// Everything in a set at one moment.
+/// A consistent copy of a whole set.
 #[derive(Debug)]
 pub(super) struct Snapshot<const W: usize> {
     pub(super) header: Header,
@@ -104,12 +108,12 @@ pub(super) struct Snapshot<const W: usize> {
 const TAG_MASK: u64 = (1 << 48) - 1;
 
 impl<'a, const W: usize> Set<'a, W> {
-    pub(super) const SLOTS: usize = slots(W);
+    pub(super) const SLOTS: usize = slots_per_set(W);
 
     #[inline]
-    pub(super) fn of(table: &'a [CacheLine], index: usize) -> Self {
-        let first = index * lines(W);
-        Self(&table[first..first + lines(W)])
+    pub(super) fn at_index(table: &'a [CacheLine], index: usize) -> Self {
+        let first = index * lines_per_set(W);
+        Self(&table[first..first + lines_per_set(W)])
     }
 
     #[inline]
@@ -132,8 +136,8 @@ impl<'a, const W: usize> Set<'a, W> {
         self.word(1 + tag_words(W) + slot * W + at)
     }
 
-    /// Looks at all tags before it decides anything: where a key stands is chance, which no
-    /// processor foresees.
+    /// Compares all tags without a branch: the slot of a key is random, so a branch would often be
+    /// mispredicted.
     #[inline]
     fn find(&self, tag: u64) -> Option<usize> {
         let (mut found, mut pieces) = (usize::MAX, 0);
@@ -157,20 +161,20 @@ impl<'a, const W: usize> Set<'a, W> {
         words
     }
 
-    /// Looks once for the slot with this tag; `None` if it is not there, if somebody is writing, or
-    /// if the set has known more than one algorithm.
+    /// Reads the slot with this tag without retrying. `None` if there is none, if the set is being
+    /// written, or if it is not in the initial epoch.
     #[expect(
         clippy::inline_always,
-        reason = "what was found is several words, which would go through memory"
+        reason = "the result is several words, which would go through memory"
     )]
     #[inline(always)]
-    pub(super) fn glance(&self, tag: u64) -> Option<(Header, SlotState<W>)> {
+    pub(super) fn try_read(&self, tag: u64) -> Option<(Header, SlotState<W>)> {
         let header = Header(self.header().load(Ordering::Acquire));
         if header.0 & Header::SLOW_PATH_MASK != 0 {
             return None;
         }
-        for line in 1..lines(W) {
-            // All lines of the set are fetched at once, and not one because of the other.
+        for line in 1..lines_per_set(W) {
+            // Fetches all lines of the set at once: no load depends on another.
             std::hint::black_box(self.word(8 * line).load(Ordering::Relaxed));
         }
         let slot = self.find(tag)?;
@@ -186,7 +190,7 @@ impl<'a, const W: usize> Set<'a, W> {
         self.find(tag).map(|slot| self.state(slot))
     }
 
-    /// Reads by `read` until nobody has written meanwhile.
+    /// Repeats `read` until no write happened during it.
     #[inline]
     fn read_consistent<T>(&self, read: impl Fn(Header) -> T) -> (Header, T) {
         let mut turns = 0;
@@ -196,18 +200,18 @@ impl<'a, const W: usize> Set<'a, W> {
                 backoff(&mut turns);
                 continue;
             }
-            let answer = read(header);
+            let result = read(header);
             // With the writer's fence: had `read` seen a word written since, so would this load.
             fence(Ordering::Acquire);
             if self.header().load(Ordering::Relaxed) == header.0 {
-                return (header, answer);
+                return (header, result);
             }
         }
     }
 
-    /// Looks for the slot with this tag.
+    /// Reads the slot with this tag, if there is one.
     #[inline]
-    pub(super) fn look(&self, tag: u64) -> (Header, Option<SlotState<W>>) {
+    pub(super) fn lookup(&self, tag: u64) -> (Header, Option<SlotState<W>>) {
         self.read_consistent(|_| self.find(tag).map(|slot| (slot, self.state(slot))))
     }
 
@@ -243,9 +247,9 @@ impl<'a, const W: usize> Set<'a, W> {
         })
     }
 
-    /// Locks, if nothing was written since `header` was read.
+    /// Locks the set if nothing was written since `header` was read.
     #[inline]
-    pub(super) fn lock(&self, header: Header) -> Option<SetGuard<'a, W>> {
+    pub(super) fn try_lock(&self, header: Header) -> Option<SetGuard<'a, W>> {
         let locked = header.0 | Header::LOCKED;
         self.header()
             .compare_exchange(header.0, locked, Ordering::Acquire, Ordering::Relaxed)
@@ -254,21 +258,21 @@ impl<'a, const W: usize> Set<'a, W> {
         fence(Ordering::Release);
         Some(SetGuard {
             set: *self,
-            next: header,
+            next_header: header,
         })
     }
 }
 
-/// A set that this thread alone may write. Dropped, it is unlocked.
+/// A locked set. Dropping it unlocks the set with the next version.
 #[derive(Debug)]
 pub(super) struct SetGuard<'a, const W: usize> {
     set: Set<'a, W>,
-    /// The header it is left with, but for the version.
-    next: Header,
+    /// The header to unlock with, before the version is advanced.
+    next_header: Header,
 }
 
 impl<const W: usize> SetGuard<'_, W> {
-    #[expect(clippy::inline_always, reason = "as for `Set::glance`")]
+    #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
     #[inline(always)]
     pub(super) fn write_state(&mut self, slot: usize, words: &[u64; W]) {
         for (at, word) in words.iter().enumerate() {
@@ -295,19 +299,19 @@ impl<const W: usize> SetGuard<'_, W> {
         }
     }
 
-    pub(super) fn set_probe_len(&mut self, reach: usize) {
-        self.next = self.next.with_probe_len(reach);
+    pub(super) fn set_probe_len(&mut self, probe_len: usize) {
+        self.next_header = self.next_header.with_probe_len(probe_len);
     }
 
-    pub(super) fn set_epoch(&mut self, generation: u64) {
-        self.next = self.next.with_epoch(generation);
+    pub(super) fn set_epoch(&mut self, epoch: u64) {
+        self.next_header = self.next_header.with_epoch(epoch);
     }
 }
 
 impl<const W: usize> Drop for SetGuard<'_, W> {
     #[inline]
     fn drop(&mut self) {
-        let next = self.next.0.wrapping_add(Header::VERSION_UNIT);
+        let next = self.next_header.0.wrapping_add(Header::VERSION_UNIT);
         self.set.header().store(next, Ordering::Release);
     }
 }

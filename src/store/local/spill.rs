@@ -1,44 +1,43 @@
-//! States that do not fit a slot: logs, figures too large, algorithms that pack nothing.
+//! States that do not fit a slot: logs, large counts, and algorithms that do not pack their states.
 //!
-//! The slot keeps the key, when the state may be forgotten, and where it stands in the shard of its
-//! set. All the sets that a key may live in belong to one shard, so that one lock is enough for
-//! whatever is done to them.
+//! The slot keeps the key, the expiry of the state, and its index in the shard of the slot's set.
+//! All sets of a probe sequence belong to one shard, so that one lock covers every operation on a
+//! spilled state.
 
 use super::probe::FINGERPRINT_BITS;
 use crate::clock::Tick;
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// The home of a key and its fingerprint: all that a table knows of it.
+/// The home set and the fingerprint of a key: all that the table knows of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyId {
     pub(super) home: usize,
     pub(super) fingerprint: u64,
 }
 
-/// In the first word of a state: it stands outside the table. Below are 39 bits of the moment when
-/// it may be forgotten, and 24 bits that say where in its shard it is.
+/// Marks the first word of a spilled state. Below it are 39 bits of expiry and 24 bits of index.
 const SPILLED: u64 = 1 << 63;
 const INDEX_BITS: u32 = 24;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
-/// Beyond it no moment is told from another.
+/// The latest expiry that fits. Every later one counts as [`Tick::MAX`].
 const MAX_EXPIRY: u64 = (1 << 39) - 1;
 
-/// Whether the state of a slot stands outside.
+/// Whether the state of a slot is in the spill store.
 #[inline]
 pub(super) const fn is_spilled<const W: usize>(words: &[u64; W]) -> bool {
     words[0] >= SPILLED
 }
 
-/// What the slot of such a state says.
+/// The words of a slot whose state is in the spill store at `index`.
 pub(super) fn spilled_word<const W: usize>(index: usize, forgettable_at: Tick) -> [u64; W] {
     let mut words = [0; W];
-    // VersionedState a hundredth of a second longer: then the slot of a busy key seldom changes.
+    // Rounded up to 2^24 ns (17 ms), so that the slot of a busy key rarely changes.
     let until = forgettable_at.as_nanos().div_ceil(1 << INDEX_BITS);
     words[0] = SPILLED | until.min(MAX_EXPIRY) << INDEX_BITS | index as u64;
     words
 }
 
-/// When the state may be forgotten whose slot says this.
+/// The expiry in the first word of a spilled state.
 pub(super) const fn spill_forgettable_at(word: u64) -> Tick {
     match (word & !SPILLED) >> INDEX_BITS {
         MAX_EXPIRY => Tick::MAX,
@@ -46,32 +45,34 @@ pub(super) const fn spill_forgettable_at(word: u64) -> Tick {
     }
 }
 
-/// Where the state stands whose slot says this.
-pub(super) const fn index(word: u64) -> usize {
+/// The index in the first word of a spilled state.
+pub(super) const fn spill_index(word: u64) -> usize {
     (word & INDEX_MASK) as usize
 }
 
 #[derive(Debug)]
 pub(super) struct SpillStore<S> {
     shards: Box<[Mutex<Shard<S>>]>,
-    /// How many slots belong to a shard, at most.
-    slots: usize,
+    /// The largest number of slots per shard.
+    slots_per_shard: usize,
 }
 
-/// The states of some sets, and the places of those that have left.
+/// The spilled states of some sets, and the indices of free entries.
 #[derive(Debug)]
 pub(super) struct Shard<S> {
     entries: Vec<Entry<S>>,
     free: Vec<u32>,
 }
 
-/// A state and whose it is, in lines of its own: most often in one.
+/// A state and its owner, in cache lines of their own: usually one.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Entry<S>(Option<(EntryOwner, VersionedState<S>)>);
 
-/// The fingerprint of an [`KeyId`], and so much of its home as there is room for. It is there to be
-/// sure: whose an entry is follows from the slot that names it, read while the shard is locked.
+/// The fingerprint of a [`KeyId`] and the low bits of its home set.
+///
+/// A second check only: the slot that holds the index, read while the shard is locked, already
+/// determines the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EntryOwner(u64);
 
@@ -81,22 +82,22 @@ impl From<KeyId> for EntryOwner {
     }
 }
 
-/// A state, and the regime that made it.
+/// A state, and the epoch it was last migrated to.
 #[derive(Debug)]
 pub(super) struct VersionedState<S> {
     pub(super) state: S,
-    pub(super) regime: u64,
+    pub(super) epoch: u64,
 }
 
 impl<S> SpillStore<S> {
-    /// For a table of this many slots, of which `groups` may each have a shard of their own.
+    /// The store for a table of `slots` slots in `groups` groups. A group never spans two shards.
     pub(super) fn new(groups: usize, slots: usize) -> Self {
-        // As many as an index can tell apart stand in one.
+        // An index has 24 bits, which limits the states per shard.
         let least = (slots >> (INDEX_BITS - 1)) + 1;
         let shards = groups.min(least.max(4_096));
         Self {
             shards: (0..shards).map(|_| Mutex::new(Shard::new())).collect(),
-            slots: groups.div_ceil(shards) * slots.div_ceil(groups),
+            slots_per_shard: groups.div_ceil(shards) * slots.div_ceil(groups),
         }
     }
 
@@ -104,19 +105,19 @@ impl<S> SpillStore<S> {
         lock(&self.shards[group % self.shards.len()])
     }
 
-    /// The most bytes that [`size`](Self::size) answers, if a state holds so many.
-    pub(super) fn most_bytes(&self, held: usize) -> usize {
-        // A state stands here already while it takes the place of another.
-        let states = self.slots + 1;
+    /// The upper bound of [`usage`](Self::usage) in bytes, if a state allocates at most `held`.
+    pub(super) fn max_bytes(&self, held: usize) -> usize {
+        // While a state replaces another, both are here.
+        let states = self.slots_per_shard + 1;
         let entry = size_of::<Entry<S>>() + size_of::<u32>();
         let own = states.next_power_of_two().max(4) * entry;
         let shard = held.saturating_mul(states).saturating_add(own);
         shard.saturating_mul(self.shards.len())
     }
 
-    /// How many states there are, and the bytes of them and of what holds them; `held` tells what a
-    /// state has allocated.
-    pub(super) fn size(&self, held: impl Fn(&S) -> usize) -> (usize, usize) {
+    /// The number of states, and the bytes of the states and their entries. `held` returns the
+    /// bytes that a state has allocated.
+    pub(super) fn usage(&self, held: impl Fn(&S) -> usize) -> (usize, usize) {
         self.shards.iter().fold((0, 0), |(states, bytes), shard| {
             let shard = lock(shard);
             let held: usize = shard.iter().map(|kept| held(&kept.state)).sum();
@@ -135,7 +136,7 @@ impl<S> Shard<S> {
         }
     }
 
-    /// Where the state stands from now on.
+    /// Stores a state and returns its index.
     pub(super) fn insert(&mut self, id: KeyId, kept: VersionedState<S>) -> usize {
         let entry = Entry(Some((id.into(), kept)));
         if let Some(index) = self.free.pop() {
@@ -163,7 +164,7 @@ impl<S> Shard<S> {
 
     pub(super) fn remove(&mut self, index: usize, id: KeyId) -> Option<VersionedState<S>> {
         self.get(index, id)?;
-        // As many were pushed, and an index has 24 bits.
+        // Never fails: an index has 24 bits.
         self.free.push(u32::try_from(index).ok()?);
         self.entries[index].0.take().map(|(_, kept)| kept)
     }
@@ -180,7 +181,7 @@ mod tests {
     use crate::algorithm::{Algorithm, SlidingLog};
 
     #[test]
-    fn a_log_of_a_few_moments_is_one_line() {
+    fn a_short_log_takes_one_cache_line() {
         assert_eq!(size_of::<Entry<<SlidingLog as Algorithm>::State>>(), 64);
     }
 }

@@ -1,28 +1,30 @@
-//! The table: which sets a key may live in, and how a decision is made and kept.
+//! The table: finding a key, deciding, and storing the result.
 //!
-//! # Where a key lives
-//! Its home set, which some bits of its hash name, or else one of a few sets near it, in an order
-//! that depends on the home alone. The home's header says how far to look (`reach`), so that a key
-//! that is in none of them is known to be absent after one look as a rule.
+//! # Where a key is stored
+//! In its home set, which the high bits of its hash choose, or in a later set of the home's probe
+//! sequence. The home's header holds the last probe in use (`probe_len`), so one set is usually
+//! enough to see that a key is absent.
 //!
-//! # How a decision is made
-//! 1. Read the key's slot, or find that there is none.
-//! 2. Decide on a copy of its state, with nothing locked: user code may panic, or come back.
-//! 3. If the state has not changed, as after a denial, that was all; nothing is written.
-//! 4. Else lock the set as it was read, write, unlock. If anything was written since, start again.
+//! # Deciding
+//! 1. Read the key's slot, or see that there is none.
+//! 2. Decide on a copy of its state, with no set locked: the algorithm may be user code, and user
+//!    code may panic. A spilled state is changed in place, with the lock of its shard held.
+//! 3. If the state has not changed, as after a denial, write nothing.
+//! 4. Otherwise lock the set at the version that was read, write, and unlock. If the set was
+//!    written in between, start again.
 //!
-//! # How a key comes in
-//! Also in four steps, with two locks: the home's, so that a key never gets two slots (whoever adds
-//! a key of this home needs the lock of the version it looked at), and that of the set that has
-//! room. A slot has room if it is empty or if its state may be forgotten. Locks are only ever tried,
-//! in the order of the sets, so nobody waits for one while holding another.
+//! # Inserting a key
+//! The same four steps with two locks: the home's lock, and the lock of the set with the free slot.
+//! The home's lock prevents two slots for one key: every insertion of a key of this home needs it
+//! at the version that was read. A slot is free if it is empty or if its state has expired. Locks
+//! are only tried, in the order of the sets, so no thread waits for one while it holds another.
 
 use super::epoch::{EpochView, Epochs};
 use super::overflow::{Counters, Overflow, Stats};
-use super::probe::{FINGERPRINT_BITS, ProbeSequence, probe_of_tag, tag};
-use super::slot::{CacheLine, Header, Set, SetGuard, SlotState, lines, slots};
+use super::probe::{FINGERPRINT_BITS, ProbeSequence, make_tag, probe_of_tag};
+use super::slot::{CacheLine, Header, Set, SetGuard, SlotState, lines_per_set, slots_per_set};
 use super::spill::{
-    KeyId, SpillStore, VersionedState, index, is_spilled, spill_forgettable_at, spilled_word,
+    KeyId, SpillStore, VersionedState, is_spilled, spill_forgettable_at, spill_index, spilled_word,
 };
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
@@ -30,23 +32,24 @@ use crate::decision::Decision;
 use crate::sync::Mutex;
 
 pub(super) struct Table<A: Algorithm> {
-    pub(super) regimes: Epochs<A>,
+    pub(super) epochs: Epochs<A>,
     lines: Box<[CacheLine]>,
-    pub(super) sets: usize,
-    /// The words of a state.
-    pub(super) words: usize,
+    pub(super) set_count: usize,
+    /// The words per state.
+    pub(super) state_words: usize,
     pub(super) probes: ProbeSequence,
-    pub(super) outside: SpillStore<A::State>,
-    /// The state of all keys without a slot.
-    pub(super) shared: Mutex<VersionedState<A::State>>,
-    pub(super) changing: Mutex<()>,
+    pub(super) spill: SpillStore<A::State>,
+    /// The state that all keys without a slot share ([`Overflow::Shared`]).
+    pub(super) shared_state: Mutex<VersionedState<A::State>>,
+    pub(super) change_lock: Mutex<()>,
     pub(super) overflow: Overflow,
     pub(super) counters: Counters,
     capacity: usize,
 }
 
-/// What is to be done to a state. It may run several times and must depend on nothing but its
-/// arguments.
+/// An operation on a state.
+///
+/// It may run several times and must depend on nothing but its arguments.
 pub(super) trait Transition<A: Algorithm, T> {
     fn run(&self, algorithm: &A, state: &mut A::State) -> T;
 }
@@ -58,7 +61,7 @@ impl<A: Algorithm, T, F: Fn(&A, &mut A::State) -> T> Transition<A, T> for F {
     }
 }
 
-/// Decides. No closure, because those cannot be told to be inlined.
+/// A decision. Not a closure, because a closure cannot be marked `inline(always)`.
 pub(super) struct DecideStep {
     pub(super) now: Tick,
     pub(super) cost: u64,
@@ -75,12 +78,14 @@ impl<A: Algorithm> Transition<A, Decision> for DecideStep {
     }
 }
 
-/// One try; the table may have changed meanwhile.
+/// The result of one try.
 pub(super) enum TryResult<T> {
     Done(T),
+    /// No slot is free before this moment.
     Full(Tick),
+    /// The set was written in between.
     Retry,
-    /// The algorithm was exchanged.
+    /// The algorithm was replaced in between.
     StaleEpoch,
 }
 
@@ -92,28 +97,30 @@ impl<A: Algorithm> Table<A> {
         };
         let (probes, sets) = ProbeSequence::for_keys(words, capacity);
         Self {
-            lines: (0..sets * lines(words))
+            lines: (0..sets * lines_per_set(words))
                 .map(|_| CacheLine::default())
                 .collect(),
-            sets,
-            words,
-            outside: SpillStore::new(sets / probes.group, sets * slots(words)),
-            shared: Mutex::new(VersionedState {
+            set_count: sets,
+            state_words: words,
+            spill: SpillStore::new(sets / probes.group_sets, sets * slots_per_set(words)),
+            shared_state: Mutex::new(VersionedState {
                 state: algorithm.fresh(now),
-                regime: 0,
+                epoch: 0,
             }),
             probes,
-            regimes: Epochs::new(algorithm),
-            changing: Mutex::new(()),
+            epochs: Epochs::new(algorithm),
+            change_lock: Mutex::new(()),
             overflow,
             counters: Counters::default(),
             capacity,
         }
     }
 
-    /// The decision on a key. Where nothing unusual is in the way (it is in its home set, nobody is
-    /// writing there, and the algorithm is the first one) it is all inline, and apart from the rest,
-    /// so that the figures a caller does not read are not computed. Otherwise `apart` decides.
+    /// Decides for a key.
+    ///
+    /// The fast path is inlined: the key is in its home set, the set is not being written, and the
+    /// algorithm is the initial one. Inlined, the compiler drops the figures that a caller does not
+    /// read. Everything else goes to `slow_path`.
     #[expect(clippy::inline_always, reason = "half of the time")]
     #[inline(always)]
     pub(super) fn decide(
@@ -121,18 +128,18 @@ impl<A: Algorithm> Table<A> {
         hash: u64,
         now: Tick,
         cost: u64,
-        apart: impl FnOnce() -> Decision,
+        slow_path: impl FnOnce() -> Decision,
     ) -> Decision {
-        match self.words {
-            1 => self.decide_packed_in::<1>(hash, now, cost, apart),
-            2 => self.decide_packed_in::<2>(hash, now, cost, apart),
-            3 => self.decide_packed_in::<3>(hash, now, cost, apart),
-            _ => self.decide_packed_in::<4>(hash, now, cost, apart),
+        match self.state_words {
+            1 => self.decide_packed_in::<1>(hash, now, cost, slow_path),
+            2 => self.decide_packed_in::<2>(hash, now, cost, slow_path),
+            3 => self.decide_packed_in::<3>(hash, now, cost, slow_path),
+            _ => self.decide_packed_in::<4>(hash, now, cost, slow_path),
         }
     }
 
-    /// It answers a decision and not an option of one: whether there is any would be told by one of
-    /// the figures.
+    /// Returns a decision, not an option: the niche of an option would lie in one of the figures,
+    /// which would then always be computed.
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
     fn decide_packed_in<const W: usize>(
@@ -140,12 +147,12 @@ impl<A: Algorithm> Table<A> {
         hash: u64,
         now: Tick,
         cost: u64,
-        apart: impl FnOnce() -> Decision,
+        slow_path: impl FnOnce() -> Decision,
     ) -> Decision {
-        let id = self.identify(hash);
+        let id = self.key_id(hash);
         let set = self.set::<W>(id.home);
         if let (Some(algorithm), Some((header, (slot, words)))) =
-            (self.regimes.first(), set.glance(id.fingerprint))
+            (self.epochs.initial(), set.try_read(id.fingerprint))
         {
             if is_spilled(&words) {
                 if let Some(decision) = self.decide_spilled::<W>(id, now, cost) {
@@ -157,27 +164,31 @@ impl<A: Algorithm> Table<A> {
                     if next == words {
                         return decision;
                     }
-                    if let Some(mut locked) = set.lock(header) {
+                    if let Some(mut locked) = set.try_lock(header) {
                         locked.write_state(slot, &next);
                         return decision;
                     }
                 }
             }
         }
-        apart()
+        slow_path()
     }
 
     #[inline(never)]
     fn decide_spilled<const W: usize>(&self, id: KeyId, now: Tick, cost: u64) -> Option<Decision> {
-        match self.update_spilled::<W, _>(&self.regimes.view(), id, 0, &DecideStep { now, cost }) {
+        match self.update_spilled::<W, _>(&self.epochs.current(), id, 0, &DecideStep { now, cost })
+        {
             TryResult::Done(decision) => Some(decision),
             _ => None,
         }
     }
 
-    /// Changes the state of the key with this hash by `step`, which may run several times and must
-    /// depend on nothing but its arguments. A key that has no slot gets one if `keep` says so and
-    /// the state is not as good as fresh. The error is when there may be a slot for it.
+    /// Runs `step` on the state of the key with this hash.
+    ///
+    /// A key without a slot gets one if `keep` is set and the new state has not expired.
+    ///
+    /// # Errors
+    /// When a slot may become free, if the table is full.
     #[expect(
         clippy::inline_always,
         reason = "so that the figures a caller does not read are not computed"
@@ -190,7 +201,7 @@ impl<A: Algorithm> Table<A> {
         keep: bool,
         step: &impl Transition<A, T>,
     ) -> Result<T, Tick> {
-        if self.words == 1 {
+        if self.state_words == 1 {
             self.transition_in::<1, T>(hash, now, keep, step)
         } else {
             self.transition_wide(hash, now, keep, step)
@@ -205,7 +216,7 @@ impl<A: Algorithm> Table<A> {
         keep: bool,
         step: &impl Transition<A, T>,
     ) -> Result<T, Tick> {
-        match self.words {
+        match self.state_words {
             2 => self.transition_in::<2, T>(hash, now, keep, step),
             3 => self.transition_in::<3, T>(hash, now, keep, step),
             _ => self.transition_in::<4, T>(hash, now, keep, step),
@@ -224,11 +235,11 @@ impl<A: Algorithm> Table<A> {
         keep: bool,
         step: &impl Transition<A, T>,
     ) -> Result<T, Tick> {
-        let id = self.identify(hash);
+        let id = self.key_id(hash);
         loop {
-            let view = self.regimes.view();
-            match self.attempt::<W, T>(&view, id, now, keep, step) {
-                TryResult::Done(answer) => return Ok(answer),
+            let view = self.epochs.current();
+            match self.try_transition::<W, T>(&view, id, now, keep, step) {
+                TryResult::Done(result) => return Ok(result),
                 TryResult::Full(free) => return Err(free),
                 TryResult::Retry | TryResult::StaleEpoch => {}
             }
@@ -240,7 +251,7 @@ impl<A: Algorithm> Table<A> {
         reason = "so that the figures a caller does not read are not computed"
     )]
     #[inline(always)]
-    fn attempt<const W: usize, T>(
+    fn try_transition<const W: usize, T>(
         &self,
         view: &EpochView<'_, A>,
         id: KeyId,
@@ -249,103 +260,103 @@ impl<A: Algorithm> Table<A> {
         step: &impl Transition<A, T>,
     ) -> TryResult<T> {
         let set = self.set::<W>(id.home);
-        let (header, found) = set.look(id.fingerprint);
-        if header.generation() != view.number() & 0xFFF {
+        let (header, found) = set.lookup(id.fingerprint);
+        if header.epoch() != view.epoch() & 0xFFF {
             return self.migrate_set::<W, T>(view, id.home);
         }
         match found {
             Some(found) if !is_spilled(&found.1) => {
-                self.update(view, set, header, found, (id, 0), step)
+                self.update_packed(view, set, header, found, (id, 0), step)
             }
             Some(_) => self.update_spilled::<W, T>(view, id, 0, step),
-            None => self.elsewhere::<W, T>(view, id, header, now, keep, step),
+            None => self.probe_or_insert::<W, T>(view, id, header, now, keep, step),
         }
     }
 
-    /// Decides on a state that was read from its slot.
+    /// Runs `step` on a state that was read from its slot.
     #[expect(
         clippy::inline_always,
         reason = "so that the figures a caller does not read are not computed"
     )]
     #[inline(always)]
-    fn update<const W: usize, T>(
+    fn update_packed<const W: usize, T>(
         &self,
         view: &EpochView<'_, A>,
         set: Set<'_, W>,
         header: Header,
         (slot, words): SlotState<W>,
-        (id, steps): (KeyId, usize),
+        (id, probe): (KeyId, usize),
         step: &impl Transition<A, T>,
     ) -> TryResult<T> {
         let algorithm = view.algorithm();
         let mut state = algorithm.unpack_from(&words);
-        let answer = step.run(algorithm, &mut state);
+        let result = step.run(algorithm, &mut state);
         let mut next = [0; W];
         if !algorithm.pack_into(&state, &mut next) {
-            return self.spill(view, set, header, (slot, id, steps), state, answer);
+            return self.spill_state(view, set, header, (slot, id, probe), state, result);
         }
         if next != words {
-            let Some(mut locked) = set.lock(header) else {
+            let Some(mut locked) = set.try_lock(header) else {
                 return TryResult::Retry;
             };
             locked.write_state(slot, &next);
         }
-        TryResult::Done(answer)
+        TryResult::Done(result)
     }
 
-    /// Moves a state that no longer packs out of its slot.
+    /// Moves a state that no longer fits its slot to the spill store.
     #[cold]
     #[inline(never)]
-    fn spill<const W: usize, T>(
+    fn spill_state<const W: usize, T>(
         &self,
         view: &EpochView<'_, A>,
         set: Set<'_, W>,
         header: Header,
         (slot, id, _): (usize, KeyId, usize),
         state: A::State,
-        answer: T,
+        result: T,
     ) -> TryResult<T> {
         let until = view.algorithm().forgettable_at(&state);
-        let regime = view.number();
-        let mut shard = self.outside.shard(self.group(id.home));
-        let index = shard.insert(id, VersionedState { state, regime });
-        let Some(mut locked) = set.lock(header) else {
+        let epoch = view.epoch();
+        let mut shard = self.spill.shard(self.group_of(id.home));
+        let index = shard.insert(id, VersionedState { state, epoch });
+        let Some(mut locked) = set.try_lock(header) else {
             shard.remove(index, id);
             return TryResult::Retry;
         };
         locked.write_state(slot, &spilled_word(index, until));
-        TryResult::Done(answer)
+        TryResult::Done(result)
     }
 
-    /// Decides on a state that stands outside. While its shard is locked nobody else moves it,
-    /// nor its slot.
+    /// Runs `step` on a spilled state, with its shard locked: no other thread moves the state or its
+    /// slot meanwhile.
     #[inline(never)]
     fn update_spilled<const W: usize, T>(
         &self,
         view: &EpochView<'_, A>,
         id: KeyId,
-        steps: usize,
+        probe: usize,
         step: &impl Transition<A, T>,
     ) -> TryResult<T> {
         let algorithm = view.algorithm();
-        let set = self.set::<W>(self.probes.near(id.home, steps));
-        let mut shard = self.outside.shard(self.group(id.home));
-        let (header, found) = set.look(tag(id.fingerprint, steps));
+        let set = self.set::<W>(self.probes.set_index(id.home, probe));
+        let mut shard = self.spill.shard(self.group_of(id.home));
+        let (header, found) = set.lookup(make_tag(id.fingerprint, probe));
         let Some((slot, words)) = found.filter(|found| is_spilled(&found.1)) else {
             return TryResult::Retry;
         };
-        if header.generation() != view.number() & 0xFFF {
+        if header.epoch() != view.epoch() & 0xFFF {
             return TryResult::Retry;
         }
-        let index = index(words[0]);
+        let index = spill_index(words[0]);
         let Some(kept) = shard.get_mut(index, id) else {
             return TryResult::Retry;
         };
-        if kept.regime != view.number() {
+        if kept.epoch != view.epoch() {
             drop(shard);
-            return self.migrate_set::<W, T>(view, self.probes.near(id.home, steps));
+            return self.migrate_set::<W, T>(view, self.probes.set_index(id.home, probe));
         }
-        let answer = step.run(algorithm, &mut kept.state);
+        let result = step.run(algorithm, &mut kept.state);
         let mut next = [0; W];
         let packs = algorithm.pack_into(&kept.state, &mut next);
         if !packs {
@@ -357,24 +368,24 @@ impl<A: Algorithm> Table<A> {
         if packs {
             shard.remove(index, id);
         }
-        TryResult::Done(answer)
+        TryResult::Done(result)
     }
 
-    /// Locks a set of which only other slots than the caller's may change.
+    /// Locks a set of which other threads change only other slots than the caller's.
     fn spin_lock<const W: usize>(set: Set<'_, W>) -> SetGuard<'_, W> {
         loop {
-            // No tag is all ones: the look is for the header alone.
-            let (header, _) = set.look(u64::MAX);
-            if let Some(locked) = set.lock(header) {
+            // Only for the header: no tag is all ones.
+            let (header, _) = set.lookup(u64::MAX);
+            if let Some(locked) = set.try_lock(header) {
                 return locked;
             }
         }
     }
 
-    /// Goes on where the home set does not have the key.
+    /// Continues after the home set does not have the key.
     #[cold]
     #[inline(never)]
-    fn elsewhere<const W: usize, T>(
+    fn probe_or_insert<const W: usize, T>(
         &self,
         view: &EpochView<'_, A>,
         id: KeyId,
@@ -383,30 +394,30 @@ impl<A: Algorithm> Table<A> {
         keep: bool,
         step: &impl Transition<A, T>,
     ) -> TryResult<T> {
-        for steps in 1..=home.reach() {
-            let at = self.probes.near(id.home, steps);
+        for probe in 1..=home.probe_len() {
+            let at = self.probes.set_index(id.home, probe);
             let set = self.set::<W>(at);
-            let (header, found) = set.look(tag(id.fingerprint, steps));
+            let (header, found) = set.lookup(make_tag(id.fingerprint, probe));
             let Some(found) = found else { continue };
-            if header.generation() != view.number() & 0xFFF {
+            if header.epoch() != view.epoch() & 0xFFF {
                 return self.migrate_set::<W, T>(view, at);
             }
             return if is_spilled(&found.1) {
-                self.update_spilled::<W, T>(view, id, steps, step)
+                self.update_spilled::<W, T>(view, id, probe, step)
             } else {
-                self.update(view, set, header, found, (id, steps), step)
+                self.update_packed(view, set, header, found, (id, probe), step)
             };
         }
-        // All of it was one look only if no key of this home came in between.
-        if home.reach() > 0 && !self.set::<W>(id.home).is_unchanged(home) {
+        // The key is absent only if no key of this home was inserted during the search.
+        if home.probe_len() > 0 && !self.set::<W>(id.home).is_unchanged(home) {
             return TryResult::Retry;
         }
-        self.newcomer::<W, T>(view, id, home, now, keep, step)
+        self.insert::<W, T>(view, id, home, now, keep, step)
     }
 
-    /// Forgets a key.
-    pub(super) fn forget(&self, hash: u64) {
-        match self.words {
+    /// Removes a key.
+    pub(super) fn remove(&self, hash: u64) {
+        match self.state_words {
             1 => self.remove_in::<1>(hash),
             2 => self.remove_in::<2>(hash),
             3 => self.remove_in::<3>(hash),
@@ -415,28 +426,28 @@ impl<A: Algorithm> Table<A> {
     }
 
     fn remove_in<const W: usize>(&self, hash: u64) {
-        let id = self.identify(hash);
-        // The reach of the home as it is; a key that comes in meanwhile comes after this.
-        let (home, _) = self.set::<W>(id.home).look(0);
-        for steps in 0..=home.reach() {
-            let set = self.set::<W>(self.probes.near(id.home, steps));
-            let tag = tag(id.fingerprint, steps);
-            while let (header, Some((slot, words))) = set.look(tag) {
-                let shard = is_spilled(&words).then(|| self.outside.shard(self.group(id.home)));
-                if let Some(mut locked) = set.lock(header) {
+        let id = self.key_id(hash);
+        // A key that is inserted from now on counts as inserted after the removal.
+        let (home, _) = self.set::<W>(id.home).lookup(0);
+        for probe in 0..=home.probe_len() {
+            let set = self.set::<W>(self.probes.set_index(id.home, probe));
+            let tag = make_tag(id.fingerprint, probe);
+            while let (header, Some((slot, words))) = set.lookup(tag) {
+                let shard = is_spilled(&words).then(|| self.spill.shard(self.group_of(id.home)));
+                if let Some(mut locked) = set.try_lock(header) {
                     locked.write_tag(slot, 0);
                     drop(locked);
                     if let Some(mut shard) = shard {
-                        shard.remove(index(words[0]), id);
+                        shard.remove(spill_index(words[0]), id);
                     }
                 }
             }
         }
     }
 
-    /// The words of a state.
-    pub(super) const fn words(&self) -> usize {
-        self.words
+    /// The words per state.
+    pub(super) const fn state_words(&self) -> usize {
+        self.state_words
     }
 
     pub(super) fn count_denied(&self) {
@@ -444,58 +455,56 @@ impl<A: Algorithm> Table<A> {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let view = self.regimes.view();
-        let (outside, outside_bytes) = self
-            .outside
-            .size(|state| view.algorithm().held_bytes(state));
+        let view = self.epochs.current();
+        let (spilled, spilled_bytes) = self.spill.usage(|state| view.algorithm().held_bytes(state));
         let table_bytes = self.lines.len() * size_of::<CacheLine>();
-        let most_outside = self.outside.most_bytes(view.algorithm().max_heap_bytes());
+        let max_spilled = self.spill.max_bytes(view.algorithm().max_heap_bytes());
         let mut stats = Stats {
             capacity: self.capacity,
             table_bytes,
-            outside,
-            outside_bytes,
-            most_bytes: table_bytes.saturating_add(most_outside),
+            outside: spilled,
+            outside_bytes: spilled_bytes,
+            most_bytes: table_bytes.saturating_add(max_spilled),
             ..Stats::default()
         };
         self.counters.fill(&mut stats);
         stats
     }
 
-    /// High bits choose the home, low ones tell the keys of one home apart.
+    /// The high bits choose the home set, the low bits are the fingerprint.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "the quotient is below the number of sets"
+        reason = "the product's high half is below the number of sets"
     )]
     #[inline]
-    const fn identify(&self, hash: u64) -> KeyId {
+    const fn key_id(&self, hash: u64) -> KeyId {
         let fingerprint = hash & ((1 << FINGERPRINT_BITS) - 1);
         KeyId {
-            home: ((hash as u128 * self.sets as u128) >> 64) as usize,
+            home: ((hash as u128 * self.set_count as u128) >> 64) as usize,
             // Zero is an empty slot.
             fingerprint: if fingerprint == 0 { 1 } else { fingerprint },
         }
     }
 
-    /// The key in a slot of set `at`.
+    /// The key with this tag in set `at`.
     pub(super) const fn key_id_at(&self, at: usize, tag: u64) -> KeyId {
         KeyId {
-            home: self.probes.near(at, probe_of_tag(tag)),
+            home: self.probes.set_index(at, probe_of_tag(tag)),
             fingerprint: tag & ((1 << FINGERPRINT_BITS) - 1),
         }
     }
 
     #[inline]
     pub(super) fn set<const W: usize>(&self, at: usize) -> Set<'_, W> {
-        Set::of(&self.lines, at)
+        Set::at_index(&self.lines, at)
     }
 
-    pub(super) const fn group(&self, at: usize) -> usize {
-        at / self.probes.group
+    pub(super) const fn group_of(&self, at: usize) -> usize {
+        at / self.probes.group_sets
     }
 }
 
-pub(super) fn forgettable_at<A: Algorithm, const W: usize>(
+pub(super) fn slot_forgettable_at<A: Algorithm, const W: usize>(
     algorithm: &A,
     words: &[u64; W],
 ) -> Tick {
