@@ -1,8 +1,8 @@
-//! A slow export that takes a burst in turn: `cargo run --example queue`
+//! Queues a burst instead of denying it: `cargo run --example queue`
 //!
-//! Four exports a second, evenly spaced. At most six wait, none longer than a second and a half;
-//! whoever comes beyond that is told at once when to come again. Someone who gives up makes room:
-//! all behind him move up.
+//! Four exports per second, evenly spaced. At most six requests are queued, each for at most 1.5 s;
+//! further ones are denied at once with a `Retry-After`. A client that disconnects leaves the
+//! queue, and all requests behind it move up.
 
 use std::time::Duration;
 
@@ -22,13 +22,12 @@ async fn main() {
         .max_wait(Duration::from_millis(1_500));
     let limit = RateLimitLayer::new(Global, bucket)
         .name("export")
-        // In all, for all keys that there may be.
+        // The bound on queued requests over all keys.
         .seats(6)
         .when_full(WhenFull::Deny);
     let handle = limit.handle();
     let app = Router::new().route("/export", get(export)).layer(limit);
 
-    // A burst of nine.
     let start = Instant::now();
     let mut calls = JoinSet::new();
     let mut aborts = Vec::new();
@@ -36,26 +35,27 @@ async fn main() {
         let app = app.clone();
         aborts.push(calls.spawn(async move {
             let request = Request::get("/export").body(Body::empty());
-            let Ok(response) = app.oneshot(request.expect("a request")).await;
+            let Ok(response) = app.oneshot(request.expect("a valid request")).await;
             let retry = response.headers().get("retry-after").cloned();
             (number, start.elapsed(), response.status(), retry)
         }));
         tokio::task::yield_now().await;
     }
-    println!("{} wait", handle.waiting());
-    // The third one closes the page.
+    println!("{} requests are queued", handle.waiting());
+    println!("          request 3 disconnects");
     aborts[2].abort();
 
     let mut released = Vec::new();
     while let Some(call) = calls.join_next().await {
         let Ok((number, at, status, retry)) = call else {
-            println!("          one gave up");
-            continue;
+            continue; // the one that disconnected
         };
         let at = at.as_millis();
         match retry {
             None => println!("{at:>5} ms  request {number}: {status}"),
-            Some(retry) => println!("{at:>5} ms  request {number}: {status}, again in {retry:?} s"),
+            Some(retry) => {
+                println!("{at:>5} ms  request {number}: {status}, retry after {retry:?} s")
+            }
         }
         if status == StatusCode::OK {
             released.push((number, at));
@@ -64,7 +64,7 @@ async fn main() {
     let numbers: Vec<_> = released.iter().map(|(number, _)| *number).collect();
     assert_eq!(numbers, [1, 2, 4, 5, 6, 7], "in order");
     for (turn, (_, at)) in (0..).zip(&released) {
-        assert!(*at >= turn * 250, "never early: {released:?}");
+        assert!(*at >= turn * 250, "released early: {released:?}");
     }
     println!("{:?}", handle.counts());
 }

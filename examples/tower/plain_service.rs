@@ -1,6 +1,6 @@
-//! A limit for a service that is not HTTP: `cargo run --example plain_service`
+//! Limits a service that is not HTTP: `cargo run --example plain_service`
 //!
-//! Jobs go through a queue of our own; a tenant that sends too many gets an error.
+//! A print service takes jobs. A tenant may print 100 pages per hour; a job costs its pages.
 
 use std::fmt;
 
@@ -19,15 +19,14 @@ struct Job {
 
 #[derive(Debug)]
 enum JobError {
-    TooMuch { in_seconds: Option<u64> },
+    RateLimited { retry_after: Option<u64> },
 }
 
-/// All that the layer asks for.
+/// `AsError` needs this conversion.
 impl From<RateLimited> for JobError {
     fn from(limited: RateLimited) -> Self {
-        let wait = limited.retry_after();
-        Self::TooMuch {
-            in_seconds: wait.map(|wait| wait.as_secs() + 1),
+        Self::RateLimited {
+            retry_after: limited.retry_after().map(|wait| wait.as_secs() + 1),
         }
     }
 }
@@ -35,10 +34,10 @@ impl From<RateLimited> for JobError {
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooMuch {
-                in_seconds: Some(seconds),
-            } => write!(f, "come back in {seconds} s"),
-            Self::TooMuch { in_seconds: None } => f.write_str("split the job, it is too large"),
+            Self::RateLimited {
+                retry_after: Some(seconds),
+            } => write!(f, "retry in {seconds} s"),
+            Self::RateLimited { retry_after: None } => f.write_str("the job is too large"),
         }
     }
 }
@@ -49,7 +48,6 @@ async fn print(job: Job) -> Result<u64, JobError> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), JobError> {
-    // 100 pages an hour for each tenant; a job costs its pages.
     let limit = RateLimitLayer::new(
         |job: &Job| job.tenant,
         TokenBucket::new(Quota::per_hour(100)),
@@ -62,17 +60,17 @@ async fn main() -> Result<(), JobError> {
         .service(service_fn(print));
 
     let (ann, bob) = (Tenant("ann"), Tenant("bob"));
-    let mut outcomes = Vec::new();
+    let mut results = Vec::new();
     for (tenant, pages) in [(ann, 60), (ann, 60), (bob, 60), (ann, 40), (bob, 101)] {
         let job = Job { tenant, pages };
-        let outcome = printer.ready().await?.call(job).await;
-        match &outcome {
+        let result = printer.ready().await?.call(job).await;
+        match &result {
             Ok(pages) => println!("{}: printed {pages} pages", tenant.0),
             Err(error) => println!("{}: {pages} pages refused, {error}", tenant.0),
         }
-        outcomes.push(outcome.is_ok());
+        results.push(result.is_ok());
     }
-    assert_eq!(outcomes, [true, false, true, true, false]);
+    assert_eq!(results, [true, false, true, true, false]);
     println!("{:?}", handle.counts());
     Ok(())
 }

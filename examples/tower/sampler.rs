@@ -1,28 +1,28 @@
-//! Keeps at most five request spans a second, with everything inside them, and says what it left
-//! out.
+//! A tracing filter that keeps at most five request spans per second: `cargo run --example sampler`
 //!
-//!     cargo run --example sampler
-//!
-//! The limiter stands alone here: no tower, one atomic, one `try_acquire` for each root span.
+//! It uses a `Limiter` without tower: one `try_acquire` per root span.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket, clock::Clock};
 use tracing::{Metadata, Subscriber, info, info_span, subscriber::Interest};
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
 use tracing_subscriber::{Layer, Registry, fmt, registry::LookupSpan};
 
-/// Lets a root span through if the limiter does; spans and events inside share its fate.
+/// Keeps a root span if the limiter admits it, with all spans and events inside it.
 struct Sampler<C> {
     limiter: Limiter<TokenBucket, C>,
-    left_out: AtomicU64,
+    dropped: AtomicU64,
 }
 
 impl<C: Clock> Sampler<C> {
-    fn keeps_a_root(&self) -> bool {
+    fn keeps_root(&self) -> bool {
         let keeps = self.limiter.try_acquire();
         if !keeps {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         keeps
     }
@@ -34,25 +34,25 @@ where
     C: Clock,
 {
     fn enabled(&self, metadata: &Metadata<'_>, context: &Context<'_, S>) -> bool {
-        // A span that was left out is no current span to this filter: what would have been inside
-        // it looks like a root. Events never are one, so they go with their span.
-        context.lookup_current().is_some() || (metadata.is_span() && self.keeps_a_root())
+        // Inside a dropped span there is no current span, so its inner spans look like roots. Its
+        // events are not spans and are dropped with it.
+        context.lookup_current().is_some() || (metadata.is_span() && self.keeps_root())
     }
 
-    /// Asked anew for every span: the answer depends on the moment, not on the place.
+    /// The result must not be cached: it depends on the time, not on the callsite.
     fn callsite_enabled(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
     }
 }
 
 fn main() {
-    // The clock of this example is moved by hand, so that it prints the same at every run. A
-    // service says `Limiter::new(TokenBucket::new(Quota::per_second(5)))`.
+    // A manual clock, so that each run prints the same. A service uses
+    // `Limiter::new(TokenBucket::new(Quota::per_second(5)))`.
     let clock = ManualClock::new();
     let bucket = TokenBucket::new(Quota::per_second(5));
     let sampler: &'static Sampler<_> = Box::leak(Box::new(Sampler {
         limiter: Limiter::with_clock(bucket, clock.clone()),
-        left_out: AtomicU64::new(0),
+        dropped: AtomicU64::new(0),
     }));
 
     let printed = fmt::layer()
@@ -61,16 +61,16 @@ fn main() {
         .with_ansi(false)
         .with_filter(sampler);
     tracing::subscriber::set_global_default(Registry::default().with(printed))
-        .expect("no other subscriber in this example");
+        .expect("no other subscriber in this program");
 
     for second in 1..=3 {
         for number in 0..100 {
             info_span!("request", second, number).in_scope(|| info!("handled"));
         }
-        clock.advance(std::time::Duration::from_secs(1));
+        clock.advance(Duration::from_secs(1));
     }
 
-    let left_out = sampler.left_out.load(Ordering::Relaxed);
-    println!("300 requests: {} kept, {left_out} left out", 300 - left_out);
-    assert_eq!(left_out, 285);
+    let dropped = sampler.dropped.load(Ordering::Relaxed);
+    println!("300 requests: {} kept, {dropped} dropped", 300 - dropped);
+    assert_eq!(dropped, 285);
 }

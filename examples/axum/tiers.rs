@@ -1,6 +1,6 @@
-//! Another limit for another plan: `cargo run --example tiers`
+//! A different limit per subscription plan: `cargo run --example tiers`
 //!
-//! The key is a pair: the plan, which chooses the limit, and the customer, who is counted.
+//! The key is a pair. The plan selects the limit, and each customer is counted separately.
 
 use axum::{Router, body::Body, extract::Request, routing::get};
 use tower::ServiceExt;
@@ -15,15 +15,15 @@ enum Plan {
 
 impl Key for Plan {}
 
-/// Authentication would have found out and left it in the extensions.
-fn customer(req: &Request) -> Option<(Plan, String)> {
-    let name = req.headers().get("customer")?.to_str().ok()?;
+/// The plan and the name of the customer. A real app reads them from its authentication.
+fn customer(request: &Request) -> Option<(Plan, String)> {
+    let name = request.headers().get("customer")?.to_str().ok()?;
     let plan = match name {
-        "house" => Plan::Unlimited,
+        "internal" => Plan::Unlimited,
         name if name.starts_with("pro-") => Plan::Pro,
         _ => Plan::Free,
     };
-    // No key is no limit.
+    // `None` means: not limited.
     (plan != Plan::Unlimited).then(|| (plan, name.to_owned()))
 }
 
@@ -36,20 +36,20 @@ async fn main() {
         .headers(Headers::standard());
     let app = Router::new().route("/", get(async || ())).layer(layer);
 
-    for (name, admitted) in [("ann", 2), ("pro-bob", 4), ("house", 6), ("cid", 2)] {
-        let mut passed = 0;
-        let mut told = String::new();
+    for (name, expected) in [("ann", 2), ("pro-bob", 4), ("internal", 6), ("cid", 2)] {
+        let mut admitted = 0;
+        let mut header = String::new();
         for _ in 0..6 {
             let request = Request::get("/")
                 .header("customer", name)
                 .body(Body::empty());
-            let Ok(response) = app.clone().oneshot(request.expect("a request")).await;
-            passed += usize::from(response.status().is_success());
-            if let Some(line) = response.headers().get("ratelimit") {
-                told = format!("{line:?}");
+            let Ok(response) = app.clone().oneshot(request.expect("valid headers")).await;
+            admitted += usize::from(response.status().is_success());
+            if let Some(value) = response.headers().get("ratelimit") {
+                header = format!("ratelimit: {}", value.to_str().unwrap_or_default());
             }
         }
-        println!("{name:<8} {passed} of 6 admitted   {told}");
-        assert_eq!(passed, admitted);
+        println!("{name:<9} {admitted} of 6 admitted   {header}");
+        assert_eq!(admitted, expected);
     }
 }

@@ -1,6 +1,6 @@
-//! Who the client is behind proxies, and over IPv6: `cargo run --example proxies`
+//! Which client address is used behind proxies and over IPv6: `cargo run --example proxies`
 //!
-//! A table of requests, and the client that each setting finds in it.
+//! Prints, for some requests, the client that each setting finds.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ fn main() {
         ),
         ("two hops", ClientIp::x_forwarded_for().hops(2)),
     ];
-    // The end of the connection, and X-Forwarded-For.
+    // The peer address, and the value of `X-Forwarded-For`.
     let requests = [
         ("192.0.2.7", ""),
         ("192.0.2.7", "6.6.6.6"),
@@ -28,24 +28,25 @@ fn main() {
     ];
     let mut found = Vec::new();
     for (peer, forwarded) in requests {
-        println!("from {peer}, x-forwarded-for: {forwarded}");
-        let peer: IpAddr = peer.parse().expect("an address");
+        println!("peer {peer}, x-forwarded-for: {forwarded}");
+        let peer: IpAddr = peer.parse().expect("an IP address");
         let mut headers = HeaderMap::new();
         if !forwarded.is_empty() {
             headers.insert("x-forwarded-for", HeaderValue::from_static(forwarded));
         }
-        for (name, clients) in &settings {
-            let address = clients
+        for (name, extractor) in &settings {
+            let address = extractor
                 .address(Some(peer), &headers)
-                .expect("there is a peer");
-            let client = clients.client(address);
+                .expect("the peer address is known");
+            let client = extractor.client(address);
             println!("    {name:<22}{client}");
             found.push(client.to_string());
         }
     }
-    // What a stranger writes is believed by nobody who names the proxies.
+    // A forged header (6.6.6.6) has no effect if the proxies are named.
     assert_eq!(found[3..5], ["192.0.2.7", "192.0.2.7"]);
     assert_eq!(found[13], "192.0.2.7");
+    // IPv6 clients are counted by their /64 network.
     assert_eq!(found[16], "2001:db8:1:2::/64");
     assert_eq!(found[19], "192.0.2.7");
 }

@@ -1,7 +1,7 @@
-//! A limit for a gRPC server: `cargo run --example grpc --features tonic`
+//! Limits a gRPC server: `cargo run --example grpc --features tonic`
 //!
-//! It starts tonic's health service on a free port of this machine, asks it until it is refused,
-//! and prints what the client is told.
+//! The program starts tonic's health service on a free port, calls it until a call is denied, and
+//! prints the gRPC status with its `RetryInfo`.
 
 use std::error::Error;
 
@@ -13,9 +13,9 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
 use tower_throttle::{ClientIp, Quota, RateLimitLayer, TokenBucket};
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // The same layer as for HTTP: a request with the content type of gRPC gets a gRPC status.
+    // The same layer as for HTTP. A request with a gRPC content type gets a gRPC status.
     let limit = RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_minute(3)));
 
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse()?)?;
@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
     let mut client = HealthClient::new(endpoint.connect_lazy());
-    let mut refused = 0;
+    let mut denied = 0;
     for n in 1..=4 {
         match client.check(HealthCheckRequest::default()).await {
             Ok(_) => println!("call {n}: served"),
@@ -37,10 +37,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 println!("        RetryInfo: {delay:?}");
                 assert_eq!(status.code(), Code::ResourceExhausted);
                 assert!(delay.is_some());
-                refused += 1;
+                denied += 1;
             }
         }
     }
-    assert_eq!(refused, 1);
+    assert_eq!(denied, 1);
     Ok(())
 }
