@@ -175,6 +175,11 @@ impl Quota {
         }
     }
 
+    /// The burst, if one was given.
+    pub(crate) const fn own_burst(&self) -> Option<u64> {
+        self.burst
+    }
+
     pub(crate) const fn period_ns(&self) -> u64 {
         self.period
     }

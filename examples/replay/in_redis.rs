@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tower_throttle::{
     Decision, Verdict,
-    algorithm::{Algorithm, AnyAlgorithm, Inherit},
+    algorithm::{AnyAlgorithm, Inherit, quotas},
     clock::Tick,
     store::{
         Backend, Op,
@@ -295,7 +295,7 @@ impl Shift {
     /// So that the server's time is late enough for a first step at `now`, and not too late.
     fn before(now: u64, algorithm: &AnyAlgorithm) -> Result<Self, String> {
         let mut common = 1_u128;
-        for quota in algorithm.quotas() {
+        for quota in quotas(algorithm) {
             let period = quota.period().as_nanos() / u128::from(UNIT);
             common = common / divisor(common, period) * period;
             if common > u128::from(MOST / 2) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     Decision,
-    algorithm::{Algorithm, AnyAlgorithm, AnyState, Inherit},
+    algorithm::{Algorithm, AnyAlgorithm, AnyState, Inherit, take_up_to},
     clock::Tick,
 };
 
@@ -109,7 +109,12 @@ impl States for Here {
     }
 
     fn take_up_to(&mut self, key: usize, now: Tick, most: u64) -> Result<(u64, Decision), String> {
-        Ok(self.algorithm.take_up_to(&mut self.states[key], now, most))
+        Ok(take_up_to(
+            &self.algorithm,
+            &mut self.states[key],
+            now,
+            most,
+        ))
     }
 
     fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String> {

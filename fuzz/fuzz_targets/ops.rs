@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, take_up_to};
 use tower_throttle::{FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, algorithm::{Charge, Inherit}, clock::Tick};
 
 #[derive(Arbitrary, Debug)]
@@ -155,7 +155,7 @@ fuzz_target!(|input: Input| {
             }
             Step::TakeUpTo(most) => {
                 let before = algorithm.peek(&state, now, 0).remaining();
-                let (taken, decision) = algorithm.take_up_to(&mut state, now, most);
+                let (taken, decision) = take_up_to(&algorithm, &mut state, now, most);
                 assert_eq!(taken, before.min(most), "{decision:?}");
                 assert!(decision.is_admitted(), "{decision:?}");
             }

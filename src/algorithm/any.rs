@@ -1,17 +1,18 @@
-//! An algorithm chosen while the program runs.
+//! An algorithm chosen at run time.
 
 use std::{any::Any, fmt, sync::Arc, time::Duration};
 
-use super::{Algorithm, Inherit};
+use super::packing::Sealed;
+use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// Any algorithm behind one type: for policies that come from a configuration file, and for sets of
-/// different kinds whose number is not known before.
+/// Any algorithm behind one type.
 ///
-/// Each state is a box of its own; where the kind is known when the program is written, use the
+/// For policies from a configuration file, and for sets of different kinds whose number is not
+/// known at compile time. Each state is boxed; if the kind is known at compile time, use the
 /// algorithm itself.
 ///
 /// ```
@@ -29,67 +30,70 @@ use crate::quota::Quota;
 /// # Ok::<(), tower_throttle::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct AnyAlgorithm(Arc<dyn Erased>);
+pub struct AnyAlgorithm(Arc<dyn DynAlgorithm>);
 
 /// The state of a key under an [`AnyAlgorithm`].
 #[derive(Debug)]
-pub struct AnyState(Box<dyn ErasedState>);
+pub struct AnyState(Box<dyn DynState>);
 
 impl AnyAlgorithm {
-    /// Hides the kind of `algorithm`.
+    /// Erases the type of `algorithm`.
     pub fn new<A: Algorithm>(algorithm: A) -> Self {
         Self(Arc::new(algorithm))
     }
 }
 
-/// For a store elsewhere that decides by a script.
+/// For the stores that decide on a server.
 #[cfg(feature = "redis")]
 impl AnyAlgorithm {
-    /// The algorithm in it, if it is of that kind.
-    pub(crate) fn holds<A: Algorithm>(&self) -> Option<&A> {
+    /// The erased algorithm, if it is of type `A`.
+    pub(crate) fn downcast_ref<A: Algorithm>(&self) -> Option<&A> {
         (*self.0).as_any().downcast_ref()
     }
 }
 
 #[cfg(feature = "redis")]
 impl AnyState {
-    pub(crate) fn holding<S: Clone + fmt::Debug + Send + Sync + 'static>(state: S) -> Self {
+    pub(crate) fn from_state<S: Clone + fmt::Debug + Send + Sync + 'static>(state: S) -> Self {
         Self(Box::new(state))
     }
 }
 
-/// `Algorithm` without its associated type, which becomes `dyn Any`.
-trait Erased: Any + fmt::Debug + Send + Sync {
+/// [`Algorithm`] and [`Packing`] with the associated types erased. No method has a default, so an
+/// implementation cannot leave one out.
+trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn quota(&self) -> Quota;
-    fn quotas(&self) -> Vec<Quota>;
-    fn with_quota(&self, quota: Quota) -> Result<Arc<dyn Erased>, ConfigError>;
+    fn with_quota(&self, quota: Quota) -> Result<Arc<dyn DynAlgorithm>, ConfigError>;
+    fn validate(&self) -> Result<(), ConfigError>;
     fn fresh(&self, now: Tick) -> AnyState;
     fn decide(&self, state: &mut AnyState, now: Tick, cost: u64) -> Decision;
     fn peek(&self, state: &AnyState, now: Tick, cost: u64) -> Decision;
     fn reserve(&self, state: &mut AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision;
     fn refund(&self, state: &mut AnyState, now: Tick, cost: u64);
     fn charge(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration;
-    fn rescale(&self, state: &mut AnyState, from: &dyn Erased, now: Tick, inherit: Inherit);
-    fn forgettable_at(&self, state: &AnyState) -> Tick;
-    fn keeps_line(&self) -> bool;
+    fn rescale(&self, state: &mut AnyState, from: &dyn DynAlgorithm, now: Tick, inherit: Inherit);
     fn replans_line(&self) -> bool;
-    fn limits(&self) -> usize;
-    fn held_bytes(&self, state: &AnyState) -> usize;
+    fn forgettable_at(&self, state: &AnyState) -> Tick;
+    fn quotas(&self) -> Vec<Quota>;
+    fn limit_count(&self) -> usize;
+    fn available(&self, state: &AnyState, now: Tick) -> u64;
+    fn peek_reserve(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision;
+    fn heap_bytes(&self, state: &AnyState) -> usize;
     fn max_heap_bytes(&self) -> usize;
-    fn words(&self) -> usize;
+    fn word_count(&self) -> usize;
     fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool;
     fn unpack_from(&self, words: &[u64]) -> AnyState;
     fn as_any(&self) -> &dyn Any;
 }
 
-trait ErasedState: Any + fmt::Debug + Send + Sync {
-    fn boxed_clone(&self) -> Box<dyn ErasedState>;
+trait DynState: Any + fmt::Debug + Send + Sync {
+    fn boxed_clone(&self) -> Box<dyn DynState>;
     fn as_any(&self) -> &dyn Any;
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-impl<S: Clone + fmt::Debug + Send + Sync + 'static> ErasedState for S {
-    fn boxed_clone(&self) -> Box<dyn ErasedState> {
+impl<S: Clone + fmt::Debug + Send + Sync + 'static> DynState for S {
+    fn boxed_clone(&self) -> Box<dyn DynState> {
         Box::new(self.clone())
     }
 
@@ -104,21 +108,25 @@ impl<S: Clone + fmt::Debug + Send + Sync + 'static> ErasedState for S {
 
 impl Clone for AnyState {
     fn clone(&self) -> Self {
-        // Of the box's content: the box itself is a state too, and would box once more.
+        // Deref first: the box itself implements `DynState` too and would be boxed again.
         Self((*self.0).boxed_clone())
     }
 }
 
 impl AnyState {
-    fn of<A: Algorithm>(algorithm: &A, now: Tick) -> Self {
+    fn fresh<A: Algorithm>(algorithm: &A, now: Tick) -> Self {
         Self(Box::new(algorithm.fresh(now)))
     }
 
-    /// The state that `algorithm` keeps; a fresh one where the kinds differ, as after a change of
-    /// algorithm.
+    fn get<S: 'static>(&self) -> Option<&S> {
+        (*self.0).as_any().downcast_ref()
+    }
+
+    /// The state of `algorithm`. A state of another kind, as after a change of algorithm, is
+    /// replaced by a fresh one.
     fn get_mut<A: Algorithm>(&mut self, algorithm: &A, now: Tick) -> &mut A::State {
-        if !(*self.0).as_any().is::<A::State>() {
-            *self = Self::of(algorithm, now);
+        if self.get::<A::State>().is_none() {
+            *self = Self::fresh(algorithm, now);
         }
         (*self.0)
             .as_any_mut()
@@ -127,21 +135,21 @@ impl AnyState {
     }
 }
 
-impl<A: Algorithm> Erased for A {
+impl<A: Algorithm> DynAlgorithm for A {
     fn quota(&self) -> Quota {
         Algorithm::quota(self)
     }
 
-    fn quotas(&self) -> Vec<Quota> {
-        Algorithm::quotas(self)
-    }
-
-    fn with_quota(&self, quota: Quota) -> Result<Arc<dyn Erased>, ConfigError> {
+    fn with_quota(&self, quota: Quota) -> Result<Arc<dyn DynAlgorithm>, ConfigError> {
         Ok(Arc::new(Algorithm::with_quota(self, quota)?))
     }
 
+    fn validate(&self) -> Result<(), ConfigError> {
+        Algorithm::validate(self)
+    }
+
     fn fresh(&self, now: Tick) -> AnyState {
-        AnyState::of(self, now)
+        AnyState::fresh(self, now)
     }
 
     fn decide(&self, state: &mut AnyState, now: Tick, cost: u64) -> Decision {
@@ -149,7 +157,7 @@ impl<A: Algorithm> Erased for A {
     }
 
     fn peek(&self, state: &AnyState, now: Tick, cost: u64) -> Decision {
-        match (*state.0).as_any().downcast_ref() {
+        match state.get() {
             Some(state) => Algorithm::peek(self, state, now, cost),
             None => Algorithm::peek(self, &Algorithm::fresh(self, now), now, cost),
         }
@@ -167,56 +175,69 @@ impl<A: Algorithm> Erased for A {
         Algorithm::charge(self, state.get_mut(self, now), now, cost)
     }
 
-    fn rescale(&self, state: &mut AnyState, from: &dyn Erased, now: Tick, inherit: Inherit) {
+    fn rescale(&self, state: &mut AnyState, from: &dyn DynAlgorithm, now: Tick, inherit: Inherit) {
         match from.as_any().downcast_ref() {
             Some(from) => {
                 Algorithm::rescale(self, state.get_mut(from, now), from, now, inherit);
             }
-            None => *state = AnyState::of(self, now),
+            None => *state = AnyState::fresh(self, now),
         }
-    }
-
-    fn forgettable_at(&self, state: &AnyState) -> Tick {
-        (*state.0)
-            .as_any()
-            .downcast_ref()
-            .map_or(Tick::ZERO, |state| Algorithm::forgettable_at(self, state))
-    }
-
-    fn keeps_line(&self) -> bool {
-        Algorithm::keeps_line(self)
     }
 
     fn replans_line(&self) -> bool {
         Algorithm::replans_line(self)
     }
 
-    fn limits(&self) -> usize {
-        Algorithm::limits(self)
+    fn forgettable_at(&self, state: &AnyState) -> Tick {
+        state
+            .get()
+            .map_or(Tick::ZERO, |state| Algorithm::forgettable_at(self, state))
     }
 
-    fn held_bytes(&self, state: &AnyState) -> usize {
-        let held = (*state.0).as_any().downcast_ref::<A::State>();
-        size_of::<A::State>() + held.map_or(0, |state| Algorithm::held_bytes(self, state))
+    fn quotas(&self) -> Vec<Quota> {
+        A::Packing::quotas(self)
+    }
+
+    fn limit_count(&self) -> usize {
+        A::Packing::limit_count(self)
+    }
+
+    fn available(&self, state: &AnyState, now: Tick) -> u64 {
+        match state.get() {
+            Some(state) => A::Packing::available(self, state, now),
+            None => A::Packing::available(self, &Algorithm::fresh(self, now), now),
+        }
+    }
+
+    fn peek_reserve(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision {
+        let peek = |state| A::Packing::peek_reserve(self, state, now, cost, max_wait);
+        match state.get() {
+            Some(state) => peek(state),
+            None => peek(&Algorithm::fresh(self, now)),
+        }
+    }
+
+    fn heap_bytes(&self, state: &AnyState) -> usize {
+        let state = state.get();
+        size_of::<A::State>() + state.map_or(0, |state| A::Packing::heap_bytes(self, state))
     }
 
     fn max_heap_bytes(&self) -> usize {
-        Algorithm::max_heap_bytes(self).saturating_add(size_of::<A::State>())
+        A::Packing::max_heap_bytes(self).saturating_add(size_of::<A::State>())
     }
 
-    fn words(&self) -> usize {
-        Algorithm::words(self)
+    fn word_count(&self) -> usize {
+        A::Packing::word_count(self)
     }
 
     fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool {
-        (*state.0)
-            .as_any()
-            .downcast_ref()
-            .is_some_and(|state| Algorithm::pack_into(self, state, words))
+        state
+            .get()
+            .is_some_and(|state| A::Packing::pack_into(self, state, words))
     }
 
     fn unpack_from(&self, words: &[u64]) -> AnyState {
-        AnyState(Box::new(Algorithm::unpack_from(self, words)))
+        AnyState(Box::new(A::Packing::unpack_from(self, words)))
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -226,17 +247,18 @@ impl<A: Algorithm> Erased for A {
 
 impl Algorithm for AnyAlgorithm {
     type State = AnyState;
+    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.0.quota()
     }
 
-    fn quotas(&self) -> Vec<Quota> {
-        self.0.quotas()
-    }
-
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         self.0.with_quota(quota).map(Self)
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.0.validate()
     }
 
     fn fresh(&self, now: Tick) -> AnyState {
@@ -267,39 +289,57 @@ impl Algorithm for AnyAlgorithm {
         self.0.rescale(state, &*from.0, now, inherit);
     }
 
-    fn forgettable_at(&self, state: &AnyState) -> Tick {
-        self.0.forgettable_at(state)
-    }
-
-    fn keeps_line(&self) -> bool {
-        self.0.keeps_line()
-    }
-
     fn replans_line(&self) -> bool {
         self.0.replans_line()
     }
 
-    fn limits(&self) -> usize {
-        self.0.limits()
+    fn forgettable_at(&self, state: &AnyState) -> Tick {
+        self.0.forgettable_at(state)
+    }
+}
+
+impl Sealed for AnyAlgorithm {}
+
+impl Packing<Self> for AnyAlgorithm {
+    fn quotas(algorithm: &Self) -> Vec<Quota> {
+        algorithm.0.quotas()
     }
 
-    fn held_bytes(&self, state: &AnyState) -> usize {
-        self.0.held_bytes(state)
+    fn limit_count(algorithm: &Self) -> usize {
+        algorithm.0.limit_count()
     }
 
-    fn max_heap_bytes(&self) -> usize {
-        self.0.max_heap_bytes()
+    fn available(algorithm: &Self, state: &AnyState, now: Tick) -> u64 {
+        algorithm.0.available(state, now)
     }
 
-    fn words(&self) -> usize {
-        self.0.words()
+    fn peek_reserve(
+        algorithm: &Self,
+        state: &AnyState,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        algorithm.0.peek_reserve(state, now, cost, max_wait)
     }
 
-    fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool {
-        self.0.pack_into(state, words)
+    fn heap_bytes(algorithm: &Self, state: &AnyState) -> usize {
+        algorithm.0.heap_bytes(state)
     }
 
-    fn unpack_from(&self, words: &[u64]) -> AnyState {
-        self.0.unpack_from(words)
+    fn max_heap_bytes(algorithm: &Self) -> usize {
+        algorithm.0.max_heap_bytes()
+    }
+
+    fn word_count(algorithm: &Self) -> usize {
+        algorithm.0.word_count()
+    }
+
+    fn pack_into(algorithm: &Self, state: &AnyState, words: &mut [u64]) -> bool {
+        algorithm.0.pack_into(state, words)
+    }
+
+    fn unpack_from(algorithm: &Self, words: &[u64]) -> AnyState {
+        algorithm.0.unpack_from(words)
     }
 }

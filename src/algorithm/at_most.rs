@@ -1,19 +1,19 @@
-//! Sizing a bucket from the promise it has to keep.
+//! Sizes a bucket by the promise it has to keep.
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// "At most n", on the way to a bucket that keeps it in any period.
+/// Builds a bucket that admits at most n in any period.
 ///
 /// Made by [`TokenBucket::at_most`](crate::TokenBucket::at_most) and
 /// [`LeakyBucket::at_most`](crate::LeakyBucket::at_most).
-#[must_use = "name the period with in_any"]
+#[must_use = "set the period with in_any"]
 pub struct AtMost<A> {
     n: u64,
     burst: Option<u64>,
-    bucket: PhantomData<fn() -> A>,
+    marker: PhantomData<fn() -> A>,
 }
 
 impl<A> AtMost<A> {
@@ -21,11 +21,11 @@ impl<A> AtMost<A> {
         Self {
             n,
             burst: None,
-            bucket: PhantomData,
+            marker: PhantomData,
         }
     }
 
-    /// How many of the n may come at once; the rest is the rate. Half of n where nothing is said.
+    /// How many of the n may come at once; the rest is the rate. The default is half of n.
     pub const fn burst(mut self, burst: u64) -> Self {
         self.burst = Some(burst);
         self
@@ -36,16 +36,16 @@ impl<A: From<Quota>> AtMost<A> {
     /// A bucket that admits at most n in **any** interval of length `period`, both ends included.
     ///
     /// A bucket of burst B and rate L per W admits up to `B + T * L/W` in an interval of length T.
-    /// The promise has to be paid for out of both: the burst is half of n, rounded up (or what
-    /// [`burst`](Self::burst) said), and the rate is the rest of n per period.
+    /// Both have to fit in n: the burst is half of n, rounded up, or the value of
+    /// [`burst`](Self::burst), and the rate is the rest of n per period.
     ///
-    /// What that costs against [`SlidingLog`](crate::SlidingLog), which keeps the same promise: the
-    /// log lets n through in every period for ever; this bucket's long-run rate is only `n - B` per
-    /// period. What it saves: one word for each key instead of n moments. Where n of n is wanted,
-    /// use the log or a strict [`SlidingGrid`](crate::SlidingGrid).
+    /// [`SlidingLog`](crate::SlidingLog) keeps the same promise and admits n in every period; the
+    /// long-run rate of this bucket is only `n - B` per period. In return a key takes one word
+    /// instead of n moments. If n per period are needed, use the log or a strict
+    /// [`SlidingGrid`](crate::SlidingGrid).
     ///
-    /// Where the whole n is the burst, and so for n = 1, nothing is left for the rate: one token
-    /// then comes back a nanosecond after each period.
+    /// If the burst is all of n, as it is for n = 1, nothing is left for the rate. One token then
+    /// comes back a nanosecond after each period.
     ///
     /// ```
     /// use std::time::Duration;
@@ -59,14 +59,14 @@ impl<A: From<Quota>> AtMost<A> {
     /// ```
     ///
     /// # Panics
-    /// If [`try_in_any`](Self::try_in_any) answers with an error.
+    /// If [`try_in_any`](Self::try_in_any) returns an error.
     #[track_caller]
     pub fn in_any(self, period: Duration) -> A {
         self.try_in_any(period)
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`in_any`](Self::in_any), for values that come from elsewhere.
+    /// [`in_any`](Self::in_any) for values from a configuration.
     ///
     /// # Errors
     /// If n is zero, the burst zero or above n, or the period zero or longer than a [`Quota`]
@@ -85,7 +85,7 @@ impl<A: From<Quota>> AtMost<A> {
         }
         let rate = self.n - burst;
         let quota = if rate == 0 {
-            // A nanosecond more, for an interval as long as the period holds both its ends.
+            // One nanosecond more: an interval as long as the period includes both ends.
             Quota::try_per(1, period.saturating_add(Duration::from_nanos(1)))
                 .and_then(|quota| quota.try_burst(burst))?
         } else {
@@ -95,7 +95,7 @@ impl<A: From<Quota>> AtMost<A> {
     }
 }
 
-/// By hand, so that the bucket needs no `Debug`.
+/// Manual impl: derive would require `A: Debug`.
 impl<A> fmt::Debug for AtMost<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AtMost")

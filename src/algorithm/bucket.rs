@@ -1,14 +1,14 @@
-//! The bucket that a token bucket empties and a leaky meter fills: they are mirrors of each other.
+//! The bucket behind the token bucket, which empties it, and the leaky meter, which fills it.
 
-use super::interval::{ExactNanos, Interval};
+use super::math::{ExactNanos, Interval};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
 
-/// A capacity under a rate. The state of a key is when its bucket is unused again.
+/// A capacity and a rate. The state of a key is the moment when its bucket is unused again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
-    pub(super) pace: Interval,
+    pub(super) interval: Interval,
     pub(super) capacity: u64,
     /// The time that the whole capacity is worth; at most 2^62 ns.
     pub(super) depth: ExactNanos,
@@ -16,15 +16,15 @@ pub(super) struct Bucket {
 
 impl Bucket {
     pub(super) const fn new(quota: &Quota) -> Self {
-        let pace = Interval::new(quota);
+        let interval = Interval::new(quota);
         Self {
-            depth: pace.span(quota.capacity()),
+            depth: interval.time_for(quota.capacity()),
             capacity: quota.capacity(),
-            pace,
+            interval,
         }
     }
 
-    /// Takes `cost` if it is there, or will be after a wait of at most `most`.
+    /// Takes `cost` if it is available now, or after a wait of at most `most`.
     #[expect(
         clippy::inline_always,
         reason = "so that the figures a caller does not read are not computed: half of the time"
@@ -37,19 +37,19 @@ impl Bucket {
         cost: u64,
         most: ExactNanos,
     ) -> Decision {
-        if !self.pace.is_whole() {
+        if !self.interval.is_whole() {
             let (after, decision) = self.take_with_fraction(*state, now, cost, most);
             *state = after;
             return decision.elsewhere();
         }
-        // With the constants in it, what follows is plain arithmetic of nanoseconds.
+        // Without fractions the compiler reduces what follows to plain arithmetic of nanoseconds.
         let bucket = Self {
-            pace: self.pace.whole(),
+            interval: self.interval.trunc(),
             capacity: self.capacity,
-            depth: self.depth.whole(),
+            depth: self.depth.trunc(),
         };
-        *state = state.whole();
-        bucket.take_inner(state, now, cost, most.whole())
+        *state = state.trunc();
+        bucket.take_inner(state, now, cost, most.trunc())
     }
 
     #[inline(never)]
@@ -73,70 +73,72 @@ impl Bucket {
         cost: u64,
         most: ExactNanos,
     ) -> Decision {
-        let due = (*state).max(ExactNanos::at(now));
-        let edge = self.edge(now);
-        let after = self.pace.add(due, self.pace.span(cost));
+        let due = (*state).max(ExactNanos::from_tick(now));
+        let end = self.tolerance_end(now);
+        let after = self.interval.add(due, self.interval.time_for(cost));
         if cost > self.capacity {
-            return self.answer(Verdict::Deny, due, edge, now, None);
+            return self.decision(Verdict::Deny, due, end, now, None);
         }
         if cost == 0 {
-            return self.answer(Verdict::Admit, due, edge, now, None);
+            return self.decision(Verdict::Admit, due, end, now, None);
         }
-        if after <= edge {
+        if after <= end {
             *state = after;
-            return self.answer(Verdict::Admit, after, edge, now, None);
+            return self.decision(Verdict::Admit, after, end, now, None);
         }
-        let missing = self.pace.sub(after, edge);
+        let missing = self.interval.sub(after, end);
         if missing <= most {
             *state = after;
-            return self.answer(Verdict::after(missing.ceil()), after, edge, now, None);
+            return self.decision(Verdict::after(missing.ceil()), after, end, now, None);
         }
-        let retry_after = self.pace.sub(missing, most).ceil();
-        self.answer(Verdict::Deny, due, edge, now, Some(retry_after))
+        let retry_after = self.interval.sub(missing, most).ceil();
+        self.decision(Verdict::Deny, due, end, now, Some(retry_after))
     }
 
-    /// When a bucket that is used up right now is unused again.
+    /// When a bucket that is used up at `now` is unused again.
     #[inline]
-    const fn edge(&self, now: Tick) -> ExactNanos {
+    const fn tolerance_end(&self, now: Tick) -> ExactNanos {
         // 2^63 + 2^62 fits.
         ExactNanos {
             ns: now.as_nanos() + self.depth.ns,
-            part: self.depth.part,
+            fraction: self.depth.fraction,
         }
     }
 
     #[expect(clippy::inline_always, reason = "as for `take`")]
     #[inline(always)]
-    fn answer(
+    fn decision(
         &self,
         verdict: Verdict,
         due: ExactNanos,
-        edge: ExactNanos,
+        end: ExactNanos,
         now: Tick,
         retry_after: Option<u64>,
     ) -> Decision {
-        let (dividend, divisor) = self.pace.ratio(self.pace.sub(edge, due));
-        Decision::new(verdict, self.capacity, 0, retry_after, due.after(now))
+        let (dividend, divisor) = self.interval.units_ratio(self.interval.sub(end, due));
+        let reset_after = due.nanos_since(now);
+        Decision::new(verdict, self.capacity, 0, retry_after, reset_after)
             .with_remaining_ratio(dividend, divisor)
     }
 
-    /// Takes `cost` even if it is not there; answers the time until what is owed has come back.
-    pub(super) fn force(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> u64 {
-        let present = ExactNanos::at(now);
+    /// Takes `cost` even if it is not available. Returns the time until the debt is paid.
+    pub(super) fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> u64 {
+        let present = ExactNanos::from_tick(now);
         if cost > 0 {
-            *state = self.pace.add((*state).max(present), self.pace.span(cost));
+            let time = self.interval.time_for(cost);
+            *state = self.interval.add((*state).max(present), time);
         }
-        self.pace.sub(*state, self.edge(now)).ceil()
+        self.interval.sub(*state, self.tolerance_end(now)).ceil()
     }
 
-    /// The time that what is used of the capacity, or owed beyond it, is worth.
+    /// The time that the used part of the capacity, and any debt, is worth.
     pub(super) fn used(&self, state: ExactNanos, now: Tick) -> ExactNanos {
-        let present = ExactNanos::at(now);
-        self.pace.sub(state.max(present), present)
+        let present = ExactNanos::from_tick(now);
+        self.interval.sub(state.max(present), present)
     }
 
     /// The state in which `used` is gone at `now`.
     pub(super) const fn with_used(&self, used: ExactNanos, now: Tick) -> ExactNanos {
-        self.pace.add(ExactNanos::at(now), used)
+        self.interval.add(ExactNanos::from_tick(now), used)
     }
 }

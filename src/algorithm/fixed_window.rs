@@ -1,8 +1,11 @@
-//! At most so many in each window.
+//! At most L in each window.
 
 use std::time::Duration;
 
-use super::{Algorithm, Inherit, packing, windows::Windows};
+use super::math::{TIME_BITS, Windows, bit_width, words_for_bits};
+use super::packing::Sealed;
+use super::settings::refuse_burst;
+use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -10,11 +13,12 @@ use crate::quota::Quota;
 
 /// At most L in each window of length W.
 ///
-/// Windows are aligned to the clock (see [`MonotonicClock`](crate::clock::MonotonicClock) for where they
-/// begin) or, [`anchored`](Self::anchored), open at a key's first admitted request.
+/// Windows are aligned to the clock; see [`MonotonicClock`](crate::clock::MonotonicClock) for
+/// where they begin. [`anchored`](Self::anchored) windows open at a key's first admitted request
+/// instead.
 ///
-/// The cheapest algorithm and the roughest: a client may use one window's limit at its end and the
-/// next one's at its start, 2L within an instant.
+/// This is the cheapest and the coarsest algorithm: a client may use the limit of one window at its
+/// end and that of the next one at its start, 2L within an instant.
 ///
 /// ```text
 /// limit 3        |·········W·········|···················|
@@ -45,21 +49,22 @@ pub struct FixedWindow {
 /// What [`FixedWindow`] remembers of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixedWindowState {
-    /// The window that `used` belongs to: its number if aligned, its first nanosecond plus one if
-    /// anchored; 0 is "none yet".
+    /// The window of `used`: its number if aligned, its first nanosecond plus one if anchored; 0 if
+    /// there is none yet.
     window: u64,
     used: u64,
 }
 
-/// The window that a request falls into.
+/// The window of a request.
 struct OpenWindow {
     state: FixedWindowState,
-    /// Nanoseconds until that window is over.
-    left: u64,
+    /// Nanoseconds until the window is over.
+    remaining_ns: u64,
 }
 
 impl FixedWindow {
-    /// Windows aligned to the clock, each with the quota's limit. The burst is not used.
+    /// Windows aligned to the clock, each with the quota's limit. A quota with a burst is refused
+    /// when a limiter is built.
     pub const fn new(quota: Quota) -> Self {
         Self {
             windows: Windows::new(quota.period_ns(), 0),
@@ -68,15 +73,15 @@ impl FixedWindow {
         }
     }
 
-    /// Opens a key's window at its first admitted request instead, and the next one at the first
-    /// request admitted after its end.
+    /// Opens the window of a key at its first admitted request, and the next one at the first
+    /// admitted request after its end.
     #[must_use]
     pub const fn anchored(mut self) -> Self {
         self.anchored = true;
         self
     }
 
-    /// Lets aligned windows begin at `offset + k * period`: a user's midnight instead of UTC's.
+    /// Starts aligned windows at `offset + k * period`: at a local midnight instead of UTC's.
     ///
     /// ```
     /// use std::time::Duration;
@@ -91,15 +96,15 @@ impl FixedWindow {
         self
     }
 
-    /// The state carried to `now`: the open window, or a new and empty one.
+    /// The open window at `now`, or a new and empty one.
     #[inline]
-    fn place(&self, state: FixedWindowState, now: Tick) -> OpenWindow {
+    fn open_window(&self, state: FixedWindowState, now: Tick) -> OpenWindow {
         if self.anchored {
             let end = state.window.saturating_add(self.windows.length()) - 1;
             return if state.window > 0 && now.as_nanos() < end {
                 OpenWindow {
                     state,
-                    left: end - now.as_nanos(),
+                    remaining_ns: end - now.as_nanos(),
                 }
             } else {
                 OpenWindow {
@@ -107,18 +112,18 @@ impl FixedWindow {
                         window: now.as_nanos() + 1,
                         used: 0,
                     },
-                    left: self.windows.length(),
+                    remaining_ns: self.windows.length(),
                 }
             };
         }
         let (window, elapsed) = self.windows.locate(now);
-        // Numbers start at 1, so that 0 stays free for "none yet".
+        // Numbers start at 1; 0 means "none yet".
         let window = window + 1;
         if state.window > window {
-            // `now` is older than the state: the newer window counts.
+            // `now` is older than the state: the window of the state counts.
             OpenWindow {
                 state,
-                left: self.windows.until(state.window, 0, now),
+                remaining_ns: self.windows.nanos_until(state.window, 0, now),
             }
         } else {
             OpenWindow {
@@ -130,23 +135,27 @@ impl FixedWindow {
                         0
                     },
                 },
-                left: self.windows.length() - elapsed,
+                remaining_ns: self.windows.length() - elapsed,
             }
         }
     }
 
     #[inline]
-    fn answer(&self, verdict: Verdict, place: &OpenWindow, retry_after: Option<u64>) -> Decision {
+    fn decision(&self, verdict: Verdict, open: &OpenWindow, retry_after: Option<u64>) -> Decision {
         Decision::new(
             verdict,
             self.quota.limit(),
-            self.quota.limit().saturating_sub(place.state.used),
+            self.quota.limit().saturating_sub(open.state.used),
             retry_after,
-            if place.state.used == 0 { 0 } else { place.left },
+            if open.state.used == 0 {
+                0
+            } else {
+                open.remaining_ns
+            },
         )
     }
 
-    /// Counts take as many bits as the limit does.
+    /// The width of a count in bits.
     #[inline]
     const fn count_bits(&self) -> u32 {
         u64::BITS - self.quota.limit().leading_zeros()
@@ -155,6 +164,7 @@ impl FixedWindow {
 
 impl Algorithm for FixedWindow {
     type State = FixedWindowState;
+    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -168,46 +178,57 @@ impl Algorithm for FixedWindow {
         })
     }
 
+    fn validate(&self) -> Result<(), ConfigError> {
+        if self.anchored && self.windows.offset() > 0 {
+            return Err(ConfigError::out_of_range(
+                "offset",
+                format!("{:?}", Duration::from_nanos(self.windows.offset())),
+                "it without `anchored`: an anchored window begins with a request",
+            ));
+        }
+        refuse_burst(&self.quota)
+    }
+
     #[inline]
     fn fresh(&self, _now: Tick) -> FixedWindowState {
         FixedWindowState::default()
     }
 
-    #[expect(clippy::inline_always, reason = "as for the token bucket")]
+    #[expect(clippy::inline_always, reason = "as for `TokenBucket`")]
     #[inline(always)]
     fn decide(&self, state: &mut FixedWindowState, now: Tick, cost: u64) -> Decision {
-        let mut place = self.place(*state, now);
+        let mut open = self.open_window(*state, now);
         let limit = self.quota.limit();
-        if cost > 0 && cost > limit.saturating_sub(place.state.used) {
-            let retry_after = (cost <= limit).then_some(place.left);
-            return self.answer(Verdict::Deny, &place, retry_after);
+        if cost > 0 && cost > limit.saturating_sub(open.state.used) {
+            let retry_after = (cost <= limit).then_some(open.remaining_ns);
+            return self.decision(Verdict::Deny, &open, retry_after);
         }
         if cost > 0 {
-            place.state.used += cost;
-            *state = place.state;
+            open.state.used += cost;
+            *state = open.state;
         }
-        self.answer(Verdict::Admit, &place, None)
+        self.decision(Verdict::Admit, &open, None)
     }
 
     fn refund(&self, state: &mut FixedWindowState, now: Tick, cost: u64) {
-        let place = self.place(*state, now);
-        if place.state.window == state.window {
-            state.used = place.state.used.saturating_sub(cost);
+        let open = self.open_window(*state, now);
+        if open.state.window == state.window {
+            state.used = open.state.used.saturating_sub(cost);
         }
     }
 
     fn charge(&self, state: &mut FixedWindowState, now: Tick, cost: u64) -> Duration {
-        let mut place = self.place(*state, now);
+        let mut open = self.open_window(*state, now);
         if cost > 0 {
-            place.state.used = place
+            open.state.used = open
                 .state
                 .used
                 .saturating_add(cost)
                 .min(Tick::MAX.as_nanos());
-            *state = place.state;
+            *state = open.state;
         }
-        let in_debt = place.state.used > self.quota.limit();
-        Duration::from_nanos(if in_debt { place.left } else { 0 })
+        let in_debt = open.state.used > self.quota.limit();
+        Duration::from_nanos(if in_debt { open.remaining_ns } else { 0 })
     }
 
     fn rescale(&self, state: &mut FixedWindowState, from: &Self, now: Tick, inherit: Inherit) {
@@ -215,16 +236,16 @@ impl Algorithm for FixedWindow {
             *state = self.fresh(now);
             return;
         }
-        let open = from.place(*state, now).state;
+        let open = from.open_window(*state, now).state;
         if open.window != state.window {
-            // Its window was over already; a longer one must not open it again.
+            // The window was over; a longer one must not reopen it.
             *state = self.fresh(now);
         } else if self.anchored != from.anchored || (!self.anchored && self.windows != from.windows)
         {
-            // An anchored window keeps its start; so does an aligned one of the same grid.
+            // An anchored window keeps its start. So does an aligned one if the grid is the same.
             *state = FixedWindowState {
                 used: open.used,
-                ..self.place(self.fresh(now), now).state
+                ..self.open_window(self.fresh(now), now).state
             };
         }
     }
@@ -239,40 +260,44 @@ impl Algorithm for FixedWindow {
             self.windows.start(state.window)
         }
     }
+}
 
+impl Sealed for FixedWindow {}
+
+impl Packing<Self> for FixedWindow {
     #[inline]
-    fn pack(&self, state: &FixedWindowState) -> Option<u64> {
-        let bits = self.count_bits();
-        // The last word stays free.
-        if state.used > self.quota.limit() || state.window >= u64::MAX >> bits {
+    fn pack(algorithm: &Self, state: &FixedWindowState) -> Option<u64> {
+        let bits = algorithm.count_bits();
+        // `u64::MAX` stays free.
+        if state.used > algorithm.quota.limit() || state.window >= u64::MAX >> bits {
             return None;
         }
         Some(state.window << bits | state.used)
     }
 
     #[inline]
-    fn unpack(&self, word: u64) -> FixedWindowState {
-        let bits = self.count_bits();
+    fn unpack(algorithm: &Self, word: u64) -> FixedWindowState {
+        let bits = algorithm.count_bits();
         FixedWindowState {
             window: word >> bits,
             used: word & ((1 << bits) - 1),
         }
     }
 
-    fn words(&self) -> usize {
-        let window = if self.anchored {
-            packing::TIME_BITS
+    fn word_count(algorithm: &Self) -> usize {
+        let window = if algorithm.anchored {
+            TIME_BITS
         } else {
-            packing::bits((1 << packing::TIME_BITS) / self.windows.length())
+            bit_width((1 << TIME_BITS) / algorithm.windows.length())
         };
-        packing::words(window + self.count_bits())
+        words_for_bits(window + algorithm.count_bits())
     }
 
     #[inline]
-    fn pack_into(&self, state: &FixedWindowState, words: &mut [u64]) -> bool {
+    fn pack_into(algorithm: &Self, state: &FixedWindowState, words: &mut [u64]) -> bool {
         match words {
             [word] => {
-                let bits = self.count_bits();
+                let bits = algorithm.count_bits();
                 *word = state.window << bits | state.used;
                 state.used >> bits == 0 && state.window >> (63 - bits) == 0
             }
@@ -285,20 +310,20 @@ impl Algorithm for FixedWindow {
     }
 
     #[inline]
-    fn unpack_from(&self, words: &[u64]) -> FixedWindowState {
+    fn unpack_from(algorithm: &Self, words: &[u64]) -> FixedWindowState {
         match *words {
-            [word] => self.unpack(word),
+            [word] => Self::unpack(algorithm, word),
             [window, used, ..] => FixedWindowState { window, used },
             [] => FixedWindowState::default(),
         }
     }
 }
 
-/// For a store elsewhere that decides by a script.
+/// For the stores that decide on a server.
 #[cfg(feature = "redis")]
 impl FixedWindow {
     /// The length and the offset of its windows, and whether they are anchored.
-    pub(crate) const fn shape(&self) -> (u64, u64, bool) {
+    pub(crate) const fn window_params(&self) -> (u64, u64, bool) {
         (self.windows.length(), self.windows.offset(), self.anchored)
     }
 

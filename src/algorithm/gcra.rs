@@ -1,11 +1,12 @@
-//! Decisions by the governor crate, as one more algorithm.
+//! The decisions of the governor crate.
 
 use std::{cell::Cell, num::NonZeroU32, time::Duration};
 
 use governor::state::{NotKeyed, StateStore};
 use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nanos};
 
-use super::{Algorithm, Inherit};
+use super::packing::Sealed;
+use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -13,10 +14,10 @@ use crate::quota::Quota;
 
 /// The generic cell rate algorithm as the governor crate computes it.
 ///
-/// For users who come from governor and want its decisions to the nanosecond, in every place where
-/// the other algorithms work. Its arithmetic is governor's: the interval between cells is cut to
-/// whole nanoseconds, so a quota of 3 a second is one each 333,333,333 ns. [`TokenBucket`] decides
-/// the same without the cut.
+/// For users who migrate from governor and need its decisions to the nanosecond. It works wherever
+/// the other algorithms do. The arithmetic is governor's: the interval between cells is truncated
+/// to whole nanoseconds, so a quota of 3 per second is one per 333,333,333 ns. [`TokenBucket`]
+/// decides alike without truncating.
 ///
 /// [`TokenBucket`]: crate::TokenBucket
 ///
@@ -31,23 +32,23 @@ use crate::quota::Quota;
 pub struct Gcra {
     quota: Quota,
     governor: governor::Quota,
-    /// The interval between cells, as governor has it.
+    /// The interval between cells, truncated as governor does.
     interval: u64,
-    /// 1 to `u32::MAX`, all that governor can count.
+    /// 1 to `u32::MAX`, the range of governor.
     burst: u64,
 }
 
 /// What [`Gcra`] remembers of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GcraState {
-    /// Governor's theoretical arrival time: when the key is unused again. 0 is "never seen".
-    arrival: u64,
+    /// The theoretical arrival time, when the key is unused again; 0 if never seen.
+    tat: u64,
 }
 
-/// One state, for the length of one decision.
+/// The state during one decision.
 struct SingleState(Cell<Option<Nanos>>);
 
-/// Governor counts from the first reading of its clock: zero, so that it counts as we do.
+/// Governor counts from the first reading of its clock, which is zero here.
 struct FixedClock(Cell<Nanos>, Nanos);
 
 impl StateStore for SingleState {
@@ -72,20 +73,20 @@ impl Clock for FixedClock {
 }
 
 impl Gcra {
-    /// Cells at the quota's rate, with its burst (or its limit where none was given).
+    /// Cells at the quota's rate, with its burst, or its limit if no burst is set.
     ///
     /// # Panics
-    /// If the burst is above 2^32 - 1, more than governor counts; [`try_new`](Self::try_new)
-    /// answers with an error instead.
+    /// If the burst is above 2^32 - 1, the range of governor. [`try_new`](Self::try_new) returns an
+    /// error instead.
     #[track_caller]
     pub fn new(quota: Quota) -> Self {
         Self::try_new(quota).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`new`](Self::new), for quotas that come from elsewhere.
+    /// [`new`](Self::new) for quotas from a configuration.
     ///
     /// # Errors
-    /// If the burst is above 2^32 - 1, more than governor counts.
+    /// If the burst is above 2^32 - 1, the range of governor.
     pub fn try_new(quota: Quota) -> Result<Self, ConfigError> {
         let interval = (quota.period_ns() / quota.limit()).max(1);
         let burst = u32::try_from(quota.capacity())
@@ -109,7 +110,7 @@ impl Gcra {
         }
     }
 
-    fn answer(
+    fn decision(
         &self,
         verdict: Verdict,
         state: GcraState,
@@ -128,12 +129,13 @@ impl Gcra {
     }
 
     fn used(state: GcraState, now: Tick) -> u64 {
-        state.arrival.saturating_sub(now.as_nanos())
+        state.tat.saturating_sub(now.as_nanos())
     }
 }
 
 impl Algorithm for Gcra {
     type State = GcraState;
+    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -150,7 +152,7 @@ impl Algorithm for Gcra {
 
     #[inline]
     fn decide(&self, state: &mut GcraState, now: Tick, cost: u64) -> Decision {
-        // Above its capacity governor multiplies before it looks, and may wrap.
+        // Above the capacity governor multiplies before it compares, and may wrap.
         let cells = u32::try_from(cost)
             .ok()
             .filter(|cost| u64::from(*cost) <= self.burst);
@@ -160,43 +162,41 @@ impl Algorithm for Gcra {
             } else {
                 Verdict::Deny
             };
-            return self.answer(verdict, *state, now, None);
+            return self.decision(verdict, *state, now, None);
         };
-        let slot = SingleState(Cell::new(
-            (state.arrival > 0).then(|| Nanos::new(state.arrival)),
-        ));
+        let slot = SingleState(Cell::new((state.tat > 0).then(|| Nanos::new(state.tat))));
         let present = Nanos::new(now.as_nanos());
         let clock = FixedClock(Cell::new(Nanos::new(0)), present);
         let limiter: RateLimiter<_, _, _, NoOpMiddleware<Nanos>> =
             RateLimiter::new(self.governor, slot, clock);
         match limiter.check_n(cells) {
             Ok(Ok(())) => {
-                if let Some(arrival) = limiter.into_state_store().0.get() {
-                    state.arrival = arrival.as_u64();
+                if let Some(tat) = limiter.into_state_store().0.get() {
+                    state.tat = tat.as_u64();
                 }
-                self.answer(Verdict::Admit, *state, now, None)
+                self.decision(Verdict::Admit, *state, now, None)
             }
             Ok(Err(not_until)) => {
                 let wait = Nanos::from(not_until.wait_time_from(present)).as_u64();
-                self.answer(Verdict::Deny, *state, now, Some(wait))
+                self.decision(Verdict::Deny, *state, now, Some(wait))
             }
-            Err(_insufficient_capacity) => self.answer(Verdict::Deny, *state, now, None),
+            Err(_insufficient_capacity) => self.decision(Verdict::Deny, *state, now, None),
         }
     }
 
     fn refund(&self, state: &mut GcraState, now: Tick, cost: u64) {
         let given = self.interval.saturating_mul(cost);
-        let floor = state.arrival.min(now.as_nanos());
-        state.arrival = state.arrival.saturating_sub(given).max(floor);
+        let floor = state.tat.min(now.as_nanos());
+        state.tat = state.tat.saturating_sub(given).max(floor);
     }
 
     fn charge(&self, state: &mut GcraState, now: Tick, cost: u64) -> Duration {
         if cost > 0 {
-            state.arrival = state
-                .arrival
+            state.tat = state
+                .tat
                 .max(now.as_nanos())
                 .saturating_add(self.interval.saturating_mul(cost))
-                // Governor adds a whole burst to it without looking.
+                // Governor adds a whole burst to it without a check.
                 .min(Tick::MAX.as_nanos());
         }
         let depth = self.interval * self.burst;
@@ -217,29 +217,33 @@ impl Algorithm for Gcra {
     }
 
     fn forgettable_at(&self, state: &GcraState) -> Tick {
-        Tick::from_nanos(state.arrival)
-    }
-
-    #[inline]
-    fn pack(&self, state: &GcraState) -> Option<u64> {
-        Some(state.arrival).filter(|arrival| *arrival < u64::MAX)
-    }
-
-    #[inline]
-    fn unpack(&self, word: u64) -> GcraState {
-        GcraState { arrival: word }
+        Tick::from_nanos(state.tat)
     }
 }
 
-/// For a store elsewhere that decides by a script.
+impl Sealed for Gcra {}
+
+impl Packing<Self> for Gcra {
+    #[inline]
+    fn pack(_: &Self, state: &GcraState) -> Option<u64> {
+        Some(state.tat).filter(|tat| *tat < u64::MAX)
+    }
+
+    #[inline]
+    fn unpack(_: &Self, word: u64) -> GcraState {
+        GcraState { tat: word }
+    }
+}
+
+/// For the stores that decide on a server.
 #[cfg(feature = "redis")]
 impl Gcra {
     /// The interval between cells in nanoseconds, and the burst.
-    pub(crate) const fn cells(&self) -> (u64, u64) {
+    pub(crate) const fn params(&self) -> (u64, u64) {
         (self.interval, self.burst)
     }
 
-    pub(crate) const fn with_tat(arrival: u64) -> GcraState {
-        GcraState { arrival }
+    pub(crate) const fn with_tat(tat: u64) -> GcraState {
+        GcraState { tat }
     }
 }

@@ -1,196 +1,145 @@
-//! States as words of a table: fields of so many bits, one after the other, from the lowest bit of
-//! the last word up.
-//!
-//! The highest bit of the first word stays zero.
+//! What the crate knows of an algorithm beyond its meaning: how a state is packed into words.
 
-use super::interval::low;
+use std::time::Duration;
 
-/// A moment within two years of a process's clock (see `MonotonicClock`) takes this many bits.
-/// Later ones need not fit: a state that does not pack stands in memory of its own.
-pub(super) const TIME_BITS: u32 = 56;
+use super::Algorithm;
+use crate::clock::Tick;
+use crate::decision::Decision;
+use crate::quota::Quota;
 
-/// How many words so many bits take.
-pub(super) const fn words(bits: u32) -> usize {
-    (bits as usize + 1).div_ceil(64)
-}
+/// The [`Packing`](Algorithm::Packing) of an algorithm of your own.
+///
+/// Each state is kept in memory of its own, behind a lock that is held for one decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotPacked;
 
-/// How many bits the numbers up to `most` take.
-pub(super) const fn bits(most: u64) -> u32 {
-    u64::BITS - most.leading_zeros()
-}
+/// How the states of `A` are kept. Sealed: an algorithm of your own takes [`NotPacked`].
+///
+/// The algorithms of this crate pack a state into one to four words, which a table keeps in the
+/// slot itself and a [`Limiter`](crate::Limiter) in a single atomic.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no way to keep the states of an algorithm",
+    label = "write `type Packing = NotPacked;`"
+)]
+pub trait Packing<A: Algorithm>: Sealed {
+    /// The quotas of all its limits, in the order in which [`Decision::policy`] counts them.
+    #[doc(hidden)]
+    fn quotas(algorithm: &A) -> Vec<Quota> {
+        vec![algorithm.quota()]
+    }
 
-/// The words of a state as one long number. The last of them is its lowest, so that the bit that
-/// stays zero is its highest and no field has to step over it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BitBuffer {
-    /// The lowest first; above those of the state there are zeros to shift in.
-    words: [u64; 2 * MAX_WORDS],
-}
-
-/// The most words that a table has room for in a slot.
-pub(super) const MAX_WORDS: usize = 4;
-
-impl BitBuffer {
+    /// How many limits it holds, for [`Decision::policy`].
+    #[doc(hidden)]
     #[inline]
-    pub(super) fn of(words: &[u64]) -> Self {
-        let mut row = Self {
-            words: [0; 2 * MAX_WORDS],
-        };
-        for (word, given) in row.words.iter_mut().zip(words.iter().rev().take(MAX_WORDS)) {
-            *word = *given;
-        }
-        row
+    fn limit_count(algorithm: &A) -> usize {
+        let _ = algorithm;
+        1
     }
 
-    /// The same with another first word.
+    /// The largest cost that is admitted at once.
+    #[doc(hidden)]
     #[inline]
-    pub(super) fn with_first(words: &[u64], first: u64) -> Self {
-        let mut row = Self::of(words);
-        if let Some(word) = row.words.get_mut(words.len().wrapping_sub(1)) {
-            *word = first;
-        }
-        row
+    fn available(algorithm: &A, state: &A::State, now: Tick) -> u64 {
+        algorithm.peek(state, now, 0).remaining()
     }
 
-    /// Puts them back where they came from.
+    /// The decision that [`Algorithm::reserve`] would return, taking nothing.
+    #[doc(hidden)]
     #[inline]
-    pub(super) fn write(&self, words: &mut [u64]) {
-        for (word, own) in words.iter_mut().rev().zip(&self.words) {
-            *word = *own;
-        }
+    fn peek_reserve(
+        algorithm: &A,
+        state: &A::State,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        algorithm.reserve(&mut state.clone(), now, cost, max_wait)
     }
 
-    /// The word that bit `at` is in, and its place there.
+    /// The bytes that a state has allocated, besides its own size.
+    #[doc(hidden)]
     #[inline]
-    const fn place(at: u32) -> (usize, u32) {
-        ((at / 64) as usize % MAX_WORDS, at % 64)
+    fn heap_bytes(algorithm: &A, state: &A::State) -> usize {
+        let _ = (algorithm, state);
+        0
     }
 
-    /// The 64 bits that begin at this place.
+    /// An upper bound of [`heap_bytes`](Self::heap_bytes) over all states.
+    #[doc(hidden)]
     #[inline]
-    const fn at(&self, word: usize, shift: u32) -> u64 {
-        // Never a shift by 64.
-        self.words[word] >> shift | self.words[word + 1] << 1 << (63 - shift)
+    fn max_heap_bytes(algorithm: &A) -> usize {
+        let _ = algorithm;
+        0
     }
 
-    /// The 64 bits from bit `at` on.
+    /// The state as one word, if it fits; never `u64::MAX`.
+    #[doc(hidden)]
     #[inline]
-    pub(super) const fn from(&self, at: u32) -> u64 {
-        let (word, shift) = Self::place(at);
-        self.at(word, shift)
+    fn pack(algorithm: &A, state: &A::State) -> Option<u64> {
+        let _ = (algorithm, state);
+        None
     }
 
-    /// The field of `width` bits that begins at bit `at`.
+    /// The state that [`pack`](Self::pack) turned into `word`; any state for any other word.
+    #[doc(hidden)]
     #[inline]
-    pub(super) const fn get(&self, at: u32, width: u32) -> u64 {
-        self.from(at) & mask(width)
+    fn unpack(algorithm: &A, word: u64) -> A::State {
+        let _ = word;
+        algorithm.fresh(Tick::ZERO)
     }
 
-    /// Sets the field that begins at bit `at`, which is still zero, to `value`, which fits.
+    /// How many words a packed state takes in a table. A slot holds up to four; states that need
+    /// more, or do not pack, are kept outside of the slots.
+    #[doc(hidden)]
     #[inline]
-    pub(super) const fn put(&mut self, at: u32, value: u64) {
-        let (word, shift) = Self::place(at);
-        self.words[word] |= value << shift;
-        self.words[word + 1] |= value >> 1 >> (63 - shift);
+    fn word_count(algorithm: &A) -> usize {
+        let _ = algorithm;
+        1
     }
 
-    /// Moves all bits down by so many; the lowest ones fall off.
+    /// Packs the state into [`word_count`](Self::word_count) words, if it fits. The first word
+    /// stays below 2^63; words beyond the count stay zero.
+    #[doc(hidden)]
     #[inline]
-    pub(super) fn shift(&mut self, by: u32) {
-        let (first, shift) = Self::place(by);
-        let from = *self;
-        for (at, word) in self.words.iter_mut().enumerate().take(MAX_WORDS) {
-            *word = from.at(first + at, shift);
-        }
-    }
-
-    /// Adds `factor` times `number`; what passes the highest bit is lost.
-    #[inline]
-    pub(super) fn add(&mut self, number: &[u64; MAX_WORDS], factor: u64) {
-        let mut carry = 0;
-        for (word, times) in self.words.iter_mut().zip(number) {
-            // Two words, and a product of two, fit in 128 bits.
-            let sum = u128::from(*times) * u128::from(factor) + u128::from(*word) + carry;
-            *word = low(sum & u128::from(u64::MAX));
-            carry = sum >> 64;
-        }
-    }
-}
-
-/// Writes fields, given each with its width; false if one does not fit.
-#[inline]
-pub(super) fn write(words: &mut [u64], fields: impl IntoIterator<Item = (u64, u32)>) -> bool {
-    let room = (64 * words.len().min(MAX_WORDS)).saturating_sub(1);
-    let mut row = BitBuffer::of(&[]);
-    let mut at = 0;
-    for (value, width) in fields {
-        if value > mask(width) || (at + width) as usize > room {
-            return false;
-        }
-        row.put(at, value);
-        at += width;
-    }
-    row.write(words);
-    true
-}
-
-/// Reads the fields that [`write`] wrote, one after the other.
-#[derive(Debug)]
-pub(super) struct BitReader {
-    row: BitBuffer,
-    at: u32,
-}
-
-impl BitReader {
-    #[inline]
-    pub(super) fn new(words: &[u64]) -> Self {
-        Self {
-            row: BitBuffer::of(words),
-            at: 0,
-        }
-    }
-
-    /// The next field.
-    #[inline]
-    pub(super) fn take(&mut self, width: u32) -> u64 {
-        let at = self.at;
-        self.at += width;
-        self.row.get(at, width)
-    }
-}
-
-/// That many ones.
-#[inline]
-pub(super) const fn mask(width: u32) -> u64 {
-    if width >= 64 {
-        u64::MAX
-    } else {
-        (1 << width) - 1
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_of_all_widths_come_back_and_leave_the_first_bit_free() {
-        for widths in [
-            [1, 62, 64, 63],
-            [63, 64, 1, 1],
-            [7, 60, 60, 64],
-            [64, 64, 3, 20],
-        ] {
-            let fields = widths.map(|width| (mask(width) - (u64::from(width) & 1), width));
-            let mut packed = [0; 4];
-            assert!(write(&mut packed, fields));
-            assert!(packed[0] < 1 << 63);
-            let mut reader = BitReader::new(&packed);
-            for (value, width) in fields {
-                assert_eq!(reader.take(width), value, "{widths:?}");
+    fn pack_into(algorithm: &A, state: &A::State, words: &mut [u64]) -> bool {
+        match (Self::pack(algorithm, state), words.first_mut()) {
+            (Some(packed), Some(word)) if packed < 1 << 63 => {
+                *word = packed;
+                true
             }
+            _ => false,
         }
-        assert!(!write(&mut [0], [(4, 2)]), "too large a value");
-        assert!(!write(&mut [0], [(1, 40), (1, 40)]), "too few words");
+    }
+
+    /// The state that [`pack_into`](Self::pack_into) turned into `words`; any state for any other
+    /// words.
+    #[doc(hidden)]
+    #[inline]
+    fn unpack_from(algorithm: &A, words: &[u64]) -> A::State {
+        Self::unpack(algorithm, words.first().copied().unwrap_or_default())
+    }
+
+    /// [`Algorithm::decide`] on the state in `words`. `None` if the state that it leaves does not
+    /// pack; `words` is then unspecified.
+    ///
+    /// An algorithm whose states are expensive to unpack decides on the words themselves.
+    #[doc(hidden)]
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
+    fn decide_packed(algorithm: &A, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
+        let mut state = Self::unpack_from(algorithm, words);
+        let decision = algorithm.decide(&mut state, now, cost);
+        Self::pack_into(algorithm, &state, words).then_some(decision)
     }
 }
+
+/// Keeps [`Packing`] to this crate.
+#[expect(unnameable_types, reason = "sealed")]
+pub trait Sealed {}
+
+impl Sealed for NotPacked {}
+
+impl<A: Algorithm> Packing<A> for NotPacked {}

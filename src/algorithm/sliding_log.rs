@@ -1,9 +1,11 @@
-//! The exact window: every admission and when it was.
+//! The exact window: a log of admissions.
 
 use std::time::Duration;
 
+use super::packing::Sealed;
+use super::settings::refuse_burst;
 use super::timestamps::{Entry, Timestamps};
-use super::{Algorithm, Inherit};
+use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -11,16 +13,15 @@ use crate::quota::Quota;
 
 /// At most L in **every** interval of length W, exactly.
 ///
-/// Remembers the moments of the last admissions, as many as are in use and never more than L: 16
-/// bytes for each distinct moment, in rooms for 3, 8, 16 and so on. Denied requests are not
-/// remembered, so a client that keeps trying is let in again as soon as one that waits. What is
-/// charged afterwards to a key with L moments joins the newest of them, and all of that one leaves a
-/// period after the charge.
+/// Keeps the moments of the admissions in the last W, at most L: 16 bytes per distinct moment, with
+/// capacity for 3, 8, 16 and so on. Denied requests are not kept, so a client that keeps trying is
+/// admitted again as soon as one that waits. A [`charge`](Algorithm::charge) to a key with L
+/// moments joins the newest one, whose whole cost then expires a period after the charge.
 ///
 /// ```text
 /// limit 3     |······W······|
 /// requests    x  x    x  x   x   x
-/// admitted    ✓  ✓    ✓      ✓   ✓     each as soon as the one three before it is W old
+/// admitted    ✓  ✓    ✓      ✓   ✓     each once the third request before it is W old
 /// denied                 ✗
 /// ```
 ///
@@ -47,23 +48,26 @@ pub struct SlidingLogState {
 }
 
 impl SlidingLog {
-    /// At most the quota's limit in every period; the burst is not used.
+    /// At most the quota's limit in every period. A quota with a burst is refused when a limiter is
+    /// built.
     pub const fn new(quota: Quota) -> Self {
         Self { quota }
     }
 
-    fn until(&self, left: Tick, now: Tick) -> u64 {
-        (left.as_nanos() + self.quota.period_ns()).saturating_sub(now.as_nanos())
+    /// Nanoseconds until an entry of this moment expires.
+    fn nanos_until_expiry(&self, at: Tick, now: Tick) -> u64 {
+        (at.as_nanos() + self.quota.period_ns()).saturating_sub(now.as_nanos())
     }
 
-    /// The entry that is gone is exactly a period old, or older.
+    /// An entry expires when it is exactly a period old.
     fn is_expired(&self, entry: Entry, now: Tick) -> bool {
         now.as_nanos() >= entry.at.as_nanos() + self.quota.period_ns()
     }
 
-    /// How many entries are gone at `now`. One look tells on a busy key; after a gap the search is
-    /// a binary one.
-    fn gone(&self, state: &SlidingLogState, now: Tick) -> usize {
+    /// How many entries are expired at `now`.
+    ///
+    /// On a busy key the oldest entry is usually not; after a gap the search is a binary one.
+    fn expired_count(&self, state: &SlidingLogState, now: Tick) -> usize {
         match state.entries.front() {
             Some(oldest) if self.is_expired(oldest, now) => state
                 .entries
@@ -72,80 +76,83 @@ impl SlidingLog {
         }
     }
 
-    /// Drops what is gone, which changes no decision.
+    /// Removes expired entries, which changes no decision.
     fn prune(&self, state: &mut SlidingLogState, now: Tick) {
-        let gone = self.gone(state, now);
-        Self::drop_first(state, gone);
+        let expired = self.expired_count(state, now);
+        Self::remove_expired(state, expired);
     }
 
-    fn drop_first(state: &mut SlidingLogState, gone: usize) {
-        if gone > 0 {
-            state.entries.drop_first(gone);
+    fn remove_expired(state: &mut SlidingLogState, expired: usize) {
+        if expired > 0 {
+            state.entries.remove_front(expired);
         }
     }
 
-    /// The total when the entries before `gone` have left, and what came since.
-    fn used(state: &SlidingLogState, gone: usize) -> (u64, u64) {
-        let left = state.entries.total_before(gone);
+    /// The total up to the first `expired` entries, and the cost of the entries after them.
+    fn totals(state: &SlidingLogState, expired: usize) -> (u64, u64) {
+        let removed = state.entries.total_before(expired);
         let all = state.entries.total_before(state.entries.len());
-        (left, all.wrapping_sub(left))
+        (removed, all.wrapping_sub(removed))
     }
 
-    fn remaining(&self, state: &SlidingLogState, gone: usize) -> u64 {
-        let (_, used) = Self::used(state, gone);
+    fn remaining(&self, state: &SlidingLogState, expired: usize) -> u64 {
+        let (_, used) = Self::totals(state, expired);
         self.quota.limit().saturating_sub(used)
     }
 
-    /// The answer from a state of which the entries before `gone` have left.
-    fn answer(&self, state: &SlidingLogState, gone: usize, now: Tick, cost: u64) -> Decision {
+    /// The decision on a state whose first `expired` entries are expired.
+    fn decision(&self, state: &SlidingLogState, expired: usize, now: Tick, cost: u64) -> Decision {
         let limit = self.quota.limit();
-        let (_, used) = Self::used(state, gone);
-        let last = state.entries.back().filter(|_| gone < state.entries.len());
-        let reset_after = last.map_or(0, |last| self.until(last.at, now));
+        let (_, used) = Self::totals(state, expired);
+        let last = state
+            .entries
+            .back()
+            .filter(|_| expired < state.entries.len());
+        let reset_after = last.map_or(0, |last| self.nanos_until_expiry(last.at, now));
         let remaining = limit.saturating_sub(used);
         if cost == 0 || cost <= remaining {
             return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
         }
-        let retry_after =
-            (cost <= limit).then(|| self.nanos_until_free(state, gone, used - (limit - cost), now));
+        let retry_after = (cost <= limit)
+            .then(|| self.nanos_until_free(state, expired, used - (limit - cost), now));
         Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
     }
 
-    /// Until `enough` of what the entries from `gone` on cost has left too.
+    /// Nanoseconds until `enough` cost of the entries from `expired` on has expired too.
     fn nanos_until_free(
         &self,
         state: &SlidingLogState,
-        gone: usize,
+        expired: usize,
         enough: u64,
         now: Tick,
     ) -> u64 {
-        let (left, _) = Self::used(state, gone);
+        let (removed, _) = Self::totals(state, expired);
         let first = state.entries.total_before(0);
         let since = |total: u64| total.wrapping_sub(first);
-        let target = since(left) + enough;
+        let target = since(removed) + enough;
         let reaches = |entry: Entry| since(entry.total) >= target;
-        // As a rule the next one that leaves is enough.
-        let entry = if state.entries.get(gone).is_some_and(reaches) {
-            gone
+        // Usually the next entry to expire is enough.
+        let entry = if state.entries.get(expired).is_some_and(reaches) {
+            expired
         } else {
             state.entries.partition_point(|entry| !reaches(entry))
         };
         state
             .entries
             .get(entry)
-            .map_or(0, |entry| self.until(entry.at, now))
+            .map_or(0, |entry| self.nanos_until_expiry(entry.at, now))
     }
 
-    /// What the newest moment cost.
+    /// The cost of the newest moment.
     fn newest_cost(state: &SlidingLogState) -> u64 {
         let last = state.entries.len().saturating_sub(1);
-        Self::used(state, last).1
+        Self::totals(state, last).1
     }
 
-    /// Answers the newest moment.
+    /// Returns the newest moment.
     fn record(state: &mut SlidingLogState, now: Tick, cost: u64) -> Tick {
         match state.entries.back() {
-            // The same moment, or a `now` older than the state: the newest moment counts.
+            // The same moment, or a `now` older than the state: the cost joins the newest moment.
             Some(last) if last.at >= now => {
                 let all = Self::newest_cost(state).wrapping_add(cost);
                 state.entries.replace_back(last.at, all);
@@ -161,6 +168,7 @@ impl SlidingLog {
 
 impl Algorithm for SlidingLog {
     type State = SlidingLogState;
+    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -170,30 +178,34 @@ impl Algorithm for SlidingLog {
         Ok(Self::new(quota))
     }
 
+    fn validate(&self) -> Result<(), ConfigError> {
+        refuse_burst(&self.quota)
+    }
+
     fn fresh(&self, _now: Tick) -> SlidingLogState {
         SlidingLogState::default()
     }
 
     fn decide(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Decision {
-        let gone = self.gone(state, now);
-        let remaining = self.remaining(state, gone);
+        let expired = self.expired_count(state, now);
+        let remaining = self.remaining(state, expired);
         if cost == 0 || cost > remaining {
-            // A denial drops nothing: a request whose moment is older may still need it.
-            return self.answer(state, gone, now, cost);
+            // A denial removes nothing: a request with an older `now` may still need the entries.
+            return self.decision(state, expired, now, cost);
         }
-        Self::drop_first(state, gone);
+        Self::remove_expired(state, expired);
         let last = Self::record(state, now, cost);
-        let (limit, reset_after) = (self.quota.limit(), self.until(last, now));
+        let (limit, reset_after) = (self.quota.limit(), self.nanos_until_expiry(last, now));
         Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after)
     }
 
     fn peek(&self, state: &SlidingLogState, now: Tick, cost: u64) -> Decision {
-        self.answer(state, self.gone(state, now), now, cost)
+        self.decision(state, self.expired_count(state, now), now, cost)
     }
 
     fn refund(&self, state: &mut SlidingLogState, now: Tick, mut cost: u64) {
         self.prune(state, now);
-        // The newest first.
+        // Newest first.
         while cost > 0 {
             let Some(last) = state.entries.back() else {
                 break;
@@ -210,10 +222,10 @@ impl Algorithm for SlidingLog {
 
     fn charge(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Duration {
         self.prune(state, now);
-        let used = |state: &SlidingLogState| Self::used(state, 0).1;
+        let used = |state: &SlidingLogState| Self::totals(state, 0).1;
         let cost = cost.min(Tick::MAX.as_nanos() - used(state));
         if cost > 0 {
-            // What comes on top of a full log joins the newest moment, or it would grow.
+            // The charge to a full log joins the newest moment; otherwise the log would grow.
             let is_full = state.entries.len() as u64 >= self.quota.limit();
             if let (true, Some(last)) = (is_full, state.entries.back()) {
                 let held = Self::newest_cost(state);
@@ -232,17 +244,9 @@ impl Algorithm for SlidingLog {
         if inherit == Inherit::Reset {
             *state = self.fresh(now);
         } else {
-            // What has left under the old period must not come back under a longer one.
+            // Entries that expired under the old period must not return under a longer one.
             from.prune(state, now);
         }
-    }
-
-    fn held_bytes(&self, state: &SlidingLogState) -> usize {
-        state.entries.held_bytes()
-    }
-
-    fn max_heap_bytes(&self) -> usize {
-        Timestamps::max_heap_bytes(usize::try_from(self.quota.limit()).unwrap_or(usize::MAX))
     }
 
     fn forgettable_at(&self, state: &SlidingLogState) -> Tick {
@@ -252,10 +256,33 @@ impl Algorithm for SlidingLog {
     }
 }
 
-/// For a store elsewhere that decides by a script.
+impl Sealed for SlidingLog {}
+
+impl Packing<Self> for SlidingLog {
+    /// Without a copy of the log: no request waits.
+    fn peek_reserve(
+        algorithm: &Self,
+        state: &SlidingLogState,
+        now: Tick,
+        cost: u64,
+        _max_wait: Duration,
+    ) -> Decision {
+        algorithm.peek(state, now, cost)
+    }
+
+    fn heap_bytes(_: &Self, state: &SlidingLogState) -> usize {
+        state.entries.heap_bytes()
+    }
+
+    fn max_heap_bytes(algorithm: &Self) -> usize {
+        Timestamps::max_heap_bytes(usize::try_from(algorithm.quota.limit()).unwrap_or(usize::MAX))
+    }
+}
+
+/// For the stores that decide on a server.
 #[cfg(feature = "redis")]
 impl SlidingLog {
-    /// The state with these costs, the oldest first.
+    /// The state with these costs, oldest first.
     pub(crate) fn state(costs: impl Iterator<Item = (Tick, u64)>) -> SlidingLogState {
         let mut state = SlidingLogState::default();
         for (at, cost) in costs {

@@ -2,19 +2,24 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Inherit, interval::low, packing, windows::Windows};
+use super::math::{TIME_BITS, Windows, bit_width, low_u64, words_for_bits};
+use super::packing::Sealed;
+use super::settings::refuse_burst;
+use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// About L in any W, from two counts: the present window's, and the one before it by the share of
-/// it that a window ending now still covers.
+/// About L in any W, from two counts.
+///
+/// Counts the current window in full, and of the previous one the share that the last W still
+/// covers.
 ///
 /// A request of cost n passes if `floor(previous * (W - elapsed) / W) + current + n <= L`, in
-/// integers. Smooth traffic is treated within one request of an exact log. The worst case is 2L in
-/// a W: all of one window's requests at its end, and the next L when less than one of them counts,
-/// which is a little before the next window's end.
+/// integers. For smooth traffic the count is within one of an exact log. The worst case is 2L in a
+/// W: L at the end of one window, and the next L when less than one of them counts, which is
+/// shortly before the end of the next window.
 ///
 /// ```text
 /// limit 4     |- - - 4 admitted - -|- - - - now
@@ -47,7 +52,7 @@ pub struct SlidingWindowState {
 }
 
 impl SlidingWindow {
-    /// Windows aligned to the clock; the burst is not used.
+    /// Windows aligned to the clock. A quota with a burst is refused when a limiter is built.
     pub const fn new(quota: Quota) -> Self {
         Self {
             windows: Windows::new(quota.period_ns(), 0),
@@ -55,16 +60,16 @@ impl SlidingWindow {
         }
     }
 
-    /// Lets windows begin at `offset + k * period`.
+    /// Starts windows at `offset + k * period`.
     #[must_use]
     pub fn offset(mut self, offset: Duration) -> Self {
         self.windows = Windows::new(self.windows.length(), nanos(offset));
         self
     }
 
-    /// The state carried to `now`, and how far into its window `now` is.
+    /// The state at `now`, and how far into its window `now` is.
     #[inline]
-    fn place(&self, state: SlidingWindowState, now: Tick) -> (SlidingWindowState, u64) {
+    fn state_at(&self, state: SlidingWindowState, now: Tick) -> (SlidingWindowState, u64) {
         let (window, elapsed) = self.windows.locate(now);
         let previous = match window.checked_sub(state.window) {
             Some(0) => return (state, elapsed),
@@ -88,14 +93,14 @@ impl SlidingWindow {
         let covered = length - elapsed;
         let carried = match state.previous.checked_mul(covered) {
             Some(product) => product / length,
-            None => low(u128::from(state.previous) * u128::from(covered) / u128::from(length)),
+            None => low_u64(u128::from(state.previous) * u128::from(covered) / u128::from(length)),
         };
         carried.saturating_add(state.current)
     }
 
-    /// How far into the window, at the earliest, no more than `room` counts against the limit;
-    /// beyond its length where only a later window will do.
-    fn falls_to(&self, state: &SlidingWindowState, room: u64) -> u64 {
+    /// How far into the window at most `room` counts against the limit; beyond the length of the
+    /// window if that is in a later one.
+    fn elapsed_until_usage(&self, state: &SlidingWindowState, room: u64) -> u64 {
         let length = self.windows.length();
         if state.current <= room {
             self.elapsed_until_carry(state.previous, room - state.current)
@@ -113,12 +118,12 @@ impl SlidingWindow {
         // previous * covered < (room + 1) * W, so covered is below their quotient rounded up; the
         // quotient is at most W because room + 1 <= previous.
         let quotient = (u128::from(room + 1) * u128::from(length)).div_ceil(u128::from(previous));
-        length - (low(quotient) - 1)
+        length - (low_u64(quotient) - 1)
     }
 
     fn nanos_until_usage(&self, state: &SlidingWindowState, room: u64, now: Tick) -> u64 {
         self.windows
-            .until(state.window, self.falls_to(state, room), now)
+            .nanos_until(state.window, self.elapsed_until_usage(state, room), now)
     }
 
     #[inline]
@@ -129,6 +134,7 @@ impl SlidingWindow {
 
 impl Algorithm for SlidingWindow {
     type State = SlidingWindowState;
+    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -141,17 +147,21 @@ impl Algorithm for SlidingWindow {
         })
     }
 
+    fn validate(&self) -> Result<(), ConfigError> {
+        refuse_burst(&self.quota)
+    }
+
     #[inline]
     fn fresh(&self, _now: Tick) -> SlidingWindowState {
         SlidingWindowState::default()
     }
 
-    #[expect(clippy::inline_always, reason = "as for the token bucket")]
+    #[expect(clippy::inline_always, reason = "as for `TokenBucket`")]
     #[inline(always)]
     fn decide(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) -> Decision {
         let limit = self.quota.limit();
-        let (mut place, elapsed) = self.place(*state, now);
-        let used = self.used(&place, elapsed);
+        let (mut at, elapsed) = self.state_at(*state, now);
+        let used = self.used(&at, elapsed);
         let mut after = used;
         let mut verdict = Verdict::Admit;
         let mut retry_after = None;
@@ -159,13 +169,13 @@ impl Algorithm for SlidingWindow {
             match used.checked_add(cost) {
                 Some(sum) if sum <= limit => {
                     after = sum;
-                    place.current += cost;
-                    *state = place;
+                    at.current += cost;
+                    *state = at;
                 }
                 _ => {
                     verdict = Verdict::Deny;
                     if cost <= limit {
-                        retry_after = Some(self.nanos_until_usage(&place, limit - cost, now));
+                        retry_after = Some(self.nanos_until_usage(&at, limit - cost, now));
                     }
                 }
             }
@@ -175,27 +185,27 @@ impl Algorithm for SlidingWindow {
             limit,
             limit.saturating_sub(after),
             retry_after,
-            self.nanos_until_usage(&place, 0, now),
+            self.nanos_until_usage(&at, 0, now),
         )
     }
 
     fn refund(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) {
-        let (mut place, _) = self.place(*state, now);
-        let from_current = cost.min(place.current);
-        place.current -= from_current;
-        place.previous = place.previous.saturating_sub(cost - from_current);
-        *state = place;
+        let (mut at, _) = self.state_at(*state, now);
+        let from_current = cost.min(at.current);
+        at.current -= from_current;
+        at.previous = at.previous.saturating_sub(cost - from_current);
+        *state = at;
     }
 
     fn charge(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) -> Duration {
-        let (mut place, elapsed) = self.place(*state, now);
+        let (mut at, elapsed) = self.state_at(*state, now);
         if cost > 0 {
-            place.current = place.current.saturating_add(cost).min(Tick::MAX.as_nanos());
-            *state = place;
+            at.current = at.current.saturating_add(cost).min(Tick::MAX.as_nanos());
+            *state = at;
         }
         let limit = self.quota.limit();
-        Duration::from_nanos(if self.used(&place, elapsed) > limit {
-            self.nanos_until_usage(&place, limit, now)
+        Duration::from_nanos(if self.used(&at, elapsed) > limit {
+            self.nanos_until_usage(&at, limit, now)
         } else {
             0
         })
@@ -205,27 +215,31 @@ impl Algorithm for SlidingWindow {
         if inherit == Inherit::Reset {
             *state = self.fresh(now);
         } else if self.windows != from.windows {
-            let (place, elapsed) = from.place(*state, now);
+            let (at, elapsed) = from.state_at(*state, now);
             *state = SlidingWindowState {
                 window: self.windows.locate(now).0,
                 previous: 0,
-                current: from.used(&place, elapsed),
+                current: from.used(&at, elapsed),
             };
         }
     }
 
     fn forgettable_at(&self, state: &SlidingWindowState) -> Tick {
-        // Less than one request counts from here on; exact, though a whole window would do.
-        let into = self.falls_to(state, 0);
+        // From here on less than one request counts.
+        let into = self.elapsed_until_usage(state, 0);
         self.windows
             .start(state.window)
             .plus(Duration::from_nanos(into))
     }
+}
 
+impl Sealed for SlidingWindow {}
+
+impl Packing<Self> for SlidingWindow {
     #[inline]
-    fn pack(&self, state: &SlidingWindowState) -> Option<u64> {
-        let bits = self.count_bits();
-        let limit = self.quota.limit();
+    fn pack(algorithm: &Self, state: &SlidingWindowState) -> Option<u64> {
+        let bits = algorithm.count_bits();
+        let limit = algorithm.quota.limit();
         if state.previous > limit
             || state.current > limit
             || bits > 30
@@ -237,8 +251,8 @@ impl Algorithm for SlidingWindow {
     }
 
     #[inline]
-    fn unpack(&self, word: u64) -> SlidingWindowState {
-        let bits = self.count_bits();
+    fn unpack(algorithm: &Self, word: u64) -> SlidingWindowState {
+        let bits = algorithm.count_bits();
         let mask = (1 << bits) - 1;
         SlidingWindowState {
             window: word >> bits >> bits,
@@ -247,14 +261,14 @@ impl Algorithm for SlidingWindow {
         }
     }
 
-    fn words(&self) -> usize {
-        let window = packing::bits((1 << packing::TIME_BITS) / self.windows.length());
-        packing::words(window + 2 * self.count_bits())
+    fn word_count(algorithm: &Self) -> usize {
+        let window = bit_width((1 << TIME_BITS) / algorithm.windows.length());
+        words_for_bits(window + 2 * algorithm.count_bits())
     }
 
     #[inline]
-    fn pack_into(&self, state: &SlidingWindowState, words: &mut [u64]) -> bool {
-        let bits = self.count_bits();
+    fn pack_into(algorithm: &Self, state: &SlidingWindowState, words: &mut [u64]) -> bool {
+        let bits = algorithm.count_bits();
         match words {
             [word] => {
                 let Some(room) = 63_u32.checked_sub(2 * bits) else {
@@ -277,9 +291,9 @@ impl Algorithm for SlidingWindow {
     }
 
     #[inline]
-    fn unpack_from(&self, words: &[u64]) -> SlidingWindowState {
+    fn unpack_from(algorithm: &Self, words: &[u64]) -> SlidingWindowState {
         match *words {
-            [word] => self.unpack(word),
+            [word] => Self::unpack(algorithm, word),
             [both, window] => SlidingWindowState {
                 window,
                 previous: both >> 32,
@@ -295,11 +309,11 @@ impl Algorithm for SlidingWindow {
     }
 }
 
-/// For a store elsewhere that decides by a script.
+/// For the stores that decide on a server.
 #[cfg(feature = "redis")]
 impl SlidingWindow {
     /// The length and the offset of its windows.
-    pub(crate) const fn shape(&self) -> (u64, u64) {
+    pub(crate) const fn window_params(&self) -> (u64, u64) {
         (self.windows.length(), self.windows.offset())
     }
 

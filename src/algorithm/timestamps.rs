@@ -1,68 +1,73 @@
-//! The moments of a log. Most keys are used seldom, so a few moments stand in place: that is one look
-//! at memory less, and nothing to allocate.
+//! The moments of a log, oldest first.
+//!
+//! Most keys are used rarely, so up to three moments are stored inline: one memory access less and
+//! no allocation.
 
 use std::collections::VecDeque;
 
 use crate::clock::Tick;
 
-/// So many stand in place.
+/// How many entries are stored inline.
 const INLINE_LEN: usize = 3;
 
-/// The room of those that do not, at first. It doubles.
+/// The first capacity on the heap. It doubles.
 const MIN_HEAP_LEN: usize = 8;
 
-/// A moment, and the sum of all costs up to it, modulo 2^64: what lies between two moments is a
-/// subtraction, and where a sum is reached a binary search.
+/// A moment, and the sum of all costs up to it, modulo 2^64. The cost between two moments is a
+/// subtraction, and the moment when a sum is reached is a binary search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) at: Tick,
     pub(super) total: u64,
 }
 
-/// Moments, the oldest first.
+/// Moments, oldest first; up to three are stored inline.
 #[derive(Debug)]
 pub(super) struct Timestamps(Repr);
 
 #[derive(Debug)]
 enum Repr {
     Inline {
-        at: [Tick; INLINE_LEN],
+        times: [Tick; INLINE_LEN],
         costs: [u32; INLINE_LEN],
         len: u8,
     },
     Heap {
         /// Not empty.
         entries: VecDeque<Entry>,
-        /// The total of the last one that has left.
-        left: u64,
+        /// The total of the last entry that was removed.
+        removed_total: u64,
     },
 }
 
 impl Default for Timestamps {
     fn default() -> Self {
         Self(Repr::Inline {
-            at: [Tick::ZERO; INLINE_LEN],
+            times: [Tick::ZERO; INLINE_LEN],
             costs: [0; INLINE_LEN],
             len: 0,
         })
     }
 }
 
-/// By hand: a copy has as much room, so that it grows by the same steps.
+/// Manual impl: a copy keeps the capacity, so that it grows in the same steps.
 impl Clone for Timestamps {
     fn clone(&self) -> Self {
         Self(match &self.0 {
-            Repr::Inline { at, costs, len } => Repr::Inline {
-                at: *at,
+            Repr::Inline { times, costs, len } => Repr::Inline {
+                times: *times,
                 costs: *costs,
                 len: *len,
             },
-            Repr::Heap { entries, left } => {
+            Repr::Heap {
+                entries,
+                removed_total,
+            } => {
                 let mut copy = VecDeque::with_capacity(entries.capacity());
                 copy.extend(entries);
                 Repr::Heap {
                     entries: copy,
-                    left: *left,
+                    removed_total: *removed_total,
                 }
             }
         })
@@ -81,8 +86,8 @@ impl Timestamps {
     #[inline]
     pub(super) fn get(&self, place: usize) -> Option<Entry> {
         match &self.0 {
-            Repr::Inline { at, len, .. } => (place < usize::from(*len)).then(|| Entry {
-                at: at[place],
+            Repr::Inline { times, len, .. } => (place < usize::from(*len)).then(|| Entry {
+                at: times[place],
                 total: self.total_before(place + 1),
             }),
             Repr::Heap { entries, .. } => entries.get(place).copied(),
@@ -99,19 +104,22 @@ impl Timestamps {
         self.get(self.len().wrapping_sub(1))
     }
 
-    /// The total of what comes before `place`, which is there or is the end.
+    /// The total of the entries before `place`, which is at most the length.
     #[inline]
     pub(super) fn total_before(&self, place: usize) -> u64 {
         match &self.0 {
             Repr::Inline { costs, .. } => costs.iter().take(place).copied().map(u64::from).sum(),
-            Repr::Heap { entries, left } => {
+            Repr::Heap {
+                entries,
+                removed_total,
+            } => {
                 let before = place.checked_sub(1).and_then(|place| entries.get(place));
-                before.map_or(*left, |before| before.total)
+                before.map_or(*removed_total, |before| before.total)
             }
         }
     }
 
-    /// How many are `gone`, of which those are that come first.
+    /// How many of the first entries are `gone`.
     #[inline]
     pub(super) fn partition_point(&self, mut gone: impl FnMut(Entry) -> bool) -> usize {
         match &self.0 {
@@ -124,53 +132,56 @@ impl Timestamps {
 
     #[inline]
     pub(super) fn push_back(&mut self, now: Tick, cost: u64) {
-        if let Repr::Inline { at, costs, len } = &mut self.0 {
+        if let Repr::Inline { times, costs, len } = &mut self.0 {
             let place = usize::from(*len);
             if let (true, Ok(cost)) = (place < INLINE_LEN, u32::try_from(cost)) {
-                at[place] = now;
+                times[place] = now;
                 costs[place] = cost;
                 *len += 1;
                 return;
             }
         }
         let total = self.total_before(self.len()).wrapping_add(cost);
-        self.many(|entries| entries.push_back(Entry { at: now, total }));
+        self.update_heap(|entries| entries.push_back(Entry { at: now, total }));
     }
 
-    /// Makes the newest later, and its cost another one.
+    /// Replaces the moment and the cost of the newest entry.
     #[inline]
     pub(super) fn replace_back(&mut self, at: Tick, cost: u64) {
         let last = self.len().wrapping_sub(1);
-        if let Repr::Inline { at: ats, costs, .. } = &mut self.0 {
+        if let Repr::Inline { times, costs, .. } = &mut self.0 {
             match (costs.get_mut(last), u32::try_from(cost)) {
                 (Some(known), Ok(cost)) => {
-                    ats[last] = at;
+                    times[last] = at;
                     *known = cost;
                     return;
                 }
                 (None, _) => return,
-                // It needs more room.
+                // The cost does not fit inline.
                 (Some(_), Err(_)) => {}
             }
         }
         let total = self.total_before(last).wrapping_add(cost);
-        self.many(|entries| {
+        self.update_heap(|entries| {
             if let Some(back) = entries.back_mut() {
                 *back = Entry { at, total };
             }
         });
     }
 
-    /// Changes the entries where there is room for any, and which are not empty then.
+    /// Changes the entries on the heap, moving them there first. `change` leaves at least one entry.
     #[inline]
-    fn many(&mut self, change: impl FnOnce(&mut VecDeque<Entry>)) {
+    fn update_heap(&mut self, change: impl FnOnce(&mut VecDeque<Entry>)) {
         if let Repr::Heap { entries, .. } = &mut self.0 {
             change(entries);
         } else {
             let mut entries = VecDeque::with_capacity(MIN_HEAP_LEN);
             entries.extend((0..INLINE_LEN).map_while(|place| self.get(place)));
             change(&mut entries);
-            self.0 = Repr::Heap { entries, left: 0 };
+            self.0 = Repr::Heap {
+                entries,
+                removed_total: 0,
+            };
         }
     }
 
@@ -186,55 +197,60 @@ impl Timestamps {
         }
     }
 
-    /// Drops the first `gone`, of which there are so many.
+    /// Removes the first `count` entries; there are at least that many.
     #[inline]
-    pub(super) fn drop_first(&mut self, gone: usize) {
-        let left_before = self.total_before(gone);
+    pub(super) fn remove_front(&mut self, count: usize) {
+        let total = self.total_before(count);
         match &mut self.0 {
-            Repr::Inline { at, costs, len } => {
-                let gone = gone.min(INLINE_LEN);
-                at.copy_within(gone.., 0);
-                costs.copy_within(gone.., 0);
-                *len = len.saturating_sub(u8::try_from(gone).unwrap_or(u8::MAX));
+            Repr::Inline { times, costs, len } => {
+                let count = count.min(INLINE_LEN);
+                times.copy_within(count.., 0);
+                costs.copy_within(count.., 0);
+                *len = len.saturating_sub(u8::try_from(count).unwrap_or(u8::MAX));
             }
-            Repr::Heap { entries, left } if gone < entries.len() => {
-                *left = left_before;
-                if gone == 1 {
+            Repr::Heap {
+                entries,
+                removed_total,
+            } if count < entries.len() => {
+                *removed_total = total;
+                if count == 1 {
                     entries.pop_front();
                 } else {
-                    entries.drain(..gone);
+                    entries.drain(..count);
                 }
                 if entries.capacity() / 8 >= entries.len().max(MIN_HEAP_LEN) {
-                    // Under an earlier quota, or in another hour, there were many more.
+                    // There were many more under an earlier quota or under more traffic.
                     entries.shrink_to(entries.len().next_power_of_two().max(MIN_HEAP_LEN));
                 }
             }
-            // A key that is idle keeps no room.
+            // An idle key keeps no memory.
             Repr::Heap { .. } => *self = Self::default(),
         }
     }
 
-    /// What it has allocated.
-    pub(super) fn held_bytes(&self) -> usize {
+    /// The bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
         match &self.0 {
             Repr::Inline { .. } => 0,
             Repr::Heap { entries, .. } => entries.capacity() * size_of::<Entry>(),
         }
     }
 
-    /// What one of `len` moments may have allocated at the most.
+    /// An upper bound of [`heap_bytes`](Self::heap_bytes) for up to `len` moments.
     pub(super) fn max_heap_bytes(len: usize) -> usize {
-        let room = len.checked_next_power_of_two().unwrap_or(usize::MAX);
-        room.max(MIN_HEAP_LEN).saturating_mul(size_of::<Entry>())
+        let capacity = len.checked_next_power_of_two().unwrap_or(usize::MAX);
+        capacity
+            .max(MIN_HEAP_LEN)
+            .saturating_mul(size_of::<Entry>())
     }
 }
 
-/// By hand: what counts is what each moment cost.
+/// Manual impl: equal moments and costs are equal, wherever they are stored.
 impl PartialEq for Timestamps {
     fn eq(&self, other: &Self) -> bool {
-        let moment = |ring: &Self, place| {
-            let entry = ring.get(place)?;
-            let cost = entry.total.wrapping_sub(ring.total_before(place));
+        let moment = |entries: &Self, place| {
+            let entry = entries.get(place)?;
+            let cost = entry.total.wrapping_sub(entries.total_before(place));
             Some((entry.at, cost))
         };
         self.len() == other.len()
@@ -250,21 +266,21 @@ mod tests {
 
     const LARGE: u64 = 1 << 40;
 
-    /// Whatever is done, it is as in a plain list of moments and costs.
-    fn compare(ring: &Timestamps, list: &[(u64, u64)]) {
-        assert_eq!(ring.len(), list.len());
-        let mut total = ring.total_before(0);
+    /// Compares with a plain list of moments and costs.
+    fn compare(log: &Timestamps, list: &[(u64, u64)]) {
+        assert_eq!(log.len(), list.len());
+        let mut total = log.total_before(0);
         for (place, (at, cost)) in list.iter().enumerate() {
-            assert_eq!(ring.total_before(place), total);
+            assert_eq!(log.total_before(place), total);
             total = total.wrapping_add(*cost);
             let at = Tick::from_nanos(*at);
-            assert_eq!(ring.get(place), Some(Entry { at, total }));
+            assert_eq!(log.get(place), Some(Entry { at, total }));
         }
-        assert_eq!(ring.get(list.len()), None);
-        assert_eq!(ring.front(), ring.get(0));
+        assert_eq!(log.get(list.len()), None);
+        assert_eq!(log.front(), log.get(0));
         assert_eq!(
-            ring.back(),
-            list.len().checked_sub(1).and_then(|last| ring.get(last))
+            log.back(),
+            list.len().checked_sub(1).and_then(|last| log.get(last))
         );
     }
 
@@ -275,41 +291,41 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             usize::try_from(seed >> 33).unwrap() % below
         };
-        let (mut ring, mut list) = (Timestamps::default(), Vec::new());
+        let (mut log, mut list) = (Timestamps::default(), Vec::new());
         let mut longest = 0;
         for step in 0..30_000_u64 {
-            // In turn it grows and shrinks, with small costs and now and then a large one.
+            // It grows and shrinks in turns, with mostly small costs.
             let cost = if random(20) == 0 { LARGE } else { step % 7 + 1 };
             match random(if step / 100 % 2 == 0 { 6 } else { 10 }) {
                 0..=3 => {
-                    ring.push_back(Tick::from_nanos(step), cost);
+                    log.push_back(Tick::from_nanos(step), cost);
                     list.push((step, cost));
                 }
                 4 => {
-                    ring.pop_back();
+                    log.pop_back();
                     list.pop();
                 }
                 5 => {
-                    ring.replace_back(Tick::from_nanos(step), cost);
+                    log.replace_back(Tick::from_nanos(step), cost);
                     if let Some(last) = list.last_mut() {
                         *last = (step, cost);
                     }
                 }
                 _ => {
                     let gone = random(list.len().min(6) + 1);
-                    ring.drop_first(gone);
+                    log.remove_front(gone);
                     list.drain(..gone);
                 }
             }
             longest = longest.max(list.len());
-            compare(&ring, &list);
+            compare(&log, &list);
             let old = |at: u64| at + 10 < step;
-            let gone = ring.partition_point(|entry| old(entry.at.as_nanos()));
+            let gone = log.partition_point(|entry| old(entry.at.as_nanos()));
             assert_eq!(gone, list.partition_point(|(at, _)| old(*at)));
-            assert!(ring.held_bytes() <= Timestamps::max_heap_bytes(longest));
-            assert_eq!(ring.clone().held_bytes(), ring.held_bytes());
+            assert!(log.heap_bytes() <= Timestamps::max_heap_bytes(longest));
+            assert_eq!(log.clone().heap_bytes(), log.heap_bytes());
             if list.is_empty() {
-                assert_eq!(ring.held_bytes(), 0, "an idle one keeps no room");
+                assert_eq!(log.heap_bytes(), 0, "an idle log keeps no memory");
             }
         }
         assert!(longest > 2 * MIN_HEAP_LEN, "{longest}");
@@ -317,34 +333,31 @@ mod tests {
 
     #[test]
     fn totals_wrap_around() {
-        let (mut ring, mut list) = (Timestamps::default(), Vec::new());
+        let (mut log, mut list) = (Timestamps::default(), Vec::new());
         for step in 0..40 {
-            ring.push_back(Tick::from_nanos(step), 1 << 62);
+            log.push_back(Tick::from_nanos(step), 1 << 62);
             list.push((step, 1 << 62));
             if step > 10 {
-                ring.drop_first(1);
+                log.remove_front(1);
                 list.remove(0);
             }
-            compare(&ring, &list);
+            compare(&log, &list);
         }
     }
 
     #[test]
     fn unused_capacity_is_released() {
-        let mut ring = Timestamps::default();
-        (0..1_000).for_each(|n| ring.push_back(Tick::from_nanos(n), 1));
-        assert_eq!(ring.held_bytes(), Timestamps::max_heap_bytes(1_000));
+        let mut log = Timestamps::default();
+        (0..1_000).for_each(|n| log.push_back(Tick::from_nanos(n), 1));
+        assert_eq!(log.heap_bytes(), Timestamps::max_heap_bytes(1_000));
         for n in 1_000..2_000 {
-            ring.push_back(Tick::from_nanos(n), 1);
-            ring.drop_first(if n % 2 == 0 { 1 } else { 2 });
+            log.push_back(Tick::from_nanos(n), 1);
+            log.remove_front(if n % 2 == 0 { 1 } else { 2 });
         }
-        // Half of it is still there, and then a little.
-        assert_eq!(ring.held_bytes(), Timestamps::max_heap_bytes(1_000));
-        ring.drop_first(ring.len() - 5);
-        assert!(
-            ring.held_bytes() <= Timestamps::max_heap_bytes(5),
-            "{ring:?}"
-        );
+        // Half of the entries are still in use, so the capacity stays.
+        assert_eq!(log.heap_bytes(), Timestamps::max_heap_bytes(1_000));
+        log.remove_front(log.len() - 5);
+        assert!(log.heap_bytes() <= Timestamps::max_heap_bytes(5), "{log:?}");
     }
 
     #[test]
@@ -353,8 +366,8 @@ mod tests {
         few.push_back(Tick::from_nanos(9), 9);
         (1..=9).for_each(|n| many.push_back(Tick::from_nanos(n), n));
         assert_ne!(few, many);
-        many.drop_first(8);
-        assert!(many.held_bytes() > few.held_bytes());
+        many.remove_front(8);
+        assert!(many.heap_bytes() > few.heap_bytes());
         assert_eq!(few, many);
         few.replace_back(Tick::from_nanos(9), 8);
         assert_ne!(few, many);

@@ -1,12 +1,11 @@
-//! Tokens that come back at a steady rate.
+//! Tokens that are refilled at a steady rate.
 
 use std::time::Duration;
 
+use super::packing::Sealed;
+use super::settings::{check_units, own_wait, refuse_without_queue};
 use super::{
-    Algorithm, Inherit,
-    at_most::AtMost,
-    bucket::Bucket,
-    interval::{ExactNanos, Rounding},
+    Algorithm, ExactNanos, Inherit, Packing, at_most::AtMost, bucket::Bucket, math::Rounding,
 };
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
@@ -16,8 +15,8 @@ use crate::quota::Quota;
 /// A bucket of B tokens, refilled continuously at L per W; a request of cost n takes n.
 ///
 /// Bursts up to B pass at once and the long-run rate is exactly L/W: at most `B + T * L/W` in any
-/// interval of length T. Nothing is rounded between calls, so polling often refills as much as
-/// polling seldom.
+/// interval of length T. Nothing is rounded between calls, so the polling interval does not change
+/// the refill.
 ///
 /// ```text
 /// burst 3, one token each  |----|
@@ -27,7 +26,7 @@ use crate::quota::Quota;
 /// tokens     3210 0   10   10 0 10
 /// ```
 ///
-/// The state of a key is the moment at which its bucket is full again, so an idle key needs none.
+/// The state of a key is the moment when its bucket is full again, so an idle key needs no memory.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,24 +44,23 @@ use crate::quota::Quota;
 pub struct TokenBucket {
     quota: Quota,
     bucket: Bucket,
-    /// Tokens of a key never seen, if not all.
+    /// Tokens of a key never seen; `None` for a full bucket.
     initial: Option<u64>,
-    /// How many units may wait for their tokens, and how long.
-    queue: u64,
+    /// How many units may wait for their tokens.
+    queue_limit: u64,
     max_wait: u64,
-    /// What the two allow together.
+    /// The longest wait that both allow.
     longest_wait: ExactNanos,
 }
 
 impl TokenBucket {
-    /// A full bucket that holds the quota's [burst](Quota::burst), or its limit where none was
-    /// given.
+    /// A full bucket that holds the quota's [burst](Quota::burst), or its limit if no burst is set.
     pub const fn new(quota: Quota) -> Self {
         Self {
             bucket: Bucket::new(&quota),
             quota,
             initial: None,
-            queue: 0,
+            queue_limit: 0,
             max_wait: u64::MAX,
             longest_wait: ExactNanos::ZERO,
         }
@@ -73,11 +71,10 @@ impl TokenBucket {
         AtMost::new(n)
     }
 
-    /// The tokens a new key starts with, instead of a full bucket. More than the capacity means
-    /// the capacity.
+    /// The tokens of a new key, instead of a full bucket; at most the capacity.
     ///
-    /// A key that starts with less than a full bucket is never forgotten silently: forgetting it
-    /// would take its tokens away.
+    /// A key that starts with less than a full bucket is never forgettable: forgetting it would
+    /// take its tokens away.
     ///
     /// ```
     /// use tower_throttle::{Limiter, Quota, TokenBucket};
@@ -93,7 +90,7 @@ impl TokenBucket {
     }
 
     /// Lets requests wait for their tokens instead of denying them, at most `units` of cost at a
-    /// time. Bursts still pass at once; what comes after is paced.
+    /// time. Bursts still pass at once; later requests are paced.
     ///
     /// ```
     /// use std::time::Duration;
@@ -109,14 +106,14 @@ impl TokenBucket {
         self.with_queue(units, self.max_wait)
     }
 
-    /// Denies at once a request that would have to wait longer than `max_wait`. Without a
-    /// [`queue`](Self::queue) no request waits.
+    /// Denies a request at once if it would wait longer than `max_wait`. Needs a
+    /// [`queue`](Self::queue).
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        self.with_queue(self.queue, nanos(max_wait))
+        self.with_queue(self.queue_limit, nanos(max_wait))
     }
 
-    /// The tokens that a new key lacks of a full bucket.
+    /// The tokens that a new key has less than a full bucket.
     #[inline]
     fn missing_tokens(&self) -> u64 {
         match self.initial {
@@ -125,13 +122,14 @@ impl TokenBucket {
         }
     }
 
-    fn with_queue(self, queue: u64, max_wait: u64) -> Self {
-        let longest_wait = self.bucket.pace.span(queue).min(ExactNanos {
-            ns: max_wait,
-            part: 0,
-        });
+    fn with_queue(self, queue_limit: u64, max_wait: u64) -> Self {
+        let longest_wait = self
+            .bucket
+            .interval
+            .time_for(queue_limit)
+            .min(ExactNanos::from_nanos(max_wait));
         Self {
-            queue,
+            queue_limit,
             max_wait,
             longest_wait,
             ..self
@@ -141,24 +139,34 @@ impl TokenBucket {
 
 impl Algorithm for TokenBucket {
     type State = ExactNanos;
+    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        let bucket = Self::new(quota).with_queue(self.queue, self.max_wait);
+        let bucket = Self::new(quota).with_queue(self.queue_limit, self.max_wait);
         Ok(match self.initial {
             Some(tokens) => bucket.initial(tokens),
             None => bucket,
         })
     }
 
+    fn validate(&self) -> Result<(), ConfigError> {
+        if self.queue_limit > 0 {
+            return check_units("queue", &self.quota, Some(self.queue_limit));
+        }
+        refuse_without_queue("max_wait", own_wait(self.max_wait))
+    }
+
     #[inline]
     fn fresh(&self, now: Tick) -> ExactNanos {
         match self.missing_tokens() {
             0 => ExactNanos::ZERO,
-            tokens => self.bucket.with_used(self.bucket.pace.span(tokens), now),
+            tokens => self
+                .bucket
+                .with_used(self.bucket.interval.time_for(tokens), now),
         }
     }
 
@@ -169,11 +177,6 @@ impl Algorithm for TokenBucket {
     #[inline(always)]
     fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
         self.bucket.take(state, now, cost, self.longest_wait)
-    }
-
-    #[inline]
-    fn keeps_line(&self) -> bool {
-        true
     }
 
     #[inline]
@@ -188,28 +191,23 @@ impl Algorithm for TokenBucket {
         cost: u64,
         max_wait: Duration,
     ) -> Decision {
-        let most = ExactNanos {
-            ns: nanos(max_wait),
-            part: 0,
-        };
+        let most = ExactNanos::from_nanos(nanos(max_wait));
         self.bucket.take(state, now, cost, most)
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: u64) {
-        *state = self
-            .bucket
-            .pace
-            .give_back(*state, ExactNanos::at(now), cost);
+        let unused = ExactNanos::from_tick(now);
+        *state = self.bucket.interval.apply_refund(*state, unused, cost);
     }
 
     fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {
-        Duration::from_nanos(self.bucket.force(state, now, cost))
+        Duration::from_nanos(self.bucket.charge(state, now, cost))
     }
 
     fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick, inherit: Inherit) {
-        let (pace, before) = (&self.bucket.pace, &from.bucket);
+        let (interval, before) = (&self.bucket.interval, &from.bucket);
         let gone = before.used(*state, now);
-        let up = |gone, ratio| pace.exchange(gone, &before.pace, ratio, Rounding::Up);
+        let up = |gone, ratio| interval.convert_units(gone, &before.interval, ratio, Rounding::Up);
         let gone = match inherit {
             Inherit::Reset => {
                 *state = self.fresh(now);
@@ -217,15 +215,15 @@ impl Algorithm for TokenBucket {
             }
             Inherit::Proportional => up(gone, (self.bucket.capacity, before.capacity)),
             Inherit::Additive => up(gone, (1, 1)),
-            // The tokens stay, as many as fit, and so do those that are owed.
+            // The tokens stay, up to the capacity, and so does a debt.
             Inherit::AsIs if gone <= before.depth => {
-                let held = before.pace.sub(before.depth, gone);
-                let held = pace.exchange(held, &before.pace, (1, 1), Rounding::Down);
-                pace.sub(self.bucket.depth, held)
+                let held = before.interval.sub(before.depth, gone);
+                let held = interval.convert_units(held, &before.interval, (1, 1), Rounding::Down);
+                interval.sub(self.bucket.depth, held)
             }
             Inherit::AsIs => {
-                let owed = before.pace.sub(gone, before.depth);
-                pace.add(self.bucket.depth, up(owed, (1, 1)))
+                let owed = before.interval.sub(gone, before.depth);
+                interval.add(self.bucket.depth, up(owed, (1, 1)))
             }
         };
         *state = self.bucket.with_used(gone, now);
@@ -237,29 +235,33 @@ impl Algorithm for TokenBucket {
             _ => Tick::MAX,
         }
     }
+}
 
+impl Sealed for TokenBucket {}
+
+impl Packing<Self> for TokenBucket {
     #[inline]
-    fn pack(&self, state: &ExactNanos) -> Option<u64> {
-        self.bucket.pace.pack(*state)
+    fn pack(algorithm: &Self, state: &ExactNanos) -> Option<u64> {
+        algorithm.bucket.interval.pack(*state)
     }
 
     #[inline]
-    fn unpack(&self, word: u64) -> ExactNanos {
-        self.bucket.pace.unpack(word)
+    fn unpack(algorithm: &Self, word: u64) -> ExactNanos {
+        algorithm.bucket.interval.unpack(word)
     }
 
-    fn words(&self) -> usize {
-        self.bucket.pace.words(self.bucket.depth)
-    }
-
-    #[inline]
-    fn pack_into(&self, state: &ExactNanos, words: &mut [u64]) -> bool {
-        self.bucket.pace.pack_into(*state, words)
+    fn word_count(algorithm: &Self) -> usize {
+        algorithm.bucket.interval.word_count(algorithm.bucket.depth)
     }
 
     #[inline]
-    fn unpack_from(&self, words: &[u64]) -> ExactNanos {
-        self.bucket.pace.unpack_from(words)
+    fn pack_into(algorithm: &Self, state: &ExactNanos, words: &mut [u64]) -> bool {
+        algorithm.bucket.interval.pack_into(*state, words)
+    }
+
+    #[inline]
+    fn unpack_from(algorithm: &Self, words: &[u64]) -> ExactNanos {
+        algorithm.bucket.interval.unpack_from(words)
     }
 }
 
@@ -269,16 +271,16 @@ impl From<Quota> for TokenBucket {
     }
 }
 
-/// For a store elsewhere that decides by a script.
+/// For the stores that decide on a server.
 #[cfg(feature = "redis")]
 impl TokenBucket {
-    /// The tokens of a key never seen, if not all.
+    /// The tokens of a key never seen; `None` for a full bucket.
     pub(crate) fn initial_tokens(&self) -> Option<u64> {
         self.initial.filter(|tokens| *tokens < self.bucket.capacity)
     }
 
     /// How many units may wait, and how long.
-    pub(crate) fn line(&self) -> Option<(u64, u64)> {
-        (self.queue > 0).then_some((self.queue, self.max_wait))
+    pub(crate) fn queue_params(&self) -> Option<(u64, u64)> {
+        (self.queue_limit > 0).then_some((self.queue_limit, self.max_wait))
     }
 }

@@ -13,7 +13,7 @@
 //! A whole window's rollover is one swap of one word: there is no moment between taking over a
 //! window and clearing its count in which a request could be lost or let through.
 
-use crate::algorithm::{Algorithm, Inherit};
+use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -39,7 +39,7 @@ impl<A: Algorithm> AtomicState<A> {
     pub(super) fn new(algorithm: A, now: Tick) -> Self {
         let state = algorithm.fresh(now);
         Self {
-            word: AtomicU64::new(algorithm.pack(&state).unwrap_or(UNPACKED)),
+            word: AtomicU64::new(A::Packing::pack(&algorithm, &state).unwrap_or(UNPACKED)),
             wide: Mutex::new(SpilledState {
                 replaced: None,
                 state,
@@ -56,9 +56,9 @@ impl<A: Algorithm> AtomicState<A> {
     pub(super) fn decide(&self, now: Tick, cost: u64) -> Decision {
         let word = self.word.load(Ordering::Acquire);
         if word != UNPACKED {
-            let mut state = self.first.unpack(word);
+            let mut state = A::Packing::unpack(&self.first, word);
             let decision = self.first.decide(&mut state, now, cost);
-            if let Some(next) = self.first.pack(&state) {
+            if let Some(next) = A::Packing::pack(&self.first, &state) {
                 if self.swap(word, next).is_ok() {
                     return decision;
                 }
@@ -78,7 +78,7 @@ impl<A: Algorithm> AtomicState<A> {
     pub(super) fn transition<T>(&self, step: impl Fn(&A, &mut A::State) -> T) -> T {
         let mut word = self.word.load(Ordering::Acquire);
         while word != UNPACKED {
-            let mut state = self.first.unpack(word);
+            let mut state = A::Packing::unpack(&self.first, word);
             let answer = step(&self.first, &mut state);
             match self.publish(word, state) {
                 Ok(()) => return answer,
@@ -92,7 +92,7 @@ impl<A: Algorithm> AtomicState<A> {
     /// word.
     #[inline]
     fn publish(&self, seen: u64, state: A::State) -> Result<(), u64> {
-        let Some(next) = self.first.pack(&state) else {
+        let Some(next) = A::Packing::pack(&self.first, &state) else {
             return self.spill(seen, state);
         };
         self.swap(seen, next)
@@ -115,7 +115,7 @@ impl<A: Algorithm> AtomicState<A> {
         if word == UNPACKED {
             self.transition_locked(|algorithm, state| read(algorithm, state))
         } else {
-            read(&self.first, &self.first.unpack(word))
+            read(&self.first, &A::Packing::unpack(&self.first, word))
         }
     }
 
@@ -147,7 +147,7 @@ impl<A: Algorithm> AtomicState<A> {
         let SpilledState { replaced, state } = &mut *wide;
         let answer = step(replaced.as_ref().unwrap_or(&self.first), state);
         if replaced.is_none() {
-            if let Some(word) = self.first.pack(state) {
+            if let Some(word) = A::Packing::pack(&self.first, state) {
                 self.word.store(word, Ordering::Release);
             }
         }
@@ -158,7 +158,7 @@ impl<A: Algorithm> AtomicState<A> {
     fn spill_word(&self, wide: &mut SpilledState<A>) {
         let word = self.word.swap(UNPACKED, Ordering::AcqRel);
         if word != UNPACKED {
-            wide.state = self.first.unpack(word);
+            wide.state = A::Packing::unpack(&self.first, word);
         }
     }
 }
@@ -295,9 +295,12 @@ mod loom_models {
             let bucket = TokenBucket::new(quota(1));
             let word = Arc::new(AtomicU64::new(0));
             let take = move |word: &AtomicU64| {
-                let mut state = bucket.unpack(word.load(Ordering::Acquire));
+                let mut state = TokenBucket::unpack(&bucket, word.load(Ordering::Acquire));
                 let decision = bucket.decide(&mut state, at(0), 1);
-                word.store(bucket.pack(&state).unwrap_or(UNPACKED), Ordering::Release);
+                word.store(
+                    TokenBucket::pack(&bucket, &state).unwrap_or(UNPACKED),
+                    Ordering::Release,
+                );
                 decision.is_admitted()
             };
             let other = Arc::clone(&word);

@@ -5,7 +5,7 @@ mod atomic_state;
 use std::{fmt, mem, time::Duration};
 
 use self::atomic_state::AtomicState;
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm};
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, take_up_to};
 use crate::clock::{Clock, MonotonicClock, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -91,11 +91,10 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         let now = self.clock.now();
         self.cell
             .transition(|algorithm, state| {
-                if algorithm.keeps_line() {
-                    let looked = algorithm.peek(state, now, cost);
-                    if !looked.is_admitted() {
-                        return looked;
-                    }
+                // A request that would wait takes nothing.
+                let looked = algorithm.peek(state, now, cost);
+                if !looked.is_admitted() {
+                    return looked;
                 }
                 algorithm.decide(state, now, cost)
             })
@@ -106,7 +105,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     pub fn take_up_to(&self, most: u64) -> u64 {
         let now = self.clock.now();
         self.cell
-            .transition(|algorithm, state| algorithm.take_up_to(state, now, most).0)
+            .transition(|algorithm, state| take_up_to(algorithm, state, now, most).0)
     }
 
     /// Gives back what a request took that came to nothing. Never more than was there.
@@ -222,11 +221,17 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
         loop {
             let now = self.clock.now();
             let left = deadline.since(now);
-            let (mut decision, keeps_line) = self.cell.transition(|algorithm, state| {
+            let (mut decision, retry) = self.cell.transition(|algorithm, state| {
                 let decision = algorithm.reserve(state, now, cost, left);
-                (decision, algorithm.keeps_line())
+                // Worth trying again only if that succeeds within the timeout.
+                let retry = decision.retry_after.filter(|wait| {
+                    let (then, rest) = (now.plus(*wait), left.saturating_sub(*wait));
+                    *wait <= left
+                        && !A::Packing::peek_reserve(algorithm, state, then, cost, rest).is_denied()
+                });
+                (decision, retry)
             });
-            match (decision.verdict, decision.retry_after) {
+            match (decision.verdict, retry) {
                 (Verdict::Wait(wait), _) => {
                     let place = RefundGuard {
                         limiter: self,
@@ -237,8 +242,7 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
                     decision.verdict = Verdict::Admit;
                     return decision;
                 }
-                // It keeps no line: try again when the time has come, if that is in time.
-                (Verdict::Deny, Some(wait)) if wait <= left && !keeps_line => {
+                (Verdict::Deny, Some(wait)) => {
                     self.clock.sleep_until(now.plus(wait)).await;
                 }
                 _ => return decision,

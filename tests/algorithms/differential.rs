@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, take_up_to};
 use tower_throttle::{
     All, Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp,
@@ -57,22 +57,34 @@ fn algorithm(kind: Kind, rate: Rate) -> AnyAlgorithm {
                 .max_wait(span(room.max_wait)),
         ),
         Kind::LeakyMeter => AnyAlgorithm::new(LeakyBucket::new(quota)),
-        Kind::LeakyQueue { room, before } => AnyAlgorithm::new(
-            LeakyBucket::new(quota)
+        Kind::LeakyQueue {
+            room,
+            before,
+            max_cost,
+        } => {
+            let charge = if before {
+                Charge::Before
+            } else {
+                Charge::After
+            };
+            let line = LeakyBucket::new(quota)
                 .queue(room.units)
                 .max_wait(span(room.max_wait))
-                .charge_mode(if before {
-                    Charge::Before
-                } else {
-                    Charge::After
-                }),
-        ),
-        Kind::WarmUp { over, factor, room } => AnyAlgorithm::new(
-            WarmUp::new(quota, span(over))
+                .charge_mode(charge);
+            AnyAlgorithm::new(max_cost.map_or(line, |most| line.max_cost(most)))
+        }
+        Kind::WarmUp {
+            over,
+            factor,
+            room,
+            max_cost,
+        } => {
+            let line = WarmUp::new(quota, span(over))
                 .cold_factor(factor)
                 .queue(room.units)
-                .max_wait(span(room.max_wait)),
-        ),
+                .max_wait(span(room.max_wait));
+            AnyAlgorithm::new(max_cost.map_or(line, |most| line.max_cost(most)))
+        }
     }
 }
 
@@ -85,6 +97,10 @@ fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
     let room = Room {
         units: *random.pick(&[0, 1, 3, 20]),
         max_wait: *random.pick(&[u64::MAX >> 1, rate.period, rate.period / rate.limit, 0]),
+    };
+    let max_cost = match random.below(2) {
+        0 => None,
+        _ => Some(1 + random.below(2 * rate.limit)),
     };
     let kind = match number {
         0 => Kind::FixedWindow { offset },
@@ -110,11 +126,13 @@ fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
         8 => Kind::LeakyQueue {
             room,
             before: random.below(2) == 0,
+            max_cost,
         },
         _ => Kind::WarmUp {
             over: 1 + random.below((20 * rate.period).min((1 << 62) / rate.limit)),
             factor: *random.pick(&[1, 2, 3, 10]),
             room,
+            max_cost,
         },
     };
     (kind, rate)
@@ -192,7 +210,9 @@ impl Pair {
         let (model, now) = (&self.model, self.now);
         let goes = |now, cost| model.check(now, cost) == Some(0);
         let remaining = decision.remaining();
-        if !goes(now, remaining) || goes(now, remaining + 1) {
+        // A free line without a bound accepts more than it reports.
+        let exact = remaining < model.capacity() || model.largest() == model.capacity();
+        if !goes(now, remaining) || exact && goes(now, remaining + 1) {
             return Some(format!("remaining {remaining}"));
         }
         let reset = nanos(decision.reset_after);
@@ -234,7 +254,7 @@ impl Pair {
     /// One operation on both; what they disagree about.
     fn step(&mut self, random: &mut Random) -> Option<String> {
         self.pass(random);
-        let (now, capacity) = (self.now, self.model.capacity());
+        let (now, capacity, largest) = (self.now, self.model.capacity(), self.model.largest());
         let cost = match random.below(8) {
             0 => 0,
             1 => capacity,
@@ -256,7 +276,7 @@ impl Pair {
                 (looked.verdict != decision.verdict)
                     .then(|| format!("peek says {looked:?}"))
                     .or_else(|| self.wrong_decision(&decision, expected))
-                    .or_else(|| self.wrong_retry(&decision, passes, cost > capacity))
+                    .or_else(|| self.wrong_retry(&decision, passes, cost > largest))
                     .or_else(|| self.wrong_figures(&decision))
                     .map(|fault| format!("check {cost}: {fault} in {decision:?}"))
             }
@@ -273,14 +293,15 @@ impl Pair {
                 }
                 let passes = |then| before.reserve(then, cost, most).is_some();
                 self.wrong_decision(&decision, expected)
-                    .or_else(|| self.wrong_retry(&decision, passes, cost > capacity))
+                    .or_else(|| self.wrong_retry(&decision, passes, cost > largest))
                     .or_else(|| self.wrong_figures(&decision))
                     .map(|fault| format!("reserve {cost} within {most}: {fault} in {decision:?}"))
             }
             14 => {
-                let (taken, decision) = self.algorithm.take_up_to(state, tick, cost);
+                let (taken, decision) = take_up_to(&self.algorithm, state, tick, cost);
+                let bounded = largest == capacity || taken < capacity;
                 let wrong = self.model.check(now, taken) != Some(0)
-                    || (taken < cost && self.model.check(now, taken + 1) == Some(0));
+                    || (taken < cost && bounded && self.model.check(now, taken + 1) == Some(0));
                 self.model.take(now, taken);
                 (wrong || taken > cost)
                     .then(|| format!("took {taken}"))
@@ -338,7 +359,8 @@ impl Pair {
             .peek(&self.state, at(self.now), 0)
             .reset_after;
         let used = reset.as_nanos() * u128::from(old.limit) / u128::from(old.period) + 1;
-        if used * u128::from(rate.period) / u128::from(rate.limit) > 1 << 60 {
+        let used = used.max(u128::from(self.model.capacity()));
+        if used * u128::from(rate.period) / u128::from(rate.limit) > 1 << 58 {
             return None;
         }
         let next = algorithm(kind, rate);
@@ -482,18 +504,41 @@ fn several_at_once_admit_what_all_of_their_oracles_admit_and_charge_no_one_other
                     pair.model.take(now, cost);
                 }
             }
-            let remaining = decision.remaining();
-            let passes = |now, cost| {
-                pairs
+            // The figures are those of one limit, the one with the least relative room.
+            let rooms: Vec<_> = pairs
+                .iter()
+                .map(|pair| {
+                    let goes = |cost| pair.model.check(now, cost) == Some(0);
+                    let limit = pair.model.capacity();
+                    (largest_that(goes, limit), limit)
+                })
+                .collect();
+            let (room, limit) = rooms[decision.policy];
+            let told = (decision.remaining(), decision.limit);
+            assert_eq!(told, (room, limit), "seed {seed}: {decision:?}");
+            if decision.is_admitted() {
+                let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+                let least = rooms
                     .iter()
-                    .all(|pair| pair.model.check(now, cost) == Some(0))
-            };
-            assert!(
-                passes(now, remaining) && !passes(now, remaining + 1),
-                "seed {seed}"
-            );
+                    .all(|(other, most)| product(room, *most) <= product(*other, limit));
+                assert!(least, "seed {seed}: {decision:?} of {rooms:?}");
+            }
         }
     }
+}
+
+/// The largest number up to `most` for which `holds` is true, as it is for all below it.
+fn largest_that(holds: impl Fn(u64) -> bool, most: u64) -> u64 {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if holds(middle) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    low
 }
 
 /// An oracle that is off by one somewhere disagrees at once: the comparison looks at something.

@@ -4,6 +4,7 @@
 //! must find nothing in an algorithm must find something in a broken copy of it.
 
 mod adversary;
+mod composition;
 mod differential;
 mod laws;
 mod oracle;

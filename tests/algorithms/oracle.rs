@@ -48,11 +48,13 @@ pub(crate) enum Kind {
     LeakyQueue {
         room: Room,
         before: bool,
+        max_cost: Option<u64>,
     },
     WarmUp {
         over: u64,
         factor: u64,
         room: Room,
+        max_cost: Option<u64>,
     },
 }
 
@@ -124,12 +126,30 @@ impl Model {
         i128::from(self.rate.period)
     }
 
-    /// The largest cost that an unused key is ever granted.
+    /// The limit that decisions report: what an unused key is granted at once.
     pub(crate) fn capacity(&self) -> u64 {
         match self.kind {
             Kind::TokenBucket { .. } | Kind::LeakyMeter => self.rate.burst,
+            Kind::LeakyQueue {
+                max_cost: Some(most),
+                ..
+            }
+            | Kind::WarmUp {
+                max_cost: Some(most),
+                ..
+            } => most,
             Kind::LeakyQueue { room, .. } => self.rate.burst.max(room.units),
             _ => self.rate.limit,
+        }
+    }
+
+    /// The largest cost that is ever admitted: a line without a bound accepts any cost.
+    pub(crate) fn largest(&self) -> u64 {
+        match self.kind {
+            Kind::LeakyQueue { max_cost: None, .. } | Kind::WarmUp { max_cost: None, .. } => {
+                u64::MAX
+            }
+            _ => self.capacity(),
         }
     }
 
@@ -244,16 +264,19 @@ impl Model {
         if cost == 0 {
             return Some(0);
         }
-        if cost > self.capacity() {
+        if cost > self.largest() {
             return None;
         }
         let room = match self.kind {
             Kind::TokenBucket { room, .. }
             | Kind::WarmUp { room, .. }
-            | Kind::LeakyQueue { room, before: true } => room,
+            | Kind::LeakyQueue {
+                room, before: true, ..
+            } => room,
             Kind::LeakyQueue {
                 room,
                 before: false,
+                ..
             } => Room {
                 units: room.units.saturating_sub(cost - 1),
                 ..room
@@ -273,7 +296,7 @@ impl Model {
     /// The wait of a place in line; none if it is longer than `max_wait`.
     pub(crate) fn reserve(&self, now: u64, cost: u64, max_wait: u64) -> Option<u64> {
         match self.kind {
-            Kind::TokenBucket { .. } if cost > self.rate.burst => None,
+            _ if cost > self.largest() => None,
             Kind::TokenBucket { .. } | Kind::LeakyQueue { .. } if cost == 0 => Some(0),
             Kind::TokenBucket { .. } | Kind::LeakyQueue { .. } | Kind::WarmUp { .. } => {
                 let wait = self.told(&self.wait(now, cost));

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, Packing};
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingWindow, TokenBucket, WarmUp,
     clock::Tick,
@@ -43,7 +43,9 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
         Self {
             state: algorithm.fresh(at(now)),
             algorithm,
-            decide: |algorithm, words, now, cost| algorithm.decide_packed(words, now, cost),
+            decide: |algorithm, words, now, cost| {
+                A::Packing::decide_packed(algorithm, words, now, cost)
+            },
             now,
             unit,
             compared: 0,
@@ -51,8 +53,8 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
     }
 
     fn packed(&self) -> Option<Vec<u64>> {
-        let mut words = vec![0; self.algorithm.words()];
-        let packs = self.algorithm.pack_into(&self.state, &mut words);
+        let mut words = vec![0; A::Packing::word_count(&self.algorithm)];
+        let packs = A::Packing::pack_into(&self.algorithm, &self.state, &mut words);
         packs.then_some(words)
     }
 
@@ -112,7 +114,7 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
             "the decision"
         } else if self.packed().as_ref() != Some(&words) {
             "the state"
-        } else if self.algorithm.unpack_from(&words) != self.state {
+        } else if A::Packing::unpack_from(&self.algorithm, &words) != self.state {
             "what is unpacked"
         } else if (decision.is_denied() || cost == 0) && words != before {
             "what is denied"
@@ -196,7 +198,8 @@ fn a_grid_decides_in_words_as_in_memory() {
 #[test]
 fn a_default_grid_takes_as_many_words_as_its_counts_and_its_cell() {
     for (limit, words) in [(7, 1), (8, 2), (1_000, 3), (1 << 15, 3), (1 << 16, 4)] {
-        assert_eq!(SlidingGrid::new(Quota::per_second(limit)).words(), words);
+        let grid = SlidingGrid::new(Quota::per_second(limit));
+        assert_eq!(SlidingGrid::word_count(&grid), words);
     }
 }
 
@@ -250,12 +253,14 @@ fn buckets_decide_in_words_as_in_memory() {
 fn planted_differences_are_found() {
     let planted: [Decide<SlidingGrid>; 4] = [
         // Forgets what it admits.
-        |grid, words, now, cost| grid.decide_packed(&mut words.to_vec(), now, cost),
+        |grid, words, now, cost| SlidingGrid::decide_packed(grid, &mut words.to_vec(), now, cost),
         // Takes the moment for another one.
-        |grid, words, now, cost| grid.decide_packed(words, now.plus(Duration::from_nanos(1)), cost),
+        |grid, words, now, cost| {
+            SlidingGrid::decide_packed(grid, words, now.plus(Duration::from_nanos(1)), cost)
+        },
         // Writes what it denies.
         |grid, words, now, cost| {
-            let decision = grid.decide_packed(words, now, cost)?;
+            let decision = SlidingGrid::decide_packed(grid, words, now, cost)?;
             words[words.len() - 1] ^= u64::from(decision.is_denied());
             Some(decision)
         },

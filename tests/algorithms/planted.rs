@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, NotPacked, Packing};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Quota, SlidingLog, TokenBucket, algorithm::Inherit,
     clock::Tick,
@@ -41,6 +41,7 @@ struct Broken<A> {
 
 impl<A: Algorithm> Algorithm for Broken<A> {
     type State = (A::State, Tick);
+    type Packing = NotPacked;
 
     fn quota(&self) -> Quota {
         self.algorithm.quota()
@@ -134,8 +135,8 @@ impl<A: Algorithm> Algorithm for Broken<A> {
 impl<A: Algorithm> Broken<A> {
     /// The state as if everything in it had come `ns` later: packed words of one part per ns.
     fn later(&self, state: &A::State, ns: u64) -> A::State {
-        match self.algorithm.pack(state) {
-            Some(word) => self.algorithm.unpack(word + ns),
+        match A::Packing::pack(&self.algorithm, state) {
+            Some(word) => A::Packing::unpack(&self.algorithm, word + ns),
             None => state.clone(),
         }
     }

@@ -4,7 +4,7 @@ use tower_throttle::algorithm::Algorithm;
 use tower_throttle::clock::Tick;
 
 use crate::random::{Random, seeds};
-use crate::subjects::{Subject, random_subjects};
+use crate::subjects::{Promise, Subject, random_subjects};
 
 /// A request that went through: when, and its cost.
 pub(crate) type Admission = (u64, u64);
@@ -54,8 +54,10 @@ pub(crate) fn attack(subject: &Subject, random: &mut Random) -> Vec<Admission> {
             now = newest.saturating_sub(random.log_uniform(43));
         }
         newest = newest.max(now);
-        let units_only = matches!(subject.promise, crate::subjects::Promise::Paced);
-        let cost = if units_only { 1 } else { 1 + random.below(3) };
+        let cost = match subject.promise {
+            Promise::Paced(max_cost) => 1 + random.below(max_cost),
+            _ => 1 + random.below(3),
+        };
         for _ in 0..=random.below(subject.burst + 2).min(40) {
             let decision = algorithm.decide(&mut state, Tick::from_nanos(now), cost);
             let Some(wait) = decision.wait() else { break };

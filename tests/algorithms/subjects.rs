@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
@@ -31,8 +31,8 @@ pub(crate) enum Promise {
     AtMostIn(u64),
     /// At most B + T/t in any closed interval of length T.
     Bucket,
-    /// Released at least t apart.
-    Paced,
+    /// Released at least t per unit apart, for costs up to this one.
+    Paced(u64),
 }
 
 pub(crate) fn quota(limit: u64, period: u64) -> Quota {
@@ -69,7 +69,7 @@ impl Subject {
             Promise::AtMostIn(length) => self.limit * pieces(length),
             Promise::Bucket => self.burst + self.earned(span),
             // Turns are t apart, exactly; each is told in whole nanoseconds, rounded up.
-            Promise::Paced => 1 + self.before(span + 1),
+            Promise::Paced(max_cost) => max_cost + self.before(span + 1),
         }
     }
 
@@ -117,12 +117,32 @@ pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
         Subject::new(
             "leaky queue",
             LeakyBucket::new(quota).queue(8),
-            Promise::Paced,
+            Promise::Paced(1),
+        ),
+        Subject::new(
+            "leaky queue of costs",
+            LeakyBucket::new(quota).queue(8).max_cost(3),
+            Promise::Paced(3),
+        ),
+        Subject::new(
+            "leaky queue that charges before",
+            LeakyBucket::new(quota)
+                .queue(8)
+                .max_cost(3)
+                .charge_mode(Charge::Before),
+            Promise::Paced(3),
         ),
         Subject::new(
             "warm-up",
             WarmUp::new(quota, Duration::from_nanos(5 * period)).queue(8),
-            Promise::Paced,
+            Promise::Paced(1),
+        ),
+        Subject::new(
+            "warm-up of costs",
+            WarmUp::new(quota, Duration::from_nanos(5 * period))
+                .queue(8)
+                .max_cost(3),
+            Promise::Paced(3),
         ),
     ]
 }

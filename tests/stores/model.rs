@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, NotPacked, take_up_to};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid,
     SlidingLog, SlidingWindow, TokenBucket, WarmUp, algorithm::Inherit, clock::Tick,
@@ -53,7 +53,7 @@ fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u
             }
             1 => local.charge(&key, cost) == map.charge(state, now, cost),
             2 => local.peek_n(&key, cost) == map.peek(state, now, cost),
-            3 => local.take_up_to(&key, cost) == map.take_up_to(state, now, cost).0,
+            3 => local.take_up_to(&key, cost) == take_up_to(map, state, now, cost).0,
             4 => {
                 let wait = Duration::from_nanos(random.below(SECOND));
                 let reserved = local.reserve(&key, cost, wait);
@@ -142,6 +142,7 @@ struct ForgetsEarly(TokenBucket);
 
 impl Algorithm for ForgetsEarly {
     type State = <TokenBucket as Algorithm>::State;
+    type Packing = NotPacked;
 
     fn quota(&self) -> Quota {
         self.0.quota()
@@ -167,12 +168,6 @@ impl Algorithm for ForgetsEarly {
     fn forgettable_at(&self, state: &Self::State) -> Tick {
         let nanos = self.0.forgettable_at(state).as_nanos();
         Tick::from_nanos(nanos.saturating_sub(SECOND / 4))
-    }
-    fn pack(&self, state: &Self::State) -> Option<u64> {
-        self.0.pack(state)
-    }
-    fn unpack(&self, word: u64) -> Self::State {
-        self.0.unpack(word)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::Packing;
 use tower_throttle::{Local, ManualClock, Quota, SlidingGrid};
 
 /// Hashes alike in every run.
@@ -13,7 +13,7 @@ type Fixed = BuildHasherDefault<DefaultHasher>;
 pub(crate) fn grid_of(words: usize) -> SlidingGrid {
     (1..=SlidingGrid::MAX_CELLS)
         .map(|cells| SlidingGrid::new(Quota::per_hour(1_000)).cells(cells))
-        .find(|grid| grid.words() == words)
+        .find(|grid| SlidingGrid::word_count(grid) == words)
         .expect("grids of every size")
 }
 

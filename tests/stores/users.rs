@@ -4,21 +4,21 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, NotPacked};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Local, ManualClock, Quota, Verdict, algorithm::Inherit,
     clock::Tick,
 };
 
-/// A window of a user's own, whose states pack or not, that panics for the cost of 13.
+/// An algorithm that panics at a cost of 13.
 #[derive(Clone, Debug)]
 struct Unlucky {
     window: FixedWindow,
-    packs: bool,
 }
 
 impl Algorithm for Unlucky {
     type State = <FixedWindow as Algorithm>::State;
+    type Packing = NotPacked;
 
     fn quota(&self) -> Quota {
         self.window.quota()
@@ -45,31 +45,23 @@ impl Algorithm for Unlucky {
     fn forgettable_at(&self, state: &Self::State) -> Tick {
         self.window.forgettable_at(state)
     }
-    fn pack(&self, state: &Self::State) -> Option<u64> {
-        self.packs.then(|| self.window.pack(state)).flatten()
-    }
-    fn unpack(&self, word: u64) -> Self::State {
-        self.window.unpack(word)
-    }
 }
 
 #[test]
 fn a_panic_in_an_algorithm_changes_no_key() {
-    for packs in [true, false] {
-        let window = FixedWindow::new(Quota::per_day(100));
-        let local = Local::new(Unlucky { window, packs })
-            .with_clock(ManualClock::new())
-            .capacity(20);
-        for key in 0..20 {
-            assert!(local.check_n(&key, 3).is_admitted());
-        }
-        for key in 0..25 {
-            let panicked = catch_unwind(AssertUnwindSafe(|| local.check_n(&key, 13)));
-            assert!(panicked.is_err());
-        }
-        for key in 0..20 {
-            assert_eq!(local.check_n(&key, 7).remaining(), 90, "packs: {packs}");
-        }
+    let window = FixedWindow::new(Quota::per_day(100));
+    let local = Local::new(Unlucky { window })
+        .with_clock(ManualClock::new())
+        .capacity(20);
+    for key in 0..20 {
+        assert!(local.check_n(&key, 3).is_admitted());
+    }
+    for key in 0..25 {
+        let panicked = catch_unwind(AssertUnwindSafe(|| local.check_n(&key, 13)));
+        assert!(panicked.is_err());
+    }
+    for key in 0..20 {
+        assert_eq!(local.check_n(&key, 7).remaining(), 90);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, Packing};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Limiter, Local, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp,
@@ -213,7 +213,7 @@ fn filled<A: Algorithm>(keys: u64, algorithm: A) -> f64 {
 fn grid_of(words: usize) -> SlidingGrid {
     (1..=SlidingGrid::MAX_CELLS)
         .map(|cells| SlidingGrid::new(Quota::per_hour(1_000)).cells(cells))
-        .find(|grid| grid.words() == words)
+        .find(|grid| SlidingGrid::word_count(grid) == words)
         .expect("grids of every size")
 }
 
@@ -278,7 +278,7 @@ fn algorithm<A: Algorithm>(effort: &Effort, name: &str, algorithm: A, goal: f64)
             Local::new(algorithm.clone()).capacity(keys as usize),
             Local::new(TokenBucket::new(peers::quota(true))).capacity(keys as usize),
         );
-        let words = algorithm.words();
+        let words = A::Packing::word_count(&algorithm);
         let mut key = u64::blank();
         for number in 0..keys {
             key.set(number);

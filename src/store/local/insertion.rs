@@ -6,7 +6,7 @@ use super::probe::{make_tag, probe_of_tag};
 use super::slot::{Header, Set, SetGuard, Snapshot};
 use super::spill::{KeyId, VersionedState, is_spilled, spill_index, spilled_word};
 use super::table::{Table, Transition, TryResult, slot_forgettable_at};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
 use crate::sync::lock;
 
@@ -52,7 +52,7 @@ impl<A: Algorithm> Table<A> {
             Err(again) => return again,
         };
         let mut words = [0; W];
-        let packs = algorithm.pack_into(&state, &mut words);
+        let packs = A::Packing::pack_into(algorithm, &state, &mut words);
         let mut shard = (!packs || place.spill_index.is_some())
             .then(|| self.spill.shard(self.group_of(id.home)));
         let mut spilled_at = None;
@@ -181,7 +181,7 @@ impl<A: Algorithm> Table<A> {
         now: Tick,
     ) -> bool {
         if !is_spilled(words) {
-            let state = algorithm.unpack_from(words);
+            let state = A::Packing::unpack_from(algorithm, words);
             return algorithm.peek(&state, now, 1).is_denied();
         }
         let shard = self.spill.shard(self.group_of(at));

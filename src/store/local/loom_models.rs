@@ -8,7 +8,7 @@ use loom::thread;
 use super::overflow::Overflow;
 use super::slot::{CacheLine, Set};
 use super::table::{DecideStep, Table};
-use crate::algorithm::{Algorithm, FixedWindow, Inherit, TokenBucket};
+use crate::algorithm::{Algorithm, FixedWindow, Inherit, Packing, TokenBucket};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
@@ -113,7 +113,7 @@ fn loom_a_state_of_two_words_is_read_whole() {
     let odd = Quota::per(1_021, Duration::from_nanos(10_007)).burst(2);
     loom::model(move || {
         let bucket = TokenBucket::new(odd);
-        assert_eq!(bucket.words(), 2);
+        assert_eq!(TokenBucket::word_count(&bucket), 2);
         let table = table(bucket);
         let mut states = vec![bucket.fresh(at(5))];
         for taken in 0..2 {

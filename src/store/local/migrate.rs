@@ -4,7 +4,7 @@ use super::epoch::{EpochView, MAX_EPOCHS};
 use super::slot::{MAX_SLOTS, Set};
 use super::spill::{VersionedState, is_spilled, spill_index, spilled_word};
 use super::table::{Table, TryResult};
-use crate::algorithm::{Algorithm, Inherit};
+use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::sync::lock;
 
@@ -82,11 +82,11 @@ impl<A: Algorithm> Table<A> {
                 kept.epoch = view.epoch();
                 *words = spilled_word(index, algorithm.forgettable_at(&kept.state));
             } else {
-                let mut state = before.unpack_from(words);
+                let mut state = A::Packing::unpack_from(before, words);
                 let mut next = [0; W];
                 if !view.migrate_state(&mut state, behind) {
                     snapshot.tags[slot] = 0;
-                } else if algorithm.pack_into(&state, &mut next) {
+                } else if A::Packing::pack_into(algorithm, &state, &mut next) {
                     *words = next;
                 } else {
                     spilled[slot] = Some((algorithm.forgettable_at(&state), state));

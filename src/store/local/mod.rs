@@ -23,7 +23,7 @@ use std::time::Duration;
 pub use self::hash::{Seeded, SeededHasher};
 pub use self::overflow::{Overflow, Stats};
 use self::table::{DecideStep, Table, Transition};
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm};
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, quotas, take_up_to};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -62,7 +62,7 @@ use crate::quota::Quota;
 ///
 /// # Memory
 /// A key takes 23 bytes where its state is one word, 37 where it is two, 46 where it is three and
-/// 47 where it is four ([`Algorithm::words`]). One word are token buckets, meters, windows and
+/// 47 where it is four. One word are token buckets, meters, windows and
 /// sliding windows of ordinary figures; a sliding grid takes as many as its counts need. All of it
 /// is taken when the table is made. States that do not fit, such as a log, stand outside the
 /// table: [`stats`](Self::stats) tells what they take, and [the most that they ever
@@ -265,7 +265,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     pub fn take_up_to<K: Hash + ?Sized>(&self, key: &K, most: u64) -> u64 {
         let now = self.shared.clock.now();
         self.at(key, now, true, |algorithm: &A, state: &mut A::State| {
-            algorithm.take_up_to(state, now, most).0
+            take_up_to(algorithm, state, now, most).0
         })
         .unwrap_or(0)
     }
@@ -329,7 +329,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         inherit: Inherit,
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
-        if algorithm.words() > self.shared.table.state_words() {
+        if A::Packing::word_count(&algorithm) > self.shared.table.state_words() {
             return Err(ConfigError::Unsupported {
                 what: "a policy whose states take more words than the slots of this table have",
                 instead: "make the table with the widest policy first, and then set this one",
@@ -447,7 +447,7 @@ where
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.shared.table.epochs.current().algorithm().quotas()
+        quotas(self.shared.table.epochs.current().algorithm())
     }
 
     #[inline]

@@ -26,7 +26,7 @@ use super::slot::{CacheLine, Header, Set, SetGuard, SlotState, lines_per_set, sl
 use super::spill::{
     KeyId, SpillStore, VersionedState, is_spilled, spill_forgettable_at, spill_index, spilled_word,
 };
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::sync::Mutex;
@@ -91,7 +91,7 @@ pub(super) enum TryResult<T> {
 
 impl<A: Algorithm> Table<A> {
     pub(super) fn new(algorithm: A, capacity: usize, overflow: Overflow, now: Tick) -> Self {
-        let words = match algorithm.words() {
+        let words = match A::Packing::word_count(&algorithm) {
             words @ 1..=4 => words,
             _ => 1,
         };
@@ -160,7 +160,7 @@ impl<A: Algorithm> Table<A> {
                 }
             } else {
                 let mut next = words;
-                if let Some(decision) = algorithm.decide_packed(&mut next, now, cost) {
+                if let Some(decision) = A::Packing::decide_packed(algorithm, &mut next, now, cost) {
                     if next == words {
                         return decision;
                     }
@@ -289,10 +289,10 @@ impl<A: Algorithm> Table<A> {
         step: &impl Transition<A, T>,
     ) -> TryResult<T> {
         let algorithm = view.algorithm();
-        let mut state = algorithm.unpack_from(&words);
+        let mut state = A::Packing::unpack_from(algorithm, &words);
         let result = step.run(algorithm, &mut state);
         let mut next = [0; W];
-        if !algorithm.pack_into(&state, &mut next) {
+        if !A::Packing::pack_into(algorithm, &state, &mut next) {
             return self.spill_state(view, set, header, (slot, id, probe), state, result);
         }
         if next != words {
@@ -358,7 +358,7 @@ impl<A: Algorithm> Table<A> {
         }
         let result = step.run(algorithm, &mut kept.state);
         let mut next = [0; W];
-        let packs = algorithm.pack_into(&kept.state, &mut next);
+        let packs = A::Packing::pack_into(algorithm, &kept.state, &mut next);
         if !packs {
             next = spilled_word(index, algorithm.forgettable_at(&kept.state));
         }
@@ -456,9 +456,13 @@ impl<A: Algorithm> Table<A> {
 
     pub(super) fn stats(&self) -> Stats {
         let view = self.epochs.current();
-        let (spilled, spilled_bytes) = self.spill.usage(|state| view.algorithm().held_bytes(state));
+        let (spilled, spilled_bytes) = self
+            .spill
+            .usage(|state| A::Packing::heap_bytes(view.algorithm(), state));
         let table_bytes = self.lines.len() * size_of::<CacheLine>();
-        let max_spilled = self.spill.max_bytes(view.algorithm().max_heap_bytes());
+        let max_spilled = self
+            .spill
+            .max_bytes(A::Packing::max_heap_bytes(view.algorithm()));
         let mut stats = Stats {
             capacity: self.capacity,
             table_bytes,
@@ -511,6 +515,6 @@ pub(super) fn slot_forgettable_at<A: Algorithm, const W: usize>(
     if is_spilled(words) {
         spill_forgettable_at(words[0])
     } else {
-        algorithm.forgettable_at(&algorithm.unpack_from(words))
+        algorithm.forgettable_at(&A::Packing::unpack_from(algorithm, words))
     }
 }

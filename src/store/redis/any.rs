@@ -30,14 +30,14 @@ impl<A: Script> DynScript for A {
     }
 
     fn recall(&self, words: &mut StateWords<'_>) -> Option<AnyState> {
-        Script::recall(self, words).map(AnyState::holding)
+        Script::recall(self, words).map(AnyState::from_state)
     }
 }
 
 /// The algorithm in it, if there is a script for that.
 fn known(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
     fn of<A: Script>(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
-        any.holds::<A>()
+        any.downcast_ref::<A>()
             .map(|algorithm| algorithm as &dyn DynScript)
     }
     let kinds = [

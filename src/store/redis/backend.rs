@@ -13,6 +13,7 @@ use super::{
     params::Call,
     script::{self, Args, Scripted},
 };
+use crate::algorithm::quotas;
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, nanos};
 use crate::error::{ConfigError, StoreError};
@@ -221,7 +222,7 @@ impl<K: RedisKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.0.tuning.present().algorithm.quotas()
+        quotas(&self.0.tuning.present().algorithm)
     }
 }
 

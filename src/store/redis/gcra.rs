@@ -11,13 +11,13 @@ use crate::error::ConfigError;
 
 impl Script for Gcra {
     fn prepared(self) -> Result<Self, ConfigError> {
-        let (interval, burst) = self.cells();
+        let (interval, burst) = self.params();
         check_depth(Pace::of(interval), burst)?;
         Ok(self)
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
-        let (interval, burst) = self.cells();
+        let (interval, burst) = self.params();
         let pace = Pace::of(interval);
         parts.push(Part {
             name: "gcra",
@@ -35,7 +35,7 @@ impl Script for Gcra {
     }
 
     fn arguments(&self, call: Call, args: &mut Args) {
-        let (interval, burst) = self.cells();
+        let (interval, burst) = self.params();
         let (pace, cost) = (Pace::of(interval), call.cost());
         let bound = (cost <= burst).then(|| pace.span(burst));
         push_span_and_bound(pace, pace.span(cost), bound, args);

@@ -105,7 +105,7 @@ pub(super) fn header(tag: char, figures: &[u64]) -> String {
 
 impl Script for FixedWindow {
     fn prepared(self) -> Result<Self, ConfigError> {
-        let (length, offset, _) = self.shape();
+        let (length, offset, _) = self.window_params();
         micros("period", length)?;
         micros("offset", offset % length)?;
         count("limit", self.quota().limit())?;
@@ -113,7 +113,7 @@ impl Script for FixedWindow {
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
-        let (length, offset, anchored) = self.shape();
+        let (length, offset, anchored) = self.window_params();
         let (length, pad) = (length / 1_000, pad(length, offset) / 1_000);
         let shape = [length, pad, u64::from(anchored)];
         let limit = self.quota().limit();
@@ -133,7 +133,7 @@ impl Script for FixedWindow {
 
     fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
         let (window, used) = (words.next()?, words.next()?);
-        let (_, _, anchored) = self.shape();
+        let (_, _, anchored) = self.window_params();
         let window = match window.checked_sub(1) {
             Some(us) if anchored => us.saturating_mul(1_000) + 1,
             _ => window,
@@ -190,7 +190,7 @@ impl Script for SlidingLog {
 
 impl Script for SlidingWindow {
     fn prepared(self) -> Result<Self, ConfigError> {
-        let (length, offset) = self.shape();
+        let (length, offset) = self.window_params();
         micros("period", length)?;
         micros("offset", offset % length)?;
         count("limit", self.quota().limit())?;
@@ -198,7 +198,7 @@ impl Script for SlidingWindow {
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
-        let (length, offset) = self.shape();
+        let (length, offset) = self.window_params();
         let shape = [length / 1_000, pad(length, offset) / 1_000];
         let limit = self.quota().limit();
         parts.push(Part {
@@ -227,7 +227,7 @@ impl Script for SlidingWindow {
 impl Script for SlidingGrid {
     /// Cells of the next longer whole microsecond, as in process of the next longer nanosecond.
     fn prepared(self) -> Result<Self, ConfigError> {
-        let (length, offset, _) = self.shape();
+        let (length, offset, _) = self.window_params();
         // Of a period that the cells do not divide the offset has no meaning below a cell.
         let begun = offset % 1_000;
         let (length, offset) = (
@@ -242,7 +242,7 @@ impl Script for SlidingGrid {
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
-        let (length, offset, counted) = self.shape();
+        let (length, offset, counted) = self.window_params();
         let shape = [length / 1_000, pad(length, offset) / 1_000, counted];
         let limit = self.quota().limit();
         parts.push(Part {
@@ -260,10 +260,10 @@ impl Script for SlidingGrid {
     }
 
     fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
-        let (_, _, counted) = self.shape();
+        let (_, _, counted) = self.window_params();
         let cell = words.next()?;
         let counts: Option<Vec<_>> = (0..counted).map(|_| words.next()).collect();
-        Some(Self::state(self, cell, counts?.into_iter()))
+        Some(self.from_counts(cell, counts?.into_iter()))
     }
 }
 

@@ -146,7 +146,7 @@ impl Script for TokenBucket {
     fn arguments(&self, call: Call, args: &mut Args) {
         let quota = self.quota();
         let pace = Pace::new(&quota);
-        let most = match (call, self.line()) {
+        let most = match (call, self.queue_params()) {
             (Call::Reserve(_, most), _) => pace.time(most),
             (_, None) => 0,
             (_, Some((units, most))) => pace.span(units).min(pace.time(most)),
@@ -180,25 +180,19 @@ pub(super) fn bucket_params(pace: Pace, capacity: u64, gone: u64, rest: u64) -> 
     [pace.parts(), depth.0, depth.1, gone.0, gone.1, rest]
 }
 
-/// The most that an idle key of a meter or a line is granted at once.
-fn leaky_capacity(algorithm: &LeakyBucket) -> u64 {
-    let (queue, _, _) = algorithm.line();
-    algorithm.quota().capacity().max(queue.unwrap_or(0))
-}
-
 impl Script for LeakyBucket {
     fn prepared(self) -> Result<Self, ConfigError> {
-        check_bucket(&self.quota(), leaky_capacity(&self))?;
+        check_bucket(&self.quota(), self.capacity_and_max_cost().0)?;
         Ok(self)
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
-        let (queue, _, charge) = self.line();
+        let (queue, _, charge) = self.queue_params();
         let (quota, pace) = (self.quota(), Pace::new(&self.quota()));
         // How many units a free line counts as rest before it is one never used.
         let idle = match charge {
             Charge::After => 0,
-            Charge::Before => leaky_capacity(self) - 1,
+            Charge::Before => self.capacity_and_max_cost().0 - 1,
         };
         let mut figures = vec![
             u64::from(queue.is_some()),
@@ -229,7 +223,7 @@ impl Script for LeakyBucket {
     fn arguments(&self, call: Call, args: &mut Args) {
         let quota = self.quota();
         let pace = Pace::new(&quota);
-        let (queue, max_wait, charge) = self.line();
+        let (queue, max_wait, charge) = self.queue_params();
         let cost = call.cost();
         let in_line = match call {
             Call::Take(_) | Call::Peek(_) | Call::Charge(_) => queue.is_some(),
@@ -242,13 +236,13 @@ impl Script for LeakyBucket {
             _ => (0, pace.span(cost)),
         };
         let longest = match (call, queue) {
+            _ if cost > self.capacity_and_max_cost().1 => None,
             (Call::Reserve(_, most), _) => Some(pace.time(most)),
             // A meter admits what stays within its capacity once it is paid.
             (_, None) => quota
                 .capacity()
                 .checked_sub(cost)
                 .map(|room| pace.span(room)),
-            (_, Some(_)) if cost > leaky_capacity(self) => None,
             (_, Some(units)) => {
                 let places = match charge {
                     Charge::After => units.saturating_sub(cost.saturating_sub(1)),
@@ -271,7 +265,7 @@ impl Script for LeakyBucket {
 /// The store of a warm-up in numbers that a script can count with: a permit, the refill of a
 /// nanosecond, the threshold, the whole, and how many microseconds fill it.
 fn warm_up_params(algorithm: &WarmUp) -> Option<[u64; 5]> {
-    let (_, ramp, [permit, refill, threshold, full]) = algorithm.figures();
+    let (_, ramp, [permit, refill, threshold, full]) = algorithm.permit_params();
     let cooling = full / (1_000 * refill) + 2;
     let most_stored = full + (cooling + 1) * 1_000 * refill;
     if most_stored > u128::from(2 * MAX_EXACT) || ramp > MAX_EXACT {
@@ -298,13 +292,16 @@ impl Script for WarmUp {
         count("limit", self.quota().limit())?;
         match warm_up_params(&self) {
             Some(_) => Ok(self),
-            None => Err(too_large("warm_up", format!("{} ns", self.figures().1))),
+            None => Err(too_large(
+                "warm_up",
+                format!("{} ns", self.permit_params().1),
+            )),
         }
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
         let pace = Pace::new(&self.quota());
-        let (cold, ramp, _) = self.figures();
+        let (cold, ramp, _) = self.permit_params();
         let [_, refill, threshold, full, cooling] = warm_up_params(self).unwrap_or_default();
         parts.push(Part {
             name: "warm_up",
@@ -321,10 +318,10 @@ impl Script for WarmUp {
         let pace = Pace::new(&quota);
         let [permit, ..] = warm_up_params(self).unwrap_or_default();
         let cost = call.cost();
-        let (line, max_wait) = self.line();
+        let (line, max_wait, max_cost) = self.queue_params();
         let bound = match (call, line) {
+            _ if max_cost.is_some_and(|most| cost > most) => None,
             (Call::Reserve(_, most), _) => Some(pace.time(most)),
-            _ if cost > quota.limit() => None,
             (_, None) => Some(0),
             (_, Some(units)) => Some(pace.span(units).min(pace.time(max_wait))),
         };

@@ -1,11 +1,11 @@
 //! Quotients of products that do not fit 128 bits.
 //!
-//! Only changes of quota and unusually fine warm-ups come here, so this is written to be short: a
-//! product is four 64-bit limbs, and a quotient is found bit by bit.
+//! Only changes of quota and very fine warm-ups need them, so the code is short rather than fast: a
+//! product has four 64-bit limbs, and a quotient is found bit by bit.
 
 use std::cmp::Ordering;
 
-use super::interval::low;
+use super::arithmetic::low_u64;
 
 /// 256 bits, the lowest limb first.
 #[derive(Clone, Copy)]
@@ -14,19 +14,21 @@ struct U256([u64; 4]);
 /// `floor(product of numerator / product of denominator)`, or `None` above 2^128 - 1.
 ///
 /// The products must fit 256 bits and the denominator must not be zero.
-pub(super) fn floor_ratio(numerator: &[u128], denominator: &[u128]) -> Option<u128> {
+pub(in crate::algorithm) fn floor_ratio(numerator: &[u128], denominator: &[u128]) -> Option<u128> {
     ratio(numerator, denominator).map(|(quotient, _)| quotient)
 }
 
 /// As [`floor_ratio`], rounded up.
-pub(super) fn ceil_ratio(numerator: &[u128], denominator: &[u128]) -> Option<u128> {
+pub(in crate::algorithm) fn ceil_ratio(numerator: &[u128], denominator: &[u128]) -> Option<u128> {
     ratio(numerator, denominator)
         .and_then(|(quotient, exact)| quotient.checked_add(u128::from(!exact)))
 }
 
 /// The floor of the quotient, and whether it is the quotient itself.
 fn ratio(numerator: &[u128], denominator: &[u128]) -> Option<(u128, bool)> {
-    if let (Some(numerator), Some(denominator)) = (narrow(numerator), narrow(denominator)) {
+    if let (Some(numerator), Some(denominator)) =
+        (product_u128(numerator), product_u128(denominator))
+    {
         return Some((numerator / denominator, numerator % denominator == 0));
     }
     let numerator = U256::product(numerator);
@@ -35,21 +37,21 @@ fn ratio(numerator: &[u128], denominator: &[u128]) -> Option<(u128, bool)> {
     for bit in (0..u128::BITS).rev() {
         let candidate = quotient | 1 << bit;
         if denominator
-            .times(candidate)
+            .checked_mul(candidate)
             .is_some_and(|product| product.cmp(&numerator).is_le())
         {
             quotient = candidate;
         }
     }
-    let product = denominator.times(quotient)?;
+    let product = denominator.checked_mul(quotient)?;
     let next_fits = quotient == u128::MAX
         && denominator
-            .add(&product)
+            .checked_add(&product)
             .is_some_and(|next| next.cmp(&numerator).is_le());
     (!next_fits).then(|| (quotient, product.cmp(&numerator).is_eq()))
 }
 
-fn narrow(factors: &[u128]) -> Option<u128> {
+fn product_u128(factors: &[u128]) -> Option<u128> {
     factors
         .iter()
         .try_fold(1_u128, |product, factor| product.checked_mul(*factor))
@@ -58,24 +60,30 @@ fn narrow(factors: &[u128]) -> Option<u128> {
 impl U256 {
     fn product(factors: &[u128]) -> Self {
         factors.iter().fold(Self([1, 0, 0, 0]), |product, factor| {
-            debug_assert!(product.times(*factor).is_some(), "products fit 256 bits");
-            product.times(*factor).unwrap_or(Self([u64::MAX; 4]))
+            debug_assert!(
+                product.checked_mul(*factor).is_some(),
+                "products fit 256 bits"
+            );
+            product.checked_mul(*factor).unwrap_or(Self([u64::MAX; 4]))
         })
     }
 
-    fn times(&self, factor: u128) -> Option<Self> {
+    fn checked_mul(&self, factor: u128) -> Option<Self> {
         let mut limbs = [0; 6];
-        for (shift, digit) in [low(factor & u128::from(u64::MAX)), low(factor >> 64)]
-            .into_iter()
-            .enumerate()
+        for (shift, digit) in [
+            low_u64(factor & u128::from(u64::MAX)),
+            low_u64(factor >> 64),
+        ]
+        .into_iter()
+        .enumerate()
         {
             let mut carry = 0;
             for (place, limb) in self.0.iter().enumerate() {
                 let sum = u128::from(*limb) * u128::from(digit)
                     + u128::from(limbs[place + shift])
                     + u128::from(carry);
-                limbs[place + shift] = low(sum & u128::from(u64::MAX));
-                carry = low(sum >> 64);
+                limbs[place + shift] = low_u64(sum & u128::from(u64::MAX));
+                carry = low_u64(sum >> 64);
             }
             limbs[shift + 4] += carry;
         }
@@ -85,12 +93,12 @@ impl U256 {
         Some(Self([a, b, c, d]))
     }
 
-    fn add(&self, other: &Self) -> Option<Self> {
+    fn checked_add(&self, other: &Self) -> Option<Self> {
         let mut limbs = [0; 4];
         let mut carry = 0;
         for (limb, (a, b)) in limbs.iter_mut().zip(self.0.iter().zip(other.0)) {
             let sum = u128::from(*a) + u128::from(b) + carry;
-            *limb = low(sum & u128::from(u64::MAX));
+            *limb = low_u64(sum & u128::from(u64::MAX));
             carry = sum >> 64;
         }
         (carry == 0).then_some(Self(limbs))

@@ -1,0 +1,353 @@
+//! [`Algorithm`] and [`Packing`] for everything that has [`Parts`].
+//!
+//! Every method reaches every part. `tests/algorithms/composition.rs` checks that none is left to
+//! its default.
+
+use std::time::Duration;
+
+use super::super::packing::Sealed;
+use super::super::{Algorithm, Inherit, Packing};
+use super::merge::Merge;
+use super::parts::{MakeState, Parts, VisitPart, VisitState, VisitStateMut};
+use crate::clock::Tick;
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// All parts, or nothing is taken.
+#[diagnostic::do_not_recommend]
+impl<P: Parts> Algorithm for P {
+    type State = P::States;
+    type Packing = P;
+
+    /// The first part's.
+    fn quota(&self) -> Quota {
+        let mut first = FirstQuota(None);
+        self.each(&mut first);
+        match first.0 {
+            Some(quota) => quota,
+            None => Quota::per_second(1),
+        }
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        self.with_single_quota(quota)
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        let mut validate = Validate(Ok(()));
+        self.each(&mut validate);
+        validate.0
+    }
+
+    fn fresh(&self, now: Tick) -> Self::State {
+        self.make(&mut Fresh(now))
+    }
+
+    /// Looks at every part before any of them takes the cost.
+    #[inline]
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+        let looked = self.peek(state, now, cost);
+        if looked.is_denied() {
+            return looked;
+        }
+        let mut decide = Decide(Merge::default(), now, cost);
+        self.each_state_mut(state, &mut decide);
+        decide.0.finish()
+    }
+
+    #[inline]
+    fn peek(&self, state: &Self::State, now: Tick, cost: u64) -> Decision {
+        let mut peek = Peek(Merge::default(), now, cost);
+        self.each_state(state, &mut peek);
+        peek.0.finish()
+    }
+
+    /// Looks at every part before any of them takes the cost.
+    fn reserve(
+        &self,
+        state: &mut Self::State,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        let looked = P::peek_reserve(self, state, now, cost, max_wait);
+        if looked.is_denied() {
+            return looked;
+        }
+        let mut reserve = Reserve(Merge::default(), now, cost, max_wait);
+        self.each_state_mut(state, &mut reserve);
+        reserve.0.finish()
+    }
+
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: u64) {
+        self.each_state_mut(state, &mut Refund(now, cost));
+    }
+
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        let mut charge = Charge(Duration::ZERO, now, cost);
+        self.each_state_mut(state, &mut charge);
+        charge.0
+    }
+
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+        self.rescale_each(state, from, now, inherit);
+    }
+
+    fn replans_line(&self) -> bool {
+        let mut any = ReplansLine(false);
+        self.each(&mut any);
+        any.0
+    }
+
+    fn forgettable_at(&self, state: &Self::State) -> Tick {
+        let mut latest = ForgettableAt(Tick::ZERO);
+        self.each_state(state, &mut latest);
+        latest.0
+    }
+}
+
+impl<P: Parts> Sealed for P {}
+
+impl<P: Parts> Packing<P> for P {
+    fn quotas(algorithm: &P) -> Vec<Quota> {
+        let mut quotas = Quotas(Vec::new());
+        algorithm.each(&mut quotas);
+        quotas.0
+    }
+
+    #[inline]
+    fn limit_count(algorithm: &P) -> usize {
+        let mut count = LimitCount(0);
+        algorithm.each(&mut count);
+        count.0
+    }
+
+    fn available(algorithm: &P, state: &P::States, now: Tick) -> u64 {
+        let mut least = Available(u64::MAX, now);
+        algorithm.each_state(state, &mut least);
+        least.0
+    }
+
+    fn peek_reserve(
+        algorithm: &P,
+        state: &P::States,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        let mut peek = PeekReserve(Merge::default(), now, cost, max_wait);
+        algorithm.each_state(state, &mut peek);
+        peek.0.finish()
+    }
+
+    fn heap_bytes(algorithm: &P, state: &P::States) -> usize {
+        let mut bytes = HeapBytes(algorithm.own_heap_bytes(state));
+        algorithm.each_state(state, &mut bytes);
+        bytes.0
+    }
+
+    fn max_heap_bytes(algorithm: &P) -> usize {
+        let mut bytes = MaxHeapBytes(algorithm.own_max_heap_bytes());
+        algorithm.each(&mut bytes);
+        bytes.0
+    }
+
+    #[inline]
+    fn word_count(algorithm: &P) -> usize {
+        let mut count = WordCount(0);
+        algorithm.each(&mut count);
+        count.0
+    }
+
+    #[inline]
+    fn pack_into(algorithm: &P, state: &P::States, words: &mut [u64]) -> bool {
+        let mut pack = PackInto(words, algorithm.is_complete(state));
+        algorithm.each_state(state, &mut pack);
+        pack.1
+    }
+
+    #[inline]
+    fn unpack_from(algorithm: &P, words: &[u64]) -> P::States {
+        algorithm.make(&mut UnpackFrom(words))
+    }
+}
+
+struct FirstQuota(Option<Quota>);
+
+impl VisitPart for FirstQuota {
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        self.0.get_or_insert_with(|| part.quota());
+    }
+}
+
+struct Quotas(Vec<Quota>);
+
+impl VisitPart for Quotas {
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        self.0.append(&mut A::Packing::quotas(part));
+    }
+}
+
+struct LimitCount(usize);
+
+impl VisitPart for LimitCount {
+    #[inline]
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        self.0 += A::Packing::limit_count(part);
+    }
+}
+
+struct Validate(Result<(), ConfigError>);
+
+impl VisitPart for Validate {
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        if self.0.is_ok() {
+            self.0 = part.validate();
+        }
+    }
+}
+
+struct ReplansLine(bool);
+
+impl VisitPart for ReplansLine {
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        self.0 |= part.replans_line();
+    }
+}
+
+struct MaxHeapBytes(usize);
+
+impl VisitPart for MaxHeapBytes {
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        self.0 = self.0.saturating_add(A::Packing::max_heap_bytes(part));
+    }
+}
+
+struct WordCount(usize);
+
+impl VisitPart for WordCount {
+    #[inline]
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        self.0 += A::Packing::word_count(part);
+    }
+}
+
+struct Peek(Merge, Tick, u64);
+
+impl VisitState for Peek {
+    #[inline]
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
+        let Self(merge, now, cost) = self;
+        merge.add(part.peek(state, *now, *cost), A::Packing::limit_count(part));
+    }
+}
+
+struct PeekReserve(Merge, Tick, u64, Duration);
+
+impl VisitState for PeekReserve {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
+        let Self(merge, now, cost, max_wait) = self;
+        let decision = A::Packing::peek_reserve(part, state, *now, *cost, *max_wait);
+        merge.add(decision, A::Packing::limit_count(part));
+    }
+}
+
+struct Available(u64, Tick);
+
+impl VisitState for Available {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
+        self.0 = self.0.min(A::Packing::available(part, state, self.1));
+    }
+}
+
+struct ForgettableAt(Tick);
+
+impl VisitState for ForgettableAt {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
+        self.0 = self.0.max(part.forgettable_at(state));
+    }
+}
+
+struct HeapBytes(usize);
+
+impl VisitState for HeapBytes {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
+        self.0 += A::Packing::heap_bytes(part, state);
+    }
+}
+
+/// The words that are still free, and whether every state so far has packed.
+struct PackInto<'a>(&'a mut [u64], bool);
+
+impl VisitState for PackInto<'_> {
+    #[inline]
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
+        let words = std::mem::take(&mut self.0);
+        match words.split_at_mut_checked(A::Packing::word_count(part)) {
+            Some((own, rest)) if self.1 => {
+                self.1 = A::Packing::pack_into(part, state, own);
+                self.0 = rest;
+            }
+            _ => self.1 = false,
+        }
+    }
+}
+
+struct Decide(Merge, Tick, u64);
+
+impl VisitStateMut for Decide {
+    #[inline]
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        let Self(merge, now, cost) = self;
+        let decision = part.decide(state, *now, *cost);
+        merge.add(decision, A::Packing::limit_count(part));
+    }
+}
+
+struct Reserve(Merge, Tick, u64, Duration);
+
+impl VisitStateMut for Reserve {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        let Self(merge, now, cost, max_wait) = self;
+        let decision = part.reserve(state, *now, *cost, *max_wait);
+        merge.add(decision, A::Packing::limit_count(part));
+    }
+}
+
+struct Refund(Tick, u64);
+
+impl VisitStateMut for Refund {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        part.refund(state, self.0, self.1);
+    }
+}
+
+struct Charge(Duration, Tick, u64);
+
+impl VisitStateMut for Charge {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        self.0 = self.0.max(part.charge(state, self.1, self.2));
+    }
+}
+
+struct Fresh(Tick);
+
+impl MakeState for Fresh {
+    fn make<A: Algorithm>(&mut self, part: &A) -> A::State {
+        part.fresh(self.0)
+    }
+}
+
+/// The words that are not unpacked yet.
+struct UnpackFrom<'a>(&'a [u64]);
+
+impl MakeState for UnpackFrom<'_> {
+    #[inline]
+    fn make<A: Algorithm>(&mut self, part: &A) -> A::State {
+        let count = A::Packing::word_count(part).min(self.0.len());
+        let (own, rest) = self.0.split_at(count);
+        self.0 = rest;
+        A::Packing::unpack_from(part, own)
+    }
+}

@@ -1,0 +1,285 @@
+//! A steady outflow: as a meter that denies, or as a queue that delays.
+
+mod charge;
+mod line;
+
+pub use self::charge::Charge;
+
+use std::time::Duration;
+
+use self::line::Line;
+use super::packing::Sealed;
+use super::settings::{check_units, own_wait, refuse_without_queue};
+use super::{
+    Algorithm, ExactNanos, Inherit, Packing, at_most::AtMost, bucket::Bucket, math::Rounding,
+};
+use crate::clock::{Tick, nanos};
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// A bucket that drains at L per W.
+///
+/// As a **meter** it mirrors [`TokenBucket`](crate::TokenBucket): a request of cost n adds n to the
+/// level and passes if the level stays within B. Both decide alike. They differ in what a change of
+/// quota keeps: the meter keeps what is used, the token bucket what is left.
+///
+/// As a **queue** ([`queue`](Self::queue)) it smooths traffic: requests of one key go t = W/L
+/// apart, first come first served, and idle time earns no credit.
+///
+/// ```text
+/// 2 per second, queue(2) 0s        0.5s       1s        1.5s
+/// requests               xxxx                             x
+/// go                     ✓         ✓          ✓           ✓
+/// denied                    ✗      (two wait, the fourth finds the line full)
+/// ```
+///
+/// A request of cost n occupies n intervals. A queue accepts a cost of any size in its turn, so
+/// that later requests wait for it; [`max_cost`](Self::max_cost) sets a bound.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{LeakyBucket, Limiter, ManualClock, Quota, Verdict};
+///
+/// let bucket = LeakyBucket::new(Quota::per_second(2)).queue(2);
+/// let limiter = Limiter::with_clock(bucket, ManualClock::new());
+/// assert_eq!(limiter.check().verdict, Verdict::Admit);
+/// assert_eq!(limiter.check().verdict, Verdict::Wait(Duration::from_millis(500)));
+/// assert_eq!(limiter.check().verdict, Verdict::Wait(Duration::from_secs(1)));
+/// assert_eq!(limiter.check().retry_after, Some(Duration::from_millis(500)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeakyBucket {
+    quota: Quota,
+    bucket: Bucket,
+    /// How many units may wait; `None` for a meter.
+    queue_limit: Option<u64>,
+    max_wait: u64,
+    max_cost: Option<u64>,
+    charge_mode: Charge,
+}
+
+impl LeakyBucket {
+    /// A meter of the quota's [burst](Quota::burst), or of its limit if no burst is set.
+    pub const fn new(quota: Quota) -> Self {
+        Self {
+            bucket: Bucket::new(&quota),
+            quota,
+            queue_limit: None,
+            max_wait: u64::MAX,
+            max_cost: None,
+            charge_mode: Charge::After,
+        }
+    }
+
+    /// "Never more than `n` in any period": see [`AtMost::in_any`].
+    pub const fn at_most(n: u64) -> AtMost<Self> {
+        AtMost::new(n)
+    }
+
+    /// Makes it a queue: requests wait for their turn, at most `units` of cost at a time.
+    #[must_use]
+    pub const fn queue(mut self, units: u64) -> Self {
+        self.queue_limit = Some(units);
+        self
+    }
+
+    /// Denies a request at once if its turn would come later than this. Needs a
+    /// [`queue`](Self::queue).
+    #[must_use]
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = nanos(max_wait);
+        self
+    }
+
+    /// Denies a request that costs more than `units`, without `retry_after`. Needs a
+    /// [`queue`](Self::queue).
+    ///
+    /// ```
+    /// use tower_throttle::{LeakyBucket, Limiter, Quota};
+    ///
+    /// let line = LeakyBucket::new(Quota::per_second(2)).queue(20);
+    /// assert!(Limiter::new(line).check_n(1_000).is_admitted());
+    /// assert!(Limiter::new(line.max_cost(100)).check_n(1_000).is_denied());
+    /// ```
+    #[must_use]
+    pub const fn max_cost(mut self, units: u64) -> Self {
+        self.max_cost = Some(units);
+        self
+    }
+
+    /// When a request of cost above one pays. Needs a [`queue`](Self::queue).
+    #[must_use]
+    pub const fn charge_mode(mut self, charge: Charge) -> Self {
+        self.charge_mode = charge;
+        self
+    }
+
+    /// The line; that of a meter is as long as its level.
+    fn line(&self) -> Line {
+        let (capacity, max_cost) = match (self.queue_limit, self.max_cost) {
+            (None, _) => (self.bucket.capacity, self.bucket.capacity),
+            (Some(units), None) => (units.max(self.bucket.capacity), u64::MAX),
+            (Some(_), Some(most)) => (most, most),
+        };
+        Line {
+            interval: self.bucket.interval,
+            capacity,
+            max_cost,
+            charge: self.charge_mode,
+        }
+    }
+}
+
+impl Algorithm for LeakyBucket {
+    type State = ExactNanos;
+    type Packing = Self;
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        Ok(Self {
+            bucket: Bucket::new(&quota),
+            quota,
+            ..*self
+        })
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        if let Some(units) = self.queue_limit {
+            check_units("queue", &self.quota, Some(units).filter(|units| *units > 0))?;
+            return check_units("max_cost", &self.quota, self.max_cost);
+        }
+        let before = Some(self.charge_mode).filter(|charge| *charge == Charge::Before);
+        refuse_without_queue("max_wait", own_wait(self.max_wait))?;
+        refuse_without_queue("max_cost", self.max_cost)?;
+        refuse_without_queue("charge_mode", before)
+    }
+
+    #[inline]
+    fn fresh(&self, _now: Tick) -> ExactNanos {
+        ExactNanos::ZERO
+    }
+
+    #[inline]
+    fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
+        let Some(units) = self.queue_limit else {
+            return self.bucket.take(state, now, cost, ExactNanos::ZERO);
+        };
+        let line = self.line();
+        let most = line.longest_wait(units, self.max_wait, cost);
+        line.schedule(state, now, cost, most)
+    }
+
+    /// Reserves a turn in the line. The line of a meter is as long as its level.
+    fn reserve(
+        &self,
+        state: &mut ExactNanos,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        let most = ExactNanos::from_nanos(nanos(max_wait));
+        let decision = self.line().schedule(state, now, cost, most);
+        match self.queue_limit {
+            Some(_) => decision,
+            None => decision.with_figures_of(&self.peek(state, now, 0)),
+        }
+    }
+
+    fn refund(&self, state: &mut ExactNanos, now: Tick, cost: u64) {
+        let unused = self.line().idle_since(now);
+        *state = self.bucket.interval.apply_refund(*state, unused, cost);
+    }
+
+    fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {
+        if self.queue_limit.is_none() {
+            return Duration::from_nanos(self.bucket.charge(state, now, cost));
+        }
+        if cost > 0 {
+            *state = self.line().start_and_next(*state, now, cost).1;
+        }
+        Duration::from_nanos(state.nanos_since(now))
+    }
+
+    fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick, inherit: Inherit) {
+        let (interval, before) = (&self.bucket.interval, &from.bucket);
+        let present = ExactNanos::from_tick(now);
+        *state = match (inherit, self.queue_limit) {
+            (Inherit::Reset, _) => self.fresh(now),
+            (_, Some(_)) if *state <= present => {
+                interval.convert_fraction(*state, &before.interval)
+            }
+            // Every queued request keeps its position; the requests before it go at the new rate.
+            (inherit, queue_limit) => {
+                let used = before.used(*state, now);
+                let ratio = match (inherit, queue_limit) {
+                    (Inherit::Proportional, None) => (self.bucket.capacity, before.capacity),
+                    _ => (1, 1),
+                };
+                let kept = interval.convert_units(used, &before.interval, ratio, Rounding::Up);
+                self.bucket.with_used(kept, now)
+            }
+        };
+    }
+
+    #[inline]
+    fn replans_line(&self) -> bool {
+        true
+    }
+
+    fn forgettable_at(&self, state: &ExactNanos) -> Tick {
+        Tick::from_nanos(self.line().idle_from(*state).ceil())
+    }
+}
+
+impl Sealed for LeakyBucket {}
+
+impl Packing<Self> for LeakyBucket {
+    #[inline]
+    fn pack(algorithm: &Self, state: &ExactNanos) -> Option<u64> {
+        algorithm.bucket.interval.pack(*state)
+    }
+
+    #[inline]
+    fn unpack(algorithm: &Self, word: u64) -> ExactNanos {
+        algorithm.bucket.interval.unpack(word)
+    }
+
+    fn word_count(algorithm: &Self) -> usize {
+        algorithm.bucket.interval.word_count(algorithm.bucket.depth)
+    }
+
+    #[inline]
+    fn pack_into(algorithm: &Self, state: &ExactNanos, words: &mut [u64]) -> bool {
+        algorithm.bucket.interval.pack_into(*state, words)
+    }
+
+    #[inline]
+    fn unpack_from(algorithm: &Self, words: &[u64]) -> ExactNanos {
+        algorithm.bucket.interval.unpack_from(words)
+    }
+}
+
+impl From<Quota> for LeakyBucket {
+    fn from(quota: Quota) -> Self {
+        Self::new(quota)
+    }
+}
+
+/// For the stores that decide on a server.
+#[cfg(feature = "redis")]
+impl LeakyBucket {
+    /// How many units may wait if it is a queue, how long, and when they pay.
+    pub(crate) const fn queue_params(&self) -> (Option<u64>, u64, Charge) {
+        (self.queue_limit, self.max_wait, self.charge_mode)
+    }
+
+    /// The limit that decisions report, and the largest cost that is ever admitted.
+    pub(crate) fn capacity_and_max_cost(&self) -> (u64, u64) {
+        let line = self.line();
+        (line.capacity, line.max_cost)
+    }
+}

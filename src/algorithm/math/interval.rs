@@ -1,0 +1,324 @@
+//! Exact time for the algorithms that have a rate.
+//!
+//! At L per W ns one unit is worth t = W/L ns, which is rarely a whole number. With W/L = num/den
+//! in lowest terms every moment that such an algorithm computes is a multiple of 1/den ns. So a
+//! pair (whole nanoseconds, fraction in units of 1/den) holds it exactly and nothing is rounded.
+
+use std::num::NonZeroU64;
+
+use super::{
+    arithmetic::{gcd, low_u64},
+    bits::{TIME_BITS, bit_width, words_for_bits},
+    u256,
+};
+use crate::clock::Tick;
+use crate::quota::Quota;
+
+/// A moment in nanoseconds and an exact fraction: when a bucket is full again, or a line free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ExactNanos {
+    pub(in crate::algorithm) ns: u64,
+    /// In units of 1/den; below `den`.
+    pub(in crate::algorithm) fraction: u64,
+}
+
+/// The time that one unit is worth: `num / den` nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::algorithm) struct Interval {
+    // Division by a non-zero divisor cannot panic, so the compiler drops it if the result is unused.
+    num: NonZeroU64,
+    den: NonZeroU64,
+    /// `num / den` as a span, precomputed for a cost of 1.
+    unit: ExactNanos,
+    /// The width of a fraction in bits.
+    fraction_bits: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::algorithm) enum Rounding {
+    Up,
+    Down,
+}
+
+impl ExactNanos {
+    pub(in crate::algorithm) const ZERO: Self = Self::from_nanos(0);
+    pub(in crate::algorithm) const NEVER: Self = Self::from_nanos(u64::MAX);
+
+    #[inline]
+    pub(in crate::algorithm) const fn from_nanos(ns: u64) -> Self {
+        Self { ns, fraction: 0 }
+    }
+
+    #[inline]
+    pub(in crate::algorithm) const fn from_tick(now: Tick) -> Self {
+        Self::from_nanos(now.as_nanos())
+    }
+
+    /// The same without the fraction. If that is known to be zero, this tells the compiler.
+    #[inline]
+    pub(in crate::algorithm) const fn trunc(self) -> Self {
+        Self::from_nanos(self.ns)
+    }
+
+    /// The first whole nanosecond that is not before it.
+    #[inline]
+    pub(in crate::algorithm) const fn ceil(self) -> u64 {
+        self.ns.saturating_add((self.fraction > 0) as u64)
+    }
+
+    /// Whole nanoseconds from `now` until then, rounded up; zero if it is past.
+    #[inline]
+    pub(in crate::algorithm) const fn nanos_since(self, now: Tick) -> u64 {
+        self.ceil().saturating_sub(now.as_nanos())
+    }
+}
+
+impl Interval {
+    pub(in crate::algorithm) const fn new(quota: &Quota) -> Self {
+        let (period, limit) = (quota.period_ns(), quota.limit());
+        let common = low_u64(gcd(period as u128, limit as u128));
+        let (Some(num), Some(den)) = (
+            NonZeroU64::new(period / common),
+            NonZeroU64::new(limit / common),
+        ) else {
+            panic!("the limit and the period of a quota are not zero");
+        };
+        Self {
+            num,
+            den,
+            unit: ExactNanos {
+                ns: num.get() / den.get(),
+                fraction: num.get() % den.get(),
+            },
+            fraction_bits: u64::BITS - (den.get() - 1).leading_zeros(),
+        }
+    }
+
+    /// Whether a unit is worth whole nanoseconds, as at most common rates.
+    #[inline]
+    pub(in crate::algorithm) const fn is_whole(&self) -> bool {
+        self.den.get() == 1
+    }
+
+    /// The same interval, if it is known to be whole. This tells the compiler.
+    #[inline]
+    pub(in crate::algorithm) const fn trunc(&self) -> Self {
+        Self {
+            num: self.num,
+            den: NonZeroU64::MIN,
+            unit: self.unit.trunc(),
+            fraction_bits: 0,
+        }
+    }
+
+    pub(in crate::algorithm) const fn num(&self) -> u64 {
+        self.num.get()
+    }
+
+    pub(in crate::algorithm) const fn den(&self) -> u64 {
+        self.den.get()
+    }
+
+    /// The time that `cost` units are worth; `NEVER` if that overflows.
+    #[inline]
+    pub(in crate::algorithm) const fn time_for(&self, cost: u64) -> ExactNanos {
+        if cost == 1 {
+            return self.unit;
+        }
+        match cost.checked_mul(self.num.get()) {
+            Some(product) => ExactNanos {
+                ns: product / self.den.get(),
+                fraction: product % self.den.get(),
+            },
+            None => self.time_for_u128(cost),
+        }
+    }
+
+    #[cold]
+    const fn time_for_u128(&self, cost: u64) -> ExactNanos {
+        let product = cost as u128 * self.num.get() as u128;
+        let ns = product / self.den.get() as u128;
+        if ns >= u64::MAX as u128 {
+            return ExactNanos::NEVER;
+        }
+        ExactNanos {
+            ns: low_u64(ns),
+            fraction: low_u64(product % self.den.get() as u128),
+        }
+    }
+
+    /// How many whole units `span` is worth.
+    #[inline]
+    pub(in crate::algorithm) const fn units_in(&self, span: ExactNanos) -> u64 {
+        let (dividend, divisor) = self.units_ratio(span);
+        dividend / divisor.get()
+    }
+
+    /// [`units_in`](Self::units_in) as dividend and divisor, so that the caller may skip the
+    /// division.
+    #[inline]
+    pub(in crate::algorithm) const fn units_ratio(&self, span: ExactNanos) -> (u64, NonZeroU64) {
+        if let Some(scaled) = span.ns.checked_mul(self.den.get()) {
+            if let Some(scaled) = scaled.checked_add(span.fraction) {
+                return (scaled, self.num);
+            }
+        }
+        (self.units_in_u128(span), NonZeroU64::MIN)
+    }
+
+    #[cold]
+    const fn units_in_u128(&self, span: ExactNanos) -> u64 {
+        // 64 bits times 63 bits, plus 63 bits.
+        let count = (span.ns as u128 * self.den.get() as u128 + span.fraction as u128)
+            / self.num.get() as u128;
+        if count > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            low_u64(count)
+        }
+    }
+
+    /// `due + span`; saturates at `NEVER`.
+    #[inline]
+    pub(in crate::algorithm) const fn add(&self, due: ExactNanos, span: ExactNanos) -> ExactNanos {
+        // Both fractions are below 2^63.
+        let mut fraction = due.fraction + span.fraction;
+        let mut carry = 0;
+        if fraction >= self.den.get() {
+            fraction -= self.den.get();
+            carry = 1;
+        }
+        match due.ns.checked_add(span.ns) {
+            Some(ns) if ns < u64::MAX => ExactNanos {
+                ns: ns + carry,
+                fraction,
+            },
+            _ => ExactNanos::NEVER,
+        }
+    }
+
+    /// `due - span`, or zero.
+    #[inline]
+    pub(in crate::algorithm) const fn sub(&self, due: ExactNanos, span: ExactNanos) -> ExactNanos {
+        let (fraction, borrow) = if due.fraction >= span.fraction {
+            (due.fraction - span.fraction, 0)
+        } else {
+            (due.fraction + self.den.get() - span.fraction, 1)
+        };
+        match due.ns.checked_sub(span.ns) {
+            Some(ns) if ns >= borrow => ExactNanos {
+                ns: ns - borrow,
+                fraction,
+            },
+            _ => ExactNanos::ZERO,
+        }
+    }
+
+    /// `due` moved back by `cost` units, but not past `unused`.
+    pub(in crate::algorithm) fn apply_refund(
+        &self,
+        due: ExactNanos,
+        unused: ExactNanos,
+        cost: u64,
+    ) -> ExactNanos {
+        self.sub(due, self.time_for(cost)).max(unused.min(due))
+    }
+
+    /// The span that holds as many units at this interval as `span` does at the interval `from`,
+    /// times `more / less`, in whole fractions. `rounding` is chosen so that a change of quota
+    /// grants nothing extra.
+    pub(in crate::algorithm) fn convert_units(
+        &self,
+        span: ExactNanos,
+        from: &Self,
+        (more, less): (u64, u64),
+        rounding: Rounding,
+    ) -> ExactNanos {
+        // span.parts / from.num units, each worth self.num parts.
+        let parts = u128::from(span.ns) * u128::from(from.den.get()) + u128::from(span.fraction);
+        let numerator = [parts, u128::from(self.num.get()), u128::from(more)];
+        let denominator = [u128::from(from.num.get()), u128::from(less)];
+        let parts = match rounding {
+            Rounding::Up => u256::ceil_ratio(&numerator, &denominator),
+            Rounding::Down => u256::floor_ratio(&numerator, &denominator),
+        };
+        let den = u128::from(self.den.get());
+        match parts {
+            Some(parts) if parts / den < u128::from(u64::MAX) => ExactNanos {
+                ns: low_u64(parts / den),
+                fraction: low_u64(parts % den),
+            },
+            _ => ExactNanos::NEVER,
+        }
+    }
+
+    /// `due` in fractions of this interval, rounded up.
+    pub(in crate::algorithm) fn convert_fraction(
+        &self,
+        due: ExactNanos,
+        from: &Self,
+    ) -> ExactNanos {
+        let parts = (u128::from(due.fraction) * u128::from(self.den.get()))
+            .div_ceil(u128::from(from.den.get()));
+        let fraction = ExactNanos {
+            ns: low_u64(parts / u128::from(self.den.get())),
+            fraction: low_u64(parts % u128::from(self.den.get())),
+        };
+        self.add(due.trunc(), fraction)
+    }
+
+    /// The moment as one word, the fraction below the nanoseconds; never `u64::MAX`.
+    #[inline]
+    pub(in crate::algorithm) const fn pack(&self, due: ExactNanos) -> Option<u64> {
+        if due.ns >= u64::MAX >> self.fraction_bits {
+            return None;
+        }
+        Some(due.ns << self.fraction_bits | due.fraction)
+    }
+
+    /// How many words of a table a moment takes that is at most `depth` from the present.
+    pub(in crate::algorithm) const fn word_count(&self, depth: ExactNanos) -> usize {
+        let farthest = (1 << TIME_BITS) + depth.ns;
+        words_for_bits(bit_width(farthest) + self.fraction_bits)
+    }
+
+    #[inline]
+    pub(in crate::algorithm) fn pack_into(&self, due: ExactNanos, words: &mut [u64]) -> bool {
+        match words {
+            [word] => {
+                *word = due.ns << self.fraction_bits | due.fraction;
+                due.ns >> (63 - self.fraction_bits) == 0
+            }
+            [ns, fraction, ..] => {
+                (*ns, *fraction) = (due.ns, due.fraction);
+                due.ns >> 63 == 0
+            }
+            [] => false,
+        }
+    }
+
+    #[inline]
+    pub(in crate::algorithm) const fn unpack_from(&self, words: &[u64]) -> ExactNanos {
+        match *words {
+            [word] => self.unpack(word),
+            [ns, fraction, ..] => ExactNanos { ns, fraction },
+            [] => ExactNanos::ZERO,
+        }
+    }
+
+    #[inline]
+    pub(in crate::algorithm) const fn unpack(&self, word: u64) -> ExactNanos {
+        ExactNanos {
+            ns: word >> self.fraction_bits,
+            fraction: word & ((1 << self.fraction_bits) - 1),
+        }
+    }
+}
+
+/// For the stores that decide on a server.
+#[cfg(feature = "redis")]
+impl ExactNanos {
+    pub(crate) const fn new(ns: u64, fraction: u64) -> Self {
+        Self { ns, fraction }
+    }
+}

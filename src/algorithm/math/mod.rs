@@ -1,0 +1,18 @@
+//! Exact integer arithmetic: intervals, windows, bit fields, wide quotients.
+
+mod arithmetic;
+mod bits;
+mod interval;
+mod u256;
+mod windows;
+
+pub use self::interval::ExactNanos;
+pub(super) use self::{
+    arithmetic::{gcd, low_u64},
+    bits::{
+        BitBuffer, BitReader, MAX_WORDS, TIME_BITS, bit_width, mask, words_for_bits, write_fields,
+    },
+    interval::{Interval, Rounding},
+    u256::floor_ratio,
+    windows::Windows,
+};

@@ -1,0 +1,368 @@
+//! A window that slides cell by cell.
+
+mod packed;
+mod state;
+
+pub use self::state::SlidingGridState;
+
+use std::time::Duration;
+
+use self::packed::{Layout, PackedSums};
+use self::state::{CellSums, MAX_CELLS};
+use super::math::Windows;
+use super::packing::Sealed;
+use super::settings::refuse_burst;
+use super::{Algorithm, Inherit, Packing};
+use crate::clock::{Tick, nanos};
+use crate::decision::{Decision, Verdict};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// At most L in the current cell and the G - 1 cells before it, each W/G long.
+///
+/// Finer than [`FixedWindow`](crate::FixedWindow), and unlike
+/// [`SlidingWindow`](crate::SlidingWindow) it counts actual requests. At most L pass in any
+/// `W(1 - 1/G)`. More may pass in a whole W, because the oldest cell expires as a whole.
+/// [`strict`](Self::strict) keeps one more cell and the full promise: at most L in any W.
+///
+/// If G does not divide the period, the length of a cell is rounded up to whole nanoseconds, so
+/// the window is never shorter than W.
+///
+/// ```text
+/// limit 4, 4 cells      |  2 |    |  1 |  1 | now       full
+///                            |    |  1 |  1 |    | now  the cell of 2 has expired: 2 pass
+/// ```
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{Limiter, ManualClock, Quota, SlidingGrid};
+///
+/// let clock = ManualClock::new();
+/// let grid = SlidingGrid::new(Quota::per_minute(4)).cells(4);
+/// let limiter = Limiter::with_clock(grid, clock.clone());
+/// assert!(limiter.check_n(4).is_admitted());
+/// assert_eq!(limiter.check().retry_after, Some(Duration::from_secs(60)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingGrid {
+    quota: Quota,
+    cells: u64,
+    strict: bool,
+    /// The cells.
+    grid: Windows,
+    layout: Layout,
+}
+
+impl SlidingGrid {
+    /// The most cells that a window may have.
+    pub const MAX_CELLS: usize = MAX_CELLS;
+
+    /// Ten cells, aligned to the clock. A quota with a burst is refused when a limiter is built.
+    pub const fn new(quota: Quota) -> Self {
+        Self::build(quota, 10, false, 0)
+    }
+
+    /// How many cells the window has.
+    ///
+    /// # Panics
+    /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS); [`try_cells`](Self::try_cells)
+    /// returns an error instead.
+    #[must_use]
+    #[track_caller]
+    pub fn cells(self, cells: usize) -> Self {
+        self.try_cells(cells)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// [`cells`](Self::cells) for a number from a configuration.
+    ///
+    /// # Errors
+    /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS).
+    pub fn try_cells(self, cells: usize) -> Result<Self, ConfigError> {
+        if (1..=Self::MAX_CELLS).contains(&cells) {
+            Ok(Self::build(
+                self.quota,
+                cells as u64,
+                self.strict,
+                self.grid.offset(),
+            ))
+        } else {
+            Err(ConfigError::out_of_range(
+                "cells",
+                cells,
+                "a number from 1 to 60",
+            ))
+        }
+    }
+
+    /// Counts one whole cell more, so that at most L pass in any W.
+    #[must_use]
+    pub const fn strict(self) -> Self {
+        Self::build(self.quota, self.cells, true, self.grid.offset())
+    }
+
+    /// Starts cells at `offset + k * W/G`.
+    #[must_use]
+    pub fn offset(self, offset: Duration) -> Self {
+        Self::build(self.quota, self.cells, self.strict, nanos(offset))
+    }
+
+    const fn build(quota: Quota, cells: u64, strict: bool, offset: u64) -> Self {
+        let grid = Windows::new(quota.period_ns().div_ceil(cells), offset);
+        Self {
+            layout: Layout::new(&quota, cells + strict as u64, grid.length()),
+            grid,
+            quota,
+            cells,
+            strict,
+        }
+    }
+
+    /// How many cells count at a time.
+    #[inline]
+    const fn window_cells(&self) -> u64 {
+        self.cells + self.strict as u64
+    }
+
+    /// The same as a number of sums.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
+    #[inline]
+    const fn sum_count(&self) -> usize {
+        self.window_cells() as usize
+    }
+
+    /// The cell of `now`, or that of the state if it is newer.
+    #[inline]
+    fn current_cell(&self, state: &impl CellSums, now: Tick) -> u64 {
+        self.grid.locate(now).0.max(state.newest_cell())
+    }
+
+    /// How many cells have elapsed since that of the state, at most the counted ones.
+    #[inline]
+    fn elapsed_cells(&self, state: &impl CellSums, current: u64) -> u64 {
+        (current - state.newest_cell()).min(self.window_cells())
+    }
+
+    /// How long until the usage, which is more, has fallen to `room`.
+    #[inline]
+    fn nanos_until_usage(&self, state: &impl CellSums, room: u64, now: Tick) -> u64 {
+        let elapsed = self.cells_until_usage(state, room);
+        self.grid.nanos_until(state.newest_cell() + elapsed, 0, now)
+    }
+
+    /// How many cells have elapsed when the usage is at most `room`.
+    #[inline]
+    fn cells_until_usage(&self, state: &impl CellSums, room: u64) -> u64 {
+        // More than `room` before `least`, no more from `most` on.
+        let (mut least, mut most) = (0, self.window_cells());
+        // 62 candidates are halved six times. The compiler drops a loop that is known to end if its
+        // result is unused.
+        for _ in 0..6 {
+            if least == most {
+                break;
+            }
+            let middle = u64::midpoint(least, most);
+            if state.sum_after(middle) > room {
+                least = middle + 1;
+            } else {
+                most = middle;
+            }
+        }
+        most
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
+    #[inline(always)]
+    fn decide_with_sums(
+        &self,
+        state: &mut impl CellSums,
+        current: u64,
+        now: Tick,
+        cost: u64,
+    ) -> Decision {
+        let limit = self.quota.limit();
+        let elapsed = self.elapsed_cells(state, current);
+        let used = state.sum_after(elapsed);
+        let remaining = limit.saturating_sub(used);
+        if cost > 0 && cost <= remaining {
+            state.record(current, elapsed, self.window_cells(), cost);
+            let reset_after = self.grid.nanos_until(current + self.window_cells(), 0, now);
+            return Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after);
+        }
+        let reset_after = if used > 0 {
+            self.nanos_until_usage(state, 0, now)
+        } else {
+            0
+        };
+        if cost == 0 {
+            return Decision::new(Verdict::Admit, limit, remaining, None, reset_after);
+        }
+        // A denial removes nothing: a request with an older `now` may still need the counts.
+        let retry_after = (cost <= limit).then(|| self.nanos_until_usage(state, limit - cost, now));
+        Decision::new(Verdict::Deny, limit, remaining, retry_after, reset_after)
+    }
+
+    /// Moves the state on to `now`, dropping what has left the window.
+    fn advance(&self, state: &mut SlidingGridState, now: Tick) {
+        let current = self.current_cell(state, now);
+        state.advance_to(current, self.elapsed_cells(state, current));
+    }
+}
+
+impl Algorithm for SlidingGrid {
+    type State = SlidingGridState;
+    type Packing = Self;
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        Ok(Self::build(
+            quota,
+            self.cells,
+            self.strict,
+            self.grid.offset(),
+        ))
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        refuse_burst(&self.quota)
+    }
+
+    #[inline]
+    fn fresh(&self, _now: Tick) -> SlidingGridState {
+        SlidingGridState {
+            cell: 0,
+            sums: [0; MAX_CELLS + 1],
+        }
+    }
+
+    #[inline]
+    fn decide(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Decision {
+        self.decide_with_sums(state, self.current_cell(state, now), now, cost)
+    }
+
+    fn refund(&self, state: &mut SlidingGridState, now: Tick, cost: u64) {
+        self.advance(state, now);
+        // Newest cost first: it is in every sum.
+        for sum in &mut state.sums {
+            *sum = sum.saturating_sub(cost);
+        }
+    }
+
+    fn charge(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Duration {
+        self.advance(state, now);
+        state.add(self.window_cells(), cost);
+        let limit = self.quota.limit();
+        Duration::from_nanos(if state.sum_after(0) > limit {
+            self.nanos_until_usage(state, limit, now)
+        } else {
+            0
+        })
+    }
+
+    fn rescale(&self, state: &mut SlidingGridState, from: &Self, now: Tick, inherit: Inherit) {
+        if inherit == Inherit::Reset {
+            *state = self.fresh(now);
+        } else if self.grid != from.grid || self.window_cells() != from.window_cells() {
+            from.advance(state, now);
+            let used = state.sum_after(0);
+            *state = self.fresh(now);
+            self.advance(state, now);
+            state.add(self.window_cells(), used);
+        }
+    }
+
+    fn forgettable_at(&self, state: &SlidingGridState) -> Tick {
+        if state.sum_after(0) == 0 {
+            return Tick::ZERO;
+        }
+        self.grid
+            .start(state.cell + self.cells_until_usage(state, 0))
+    }
+}
+
+impl Sealed for SlidingGrid {}
+
+impl Packing<Self> for SlidingGrid {
+    fn word_count(algorithm: &Self) -> usize {
+        algorithm.layout.word_count
+    }
+
+    #[inline]
+    fn pack_into(algorithm: &Self, state: &SlidingGridState, words: &mut [u64]) -> bool {
+        algorithm.layout.pack(state, algorithm.sum_count(), words)
+    }
+
+    /// Without unpacking: a state has 61 sums, most of which a grid of ten cells would only clear
+    /// and copy.
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
+    fn decide_packed(
+        algorithm: &Self,
+        words: &mut [u64],
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
+        let (current, _) = algorithm.grid.locate(now);
+        // The usage is at most the limit and fits. A cell in the far future does not.
+        if words.len() != algorithm.layout.word_count || current > algorithm.layout.max_cell {
+            return None;
+        }
+        let (cell, mut sums) = PackedSums::split(&algorithm.layout, words);
+        let mut state = PackedSums::new(words, cell, &mut sums, &algorithm.layout);
+        let current = current.max(cell);
+        Some(algorithm.decide_with_sums(&mut state, current, now, cost))
+    }
+
+    #[inline]
+    fn unpack_from(algorithm: &Self, words: &[u64]) -> SlidingGridState {
+        let mut state = algorithm.fresh(Tick::ZERO);
+        algorithm
+            .layout
+            .unpack(words, algorithm.sum_count(), &mut state);
+        state
+    }
+}
+
+/// For the stores that decide on a server.
+#[cfg(feature = "redis")]
+impl SlidingGrid {
+    /// The length and the offset of its cells, and how many of them count.
+    pub(crate) const fn window_params(&self) -> (u64, u64, u64) {
+        (self.grid.length(), self.grid.offset(), self.window_cells())
+    }
+
+    /// The same grid with cells of this length and offset.
+    pub(crate) const fn with_grid(mut self, length: u64, offset: u64) -> Self {
+        self.grid = Windows::new(length, offset);
+        self.layout = Layout::new(&self.quota, self.window_cells(), length);
+        self
+    }
+
+    /// The state with these counts, newest first.
+    pub(crate) fn from_counts(
+        &self,
+        cell: u64,
+        counts: impl Iterator<Item = u64>,
+    ) -> SlidingGridState {
+        let mut state = self.fresh(Tick::ZERO);
+        state.cell = cell;
+        // No count is older than cell zero.
+        let mut counts = counts.take(
+            usize::try_from(cell)
+                .unwrap_or(usize::MAX)
+                .saturating_add(1),
+        );
+        let mut sum = 0_u64;
+        for place in state.sums.iter_mut().take(self.sum_count()).rev() {
+            sum = counts.next().unwrap_or_default().saturating_add(sum);
+            *place = sum;
+        }
+        state
+    }
+}

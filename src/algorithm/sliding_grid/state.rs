@@ -1,0 +1,71 @@
+//! The state of a grid in memory.
+
+use crate::clock::Tick;
+
+/// The most cells that a window may have.
+pub(super) const MAX_CELLS: usize = 60;
+
+/// What [`SlidingGrid`](crate::SlidingGrid) remembers of a key.
+///
+/// Sums instead of counts: the usage at a time is one sum, elapsed cells shift the sums, a cost is
+/// added to all of them, and a refund, newest cost first, is taken from all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingGridState {
+    /// The newest cell with a count.
+    pub(super) cell: u64,
+    /// At index n, the usage when n cells have elapsed since that one. The sums decrease and are
+    /// zero from the number of counted cells on.
+    pub(super) sums: [u64; MAX_CELLS + 1],
+}
+
+/// A state, packed or not.
+pub(super) trait CellSums {
+    /// The newest cell with a count.
+    fn newest_cell(&self) -> u64;
+    /// The usage when this many cells have elapsed since.
+    fn sum_after(&self, elapsed: u64) -> u64;
+    /// Counts `cost`, which fits the limit, in `cell`, which is `elapsed` cells later. `counted` is
+    /// the number of sums in use.
+    fn record(&mut self, cell: u64, elapsed: u64, counted: u64, cost: u64);
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
+impl SlidingGridState {
+    /// Moves on by `elapsed` cells, dropping what has left the window.
+    #[inline]
+    pub(super) fn advance_to(&mut self, cell: u64, elapsed: u64) {
+        let elapsed = (elapsed as usize).min(self.sums.len());
+        if elapsed > 0 {
+            self.sums.copy_within(elapsed.., 0);
+            let left = self.sums.len() - elapsed;
+            self.sums[left..].fill(0);
+        }
+        self.cell = cell;
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, counted: u64, cost: u64) {
+        for sum in self.sums.iter_mut().take(counted as usize) {
+            *sum = sum.saturating_add(cost).min(Tick::MAX.as_nanos());
+        }
+    }
+}
+
+impl CellSums for SlidingGridState {
+    #[inline]
+    fn newest_cell(&self) -> u64 {
+        self.cell
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
+    #[inline]
+    fn sum_after(&self, elapsed: u64) -> u64 {
+        self.sums.get(elapsed as usize).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    fn record(&mut self, cell: u64, elapsed: u64, counted: u64, cost: u64) {
+        self.advance_to(cell, elapsed);
+        self.add(counted, cost);
+    }
+}

@@ -1,0 +1,430 @@
+//! A rate that rises while it is used and falls while it is idle.
+
+mod packed;
+mod permits;
+
+use std::time::Duration;
+
+use self::packed::FieldWidths;
+use self::permits::StoredPermits;
+use super::packing::Sealed;
+use super::settings::{check_units, own_wait, refuse_burst, refuse_without_queue};
+use super::{Algorithm, ExactNanos, Inherit, Packing, math::Interval};
+use crate::clock::{Tick, nanos};
+use crate::decision::{Decision, Verdict};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// From a cold start at L/cold per W up to L per W, as a cache fills or a pool connects.
+///
+/// Idle time is stored as permits. Permits above a threshold cost more time, because a service that
+/// was idle is cold and slow. With s = W/L, the interval of a warm service, f the
+/// [cold factor](Self::cold_factor) and w the warm-up time:
+///
+/// ```text
+/// interval
+///   f*s |                       /    threshold = w / 2s
+///       |                     / |    full      = threshold + 2w / (s + f*s)
+///     s |-------------------/   |    the triangle is the extra time of a warm-up
+///       +-------------------+---+--  stored permits
+///       0           threshold   full
+/// ```
+///
+/// A request of cost n takes n stored permits and costs the area below the curve over them. It goes
+/// as soon as the line is free, and the *next* request waits for that time. So the first request of
+/// a cold service goes at once, whatever it costs; [`max_cost`](Self::max_cost) sets a bound. While
+/// no request comes, permits are refilled so that an empty store is full after w.
+///
+/// Without a [`queue`](Self::queue) a request that would have to wait is denied.
+///
+/// # Arithmetic
+/// With a(p) the permits above the threshold of a store of p, the time of a cost is
+/// `n * s + extra(a(before)) - extra(a(after))`, where `extra(a)` is the area of the triangle up to
+/// a, in whole nanoseconds rounded down. The first term is exact. The second one telescopes, so
+/// rounding errors do not add up.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{Limiter, ManualClock, Quota, Verdict, WarmUp};
+///
+/// let policy = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(10);
+/// let limiter = Limiter::with_clock(policy, ManualClock::new());
+/// assert_eq!(limiter.check().verdict, Verdict::Admit);
+/// assert_eq!(limiter.check().verdict, Verdict::Wait(Duration::from_millis(1_375)));
+/// assert_eq!(limiter.check().verdict, Verdict::Wait(Duration::from_millis(2_500)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarmUp {
+    quota: Quota,
+    interval: Interval,
+    /// How many units may wait; `None` denies instead.
+    queue_limit: Option<u64>,
+    max_wait: u64,
+    /// The longest wait that both allow.
+    longest_wait: ExactNanos,
+    max_cost: Option<u64>,
+    permits: StoredPermits,
+    widths: FieldWidths,
+}
+
+/// What [`WarmUp`] remembers of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarmUpState {
+    /// Units in store when the line was last free.
+    stored: u128,
+    /// When the line is free again.
+    next_free: ExactNanos,
+}
+
+const WARM_UP_RANGE: &str =
+    "a time from 1 ns to 146 years whose product with the limit stays below 2^76";
+
+impl WarmUp {
+    /// Warms up over `warm_up` to the quota's rate, three times slower when cold. A quota with a
+    /// burst is refused when a limiter is built.
+    ///
+    /// # Panics
+    /// If `warm_up` is out of range; [`try_new`](Self::try_new) returns an error instead.
+    #[track_caller]
+    pub fn new(quota: Quota, warm_up: Duration) -> Self {
+        Self::try_new(quota, warm_up).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// [`new`](Self::new) for values from a configuration.
+    ///
+    /// # Errors
+    /// If `warm_up` is zero, above 146 years, or too long for the limit.
+    pub fn try_new(quota: Quota, warm_up: Duration) -> Result<Self, ConfigError> {
+        Self::build(quota, nanos(warm_up), 3)
+    }
+
+    /// How many times slower than warm a cold key is.
+    ///
+    /// # Panics
+    /// If `factor` is 0 or above 1,000; [`try_cold_factor`](Self::try_cold_factor) returns an error
+    /// instead.
+    #[must_use]
+    #[track_caller]
+    pub fn cold_factor(self, factor: u64) -> Self {
+        self.try_cold_factor(factor)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// [`cold_factor`](Self::cold_factor) for values from a configuration.
+    ///
+    /// # Errors
+    /// If `factor` is 0 or above 1,000.
+    pub fn try_cold_factor(self, factor: u64) -> Result<Self, ConfigError> {
+        self.rebuild(self.quota, factor)
+    }
+
+    /// Lets requests wait for their turn, at most as long as `units` of cost take when warm.
+    #[must_use]
+    pub const fn queue(self, units: u64) -> Self {
+        self.with_queue(Some(units), self.max_wait)
+    }
+
+    /// Denies a request at once if its turn would come later than this. Needs a
+    /// [`queue`](Self::queue).
+    #[must_use]
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        self.with_queue(self.queue_limit, nanos(max_wait))
+    }
+
+    /// Denies a request that costs more than `units`, without `retry_after`.
+    #[must_use]
+    pub const fn max_cost(mut self, units: u64) -> Self {
+        self.max_cost = Some(units);
+        self
+    }
+
+    const fn with_queue(self, queue_limit: Option<u64>, max_wait: u64) -> Self {
+        let longest_wait = match queue_limit {
+            None => ExactNanos::ZERO,
+            Some(units) => {
+                let wait = self.interval.time_for(units);
+                if wait.ns < max_wait {
+                    wait
+                } else {
+                    ExactNanos::from_nanos(max_wait)
+                }
+            }
+        };
+        Self {
+            queue_limit,
+            max_wait,
+            longest_wait,
+            ..self
+        }
+    }
+
+    fn build(quota: Quota, warm_up: u64, cold_factor: u64) -> Result<Self, ConfigError> {
+        if !(1..=1_000).contains(&cold_factor) {
+            return Err(ConfigError::out_of_range(
+                "cold_factor",
+                cold_factor,
+                "a number from 1 to 1000",
+            ));
+        }
+        let interval = Interval::new(&quota);
+        let Some(permits) = StoredPermits::new(&interval, warm_up, cold_factor) else {
+            return Err(ConfigError::out_of_range(
+                "warm_up",
+                format!("{warm_up} ns"),
+                WARM_UP_RANGE,
+            ));
+        };
+        Ok(Self {
+            quota,
+            interval,
+            queue_limit: None,
+            max_wait: u64::MAX,
+            longest_wait: ExactNanos::ZERO,
+            max_cost: None,
+            widths: FieldWidths::new(&interval, permits.capacity),
+            permits,
+        })
+    }
+
+    /// The same settings with another quota or cold factor.
+    fn rebuild(&self, quota: Quota, cold_factor: u64) -> Result<Self, ConfigError> {
+        let mut built = Self::build(quota, self.permits.warm_up(), cold_factor)?;
+        built.max_cost = self.max_cost;
+        Ok(built.with_queue(self.queue_limit, self.max_wait))
+    }
+
+    /// The limit that decisions report.
+    #[inline]
+    const fn limit(&self) -> u64 {
+        match self.max_cost {
+            Some(most) => most,
+            None => self.quota.limit(),
+        }
+    }
+
+    /// The state with the idle time up to `now` stored.
+    #[inline]
+    fn refilled(&self, state: WarmUpState, now: Tick) -> WarmUpState {
+        let present = ExactNanos::from_tick(now);
+        if state.next_free >= present {
+            return state;
+        }
+        // The fraction of a nanosecond that had begun is not stored.
+        let idle = now.as_nanos() - state.next_free.ceil();
+        WarmUpState {
+            stored: self.permits.refilled(state.stored, idle),
+            next_free: present,
+        }
+    }
+
+    /// Takes `cost` from a refilled state.
+    #[inline(never)]
+    fn consume(&self, state: WarmUpState, cost: u64) -> WarmUpState {
+        let stored = self.permits.spent(state.stored, cost);
+        let penalty = self.permits.cold_penalty(state.stored) - self.permits.cold_penalty(stored);
+        let base = self
+            .interval
+            .add(state.next_free, self.interval.time_for(cost));
+        WarmUpState {
+            stored,
+            next_free: self.interval.add(base, ExactNanos::from_nanos(penalty)),
+        }
+    }
+
+    /// Takes `cost` if its turn comes within `most`.
+    #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
+    #[inline(always)]
+    fn schedule(
+        &self,
+        state: &mut WarmUpState,
+        now: Tick,
+        cost: u64,
+        most: ExactNanos,
+    ) -> Decision {
+        if self.max_cost.is_some_and(|limit| cost > limit) {
+            return self.decision(Verdict::Deny, *state, now, None);
+        }
+        let refilled = self.refilled(*state, now);
+        let wait = self
+            .interval
+            .sub(refilled.next_free, ExactNanos::from_tick(now));
+        if wait > most {
+            let retry_after = self.interval.sub(wait, most).ceil();
+            return self.decision(Verdict::Deny, refilled, now, Some(retry_after));
+        }
+        let charged = self.consume(refilled, cost);
+        if cost > 0 {
+            *state = charged;
+        }
+        self.decision(Verdict::after(wait.ceil()), charged, now, None)
+    }
+
+    #[inline]
+    fn decision(
+        &self,
+        verdict: Verdict,
+        state: WarmUpState,
+        now: Tick,
+        retry_after: Option<u64>,
+    ) -> Decision {
+        let limit = self.limit();
+        let reset_after = state.next_free.nanos_since(now);
+        let remaining = if reset_after == 0 { limit } else { 0 };
+        Decision::new(verdict, limit, remaining, retry_after, reset_after)
+    }
+}
+
+impl Algorithm for WarmUp {
+    type State = WarmUpState;
+    type Packing = Self;
+
+    fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        self.rebuild(quota, self.permits.cold_factor())
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        refuse_burst(&self.quota)?;
+        check_units("max_cost", &self.quota, self.max_cost)?;
+        match self.queue_limit {
+            None => refuse_without_queue("max_wait", own_wait(self.max_wait)),
+            Some(0) => Ok(()),
+            units => check_units("queue", &self.quota, units),
+        }
+    }
+
+    #[inline]
+    fn fresh(&self, _now: Tick) -> WarmUpState {
+        WarmUpState {
+            stored: self.permits.capacity,
+            next_free: ExactNanos::ZERO,
+        }
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
+    #[inline(always)]
+    fn decide(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Decision {
+        if cost == 0 {
+            return self.decision(Verdict::Admit, *state, now, None);
+        }
+        self.schedule(state, now, cost, self.longest_wait)
+    }
+
+    /// Even a cost of zero waits for its turn, which tells when the line is free.
+    fn reserve(
+        &self,
+        state: &mut WarmUpState,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        let most = ExactNanos::from_nanos(nanos(max_wait));
+        self.schedule(state, now, cost, most)
+    }
+
+    /// Frees the line of `cost` warm intervals. The permits are not put back: they cost more because
+    /// the service was cold, and a refund makes it neither warmer nor colder.
+    fn refund(&self, state: &mut WarmUpState, now: Tick, cost: u64) {
+        *state = self.refilled(*state, now);
+        let unused = ExactNanos::from_tick(now);
+        state.next_free = self.interval.apply_refund(state.next_free, unused, cost);
+    }
+
+    fn charge(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Duration {
+        if cost > 0 {
+            *state = self.consume(self.refilled(*state, now), cost);
+        }
+        Duration::from_nanos(state.next_free.nanos_since(now))
+    }
+
+    fn rescale(&self, state: &mut WarmUpState, from: &Self, now: Tick, inherit: Inherit) {
+        if inherit == Inherit::Reset {
+            *state = self.fresh(now);
+            return;
+        }
+        let refilled = from.refilled(*state, now);
+        *state = WarmUpState {
+            stored: self.permits.same_share(refilled.stored, &from.permits),
+            next_free: self
+                .interval
+                .convert_fraction(refilled.next_free, &from.interval),
+        };
+    }
+
+    fn forgettable_at(&self, state: &WarmUpState) -> Tick {
+        // A fresh key is cold. So is this one when its store is full.
+        let cooling = self.permits.nanos_until_full(state.stored);
+        Tick::from_nanos(state.next_free.ceil().saturating_add(cooling))
+    }
+}
+
+impl Sealed for WarmUp {}
+
+impl Packing<Self> for WarmUp {
+    fn word_count(algorithm: &Self) -> usize {
+        algorithm.widths.word_count
+    }
+
+    #[inline]
+    fn pack_into(algorithm: &Self, state: &WarmUpState, words: &mut [u64]) -> bool {
+        algorithm.widths.pack(state.stored, state.next_free, words)
+    }
+
+    /// A denied request is not packed again.
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
+    fn decide_packed(
+        algorithm: &Self,
+        words: &mut [u64],
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
+        if words.len() != algorithm.widths.word_count {
+            return None;
+        }
+        let (stored, next_free) = algorithm.widths.unpack(words);
+        let before = WarmUpState { stored, next_free };
+        let mut state = before;
+        let decision = algorithm.decide(&mut state, now, cost);
+        (state == before || Self::pack_into(algorithm, &state, words)).then_some(decision)
+    }
+
+    #[inline]
+    fn unpack_from(algorithm: &Self, words: &[u64]) -> WarmUpState {
+        let own = words.get(..algorithm.widths.word_count);
+        let (stored, next_free) = algorithm.widths.unpack(own.unwrap_or(words));
+        WarmUpState { stored, next_free }
+    }
+}
+
+/// For the stores that decide on a server.
+#[cfg(feature = "redis")]
+impl WarmUp {
+    /// How many units may wait, how long, and the largest cost that is ever admitted.
+    pub(crate) const fn queue_params(&self) -> (Option<u64>, u64, Option<u64>) {
+        (self.queue_limit, self.max_wait, self.max_cost)
+    }
+
+    /// The cold factor, the warm-up time, and of the store: units per permit, refill rate,
+    /// threshold, capacity.
+    pub(crate) const fn permit_params(&self) -> (u64, u64, [u128; 4]) {
+        let permits = &self.permits;
+        let store = [
+            permits.units_per_permit,
+            permits.refill_rate,
+            permits.threshold,
+            permits.capacity,
+        ];
+        (permits.cold_factor(), permits.warm_up(), store)
+    }
+
+    pub(crate) const fn state(stored: u128, next_free: ExactNanos) -> WarmUpState {
+        WarmUpState { stored, next_free }
+    }
+}

@@ -1,0 +1,321 @@
+//! Several limits at once give for each operation what their parts would.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use tower_throttle::algorithm::{
+    Algorithm, AnyAlgorithm, Inherit, NotPacked, Packing, quotas, take_up_to,
+};
+use tower_throttle::clock::Tick;
+use tower_throttle::{
+    All, ConfigError, Decision, FixedWindow, LeakyBucket, Quota, SlidingLog, TokenBucket, Verdict,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(ns: u64) -> Tick {
+    Tick::from_nanos(ns)
+}
+
+/// The names of the functions between the line that begins with `start` and the line `end`.
+fn functions(source: &str, start: &str, end: &str) -> Vec<String> {
+    let block = source.lines().skip_while(|line| !line.starts_with(start));
+    let names: Vec<_> = block
+        .take_while(|line| *line != end)
+        .filter_map(|line| line.trim_start().strip_prefix("fn "))
+        .map(|rest| rest.split(['(', '<']).next().unwrap_or_default().to_owned())
+        .collect();
+    assert!(!names.is_empty(), "no functions after {start:?}");
+    names
+}
+
+/// A method that a combinator leaves to its default would not reach the parts.
+#[test]
+fn combinators_forward_every_method() {
+    let read = |path: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        fs::read_to_string(path).expect("a source file")
+    };
+    let algorithm = functions(&read("src/algorithm/mod.rs"), "pub trait Algorithm", "}");
+    let packing = functions(&read("src/algorithm/packing.rs"), "pub trait Packing", "}");
+    assert!(algorithm.len() <= 12, "{algorithm:?}");
+    let (forward, any) = (
+        read("src/algorithm/combined/forward.rs"),
+        read("src/algorithm/any.rs"),
+    );
+    for (source, name) in [(&forward, "P"), (&any, "AnyAlgorithm")] {
+        let generic = if name == "P" { "<P: Parts>" } else { "" };
+        let start = format!("impl{generic} Algorithm for {name} ");
+        let methods = functions(source, &start, "}");
+        for method in &algorithm {
+            assert!(methods.contains(method), "{name} leaves out `{method}`");
+        }
+        let own = if name == "P" { "P" } else { "Self" };
+        let start = format!("impl{generic} Packing<{own}> for {name} ");
+        let methods = functions(source, &start, "}");
+        for method in &packing {
+            // Derived from the words: several states do not fit the single word of a limiter.
+            let derived = ["pack", "unpack", "decide_packed"].contains(&method.as_str());
+            assert!(
+                derived || methods.contains(method),
+                "{name} leaves out `{method}`"
+            );
+        }
+    }
+}
+
+/// A line and a window: one part that lets requests wait, and one that does not.
+fn mixed() -> (LeakyBucket, FixedWindow) {
+    (
+        LeakyBucket::new(Quota::per_second(1)).queue(10),
+        FixedWindow::new(Quota::per_day(2)),
+    )
+}
+
+#[test]
+fn a_denied_pair_keeps_nothing_in_either_order() {
+    let (line, window) = mixed();
+    let (pair, swapped) = ((line, window), (window, line));
+    let mut states = (pair.fresh(at(0)), swapped.fresh(at(0)));
+    for _ in 0..2 {
+        assert!(!pair.decide(&mut states.0, at(0), 1).is_denied());
+        assert!(!swapped.decide(&mut states.1, at(0), 1).is_denied());
+    }
+    let before = states;
+    for cost in 1..4 {
+        assert!(pair.decide(&mut states.0, at(0), cost).is_denied());
+        assert!(swapped.decide(&mut states.1, at(0), cost).is_denied());
+        let wait = Duration::from_secs(100);
+        assert!(pair.reserve(&mut states.0, at(0), cost, wait).is_denied());
+        assert!(
+            swapped
+                .reserve(&mut states.1, at(0), cost, wait)
+                .is_denied()
+        );
+        assert_eq!(states, before);
+    }
+}
+
+#[test]
+fn a_pair_reserves_what_each_part_would() {
+    let pair = mixed();
+    let mut state = pair.fresh(at(0));
+    let wait = |decision: Decision| decision.wait();
+    assert_eq!(
+        wait(pair.reserve(&mut state, at(0), 1, SECOND)),
+        Some(Duration::ZERO)
+    );
+    assert_eq!(
+        wait(pair.reserve(&mut state, at(0), 1, SECOND)),
+        Some(SECOND)
+    );
+    assert_eq!(pair.0.peek(&state.0, at(0), 0).reset_after, 2 * SECOND);
+    assert_eq!(pair.1.peek(&state.1, at(0), 0).remaining(), 0);
+}
+
+#[test]
+fn the_figures_belong_to_the_limit_with_the_least_relative_room() {
+    let pair = (
+        TokenBucket::new(Quota::per_second(2)),
+        FixedWindow::new(Quota::per_day(1_000)),
+    );
+    let mut state = pair.fresh(at(0));
+    let first = pair.decide(&mut state, at(0), 1);
+    assert_eq!((first.policy, first.remaining()), (0, 1));
+    let second = pair.decide(&mut state, at(0), 1);
+    assert_eq!((second.policy, second.limit, second.remaining()), (0, 2, 0));
+    assert_eq!(second.reset_after, SECOND);
+    // With 400 of 1,000 left the day has less room than a second with 1 of 2.
+    pair.1.charge(&mut state.1, at(0), 598);
+    let third = pair.decide(&mut state, at(1_000_000_000), 1);
+    assert_eq!((third.policy, third.remaining()), (1, 399));
+    assert_eq!(third.reset_after, Duration::from_secs(86_399));
+    // A denial tells which limit to wait for.
+    pair.1.charge(&mut state.1, at(1_000_000_000), 399);
+    let denied = pair.decide(&mut state, at(1_000_000_000), 1);
+    assert!(denied.is_denied());
+    assert_eq!((denied.policy, denied.limit), (1, 1_000));
+    assert_eq!(denied.retry_after, Some(Duration::from_secs(86_399)));
+    assert_eq!(denied.reset_after, Duration::from_secs(86_399));
+}
+
+#[test]
+fn equal_room_is_told_of_the_limit_that_resets_last() {
+    let tiers = [
+        Quota::per_second(1),
+        Quota::per_hour(1),
+        Quota::per_minute(1),
+    ];
+    let all = All::new(tiers.map(TokenBucket::new));
+    let mut state = all.fresh(at(0));
+    let decision = all.decide(&mut state, at(0), 1);
+    assert_eq!((decision.policy, decision.remaining()), (1, 0));
+    assert_eq!(decision.reset_after, 3_600 * SECOND);
+}
+
+#[test]
+fn as_much_is_taken_as_all_parts_have() {
+    // The first has the least relative room, the second the least.
+    let pair = (
+        TokenBucket::new(Quota::per_hour(1_000)),
+        TokenBucket::new(Quota::per_hour(10)),
+    );
+    let mut state = pair.fresh(at(0));
+    pair.0.charge(&mut state.0, at(0), 900);
+    assert_eq!(pair.peek(&state, at(0), 0).remaining(), 100);
+    let (taken, decision) = take_up_to(&pair, &mut state, at(0), 50);
+    assert_eq!(taken, 10);
+    assert!(decision.is_admitted());
+}
+
+#[test]
+fn the_policies_of_nested_lists_are_counted_through() {
+    let hour = |limit| TokenBucket::new(Quota::per_hour(limit));
+    let inner = |limits: [u64; 2]| All::new(limits.map(hour));
+    let nested = All::new([inner([50, 40]), inner([30, 20])]);
+    let expected: Vec<_> = [50, 40, 30, 20].map(Quota::per_hour).into();
+    assert_eq!(quotas(&nested), expected);
+    assert_eq!(quotas(&AnyAlgorithm::new(nested.clone())), expected);
+    let mut state = nested.fresh(at(0));
+    for (policy, limit) in [50, 40, 30, 20].into_iter().enumerate() {
+        let (outer, part) = (policy / 2, policy % 2);
+        let mut state = state.clone();
+        let list = &nested.parts()[outer];
+        list.parts()[part].charge(&mut state[outer][part], at(0), limit);
+        let decision = nested.decide(&mut state, at(0), 1);
+        assert!(decision.is_denied());
+        assert_eq!((decision.policy, decision.limit), (policy, limit));
+    }
+    let decision = nested.decide(&mut state, at(0), 1);
+    assert_eq!((decision.policy, decision.limit), (3, 20));
+    let mixed = ((hour(50), hour(40)), (hour(30), hour(20)));
+    let mut state = mixed.fresh(at(0));
+    assert_eq!(mixed.decide(&mut state, at(0), 1).policy, 3);
+}
+
+#[test]
+fn rescale_reaches_every_part() {
+    let window = |limit| FixedWindow::new(Quota::per_hour(limit));
+    let log = |limit| SlidingLog::new(Quota::per_minute(limit));
+    let used = |decision: Decision| decision.limit - decision.remaining();
+
+    let (before, after) = (
+        All::new([10, 20].map(window)),
+        All::new([40, 80].map(window)),
+    );
+    let mut state = before.fresh(at(0));
+    let _ = before.decide(&mut state, at(0), 5);
+    for inherit in [Inherit::AsIs, Inherit::Reset] {
+        let expected = if inherit == Inherit::Reset { 0 } else { 5 };
+        let mut state = state.clone();
+        after.rescale(&mut state, &before, at(0), inherit);
+        for (part, state) in after.parts().iter().zip(&state) {
+            assert_eq!(used(part.peek(state, at(0), 0)), expected, "{inherit:?}");
+        }
+    }
+    // More parts, and fewer.
+    let longer = All::new([40, 80, 160].map(window));
+    let mut grown = state.clone();
+    longer.rescale(&mut grown, &before, at(0), Inherit::AsIs);
+    assert_eq!(grown.len(), 3);
+    assert_eq!(used(longer.parts()[2].peek(&grown[2], at(0), 0)), 0);
+    before.rescale(&mut grown, &longer, at(0), Inherit::AsIs);
+    assert_eq!(grown, state);
+
+    let (before, after) = ((window(10), log(10)), (window(40), log(40)));
+    let mut state = before.fresh(at(0));
+    let _ = before.decide(&mut state, at(0), 5);
+    after.rescale(&mut state, &before, at(0), Inherit::Reset);
+    assert_eq!(used(after.0.peek(&state.0, at(0), 0)), 0);
+    assert_eq!(used(after.1.peek(&state.1, at(0), 0)), 0);
+}
+
+#[test]
+fn a_set_replans_its_line_if_any_part_does() {
+    let (line, window) = mixed();
+    assert!((line, window).replans_line());
+    assert!((window, line).replans_line());
+    assert!(All::new([line]).replans_line());
+    assert!(AnyAlgorithm::new((window, line)).replans_line());
+    assert!(!(window, window).replans_line());
+    assert!(!All::new([window]).replans_line());
+}
+
+#[test]
+fn refund_and_charge_reach_every_part() {
+    let (line, window) = mixed();
+    let set = ((line, window), All::new([line, line]));
+    let mut state = set.fresh(at(0));
+    assert_eq!(
+        set.charge(&mut state, at(0), 3),
+        Duration::from_secs(86_400)
+    );
+    assert_eq!(state.0.0, state.1[1]);
+    assert_eq!(window.peek(&state.0.1, at(0), 0).remaining(), 0);
+    set.refund(&mut state, at(0), 3);
+    let decision = set.decide(&mut state, at(0), 1);
+    assert_eq!(decision.verdict, Verdict::Admit);
+    assert_eq!(window.peek(&state.0.1, at(0), 0).remaining(), 1);
+}
+
+/// Counts how often its state is copied: a log that must not be.
+#[derive(Clone, Debug)]
+struct NeverCopied(SlidingLog);
+
+#[derive(Debug)]
+struct Uncopied(<SlidingLog as Algorithm>::State);
+
+impl Clone for Uncopied {
+    fn clone(&self) -> Self {
+        panic!("a whole log was copied");
+    }
+}
+
+impl Algorithm for NeverCopied {
+    type State = Uncopied;
+    type Packing = NotPacked;
+
+    fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        self.0.with_quota(quota).map(Self)
+    }
+    fn fresh(&self, now: Tick) -> Uncopied {
+        Uncopied(self.0.fresh(now))
+    }
+    fn decide(&self, state: &mut Uncopied, now: Tick, cost: u64) -> Decision {
+        self.0.decide(&mut state.0, now, cost)
+    }
+    fn peek(&self, state: &Uncopied, now: Tick, cost: u64) -> Decision {
+        self.0.peek(&state.0, now, cost)
+    }
+    fn refund(&self, state: &mut Uncopied, now: Tick, cost: u64) {
+        self.0.refund(&mut state.0, now, cost);
+    }
+    fn charge(&self, state: &mut Uncopied, now: Tick, cost: u64) -> Duration {
+        self.0.charge(&mut state.0, now, cost)
+    }
+    fn rescale(&self, state: &mut Uncopied, from: &Self, now: Tick, inherit: Inherit) {
+        self.0.rescale(&mut state.0, &from.0, now, inherit);
+    }
+    fn forgettable_at(&self, state: &Uncopied) -> Tick {
+        self.0.forgettable_at(&state.0)
+    }
+}
+
+#[test]
+fn a_pair_copies_no_log() {
+    let log = NeverCopied(SlidingLog::new(Quota::per_hour(1_000)));
+    let pair = (TokenBucket::new(Quota::per_hour(1_000)), log);
+    let mut state = pair.fresh(at(0));
+    let _ = pair.decide(&mut state, at(0), 1);
+    let _ = pair.peek(&state, at(0), 1);
+    // A log of this crate is not copied by `reserve` either.
+    let log = SlidingLog::new(Quota::per_hour(1_000));
+    let mut state = log.fresh(at(0));
+    let _ = log.decide(&mut state, at(0), 1);
+    let looked = SlidingLog::peek_reserve(&log, &state, at(0), 1, SECOND);
+    assert_eq!(looked, log.peek(&state, at(0), 1));
+}
