@@ -1,55 +1,107 @@
-//! Rate limiting for any tower `Service`: every common algorithm behind one type of decision.
+//! Rate limiting for any tower `Service`: axum, tonic, hyper, or a client.
 //!
 //! ```
+//! use std::{io::Result, net::SocketAddr};
+//!
 //! use axum::{Router, routing::get};
+//! use tokio::net::TcpListener;
 //! use tower_throttle::{ClientIp, Quota, RateLimitLayer, TokenBucket};
 //!
-//! async fn search() -> &'static str {
-//!     "found"
+//! // 10 requests per second per client, in bursts of up to 50.
+//! async fn serve(listener: TcpListener) -> Result<()> {
+//!     let bucket = TokenBucket::new(Quota::per_second(10).burst(50));
+//!     let limit = RateLimitLayer::new(ClientIp::peer(), bucket);
+//!     let app = Router::new().route("/search", get(async || "found").layer(limit));
+//!     let service = app.into_make_service_with_connect_info::<SocketAddr>();
+//!     axum::serve(listener, service).await
+//! }
+//! # use tokio::{io::{AsyncReadExt, AsyncWriteExt}, net::TcpStream};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<()> {
+//! #     let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! #     let address = listener.local_addr()?;
+//! #     tokio::spawn(serve(listener));
+//! #     let mut stream = TcpStream::connect(address).await?;
+//! #     stream.write_all(b"GET /search HTTP/1.1\r\nhost: local\r\nconnection: close\r\n\r\n").await?;
+//! #     let mut response = String::new();
+//! #     stream.read_to_string(&mut response).await?;
+//! #     if cfg!(feature = "axum") {
+//! #         assert!(response.ends_with("found"), "{response}");
+//! #     }
+//! #     Ok(())
+//! # }
+//! ```
+//!
+//! A [`RateLimitLayer`] extracts a key from each request. The limit for this key admits the request,
+//! queues it or denies it. The example needs the feature `axum`, which reads the address of the
+//! connection.
+//!
+//! Without tower, a [`Limiter`] is one limit without a key, and [`Local`] is one limit per key:
+//!
+//! ```
+//! use tower_throttle::{Limiter, Local, Quota, TokenBucket};
+//!
+//! let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10)));
+//! assert!(limiter.check().is_admitted());
+//!
+//! let limiter = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(1_000_000);
+//! assert!(limiter.check("alice").is_admitted());
+//! ```
+//!
+//! # Modules
+//!
+//! | module | contains |
+//! |---|---|
+//! | the root | what most programs use: [`RateLimitLayer`], the algorithms, [`Quota`], [`ClientIp`] |
+//! | [`algorithm`] | the trait `Algorithm`, and what each algorithm promises |
+//! | [`key`] | which key a request has: `KeyExtractor` and all extractors |
+//! | [`respond`] | what clients are told: responses to denied requests, headers, settling |
+//! | [`layer`] | the layer and its service in detail, counters, `OnStoreError` |
+//! | [`queue`] | the order of queued requests, and what happens if the queue is full |
+//! | [`store`] | where states live: `Local`, Redis, `Fallback`, and the trait `Backend` |
+//! | [`clock`] | clocks and timers; [`ManualClock`] for tests |
+//!
+//! # Naming types
+//!
+//! A layer in a struct needs a name for its type. It has two parameters to fill in, the key extractor
+//! and the limit. A closure has no name: use a function pointer.
+//!
+//! ```
+//! use axum::{Router, extract::Request, routing::get};
+//! use tower_throttle::{ClientIp, Local, Quota, RateLimitLayer, SlidingLog, TokenBucket};
+//!
+//! type PerClient = RateLimitLayer<ClientIp, Local<TokenBucket>>;
+//! type PerUser = RateLimitLayer<fn(&Request) -> Option<String>, Local<SlidingLog>>;
+//!
+//! #[derive(Clone)]
+//! struct Limits {
+//!     search: PerClient,
+//!     login: PerUser,
 //! }
 //!
-//! let limit = RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_second(10).burst(50)));
-//! let app: Router = Router::new().route("/search", get(search).layer(limit));
+//! fn user(request: &Request) -> Option<String> {
+//!     Some(request.headers().get("x-user")?.to_str().ok()?.to_owned())
+//! }
+//!
+//! let limits = Limits {
+//!     search: RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_second(10))),
+//!     login: RateLimitLayer::new(user, SlidingLog::new(Quota::per_minute(5))),
+//! };
+//! let app: Router = Router::new()
+//!     .route("/search", get(async || "found").layer(limits.search))
+//!     .route("/login", get(async || "welcome").layer(limits.login));
 //! ```
-//!
-//! A [`RateLimitLayer`] takes a key from the request and asks a limiter whether it goes through,
-//! waits or is turned away. An [algorithm] says how much, a [`Quota`] how much of it. Without tower,
-//! [`Limiter`] is one limit on its own:
-//!
-//! ```
-//! use tower_throttle::{Limiter, Quota, TokenBucket};
-//!
-//! let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10).burst(50)));
-//! assert!(limiter.check().is_admitted());
-//! ```
-//!
-//! # The rooms
-//!
-//! | where | what |
-//! |---|---|
-//! | [`Quota`], [`Decision`], [`Clock`], [`ConfigError`] | the words everything is said in |
-//! | [`algorithm`] | how much: one pure transition per algorithm, and what each promises |
-//! | [`RateLimitLayer`] | the tower part: a key, a limiter, and what the refused are told |
-//! | [`ClientIp`], [`HeaderKey`], [`Global`] | whose request it is |
-//! | [`Headers`], [`ProblemJson`], [`Grpc`] | what clients are told |
-//! | [`Limiter`] | one limit on its own, for samplers, jobs and clients |
-//! | [`Local`] | one limit for each of many keys, in a table of fixed size |
-//! | [`RateLimitLayer`] | a limit around any tower `Service` |
-//! | [`Order`], [`WhenFull`] | who goes first of those who wait, and what happens when the room is full |
-//! | [`ClientIp`], [`HeaderKey`], [`Headers`], [`ProblemJson`], [`Grpc`] | what HTTP adds: whose request it is, what the sender is told |
-//! | [`Handle`] | looking at limits and changing them at run time |
-//! | [`Backend`], [`KeyExtractor`], [`Respond`] | the ports: where states live, whose request it is, how it is answered |
 //!
 //! # Time
 //!
-//! Limiters count on a monotonic clock; [`ManualClock`] stands in for it in tests. With the `tokio`
-//! feature (on by default) the clock obeys tokio's paused time.
+//! Limits use a monotonic clock. With the `tokio` feature (on by default) it follows tokio's paused
+//! time. In tests, [`ManualClock`] moves only when told to.
 //!
 //! # Numbers
 //!
-//! All arithmetic is in integers, and what a division leaves over is carried in the state: a rate
-//! of 3 a second is a third of a second exactly, however often it is asked. Limits and costs go up
-//! to 2^63 - 1, times to 2^63 - 1 ns (292 years), periods to 146 years.
+//! All arithmetic is in integers, and the remainder of a division is kept in the state: 3 per second
+//! is exactly one per third of a second. Limits and costs go up to 2^63 - 1, times up to
+//! 2^63 - 1 ns (292 years), periods up to 146 years.
 #![cfg_attr(tower_throttle_docs, feature(doc_cfg))]
 
 pub mod algorithm;
@@ -84,7 +136,7 @@ pub use self::{
     store::local::Local,
 };
 
-/// The README's examples are run with the documentation's, where there is all that they use.
-#[cfg(all(doctest, feature = "redis"))]
+/// The examples of the README compile; `tests/readme` serves them.
+#[cfg(all(doctest, feature = "axum", feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,0 +1,37 @@
+use std::{io::Result, net::SocketAddr};
+
+use axum::{Router, routing::get};
+use tokio::net::TcpListener;
+use tower_throttle::{ClientIp, Quota, RateLimitLayer, TokenBucket};
+
+// 10 requests per second per client, in bursts of up to 50.
+async fn serve(listener: TcpListener) -> Result<()> {
+    let bucket = TokenBucket::new(Quota::per_second(10).burst(50));
+    let limit = RateLimitLayer::new(ClientIp::peer(), bucket);
+    let app = Router::new().route("/search", get(async || "found").layer(limit));
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service).await
+}
+
+// ---- The README ends here.
+
+use crate::support::{Response, send};
+
+#[tokio::test]
+async fn first_example_denies_the_end_of_a_burst() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener));
+    let mut admitted = 0;
+    let denied = loop {
+        let response = send(address, "GET /search", "").await;
+        if response.status != 200 {
+            break response;
+        }
+        admitted += 1;
+    };
+    assert!(admitted >= 50, "{admitted}");
+    let Response { status, head } = denied;
+    assert_eq!(status, 429);
+    assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
+}
