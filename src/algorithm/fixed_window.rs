@@ -140,6 +140,21 @@ impl FixedWindow {
         }
     }
 
+    /// `now`, or the last moment of the state's window if the state is newer than `now`.
+    fn not_before(&self, state: FixedWindowState, now: Tick) -> Tick {
+        match (state.window, self.anchored) {
+            (0, _) => now,
+            (start, true) if now.as_nanos() + 1 >= start => now,
+            (start, true) => Tick::from_nanos(
+                start
+                    .saturating_add(self.windows.length())
+                    .saturating_sub(2),
+            ),
+            // Windows of states are numbered from 1.
+            (window, false) => self.windows.not_before(window - 1, now),
+        }
+    }
+
     #[inline]
     fn decision(&self, verdict: Verdict, open: &OpenWindow, retry_after: Option<u64>) -> Decision {
         Decision::new(
@@ -236,6 +251,7 @@ impl Algorithm for FixedWindow {
             *state = self.fresh(now);
             return;
         }
+        let now = from.not_before(*state, now);
         let open = from.open_window(*state, now).state;
         if open.window != state.window {
             // The window was over; a longer one must not reopen it.

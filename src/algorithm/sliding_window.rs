@@ -216,6 +216,7 @@ impl Algorithm for SlidingWindow {
             *state = self.fresh(now);
         } else if self.windows != from.windows {
             let (at, elapsed) = from.state_at(*state, now);
+            let now = from.windows.not_before(state.window, now);
             *state = SlidingWindowState {
                 window: self.windows.locate(now).0,
                 previous: 0,

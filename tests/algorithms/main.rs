@@ -7,9 +7,13 @@ mod adversary;
 mod composition;
 mod differential;
 mod laws;
+mod limits;
 mod oracle;
+#[cfg(feature = "tokio")]
+mod own;
 mod packed;
 mod planted;
 mod promises;
 mod random;
+mod rescale;
 mod subjects;

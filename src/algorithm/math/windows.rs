@@ -80,6 +80,18 @@ impl Windows {
         }
     }
 
+    /// `now`, or the last moment of `window` if that window is later than the one of `now`.
+    ///
+    /// A state of a later window has seen a moment in it. Which one is not known, so the last one
+    /// is the safe choice.
+    pub(in crate::algorithm) const fn not_before(&self, window: u64, now: Tick) -> Tick {
+        if self.locate(now).0 >= window {
+            return now;
+        }
+        let next = self.start(window.saturating_add(1)).as_nanos();
+        Tick::from_nanos(next - 1)
+    }
+
     /// The first moment of `window`.
     #[inline]
     pub(in crate::algorithm) const fn start(&self, window: u64) -> Tick {

@@ -266,6 +266,7 @@ impl Algorithm for SlidingGrid {
         if inherit == Inherit::Reset {
             *state = self.fresh(now);
         } else if self.grid != from.grid || self.window_cells() != from.window_cells() {
+            let now = from.grid.not_before(state.cell, now);
             from.advance(state, now);
             let used = state.sum_after(0);
             *state = self.fresh(now);

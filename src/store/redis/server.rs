@@ -11,7 +11,7 @@ use super::{
     pool::ConnectionPool,
     script::{Scripted, sealed::Script as _},
 };
-use crate::algorithm::IntoAlgorithm;
+use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::{ConfigError, StoreError};
 
 /// A Redis server, or a cluster of them, to keep limits in.
@@ -280,7 +280,9 @@ impl Redis {
         I: IntoAlgorithm<Algorithm: Scripted>,
     {
         named("policy", policy)?;
-        let algorithm = algorithm.into_algorithm().prepared()?;
+        let algorithm = algorithm.into_algorithm();
+        algorithm.validate()?;
+        let algorithm = algorithm.prepared()?;
         let key = format!("{{{}:{policy}}}:quota", self.prefix);
         let tuning = LivePolicy::new(&self.links, self.deadline, key, algorithm);
         let start = format!("{{{}:{policy}:", self.prefix);

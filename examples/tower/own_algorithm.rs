@@ -1,0 +1,91 @@
+//! An algorithm of your own: `cargo run --example own_algorithm`
+//!
+//! After each admitted request a key pauses for the quota's period.
+
+use std::time::Duration;
+
+use tower::{ServiceBuilder, ServiceExt, service_fn};
+use tower_throttle::algorithm::{Algorithm, Inherit, NotPacked};
+use tower_throttle::{
+    AsError, ConfigError, Decision, Limiter, Local, Quota, RateLimitLayer, RateLimited, Verdict,
+    clock::Tick,
+};
+
+#[derive(Clone, Debug)]
+struct Cooldown(Quota);
+
+impl Algorithm for Cooldown {
+    /// The end of the pause.
+    type State = Tick;
+    type Packing = NotPacked;
+
+    fn quota(&self) -> Quota {
+        self.0
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        Ok(Self(quota))
+    }
+
+    fn fresh(&self, _now: Tick) -> Tick {
+        Tick::ZERO
+    }
+
+    fn decide(&self, end: &mut Tick, now: Tick, cost: u64) -> Decision {
+        let left = |end: Tick| end.as_nanos().saturating_sub(now.as_nanos());
+        if cost > 0 && *end > now {
+            return Decision::new(Verdict::Deny, 1, 0, Some(left(*end)), left(*end));
+        }
+        if cost > 0 {
+            *end = now.plus(self.0.period());
+        }
+        Decision::new(Verdict::Admit, 1, u64::from(*end <= now), None, left(*end))
+    }
+
+    fn refund(&self, end: &mut Tick, now: Tick, cost: u64) {
+        if cost > 0 {
+            *end = now.min(*end);
+        }
+    }
+
+    fn charge(&self, end: &mut Tick, now: Tick, cost: u64) -> Duration {
+        if cost > 0 {
+            *end = now.plus(self.0.period());
+        }
+        Duration::ZERO
+    }
+
+    fn rescale(&self, end: &mut Tick, _from: &Self, now: Tick, inherit: Inherit) {
+        if inherit == Inherit::Reset {
+            *end = self.fresh(now);
+        }
+    }
+
+    fn forgettable_at(&self, end: &Tick) -> Tick {
+        *end
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn main() {
+    let cooldown = Cooldown(Quota::per_hour(1));
+
+    let limiter = Limiter::new(cooldown.clone());
+    assert!(limiter.try_acquire());
+    assert!(!limiter.try_acquire());
+
+    let per_user = Local::new(cooldown.clone());
+    assert!(per_user.check("ann").is_admitted());
+    assert!(per_user.check("bob").is_admitted());
+    assert!(per_user.check("ann").is_denied());
+
+    let layer = RateLimitLayer::new(|user: &String| user.clone(), cooldown).respond(AsError);
+    let greet =
+        service_fn(|user: String| async move { Ok::<_, RateLimited>(format!("hello {user}")) });
+    let service = ServiceBuilder::new().layer(layer).service(greet);
+    for (user, expected) in [("ann", true), ("bob", true), ("ann", false)] {
+        let reply = service.clone().oneshot(user.to_owned()).await;
+        println!("{user}: {reply:?}");
+        assert_eq!(reply.is_ok(), expected);
+    }
+}

@@ -1,0 +1,256 @@
+//! What no operation may exceed, and what a refused request leaves behind.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge};
+use tower_throttle::clock::Tick;
+use tower_throttle::{
+    Decision, FixedWindow, LeakyBucket, Limiter, ManualClock, Quota, SlidingGrid, SlidingLog,
+    SlidingWindow, TokenBucket, WarmUp,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The outcome of a future that must be ready at once.
+fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+fn limiter<A: Algorithm>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock) {
+    let clock = ManualClock::new();
+    (Limiter::with_clock(algorithm, clock.clone()), clock)
+}
+
+/// A line and a window: one part that lets requests wait, and one that does not.
+fn mixed() -> (LeakyBucket, FixedWindow) {
+    (
+        LeakyBucket::new(Quota::per_second(1)).queue(10),
+        FixedWindow::new(Quota::per_day(100)),
+    )
+}
+
+#[test]
+fn try_acquire_that_is_refused_takes_nothing_of_a_mixed_tuple() {
+    let (pair, _) = limiter(mixed());
+    assert!(pair.try_acquire());
+    for _ in 0..5 {
+        assert!(!pair.try_acquire());
+    }
+    let decision = pair.check();
+    assert_eq!(decision.wait(), Some(SECOND));
+    let (window, _) = limiter((mixed().1, mixed().0));
+    assert!(window.try_acquire());
+    assert!(!window.try_acquire());
+    assert_eq!(window.check().wait(), Some(SECOND));
+}
+
+#[test]
+fn acquire_is_refused_at_once_if_its_turn_comes_after_the_timeout() {
+    let (pair, _) = limiter(mixed());
+    for _ in 0..3 {
+        let _ = pair.check();
+    }
+    // The turn comes in 3 s.
+    for timeout in [
+        Duration::ZERO,
+        SECOND,
+        SECOND * 2,
+        Duration::from_millis(2_999),
+    ] {
+        let decision = at_once(pair.acquire(1, timeout)).expect("refused at once");
+        assert!(decision.is_denied(), "{timeout:?}");
+        assert_eq!(decision.retry_after, Some(SECOND * 3 - timeout));
+    }
+    assert!(at_once(pair.acquire(1, SECOND * 3)).is_none(), "it waits");
+}
+
+#[test]
+fn acquire_waits_for_a_window_that_opens_in_time() {
+    let (window, clock) = limiter((
+        FixedWindow::new(Quota::per_second(1)),
+        TokenBucket::new(Quota::per_second(5)),
+    ));
+    assert!(window.try_acquire());
+    let early = at_once(window.acquire(1, Duration::from_millis(900)));
+    assert!(early.is_some_and(|decision| decision.is_denied()));
+    let mut waiting = pin!(window.acquire(1, SECOND));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    clock.advance(SECOND);
+    let Poll::Ready(decision) = waiting.as_mut().poll(&mut context) else {
+        panic!("the window is open");
+    };
+    assert!(decision.is_admitted());
+}
+
+#[test]
+fn a_cost_above_the_capacity_is_denied_by_every_operation() {
+    let quota = Quota::per_second(10);
+    let denied = |decision: &Decision| decision.is_denied() && decision.retry_after.is_none();
+    for algorithm in [
+        AnyAlgorithm::new(TokenBucket::new(quota)),
+        AnyAlgorithm::new(TokenBucket::new(quota).queue(1_000)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        AnyAlgorithm::new(FixedWindow::new(quota)),
+        AnyAlgorithm::new(SlidingLog::new(quota)),
+        AnyAlgorithm::new(SlidingWindow::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota)),
+        AnyAlgorithm::new(LeakyBucket::new(quota).queue(1_000).max_cost(10)),
+        AnyAlgorithm::new(WarmUp::new(quota, SECOND).queue(1_000).max_cost(10)),
+    ] {
+        let (limiter, _) = limiter(algorithm.clone());
+        for cost in [11, 1_000] {
+            assert!(denied(&limiter.check_n(cost)), "{algorithm:?}");
+            assert!(denied(&limiter.peek_n(cost)), "{algorithm:?}");
+            assert!(!limiter.try_acquire_n(cost), "{algorithm:?}");
+            let decision = at_once(limiter.acquire(cost, 100 * SECOND));
+            assert!(
+                decision.is_some_and(|decision| denied(&decision)),
+                "{algorithm:?}"
+            );
+            let mut state = algorithm.fresh(Tick::ZERO);
+            let decision = algorithm.reserve(&mut state, Tick::ZERO, cost, 100 * SECOND);
+            assert!(denied(&decision), "{algorithm:?}");
+        }
+        assert!(
+            limiter.check_n(10).is_admitted(),
+            "nothing was taken: {algorithm:?}"
+        );
+    }
+}
+
+#[test]
+fn a_line_without_a_bound_admits_any_cost_by_check_and_by_acquire() {
+    let quota = Quota::per_second(10);
+    for algorithm in [
+        AnyAlgorithm::new(LeakyBucket::new(quota).queue(5)),
+        AnyAlgorithm::new(LeakyBucket::new(quota).queue(5).charge_mode(Charge::Before)),
+        AnyAlgorithm::new(WarmUp::new(quota, SECOND)),
+        AnyAlgorithm::new(WarmUp::new(quota, SECOND).queue(5)),
+    ] {
+        let (checked, _) = limiter(algorithm.clone());
+        assert!(checked.check_n(1_000).is_admitted(), "{algorithm:?}");
+        let (acquired, _) = limiter(algorithm.clone());
+        let decision = at_once(acquired.acquire(1_000, Duration::ZERO));
+        assert!(
+            decision.is_some_and(|decision| decision.is_admitted()),
+            "{algorithm:?}"
+        );
+        assert_eq!(checked.peek(), acquired.peek());
+    }
+    // Later requests wait for it.
+    let (line, _) = limiter(LeakyBucket::new(quota).queue(5));
+    let _ = line.check_n(1_000);
+    assert_eq!(
+        line.check().retry_after,
+        Some(Duration::from_millis(99_500))
+    );
+}
+
+#[test]
+fn settings_without_effect_or_out_of_range_are_refused() {
+    let quota = Quota::per_second(10);
+    let burst = quota.burst(50);
+    let refused = |algorithm: AnyAlgorithm| {
+        let error = algorithm.validate().expect_err("a setting to refuse");
+        let all = tower_throttle::All::new([AnyAlgorithm::new(TokenBucket::new(quota)), algorithm]);
+        assert_eq!(
+            all.validate().as_ref(),
+            Err(&error),
+            "every part is checked"
+        );
+        error.to_string()
+    };
+    let no_burst = "burst: 50 is not allowed; give a quota without burst: only buckets use it";
+    for algorithm in [
+        AnyAlgorithm::new(FixedWindow::new(burst)),
+        AnyAlgorithm::new(SlidingLog::new(burst)),
+        AnyAlgorithm::new(SlidingWindow::new(burst)),
+        AnyAlgorithm::new(SlidingGrid::new(burst)),
+        AnyAlgorithm::new(WarmUp::new(burst, SECOND)),
+    ] {
+        assert_eq!(refused(algorithm), no_burst);
+    }
+    let meter = LeakyBucket::new(quota);
+    for (algorithm, expected) in [
+        (AnyAlgorithm::new(meter.max_wait(SECOND)), "max_wait: 1s"),
+        (AnyAlgorithm::new(meter.max_cost(5)), "max_cost: 5"),
+        (
+            AnyAlgorithm::new(meter.charge_mode(Charge::Before)),
+            "charge_mode: Before",
+        ),
+        (
+            AnyAlgorithm::new(TokenBucket::new(quota).max_wait(SECOND)),
+            "max_wait: 1s",
+        ),
+        (
+            AnyAlgorithm::new(WarmUp::new(quota, SECOND).max_wait(SECOND)),
+            "max_wait: 1s",
+        ),
+    ] {
+        let expected = format!(
+            "{expected} is not allowed; give `queue` too: without a queue no request waits"
+        );
+        assert_eq!(refused(algorithm), expected);
+    }
+    let most = u64::MAX;
+    for (algorithm, expected) in [
+        (
+            AnyAlgorithm::new(meter.queue(most)),
+            "queue: 18446744073709551615",
+        ),
+        (AnyAlgorithm::new(meter.queue(1).max_cost(0)), "max_cost: 0"),
+        (
+            AnyAlgorithm::new(TokenBucket::new(quota).queue(most)),
+            "queue: 18446744073709551615",
+        ),
+        (
+            AnyAlgorithm::new(WarmUp::new(quota, SECOND).queue(most)),
+            "queue: 18446744073709551615",
+        ),
+        (
+            AnyAlgorithm::new(WarmUp::new(quota, SECOND).max_cost(0)),
+            "max_cost: 0",
+        ),
+    ] {
+        let expected = format!(
+            "{expected} is not allowed; give a number from 1 that the rate works off within 146 years"
+        );
+        assert_eq!(refused(algorithm), expected);
+    }
+    let anchored = FixedWindow::new(quota).anchored().offset(SECOND);
+    assert_eq!(
+        refused(AnyAlgorithm::new(anchored)),
+        "offset: 1s is not allowed; give it without `anchored`: an anchored window begins with a request"
+    );
+}
+
+#[test]
+fn settings_with_effect_are_accepted() {
+    let quota = Quota::per_second(10);
+    for algorithm in [
+        AnyAlgorithm::new(TokenBucket::new(quota.burst(50)).queue(5).max_wait(SECOND)),
+        AnyAlgorithm::new(LeakyBucket::new(quota.burst(50))),
+        AnyAlgorithm::new(LeakyBucket::new(quota).queue(0)),
+        AnyAlgorithm::new(
+            LeakyBucket::new(quota)
+                .queue(5)
+                .max_wait(SECOND)
+                .max_cost(9)
+                .charge_mode(Charge::Before),
+        ),
+        AnyAlgorithm::new(FixedWindow::new(quota).offset(SECOND)),
+        AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
+        AnyAlgorithm::new(SlidingGrid::new(quota).cells(5).strict()),
+        AnyAlgorithm::new(WarmUp::new(quota, SECOND).queue(5).max_wait(SECOND)),
+        AnyAlgorithm::new(WarmUp::new(quota, SECOND).max_cost(5)),
+    ] {
+        assert_eq!(algorithm.validate(), Ok(()), "{algorithm:?}");
+    }
+}
