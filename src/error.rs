@@ -26,7 +26,7 @@ pub enum ConfigError {
         /// The value it was given.
         value: String,
         /// What it may be.
-        allowed: &'static str,
+        allowed: Cow<'static, str>,
     },
     /// A text that does not read as a quota.
     Syntax {
@@ -48,12 +48,12 @@ impl ConfigError {
     pub(crate) fn out_of_range(
         field: &'static str,
         value: impl fmt::Display,
-        allowed: &'static str,
+        allowed: impl Into<Cow<'static, str>>,
     ) -> Self {
         Self::OutOfRange {
             field,
             value: format!("{value}"),
-            allowed,
+            allowed: allowed.into(),
         }
     }
 }

@@ -38,7 +38,7 @@ fn main() {
             let address = extractor
                 .address(Some(peer), &headers)
                 .expect("the peer address is known");
-            let client = extractor.client(address);
+            let client = extractor.key(address);
             println!("    {name:<22}{client}");
             found.push(client.to_string());
         }

@@ -1,14 +1,17 @@
-//! A key that an outer layer has left among the extensions of the request.
+//! A key in the extensions of the request.
 
 use std::{any::type_name, fmt, marker::PhantomData};
 
 use http::Request;
 
-use super::missing::Missing;
+use super::missing::{Absent, Missing, assert_unset, resolve};
+use super::or::{FindKey, Or};
 use crate::key::{Extracted, Key, KeyExtractor};
 
-/// Counts by a `T` among the request's extensions, where an outer layer has left it: the user that
-/// authentication found, also if finding it took a query.
+/// Counts by a `T` in the request's extensions, where an outer layer has put it.
+///
+/// For example the user that an authentication layer has found. Requests without a `T` share one
+/// limit unless [`if_missing`](Self::if_missing) or [`or`](Self::or) is set.
 ///
 /// ```
 /// use tower_throttle::key::{Extracted, FromExtension, Key, KeyExtractor};
@@ -20,27 +23,43 @@ use crate::key::{Extracted, Key, KeyExtractor};
 ///
 /// let mut request = http::Request::new(());
 /// request.extensions_mut().insert(UserId(7));
-/// assert_eq!(FromExtension::<UserId>::new().extract(&request), Extracted::Key(Some(UserId(7)).into()));
+/// let users = FromExtension::<UserId>::new();
+/// assert_eq!(users.extract(&request), Extracted::Key(FromExtension::key(UserId(7))));
 /// ```
 pub struct FromExtension<T> {
-    missing: Missing,
-    of: PhantomData<fn() -> T>,
+    missing: Option<Missing>,
+    marker: PhantomData<fn() -> T>,
 }
 
 impl<T> FromExtension<T> {
     /// Counts by the extension.
     pub const fn new() -> Self {
         Self {
-            missing: Missing::Shared,
-            of: PhantomData,
+            missing: None,
+            marker: PhantomData,
         }
     }
 
-    /// What becomes of requests without it.
+    /// What happens to requests without a `T`.
     #[must_use]
     pub const fn if_missing(mut self, missing: Missing) -> Self {
-        self.missing = missing;
+        self.missing = Some(missing);
         self
+    }
+
+    /// Counts a request without a `T` by `other`; see [`HeaderKey::or`](crate::HeaderKey::or).
+    ///
+    /// # Panics
+    /// If [`if_missing`](Self::if_missing) is set.
+    #[track_caller]
+    pub const fn or<B>(self, other: B) -> Or<Self, B> {
+        assert_unset(self.missing);
+        Or::new(self, other)
+    }
+
+    /// The key of requests with this value, for a [`Handle`](crate::Handle).
+    pub const fn key(value: T) -> ExtensionKey<T> {
+        ExtensionKey(Some(value))
     }
 }
 
@@ -50,34 +69,44 @@ impl<T> Default for FromExtension<T> {
     }
 }
 
-/// By hand: `T` itself is not in it.
+/// Manual impl: derive would require `T: Clone`.
 impl<T> Clone for FromExtension<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-/// By hand: `T` itself is not in it.
+/// Manual impl: derive would require `T: Copy`.
 impl<T> Copy for FromExtension<T> {}
 
-/// By hand: `T` itself is not in it.
+/// Manual impl: derive would require `T: Debug`.
 impl<T> fmt::Debug for FromExtension<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FromExtension<{}>", type_name::<T>())
     }
 }
 
-/// A `T`, or that there was none.
+/// The key that [`FromExtension`] finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExtensionKey<T>(Option<T>);
 
-impl<T> From<Option<T>> for ExtensionKey<T> {
-    fn from(found: Option<T>) -> Self {
-        Self(found)
+impl<T> ExtensionKey<T> {
+    /// The extension, or `None` for requests without one.
+    pub const fn value(&self) -> Option<&T> {
+        self.0.as_ref()
     }
 }
 
 impl<T: Key> Key for ExtensionKey<T> {}
+
+impl<B, T> FindKey<Request<B>> for FromExtension<T>
+where
+    T: Key + Clone + Send + Sync + 'static,
+{
+    fn find(&self, request: &Request<B>) -> Option<ExtensionKey<T>> {
+        request.extensions().get::<T>().cloned().map(Self::key)
+    }
+}
 
 impl<B, T> KeyExtractor<Request<B>> for FromExtension<T>
 where
@@ -86,11 +115,7 @@ where
     type Key = ExtensionKey<T>;
 
     fn extract(&self, request: &Request<B>) -> Extracted<ExtensionKey<T>> {
-        let found = request.extensions().get::<T>().cloned();
-        self.missing.or(
-            found.map(|key| ExtensionKey(Some(key))),
-            ExtensionKey(None),
-            "the sender of the request is not known",
-        )
+        let found = self.find(request);
+        resolve(found, self.missing, ExtensionKey(None), &Absent::Extension)
     }
 }

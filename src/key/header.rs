@@ -1,4 +1,4 @@
-//! Keys that stand in the request: a header, a bearer token, an extension.
+//! Keys in request headers: an API key, a bearer token.
 
 use std::{
     fmt,
@@ -7,46 +7,93 @@ use std::{
 
 use http::{HeaderName, HeaderValue, Request, header::AUTHORIZATION};
 
-use super::missing::Missing;
+use super::missing::{Absent, Missing, assert_unset, resolve};
+use super::or::{FindKey, Or};
+use crate::error::ConfigError;
 use crate::key::{Extracted, Key, KeyExtractor};
 
 /// Counts by the value of a header, such as an API key.
 ///
-/// A client chooses what it sends: count by a header only once something before has checked it, or
-/// each request comes with a new value. Requests without the header are counted together, unless
-/// [`if_missing`](Self::if_missing) says otherwise, and so are those that hold it twice.
+/// Clients choose what they send. Check the header in an outer layer first, or a client sends a new
+/// value with each request and is never limited. Requests without the header, or with two of it,
+/// share one limit unless [`if_missing`](Self::if_missing) or [`or`](Self::or) is set.
 ///
 /// ```
 /// use tower_throttle::{HeaderKey, key::{Extracted, KeyExtractor}};
 ///
 /// let request = http::Request::builder().header("x-api-key", "secret").body(()).unwrap();
-/// let Extracted::Key(key) = HeaderKey::new("x-api-key").extract(&request) else { unreachable!() };
-/// assert_eq!(format!("{key:?}"), "Secret(..)", "keys do not get into logs");
+/// let Extracted::Key(key) = HeaderKey::new("X-Api-Key").extract(&request) else { unreachable!() };
+/// assert_eq!(format!("{key:?}"), "Secret(..)", "keys are not logged");
 /// ```
 #[derive(Clone, Debug)]
 pub struct HeaderKey {
     name: HeaderName,
-    missing: Missing,
+    missing: Option<Missing>,
 }
 
 impl HeaderKey {
-    /// Counts by the header called `name`.
+    /// Counts by the header `name`, in any case.
     ///
     /// # Panics
-    /// If `name` is not the name of a header in lower case.
+    /// If `name` is not the name of a header.
     #[track_caller]
-    pub fn new(name: &'static str) -> Self {
+    pub fn new(name: &str) -> Self {
         Self {
-            name: HeaderName::from_static(name),
-            missing: Missing::Shared,
+            name: header_name("HeaderKey::new", name),
+            missing: None,
         }
     }
 
-    /// What becomes of requests that do not have the header, or have it twice.
+    /// What happens to requests without the header, or with two of it.
     #[must_use]
     pub const fn if_missing(mut self, missing: Missing) -> Self {
-        self.missing = missing;
+        self.missing = Some(missing);
         self
+    }
+
+    /// Counts a request without the header, or with two of it, by `other`.
+    ///
+    /// A client that leaves the header out, or sends it twice, is limited by `other`. Two layers,
+    /// each of which skips requests without its key, would let it pass.
+    ///
+    /// ```
+    /// use tower_throttle::{ClientIp, HeaderKey, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let keys = HeaderKey::new("x-api-key").or(ClientIp::peer());
+    /// let layer = RateLimitLayer::new(keys, TokenBucket::new(Quota::per_second(10)));
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// ```
+    ///
+    /// # Panics
+    /// If [`if_missing`](Self::if_missing) is set.
+    #[track_caller]
+    pub const fn or<B>(self, other: B) -> Or<Self, B> {
+        assert_unset(self.missing);
+        Or::new(self, other)
+    }
+
+    /// The key of requests with this value, for a [`Handle`](crate::Handle).
+    ///
+    /// ```
+    /// use tower_throttle::{HeaderKey, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let limit = TokenBucket::new(Quota::per_second(10));
+    /// let layer = RateLimitLayer::new(HeaderKey::new("x-api-key"), limit);
+    /// let decision = layer.handle().peek(&HeaderKey::key("secret"), 1).await.unwrap();
+    /// assert_eq!(decision.remaining(), 10);
+    /// # }
+    /// ```
+    pub fn key(value: impl AsRef<[u8]>) -> Secret {
+        Secret(SecretValue::Given(value.as_ref().into()))
+    }
+}
+
+impl<B> FindKey<Request<B>> for HeaderKey {
+    fn find(&self, request: &Request<B>) -> Option<Secret> {
+        let value = single_header(request, &self.name)?;
+        Some(Secret(SecretValue::Header(value.clone())))
     }
 }
 
@@ -54,16 +101,17 @@ impl<B> KeyExtractor<Request<B>> for HeaderKey {
     type Key = Secret;
 
     fn extract(&self, request: &Request<B>) -> Extracted<Secret> {
-        let found = only(request, &self.name).cloned();
-        self.missing
-            .or(found.map(Secret), Secret::MISSING, "a header is missing")
+        let absent = Absent::Header(&self.name);
+        resolve(self.find(request), self.missing, Secret::MISSING, &absent)
     }
 }
 
 /// Counts by the bearer token in `Authorization`.
 ///
-/// Put it behind the layer that checks tokens: one that nobody has checked is whatever the client
-/// likes, and a new one for each request. No cookies are read.
+/// Put the layer behind the one that checks tokens: clients choose what they send, and an unchecked
+/// token may be a new one with each request. Cookies are not read. Requests without a token, or
+/// with two `Authorization` headers, share one limit unless [`if_missing`](Self::if_missing) or
+/// [`or`](Self::or) is set.
 ///
 /// ```
 /// use http::StatusCode;
@@ -76,22 +124,45 @@ impl<B> KeyExtractor<Request<B>> for HeaderKey {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BearerToken {
-    missing: Missing,
+    missing: Option<Missing>,
 }
 
 impl BearerToken {
     /// Counts by the token.
     pub const fn new() -> Self {
-        Self {
-            missing: Missing::Shared,
-        }
+        Self { missing: None }
     }
 
-    /// What becomes of requests without a token.
+    /// What happens to requests without a token.
     #[must_use]
     pub const fn if_missing(mut self, missing: Missing) -> Self {
-        self.missing = missing;
+        self.missing = Some(missing);
         self
+    }
+
+    /// Counts a request without a token by `other`; see [`HeaderKey::or`].
+    ///
+    /// # Panics
+    /// If [`if_missing`](Self::if_missing) is set.
+    #[track_caller]
+    pub const fn or<B>(self, other: B) -> Or<Self, B> {
+        assert_unset(self.missing);
+        Or::new(self, other)
+    }
+
+    /// The key of requests with this token, given without `Bearer`, for a
+    /// [`Handle`](crate::Handle).
+    pub fn key(token: impl AsRef<[u8]>) -> Secret {
+        Secret(SecretValue::Given(token.as_ref().into()))
+    }
+}
+
+impl<B> FindKey<Request<B>> for BearerToken {
+    fn find(&self, request: &Request<B>) -> Option<Secret> {
+        let value = single_header(request, &AUTHORIZATION)?;
+        bearer_token(value.as_bytes())?;
+        // The whole value: the token alone would be a copy.
+        Some(Secret(SecretValue::Authorization(value.clone())))
     }
 }
 
@@ -99,51 +170,70 @@ impl<B> KeyExtractor<Request<B>> for BearerToken {
     type Key = Secret;
 
     fn extract(&self, request: &Request<B>) -> Extracted<Secret> {
-        let found = only(request, &AUTHORIZATION).and_then(|value| {
-            let (scheme, token) = value.as_bytes().split_at_checked(7)?;
-            let token = token.trim_ascii();
-            let bearer = scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty();
-            // Whole, and not the token alone: that would be a copy.
-            bearer.then(|| Secret(value.clone()))
-        });
-        self.missing
-            .or(found, Secret::MISSING, "a bearer token is missing")
+        let found = self.find(request);
+        resolve(found, self.missing, Secret::MISSING, &Absent::Token)
     }
 }
 
-/// The value of the header, if there is just one.
-fn only<'a, B>(request: &'a Request<B>, name: &HeaderName) -> Option<&'a HeaderValue> {
-    let mut lines = request.headers().get_all(name).iter();
-    lines.next().filter(|_| lines.next().is_none())
+/// The token in `Bearer token`. The scheme is written in any case.
+fn bearer_token(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = authorization.split_at_checked(7)?;
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token)
 }
 
-/// A key that does not show itself.
+/// The value of the header, if the request has exactly one.
+fn single_header<'a, B>(request: &'a Request<B>, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut values = request.headers().get_all(name).iter();
+    values.next().filter(|_| values.next().is_none())
+}
+
+/// The header called `name`, in any case.
+#[track_caller]
+pub(super) fn header_name(field: &'static str, name: &str) -> HeaderName {
+    HeaderName::from_bytes(name.as_bytes()).unwrap_or_else(|_| {
+        let allowed = "the name of a header: letters, digits and any of !#$%&'*+-.^_`|~";
+        let value = format_args!("{name:?}");
+        panic!("{}", ConfigError::out_of_range(field, value, allowed))
+    })
+}
+
+/// A key that is never logged, and never sent to a store in clear text.
+///
+/// [`HeaderKey::key`] and [`BearerToken::key`] make one.
 #[derive(Clone)]
-pub struct Secret(HeaderValue);
+pub struct Secret(SecretValue);
+
+#[derive(Clone)]
+enum SecretValue {
+    /// The request has none.
+    Missing,
+    /// The value of a header.
+    Header(HeaderValue),
+    /// The value of an `Authorization` header with a bearer token.
+    Authorization(HeaderValue),
+    /// A value that the user gave.
+    Given(Box<[u8]>),
+}
 
 impl Secret {
-    /// What requests without the header are counted by. No header has this value: the ends of a
-    /// value that came over the wire are trimmed.
-    const MISSING: Self = Self(HeaderValue::from_static(" "));
+    /// The key of all requests without the header.
+    const MISSING: Self = Self(SecretValue::Missing);
 
-    /// The key of requests with this value, to look at or reset it through a handle; for a bearer
-    /// token that is `Bearer` and the token.
-    pub const fn new(value: HeaderValue) -> Self {
-        Self(value)
+    /// The secret itself, or `None` for requests without one.
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        match &self.0 {
+            SecretValue::Missing => None,
+            SecretValue::Header(value) => Some(value.as_bytes()),
+            SecretValue::Authorization(value) => bearer_token(value.as_bytes()),
+            SecretValue::Given(value) => Some(value),
+        }
     }
 }
 
 impl Hash for Secret {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let value = self.0.as_bytes();
-        // The scheme of a token is written in either case, and means the same.
-        match value.split_at_checked(7) {
-            Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => {
-                b"bearer ".hash(state);
-                token.trim_ascii().hash(state);
-            }
-            _ => value.hash(state),
-        }
+        self.value().hash(state);
     }
 }
 

@@ -1,70 +1,118 @@
-//! The route that a request matched.
+//! The route that a request matched in axum.
 
-use std::hash::{Hash, Hasher};
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use axum::extract;
 use http::Request;
 
-use super::missing::Missing;
+use super::missing::{Absent, Missing, assert_unset, resolve};
+use super::or::{FindKey, Or};
 use crate::key::{Extracted, Key, KeyExtractor};
 
-/// Counts by the route that the request matched in axum, as it was written: `/users/{id}`.
+/// Counts by the route that the request matched in axum, as it was declared: `/users/{id}`.
 ///
-/// That is better than the path itself, of which there are as many as clients like to make up.
-/// With an address it limits each client on each route: `(ClientIp::peer(), MatchedPath::new())`.
+/// Prefer it to the path itself: clients can invent any number of paths. With an address it limits
+/// each client on each route: `(ClientIp::peer(), MatchedPath::new())`. Requests that matched no
+/// route share one limit unless [`if_missing`](Self::if_missing) or [`or`](Self::or) is set.
 ///
 /// ```
 /// use axum::{Router, routing::get};
 /// use tower_throttle::{ClientIp, Quota, RateLimitLayer, TokenBucket, key::MatchedPath};
 ///
-/// let each = (ClientIp::peer(), MatchedPath::new());
+/// let per_client_and_route = (ClientIp::peer(), MatchedPath::new());
 /// let app: Router = Router::new()
 ///     .route("/users/{id}", get(|| async {}))
-///     .layer(RateLimitLayer::new(each, TokenBucket::new(Quota::per_second(10))));
+///     .layer(RateLimitLayer::new(per_client_and_route, TokenBucket::new(Quota::per_second(10))));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MatchedPath {
-    missing: Missing,
+    missing: Option<Missing>,
 }
 
 impl MatchedPath {
     /// Counts by the route.
     pub const fn new() -> Self {
-        Self {
-            missing: Missing::Shared,
-        }
+        Self { missing: None }
     }
 
-    /// What becomes of requests that matched no route.
+    /// What happens to requests that matched no route.
     #[must_use]
     pub const fn if_missing(mut self, missing: Missing) -> Self {
-        self.missing = missing;
+        self.missing = Some(missing);
         self
+    }
+
+    /// Counts a request that matched no route by `other`; see
+    /// [`HeaderKey::or`](crate::HeaderKey::or).
+    ///
+    /// # Panics
+    /// If [`if_missing`](Self::if_missing) is set.
+    #[track_caller]
+    pub const fn or<B>(self, other: B) -> Or<Self, B> {
+        assert_unset(self.missing);
+        Or::new(self, other)
+    }
+
+    /// The key of requests that matched this route, for a [`Handle`](crate::Handle).
+    ///
+    /// ```
+    /// use tower_throttle::key::MatchedPath;
+    ///
+    /// assert_eq!(MatchedPath::key("/users/{id}").path(), Some("/users/{id}"));
+    /// ```
+    pub fn key(path: &str) -> Route {
+        Route(RoutePath::Given(path.into()))
     }
 }
 
-/// A route, or that there was none.
+/// The key that [`MatchedPath`] finds.
 #[derive(Clone, Debug)]
-pub struct Route(Option<extract::MatchedPath>);
+pub struct Route(RoutePath);
+
+#[derive(Clone, Debug)]
+enum RoutePath {
+    /// The request matched no route.
+    Missing,
+    Matched(extract::MatchedPath),
+    /// A route that the user gave.
+    Given(Arc<str>),
+}
+
+impl Route {
+    /// The route as it was declared, or `None` for requests that matched no route.
+    pub fn path(&self) -> Option<&str> {
+        match &self.0 {
+            RoutePath::Missing => None,
+            RoutePath::Matched(path) => Some(path.as_str()),
+            RoutePath::Given(path) => Some(path),
+        }
+    }
+}
 
 impl Hash for Route {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let path = self.0.as_ref();
-        path.map(extract::MatchedPath::as_str).hash(state);
+        self.path().hash(state);
     }
 }
 
 impl Key for Route {}
 
+impl<B> FindKey<Request<B>> for MatchedPath {
+    fn find(&self, request: &Request<B>) -> Option<Route> {
+        let path = request.extensions().get::<extract::MatchedPath>()?;
+        Some(Route(RoutePath::Matched(path.clone())))
+    }
+}
+
 impl<B> KeyExtractor<Request<B>> for MatchedPath {
     type Key = Route;
 
     fn extract(&self, request: &Request<B>) -> Extracted<Route> {
-        let found = request.extensions().get().cloned();
-        self.missing.or(
-            found.map(|path| Route(Some(path))),
-            Route(None),
-            "the request matched no route",
-        )
+        let found = self.find(request);
+        let shared = Route(RoutePath::Missing);
+        resolve(found, self.missing, shared, &Absent::Route)
     }
 }

@@ -30,7 +30,7 @@ use tower_layer::Layer;
 use self::options::LayerOptions;
 use self::state::State;
 use crate::backend::IntoBackend;
-use crate::key::{Global, WithCost, WithSkip};
+use crate::key::{Cost, Global, WithCost, WithSkip};
 use crate::queue::{Order, Seats, WhenFull};
 use crate::respond::{Responder, SettleByResponse, SettleByResult};
 
@@ -128,7 +128,11 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     ///     .cost(|req: &Request| if req.method() == "POST" { 10 } else { 1 });
     /// # let _: axum::Router = axum::Router::new().layer(layer);
     /// ```
-    pub fn cost<F>(self, cost: F) -> RateLimitLayer<WithCost<K, F>, L, R> {
+    pub fn cost<F, Req, C>(self, cost: F) -> RateLimitLayer<WithCost<K, F>, L, R>
+    where
+        F: Fn(&Req) -> C,
+        C: Cost,
+    {
         self.map_keys(|keys| WithCost::new(keys, cost))
     }
 

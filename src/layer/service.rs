@@ -147,7 +147,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         R: ResponseHooks<Req, S::Response, S::Error>,
     {
         self.state.counts.rejected();
-        self.state.signals().rejected();
+        self.state.signals().rejected(&rejection);
         if self.policy.shadow {
             return ResponseFuture::inner(self.inner.call(request), None);
         }

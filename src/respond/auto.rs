@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{Request, Response};
 
 use super::grpc::{Grpc, is_grpc};
-use super::http::{HeadersOnly, note, timeout};
+use super::http::{HeadersOnly, error_body, note, timeout};
 use super::{Respond, Standard};
 use crate::decision::Decision;
 use crate::error::RateLimited;
@@ -64,13 +64,29 @@ where
     }
 }
 
-impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Standard {
+impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Standard {
     fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        Auto::<HeadersOnly>::default().deny(request, denied)
+        if is_grpc(request) {
+            return Grpc.deny(request, denied);
+        }
+        let text = denied.rejection().map(ToString::to_string);
+        let mut response = HeadersOnly.deny(request, denied)?;
+        if let Some(text) = text {
+            error_body(&mut response, text);
+        }
+        Ok(response)
     }
 
     fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        Auto::<HeadersOnly>::default().refuse(request, denied)
+        if is_grpc(&request) {
+            return Grpc.refuse(request, denied);
+        }
+        let text = denied.rejection().map(ToString::to_string);
+        let mut response = HeadersOnly.refuse(request, denied)?;
+        if let Some(text) = text {
+            error_body(&mut response, text);
+        }
+        Ok(response)
     }
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {

@@ -45,7 +45,7 @@ use crate::quota::Quota;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer a refused `{Req}` with a `{Res}`",
     label = "no answer for this service",
-    note = "the default answers HTTP requests whose response body is `Default`",
+    note = "the default answers HTTP requests whose response body is `Default + 'static`",
     note = "for a service that is not HTTP add `.respond(AsError)`, and `impl From<RateLimited>` for the service's error",
     note = "a closure is `|req: &http::Request<B>, denied: &RateLimited| -> http::Response<B2>`, with the body types of the service it wraps"
 )]
@@ -113,7 +113,11 @@ pub enum Settle {
     Charge(u64),
 }
 
-/// The default answer. For HTTP: 429 with `Retry-After`, or its gRPC form to a gRPC request.
+/// The default response. For HTTP: 429 with `Retry-After`, or its gRPC form to a gRPC request.
+///
+/// A request without a key gets the status and the text of its
+/// [`Rejection`](crate::key::Rejection). The text is in the header `x-ratelimit-error`, and in the
+/// body if that is a `String`, a `Vec<u8>`, or axum's (feature `axum`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Standard;
 

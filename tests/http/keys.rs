@@ -1,9 +1,9 @@
-//! Keys that stand in an HTTP request.
+//! Keys of HTTP requests.
 
-use http::{HeaderValue, Request, StatusCode};
+use http::{Request, StatusCode};
 use tower_throttle::{
     ClientIp, FixedWindow, HeaderKey, Quota, RateLimitLayer,
-    key::{BearerToken, FromExtension, Key, KeyExtractor, Missing, Secret},
+    key::{BearerToken, Either, FindKey, FromExtension, Key, KeyExtractor, Missing},
     respond::Preflight,
 };
 
@@ -13,7 +13,7 @@ fn once() -> FixedWindow {
     FixedWindow::new(Quota::per_day(1))
 }
 
-/// The statuses of these requests under a limit of one for each key.
+/// The statuses of `requests` with a limit of one request per key.
 async fn statuses<K>(keys: K, requests: impl IntoIterator<Item = Request<()>>) -> Vec<u16>
 where
     K: KeyExtractor<Request<()>> + Clone,
@@ -32,7 +32,7 @@ fn with(name: &'static str, values: &[&str]) -> Request<()> {
 }
 
 #[tokio::test]
-async fn a_header_is_a_key_and_requests_without_it_share_one() {
+async fn a_header_is_a_key_and_requests_without_it_share_a_limit() {
     let requests = || {
         [&["a"][..], &["b"], &["a"], &[], &[], &["a", "b"]].map(|values| with("x-api-key", values))
     };
@@ -56,7 +56,7 @@ async fn a_header_is_a_key_and_requests_without_it_share_one() {
 }
 
 #[tokio::test]
-async fn a_token_is_a_key_whatever_the_case_of_its_scheme() {
+async fn a_token_is_a_key_and_its_scheme_has_any_case() {
     let requests = [
         "Bearer abc",
         "bearer abc",
@@ -76,8 +76,189 @@ async fn a_token_is_a_key_whatever_the_case_of_its_scheme() {
 async fn a_handle_finds_the_key_of_a_header() {
     let layer = RateLimitLayer::new(BearerToken::new(), once());
     ask(&layer, with("authorization", &["Bearer abc"])).await;
-    let key = Secret::new(HeaderValue::from_static("Bearer abc"));
+    let key = BearerToken::key("abc");
     assert!(layer.handle().peek(&key, 1).await.unwrap().is_denied());
+    let other = BearerToken::key("xyz");
+    assert!(!layer.handle().peek(&other, 1).await.unwrap().is_denied());
+
+    let layer = RateLimitLayer::new(HeaderKey::new("X-Api-Key"), once());
+    ask(&layer, with("x-api-key", &["abc"])).await;
+    let key = HeaderKey::key("abc");
+    assert!(layer.handle().peek(&key, 1).await.unwrap().is_denied());
+}
+
+#[tokio::test]
+async fn a_handle_finds_the_key_of_a_client_and_of_an_extension() {
+    let clients = ClientIp::peer();
+    let layer = RateLimitLayer::new(clients.clone(), once());
+    ask(&layer, request(Some("2001:db8::1"), &[])).await;
+    let same_network = clients.key("2001:db8::2".parse().unwrap());
+    let decision = layer.handle().peek(&same_network, 1).await.unwrap();
+    assert!(decision.is_denied());
+
+    let layer = RateLimitLayer::new(FromExtension::<User>::new(), once());
+    let mut request = Request::new(());
+    request.extensions_mut().insert(User(7));
+    ask(&layer, request).await;
+    let user = FromExtension::key(User(7));
+    assert!(layer.handle().peek(&user, 1).await.unwrap().is_denied());
+}
+
+#[test]
+fn a_header_name_is_accepted_in_any_case() {
+    for name in ["x-api-key", "X-Api-Key", "X-API-KEY"] {
+        let request = with("x-api-key", &["a"]);
+        assert!(HeaderKey::new(name).find(&request).is_some(), "{name}");
+    }
+    let proxied = request(None, &[("x-real-ip", "192.0.2.1")]);
+    for name in ["x-real-ip", "X-Real-IP"] {
+        let client = ClientIp::header(name).hops(1).find(&proxied).unwrap();
+        assert_eq!(client.to_string(), "192.0.2.1", "{name}");
+    }
+}
+
+/// The text of the panic, and whether its location is this file.
+fn panic_of(make: impl FnOnce() + std::panic::UnwindSafe) -> String {
+    use std::{cell::RefCell, panic};
+
+    thread_local! {
+        static FILE: RefCell<String> = const { RefCell::new(String::new()) };
+    }
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(|info| {
+        let file = info.location().unwrap().file().to_owned();
+        FILE.with_borrow_mut(|slot| *slot = file);
+    }));
+    let payload = panic::catch_unwind(make).unwrap_err();
+    panic::set_hook(before);
+    FILE.with_borrow(|file| assert!(file.ends_with("tests/http/keys.rs"), "{file}"));
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => (*payload.downcast::<&str>().unwrap()).to_owned(),
+    }
+}
+
+#[test]
+fn a_panic_names_field_value_and_what_is_allowed_at_the_line_of_the_user() {
+    let name = "is not allowed; give the name of a header: letters, digits and any of";
+    let text = panic_of(|| drop(HeaderKey::new("x api")));
+    assert!(
+        text.starts_with(&format!(r#"HeaderKey::new: "x api" {name}"#)),
+        "{text}"
+    );
+    let text = panic_of(|| drop(ClientIp::header("")));
+    assert!(
+        text.starts_with(&format!(r#"ClientIp::header: "" {name}"#)),
+        "{text}"
+    );
+    let text = panic_of(|| drop(ClientIp::header("X-Forwarded-For")));
+    assert!(
+        text.contains(r#""x-forwarded-for" is not allowed; it holds a list"#),
+        "{text}"
+    );
+    let text = panic_of(|| drop(ClientIp::peer().v6_prefix(129)));
+    assert_eq!(
+        text,
+        "v6_prefix: 129 is not allowed; give a number from 1 to 128"
+    );
+    let text = panic_of(|| drop(ClientIp::peer().v4_prefix(0)));
+    assert_eq!(
+        text,
+        "v4_prefix: 0 is not allowed; give a number from 1 to 32"
+    );
+    let text = panic_of(|| drop(ClientIp::x_forwarded_for().trusting(["::/0"])));
+    assert!(
+        text.starts_with("trusting: ::/0 is not allowed; give the networks"),
+        "{text}"
+    );
+    let text = panic_of(|| {
+        drop(
+            HeaderKey::new("a")
+                .if_missing(Missing::Skip)
+                .or(ClientIp::peer()),
+        );
+    });
+    assert!(
+        text.contains("if_missing: has no effect before `.or(..)`"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_request_without_the_first_key_is_counted_by_the_other() {
+    let keys = HeaderKey::new("x-api-key").or(ClientIp::peer());
+    let from = |peer, values: &[&str]| {
+        let headers: Vec<_> = values.iter().map(|value| ("x-api-key", *value)).collect();
+        request(Some(peer), &headers)
+    };
+    let requests = [
+        from("192.0.2.1", &["a"]),
+        // The same key from another address.
+        from("192.0.2.2", &["a"]),
+        // No key: by address.
+        from("192.0.2.1", &[]),
+        from("192.0.2.1", &[]),
+        // A header sent twice: by address, which is used up.
+        from("192.0.2.1", &["b", "c"]),
+        from("192.0.2.3", &["b", "c"]),
+        from("192.0.2.3", &["d", "e"]),
+        // An address as a key is not the address.
+        from("192.0.2.1", &["192.0.2.4"]),
+        from("192.0.2.4", &[]),
+    ];
+    assert_eq!(
+        statuses(keys, requests).await,
+        [200, 429, 200, 429, 429, 200, 429, 200, 200]
+    );
+}
+
+#[tokio::test]
+async fn or_is_chained_and_the_last_extractor_decides_about_the_rest() {
+    let keys = HeaderKey::new("x-api-key")
+        .or(BearerToken::new())
+        .or(FromExtension::<User>::new())
+        .or(ClientIp::peer().if_missing(Missing::Reject(StatusCode::FORBIDDEN)));
+    let user = |number| {
+        let mut request = Request::new(());
+        request.extensions_mut().insert(User(number));
+        request
+    };
+    let requests = || {
+        [
+            with("x-api-key", &["a"]),
+            with("authorization", &["Bearer a"]),
+            with("authorization", &["Bearer a"]),
+            user(1),
+            user(1),
+            user(2),
+            request(Some("192.0.2.1"), &[]),
+            request(Some("192.0.2.1"), &[]),
+            request(None, &[]),
+        ]
+    };
+    assert_eq!(
+        statuses(keys, requests()).await,
+        [200, 200, 429, 200, 429, 200, 200, 429, 403]
+    );
+    let clients = ClientIp::peer().or(HeaderKey::new("x-api-key"));
+    assert_eq!(statuses(clients, requests()).await[6..], [200, 429, 429]);
+}
+
+#[tokio::test]
+async fn a_handle_finds_a_key_of_either_kind() {
+    let keys = HeaderKey::new("x-api-key").or(ClientIp::peer());
+    let layer = RateLimitLayer::new(keys, once());
+    ask(&layer, with("x-api-key", &["a"])).await;
+    ask(&layer, request(Some("192.0.2.1"), &[])).await;
+    let client = ClientIp::peer().key("192.0.2.1".parse().unwrap());
+    for (key, is_denied) in [
+        (Either::Left(HeaderKey::key("a")), true),
+        (Either::Left(HeaderKey::key("192.0.2.1")), false),
+        (Either::Right(client), true),
+    ] {
+        let decision = layer.handle().peek(&key, 1).await.unwrap();
+        assert_eq!(decision.is_denied(), is_denied, "{key:?}");
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,7 +283,7 @@ async fn an_extension_is_a_key() {
 }
 
 #[tokio::test]
-async fn status_list_server_216_a_forgotten_address_is_no_500_and_no_way_around() {
+async fn status_list_server_216_a_request_without_an_address_is_rejected_or_shares_a_limit() {
     let requests = || {
         [
             request(None, &[]),
@@ -111,9 +292,13 @@ async fn status_list_server_216_a_forgotten_address_is_no_500_and_no_way_around(
         ]
     };
     let clients = ClientIp::peer();
-    assert_eq!(statuses(clients.clone(), requests()).await, [200, 429, 200]);
+    assert_eq!(statuses(clients.clone(), requests()).await, [500, 500, 200]);
+    let shared = clients.clone().if_missing(Missing::Shared);
+    assert_eq!(statuses(shared, requests()).await, [200, 429, 200]);
     let strict = clients.if_missing(Missing::Reject(StatusCode::FORBIDDEN));
     assert_eq!(statuses(strict, requests()).await, [403, 403, 200]);
+    let behind = ClientIp::x_forwarded_for().trusting(["10.0.0.0/8"]);
+    assert_eq!(statuses(behind, requests()).await, [500, 500, 200]);
 }
 
 #[tokio::test]
@@ -137,10 +322,10 @@ async fn a_client_on_each_path_is_a_tuple() {
 }
 
 #[tokio::test]
-async fn labrinth_874_preflights_use_up_nothing() {
+async fn labrinth_874_preflights_are_not_counted() {
     let preflight = || {
         let mut request = request(
-            None,
+            Some("192.0.2.1"),
             &[
                 ("origin", "https://a.example"),
                 ("access-control-request-method", "PUT"),
@@ -153,16 +338,17 @@ async fn labrinth_874_preflights_use_up_nothing() {
     for _ in 0..3 {
         assert_eq!(ask(&layer, preflight()).await.status(), 200);
     }
-    assert_eq!(ask(&layer, Request::new(())).await.status(), 200);
-    assert_eq!(ask(&layer, Request::new(())).await.status(), 429);
-    // OPTIONS alone is no preflight, or it would be a way around.
-    let mut options = Request::new(());
+    let get = || request(Some("192.0.2.1"), &[]);
+    assert_eq!(ask(&layer, get()).await.status(), 200);
+    assert_eq!(ask(&layer, get()).await.status(), 429);
+    // OPTIONS alone is not a preflight; otherwise clients could bypass the limit.
+    let mut options = get();
     *options.method_mut() = http::Method::OPTIONS;
     assert_eq!(ask(&layer, options).await.status(), 429);
 }
 
 #[test]
-fn a_proxy_header_that_is_not_read_is_reported_through_every_wrapper() {
+fn an_unread_proxy_header_is_reported_through_every_wrapper() {
     let path = |req: &Request<()>| req.uri().path().to_owned();
     let forwarded = request(Some("192.0.2.1"), &[("forwarded", "for=198.51.100.7")]);
     let listed = request(Some("192.0.2.1"), &[("x-forwarded-for", "198.51.100.7")]);
@@ -174,6 +360,12 @@ fn a_proxy_header_that_is_not_read_is_reported_through_every_wrapper() {
         assert!(reports(&ClientIp::peer(), proxied));
         assert!(reports(&(ClientIp::peer(), path), proxied));
         assert!(reports(&(path, path, ClientIp::peer()), proxied));
+        assert!(reports(&HeaderKey::new("a").or(ClientIp::peer()), proxied));
+        assert!(reports(&ClientIp::peer().or(path), proxied));
+        assert!(!reports(
+            &HeaderKey::new("forwarded").or(ClientIp::peer()),
+            &forwarded
+        ));
         assert!(!reports(&path, proxied));
         for read in [
             ClientIp::x_forwarded_for().hops(1),
@@ -184,4 +376,41 @@ fn a_proxy_header_that_is_not_read_is_reported_through_every_wrapper() {
         }
     }
     assert!(!reports(&ClientIp::peer(), &direct));
+}
+
+#[tokio::test]
+async fn a_rejection_is_explained_in_body_and_header_but_a_denial_has_no_body() {
+    use tower_throttle::{ProblemJson, RateLimited, respond::HeadersOnly};
+
+    let nameless = || with("x-other", &["a"]);
+    let keys = || HeaderKey::new("X-Api-Key").if_missing(Missing::Reject(StatusCode::UNAUTHORIZED));
+    let text = "the header x-api-key is missing or repeated";
+
+    let layer = RateLimitLayer::new(keys(), once());
+    let response = ask(&layer, nameless()).await;
+    assert_eq!(response.status(), 401);
+    assert_eq!(response.headers()["x-ratelimit-error"], text);
+    assert_eq!(
+        response.headers()["content-type"],
+        "text/plain; charset=utf-8"
+    );
+    assert_eq!(response.body(), &format!("{text}\n"));
+
+    ask(&layer, with("x-api-key", &["a"])).await;
+    let denied = ask(&layer, with("x-api-key", &["a"])).await;
+    assert_eq!(denied.status(), 429);
+    assert_eq!(denied.body(), "");
+    assert!(!denied.headers().contains_key("x-ratelimit-error"));
+    assert!(!denied.headers().contains_key("content-type"));
+
+    let response = ask(&layer.clone().respond(HeadersOnly), nameless()).await;
+    assert_eq!(response.headers()["x-ratelimit-error"], text);
+    assert_eq!(response.body(), "");
+    let response = ask(&layer.clone().respond(ProblemJson), nameless()).await;
+    assert_eq!(response.headers()["x-ratelimit-error"], text);
+    assert!(response.body().contains(text));
+    let closure = |_: &Request<()>, _: &RateLimited| http::Response::new("sorry".to_owned());
+    let response = ask(&layer.respond(closure), nameless()).await;
+    assert_eq!(response.headers()["x-ratelimit-error"], text);
+    assert_eq!(response.body(), "sorry");
 }

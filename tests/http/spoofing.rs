@@ -1,11 +1,11 @@
-//! Addresses that a client writes into headers itself.
+//! Forged addresses: a client writes headers itself.
 
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tower_throttle::ClientIp;
 
-/// The end of the connection, the headers, and the address of the client.
+/// A description, the peer address, the headers, and the expected address of the client.
 type Case = (
     &'static str,
     Option<&'static str>,
@@ -15,14 +15,9 @@ type Case = (
 
 const XFF: &str = "x-forwarded-for";
 
-/// Trusted are `10.0.0.0/8` and `fd00::/8`.
+/// With trusted proxies in `10.0.0.0/8` and `fd00::/8`.
 const TRUSTING: &[Case] = &[
-    (
-        "nothing in between",
-        Some("203.0.113.9"),
-        &[],
-        Some("203.0.113.9"),
-    ),
+    ("no proxy", Some("203.0.113.9"), &[], Some("203.0.113.9")),
     (
         "a proxy",
         Some("10.0.0.1"),
@@ -36,7 +31,7 @@ const TRUSTING: &[Case] = &[
         Some("192.0.2.1"),
     ),
     (
-        "CVE-2025-59152 (litestar): a stranger's header is not believed",
+        "CVE-2025-59152 (litestar): the header of an untrusted peer is ignored",
         Some("203.0.113.9"),
         &[(XFF, "192.0.2.1")],
         Some("203.0.113.9"),
@@ -48,7 +43,7 @@ const TRUSTING: &[Case] = &[
         Some("192.0.2.1"),
     ),
     (
-        "cpp-httplib 2503: a trusted address on the left changes nothing",
+        "cpp-httplib 2503: a trusted address on the left has no effect",
         Some("10.0.0.1"),
         &[(XFF, "6.6.6.6, 10.0.0.9, 192.0.2.1, 10.0.0.2")],
         Some("192.0.2.1"),
@@ -71,37 +66,37 @@ const TRUSTING: &[Case] = &[
         Some("192.0.2.1"),
     ),
     (
-        "garbage on the left is not reached",
+        "an invalid element on the left is not read",
         Some("10.0.0.1"),
         &[(XFF, "%$, unknown, 192.0.2.1")],
         Some("192.0.2.1"),
     ),
     (
-        "garbage ends the reading at the proxy that wrote it",
+        "an invalid element ends the list at the proxy that forwarded it",
         Some("10.0.0.1"),
         &[(XFF, "6.6.6.6, unknown, 10.0.0.2")],
         Some("10.0.0.2"),
     ),
     (
-        "garbage alone is counted against the proxy",
+        "a single invalid element counts against the proxy",
         Some("10.0.0.1"),
         &[(XFF, "unknown")],
         Some("10.0.0.1"),
     ),
     (
-        "an empty element is garbage",
+        "an empty element is invalid",
         Some("10.0.0.1"),
         &[(XFF, "6.6.6.6, ")],
         Some("10.0.0.1"),
     ),
     (
-        "a chain of proxies alone is the furthest of them",
+        "a list of only proxies is the furthest proxy",
         Some("10.0.0.1"),
         &[(XFF, "10.0.0.3, 10.0.0.2")],
         Some("10.0.0.3"),
     ),
     (
-        "no header is the proxy itself",
+        "without the header, the proxy is the client",
         Some("10.0.0.1"),
         &[],
         Some("10.0.0.1"),
@@ -125,13 +120,13 @@ const TRUSTING: &[Case] = &[
         Some("192.0.2.1"),
     ),
     (
-        "loopback is no IPv4 address",
+        "the loopback address of IPv6 is not an IPv4 address",
         Some("::1"),
         &[(XFF, "192.0.2.1")],
         Some("::1"),
     ),
     (
-        "without a peer nothing is believed",
+        "without a peer address the header is ignored",
         None,
         &[(XFF, "192.0.2.1")],
         None,
@@ -152,13 +147,13 @@ const FORWARDED: &[Case] = &[
         Some("2001:db8::1"),
     ),
     (
-        "sabotage: a quote that a client left open",
+        "a quote that the client did not close",
         Some("10.0.0.1"),
         &[("forwarded", "for=\"6.6.6.6, for=192.0.2.1")],
         Some("192.0.2.1"),
     ),
     (
-        "sabotage in a line of its own",
+        "an unclosed quote in a line of its own",
         Some("10.0.0.1"),
         &[
             ("forwarded", "for=\"\\"),
@@ -173,13 +168,13 @@ const FORWARDED: &[Case] = &[
         Some("192.0.2.1"),
     ),
     (
-        "two for in one element are none",
+        "an element with two `for` is invalid",
         Some("10.0.0.1"),
         &[("forwarded", "for=6.6.6.6;for=192.0.2.1")],
         Some("10.0.0.1"),
     ),
     (
-        "an obfuscated client is counted against the proxy",
+        "an obfuscated client counts against the proxy",
         Some("10.0.0.1"),
         &[("forwarded", "for=6.6.6.6, for=_hidden, for=10.0.0.2")],
         Some("10.0.0.2"),
@@ -200,7 +195,7 @@ const SINGLE: &[Case] = &[
         Some("192.0.2.1"),
     ),
     (
-        "a stranger",
+        "an untrusted peer",
         Some("203.0.113.9"),
         &[("x-real-ip", "6.6.6.6")],
         Some("203.0.113.9"),
@@ -218,7 +213,7 @@ const SINGLE: &[Case] = &[
         Some("10.0.0.1"),
     ),
     (
-        "garbage",
+        "not an address",
         Some("10.0.0.1"),
         &[("x-real-ip", "localhost")],
         Some("10.0.0.1"),
@@ -226,28 +221,28 @@ const SINGLE: &[Case] = &[
     ("missing", Some("10.0.0.1"), &[], Some("10.0.0.1")),
 ];
 
-/// With two hops the client is what the second proxy from here was asked by.
+/// With two hops, the client is the peer of the second proxy from the right.
 const TWO_HOPS: &[Case] = &[
     (
-        "as it should be",
+        "two proxies",
         Some("10.0.0.1"),
         &[(XFF, "192.0.2.1, 10.0.0.2")],
         Some("192.0.2.1"),
     ),
     (
-        "whatever the client put before",
+        "forged elements on the left",
         Some("10.0.0.1"),
         &[(XFF, "6.6.6.6, 7.7.7.7"), (XFF, "192.0.2.1, 10.0.0.2")],
         Some("192.0.2.1"),
     ),
     (
-        "too few",
+        "fewer elements than hops",
         Some("10.0.0.1"),
         &[(XFF, "192.0.2.1")],
         Some("10.0.0.1"),
     ),
     (
-        "garbage in its place",
+        "an invalid element in its place",
         Some("10.0.0.1"),
         &[(XFF, "6.6.6.6, x, 10.0.0.2")],
         Some("10.0.0.1"),
@@ -262,7 +257,7 @@ const TWO_HOPS: &[Case] = &[
 
 type Find<'a> = &'a dyn Fn(Option<IpAddr>, &HeaderMap) -> Option<IpAddr>;
 
-/// The cases that `find` gets wrong.
+/// The cases for which `find` returns a wrong address.
 fn wrong(cases: &[Case], find: Find<'_>) -> Vec<&'static str> {
     let mut wrong = Vec::new();
     for (what, peer, lines, expected) in cases {
@@ -309,7 +304,7 @@ fn no_client_chooses_its_own_address() {
 }
 
 #[test]
-fn the_end_of_the_connection_listens_to_no_header() {
+fn the_peer_address_ignores_all_headers() {
     for (what, peer, lines, _) in TRUSTING.iter().chain(FORWARDED).chain(SINGLE) {
         let case = [(
             *what,
@@ -331,9 +326,9 @@ fn the_end_of_the_connection_listens_to_no_header() {
     }
 }
 
-/// Planted bugs, each of which some server has had.
+/// Planted bugs, each of which a published server had.
 #[test]
-fn the_mistakes_of_others_would_be_seen() {
+fn known_bugs_of_other_servers_are_detected() {
     let trusted = |address: IpAddr| match address {
         IpAddr::V4(v4) => v4.octets()[0] == 10,
         IpAddr::V6(v6) => v6.octets()[0] == 0xfd,
@@ -348,7 +343,7 @@ fn the_mistakes_of_others_would_be_seen() {
     let leftmost = |_: Option<IpAddr>, headers: &HeaderMap| {
         all(headers).iter().find_map(|element| element.parse().ok())
     };
-    let believes_all = |peer: Option<IpAddr>, headers: &HeaderMap| {
+    let trusts_every_peer = |peer: Option<IpAddr>, headers: &HeaderMap| {
         let found = all(headers)
             .iter()
             .rev()
@@ -358,16 +353,16 @@ fn the_mistakes_of_others_would_be_seen() {
     let first_line = |peer: Option<IpAddr>, headers: &HeaderMap| {
         let mut client = peer?;
         let line = headers.get(XFF).map(|line| line.to_str().unwrap());
-        let mut told = line.into_iter().flat_map(|line| line.rsplit(','));
+        let mut elements = line.into_iter().flat_map(|line| line.rsplit(','));
         while trusted(client.to_canonical()) {
-            let Some(Ok(next)) = told.next().map(|element| element.trim().parse()) else {
+            let Some(Ok(next)) = elements.next().map(|element| element.trim().parse()) else {
                 break;
             };
             client = next;
         }
         Some(client.to_canonical())
     };
-    let skips_garbage = |peer: Option<IpAddr>, headers: &HeaderMap| {
+    let skips_invalid = |peer: Option<IpAddr>, headers: &HeaderMap| {
         let mut client = peer?.to_canonical();
         for element in all(headers).iter().rev() {
             if !trusted(client) {
@@ -379,10 +374,10 @@ fn the_mistakes_of_others_would_be_seen() {
     };
     let text_only = |peer: Option<IpAddr>, headers: &HeaderMap| {
         let mut client = peer?;
-        let told = all(headers);
-        let mut told = told.iter().rev();
+        let elements = all(headers);
+        let mut elements = elements.iter().rev();
         while trusted(client) {
-            let Some(Ok(next)) = told.next().map(|element| element.parse()) else {
+            let Some(Ok(next)) = elements.next().map(|element| element.parse()) else {
                 break;
             };
             client = next;
@@ -391,10 +386,10 @@ fn the_mistakes_of_others_would_be_seen() {
     };
     let planted: [(&str, Find<'_>); 5] = [
         ("leftmost", &leftmost),
-        ("believes all", &believes_all),
+        ("trusts every peer", &trusts_every_peer),
         ("first line", &first_line),
-        ("skips garbage", &skips_garbage),
-        ("does not know mapped addresses", &text_only),
+        ("skips invalid elements", &skips_invalid),
+        ("ignores mapped addresses", &text_only),
     ];
     for (name, bug) in planted {
         assert!(!wrong(TRUSTING, bug).is_empty(), "{name}");
@@ -402,21 +397,21 @@ fn the_mistakes_of_others_would_be_seen() {
 }
 
 #[test]
-fn cve_2026_90711_and_92395_a_mapped_network_does_not_hold_all_of_ipv4() {
+fn cve_2026_90711_and_92395_a_mapped_network_does_not_contain_all_of_ipv4() {
     let error = ClientIp::x_forwarded_for().try_trusting(["::ffff:10.0.0.0/8"]);
-    assert!(error.unwrap_err().to_string().contains("96 or more"));
+    assert!(error.unwrap_err().to_string().contains("97 or more"));
 
     let clients = ClientIp::x_forwarded_for().trusting(["::ffff:10.0.0.0/104"]);
     let mut headers = HeaderMap::new();
     headers.insert(XFF, HeaderValue::from_static("6.6.6.6"));
-    let stranger = "203.0.113.9".parse().ok();
-    assert_eq!(clients.address(stranger, &headers), stranger);
+    let untrusted = "203.0.113.9".parse().ok();
+    assert_eq!(clients.address(untrusted, &headers), untrusted);
 }
 
 #[test]
-fn cve_2026_30827_mapped_clients_are_told_apart_and_ipv6_is_known_by_its_bits() {
+fn cve_2026_30827_mapped_clients_are_different_clients() {
     let clients = ClientIp::peer();
-    let client = |text: &str| clients.client(text.parse().unwrap()).to_string();
+    let client = |text: &str| clients.key(text.parse().unwrap()).to_string();
     assert_eq!(client("::ffff:192.0.2.1"), "192.0.2.1");
     assert_ne!(client("::ffff:192.0.2.1"), client("::ffff:192.0.2.2"));
     assert_eq!(client("64:ff9b::192.0.2.1"), "192.0.2.1");
@@ -425,9 +420,9 @@ fn cve_2026_30827_mapped_clients_are_told_apart_and_ipv6_is_known_by_its_bits() 
 }
 
 #[test]
-fn actix_governor_47_a_network_of_one_customer_is_one_client() {
+fn actix_governor_47_the_ipv6_network_of_a_customer_is_one_client() {
     let clients = ClientIp::peer();
-    let client = |clients: &ClientIp, text: &str| clients.client(text.parse().unwrap());
+    let client = |clients: &ClientIp, text: &str| clients.key(text.parse().unwrap());
     assert_eq!(
         client(&clients, "2001:db8:0:1::1"),
         client(&clients, "2001:db8:0:1:ffff::9")
@@ -452,12 +447,12 @@ fn actix_governor_47_a_network_of_one_customer_is_one_client() {
 
 #[test]
 #[should_panic(expected = "hops: 0 is not allowed")]
-fn no_hops_are_refused() {
+fn zero_hops_are_refused() {
     let _ = ClientIp::x_forwarded_for().hops(0);
 }
 
 #[test]
 #[should_panic(expected = "holds a list")]
-fn a_list_is_not_taken_for_a_single_address() {
+fn a_list_header_is_refused_as_a_header_with_one_address() {
     let _ = ClientIp::header("x-forwarded-for");
 }

@@ -43,8 +43,8 @@ async fn the_address_of_a_peer_is_found_behind_tls() {
     let refused = check(&mut client).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
 
-    let here = known.client("127.0.0.1".parse().unwrap());
+    let here = known.key("127.0.0.1".parse().unwrap());
     assert!(handle.peek(&here, 1).await.unwrap().is_denied());
-    let elsewhere = known.client("192.0.2.1".parse().unwrap());
+    let elsewhere = known.key("192.0.2.1".parse().unwrap());
     assert!(handle.peek(&elsewhere, 1).await.unwrap().is_admitted());
 }

@@ -189,7 +189,7 @@ fn a_copied_string_would_be_seen() {
 #[test]
 fn a_key_on_the_way_to_a_window_is_copied_nowhere() {
     let window = FixedWindow::new(Quota::per_second(1_000_000));
-    let client: Client = ClientIp::peer().client([192, 0, 2, 1].into());
+    let client: Client = ClientIp::peer().key([192, 0, 2, 1].into());
     let layer = RateLimitLayer::new(move |_: &Request<u64>| client, window);
     assert_eq!(allocations(&layer), 0);
 }

@@ -1,4 +1,4 @@
-//! Whose request it is.
+//! Keys of requests of any type.
 
 use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
@@ -13,7 +13,7 @@ fn once() -> FixedWindow {
     FixedWindow::new(Quota::per_day(1))
 }
 
-/// How many of `requests` pass a limit of one for each key.
+/// How many of `requests` pass a limit of one request per key.
 async fn passed<R: Clone, K: KeyExtractor<R> + Clone>(keys: K, requests: &[R]) -> usize {
     let service = RateLimitLayer::new(keys, once())
         .respond(AsError)
@@ -26,7 +26,7 @@ async fn passed<R: Clone, K: KeyExtractor<R> + Clone>(keys: K, requests: &[R]) -
 }
 
 #[tokio::test]
-async fn equal_keys_share_and_others_do_not() {
+async fn equal_keys_share_a_limit_and_different_keys_do_not() {
     assert_eq!(passed(|req: &u8| *req, &[1, 2, 1, 3, 2]).await, 3);
     assert_eq!(passed(|req: &&'static str| *req, &["a", "b", "a"]).await, 2);
     assert_eq!(
@@ -37,13 +37,13 @@ async fn equal_keys_share_and_others_do_not() {
 }
 
 #[tokio::test]
-async fn no_key_is_no_limit() {
-    let strangers = |req: &Option<u8>| *req;
-    assert_eq!(passed(strangers, &[None, None, Some(1), Some(1)]).await, 3);
+async fn a_request_without_a_key_is_not_limited() {
+    let optional = |req: &Option<u8>| *req;
+    assert_eq!(passed(optional, &[None, None, Some(1), Some(1)]).await, 3);
 }
 
 #[tokio::test]
-async fn an_error_of_the_key_closure_is_what_the_sender_is_told() {
+async fn the_error_of_a_key_closure_becomes_the_rejection() {
     struct NotEven;
     impl From<NotEven> for Rejection {
         fn from(_: NotEven) -> Self {
@@ -64,7 +64,7 @@ async fn an_error_of_the_key_closure_is_what_the_sender_is_told() {
 }
 
 #[tokio::test]
-async fn a_tuple_of_extractors_counts_by_all_of_them() {
+async fn a_tuple_of_extractors_counts_by_all_its_keys() {
     #[derive(Clone)]
     struct Digit(u32);
     impl KeyExtractor<u32> for Digit {
@@ -81,7 +81,7 @@ async fn a_tuple_of_extractors_counts_by_all_of_them() {
 }
 
 #[test]
-fn what_one_would_count_by_is_a_key() {
+fn common_types_are_keys() {
     fn key<K: Key>() {}
     key::<(IpAddr, String, [u8; 16])>();
     key::<(Arc<str>, Cow<'static, str>, Vec<u8>, Box<str>)>();

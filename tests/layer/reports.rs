@@ -2,7 +2,9 @@
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::store::Fallback;
-use tower_throttle::{AsError, FixedWindow, Quota, RateLimitLayer, StoreError, store::Backend};
+use tower_throttle::{
+    AsError, ClientIp, FixedWindow, Quota, RateLimitLayer, StoreError, store::Backend,
+};
 
 use crate::support::{Answer, Script, admit};
 
@@ -86,6 +88,22 @@ mod traced {
             "{text}"
         );
         assert!(!text.contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn a_rejection_with_a_server_status_is_logged_once_per_layer() {
+        subscribe();
+        let unit = service_fn(|_: http::Request<()>| async { Ok::<_, BoxError>(()) });
+        for _ in 0..2 {
+            let layer = RateLimitLayer::new(ClientIp::peer(), FixedWindow::new(Quota::per_day(1)))
+                .respond(AsError);
+            for _ in 0..3 {
+                let _ = layer.layer(unit).oneshot(http::Request::new(())).await;
+            }
+        }
+        let text = read();
+        assert_eq!(text.matches("ERROR").count(), 2, "{text}");
+        assert_eq!(text.matches("with_connect_info").count(), 2, "{text}");
     }
 
     #[tokio::test]

@@ -32,7 +32,7 @@ fn tower_governor_49_and_miden_839_every_type_can_be_named() {
         shared: RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(1)))
             .respond(AsError),
     };
-    let _: Client = ClientIp::peer().client([192, 0, 2, 1].into());
+    let _: Client = ClientIp::peer().key([192, 0, 2, 1].into());
     assert_eq!(app.handle.counts().admitted, 0);
     drop((app.search, app.shared));
 }

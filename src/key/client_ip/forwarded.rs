@@ -1,7 +1,7 @@
-//! Reading lists of addresses from the right, the end that the nearest proxy wrote.
+//! Parsing lists of addresses from the right, the end that the nearest proxy wrote.
 //!
-//! The left end of `X-Forwarded-For` and `Forwarded` is whatever a client sent. Nothing in it, and
-//! nothing malformed in it, may change what is read to the right of it.
+//! The left end of `X-Forwarded-For` and `Forwarded` is sent by the client. Its content, malformed
+//! or not, must not change how the elements to the right of it are parsed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Separator {
     Comma,
-    /// Not those between double quotes.
+    /// Commas outside of double quotes.
     UnquotedComma,
     Absent,
 }
@@ -51,14 +51,14 @@ impl<'a> Iterator for ReverseElements<'a> {
     }
 }
 
-/// Whether the byte at `at` stands behind a backslash that is not itself escaped.
+/// Whether the byte at `at` follows a backslash that is not itself escaped.
 fn is_escaped(text: &[u8], at: usize) -> bool {
     let before = text[..at].iter().rev();
     before.take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// The address in an element of `X-Forwarded-For`, or in a header that holds just one.
-pub(super) fn address(element: &[u8]) -> Option<IpAddr> {
+/// The address in an element of `X-Forwarded-For`, or in a header with one address.
+pub(super) fn parse_address(element: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(element.trim_ascii()).ok()?;
     let address = match text.strip_prefix('[') {
         Some(rest) => {
@@ -66,11 +66,11 @@ pub(super) fn address(element: &[u8]) -> Option<IpAddr> {
             if !port.is_empty() && !is_port(port.strip_prefix(':')?) {
                 return None;
             }
-            v6(address)?
+            parse_v6(address)?
         }
         None => match text.split_once(':') {
             None => text.parse::<Ipv4Addr>().ok()?.into(),
-            Some((_, more)) if more.contains(':') => v6(text)?,
+            Some((_, more)) if more.contains(':') => parse_v6(text)?,
             Some((address, port)) if is_port(port) => address.parse::<Ipv4Addr>().ok()?.into(),
             Some(_) => return None,
         },
@@ -78,10 +78,10 @@ pub(super) fn address(element: &[u8]) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// The address in an element of `Forwarded`: its one `for`, as long as that is an address.
+/// The address in an element of `Forwarded`, if it has exactly one `for`.
 pub(super) fn parse_forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
-    for pair in pairs(element) {
+    for pair in split_pairs(element) {
         let Some(equals) = pair.iter().position(|byte| *byte == b'=') else {
             continue;
         };
@@ -95,14 +95,14 @@ pub(super) fn parse_forwarded_for(element: &[u8]) -> Option<IpAddr> {
     }
     let value = found?;
     match value.strip_prefix(b"\"") {
-        // An address needs no escapes; what has some is none.
-        Some(quoted) => address(quoted.strip_suffix(b"\"")?),
-        None => address(value),
+        // A valid address has no escapes.
+        Some(quoted) => parse_address(quoted.strip_suffix(b"\"")?),
+        None => parse_address(value),
     }
 }
 
 /// The `name=value` pairs of an element, split at semicolons outside of quotes.
-fn pairs(element: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_pairs(element: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut quoted = false;
     let mut escaped = false;
     element.split(move |byte| {
@@ -115,20 +115,20 @@ fn pairs(element: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// An IPv6 address; a zone, which means something on one machine only, is cut off.
-fn v6(text: &str) -> Option<IpAddr> {
+/// An IPv6 address. Its zone is removed: zones are local to one machine.
+fn parse_v6(text: &str) -> Option<IpAddr> {
     let address = text.split('%').next()?;
     Some(address.parse::<Ipv6Addr>().ok()?.into())
 }
 
-/// Digits; or, in `Forwarded`, an obfuscated port.
+/// Whether `text` is a number, or an obfuscated port of `Forwarded`.
 fn is_port(text: &str) -> bool {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let hidden = text.strip_prefix('_').is_some_and(|name| {
+    let obfuscated = text.strip_prefix('_').is_some_and(|name| {
         let mut bytes = name.bytes();
         bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     });
-    digits || hidden
+    digits || obfuscated
 }
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_hold_commas_together() {
+    fn a_comma_in_quotes_does_not_separate() {
         assert_eq!(
             elements(r#"a="1,2", b"#, Separator::UnquotedComma),
             [" b", r#"a="1,2""#]
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_come_with_ports_brackets_and_zones() {
+    fn ports_brackets_and_zones_are_parsed() {
         for (text, expected) in [
             ("192.0.2.1", "192.0.2.1"),
             (" 192.0.2.1\t", "192.0.2.1"),
@@ -192,7 +192,7 @@ mod tests {
             ("2001:db8::192.0.2.1", "2001:db8::c000:201"),
         ] {
             let expected: IpAddr = expected.parse().unwrap();
-            assert_eq!(address(text.as_bytes()), Some(expected), "{text}");
+            assert_eq!(parse_address(text.as_bytes()), Some(expected), "{text}");
         }
     }
 
@@ -218,9 +218,9 @@ mod tests {
             "localhost",
             "\u{661}.1.1.1",
         ] {
-            assert_eq!(address(text.as_bytes()), None, "{text}");
+            assert_eq!(parse_address(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(address(b"\xff\xfe"), None);
+        assert_eq!(parse_address(b"\xff\xfe"), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The address of the client, which nobody but the client's own network can choose.
+//! The address of the client, which only the client's own network can choose.
 
 mod forwarded;
 mod network;
@@ -13,57 +13,79 @@ use std::{
 
 use http::{Extensions, HeaderMap, HeaderName, Request, header::FORWARDED};
 
-use self::forwarded::{ReverseElements, Separator, address, parse_forwarded_for};
+use self::forwarded::{ReverseElements, Separator, parse_address, parse_forwarded_for};
 use self::network::Network;
-use self::peer::{known, peer};
-use super::missing::Missing;
+use self::peer::{connect_info, peer};
+use super::header::header_name;
+use super::missing::{Absent, Missing, assert_unset, resolve};
+use super::or::{FindKey, Or};
 use crate::error::ConfigError;
 use crate::key::{Extracted, KeyExtractor};
 
 /// Counts by the address of the client.
 ///
-/// # Where the address comes from
-/// [`peer`](Self::peer) takes the other end of the connection; nobody can fake it. Behind a proxy
-/// that is the proxy, for all clients, and the client's address is in a header that the proxy
-/// writes. Which header that is, and which proxies are believed, only you can know: both are
-/// declared, and no other header is ever read.
+/// # Source of the address
+/// [`peer`](Self::peer) is the other end of the connection; clients cannot fake it. Behind a proxy,
+/// the other end is the proxy for all clients, and the client's address is in a header that the
+/// proxy writes. Only you know the header and the proxies, so you declare both. No other header is
+/// ever read.
 ///
 /// ```
 /// use tower_throttle::ClientIp;
 ///
-/// // Not behind a proxy:
+/// // Without a proxy:
 /// ClientIp::peer();
 /// // Behind proxies with addresses in these networks:
 /// ClientIp::x_forwarded_for().trusting(["10.0.0.0/8", "fd00::/8"]);
-/// // Behind exactly two proxies, wherever they are:
+/// // Behind exactly two proxies with any address:
 /// ClientIp::x_forwarded_for().hops(2);
-/// // Behind a CDN that sets a header of its own:
-/// ClientIp::header("cf-connecting-ip").trusting(["173.245.48.0/20", "103.21.244.0/22"]);
+/// // Behind a CDN with a header of its own:
+/// ClientIp::header("CF-Connecting-IP").trusting(["173.245.48.0/20", "103.21.244.0/22"]);
 /// ```
 ///
-/// # How a list is read
-/// From the right, over all lines of the header: the last element was written by the proxy nearest
-/// to you. With [`trusting`](Forwarded::trusting) the first address that is no trusted proxy is
-/// the client; with [`hops`](Forwarded::hops) it is the n-th. What stands to the left of it was
-/// sent by the client and is not looked at. An element that is no address ends the reading at the
-/// address before it, so garbage is counted against the proxy that let it through.
+/// # Behind a proxy
+/// If requests arrive with `X-Forwarded-For` or `Forwarded` while the source is
+/// [`peer`](Self::peer), the application is probably behind a proxy, and all clients share the
+/// limit of the proxy. Declare the proxy:
 ///
-/// # What counts as one client
-/// An IPv4 address, and for IPv6 the /64 around the address: the smallest network that a customer
-/// gets, out of which a single machine may take a new address for each request. Another prefix is
-/// set with [`v6_prefix`](Self::v6_prefix). IPv4 addresses written as IPv6 (`::ffff:192.0.2.1`,
-/// and `64:ff9b::192.0.2.1` of translators) are the IPv4 addresses they stand for.
+/// | the request comes through | write |
+/// |---|---|
+/// | nginx, HAProxy, Caddy, Envoy or Traefik in your network | `x_forwarded_for().trusting(["10.0.0.0/8"])`, with its network |
+/// | an ingress controller of Kubernetes | the same, with the network of the pods |
+/// | a load balancer of AWS, or the router of Heroku | `x_forwarded_for().hops(1)` |
+/// | an Application Load Balancer of Google Cloud, which appends its own address too | `x_forwarded_for().hops(2)` |
+/// | Cloudflare | `header("CF-Connecting-IP").trusting([..])`, with its published networks |
+/// | Fly.io | `header("Fly-Client-IP").hops(1)` |
+/// | a CDN, then your own proxy | `x_forwarded_for().trusting([..])`, with the networks of both |
 ///
-/// # Where there is no address
-/// As over a Unix socket, or in a server that does not tell: axum needs
-/// `into_make_service_with_connect_info::<SocketAddr>()`, and this crate its feature `axum`. Such
-/// requests are counted together, unless [`if_missing`](Self::if_missing) says otherwise.
+/// `trusting` is the safer choice if you know the networks: a request that bypasses the proxies is
+/// then counted by its own address.
+///
+/// # Lists of addresses
+/// A list is read from the right, over all lines of the header: the proxy nearest to you wrote the
+/// last element. With [`trusting`](Forwarded::trusting), the client is the first address that is
+/// not a trusted proxy. With [`hops`](Forwarded::hops), it is the n-th address. Everything to the
+/// left of it was sent by the client and is not read. An invalid element ends the list, so the
+/// request counts against the proxy that forwarded the invalid element.
+///
+/// # One client
+/// One client is an IPv4 address, or the /64 network of an IPv6 address. That is the smallest
+/// network that a customer gets, and one machine can take a new address from it for each request.
+/// [`v6_prefix`](Self::v6_prefix) sets another prefix. IPv4 addresses written as IPv6
+/// (`::ffff:192.0.2.1`, and the translated `64:ff9b::192.0.2.1`) are the IPv4 addresses.
+///
+/// # Requests without an address
+/// A request without an address is rejected with status 500 and a text that names the remedy. In
+/// axum, enable the feature `axum` of this crate and serve
+/// `app.into_make_service_with_connect_info::<SocketAddr>()`; in tonic, enable the feature `tonic`.
+/// Connections over a Unix socket have no address. [`if_missing`](Self::if_missing) sets something
+/// else, such as one limit for all requests without an address.
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     source: AddressSource,
     v4: u8,
     v6: u8,
-    missing: Missing,
+    missing: Option<Missing>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,16 +94,16 @@ enum AddressSource {
     HeaderKind(HeaderKind, TrustedProxies),
 }
 
-/// A header that proxies write the client's address into, of no use until some are trusted.
+/// A header with the client's address; not a key extractor until the trusted proxies are declared.
 #[derive(Clone, Debug)]
-#[must_use = "say which proxies are believed: `trusting` or `hops`"]
+#[must_use = "say which proxies are trusted: `.trusting([..])` or `.hops(n)`"]
 pub struct Forwarded(HeaderKind);
 
 #[derive(Clone, Debug)]
 enum HeaderKind {
-    /// A list, to which each proxy adds the address that it was asked by.
+    /// A list. Each proxy appends the address of its own peer.
     XForwardedFor,
-    /// The same in the form of RFC 7239.
+    /// The same list in the syntax of RFC 7239.
     Forwarded,
     /// One address.
     Single(HeaderName),
@@ -97,100 +119,124 @@ enum TrustedProxies {
 impl ClientIp {
     /// The other end of the connection.
     pub const fn peer() -> Self {
-        Self::from(AddressSource::Peer)
+        Self::from_source(AddressSource::Peer)
     }
 
-    /// What trusted proxies wrote into `X-Forwarded-For`.
+    /// The address in `X-Forwarded-For`, as written by trusted proxies.
     pub const fn x_forwarded_for() -> Forwarded {
         Forwarded(HeaderKind::XForwardedFor)
     }
 
-    /// What trusted proxies wrote into `Forwarded` (RFC 7239).
+    /// The address in `Forwarded` (RFC 7239), as written by trusted proxies.
     pub const fn forwarded() -> Forwarded {
         Forwarded(HeaderKind::Forwarded)
     }
 
-    /// What a trusted proxy wrote into a header that holds one address, such as `x-real-ip`,
-    /// `cf-connecting-ip`, `true-client-ip` or `fly-client-ip`. A request in which it stands twice,
-    /// or is no address, is counted against the proxy.
+    /// The address in a header with one address, such as `X-Real-IP`, `CF-Connecting-IP`,
+    /// `True-Client-IP` or `Fly-Client-IP`.
+    ///
+    /// A request with two such headers, or with an invalid address, counts against the proxy.
     ///
     /// # Panics
-    /// If `name` is not the name of a header in lower case, or that of a list.
+    /// If `name` is not the name of a header, or is that of a header with a list.
     #[track_caller]
-    pub fn header(name: &'static str) -> Forwarded {
+    pub fn header(name: &str) -> Forwarded {
+        let name = header_name("ClientIp::header", name);
         assert!(
-            name != "x-forwarded-for" && name != "forwarded",
-            "header: {name:?} holds a list; give ClientIp::x_forwarded_for() or ::forwarded()"
+            name != X_FORWARDED_FOR && name != FORWARDED,
+            "ClientIp::header: \"{name}\" is not allowed; it holds a list: give \
+             ClientIp::x_forwarded_for() or ClientIp::forwarded()"
         );
-        Forwarded(HeaderKind::Single(HeaderName::from_static(name)))
+        Forwarded(HeaderKind::Single(name))
     }
 
-    const fn from(source: AddressSource) -> Self {
+    const fn from_source(source: AddressSource) -> Self {
         Self {
             source,
             v4: 32,
             v6: 64,
-            missing: Missing::Shared,
+            missing: None,
         }
     }
 
-    /// How many leading bits of an IPv6 address make a client; 64 until it is set. Providers give
-    /// homes a /56 or a /64, businesses a /48.
+    /// The number of leading bits of an IPv6 address that make one client; 64 by default.
+    ///
+    /// Providers give customers a /64, a /56 or a /48.
     ///
     /// # Panics
-    /// If it is 0 or above 128.
+    /// If `bits` is 0 or above 128.
     #[must_use]
     #[track_caller]
-    pub const fn v6_prefix(mut self, bits: u8) -> Self {
+    pub fn v6_prefix(mut self, bits: u8) -> Self {
         assert!(
-            bits != 0 && bits <= 128,
-            "v6_prefix: out of range; give 1 to 128"
+            (1..=128).contains(&bits),
+            "v6_prefix: {bits} is not allowed; give a number from 1 to 128"
         );
         self.v6 = bits;
         self
     }
 
-    /// How many leading bits of an IPv4 address make a client; 32 until it is set.
+    /// The number of leading bits of an IPv4 address that make one client; 32 by default.
     ///
     /// # Panics
-    /// If it is 0 or above 32.
+    /// If `bits` is 0 or above 32.
     #[must_use]
     #[track_caller]
-    pub const fn v4_prefix(mut self, bits: u8) -> Self {
+    pub fn v4_prefix(mut self, bits: u8) -> Self {
         assert!(
-            bits != 0 && bits <= 32,
-            "v4_prefix: out of range; give 1 to 32"
+            (1..=32).contains(&bits),
+            "v4_prefix: {bits} is not allowed; give a number from 1 to 32"
         );
         self.v4 = bits;
         self
     }
 
-    /// What becomes of requests whose client is not known.
+    /// What happens to requests without an address; by default they are rejected with status 500.
+    ///
+    /// ```
+    /// use tower_throttle::{ClientIp, key::Missing};
+    ///
+    /// // Connections over a Unix socket share one limit:
+    /// let clients = ClientIp::x_forwarded_for().hops(1).if_missing(Missing::Shared);
+    /// ```
     #[must_use]
     pub const fn if_missing(mut self, missing: Missing) -> Self {
-        self.missing = missing;
+        self.missing = Some(missing);
         self
     }
 
-    /// The key of the client at `address`, to look at or reset it through a handle.
+    /// Counts a request without an address by `other`; see
+    /// [`HeaderKey::or`](crate::HeaderKey::or).
+    ///
+    /// # Panics
+    /// If [`if_missing`](Self::if_missing) is set.
+    #[track_caller]
+    pub fn or<B>(self, other: B) -> Or<Self, B> {
+        assert_unset(self.missing);
+        Or::new(self, other)
+    }
+
+    /// The key of the client at `address`, for a [`Handle`](crate::Handle).
+    ///
+    /// It depends on [`v4_prefix`](Self::v4_prefix) and [`v6_prefix`](Self::v6_prefix).
     ///
     /// ```
     /// use tower_throttle::ClientIp;
     ///
     /// let clients = ClientIp::peer();
-    /// let here = clients.client("2001:db8::1".parse().unwrap());
-    /// let there = clients.client("2001:db8::ffff".parse().unwrap());
-    /// assert_eq!(here, there);
-    /// assert_eq!(here.to_string(), "2001:db8::/64");
+    /// let first = clients.key("2001:db8::1".parse().unwrap());
+    /// let second = clients.key("2001:db8::ffff".parse().unwrap());
+    /// assert_eq!(first, second);
+    /// assert_eq!(first.to_string(), "2001:db8::/64");
     /// ```
-    pub fn client(&self, address: IpAddr) -> Client {
+    pub fn key(&self, address: IpAddr) -> Client {
         match address {
-            IpAddr::V4(address) => Client::v4(address, self.v4),
-            IpAddr::V6(address) => self.client_v6(address),
+            IpAddr::V4(address) => Client::from_v4(address, self.v4),
+            IpAddr::V6(address) => self.key_of_v6(address),
         }
     }
 
-    fn client_v6(&self, address: Ipv6Addr) -> Client {
+    fn key_of_v6(&self, address: Ipv6Addr) -> Client {
         let address = match address.to_canonical() {
             IpAddr::V6(v6) if v6.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
                 let [.., a, b, c, d] = v6.octets();
@@ -198,10 +244,10 @@ impl ClientIp {
             }
             address => address,
         };
-        Client::around(address, self.v4, self.v6)
+        Client::containing(address, self.v4, self.v6)
     }
 
-    /// The client's address, given the other end of the connection and the headers.
+    /// The client's address, given the address of the peer and the headers.
     ///
     /// ```
     /// use http::HeaderMap;
@@ -213,8 +259,8 @@ impl ClientIp {
     ///
     /// let proxy = "10.0.0.1".parse().ok();
     /// assert_eq!(clients.address(proxy, &headers), "192.0.2.1".parse().ok());
-    /// let stranger = "203.0.113.9".parse().ok();
-    /// assert_eq!(clients.address(stranger, &headers), stranger, "is not believed");
+    /// let untrusted = "203.0.113.9".parse().ok();
+    /// assert_eq!(clients.address(untrusted, &headers), untrusted);
     /// ```
     pub fn address(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         let peer = peer.map(|address| address.to_canonical());
@@ -223,9 +269,9 @@ impl ClientIp {
             AddressSource::HeaderKind(header, TrustedProxies::Networks(networks)) => {
                 let trusted = |at: IpAddr| networks.iter().any(|network| network.contains(at));
                 let mut client = peer?;
-                let mut told = header.addresses(headers);
+                let mut addresses = header.addresses(headers);
                 while trusted(client) {
-                    match told.next() {
+                    match addresses.next() {
                         Some(Some(address)) => client = address,
                         _ => break,
                     }
@@ -241,31 +287,31 @@ impl ClientIp {
 }
 
 impl Forwarded {
-    /// Believes proxies in these networks: `10.0.0.0/8`, `fd00::/8`, or an address alone.
+    /// Trusts proxies in these networks: `10.0.0.0/8`, `fd00::/8`, or a single address.
     ///
     /// # Panics
-    /// If one of them is no network; [`try_trusting`](Self::try_trusting) answers with an error
-    /// instead.
+    /// If [`try_trusting`](Self::try_trusting) returns an error.
     #[track_caller]
     pub fn trusting(self, networks: impl IntoIterator<Item: AsRef<str>>) -> ClientIp {
         self.try_trusting(networks)
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`trusting`](Self::trusting), for networks that come from elsewhere.
+    /// As [`trusting`](Self::trusting), for networks from a configuration file.
     ///
     /// # Errors
-    /// If one of them is no network, or a mapped one (`::ffff:10.0.0.0/8`) that would hold far
-    /// more than it seems to.
+    /// If one of them is not a network, has host bits (`10.0.0.1/8`), contains all addresses
+    /// (`0.0.0.0/0`), or is a mapped network (`::ffff:10.0.0.0/8`) with far more addresses than its
+    /// text suggests.
     ///
     /// ```
     /// use tower_throttle::ClientIp;
     ///
-    /// let error = ClientIp::forwarded().try_trusting(["::ffff:10.0.0.0/8"]).unwrap_err();
+    /// let error = ClientIp::forwarded().try_trusting(["10.0.0.1/8"]).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "trusting: ::ffff:10.0.0.0/8 is not allowed; \
-    ///      give a prefix of 96 or more for IPv4 addresses mapped into IPv6"
+    ///     "trusting: 10.0.0.1/8 is not allowed; \
+    ///      give 10.0.0.0/8 for the network, or 10.0.0.1 for the address"
     /// );
     /// ```
     pub fn try_trusting(
@@ -275,27 +321,27 @@ impl Forwarded {
         let networks = networks.into_iter();
         let networks = networks.map(|network| Network::parse(network.as_ref()));
         let networks = networks.collect::<Result<_, _>>()?;
-        Ok(ClientIp::from(AddressSource::HeaderKind(
+        Ok(ClientIp::from_source(AddressSource::HeaderKind(
             self.0,
             TrustedProxies::Networks(networks),
         )))
     }
 
-    /// Believes the `hops` nearest proxies, wherever they are. Only safe where no request can come
-    /// in past them: one that did would choose its address itself.
+    /// Trusts the `hops` nearest proxies, whatever their addresses.
     ///
-    /// A header that holds one address is believed as it is; for it only 1 makes sense.
+    /// It is safe only if no request can reach the server without passing these proxies: such a
+    /// request would choose its own address. A header with one address has one hop.
     ///
     /// # Panics
-    /// If `hops` is 0, or not 1 for a header that holds one address.
+    /// If `hops` is 0, or above 1 for a header with one address.
     #[track_caller]
     pub fn hops(self, hops: usize) -> ClientIp {
         let single = matches!(self.0, HeaderKind::Single(_));
         assert!(
             hops == 1 || (hops > 1 && !single),
-            "hops: {hops} is not allowed; give the number of proxies, 1 for a header of one address"
+            "hops: {hops} is not allowed; give the number of proxies, or 1 for a header with one address"
         );
-        ClientIp::from(AddressSource::HeaderKind(
+        ClientIp::from_source(AddressSource::HeaderKind(
             self.0,
             TrustedProxies::Hops(hops),
         ))
@@ -303,20 +349,20 @@ impl Forwarded {
 }
 
 impl HeaderKind {
-    /// The addresses in it from the right; `None` for an element that is none.
+    /// The addresses in the header, from the right; `None` for an invalid element.
     fn addresses(&self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
         let (name, split, read): (_, _, fn(&[u8]) -> _) = match self {
-            Self::XForwardedFor => (&X_FORWARDED_FOR, Separator::Comma, address),
+            Self::XForwardedFor => (&X_FORWARDED_FOR, Separator::Comma, parse_address),
             Self::Forwarded => (&FORWARDED, Separator::UnquotedComma, parse_forwarded_for),
-            Self::Single(name) => (name, Separator::Absent, address),
+            Self::Single(name) => (name, Separator::Absent, parse_address),
         };
         let lines = headers.get_all(name);
-        // Where one address is expected, two are none.
-        let unread = matches!(self, Self::Single(_)) && lines.iter().count() != 1;
+        // If one address is expected, two lines are invalid.
+        let is_ambiguous = matches!(self, Self::Single(_)) && lines.iter().count() != 1;
         lines
             .iter()
             .rev()
-            .take(if unread { 0 } else { usize::MAX })
+            .take(if is_ambiguous { 0 } else { usize::MAX })
             .flat_map(move |line| ReverseElements::new(line.as_bytes(), split))
             .map(read)
     }
@@ -333,14 +379,16 @@ impl<B> KeyExtractor<Request<B>> for ClientIp {
     )]
     #[inline(always)]
     fn extract(&self, request: &Request<B>) -> Extracted<Client> {
-        // The way of most requests, and short.
-        if let (AddressSource::Peer, Some(peer)) = (&self.source, known(request.extensions())) {
+        // The path of most requests, kept short.
+        if let (AddressSource::Peer, Some(peer)) =
+            (&self.source, connect_info(request.extensions()))
+        {
             return Extracted::Key(match peer {
-                SocketAddr::V4(peer) => Client::v4(*peer.ip(), self.v4),
-                SocketAddr::V6(peer) => self.client_v6(*peer.ip()),
+                SocketAddr::V4(peer) => Client::from_v4(*peer.ip(), self.v4),
+                SocketAddr::V6(peer) => self.key_of_v6(*peer.ip()),
             });
         }
-        self.look(request.extensions(), request.headers())
+        self.extract_slow(request.extensions(), request.headers())
     }
 
     fn unread_proxy_header(&self, request: &Request<B>) -> bool {
@@ -350,15 +398,38 @@ impl<B> KeyExtractor<Request<B>> for ClientIp {
     }
 }
 
+impl<B> FindKey<Request<B>> for ClientIp {
+    fn find(&self, request: &Request<B>) -> Option<Client> {
+        self.find_slow(request.extensions(), request.headers())
+    }
+}
+
 impl ClientIp {
     #[inline(never)]
-    fn look(&self, extensions: &Extensions, headers: &HeaderMap) -> Extracted<Client> {
-        let found = self.address(peer(extensions), headers);
-        let found = found.map(|address| self.client(address));
-        self.missing.or(
-            found,
-            Client::UNKNOWN,
-            "the address of the client is not known",
-        )
+    fn extract_slow(&self, extensions: &Extensions, headers: &HeaderMap) -> Extracted<Client> {
+        let found = self.find_slow(extensions, headers);
+        resolve(found, self.missing, Client::UNKNOWN, &Absent::Address)
+    }
+
+    fn find_slow(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<Client> {
+        let address = self.address(peer(extensions), headers)?;
+        Some(self.key(address))
+    }
+}
+
+/// Never implemented: it makes [`Forwarded`] a key extractor that lacks the trusted proxies.
+///
+/// Without the implementation below, the compiler says that a closure is expected, because closures
+/// are the only other candidate. With it, the compiler prints the message of [`KeyExtractor`].
+pub trait ProxiesAreTrusted<B> {}
+
+impl<B> KeyExtractor<Request<B>> for Forwarded
+where
+    Self: ProxiesAreTrusted<B>,
+{
+    type Key = Client;
+
+    fn extract(&self, _: &Request<B>) -> Extracted<Client> {
+        Extracted::Skip
     }
 }

@@ -1,6 +1,7 @@
-//! Networks: those whose proxies are trusted, and those that count as one client.
+//! Networks: of trusted proxies, and of one client.
 
 use std::{
+    borrow::Cow,
     fmt,
     hash::{Hash, Hasher},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -12,15 +13,15 @@ use crate::key::Key;
 /// The addresses that share their first `prefix` bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Network {
-    /// The other bits are zero. Never an IPv4 address mapped into IPv6.
+    /// All bits after the prefix are zero. Never an IPv4 address mapped into IPv6.
     address: IpAddr,
     prefix: u8,
 }
 
 impl Network {
-    /// The network of `address` with a prefix for each family.
+    /// The network that contains `address`, with one prefix per family.
     #[inline]
-    pub(super) fn around(address: IpAddr, v4: u8, v6: u8) -> Self {
+    pub(super) fn containing(address: IpAddr, v4: u8, v6: u8) -> Self {
         match address {
             IpAddr::V4(address) => {
                 let kept = u32::MAX.checked_shl(32 - u32::from(v4)).unwrap_or_default();
@@ -43,21 +44,22 @@ impl Network {
 
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4()
-            && Self::around(address, self.prefix, self.prefix) == *self
+            && Self::containing(address, self.prefix, self.prefix) == *self
     }
 
-    /// Reads `ADDRESS/PREFIX`, or an address alone.
+    /// Parses `ADDRESS/PREFIX`, or a single address.
     ///
-    /// IPv4 networks written as IPv6 become what they mean: `::ffff:10.0.0.0/104` is 10.0.0.0/8.
-    /// With a prefix below 96 they would hold every IPv4 address and more, which nobody means.
+    /// An IPv4 network written as IPv6 becomes the IPv4 network: `::ffff:10.0.0.0/104` is
+    /// 10.0.0.0/8. With a prefix below 96 it would contain all IPv4 addresses and more.
     pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
-        let refuse = |allowed| Err(ConfigError::out_of_range("trusting", text, allowed));
+        let refuse =
+            |allowed: Cow<'static, str>| Err(ConfigError::out_of_range("trusting", text, allowed));
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
         };
         let Ok(address) = address.parse::<IpAddr>() else {
-            return refuse("a network such as 10.0.0.0/8 or fd00::/8");
+            return refuse("a network such as 10.0.0.0/8 or fd00::/8".into());
         };
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let prefix: u8 = match prefix {
@@ -65,23 +67,39 @@ impl Network {
             Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
                 match digits.parse() {
                     Ok(prefix) if prefix <= bits => prefix,
-                    _ => return refuse("a prefix of at most 32 bits for IPv4, 128 for IPv6"),
+                    _ => {
+                        return refuse("a prefix of at most 32 bits for IPv4, 128 for IPv6".into());
+                    }
                 }
             }
-            Some(_) => return refuse("a prefix in decimal digits"),
+            Some(_) => return refuse("a prefix in decimal digits".into()),
         };
+        if prefix == 0 {
+            return refuse(
+                "the networks of your proxies, such as 10.0.0.0/8: this one contains every \
+                 client, so that clients choose their own address; if no client can reach the \
+                 server directly, give .hops(n)"
+                    .into(),
+            );
+        }
         let canonical = address.to_canonical();
         let prefix = if canonical.is_ipv4() && address.is_ipv6() {
-            let Some(prefix) = prefix.checked_sub(96) else {
-                return refuse("a prefix of 96 or more for IPv4 addresses mapped into IPv6");
-            };
-            prefix
+            match prefix.checked_sub(96) {
+                Some(1..) => prefix - 96,
+                _ => {
+                    return refuse(
+                        "a prefix of 97 or more for IPv4 addresses mapped into IPv6".into(),
+                    );
+                }
+            }
         } else {
             prefix
         };
-        let network = Self::around(canonical, prefix, prefix);
+        let network = Self::containing(canonical, prefix, prefix);
         if network.address != canonical {
-            return refuse("a network whose bits after the prefix are zero");
+            return refuse(
+                format!("{network} for the network, or {canonical} for the address").into(),
+            );
         }
         Ok(network)
     }
@@ -89,8 +107,8 @@ impl Network {
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = if self.address.is_ipv4() { 32 } else { 128 };
-        if self.prefix == whole {
+        let bits = if self.address.is_ipv4() { 32 } else { 128 };
+        if self.prefix == bits {
             self.address.fmt(f)
         } else {
             write!(f, "{}/{}", self.address, self.prefix)
@@ -104,18 +122,18 @@ impl fmt::Debug for Network {
     }
 }
 
-/// What counts as one client: an IPv4 address, or the network that an IPv6 address is in.
+/// One client: an IPv4 address, or the network of an IPv6 address.
 ///
-/// The key that [`ClientIp`](crate::ClientIp) finds;
-/// [`ClientIp::client`](crate::ClientIp::client) makes it from an address, for a handle.
+/// The key that [`ClientIp`](crate::ClientIp) finds. [`ClientIp::key`](crate::ClientIp::key) makes
+/// it from an address.
 ///
-/// It is made and hashed for every request, so it is whole words and not an [`IpAddr`]: words
-/// written in parts cannot be read again as wholes without waiting for the parts.
+/// It is whole words instead of an [`IpAddr`], because it is made and hashed for every request: a
+/// load of a word that was written in parts has to wait for the stores of the parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Client {
-    /// The family, how many bits of the address count, and those of an IPv4 address.
-    kind: u64,
-    /// Those of an IPv6 address; the bits after the prefix are zero.
+    /// The family, the prefix, and an IPv4 address.
+    tag: u64,
+    /// The halves of an IPv6 address; the bits after the prefix are zero.
     high: u64,
     low: u64,
 }
@@ -123,53 +141,53 @@ pub struct Client {
 const V4: u64 = 4;
 const V6: u64 = 6;
 
-const fn kind(family: u64, prefix: u8) -> u64 {
+const fn tag_of(family: u64, prefix: u8) -> u64 {
     family << 40 | (prefix as u64) << 32
 }
 
 impl Client {
-    /// All whose address is not known.
+    /// All clients without an address.
     pub const UNKNOWN: Self = Self {
-        kind: 0,
+        tag: 0,
         high: 0,
         low: 0,
     };
 
-    /// The one at `address`, which is not mapped into IPv6.
+    /// The client at `address`, which is not mapped into IPv6.
     #[inline]
-    pub(super) fn around(address: IpAddr, v4: u8, v6: u8) -> Self {
+    pub(super) fn containing(address: IpAddr, v4: u8, v6: u8) -> Self {
         match address {
-            IpAddr::V4(address) => Self::v4(address, v4),
+            IpAddr::V4(address) => Self::from_v4(address, v4),
             IpAddr::V6(address) => {
                 let bits = address.to_bits()
                     & u128::MAX
                         .checked_shl(128 - u32::from(v6))
                         .unwrap_or_default();
-                let [high, low] = halves(bits);
-                let kind = kind(V6, v6);
-                Self { kind, high, low }
+                let [high, low] = split_u128(bits);
+                let tag = tag_of(V6, v6);
+                Self { tag, high, low }
             }
         }
     }
 
     #[inline]
-    pub(super) fn v4(address: Ipv4Addr, prefix: u8) -> Self {
+    pub(super) fn from_v4(address: Ipv4Addr, prefix: u8) -> Self {
         let kept = u32::MAX
             .checked_shl(32 - u32::from(prefix))
             .unwrap_or_default();
         Self {
-            kind: kind(V4, prefix) | u64::from(address.to_bits() & kept),
+            tag: tag_of(V4, prefix) | u64::from(address.to_bits() & kept),
             high: 0,
             low: 0,
         }
     }
 
     const fn family(&self) -> u64 {
-        self.kind >> 40
+        self.tag >> 40
     }
 
     fn network(&self) -> Option<Network> {
-        let [.., prefix, a, b, c, d] = self.kind.to_be_bytes();
+        let [.., prefix, a, b, c, d] = self.tag.to_be_bytes();
         let address = match self.family() {
             V4 => IpAddr::from([a, b, c, d]),
             V6 => {
@@ -182,18 +200,18 @@ impl Client {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "both halves are wanted")]
+#[expect(clippy::cast_possible_truncation, reason = "the halves of the number")]
 #[inline]
-const fn halves(bits: u128) -> [u64; 2] {
+const fn split_u128(bits: u128) -> [u64; 2] {
     [(bits >> 64) as u64, bits as u64]
 }
 
-/// By hand: of an IPv4 address one word.
+/// Manual impl: derive would hash three words for an IPv4 address, which needs one.
 impl Hash for Client {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // The family is read first, so that no two clients read alike.
-        state.write_u64(self.kind);
+        // The family comes first, so that different clients are hashed differently.
+        state.write_u64(self.tag);
         if self.family() == V6 {
             state.write_u64(self.high);
             state.write_u64(self.low);
@@ -222,44 +240,53 @@ impl fmt::Debug for Client {
 mod tests {
     use super::*;
 
-    fn holds(network: &str, address: &str) -> bool {
+    fn contains(network: &str, address: &str) -> bool {
         let network = Network::parse(network).unwrap();
         network.contains(address.parse::<IpAddr>().unwrap().to_canonical())
     }
 
     #[test]
-    fn a_network_holds_the_addresses_with_its_prefix() {
-        assert!(holds("10.0.0.0/8", "10.255.255.255"));
-        assert!(!holds("10.0.0.0/8", "11.0.0.0"));
-        assert!(holds("10.1.2.3", "10.1.2.3"));
-        assert!(!holds("10.1.2.3", "10.1.2.2"));
-        assert!(holds("0.0.0.0/0", "203.0.113.9"));
-        assert!(holds("fd00::/8", "fdff::1"));
-        assert!(!holds("fd00::/8", "fe00::1"));
-        assert!(holds("2001:db8::1/128", "2001:db8::1"));
+    fn a_network_contains_the_addresses_with_its_prefix() {
+        assert!(contains("10.0.0.0/8", "10.255.255.255"));
+        assert!(!contains("10.0.0.0/8", "11.0.0.0"));
+        assert!(contains("10.1.2.3", "10.1.2.3"));
+        assert!(!contains("10.1.2.3", "10.1.2.2"));
+        assert!(contains("128.0.0.0/1", "203.0.113.9"));
+        assert!(contains("fd00::/8", "fdff::1"));
+        assert!(!contains("fd00::/8", "fe00::1"));
+        assert!(contains("2001:db8::1/128", "2001:db8::1"));
     }
 
     #[test]
-    fn families_are_kept_apart() {
-        assert!(!holds("::/0", "10.0.0.1"));
-        assert!(!holds("0.0.0.0/0", "::1"));
+    fn a_network_contains_only_its_own_family() {
+        assert!(!contains("::/1", "10.0.0.1"));
+        assert!(!contains("0.0.0.0/1", "::1"));
     }
 
     #[test]
-    fn a_mapped_network_means_the_ipv4_one() {
-        assert!(holds("::ffff:10.0.0.0/104", "10.9.9.9"));
-        assert!(!holds("::ffff:10.0.0.0/104", "11.9.9.9"));
-        assert!(holds("10.0.0.0/8", "::ffff:10.9.9.9"));
+    fn a_mapped_network_is_the_ipv4_network() {
+        assert!(contains("::ffff:10.0.0.0/104", "10.9.9.9"));
+        assert!(!contains("::ffff:10.0.0.0/104", "11.9.9.9"));
+        assert!(contains("10.0.0.0/8", "::ffff:10.9.9.9"));
     }
 
     #[test]
-    fn what_is_no_network_is_refused_with_a_reason() {
+    fn an_invalid_network_is_refused_with_a_reason() {
         for (text, reason) in [
-            ("::ffff:10.0.0.0/8", "96 or more"),
-            ("::ffff:0:0/95", "96 or more"),
+            ("::ffff:10.0.0.0/8", "97 or more"),
+            ("::ffff:0:0/95", "97 or more"),
+            ("::ffff:0:0/96", "97 or more"),
+            ("0.0.0.0/0", "contains every client"),
+            ("10.0.0.0/0", "contains every client"),
+            ("::/0", "contains every client"),
             ("10.0.0.0/33", "at most 32"),
             ("::1/129", "at most 32 bits for IPv4, 128"),
-            ("10.0.0.1/8", "are zero"),
+            (
+                "10.0.0.1/8",
+                "give 10.0.0.0/8 for the network, or 10.0.0.1 for",
+            ),
+            ("fd00::5/8", "give fd00::/8 for the network, or fd00::5 for"),
+            ("::ffff:10.1.0.0/104", "give 10.0.0.0/8 for the network"),
             ("10.0.0.0/+8", "decimal"),
             ("10.0.0.0/", "at most 32"),
             ("localhost", "such as"),

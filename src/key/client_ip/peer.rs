@@ -1,4 +1,4 @@
-//! Who is at the other end of the connection.
+//! The address at the other end of the connection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,9 +6,9 @@ use http::Extensions;
 
 /// The address at the other end of the connection, as a request extension.
 ///
-/// axum and tonic leave it in types of their own, which are read with the features `axum` and
-/// `tonic`. A server of your own inserts this one, and so may a layer that knows better than the
-/// connection, such as one that reads the PROXY protocol: it goes before the others.
+/// axum and tonic insert types of their own; the features `axum` and `tonic` read these. Any other
+/// server inserts a `PeerAddr`. So does a layer that knows the address better than the server does,
+/// such as one for the PROXY protocol: a `PeerAddr` has priority over the other types.
 ///
 /// ```
 /// use tower_throttle::{ClientIp, key::{Extracted, KeyExtractor, PeerAddr}};
@@ -22,31 +22,33 @@ use http::Extensions;
 pub struct PeerAddr(pub SocketAddr);
 
 pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
-    match known(extensions) {
+    match connect_info(extensions) {
         Some(address) => Some(address.ip()),
-        None => others(extensions),
+        None => tonic_or_mock_peer(extensions),
     }
 }
 
-/// The address where it usually is, not copied: taking it apart and together again costs more than
-/// finding it. A call, so that what makes a key of it is short enough to be inlined.
+/// The address in the most common extensions.
+///
+/// It is borrowed, because copying it costs more than finding it. It is a call, so that the code
+/// that makes the key is short enough to be inlined.
 #[inline(never)]
-pub(super) fn known(extensions: &Extensions) -> Option<&SocketAddr> {
+pub(super) fn connect_info(extensions: &Extensions) -> Option<&SocketAddr> {
     let inserted = extensions.get().map(|PeerAddr(address)| address);
-    inserted.or_else(|| axum(extensions))
+    inserted.or_else(|| axum_connect_info(extensions))
 }
 
 #[inline(never)]
-fn others(extensions: &Extensions) -> Option<IpAddr> {
+fn tonic_or_mock_peer(extensions: &Extensions) -> Option<IpAddr> {
     mock_connect_info(extensions)
-        .or_else(|| tonic(extensions))
+        .or_else(|| tonic_peer(extensions))
         .or_else(|| tonic_tls_peer(extensions))
         .map(|address| address.ip())
 }
 
 #[cfg(feature = "axum")]
 #[inline]
-fn axum(extensions: &Extensions) -> Option<&SocketAddr> {
+fn axum_connect_info(extensions: &Extensions) -> Option<&SocketAddr> {
     use axum::extract::connect_info::ConnectInfo;
 
     extensions.get().map(|ConnectInfo(address)| address)
@@ -60,7 +62,7 @@ fn mock_connect_info(extensions: &Extensions) -> Option<SocketAddr> {
 }
 
 #[cfg(feature = "tonic")]
-fn tonic(extensions: &Extensions) -> Option<SocketAddr> {
+fn tonic_peer(extensions: &Extensions) -> Option<SocketAddr> {
     extensions
         .get::<tonic::transport::server::TcpConnectInfo>()?
         .remote_addr()
@@ -77,7 +79,7 @@ fn tonic_tls_peer(extensions: &Extensions) -> Option<SocketAddr> {
 }
 
 #[cfg(not(feature = "axum"))]
-const fn axum(_: &Extensions) -> Option<&SocketAddr> {
+const fn axum_connect_info(_: &Extensions) -> Option<&SocketAddr> {
     None
 }
 
@@ -87,7 +89,7 @@ const fn mock_connect_info(_: &Extensions) -> Option<SocketAddr> {
 }
 
 #[cfg(not(feature = "tonic"))]
-const fn tonic(_: &Extensions) -> Option<SocketAddr> {
+const fn tonic_peer(_: &Extensions) -> Option<SocketAddr> {
     None
 }
 

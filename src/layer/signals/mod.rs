@@ -20,7 +20,7 @@ use self::tracing_enabled::EventLogger;
 
 use crate::backend::Losses;
 use crate::decision::Decision;
-use crate::error::StoreError;
+use crate::error::{Rejection, StoreError};
 
 /// Names of limits and fates only; never a key.
 #[derive(Debug, Default)]
@@ -57,8 +57,8 @@ impl Signals {
     }
 
     #[inline]
-    pub(super) fn rejected(&self) {
-        self.traced.rejected();
+    pub(super) fn rejected(&self, rejection: &Rejection) {
+        self.traced.rejected(rejection);
         self.metered.count("rejected");
     }
 

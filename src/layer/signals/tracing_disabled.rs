@@ -1,7 +1,7 @@
 //! Nothing is logged.
 
 use crate::decision::Decision;
-use crate::error::StoreError;
+use crate::error::{Rejection, StoreError};
 
 #[derive(Debug, Default)]
 pub(super) struct EventLogger;
@@ -19,7 +19,7 @@ impl EventLogger {
 
     pub(super) fn denied(&self, _: &Decision, _: bool) {}
 
-    pub(super) fn rejected(&self) {}
+    pub(super) fn rejected(&self, _: &Rejection) {}
 
     pub(super) fn failed(&self, _: &StoreError) {}
 

@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use crate::decision::Decision;
-use crate::error::StoreError;
+use crate::error::{Rejection, StoreError};
 
 #[derive(Debug, Default)]
 pub(super) struct EventLogger {
@@ -17,6 +17,8 @@ pub(super) struct EventLogger {
     failing: AtomicBool,
     /// Told once: it is a mistake that does not go away.
     untimed: AtomicBool,
+    /// A request was rejected with a status of the server; logged once.
+    misconfigured: AtomicBool,
 }
 
 impl EventLogger {
@@ -50,7 +52,17 @@ impl EventLogger {
         );
     }
 
-    pub(super) fn rejected(&self) {
+    pub(super) fn rejected(&self, rejection: &Rejection) {
+        // A mistake in the server, such as no peer addresses: it concerns every request.
+        if rejection.status().is_server_error() && !self.misconfigured.swap(true, Ordering::Relaxed)
+        {
+            tracing::error!(
+                target: "tower_throttle",
+                limit = self.name(),
+                status = rejection.status().as_u16(),
+                "{rejection} (logged once)"
+            );
+        }
         tracing::debug!(target: "tower_throttle", limit = self.name(), "a request had no key");
     }
 

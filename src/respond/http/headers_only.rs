@@ -5,12 +5,13 @@ use std::time::Duration;
 use http::{Request, Response, header};
 
 use super::grpc_timeout::timeout;
+use super::rejection::error_header;
 use super::response::{finished, note, plain, response_from_request, retry_after};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::respond::Respond;
 
-/// The status and `Retry-After`; no body.
+/// The status and `Retry-After`; no body. A rejection has its text in `x-ratelimit-error`.
 ///
 /// The body is the service's own type, which has to be `Default`: the bodies of axum, tonic and
 /// http-body-util are.
@@ -59,6 +60,7 @@ where
         if !response.headers().contains_key(header::RETRY_AFTER) {
             retry_after(&mut response, &denied);
         }
+        error_header(&mut response, &denied);
         Ok(finished(response, denied))
     }
 

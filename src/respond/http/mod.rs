@@ -6,11 +6,13 @@ mod headers;
 mod headers_only;
 mod preflight;
 mod problem;
+mod rejection;
 mod response;
 
 pub(super) use self::{
     grpc_timeout::timeout,
     header_text::digits,
+    rejection::error_body,
     response::{finished, note, response_from_request, retry_after},
 };
 pub use self::{

@@ -20,13 +20,13 @@ use crate::key::Predicate;
 ///     .header("access-control-request-method", "PUT")
 ///     .body(())
 ///     .unwrap();
-/// assert!(Preflight.holds(&request));
+/// assert!(Preflight.matches(&request));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Preflight;
 
 impl<B> Predicate<Request<B>> for Preflight {
-    fn holds(&self, request: &Request<B>) -> bool {
+    fn matches(&self, request: &Request<B>) -> bool {
         let headers = request.headers();
         request.method() == Method::OPTIONS
             && headers.contains_key(header::ORIGIN)

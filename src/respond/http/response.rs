@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{Request, Response, header};
 
 use super::header_text::digits;
+use super::rejection::error_header;
 use crate::decision::Decision;
 use crate::error::RateLimited;
 
@@ -31,6 +32,7 @@ pub(in crate::respond) fn response_from_request<A, B>(request: Request<A>, body:
 pub(in crate::respond) fn plain<B>(mut response: Response<B>, denied: RateLimited) -> Response<B> {
     *response.status_mut() = denied.status();
     retry_after(&mut response, &denied);
+    error_header(&mut response, &denied);
     finished(response, denied)
 }
 

@@ -28,6 +28,7 @@ use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, StoreError};
+use crate::key::Key;
 use crate::quota::Quota;
 
 /// One limit for each of many keys, in this process.
@@ -409,7 +410,7 @@ where
     A: Algorithm,
     C: Clock,
     S: BuildHasher + Send + Sync + 'static,
-    K: Hash + ?Sized,
+    K: Key + ?Sized,
 {
     type Future = Ready<Result<Decision, StoreError>>;
 

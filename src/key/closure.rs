@@ -1,0 +1,70 @@
+//! Key closures and what they may return.
+
+use crate::error::Rejection;
+use crate::key::{Extracted, Key, KeyExtractor};
+
+/// What a key closure may return: a key, or an `Option` or `Result` of one.
+#[diagnostic::on_unimplemented(
+    message = "a key closure returns a key, or an `Option` or `Result` of one, and is not async; this one returns `{Self}`",
+    label = "neither a key nor an `Option` or `Result` of one",
+    note = "strings, integers, IP addresses and tuples of them are keys",
+    note = "for a type of your own that is `Hash`, write `impl tower_throttle::key::Key for .. {{}}`"
+)]
+pub trait IntoKey {
+    /// The type of the key.
+    type Key: Key;
+
+    /// Converts the returned value.
+    fn into_key(self) -> Extracted<Self::Key>;
+}
+
+impl<K: Key> IntoKey for K {
+    type Key = K;
+
+    fn into_key(self) -> Extracted<K> {
+        Extracted::Key(self)
+    }
+}
+
+impl<K: Key> IntoKey for Extracted<K> {
+    type Key = K;
+
+    fn into_key(self) -> Self {
+        self
+    }
+}
+
+impl<K: Key> IntoKey for Option<K> {
+    type Key = K;
+
+    fn into_key(self) -> Extracted<K> {
+        match self {
+            Some(key) => Extracted::Key(key),
+            None => Extracted::Skip,
+        }
+    }
+}
+
+impl<T: IntoKey, E: Into<Rejection>> IntoKey for Result<T, E> {
+    type Key = T::Key;
+
+    fn into_key(self) -> Extracted<T::Key> {
+        match self {
+            Ok(found) => found.into_key(),
+            Err(error) => Extracted::Reject(error.into()),
+        }
+    }
+}
+
+impl<Req, F, T> KeyExtractor<Req> for F
+where
+    F: Fn(&Req) -> T,
+    T: IntoKey,
+{
+    type Key = T::Key;
+
+    #[inline]
+    fn extract(&self, request: &Req) -> Extracted<T::Key> {
+        self(request).into_key()
+    }
+}

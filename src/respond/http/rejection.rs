@@ -1,0 +1,93 @@
+//! The text of a rejection in the response.
+
+use std::any::Any;
+
+use http::{HeaderName, HeaderValue, Response, header};
+
+use crate::error::{RateLimited, Rejection};
+
+const X_RATELIMIT_ERROR: HeaderName = HeaderName::from_static("x-ratelimit-error");
+
+/// Longer texts are cut off in the header, because clients limit the size of all headers.
+const MAX_HEADER_LEN: usize = 1_024;
+
+/// Writes the text of a rejection into the header `x-ratelimit-error`.
+///
+/// It is there whatever the type of the body, so `curl -i` shows why the request was rejected.
+pub(super) fn error_header<B>(response: &mut Response<B>, denied: &RateLimited) {
+    if let Some(rejection) = denied.rejection() {
+        let value = header_value(rejection);
+        response.headers_mut().insert(X_RATELIMIT_ERROR, value);
+    }
+}
+
+fn header_value(rejection: &Rejection) -> HeaderValue {
+    let text = rejection.to_string();
+    let visible = text.bytes().take(MAX_HEADER_LEN).map(|byte| match byte {
+        b' '..=b'~' => byte,
+        b'\n' | b'\r' | b'\t' => b' ',
+        _ => b'?',
+    });
+    let visible: Vec<u8> = visible.collect();
+    HeaderValue::from_bytes(&visible).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// Writes the text of a rejection into the body, if its type can hold text.
+///
+/// The body type is generic and needs no `From<String>`: the default responder serves every body
+/// that is `Default`. The types that hold text are therefore found at run time.
+#[cold]
+pub(in crate::respond) fn error_body<B: 'static>(response: &mut Response<B>, mut text: String) {
+    text.push('\n');
+    if set_text(response.body_mut(), text) {
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    }
+}
+
+/// Returns false if `body` has another type than the known ones.
+fn set_text(body: &mut dyn Any, text: String) -> bool {
+    if let Some(body) = body.downcast_mut::<String>() {
+        *body = text;
+    } else if let Some(body) = body.downcast_mut::<Vec<u8>>() {
+        *body = text.into_bytes();
+    } else {
+        return set_axum_text(body, text);
+    }
+    true
+}
+
+#[cfg(feature = "axum")]
+fn set_axum_text(body: &mut dyn Any, text: String) -> bool {
+    if let Some(body) = body.downcast_mut::<axum::body::Body>() {
+        *body = text.into();
+    } else if let Some(body) = body.downcast_mut::<axum::body::Bytes>() {
+        *body = text.into();
+    } else {
+        return false;
+    }
+    true
+}
+
+#[cfg(not(feature = "axum"))]
+fn set_axum_text(_: &mut dyn Any, _: String) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+
+    #[test]
+    fn a_header_holds_one_line_of_visible_text_of_bounded_length() {
+        let header = |text: &str| {
+            let rejection = Rejection::new(StatusCode::BAD_REQUEST, text.to_owned());
+            header_value(&rejection).to_str().unwrap().to_owned()
+        };
+        assert_eq!(header("a\r\nx: y\u{7f}\0"), "a  x: y??");
+        assert_eq!(header("ü"), "??");
+        assert_eq!(header(&"x".repeat(5_000)).len(), MAX_HEADER_LEN);
+    }
+}

@@ -1,0 +1,69 @@
+//! How keys are written into names in Redis.
+
+mod name;
+mod provided;
+
+pub use self::name::KeyName;
+
+/// A key that can be part of a name in Redis.
+///
+/// All [keys of this crate](crate::key) implement it.
+///
+/// # The name
+/// The name of a key is `{prefix:policy:key}`. The braces make it one hash tag, so all limits of one
+/// key are in one slot of a cluster.
+///
+/// - Text is written as it is if it has at most 64 bytes and consists of letters, digits and
+///   `. _ : / @ + -`. Any other text is written as `~` and its SHA-256 in 64 digits.
+/// - Secrets ([`HeaderKey`](crate::HeaderKey), [`BearerToken`](crate::key::BearerToken), and every
+///   [`HeaderValue`](http::HeaderValue), which may hold one) are written as `~` and an HMAC-SHA-256
+///   in 64 digits. The HMAC is keyed with the prefix and the policy, so one secret has different
+///   names in different policies. A secret is never sent to Redis.
+/// - Numbers and addresses are written as text.
+/// - The parts of a tuple are separated by commas.
+///
+/// Different keys of one type have different names. The length of a name is bounded by its prefix,
+/// its policy, and 66 bytes per part. A client that chooses a key chooses neither the form of the
+/// name nor its slot.
+///
+/// # Keys of your own
+/// Write them as one of the provided keys:
+///
+/// ```
+/// use tower_throttle::store::redis::{KeyName, RedisKey};
+///
+/// struct Tenant {
+///     region: &'static str,
+///     id: u64,
+/// }
+///
+/// impl RedisKey for Tenant {
+///     fn write(&self, name: &mut KeyName) {
+///         (self.region, self.id).write(name);
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a key in Redis: write `impl RedisKey for {Self}`",
+    label = "not a `tower_throttle::store::redis::RedisKey`",
+    note = "`impl RedisKey for {Self} {{ fn write(&self, name: &mut KeyName) {{ (self.region, self.id).write(name) }} }}`"
+)]
+pub trait RedisKey {
+    /// Appends the key to `name`.
+    fn write(&self, name: &mut KeyName);
+
+    /// Appends a list of keys to `name`. Bytes are overridden to be one part.
+    #[doc(hidden)]
+    fn write_slice(keys: &[Self], name: &mut KeyName)
+    where
+        Self: Sized,
+    {
+        name.push_display(keys.len());
+        for key in keys {
+            name.push_element(|name| key.write(name));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

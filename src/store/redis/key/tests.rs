@@ -1,0 +1,155 @@
+use std::{collections::HashMap, fmt::Debug, net::IpAddr};
+
+use http::{HeaderValue, Uri};
+
+use super::*;
+use crate::key::{BearerToken, ClientIp, FromExtension, HeaderKey};
+
+fn name(key: impl RedisKey) -> String {
+    let mut name = KeyName::new("{p:q:");
+    key.write(&mut name);
+    name.finish()
+}
+
+/// The key as several calls of `push_bytes`, as a user may write it.
+#[derive(Clone, Debug)]
+struct Parts(Vec<&'static str>);
+
+impl RedisKey for Parts {
+    fn write(&self, name: &mut KeyName) {
+        for part in &self.0 {
+            name.push_bytes(part.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn short_plain_keys_are_written_verbatim() {
+    assert_eq!(name("ann@example.org"), "{p:q:ann@example.org}");
+    assert_eq!(name(7_u64), "{p:q:7}");
+    assert_eq!(name(-7_i8), "{p:q:-7}");
+    assert_eq!(name(IpAddr::from([127, 0, 0, 1])), "{p:q:127.0.0.1}");
+    assert_eq!(name(("eu", 3_u32)), "{p:q:eu,3}");
+    assert_eq!(name(("eu", ("de", 3_u32))), "{p:q:eu,de,3;2}");
+    assert_eq!(name(()), "{p:q:}");
+    assert_eq!(name(["a", "b"]), "{p:q:2,a,b}");
+    assert_eq!(name(b"bytes"), "{p:q:bytes}");
+    let client = ClientIp::peer().key("2001:db8::1".parse().unwrap());
+    assert_eq!(name(client), "{p:q:2001:db8::/64}");
+    assert_eq!(name(FromExtension::key(5_u8)), "{p:q:+,5}");
+}
+
+#[test]
+fn long_and_binary_keys_are_digested_and_bounded() {
+    for key in [
+        "x".repeat(65),
+        "a b".into(),
+        "}{".into(),
+        "~abc".into(),
+        "a,b".into(),
+        "a;2".into(),
+    ] {
+        let name = name(&key);
+        assert!(
+            name.starts_with("{p:q:~") && name.len() == 5 + 65 + 1,
+            "{name}"
+        );
+    }
+    assert_eq!(name([0xff_u8, 0]).len(), 71);
+    assert_eq!(name("x".repeat(64)).len(), 5 + 64 + 1);
+    let sha256 = "c8687a08aa5d6ed2044328fa6a697ab8e96dc34291e8c2034ae8c38e6fcc6d65";
+    assert_eq!(name("a b"), format!("{{p:q:~{sha256}}}"));
+}
+
+#[test]
+fn secrets_are_never_written_in_clear_text() {
+    let secret = "hunter2";
+    let header = HeaderValue::from_static(secret);
+    let names = [
+        name(HeaderKey::key(secret)),
+        name(BearerToken::key(secret)),
+        name(header.clone()),
+        name((header, "x")),
+        {
+            let mut name = KeyName::new("{p:q:");
+            name.push_secret(secret.as_bytes());
+            name.finish()
+        },
+    ];
+    // Computed by another implementation of RFC 2104, with the key "{p:q:".
+    let hmac = "2bdc1d5b56f0b570ecbc6c3e01814de97e8b1a8524e585e83158e7cd67016b88";
+    for name in names {
+        assert!(name.starts_with(&format!("{{p:q:~{hmac}")), "{name}");
+        assert!(!name.contains(secret));
+    }
+    let mut elsewhere = KeyName::new("{p:r:");
+    HeaderKey::key(secret).write(&mut elsewhere);
+    assert!(!elsewhere.finish().contains(hmac), "linked across policies");
+}
+
+#[test]
+fn parts_are_not_joined() {
+    assert_ne!(name(Parts(vec!["1", "23"])), name(Parts(vec!["12", "3"])));
+    assert_ne!(name(Parts(vec!["", "a"])), name(Parts(vec!["a"])));
+    assert_ne!(name(Parts(vec!["", ""])), name(Parts(vec![""])));
+}
+
+#[test]
+fn different_keys_have_different_names() {
+    assert_ne!(name(("a,b", "c")), name(("a", "b,c")));
+    assert_ne!(name("a b"), name("a  b"));
+    let digest = name("a b");
+    let digest = &digest[5..digest.len() - 1];
+    assert_ne!(name(digest), name("a b"), "a key that looks like a digest");
+    assert_ne!(name(Some("-")), name(None::<&str>));
+    assert_ne!(name(Some(None::<u8>)), name(None::<Option<u8>>));
+    let flow = |label| std::net::SocketAddrV6::new([0; 8].into(), 80, label, 0);
+    assert_ne!(name(flow(1)), name(flow(2)));
+}
+
+#[test]
+fn equal_uris_have_equal_names() {
+    let uri = |text: &str| name(text.parse::<Uri>().unwrap());
+    assert_eq!(uri("HTTP://A.example/x?y"), uri("http://a.EXAMPLE/x?y"));
+    assert_ne!(uri("http://a.example/x?y"), uri("http://a.example/X?y"));
+    assert_ne!(uri("http://a.example/x"), uri("http://a.example/x?"));
+}
+
+/// All lists of up to two of `items`.
+fn lists<T: Clone>(items: &[T]) -> Vec<Vec<T>> {
+    let mut lists = vec![vec![]];
+    for a in items {
+        lists.push(vec![a.clone()]);
+        lists.extend(items.iter().map(|b| vec![a.clone(), b.clone()]));
+    }
+    lists
+}
+
+fn assert_names_differ<K: RedisKey + Debug>(keys: Vec<K>) {
+    let mut names = HashMap::new();
+    for key in keys {
+        if let Some(other) = names.insert(name(&key), format!("{key:?}")) {
+            panic!("{other} and {key:?} have the name {}", name(&key));
+        }
+    }
+}
+
+fn pairs<T: Clone>(items: &[T]) -> Vec<(T, T)> {
+    let pairs = items
+        .iter()
+        .flat_map(|a| items.iter().map(|b| (a.clone(), b.clone())));
+    pairs.collect()
+}
+
+#[test]
+fn tuples_of_keys_with_varying_numbers_of_parts_have_different_names() {
+    let parts: Vec<_> = lists(&["", "0", "2"]).into_iter().map(Parts).collect();
+    assert_names_differ(pairs(&parts));
+    let nested = pairs(&parts[..7]);
+    assert_names_differ(pairs(&nested));
+    let lists_of_parts = lists(&parts);
+    assert_names_differ(pairs(&lists_of_parts[..60]));
+    let options: Vec<_> = [None, Some("-"), Some("+"), Some("")].map(Some).into();
+    let options = [options, vec![None]].concat();
+    assert_names_differ(pairs(&options));
+}

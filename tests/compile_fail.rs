@@ -1,0 +1,99 @@
+//! Mistakes that do not compile, and what the compiler says about them.
+//!
+//! The first line of each file in `compile_fail/` is `//~` and a text. The file must not compile,
+//! and the text must be in the first ten lines of the output. Two texts are the compiler's own: of an
+//! untyped closure and of a borrowed key, which no attribute of a library can change.
+#![cfg(all(feature = "axum", feature = "redis"))]
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// How much of an error is read before scrolling.
+const LINES: usize = 10;
+
+/// The files of the libraries that this test was built with, by name.
+///
+/// Cargo is asked, because the folder may hold several builds of one library. It builds nothing if
+/// the features are the same.
+fn libraries() -> BTreeMap<String, PathBuf> {
+    let output = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
+        .args(["test", "--no-run", "--all-features", "--offline"])
+        .args(["--test", "compile_fail", "--message-format=json"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo can be started");
+    let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
+    let mut libraries = BTreeMap::new();
+    for line in text.lines() {
+        let message: serde_json::Value = serde_json::from_str(line).expect("a line is JSON");
+        let is_lib = message["target"]["kind"] == serde_json::json!(["lib"]);
+        if message["reason"] != "compiler-artifact" || !is_lib {
+            continue;
+        }
+        let files = message["filenames"].as_array().into_iter().flatten();
+        let rlib = files.filter_map(|file| file.as_str());
+        if let (Some(name), Some(rlib)) = (
+            message["target"]["name"].as_str(),
+            rlib.into_iter().find(|file| file.ends_with(".rlib")),
+        ) {
+            libraries.insert(name.replace('-', "_"), rlib.into());
+        }
+    }
+    libraries
+}
+
+/// What the compiler prints about `file`, or `None` if it compiles.
+fn compile(file: &Path, libraries: &BTreeMap<String, PathBuf>) -> Option<String> {
+    let folder = libraries["tower_throttle"].parent().expect("a folder");
+    let mut rustc = Command::new(env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned()));
+    rustc
+        .args(["--edition=2024", "--crate-type=bin", "--emit=metadata"])
+        .arg("--cap-lints=allow")
+        .arg("--out-dir")
+        .arg(env!("CARGO_TARGET_TMPDIR"))
+        .arg("-L")
+        .arg(format!("dependency={}", folder.display()))
+        .arg("-L")
+        .arg(format!("dependency={}", folder.join("deps").display()));
+    for name in ["axum", "http", "tower_throttle"] {
+        let library = libraries[name].display();
+        rustc.arg("--extern").arg(format!("{name}={library}"));
+    }
+    let output = rustc.arg(file).output().expect("rustc can be started");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    (!output.status.success()).then_some(text)
+}
+
+#[test]
+fn the_first_lines_of_an_error_say_what_to_write() {
+    let libraries = libraries();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile_fail");
+    let mut checked = 0;
+    let mut faults = Vec::new();
+    for entry in fs::read_dir(folder).expect("the folder of the mistakes") {
+        let file = entry.expect("an entry of that folder").path();
+        let source = fs::read_to_string(&file).expect("a readable file");
+        let first = source.lines().next().unwrap_or_default();
+        let sentence = first.strip_prefix("//~ ").expect("`//~ ` and a text");
+        checked += 1;
+        match compile(&file, &libraries) {
+            None => faults.push(format!("{} compiles", file.display())),
+            Some(error) => {
+                let head: Vec<_> = error.lines().take(LINES).collect();
+                let head = head.join("\n");
+                if !head.contains(sentence) {
+                    faults.push(format!(
+                        "{}: {sentence:?} is not in\n{head}",
+                        file.display()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(checked > 0);
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n\n"));
+}

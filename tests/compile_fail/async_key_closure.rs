@@ -1,0 +1,11 @@
+//~ a key is an owned value such as a string, an integer or an IP address, and a key closure is not async
+
+use axum::{Router, extract::Request, routing::get};
+use tower_throttle::{Quota, RateLimitLayer, TokenBucket};
+fn main() {
+    let limit = RateLimitLayer::new(
+        async |req: &Request| req.uri().path().to_owned(),
+        TokenBucket::new(Quota::per_second(1)),
+    );
+    let _: Router = Router::new().route("/", get(|| async {})).layer(limit);
+}

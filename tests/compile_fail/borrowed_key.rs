@@ -1,0 +1,11 @@
+//~ return type of closure is &'2 str
+
+use axum::{Router, extract::Request, routing::get};
+use tower_throttle::{Quota, RateLimitLayer, TokenBucket};
+fn main() {
+    let limit = RateLimitLayer::new(
+        |req: &Request| req.uri().path(),
+        TokenBucket::new(Quota::per_second(1)),
+    );
+    let _: Router = Router::new().route("/", get(|| async {})).layer(limit);
+}

@@ -1,0 +1,15 @@
+//~ `Tenant` cannot be a key in Redis: write `impl RedisKey for Tenant`
+
+use axum::{Router, extract::Request, routing::get};
+use tower_throttle::{Quota, RateLimitLayer, TokenBucket, key::Key, store::redis::Redis};
+#[derive(Hash)]
+struct Tenant(u32);
+impl Key for Tenant {}
+fn main() {
+    let redis = Redis::open("redis://127.0.0.1").unwrap();
+    let limit = RateLimitLayer::new(
+        |_: &Request| Tenant(1),
+        redis.limiter("a", TokenBucket::new(Quota::per_second(1))),
+    );
+    let _: Router = Router::new().route("/", get(|| async {})).layer(limit);
+}
