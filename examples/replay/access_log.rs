@@ -1,11 +1,11 @@
-//! The common and the combined log format: one request a line.
+//! The common and the combined log format: one request per line.
 //!
 //! ```text
 //! 192.0.2.7 - ann [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 2326 "referer" "agent"
 //! ```
 //!
-//! The client's address is the key. The time is counted from the Unix epoch, so that aligned
-//! windows begin where UTC says. What follows the size is not looked at.
+//! The client's address is the key. Times count from the Unix epoch, so aligned windows begin at UTC
+//! boundaries. Everything after the size is ignored.
 
 use crate::step::{Op, Step};
 
@@ -15,7 +15,7 @@ const MONTHS: [&str; 12] = [
 ];
 const SECOND: u64 = 1_000_000_000;
 
-/// The request of one line.
+/// Parses one line.
 pub(crate) fn parse(line: &[u8]) -> Result<Step, String> {
     let line = std::str::from_utf8(line).map_err(|_| "expected UTF-8 text")?;
     let line = line.trim_end_matches(['\r', '\n']);
@@ -46,7 +46,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<Step, String> {
     })
 }
 
-/// Looks whether a request, a status and a size follow, so that no line of another format passes.
+/// Checks that a request, a status and a size follow, so that other formats are refused.
 fn after_the_time(rest: &str) -> Option<()> {
     let request = rest.strip_prefix(" \"")?;
     let mut escaped = false;

@@ -1,4 +1,4 @@
-//! The algorithms by name, each with the options that it has.
+//! Builds an algorithm from its name and options.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const NAMES: [&str; 9] = [
     "all",
 ];
 
-/// Refuses a name that no algorithm has.
+/// Refuses an unknown name.
 pub(crate) fn known(name: &str) -> Result<(), String> {
     if NAMES.contains(&name) {
         return Ok(());
@@ -31,7 +31,7 @@ pub(crate) fn known(name: &str) -> Result<(), String> {
     Err(format!("algorithm: expected {names}; found {name:?}"))
 }
 
-/// The algorithm of that name; takes its options from `fields`.
+/// Builds the algorithm `name`; takes its options from `fields`.
 pub(crate) fn build(
     name: &str,
     quota: Quota,
@@ -78,7 +78,7 @@ fn sliding_grid(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, Strin
     }
     match fields.number("cells")? {
         None => Ok(AnyAlgorithm::new(grid)),
-        // More than a `usize` holds is too many as well.
+        // A number above `usize::MAX` is refused as too many.
         Some(cells) => built(grid.try_cells(usize::try_from(cells).unwrap_or(usize::MAX))),
     }
 }
@@ -143,14 +143,14 @@ fn gcra(quota: Quota, unit: u32) -> Result<tower_throttle::Gcra, ConfigError> {
     if unit == 1 {
         return tower_throttle::Gcra::try_new(quota);
     }
-    // Governor cuts the interval to whole nanoseconds, which are to be those of the trace.
+    // Governor truncates the interval to whole nanoseconds; here, to those of the trace.
     let units = quota.period().as_nanos() / u128::from(unit) / u128::from(quota.limit());
     let interval = Duration::from_nanos(u64::try_from(units).unwrap_or(u64::MAX).max(1));
     let cut = Quota::try_per(1, interval.saturating_mul(unit))?;
     tower_throttle::Gcra::try_new(cut.try_burst(quota.capacity())?)
 }
 
-/// The same decisions without governor's cut of the interval to whole nanoseconds.
+/// The same decisions, but the interval is not truncated to whole nanoseconds.
 #[cfg(not(feature = "governor"))]
 #[expect(clippy::unnecessary_wraps, reason = "governor refuses some quotas")]
 fn gcra(quota: Quota, _unit: u32) -> Result<TokenBucket, ConfigError> {

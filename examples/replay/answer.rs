@@ -1,4 +1,4 @@
-//! The answer to one step, and the line it is printed as.
+//! The result of one step, and its line of output.
 
 use std::{
     io::{self, Write},
@@ -7,13 +7,13 @@ use std::{
 
 use tower_throttle::{Decision, Verdict};
 
-/// What a step brought about.
+/// The result of a step.
 pub(crate) struct Answer {
     /// The time as the step gave it.
     pub(crate) t_ns: u64,
     /// The time of the replay, which never runs backwards.
     pub(crate) now: u64,
-    /// The position of the key among those seen.
+    /// The index of the key, in the order of first use.
     pub(crate) key: usize,
     pub(crate) op: &'static str,
     pub(crate) outcome: Outcome,
@@ -21,22 +21,22 @@ pub(crate) struct Answer {
     pub(crate) remaining: u64,
     pub(crate) retry_after_ns: Option<u64>,
     pub(crate) reset_after_ns: u64,
-    /// Of a `take_up_to`.
+    /// The units taken by a `take_up_to`.
     pub(crate) taken: Option<u64>,
-    /// The cost, if the step was a request for admission.
+    /// The cost, if the step requested admission.
     pub(crate) offered: Option<u64>,
-    /// The cost of a waiting request that was cancelled.
+    /// The cost of a queued request that was cancelled.
     pub(crate) dropped: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) enum Outcome {
-    /// Goes through: now, or when a `peek` looked at a line, after this wait.
+    /// Admitted: now, or for a `peek` at a queue, after this wait.
     Admit(u64),
-    /// Has a place in a line and goes through after this wait.
+    /// Queued, and admitted after this wait.
     Wait(u64),
     Deny,
-    /// Nothing was decided; of a debt the time until it is paid.
+    /// No decision was made. After an `absorb`, the time until the debt is paid.
     Done(u64),
 }
 
@@ -69,7 +69,7 @@ impl From<&Decision> for Outcome {
 }
 
 impl Answer {
-    /// Prints it as one line of JSON.
+    /// Writes one line of JSON.
     pub(crate) fn write(&self, out: &mut impl Write, key: &str) -> io::Result<()> {
         write!(out, "{{\"t_ns\":{},\"key\":", self.t_ns)?;
         serde_json::to_writer(&mut *out, key)?;
@@ -94,7 +94,7 @@ impl Answer {
     }
 }
 
-/// Whole nanoseconds; the longest times are cut to what 64 bits hold.
+/// Whole nanoseconds, at most `u64::MAX`.
 pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

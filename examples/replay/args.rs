@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-/// What was asked for.
+/// What the arguments ask for.
 pub(crate) enum Command {
     Help,
     Replay(Args),
@@ -12,17 +12,17 @@ pub(crate) struct Args {
     pub(crate) source: Source,
     pub(crate) summary: bool,
     pub(crate) svg: Option<PathBuf>,
-    /// The server that is to decide.
+    /// The URL of the Redis server that decides.
     pub(crate) redis: Option<String>,
 }
 
-/// Where policy and steps come from; `-` is standard input.
+/// The files of the policy and the steps; `-` is standard input.
 pub(crate) enum Source {
     Trace(PathBuf),
     AccessLog { policy: PathBuf, log: PathBuf },
 }
 
-/// Reads the arguments after the program's name.
+/// Parses the arguments after the program's name.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let mut args = args;
     let (mut trace, mut policy, mut log, mut svg, mut redis) = (None, None, None, None, None);

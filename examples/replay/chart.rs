@@ -1,17 +1,17 @@
-//! Units over time, in bins that grow with the trace.
+//! Units over time, in bins whose width grows with the trace.
 
 use crate::{answer::Answer, tally::Tally};
 
-/// At most so many bins; half as many or more, but for the shortest of traces.
+/// The maximum number of bins. All but the shortest traces fill at least half of them.
 const BINS: usize = 256;
 
 /// Tallies over time.
 ///
-/// How long the trace is will not be known before its end. So the bins start with a nanosecond
-/// each, and whenever they do not suffice, each two of them become one.
+/// The length of a trace is known only at its end. So a bin is one nanosecond wide at first, and if
+/// the bins do not suffice, pairs of bins are merged.
 pub(crate) struct Chart {
     start: Option<u64>,
-    /// The length of a bin in nanoseconds.
+    /// The width of a bin in nanoseconds.
     pub(crate) width: u64,
     pub(crate) bins: Vec<Tally>,
 }
@@ -31,10 +31,10 @@ impl Chart {
         let bin = loop {
             match usize::try_from((answer.now - start) / self.width) {
                 Ok(bin) if bin < BINS => break bin,
-                _ => self.halve(),
+                _ => self.merge_pairs(),
             }
         };
-        // Also for a step that asks for nothing: time went on.
+        // Also for a step that requests nothing: time has passed.
         if bin >= self.bins.len() {
             self.bins.resize(bin + 1, Tally::default());
         }
@@ -43,7 +43,7 @@ impl Chart {
         }
     }
 
-    fn halve(&mut self) {
+    fn merge_pairs(&mut self) {
         self.width *= 2;
         for bin in 0..self.bins.len() {
             let moved = self.bins[bin];

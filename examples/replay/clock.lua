@@ -1,7 +1,7 @@
--- A clock of the caller's own in the place of the server's, for the time and for expiry: before a
--- script, it decides as if it were that time. Takes two arguments off the end: whether nothing is
--- to be written, and the time in microseconds. When a key ends stands at its name and `!`; it ends
--- as early as the real server could let it.
+-- Replaces the server's clock, for TIME and for expiry, in the script that follows. Takes two
+-- arguments off the end of ARGV: whether writes are skipped, and the time in microseconds. The expiry
+-- time of a key is stored under its name and `!`, rounded down to the earliest that a real server
+-- could use.
 local redis = (function()
     local real, fake = redis, tonumber(table.remove(ARGV))
     local is_dry = table.remove(ARGV) == '1'

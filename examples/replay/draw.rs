@@ -1,4 +1,4 @@
-//! The chart as a picture.
+//! Draws the chart as SVG.
 
 use std::{error::Error, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 const SIZE: (u32, u32) = (1200, 600);
-/// Told apart by the colour-blind, too (Okabe and Ito's colours).
+/// Okabe and Ito's colors, which color-blind people can distinguish.
 const OFFERED: RGBColor = RGBColor(150, 150, 150);
 const LINES: [Line; 3] = [
     Line {
@@ -42,7 +42,7 @@ struct Line {
     count: fn(&Tally) -> Count,
 }
 
-/// Units of time: the name, and its length in nanoseconds.
+/// Units of time and their lengths in nanoseconds.
 const UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -53,7 +53,7 @@ const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
 ];
 
-/// Draws it as SVG.
+/// The chart as an SVG document.
 pub(crate) fn svg(chart: &Chart, title: &str) -> Result<String, String> {
     let mut svg = String::new();
     draw(chart, title, &mut svg).map_err(|error| format!("cannot draw the chart: {error}"))?;
@@ -65,10 +65,10 @@ fn draw(chart: &Chart, title: &str, svg: &mut String) -> Result<(), Box<dyn Erro
     let axis = Axis::up_to(chart.width.saturating_mul(bins.max(1)));
     let end = axis.position(chart.width.saturating_mul(bins)).max(1);
     let top = chart.bins.iter().map(|bin| bin.offered.units).max();
-    // Room for the legend above the highest of them.
+    // Leave space for the legend above the highest value.
     let top = top.unwrap_or_default().max(1);
     let top = top + top.div_ceil(6);
-    // Steps, because a bin is flat: its units came at any moment of it.
+    // Steps: the units of a bin came at any time within it.
     let steps = |count: fn(&Tally) -> Count| {
         (0u64..).zip(&chart.bins).flat_map(move |(bin, tally)| {
             [bin, bin + 1].map(|edge| {
@@ -87,7 +87,7 @@ fn draw(chart: &Chart, title: &str, svg: &mut String) -> Result<(), Box<dyn Erro
         .y_label_area_size(90)
         .build_cartesian_2d(0..end, 0..top)?;
     plot.configure_mesh()
-        // As many as the others, below which they vanish: with none plotters never ends.
+        // One per bold line, which hides it. With zero, plotters does not terminate.
         .max_light_lines(1)
         .label_style(("sans-serif", 15))
         .x_labels(20)
@@ -100,7 +100,7 @@ fn draw(chart: &Chart, title: &str, svg: &mut String) -> Result<(), Box<dyn Erro
         ))
         .draw()?;
 
-    // Behind the lines, which it encloses: all that is offered is admitted, waits or is denied.
+    // First, so that the lines are drawn over it.
     plot.draw_series(AreaSeries::new(
         steps(|bin| bin.offered),
         0,
@@ -123,12 +123,12 @@ fn draw(chart: &Chart, title: &str, svg: &mut String) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// Time in a unit that suits the length of the trace. Positions are thousandths of the unit, so
-/// that round positions have short labels; of nanoseconds there are only whole ones.
+/// Time in a unit that fits the length of the trace. Positions are thousandths of the unit, so that
+/// round positions have short labels; nanoseconds are whole.
 #[derive(Clone, Copy)]
 struct Axis {
     unit: &'static str,
-    /// Nanoseconds to a position, and positions to a unit.
+    /// Nanoseconds per position, and positions per unit.
     grain: u64,
     grains: u64,
 }
@@ -159,7 +159,7 @@ impl Axis {
     }
 }
 
-/// A count, without the zeros of long ones: `25000`, `1.5e9`.
+/// A short form of a count: `25000`, `1.5e9`.
 fn short(units: u128) -> String {
     if units < 1_000_000 {
         units.to_string()

@@ -1,23 +1,23 @@
-//! The fields of one JSON object, taken out one by one, so that what is left over is an error.
+//! The fields of one JSON object. Each is taken once, so that unknown fields are found.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-/// An object that is being read.
+/// A JSON object whose fields are taken one by one.
 pub(crate) struct Fields {
     left: Map<String, Value>,
-    /// What a nanosecond of a span is taken for, in nanoseconds.
+    /// Spans are multiplied by this.
     pub(crate) unit: u32,
-    /// What was looked for, to tell the writer of an unknown field what there is.
+    /// The names that were looked up, for the error message about an unknown field.
     known: Vec<&'static str>,
 }
 
-/// A text that is no object: the line within the text, and what is wrong.
+/// What is wrong with a text: the line within it, and a message.
 pub(crate) type Fault = (usize, String);
 
 impl Fields {
-    /// Reads one object.
+    /// Parses one object.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Fault> {
         let value: Value = serde_json::from_slice(text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
@@ -29,7 +29,7 @@ impl Fields {
                 format!("expected a JSON object: {message} at column {column}"),
             )
         })?;
-        // A map keeps the last of two fields with one name; which one was meant is not known.
+        // The map keeps only the last of two fields with the same name.
         if members(&value) != colons(text) {
             return Err((1, "expected each field once, found one twice".into()));
         }
@@ -51,7 +51,7 @@ impl Fields {
         self.left.contains_key(name)
     }
 
-    /// A field of any type, for what is skipped or read elsewhere.
+    /// A field of any type.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<Value> {
         self.known.push(name);
         self.left.remove(name)
@@ -88,7 +88,7 @@ impl Fields {
         }
     }
 
-    /// What was not taken yet, each as `; name=value`.
+    /// The fields not yet taken, each as `; name=value`.
     pub(crate) fn rest(&self) -> String {
         self.left.iter().fold(String::new(), |text, (name, value)| {
             let value = value
@@ -98,7 +98,7 @@ impl Fields {
         })
     }
 
-    /// Refuses what nobody took. `whose` is the kind of object, for the message.
+    /// Refuses fields that were not taken. `whose` is the kind of object, for the message.
     pub(crate) fn end(self, whose: &str) -> Result<(), String> {
         match self.left.keys().next() {
             None => Ok(()),
@@ -119,7 +119,7 @@ pub(crate) fn wrong(name: &str, expected: &str, found: &Value) -> String {
     format!("{name}: expected {expected}, found {found}")
 }
 
-/// How many fields all objects in `value` have.
+/// The number of fields of all objects in `value`.
 fn members(value: &Value) -> usize {
     match value {
         Value::Object(map) => map.len() + map.values().map(members).sum::<usize>(),
@@ -128,7 +128,7 @@ fn members(value: &Value) -> usize {
     }
 }
 
-/// How many fields were written: the colons outside of strings.
+/// The number of fields in the text: its colons outside of strings.
 fn colons(text: &[u8]) -> usize {
     let (mut count, mut in_string, mut escaped) = (0, false, false);
     for byte in text {

@@ -1,8 +1,8 @@
-//! The states of the keys in a Redis server, decided upon by the scripts that a fleet uses.
+//! States in a Redis server, where the scripts of the library decide.
 //!
-//! Redis counts microseconds and a trace nanoseconds: a nanosecond of the trace is a microsecond
-//! there, so that nothing is rounded. Where times are too large for that, they are counted from a
-//! moment at which all windows begin.
+//! Redis counts in microseconds and a trace in nanoseconds. A nanosecond of the trace is a microsecond
+//! in Redis, so nothing is rounded. Times too large for that are counted from a moment at which all
+//! windows begin.
 
 use std::time::Duration;
 
@@ -25,26 +25,26 @@ use crate::{
 
 /// A nanosecond of the trace in nanoseconds of the server.
 pub(crate) const UNIT: u32 = 1_000;
-/// The largest time, 78 days: scripts count to 2^53, which leaves room for what comes after it.
+/// The largest time, 78 days. Scripts count up to 2^53, and reset times lie after the largest time.
 const MOST: u64 = 3 << 51;
-/// In microseconds of the server.
+/// A second in microseconds.
 const SECOND: u64 = 1_000_000;
 
-/// What the keys of all replays begin with.
+/// The first part of the key names of every replay.
 const PREFIX: &str = "replay";
 
 pub(crate) struct InRedis {
     runtime: Runtime,
     server: Timed,
     redis: Redis,
-    /// As the policy of the trace, in the unit of the server.
+    /// The policy of the trace, in the server's unit.
     policy: Policy,
     limiter: RedisLimiter<AnyAlgorithm>,
     names: Vec<String>,
     shift: Shift,
 }
 
-/// Which time of the trace is which of the server: both at the beginning of all windows.
+/// Two moments that correspond, in the trace and in Redis. All windows begin at both.
 #[derive(Clone, Copy)]
 struct Shift {
     from: u64,
@@ -57,7 +57,7 @@ impl InRedis {
             .enable_all()
             .build()
             .map_err(|error| format!("--redis: {error}"))?;
-        // What another replay left, or does beside this one, is not ours.
+        // Keys of other replays, running or killed, must not be used.
         let prefix = format!("{PREFIX}.{}", std::process::id());
         let (server, connection) = runtime.block_on(Timed::connect(url))?;
         let redis = Redis::with_connection(connection)
@@ -78,11 +78,11 @@ impl InRedis {
         })
     }
 
-    /// The time in microseconds of the server.
+    /// The server's time, in microseconds.
     fn time(&mut self, now: Tick) -> Result<u64, String> {
         let now = now.as_nanos();
         if self.shift.time(now).is_none() {
-            // Where the server has forgotten every key, it may be any time there.
+            // If all keys in the server have expired, its time may jump.
             let forgotten = self.server.has_forgotten_all(self.shift.count(now));
             if self.runtime.block_on(forgotten) == Ok(true) {
                 self.shift = Shift::before(now, &self.policy.algorithm)?;
@@ -96,7 +96,7 @@ impl InRedis {
         })
     }
 
-    /// Asks about a key at a time, whose decision is told in the trace's unit.
+    /// Calls the limiter for a key at a time. The decision is in the trace's unit.
     fn ask(
         &mut self,
         key: usize,
@@ -104,41 +104,41 @@ impl InRedis {
         ask: impl FnOnce(&RedisLimiter<AnyAlgorithm>, &str) -> RedisFuture<AnyAlgorithm>,
     ) -> Result<Decision, String> {
         self.server.set(time);
-        // A limiter begins to ask when it is called.
+        // The limiter spawns its request when called.
         let entered = self.runtime.enter();
         let asked = ask(&self.limiter, &self.names[key]);
         drop(entered);
-        let told = self.runtime.block_on(asked);
-        told.map(in_the_traces_unit)
+        let decision = self.runtime.block_on(asked);
+        decision
+            .map(in_trace_unit)
             .map_err(|error| error.to_string())
     }
 
-    /// As [`ask`](Self::ask), but nothing is written.
-    fn try_out(
+    /// [`ask`](Self::ask) without writing.
+    fn dry_run(
         &mut self,
         key: usize,
         time: u64,
         ask: impl FnOnce(&RedisLimiter<AnyAlgorithm>, &str) -> RedisFuture<AnyAlgorithm>,
     ) -> Result<Decision, String> {
         self.server.is_dry(true);
-        let told = self.ask(key, time, ask);
+        let decision = self.ask(key, time, ask);
         self.server.is_dry(false);
-        told
+        decision
     }
 
-    /// Has the state of a key written, without a change.
-    fn writes(&mut self, key: usize, now: Tick) -> Result<(), String> {
+    /// Makes the script write the state of a key, unchanged.
+    fn rewrite(&mut self, key: usize, now: Tick) -> Result<(), String> {
         self.charge(key, now, 1)?;
         self.refund(key, now, 1)
     }
 
-    /// Whether more is used at that time than allowed: then one unit that is given back leaves
-    /// nothing to take.
+    /// Whether the key is in debt at that time: a refund of one unit then leaves nothing to take.
     fn is_in_debt(&mut self, key: usize, time: u64) -> Result<bool, String> {
-        let told = self.try_out(key, time, |limiter, name| {
+        let decision = self.dry_run(key, time, |limiter, name| {
             limiter.apply(name, Op::Refund(1))
         })?;
-        Ok(told.remaining() == 0)
+        Ok(decision.remaining() == 0)
     }
 }
 
@@ -146,8 +146,8 @@ impl States for InRedis {
     fn begin(&mut self, name: &str, now: Tick) -> Result<(), String> {
         self.names.push(name.to_owned());
         if self.policy.script.begins_with_less {
-            // A script begins a key when it writes it. Here that is when it is seen.
-            self.writes(self.names.len() - 1, now)?;
+            // A script creates a key at its first write, the replay at its first use.
+            self.rewrite(self.names.len() - 1, now)?;
         }
         Ok(())
     }
@@ -185,17 +185,17 @@ impl States for InRedis {
     ) -> Result<Decision, String> {
         let time = self.time(now)?;
         let max_wait = max_wait.saturating_mul(UNIT);
-        let rest = self.try_out(key, time, |limiter, name| {
+        let rest = self.dry_run(key, time, |limiter, name| {
             limiter.reserve(name, 0, Duration::MAX)
         })?;
-        let decision = self.try_out(key, time, |limiter, name| {
+        let decision = self.dry_run(key, time, |limiter, name| {
             limiter.reserve(name, n, max_wait)
         })?;
         Ok(with_figures_of(decision, &rest))
     }
 
     fn take_up_to(&mut self, key: usize, now: Tick, most: u64) -> Result<(u64, Decision), String> {
-        // Nobody else asks in between, and the time stands still.
+        // No other call comes in between, and the time is fixed.
         let taken = self.peek(key, now, 0)?.remaining().min(most);
         Ok((taken, self.decide(key, now, taken)?))
     }
@@ -210,18 +210,18 @@ impl States for InRedis {
 
     fn charge(&mut self, key: usize, now: Tick, n: u64) -> Result<Duration, String> {
         let time = self.time(now)?;
-        let told = self.ask(key, time, |limiter, name| {
+        let decision = self.ask(key, time, |limiter, name| {
             limiter.apply(name, Op::Charge(n))
         })?;
         if self.policy.script.charges_queue {
-            // Whoever asks for nothing waits for those before.
-            let next = self.try_out(key, time, |limiter, name| {
+            // A request of cost zero waits for the requests before it.
+            let next = self.dry_run(key, time, |limiter, name| {
                 limiter.reserve(name, 0, Duration::MAX)
             })?;
             return Ok(next.wait().unwrap_or_default());
         }
-        // A script does not tell when a debt is paid; it is found out.
-        let (mut paid, mut owed) = (told.reset_after, Duration::ZERO);
+        // A script does not report when a debt is paid: search for the time.
+        let (mut paid, mut owed) = (decision.reset_after, Duration::ZERO);
         if !self.is_in_debt(key, time)? {
             return Ok(Duration::ZERO);
         }
@@ -269,18 +269,18 @@ impl States for InRedis {
         for key in 0..self.names.len() {
             match inherit {
                 Inherit::Reset => self.reset(key, now)?,
-                // A script carries a state over when it writes it. Here that is now.
-                _ => self.writes(key, now)?,
+                // A script converts a state when it writes it: write all states now.
+                _ => self.rewrite(key, now)?,
             }
         }
         Ok(())
     }
 }
 
-/// Nothing of a replay stays.
+/// Deletes the keys of the replay.
 impl Drop for InRedis {
     fn drop(&mut self) {
-        // Whoever cannot be reached keeps them for no longer than an hour.
+        // If the server cannot be reached, the keys expire within an hour.
         let _ = self.runtime.block_on(self.server.forget_all());
     }
 }
@@ -292,7 +292,7 @@ fn limiter(redis: &Redis, policy: &Policy) -> Result<RedisLimiter<AnyAlgorithm>,
 }
 
 impl Shift {
-    /// So that the server's time is late enough for a first step at `now`, and not too late.
+    /// Places a first step at `now` near the beginning of the server's time.
     fn before(now: u64, algorithm: &AnyAlgorithm) -> Result<Self, String> {
         let mut common = 1_u128;
         for quota in quotas(algorithm) {
@@ -306,22 +306,22 @@ impl Shift {
         let common = common as u64;
         Ok(Self {
             from: now - now % common,
-            // No server's clock is at zero.
+            // A script takes time zero for an unset clock.
             to: SECOND.next_multiple_of(common),
         })
     }
 
-    /// As it is counted, however late it is.
+    /// The server's time, however large.
     const fn count(self, now: u64) -> u64 {
         now.saturating_sub(self.from).saturating_add(self.to)
     }
 
-    /// If a script can count so far.
+    /// The server's time, if a script can count that far.
     fn time(self, now: u64) -> Option<u64> {
         Some(self.count(now)).filter(|time| *time <= MOST && now >= self.from)
     }
 
-    /// Whether windows of another length begin where they did.
+    /// Whether windows of this length begin at the same moments.
     fn keeps(self, period: Duration) -> bool {
         let begins = |at: u64| u128::from(at).checked_rem(period.as_nanos()) == Some(0);
         begins(self.from) && begins(self.to)
@@ -339,11 +339,11 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn in_the_traces_unit(mut told: Decision) -> Decision {
-    if let Verdict::Wait(wait) = &mut told.verdict {
+fn in_trace_unit(mut decision: Decision) -> Decision {
+    if let Verdict::Wait(wait) = &mut decision.verdict {
         *wait /= UNIT;
     }
-    told.retry_after = told.retry_after.map(|span| span / UNIT);
-    told.reset_after /= UNIT;
-    told
+    decision.retry_after = decision.retry_after.map(|span| span / UNIT);
+    decision.reset_after /= UNIT;
+    decision
 }

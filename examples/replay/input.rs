@@ -1,4 +1,4 @@
-//! The policy and the steps, from a trace or from an access log, read line by line.
+//! Reads the policy and the steps, from a trace or from an access log, line by line.
 
 use std::{
     fs::File,
@@ -14,13 +14,13 @@ use crate::{
     step::Step,
 };
 
-/// The steps that are still to come.
+/// The steps not yet read.
 pub(crate) struct Input {
     lines: Lines,
     parse: fn(&[u8]) -> Result<Step, String>,
 }
 
-/// The lines of a file, except for blank ones.
+/// The lines of a file that are not blank.
 struct Lines {
     from: Box<dyn BufRead>,
     path: PathBuf,
@@ -31,7 +31,7 @@ struct Lines {
 impl Input {
     /// Opens the source and reads its policy.
     ///
-    /// `unit` is what a nanosecond of a second copy of the policy is taken for.
+    /// The second policy is a copy whose durations are multiplied by `unit`.
     pub(crate) fn open(source: &Source, unit: u32) -> Result<([Policy; 2], Self), String> {
         match source {
             Source::Trace(path) => {
@@ -62,7 +62,7 @@ impl Input {
         step.map(Some).map_err(|fault| self.at(&fault))
     }
 
-    /// A fault of the step that was read last.
+    /// An error message about the step read last.
     pub(crate) fn at(&self, fault: &str) -> String {
         at(self.lines.number, fault)
     }
@@ -88,7 +88,7 @@ impl Lines {
         })
     }
 
-    /// Goes to the next line that is not blank; false at the end.
+    /// Reads the next line that is not blank; false at the end.
     fn advance(&mut self) -> Result<bool, String> {
         loop {
             self.line.clear();
@@ -103,7 +103,7 @@ impl Lines {
         }
     }
 
-    /// All of it, with its line breaks.
+    /// The rest of the file.
     fn rest(mut self) -> Result<Vec<u8>, String> {
         let read = self.from.read_to_end(&mut self.line);
         read.map_err(|error| unreadable(&self.path, &error))?;

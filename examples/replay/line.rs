@@ -1,21 +1,21 @@
-//! Who of a key still waits, and when each one's turn is.
+//! The queued requests of a key, and when each is released.
 //!
-//! A limiter's state knows how long its line is, but not who stands in it. A replay has to know
-//! that to tell whether a request that is cancelled still waits, and when the others go.
+//! The state of an algorithm holds the length of its queue, but not the requests. A replay needs them
+//! to see whether a cancelled request is still queued, and when the others are released.
 
 use std::collections::VecDeque;
 
 use tower_throttle::{Quota, clock::Tick};
 
-/// The waiting requests of one key, the next turn first.
+/// The queued requests of one key, the next one first.
 #[derive(Default)]
 pub(crate) struct Line {
-    places: VecDeque<Place>,
+    queue: VecDeque<Queued>,
 }
 
-struct Place {
-    /// Which request it is; later ones have higher numbers. None once the state that made it wait
-    /// was forgotten: it goes at its turn, but its place is worth nothing to the others.
+struct Queued {
+    /// The number of the request; later requests have higher numbers. None once the state that
+    /// queued it was reset: it is released at its turn, but cancelling it moves no other request.
     number: Option<u64>,
     turn: Tick,
     units: u64,
@@ -23,56 +23,56 @@ struct Place {
 
 impl Line {
     pub(crate) fn join(&mut self, number: u64, turn: Tick, units: u64) {
-        let place = Place {
+        let queued = Queued {
             number: Some(number),
             turn,
             units,
         };
-        // Nearly always the end; a refund can bring a later request an earlier turn.
-        let at = match self.places.back() {
-            Some(last) if last.turn > turn => self.places.partition_point(|one| one.turn <= turn),
-            _ => self.places.len(),
+        // Nearly always the end. After a refund, a later request can have an earlier turn.
+        let at = match self.queue.back() {
+            Some(last) if last.turn > turn => self.queue.partition_point(|one| one.turn <= turn),
+            _ => self.queue.len(),
         };
-        self.places.insert(at, place);
+        self.queue.insert(at, queued);
     }
 
-    /// Takes out one whose turn has come: when it was, and what it cost.
+    /// Removes a request whose turn has come; returns its turn and its cost.
     pub(crate) fn next_due(&mut self, now: Tick) -> Option<(Tick, u64)> {
-        if self.places.front()?.turn > now {
+        if self.queue.front()?.turn > now {
             return None;
         }
-        let place = self.places.pop_front()?;
-        Some((place.turn, place.units))
+        let queued = self.queue.pop_front()?;
+        Some((queued.turn, queued.units))
     }
 
-    /// Takes out request `number` if it still waits, and moves up those who stand behind it by as
-    /// many intervals as it had taken. Responder how many that were.
+    /// Removes request `number` if it is still queued, and moves the requests behind it up by as many
+    /// intervals as it cost. Returns its cost.
     ///
-    /// Call it when all whose turn has come are out.
+    /// Remove all due requests first.
     pub(crate) fn leave(&mut self, number: u64, now: Tick, quota: &Quota) -> Option<u64> {
         let at = self
-            .places
+            .queue
             .iter()
-            .position(|place| place.number == Some(number))?;
-        let units = self.places.remove(at)?.units;
+            .position(|queued| queued.number == Some(number))?;
+        let units = self.queue.remove(at)?.units;
         let up = u128::from(units) * quota.period().as_nanos() / u128::from(quota.limit());
         let up = u64::try_from(up).unwrap_or(u64::MAX);
-        for place in &mut self.places {
-            if place.number > Some(number) {
-                let turn = Tick::from_nanos(place.turn.as_nanos().saturating_sub(up));
-                place.turn = turn.max(now);
+        for queued in &mut self.queue {
+            if queued.number > Some(number) {
+                let turn = Tick::from_nanos(queued.turn.as_nanos().saturating_sub(up));
+                queued.turn = turn.max(now);
             }
         }
-        self.places
+        self.queue
             .make_contiguous()
-            .sort_by_key(|place| place.turn);
+            .sort_by_key(|queued| queued.turn);
         Some(units)
     }
 
-    /// The state was forgotten, and with it what a place in the line is worth.
+    /// Keeps the turns, but later cancellations change nothing: the state was reset.
     pub(crate) fn detach(&mut self) {
-        for place in &mut self.places {
-            place.number = None;
+        for queued in &mut self.queue {
+            queued.number = None;
         }
     }
 }

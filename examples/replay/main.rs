@@ -1,9 +1,9 @@
 //! Runs recorded traffic through a policy in virtual time and says what would have happened.
 //!
-//! "What would 10 a second with bursts of 50 have done to yesterday's traffic?"
+//! "What would 10 per second with bursts of 50 have done to yesterday's traffic?"
 //!
 //! ```text
-//! cargo run --release --example replay -- CASE.jsonl              # a decision a line
+//! cargo run --release --example replay -- CASE.jsonl              # x
 //! cargo run --release --example replay -- --summary CASE.jsonl
 //! cargo run --release --example replay -- --svg out.svg CASE.jsonl
 //! cargo run --release --example replay -- --policy POLICY.json --access-log access.log
@@ -11,12 +11,11 @@
 //! cargo run --release --example replay -- --help                  # the format of a trace
 //! ```
 //!
-//! It reads step by step, so a trace may be longer than the memory; what it keeps is a state for
-//! each key and the names of requests that a later step may cancel.
+//! It reads one step at a time, so a trace may be larger than the memory. It keeps one state per key
+//! and the ids of requests that a later step may cancel.
 //!
-//! The algorithm `gcra` is governor's with the crate's feature `governor`. Without it the token
-//! bucket takes its place, which decides the same but for governor's cut of the interval between
-//! two requests to whole nanoseconds.
+//! With the feature `governor`, the algorithm `gcra` is governor's. Without it, a token bucket makes the
+//! same decisions, except that governor truncates the interval between requests to whole nanoseconds.
 
 use std::{
     fs,
@@ -51,24 +50,24 @@ use crate::{
     input::Input,
     policy::Policy,
     replay::Replay,
-    states::{Here, States},
+    states::{InProcess, States},
     summary::Summary,
 };
 
-/// Why it ends before the input does.
+/// Why the program ends before the input does.
 enum Stop {
-    /// Something is wrong; one line that says what and what was expected.
+    /// An error: one line that says what is wrong and what was expected.
     Fault(String),
-    /// Whoever read the output has seen enough, as `head` does.
+    /// The reader of the output closed it, as `head` does.
     Closed,
 }
 
 fn main() -> ExitCode {
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let ended = run(&mut out);
-    // What was decided before a fault is an answer too.
+    // Print the decisions before an error, too.
     let flushed = out.flush().map_err(Stop::from);
-    // Dropping the writer would try once more to write what could not be written.
+    // Dropping the writer would try to flush again.
     let _ = out.into_parts();
     match ended.and(flushed) {
         Ok(()) | Err(Stop::Closed) => ExitCode::SUCCESS,
@@ -96,7 +95,7 @@ fn run(out: &mut impl Write) -> Result<(), Stop> {
         let answer = replay.step(step).map_err(|fault| input.at(&fault))?;
         if decisions {
             match answer.write(out, replay.name(answer.key)) {
-                // The chart is still wanted.
+                // The chart is still to be written.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe && chart.is_some() => {
                     decisions = false;
                 }
@@ -128,12 +127,12 @@ const UNIT: u32 = in_redis::UNIT;
 #[cfg(not(feature = "redis"))]
 const UNIT: u32 = 1;
 
-/// Where the states are, as the arguments say.
+/// The states, in process or in Redis.
 #[cfg(feature = "redis")]
 fn states(args: &Args, policy: &Policy, for_redis: Policy) -> Result<Box<dyn States>, Stop> {
     Ok(match &args.redis {
         Some(url) => Box::new(in_redis::InRedis::connect(url, for_redis)?),
-        None => Box::new(Here::new(policy)),
+        None => Box::new(InProcess::new(policy)),
     })
 }
 
@@ -141,7 +140,7 @@ fn states(args: &Args, policy: &Policy, for_redis: Policy) -> Result<Box<dyn Sta
 fn states(args: &Args, policy: &Policy, _for_redis: Policy) -> Result<Box<dyn States>, Stop> {
     match args.redis {
         Some(_) => Err("--redis: this build has no Redis support".to_owned().into()),
-        None => Ok(Box::new(Here::new(policy))),
+        None => Ok(Box::new(InProcess::new(policy))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The policy: the first line of a trace, and what `set_quota` makes of it.
+//! The policy of a trace, and its changes by `set_quota`.
 
 use std::{fmt, time::Duration};
 
@@ -13,37 +13,37 @@ use crate::{
     fields::{Fault, Fields, required, wrong},
 };
 
-/// An algorithm, and what a replay has to know of it besides.
+/// An algorithm, and what a replay needs to know about it.
 pub(crate) struct Policy {
     pub(crate) algorithm: AnyAlgorithm,
-    /// How long an `acquire` may wait that does not say so itself.
+    /// The maximum wait of an `acquire` without one of its own.
     pub(crate) max_wait: Duration,
-    /// Whether there is a line that `acquire` can take a place in.
+    /// Whether `acquire` can queue.
     pub(crate) keeps_line: bool,
-    /// A leaky bucket that is meant to be asked by `acquire`, so that `peek` shows that.
+    /// Whether `peek` shows what `acquire` would do: a leaky bucket with settings of a queue only.
     pub(crate) peeks_at_line: bool,
-    /// What matters where scripts decide.
+    /// What matters if scripts decide.
     #[cfg(feature = "redis")]
-    pub(crate) script: Manner,
+    pub(crate) script: ScriptTraits,
     takes_burst: bool,
-    /// The burst that was set. Without one the capacity follows the limit.
+    /// The burst, if set. Without one the capacity is the limit.
     burst: Option<u64>,
     title: String,
 }
 
-/// What a script does in a manner of its own.
+/// How a script differs from the algorithm in process.
 #[cfg(feature = "redis")]
 #[derive(Default)]
-pub(crate) struct Manner {
-    /// Its interval was cut to whole nanoseconds.
+pub(crate) struct ScriptTraits {
+    /// The interval is truncated to whole nanoseconds.
     pub(crate) is_cut: bool,
-    /// A new key has not all that it may have.
+    /// A new key does not begin with the full capacity.
     pub(crate) begins_with_less: bool,
-    /// Whether an `absorb` takes a place in a line.
+    /// An `absorb` is queued.
     pub(crate) charges_queue: bool,
 }
 
-/// The fields of `set_quota`; what is not set stays.
+/// The fields of `set_quota`; None keeps a value.
 pub(crate) struct QuotaChange {
     pub(crate) limit: Option<u64>,
     pub(crate) period: Option<Duration>,
@@ -51,7 +51,7 @@ pub(crate) struct QuotaChange {
 }
 
 impl Policy {
-    /// Reads a policy; `unit` is what a nanosecond in it is taken for, in nanoseconds.
+    /// Parses a policy; its durations are multiplied by `unit`.
     pub(crate) fn parse(text: &[u8], unit: u32) -> Result<Self, Fault> {
         let mut fields = Fields::parse(text)?;
         fields.unit = unit;
@@ -77,7 +77,7 @@ impl Policy {
 
         let takes_burst = match name {
             "token_bucket" | "gcra" => true,
-            // The burst is the meter's.
+            // Only the meter has a burst.
             "leaky_bucket" => !fields.has("queue"),
             _ => false,
         };
@@ -98,7 +98,7 @@ impl Policy {
             None
         };
         #[cfg(feature = "redis")]
-        let script = Manner {
+        let script = ScriptTraits {
             is_cut: cfg!(feature = "governor") && name == "gcra",
             begins_with_less: fields.has("initial"),
             charges_queue: name == "warm_up" || (name == "leaky_bucket" && fields.has("queue")),
@@ -147,7 +147,7 @@ impl Policy {
         }
         Ok(Self {
             algorithm: AnyAlgorithm::new(all),
-            // Nobody waits longer than every part allows.
+            // The strictest part decides.
             max_wait: parts
                 .iter()
                 .map(|part| part.max_wait)
@@ -156,11 +156,11 @@ impl Policy {
             keeps_line: parts.iter().all(|part| part.keeps_line),
             peeks_at_line: false,
             #[cfg(feature = "redis")]
-            script: Manner {
+            script: ScriptTraits {
                 begins_with_less: parts.iter().any(|part| part.script.begins_with_less),
-                ..Manner::default()
+                ..ScriptTraits::default()
             },
-            // Several parts refuse each change of their quota; that is the reason to give.
+            // Let the algorithm refuse the change: its message names the reason.
             takes_burst: true,
             burst: None,
             title,
@@ -171,7 +171,7 @@ impl Policy {
         self.algorithm.quota().period()
     }
 
-    /// Changes the quota of a policy that was read in this unit.
+    /// Changes the quota of a policy that was parsed with `unit`.
     pub(crate) fn set_quota(&mut self, change: &QuotaChange, unit: u32) -> Result<(), String> {
         if change.burst.is_some() && !self.takes_burst {
             return Err("burst: this policy has no burst to set".into());
@@ -194,7 +194,7 @@ impl Policy {
     }
 }
 
-/// The policy in a line, for titles.
+/// The policy in one line, for titles.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.title)

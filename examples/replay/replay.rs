@@ -1,4 +1,4 @@
-//! The policy, the states of all keys, and what a step does to them.
+//! Applies steps to the states of all keys.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -22,13 +22,13 @@ use crate::{
 pub(crate) struct Replay {
     policy: Policy,
     states: Box<dyn States>,
-    /// The newest time seen. Steps may go back; time does not.
+    /// The newest time so far. The time of a step may go back, this one does not.
     now: Tick,
     keys: Vec<Key>,
     by_name: HashMap<Rc<str>, usize>,
-    /// Requests that a step gave a name: of which key, and which number.
+    /// Requests with an id: their key and number.
     named: HashMap<String, (usize, u64)>,
-    /// How many requests there were.
+    /// The number of requests so far.
     requests: u64,
     released: Vec<Released>,
 }
@@ -38,14 +38,14 @@ struct Key {
     line: Line,
 }
 
-/// A request that went through.
+/// An admitted request.
 pub(crate) struct Released {
     pub(crate) key: usize,
     pub(crate) at: u64,
     pub(crate) units: u64,
 }
 
-/// What an operation answers.
+/// The result of an operation.
 struct Reply {
     outcome: Outcome,
     decision: Decision,
@@ -67,7 +67,7 @@ impl Replay {
         }
     }
 
-    /// Carries out a step, or says why it cannot be.
+    /// Applies a step, or returns what is wrong with it.
     pub(crate) fn step(&mut self, step: Step) -> Result<Answer, String> {
         self.now = self.now.max(Tick::from_nanos(step.t_ns));
         self.released.clear();
@@ -94,7 +94,7 @@ impl Replay {
         })
     }
 
-    /// Lets all who still wait go at their turns.
+    /// Releases all queued requests at their turns.
     pub(crate) fn finish(&mut self) {
         self.released.clear();
         for key in 0..self.keys.len() {
@@ -102,7 +102,7 @@ impl Replay {
         }
     }
 
-    /// Who went through in the last step; of each key in the order of their turns.
+    /// The requests admitted by the last step; those of one key in the order of their turns.
     pub(crate) fn released(&self) -> &[Released] {
         &self.released
     }
@@ -112,7 +112,7 @@ impl Replay {
         &self.keys[key].name
     }
 
-    /// The key that a step is about, which from then on is one that was seen.
+    /// The index of the step's key; a new key gets one.
     fn key_of(&mut self, step: &Step) -> Result<usize, String> {
         let named = step.key.as_deref();
         if let Op::Cancel { of } = &step.op {
@@ -148,7 +148,7 @@ impl Replay {
                 self.request_decided(key, n, id, decision)?
             }
             Op::Acquire { .. } if !self.policy.keeps_line => {
-                return Err("acquire: expected a policy with a line to wait in: \
+                return Err("acquire: expected a policy with a queue: \
                      token_bucket, leaky_bucket or warm_up"
                     .into());
             }
@@ -160,7 +160,7 @@ impl Replay {
             Op::Peek => {
                 let decision = self.peek(key, n)?;
                 let mut reply = Reply::decided(decision);
-                // Who only looks at the line of `acquire` does not wait: it would be let in, then.
+                // A `peek` at the queue of `acquire` reports an admission after the wait.
                 if let (true, Outcome::Wait(wait)) = (self.policy.peeks_at_line, reply.outcome) {
                     reply.outcome = Outcome::Admit(wait);
                 }
@@ -194,7 +194,7 @@ impl Replay {
         })
     }
 
-    /// Keeps track of a request that was decided on.
+    /// Records a request and its decision.
     fn request_decided(
         &mut self,
         key: usize,
@@ -233,7 +233,7 @@ impl Replay {
         if !self.policy.peeks_at_line {
             return self.states.peek(key, self.now, n);
         }
-        // `peek` would answer for the meter, which nobody asks in such a trace.
+        // A plain peek reports the meter, but such a trace uses the queue.
         self.states
             .peek_at_line(key, self.now, n, self.policy.max_wait)
     }
@@ -243,7 +243,7 @@ impl Replay {
         let outcome = if taken > 0 || most == 0 {
             Outcome::Admit(0)
         } else {
-            // It takes something again when a single unit would pass.
+            // The next take succeeds once a single unit is there.
             decision.retry_after = self.states.peek(key, self.now, 1)?.retry_after;
             Outcome::Deny
         };
@@ -271,7 +271,7 @@ impl Replay {
         })
     }
 
-    /// There is one policy, so a change is one for all keys.
+    /// Changes the quota of all keys.
     fn set_quota(&mut self, change: &QuotaChange, inherit: Inherit) -> Result<(), String> {
         self.policy.set_quota(change, 1)?;
         self.states

@@ -1,4 +1,4 @@
-//! Where the states of the keys are: in this process, or elsewhere.
+//! The states of the keys, in this process or in Redis.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tower_throttle::{
 
 use crate::policy::{Policy, QuotaChange};
 
-/// The states of all keys. Keys are numbers, in the order in which they were seen first; a fault is
-/// one of the place where they are.
+/// The states of all keys. A key is an index, in the order of first use. Errors are those of the
+/// store.
 pub(crate) trait States {
-    /// A key that was never seen before, which gets the next number.
+    /// Adds a key, which gets the next index.
     fn begin(&mut self, name: &str, now: Tick) -> Result<(), String>;
 
     fn decide(&mut self, key: usize, now: Tick, n: u64) -> Result<Decision, String>;
@@ -45,7 +45,7 @@ pub(crate) trait States {
 
     fn reset(&mut self, key: usize, now: Tick) -> Result<(), String>;
 
-    /// All keys go on with another quota, which `policy` has already.
+    /// Changes the quota of all keys to that of `policy`, in which it is set already.
     fn set_quota(
         &mut self,
         policy: &Policy,
@@ -56,12 +56,12 @@ pub(crate) trait States {
 }
 
 /// The states in this process.
-pub(crate) struct Here {
+pub(crate) struct InProcess {
     algorithm: AnyAlgorithm,
     states: Vec<AnyState>,
 }
 
-impl Here {
+impl InProcess {
     pub(crate) fn new(policy: &Policy) -> Self {
         Self {
             algorithm: policy.algorithm.clone(),
@@ -70,7 +70,7 @@ impl Here {
     }
 }
 
-impl States for Here {
+impl States for InProcess {
     fn begin(&mut self, _name: &str, now: Tick) -> Result<(), String> {
         self.states.push(self.algorithm.fresh(now));
         Ok(())
@@ -146,7 +146,7 @@ impl States for Here {
     }
 }
 
-/// The decision with what `rest` tells of the key as it is.
+/// `decision` with the figures of `rest`, the key's current state.
 pub(crate) fn with_figures_of(decision: Decision, rest: &Decision) -> Decision {
     let mut decision = decision.with_remaining(rest.remaining());
     decision.reset_after = rest.reset_after;

@@ -1,4 +1,4 @@
-//! A step: what is asked of a key's state, and when.
+//! A step: an operation on a key at a time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
 
 pub(crate) struct Step {
     pub(crate) t_ns: u64,
-    /// None stands for `""`, or for the key of the request that is cancelled.
+    /// None means `""`, or for a cancellation the key of the request.
     pub(crate) key: Option<String>,
     pub(crate) n: u64,
     pub(crate) op: Op,

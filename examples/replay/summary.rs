@@ -1,4 +1,4 @@
-//! The whole replay in a table.
+//! The summary of a replay.
 
 use std::{
     cmp::Reverse,
@@ -25,7 +25,7 @@ pub(crate) struct Summary {
     keys: Vec<Key>,
     longest_wait: Option<Wait>,
     worst: Option<(usize, Span)>,
-    room: Room,
+    headroom: Headroom,
 }
 
 #[derive(Default)]
@@ -40,14 +40,14 @@ struct Wait {
     at: u64,
 }
 
-/// What the requests left of the limit, in thousandths of it.
-struct Room {
+/// The remaining share of the limit after each request, in thousandths.
+struct Headroom {
     sum: u128,
     least: u128,
 }
 
 impl Summary {
-    /// `period` is the length of the windows of which the worst is looked for.
+    /// `period` is the length of the windows whose worst is reported.
     pub(crate) fn new(period: Duration) -> Self {
         Self {
             period,
@@ -58,7 +58,7 @@ impl Summary {
             keys: Vec::new(),
             longest_wait: None,
             worst: None,
-            room: Room {
+            headroom: Headroom {
                 sum: 0,
                 least: 1000,
             },
@@ -72,12 +72,12 @@ impl Summary {
         if let Some(units) = answer.dropped {
             self.cancelled.add(units);
         }
-        // A key counts as soon as a step names it.
+        // A key counts from the first step that names it.
         let key = self.key(answer.key);
         if let Some(units) = answer.offered {
             key.tally.record(units, answer);
             self.total.record(units, answer);
-            self.room.record(answer);
+            self.headroom.record(answer);
             self.record_wait(answer);
         }
         self.release(released);
@@ -97,7 +97,7 @@ impl Summary {
         }
     }
 
-    /// Counts who went through.
+    /// Counts admitted requests.
     pub(crate) fn release(&mut self, released: &[Released]) {
         let period = nanos(self.period);
         for one in released.iter().filter(|one| one.units > 0) {
@@ -140,7 +140,7 @@ impl Summary {
 
         write!(out, "longest wait  ")?;
         match &self.longest_wait {
-            None => writeln!(out, "nobody waited")?,
+            None => writeln!(out, "no request waited")?,
             Some(Wait { ns, key, at }) => {
                 let (wait, at) = (Duration::from_nanos(*ns), since(*at));
                 writeln!(out, "{wait:?}, key {:?} at {at:?}", of.name(*key))?;
@@ -157,14 +157,14 @@ impl Summary {
                 since(*start)
             )?,
         }
-        self.room.write(out, total.offered.requests)?;
+        self.headroom.write(out, total.offered.requests)?;
         self.write_busiest(out, of)
     }
 
     fn write_busiest(&self, out: &mut impl Write, of: &Replay) -> io::Result<()> {
         let asked = |(_, key): &(_, &Key)| key.tally.offered.requests > 0;
         let mut keys: Vec<_> = self.keys.iter().enumerate().filter(asked).collect();
-        // Stable, so among equals the key that was seen first.
+        // The sort is stable: among equals, the first key seen comes first.
         keys.sort_by_key(|(_, key)| Reverse(key.tally.offered.units));
         let columns = ["offered", "admitted", "waited", "denied"];
         writeln!(out, "\nunits of the busiest keys")?;
@@ -183,7 +183,7 @@ impl Summary {
     }
 }
 
-impl Room {
+impl Headroom {
     fn record(&mut self, answer: &Answer) {
         let left = thousandths(answer.remaining.into(), answer.limit.into());
         self.sum += left;
@@ -193,11 +193,11 @@ impl Room {
     fn write(&self, out: &mut impl Write, requests: u64) -> io::Result<()> {
         write!(out, "remaining     ")?;
         if requests == 0 {
-            return writeln!(out, "nothing was asked for");
+            return writeln!(out, "no requests");
         }
         writeln!(
             out,
-            "{} of the limit on average after a request, {} at the least",
+            "{} of the limit on average after a request, {} at least",
             percent((self.sum + u128::from(requests) / 2) / u128::from(requests)),
             percent(self.least)
         )

@@ -1,23 +1,23 @@
-//! Counts of requests, and of the units they cost.
+//! Counts of requests and units.
 
 use std::ops::AddAssign;
 
 use crate::answer::{Answer, Outcome};
 
-/// How many requests, and how many units.
+/// A number of requests, and their units.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Count {
     pub(crate) requests: u64,
     pub(crate) units: u128,
 }
 
-/// What was asked for, and what became of it. The last three add up to the first one.
+/// Requests by outcome. The last three add up to `offered`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) offered: Count,
-    /// Went through at once.
+    /// Admitted at once.
     pub(crate) admitted: Count,
-    /// Went through later.
+    /// Admitted after a wait.
     pub(crate) waited: Count,
     pub(crate) denied: Count,
 }
@@ -39,7 +39,7 @@ impl Tally {
             Outcome::Admit(_) | Outcome::Done(_) => {
                 let taken = answer.taken.unwrap_or(units);
                 self.admitted.add(taken);
-                // Of one that takes what is there, the rest was not admitted.
+                // The rest of a `take_up_to` was denied.
                 self.denied.units += u128::from(units - taken);
             }
         }

@@ -1,7 +1,7 @@
-//! A connection to a Redis server on which the scripts' time is what it is told.
+//! A connection to a Redis server with a clock that the replay sets.
 //!
-//! It stands between a limiter and the server, so nothing in the limiter knows of it: the limiter's
-//! script is put behind `clock.lua`, which takes the place of the server's clock.
+//! A proxy proxy the limiter and the server puts `clock.lua` before each script, which replaces the
+//! server's clock. The limiter itself is unchanged.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -17,7 +17,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream, DuplexS
 
 const CLOCK: &str = include_str!("clock.lua");
 
-/// The server, as the replay sees it.
+/// The replay's side of the connection.
 pub(crate) struct Timed {
     shared: Arc<Shared>,
     server: MultiplexedConnection,
@@ -31,59 +31,59 @@ struct Shared {
     keys: Mutex<BTreeSet<Vec<u8>>>,
 }
 
-/// Between the limiter and the server.
-struct Between {
+/// The proxy proxy the limiter and the server.
+struct Proxy {
     limiter: BufStream<DuplexStream>,
     server: MultiplexedConnection,
     shared: Arc<Shared>,
-    /// What the server calls a script behind the clock, by what the limiter calls it.
+    /// The hash of each script with the clock, by the hash of the script alone.
     scripts: HashMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Timed {
-    /// Connects to the server; answers also the limiter's end.
+    /// Connects to the server; also returns the connection for the limiter.
     pub(crate) async fn connect(url: &str) -> Result<(Self, MultiplexedConnection), String> {
-        // The URL is not repeated: it may hold a password.
-        let said = |error: redis::RedisError| format!("--redis: {error}");
-        let client = redis::Client::open(url).map_err(said)?;
+        // The message omits the URL, which may hold a password.
+        let message = |error: redis::RedisError| format!("--redis: {error}");
+        let client = redis::Client::open(url).map_err(message)?;
         let server = client
             .get_multiplexed_async_connection()
             .await
-            .map_err(said)?;
+            .map_err(message)?;
         let (ours, limiters) = tokio::io::duplex(1 << 16);
         let shared = Arc::new(Shared::default());
-        let between = Between {
+        let proxy = Proxy {
             limiter: BufStream::new(ours),
             server: server.clone(),
             shared: Arc::clone(&shared),
             scripts: HashMap::new(),
         };
-        tokio::spawn(between.run());
+        tokio::spawn(proxy.run());
         let plain = RedisConnectionInfo::default();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let (connection, driver) = MultiplexedConnection::new_with_config(&plain, limiters, config)
             .await
-            .map_err(said)?;
+            .map_err(message)?;
         tokio::spawn(driver);
         Ok((Self { shared, server }, connection))
     }
 
-    /// It is that many microseconds since the beginning.
+    /// Sets the time, in microseconds.
     pub(crate) fn set(&self, now: u64) {
         self.shared.now.store(now, Ordering::Relaxed);
     }
 
-    /// Whether scripts write nothing from now on.
+    /// Sets whether scripts skip their writes.
     pub(crate) fn is_dry(&self, is_dry: bool) {
         self.shared.is_dry.store(is_dry, Ordering::Relaxed);
     }
 
-    /// Whether every key has ended by that time.
+    /// Whether every key has expired by `time`; if so, deletes them.
     pub(crate) async fn has_forgotten_all(&mut self, time: u64) -> redis::RedisResult<bool> {
         let keys: Vec<_> = self.shared.keys().iter().cloned().collect();
         for key in keys {
             let mut get = redis::cmd("GET");
-            get.arg(ends(key));
+            get.arg(expiry_key(key));
             let due: Option<u64> = get.query_async(&mut self.server).await?;
             if due.is_some_and(|due| due > time) {
                 return Ok(false);
@@ -93,7 +93,7 @@ impl Timed {
         Ok(true)
     }
 
-    /// Deletes what was stored.
+    /// Deletes all keys of the replay.
     pub(crate) async fn forget_all(&mut self) -> redis::RedisResult<()> {
         let keys = {
             let mut keys = self.shared.keys();
@@ -101,7 +101,7 @@ impl Timed {
         };
         for key in keys {
             let mut delete = redis::cmd("DEL");
-            delete.arg(&key).arg(ends(key.clone()));
+            delete.arg(&key).arg(expiry_key(key.clone()));
             self.server.send_packed_command(&delete).await?;
         }
         Ok(())
@@ -114,9 +114,9 @@ impl Shared {
     }
 }
 
-impl Between {
+impl Proxy {
     async fn run(mut self) {
-        // The limiter goes away when the replay is over.
+        // Ends when the limiter is dropped.
         while let Ok(command) = self.command().await {
             let reply = self.reply(&command).await;
             let written = self.limiter.write_all(&reply).await;
@@ -126,7 +126,7 @@ impl Between {
         }
     }
 
-    /// The next command: a list of texts.
+    /// Reads the next command.
     async fn command(&mut self) -> io::Result<Vec<Vec<u8>>> {
         let count = self.length().await?;
         let mut words = Vec::with_capacity(count);
@@ -153,7 +153,7 @@ impl Between {
         let (name, words) = command
             .split_first()
             .map_or((&[][..], &[][..]), |(name, words)| (name.as_slice(), words));
-        let told = match (name, words) {
+        let result = match (name, words) {
             (b"EVALSHA", [script, words @ ..]) => match self.scripts.get(script) {
                 Some(script) => self.decide(script.clone(), words).await,
                 None => return b"-NOSCRIPT No matching script\r\n".to_vec(),
@@ -162,12 +162,12 @@ impl Between {
                 Ok(script) => self.decide(script, words).await,
                 Err(error) => Err(error),
             },
-            // Nobody else changes the quota of a replay.
+            // Only the replay changes its quota.
             (b"GET", _) => Ok(Value::Nil),
             _ => Ok(Value::Okay),
         };
         let mut reply = Vec::new();
-        match told {
+        match result {
             Ok(value) => encode(&value, &mut reply),
             Err(error) => {
                 let text = error.to_string().replace(['\r', '\n'], " ");
@@ -177,7 +177,7 @@ impl Between {
         reply
     }
 
-    /// Has the server learn a script and the same one behind the clock.
+    /// Loads a script, alone and with the clock.
     async fn learn(&mut self, script: &[u8]) -> redis::RedisResult<Vec<u8>> {
         let load = async |server: &mut MultiplexedConnection, text: &[u8]| {
             let mut load = redis::cmd("SCRIPT");
@@ -185,10 +185,10 @@ impl Between {
             load.query_async::<Vec<u8>>(server).await
         };
         let known = load(&mut self.server, script).await?;
-        let behind = [CLOCK.as_bytes(), script].concat();
-        let behind = load(&mut self.server, &behind).await?;
-        self.scripts.insert(known, behind.clone());
-        Ok(behind)
+        let with_clock = [CLOCK.as_bytes(), script].concat();
+        let with_clock = load(&mut self.server, &with_clock).await?;
+        self.scripts.insert(known, with_clock.clone());
+        Ok(with_clock)
     }
 
     async fn decide(&mut self, script: Vec<u8>, words: &[Vec<u8>]) -> redis::RedisResult<Value> {
@@ -214,8 +214,8 @@ impl Between {
     }
 }
 
-/// Where it stands when a key ends.
-fn ends(mut key: Vec<u8>) -> Vec<u8> {
+/// The name under which the expiry time of a key is stored.
+fn expiry_key(mut key: Vec<u8>) -> Vec<u8> {
     key.push(b'!');
     key
 }
@@ -236,7 +236,7 @@ fn encode(value: &Value, reply: &mut Vec<u8>) {
             }
         }
         Value::SimpleString(text) => reply.extend(format!("+{text}\r\n").into_bytes()),
-        // A script of a limiter answers nothing else.
+        // The limiter's scripts return nothing else.
         _ => reply.extend(b"+OK\r\n"),
     }
 }

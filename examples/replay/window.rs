@@ -1,15 +1,15 @@
-//! The most that went through within one period.
+//! The most units admitted within one period.
 
 use std::collections::VecDeque;
 
-/// What went through in the last period of one key, at each moment.
+/// The requests of one key admitted within the last period.
 #[derive(Default)]
 pub(crate) struct Window {
     recent: VecDeque<(u64, u64)>,
     units: u128,
 }
 
-/// A period in which much went through: `[start, start + period)`.
+/// The units admitted in `[start, start + period)`.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) start: u64,
@@ -17,15 +17,15 @@ pub(crate) struct Span {
 }
 
 impl Window {
-    /// Counts `units` that went through at `at`, not before any earlier ones. Responder the period
-    /// that ends with them: the worst of all periods is one that ends with somebody.
+    /// Counts `units` admitted at `at`, which must not decrease. Returns the period that ends there:
+    /// the worst of all periods ends with an admission.
     pub(crate) fn add(&mut self, at: u64, units: u64, period: u64) -> Span {
-        while let Some((first, gone)) = self.recent.front() {
-            // Half open: what is exactly a period old is out.
+        while let Some((first, expired)) = self.recent.front() {
+            // Half open: an admission exactly one period old is outside.
             if at - first < period {
                 break;
             }
-            self.units -= u128::from(*gone);
+            self.units -= u128::from(*expired);
             self.recent.pop_front();
         }
         self.units += u128::from(units);

@@ -1,21 +1,21 @@
-//! Access logs instead of traces.
+//! Access logs as input.
 
 use serde_json::Value;
 
 use crate::harness::{WINDOW, fault, file, run, text};
 
 #[test]
-fn an_access_log_is_a_trace_of_its_clients_in_any_zone() {
+fn an_access_log_replays_its_clients_in_any_time_zone() {
     let policy = file(
         "log-policy.json",
         "{\n  \"algorithm\": \"fixed_window\",\n  \"limit\": 1,\n  \"period_ns\": 60000000000\n}\n",
     );
     let log = [
         r#"192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 2326"#,
-        // The same second, elsewhere.
+        // The same second in another time zone.
         r#"192.0.2.7 - a b [11/Oct/2000:02:25:36 +0530] "GET /\"x\" HTTP/1.0" 404 - "http://r" "agent" 7"#,
         r#"2001:db8::1 - - [10/Oct/2000:20:55:59 +0000] "-" 408 0 "-" "-""#,
-        // Out of order, as servers write that log when a request ends.
+        // Out of order: servers write a line when a request ends.
         r#"192.0.2.7 - - [10/Oct/2000:20:55:50 +0000] "GET / HTTP/1.0" 200 1"#,
         r#"192.0.2.7 - - [10/Oct/2000:20:56:00 +0000] "GET / HTTP/1.0" 200 1"#,
     ]
@@ -48,7 +48,7 @@ fn an_access_log_is_a_trace_of_its_clients_in_any_zone() {
 }
 
 #[test]
-fn a_fault_in_an_access_log_or_its_policy_is_named_with_its_line() {
+fn errors_in_an_access_log_or_its_policy_name_the_line() {
     let policy = file("fault-policy.json", WINDOW);
     let log = |line: &str| {
         let good = r#"192.0.2.7 - - [29/Feb/2024:00:00:00 +0000] "GET / HTTP/1.0" 200 1"#;

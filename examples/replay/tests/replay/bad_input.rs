@@ -1,9 +1,9 @@
-//! A trace that cannot be meant: one line that says where, what and what instead.
+//! Bad input: one line that says where the error is, what was found and what was expected.
 
 use crate::harness::{TOKENS, WINDOW, fault};
 
 #[test]
-fn a_fault_in_the_policy_is_named_with_its_line() {
+fn errors_in_the_policy_name_the_line() {
     for (policy, expected) in [
         ("", "line 1: expected a policy, found the end of the input"),
         (
@@ -58,8 +58,8 @@ fn a_fault_in_the_policy_is_named_with_its_line() {
 }
 
 #[test]
-fn a_fault_in_an_option_of_the_policy_is_named_with_its_line() {
-    // With a limit of 1 in each 100 ns.
+fn errors_in_an_option_of_the_policy_name_the_line() {
+    // The limit is 1 per 100 ns.
     for (options, expected) in [
         (r#""gcra","burst":0"#, "burst: 0 is not allowed"),
         (
@@ -137,7 +137,7 @@ fn a_fault_in_an_option_of_the_policy_is_named_with_its_line() {
 }
 
 #[test]
-fn a_fault_in_a_step_is_named_with_its_line() {
+fn errors_in_a_step_name_the_line() {
     for (policy, step, expected) in [
         (
             TOKENS,
@@ -226,7 +226,7 @@ fn a_fault_in_a_step_is_named_with_its_line() {
         (
             WINDOW,
             r#"{"t_ns":1,"op":"acquire"}"#,
-            "acquire: expected a policy with a line",
+            "acquire: expected a policy with a queue",
         ),
     ] {
         let trace = [policy, r#"{"t_ns":0,"id":"first"}"#, step].join("\n");
@@ -239,7 +239,7 @@ fn a_fault_in_a_step_is_named_with_its_line() {
 }
 
 #[test]
-fn a_set_of_several_limits_has_no_quota_to_set() {
+fn set_quota_is_refused_for_several_limits() {
     let several = format!(r#"{{"algorithm":"all","parts":[{TOKENS},{WINDOW}]}}"#);
     let trace = [&several, r#"{"t_ns":1,"op":"set_quota","limit":5}"#].join("\n");
     assert!(fault(&["-"], &trace).starts_with("line 2: one quota for a set of several limits"));

@@ -1,13 +1,13 @@
-//! The picture.
+//! The chart.
 
 use std::{collections::BTreeSet, fs};
 
 use crate::harness::{TOKENS, file, printed};
 
 #[test]
-fn the_chart_names_policy_and_series_and_goes_with_decisions_or_summary() {
+fn the_chart_names_policy_and_series_beside_decisions_or_summary() {
     let path = file("chart.svg", "");
-    // Ten times longer than the bins that are there at first, with a pause.
+    // Ten times longer than the initial bins, with a pause.
     let steps: Vec<String> = (0..3_000)
         .map(|t| {
             format!(
@@ -62,9 +62,9 @@ fn the_chart_names_policy_and_series_and_goes_with_decisions_or_summary() {
 }
 
 #[test]
-fn a_steady_stream_is_flat_however_often_bins_were_joined() {
+fn a_steady_stream_is_flat_after_bins_were_merged() {
     let path = file("steady.svg", "");
-    // One unit in each nanosecond; 1024 of them are 256 bins of four.
+    // One unit per nanosecond: 1024 of them are 256 bins of four.
     let steps: Vec<String> = (0..1024).map(|t| format!(r#"{{"t_ns":{t}}}"#)).collect();
     let lines: Vec<&str> = [TOKENS]
         .into_iter()

@@ -1,18 +1,18 @@
-//! The command line, and how it ends.
+//! The command line and the exit status.
 
 use std::io::Write;
 
 use crate::harness::{TOKENS, fault, run, start, text};
 
 #[test]
-fn what_was_decided_before_a_fault_is_printed() {
+fn decisions_before_an_error_are_printed() {
     let output = run(&["-"], &[TOKENS, r#"{"t_ns":0}"#, "?"].join("\n"));
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(text(&output.stdout).lines().count(), 1);
 }
 
 #[test]
-fn a_command_that_cannot_be_meant_is_refused() {
+fn bad_arguments_are_refused() {
     for (args, expected) in [
         (
             &[] as &[&str],
@@ -35,7 +35,7 @@ fn a_command_that_cannot_be_meant_is_refused() {
         ),
         (
             &["--redis", "redis://127.0.0.1:1", "-"],
-            // Nobody listens there.
+            // No server listens there.
             if cfg!(feature = "redis") {
                 "--redis: "
             } else {
@@ -62,7 +62,7 @@ fn help_shows_the_format() {
 }
 
 #[test]
-fn a_closed_pipe_ends_it_quietly() {
+fn a_closed_pipe_is_no_error() {
     let mut child = start(&["-"]);
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().expect("it is piped");

@@ -1,4 +1,4 @@
-//! Runs the example, and reads what it prints.
+//! Runs the example and reads its output.
 
 use std::{
     fs,
@@ -16,9 +16,9 @@ pub(crate) const QUEUE: &str =
     r#"{"algorithm":"leaky_bucket","limit":1,"period_ns":100,"queue":3}"#;
 pub(crate) const WINDOW: &str = r#"{"algorithm":"fixed_window","limit":2,"period_ns":100}"#;
 
-/// The example that cargo built along with this test.
+/// The example, which cargo builds together with this test.
 fn binary() -> PathBuf {
-    let test = std::env::current_exe().expect("a test has a path");
+    let test = std::env::current_exe().expect("the path of the test");
     let profile = test
         .ancestors()
         .nth(2)
@@ -47,8 +47,8 @@ pub(crate) fn run(args: &[&str], input: &str) -> Output {
     let mut child = start(args);
     let mut stdin = child.stdin.take().expect("it is piped");
     thread::scope(|scope| {
-        // Beside the reader of the answers, for the pipe of either holds only so much. The example
-        // may have found a fault before it read all.
+        // In a thread, because both pipes have a limited capacity. Writing fails if the example
+        // exits early.
         scope.spawn(move || drop(stdin.write_all(input.as_bytes())));
         child.wait_with_output().expect("the example ends")
     })
@@ -58,7 +58,7 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("UTF-8")
 }
 
-/// What it prints for a trace of these lines, all being well.
+/// The output for a trace of these lines, which must be valid.
 pub(crate) fn printed(args: &[&str], lines: &[&str]) -> String {
     let output = run(&[args, &["-"]].concat(), &lines.join("\n"));
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -83,7 +83,7 @@ pub(crate) fn short(lines: &[&str]) -> Vec<String> {
     decisions(lines).iter().map(short).collect()
 }
 
-/// The one line it ends with on bad input.
+/// The error message for bad input.
 pub(crate) fn fault(args: &[&str], input: &str) -> String {
     let output = run(args, input);
     let stderr = text(&output.stderr);
@@ -92,7 +92,7 @@ pub(crate) fn fault(args: &[&str], input: &str) -> String {
     stderr.trim_end().to_owned()
 }
 
-/// A file that lasts as long as the test run's scratch folder.
+/// The path of a file with this content.
 pub(crate) fn file(name: &str, content: &str) -> String {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, content).expect("the scratch folder can be written");

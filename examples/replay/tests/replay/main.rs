@@ -1,4 +1,4 @@
-//! The example `replay`, from the outside: text in, text out.
+//! The example `replay` as a program: text in, text out.
 
 mod access_log;
 mod bad_input;

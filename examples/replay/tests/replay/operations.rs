@@ -1,11 +1,11 @@
-//! What each step does, and how it is answered.
+//! What each step does and prints.
 
 use serde_json::Value;
 
 use crate::harness::{QUEUE, TOKENS, WINDOW, decisions, printed, short};
 
 #[test]
-fn each_step_is_answered_by_one_line_with_all_fields_in_order() {
+fn each_step_prints_one_line_with_all_fields_in_order() {
     let answers = printed(
         &[],
         &[
@@ -44,7 +44,7 @@ fn time_never_runs_backwards_over_all_keys() {
 }
 
 #[test]
-fn the_largest_numbers_are_taken_as_they_are() {
+fn the_largest_numbers_are_accepted() {
     let answers = decisions(&[
         r#"{"algorithm":"fixed_window","limit":9223372036854775807,"period_ns":1000}"#,
         r#"{"t_ns":0,"n":9223372036854775807}"#,
@@ -63,7 +63,7 @@ fn peek_consumes_nothing() {
 }
 
 #[test]
-fn peek_shows_the_wait_of_acquire_where_a_leaky_bucket_is_a_queue_for_it() {
+fn peek_shows_the_wait_of_acquire_if_a_leaky_bucket_is_a_queue_for_it() {
     let policy = r#"{"algorithm":"leaky_bucket","limit":1,"period_ns":100,"max_wait_ns":150}"#;
     let acquire = r#"{"t_ns":0,"op":"acquire"}"#;
     let peek = r#"{"t_ns":0,"op":"peek"}"#;
@@ -79,7 +79,7 @@ fn peek_shows_the_wait_of_acquire_where_a_leaky_bucket_is_a_queue_for_it() {
 }
 
 #[test]
-fn acquire_waits_as_long_as_the_step_or_the_policy_or_nobody_limits() {
+fn acquire_waits_at_most_as_long_as_the_step_or_the_policy_allows() {
     let take = r#"{"t_ns":0,"n":2}"#;
     let acquire = r#"{"t_ns":0,"op":"acquire"}"#;
     let short_of = r#"{"t_ns":0,"op":"acquire","max_wait_ns":99}"#;
@@ -98,7 +98,7 @@ fn acquire_waits_as_long_as_the_step_or_the_policy_or_nobody_limits() {
 }
 
 #[test]
-fn check_waits_where_the_policy_has_a_queue() {
+fn check_waits_if_the_policy_has_a_queue() {
     let check = r#"{"t_ns":0}"#;
     let answers = short(&[QUEUE, check, check, check, check, check]);
     let expected = [
@@ -112,7 +112,7 @@ fn check_waits_where_the_policy_has_a_queue() {
 }
 
 #[test]
-fn take_up_to_answers_how_much_it_took() {
+fn take_up_to_reports_the_units_taken() {
     let take = |n: u64| format!(r#"{{"t_ns":0,"op":"take_up_to","n":{n}}}"#);
     let answers = decisions(&[TOKENS, &take(9), &take(9), &take(0)]);
     assert_eq!(
@@ -131,7 +131,7 @@ fn take_up_to_answers_how_much_it_took() {
 }
 
 #[test]
-fn refund_gives_back_up_to_full_and_absorb_may_go_into_debt() {
+fn refund_stops_at_full_and_absorb_may_go_into_debt() {
     let absorb = r#"{"t_ns":0,"op":"absorb","n":5}"#;
     let refund = r#"{"t_ns":0,"op":"refund","n":4}"#;
     let answers = short(&[TOKENS, absorb, refund, refund]);
@@ -139,7 +139,7 @@ fn refund_gives_back_up_to_full_and_absorb_may_go_into_debt() {
 }
 
 #[test]
-fn cancel_gives_the_place_back_and_those_behind_move_up() {
+fn cancel_moves_up_the_requests_behind() {
     let join = |id: &str| format!(r#"{{"t_ns":0,"id":"{id}"}}"#);
     let leave = |t: u64, id: &str| format!(r#"{{"t_ns":{t},"op":"cancel","of":"{id}"}}"#);
     let resets = |steps: &[String]| -> Vec<u64> {
@@ -165,16 +165,16 @@ fn cancel_gives_the_place_back_and_those_behind_move_up() {
     );
     assert_eq!(with(&[leave(50, "a")]), [350], "gone at once");
     assert_eq!(with(&[leave(100, "b")]), [300], "gone at its turn");
-    // Without b, d goes at 200: at 199 it still waits, at 200 it is gone.
+    // Without b, d is released at 200: it is still queued at 199.
     assert_eq!(with(&[leave(0, "b"), leave(199, "d")]), [300, 1]);
     assert_eq!(with(&[leave(0, "b"), leave(200, "d")]), [300, 100]);
-    // What a reset forgot is worth nothing to the line.
+    // A cancellation after a reset moves no request.
     let reset = r#"{"t_ns":0,"op":"reset"}"#.to_owned();
     assert_eq!(with(&[reset, join("e"), leave(0, "d")]), [100]);
 }
 
 #[test]
-fn cancel_answers_for_the_key_of_its_request() {
+fn cancel_reports_the_key_of_its_request() {
     let answers = decisions(&[
         QUEUE,
         r#"{"t_ns":0,"key":"k"}"#,
@@ -188,7 +188,7 @@ fn cancel_answers_for_the_key_of_its_request() {
 }
 
 #[test]
-fn reset_makes_the_key_one_never_seen() {
+fn reset_makes_the_key_new() {
     let policy = r#"{"algorithm":"token_bucket","limit":1,"period_ns":100,"burst":9,"initial":3}"#;
     let answers = short(&[
         policy,

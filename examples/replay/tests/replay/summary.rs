@@ -1,4 +1,4 @@
-//! The table instead of the decisions.
+//! The summary.
 
 use crate::harness::{TOKENS, printed};
 
@@ -35,9 +35,9 @@ fn the_summary_counts_requests_and_units_and_finds_the_worst_window() {
         "denied 1 7 41.2 %",
         "cancelled 1 1 5.9 %",
         "longest wait 110ns, key \"a\" at 90ns",
-        // Half open: what goes at 0 and at 100 is in two windows.
+        // Half open: admissions at 0 and at 100 are in different windows.
         "worst window 4 units within 100ns, key \"b\" from 50ns",
-        "remaining 16.7 % of the limit on average after a request, 0.0 % at the least",
+        "remaining 16.7 % of the limit on average after a request, 0.0 % at least",
         "10 3 3 4 \"a\"",
         "7 4 0 3 \"b\"",
     ] {
@@ -47,7 +47,7 @@ fn the_summary_counts_requests_and_units_and_finds_the_worst_window() {
 }
 
 #[test]
-fn the_worst_window_goes_by_the_time_at_which_requests_go() {
+fn the_worst_window_counts_requests_at_their_release() {
     let worst = |steps: &[&str]| {
         let policy = r#"{"algorithm":"leaky_bucket","limit":3,"period_ns":300,"queue":9}"#;
         let summary = printed(&["--summary"], &[&[policy], steps].concat());
@@ -56,25 +56,25 @@ fn the_worst_window_goes_by_the_time_at_which_requests_go() {
             .find_map(|line| line.strip_prefix("worst window  "));
         line.expect("a worst window").to_owned()
     };
-    // Turns at 0, 100, 200 and 300; the trace ends while they wait.
+    // Turns at 0, 100, 200 and 300; the trace ends before the last ones.
     let check = r#"{"t_ns":0}"#;
     let named = r#"{"t_ns":0,"id":"x"}"#;
     let three = r#"3 units within 300ns, key "" from 0ns"#;
     assert_eq!(worst(&[check, check, check, check]), three);
     assert_eq!(worst(&[check, named, check]), three);
-    // Those behind the one that is cancelled go at 100 and 200.
+    // The requests behind the cancelled one are released at 100 and 200.
     let cancel = r#"{"t_ns":50,"op":"cancel","of":"x"}"#;
     assert_eq!(worst(&[check, named, check, check, cancel]), three);
-    // It is not counted itself.
+    // The cancelled request is not counted.
     let two = r#"2 units within 300ns, key "" from 0ns"#;
     assert_eq!(worst(&[check, named, check, cancel]), two);
 }
 
 #[test]
-fn the_summary_of_nothing_says_so() {
+fn an_empty_summary_says_so() {
     let summary = printed(&["--summary"], &[TOKENS]);
     assert!(summary.contains("steps: 0, keys: 0"), "{summary}");
-    assert!(summary.contains("nobody waited"), "{summary}");
+    assert!(summary.contains("no request waited"), "{summary}");
     assert!(summary.contains("nothing was admitted"), "{summary}");
 }
 
