@@ -3,7 +3,7 @@
 //! "What would 10 per second with bursts of 50 have done to yesterday's traffic?"
 //!
 //! ```text
-//! cargo run --release --example replay -- CASE.jsonl              # x
+//! cargo run --release --example replay -- CASE.jsonl              # one decision per line
 //! cargo run --release --example replay -- --summary CASE.jsonl
 //! cargo run --release --example replay -- --svg out.svg CASE.jsonl
 //! cargo run --release --example replay -- --policy POLICY.json --access-log access.log
