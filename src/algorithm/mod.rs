@@ -34,6 +34,7 @@
 //! | tuples, [`All`] | each part's own |
 
 mod any;
+mod any_from;
 mod at_most;
 mod bucket;
 mod combined;
@@ -51,6 +52,7 @@ mod timestamps;
 mod token_bucket;
 mod warm_up;
 
+pub(crate) use self::combined::merge;
 #[cfg(feature = "governor")]
 pub use self::gcra::{Gcra, GcraState};
 pub use self::{

@@ -4,6 +4,7 @@ mod client_ip;
 mod closure;
 mod extension;
 mod header;
+mod key_type;
 #[cfg(feature = "axum")]
 mod matched_path;
 mod missing;
@@ -19,6 +20,7 @@ pub use self::{
     closure::IntoKey,
     extension::{ExtensionKey, FromExtension},
     header::{BearerToken, HeaderKey, Secret},
+    key_type::{KeyRef, KeyType},
     missing::Missing,
     or::{Either, FindKey, Or},
     wrappers::{Cost, Predicate, WithCost, WithSkip},

@@ -1,4 +1,4 @@
-//! How many requests met which fate, counted without a line that all cores fight for.
+//! How many requests were admitted, denied, and so on, counted without contention between threads.
 
 use std::{
     array,
@@ -10,98 +10,130 @@ use std::{
     thread,
 };
 
-/// How many requests met which fate since the layer was made.
+/// How many requests had each outcome since the layer was made.
 ///
-/// A shadowed denial counts as denied. Requests that are being counted by other threads at the
-/// moment of reading may be missing.
+/// A denial in shadow mode counts as denied. Requests that other threads are counting at the moment
+/// of reading may be missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// They went on at once.
+    /// Went on at once.
     pub admitted: u64,
-    /// They had to wait for their turn.
+    /// Had to wait for their turn.
     pub waited: u64,
-    /// A limit turned them away.
+    /// Denied by a limit.
     pub denied: u64,
-    /// They had no key and were turned away.
+    /// Had no key and were rejected.
     pub rejected: u64,
-    /// They were not limited.
+    /// Were not limited.
     pub skipped: u64,
-    /// The limiter could not decide about them.
+    /// The backend could not decide about them.
     pub store_errors: u64,
+    /// Carried the client's address in a header that the key extractor ignores, such as
+    /// `X-Forwarded-For` with [`ClientIp::peer`](crate::ClientIp::peer). If this is not 0, the
+    /// application is probably behind a proxy whose clients all share one limit: use
+    /// [`ClientIp::x_forwarded_for`](crate::ClientIp::x_forwarded_for).
+    ///
+    /// Only a sample is looked at: per thread, requests up to the 16th admitted one, then about every
+    /// 1,024th.
+    pub unread_proxy_headers: u64,
 }
 
-/// Counters in shards: one for each of the threads that came first, and one for all others.
+/// Counters in shards: one per thread for the first threads, and a shared one for all others.
 ///
-/// A shard of one thread is written by nobody else, so that counting needs no operation that the
-/// processors have to agree on; those take a third of what the whole decision does.
+/// Only one thread writes to a shard of its own, so counting needs no atomic read-modify-write. That
+/// would take a third of the time of the whole decision.
 #[derive(Debug)]
 pub(crate) struct Counters {
     /// The last one is the shared one.
     shards: Box<[Shard]>,
 }
 
-/// On a cache line of its own; two, since processors fetch them in pairs.
+/// Aligned to two cache lines, since processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard([AtomicU64; 6]);
+struct Shard([AtomicU64; 7]);
 
 impl Counters {
     pub(super) fn new() -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        // The workers, and as many that come and go.
+        // For the workers, and as many short-lived threads.
         let own = (2 * threads).clamp(4, 64);
         Self {
             shards: (0..=own).map(|_| Shard::default()).collect(),
         }
     }
 
+    /// Counts an admitted request. Returns whether it is one of the [sample](Self::is_sampled).
     #[inline]
-    pub(super) fn admitted(&self) {
-        self.count(0);
+    pub(super) fn record_admitted(&self) -> bool {
+        is_sampled(self.count(0))
     }
 
     #[inline]
-    pub(super) fn waited(&self) {
+    pub(super) fn record_waited(&self) {
         self.count(1);
     }
 
     #[inline]
-    pub(super) fn denied(&self) {
+    pub(super) fn record_denied(&self) {
         self.count(2);
     }
 
-    pub(super) fn rejected(&self) {
+    pub(super) fn record_rejected(&self) {
         self.count(3);
     }
 
     #[inline]
-    pub(super) fn skipped(&self) {
+    pub(super) fn record_skipped(&self) {
         self.count(4);
     }
 
-    pub(super) fn failed(&self) {
+    pub(super) fn record_store_error(&self) {
         self.count(5);
     }
 
+    pub(super) fn record_unread_proxy_header(&self) {
+        self.count(6);
+    }
+
+    /// Whether the next request that this thread admits is one of the sample: the first 16, and
+    /// every 1,024th.
     #[inline]
-    fn count(&self, fate: usize) {
+    pub(super) fn is_sampled(&self) -> bool {
+        let shard = thread_index().min(self.shards.len() - 1);
+        is_sampled(self.shards[shard].0[0].load(Ordering::Relaxed))
+    }
+
+    /// Returns the count before.
+    #[inline]
+    fn count(&self, outcome: usize) -> u64 {
         let number = thread_index();
         let shared = self.shards.len() - 1;
         if number < shared {
-            let count = &self.shards[number].0[fate];
-            // No other thread has this number.
-            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let count = &self.shards[number].0[outcome];
+            // Only this thread writes it.
+            let before = count.load(Ordering::Relaxed);
+            count.store(before.wrapping_add(1), Ordering::Relaxed);
+            before
         } else {
-            self.shards[shared].0[fate].fetch_add(1, Ordering::Relaxed);
+            self.shards[shared].0[outcome].fetch_add(1, Ordering::Relaxed)
         }
     }
 
     pub(crate) fn read(&self) -> Counts {
-        let [admitted, waited, denied, rejected, skipped, store_errors] = array::from_fn(|fate| {
+        let [
+            admitted,
+            waited,
+            denied,
+            rejected,
+            skipped,
+            store_errors,
+            unread_proxy_headers,
+        ] = array::from_fn(|outcome| {
             let shards = self.shards.iter();
             shards
-                .map(|shard| shard.0[fate].load(Ordering::Relaxed))
+                .map(|shard| shard.0[outcome].load(Ordering::Relaxed))
                 .fold(0, u64::wrapping_add)
         });
         Counts {
@@ -111,16 +143,22 @@ impl Counters {
             rejected,
             skipped,
             store_errors,
+            unread_proxy_headers,
         }
     }
 }
 
-/// The number of this thread, that no other living thread has.
+#[inline]
+const fn is_sampled(count: u64) -> bool {
+    count < 16 || count % 1_024 == 0
+}
+
+/// The index of this thread; no other living thread has it.
 #[inline]
 fn thread_index() -> usize {
     let number = THREAD_INDEX.get();
     if number == UNASSIGNED {
-        numbered()
+        assign_index()
     } else {
         number
     }
@@ -128,24 +166,24 @@ fn thread_index() -> usize {
 
 thread_local! {
     static THREAD_INDEX: Cell<usize> = const { Cell::new(UNASSIGNED) };
-    /// Gives the number back when the thread ends.
+    /// Frees the index when the thread ends.
     static INDEX_GUARD: ThreadIndexGuard = const { ThreadIndexGuard };
 }
 
 const UNASSIGNED: usize = usize::MAX;
-/// Counts with all others.
+/// Counts in the shared shard.
 const NO_INDEX: usize = usize::MAX - 1;
 
-/// The numbers that were given back, and the next one that nobody has had.
+/// The freed indexes, and the next one that was never used.
 static FREE_INDEXES: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
 
 struct ThreadIndexGuard;
 
-/// Takes the least free number: while few threads live at a time, the numbers stay small.
+/// Takes the lowest free index: while few threads live at a time, indexes stay small.
 #[cold]
 #[inline(never)]
-fn numbered() -> usize {
-    // In a thread that is being taken down nobody would give the number back.
+fn assign_index() -> usize {
+    // In a thread that is ending, the index would never be freed.
     let number = if INDEX_GUARD.try_with(|_| ()).is_ok() {
         let (free, next) = &mut *FREE_INDEXES.lock().unwrap_or_else(PoisonError::into_inner);
         let least = (0..free.len()).min_by_key(|at| free[*at]);
@@ -165,8 +203,8 @@ fn numbered() -> usize {
 
 impl Drop for ThreadIndexGuard {
     fn drop(&mut self) {
-        // What this thread counts after this, it counts with all others. The lock orders what it
-        // has counted before what the next owner of the number will count.
+        // From here on this thread counts in the shared shard. The lock orders what it has counted
+        // before what the next owner of the index counts.
         let number = THREAD_INDEX.replace(NO_INDEX);
         let mut free = FREE_INDEXES.lock().unwrap_or_else(PoisonError::into_inner);
         free.0.push(number);
@@ -186,8 +224,8 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..1_000 {
-                        counters.admitted();
-                        counters.denied();
+                        counters.record_admitted();
+                        counters.record_denied();
                     }
                 });
             }
@@ -233,7 +271,9 @@ mod tests {
                 scope.spawn(|| {
                     thread_index();
                     all_there.wait();
-                    (0..1_000).for_each(|_| counters.admitted());
+                    for _ in 0..1_000 {
+                        counters.record_admitted();
+                    }
                 });
             }
         });

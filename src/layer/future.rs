@@ -1,4 +1,4 @@
-//! The way of one request through the limit to its response.
+//! The response of one limited request, step by step.
 
 use std::{
     fmt,
@@ -15,7 +15,6 @@ use tower_service::Service;
 
 use super::options::{Action, LayerOptions};
 use super::reservation::{Reservation, WaitError};
-use super::service::deny;
 use crate::backend::Backend;
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::StoreError;
@@ -27,9 +26,9 @@ pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
     ///
     /// # Cancel safety
-    /// Dropping it while the request waits for its turn gives the cost back and everyone behind
-    /// moves up. PendingRequest, or when the request was admitted at once, the cost stays taken: else
-    /// requests that are begun and dropped would be free.
+    /// If it is dropped while the request waits for its turn, the cost is given back and the waiters
+    /// behind move up. After that, or if the request was admitted at once, the cost stays taken:
+    /// otherwise requests that are begun and dropped would be free.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, K, L, R, Req>
     where
@@ -52,12 +51,12 @@ pin_project! {
         Inner {
             #[pin]
             future: F,
-            after: Option<ResponseContext<K, L, R>>,
+            context: Option<ResponseContext<K, L, R>>,
         },
-        /// It has not, or no longer. All other steps are one, so that the one of nearly every
-        /// request is found by a look and not in a list.
-        ColdStep {
-            aside: ColdStep<S, K, L, D, R, Req, Res, Err>,
+        /// All other steps in one variant, so that one comparison finds the step of nearly every
+        /// request.
+        Cold {
+            step: ColdStep<S, K, L, D, R, Req, Res, Err>,
         },
     }
 }
@@ -66,50 +65,51 @@ enum ColdStep<S, K, L, D, R, Req, Res, Err>
 where
     L: Backend<K>,
 {
-    /// The limiter has been asked and does not know yet.
+    /// The backend has not decided yet.
     Deciding {
-        deciding: BoxedFuture<D>,
-        later: Option<PendingRequest<S, K, L, R, Req>>,
+        future: BoxedFuture<D>,
+        pending: Option<PendingRequest<S, K, L, R, Req>>,
     },
-    /// The request has its place in line.
+    /// The request is in line.
     Waiting {
-        later: Option<PendingRequest<S, K, L, R, Req>>,
+        pending: Option<PendingRequest<S, K, L, R, Req>>,
         decision: CompactDecision,
     },
-    /// The request may go on as soon as the service is ready for it.
+    /// The request goes on as soon as the service is ready.
     WaitingForService {
-        later: Option<PendingRequest<S, K, L, R, Req>>,
+        pending: Option<PendingRequest<S, K, L, R, Req>>,
         decision: Option<CompactDecision>,
     },
-    /// The response is there, and the limiter is told what the request cost.
+    /// The response is there, and the cost is being settled.
     Settling {
-        settling: BoxedFuture<D>,
+        future: BoxedFuture<D>,
         result: Option<Result<Res, Err>>,
     },
-    /// The answer is known.
-    Done { answer: Option<Result<Res, Err>> },
+    Done {
+        result: Option<Result<Res, Err>>,
+    },
 }
 
-/// What asks somebody who does not answer on the spot. It stands elsewhere, or it would be the most
-/// of the future of every request, also where nobody is ever asked; and a hundred thousand may wait.
+/// The future of a backend that does I/O. Inline it would be most of the future of every request,
+/// even if the backend is never pending; and a hundred thousand requests may wait.
 type BoxedFuture<D> = Box<D>;
 
 /// What is needed to go on later: the request, and a clone of the service for it.
 pub(super) struct PendingRequest<S, K, L: Backend<K>, R, Req> {
     pub(super) service: S,
     pub(super) request: Req,
-    pub(super) place: Reservation<K, L>,
-    /// Given back when the request goes on or is dropped.
+    pub(super) reservation: Reservation<K, L>,
+    /// Released when the request goes on or is dropped.
     pub(super) seat: RequestSeat,
     pub(super) respond: R,
-    pub(super) policy: LayerOptions,
+    pub(super) options: LayerOptions,
 }
 
 /// What is needed once the response is there.
 pub(super) struct ResponseContext<K, L: Backend<K>, R> {
-    pub(super) place: Reservation<K, L>,
+    pub(super) reservation: Reservation<K, L>,
     pub(super) respond: R,
-    /// If it is to be told.
+    /// If the response states it.
     pub(super) decision: Option<CompactDecision>,
 }
 
@@ -124,48 +124,45 @@ where
     #[inline]
     pub(super) const fn inner(
         future: S::Future,
-        after: Option<ResponseContext<K::Key, L, R>>,
+        context: Option<ResponseContext<K::Key, L, R>>,
     ) -> Self {
         Self {
-            step: Step::Inner { future, after },
+            step: Step::Inner { future, context },
         }
     }
 
-    pub(super) const fn done(answer: Result<S::Response, S::Error>) -> Self {
+    pub(super) const fn done(result: Result<S::Response, S::Error>) -> Self {
+        let result = Some(result);
+        let step = ColdStep::Done { result };
         Self {
-            step: Step::ColdStep {
-                aside: ColdStep::Done {
-                    answer: Some(answer),
-                },
-            },
+            step: Step::Cold { step },
         }
     }
 
     pub(super) fn deciding(
         deciding: L::Future,
-        later: PendingRequest<S, K::Key, L, R, Req>,
+        pending: PendingRequest<S, K::Key, L, R, Req>,
     ) -> Self {
+        let step = ColdStep::Deciding {
+            future: Box::new(deciding),
+            pending: Some(pending),
+        };
         Self {
-            step: Step::ColdStep {
-                aside: ColdStep::Deciding {
-                    deciding: Box::new(deciding),
-                    later: Some(later),
-                },
-            },
+            step: Step::Cold { step },
         }
     }
 
     pub(super) fn waiting(
-        later: PendingRequest<S, K::Key, L, R, Req>,
+        pending: PendingRequest<S, K::Key, L, R, Req>,
         wait: Duration,
         decision: Decision,
     ) -> Self
     where
-        R: ResponseHooks<Req, S::Response, S::Error>,
+        R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
     {
         Self {
-            step: Step::ColdStep {
-                aside: later.line_up(wait, decision),
+            step: Step::Cold {
+                step: pending.enqueue(wait, decision),
             },
         }
     }
@@ -176,92 +173,91 @@ where
     K: Hash,
     L: Backend<K>,
     S: Service<Req>,
-    R: ResponseHooks<Req, S::Response, S::Error>,
+    R: ResponseHooks<Req, K, S::Response, S::Error>,
 {
-    /// The step in which the request waits, or a denial if it can not.
-    fn line_up(mut self, wait: Duration, decision: Decision) -> ColdStepOf<S, K, L, R, Req> {
-        let wait = match self.place.line_up(wait, self.policy.order) {
+    /// The step in which the request waits, or a denial if it cannot wait.
+    fn enqueue(mut self, wait: Duration, decision: Decision) -> ColdStepOf<S, K, L, R, Req> {
+        let wait = match self.reservation.enqueue(wait, self.options.order) {
             Ok(wait) => wait,
             Err(again) => return self.deny(again, again.retry_after),
         };
-        // What is denied from here on leaves the line again, as anybody may.
-        let most = self.respond.timeout(&self.request);
-        if let Some(over) = most.and_then(|most| wait.checked_sub(most)) {
-            if !over.is_zero() {
-                return self.deny(decision, Some(over));
+        // A request that is denied from here on leaves the line like any other.
+        let timeout = self.respond.timeout(&self.request);
+        if let Some(excess) = timeout.and_then(|timeout| wait.checked_sub(timeout)) {
+            if !excess.is_zero() {
+                return self.deny(decision, Some(excess));
             }
         }
         if !self.seat.sit() {
             return self.deny(decision, Some(wait));
         }
         if !decision.is_admitted() {
-            let state = self.place.state();
-            state.counts.waited();
-            state.signals().waits(&decision);
+            let state = self.reservation.state();
+            state.counts.record_waited();
+            state.signals().record_waited(&decision);
         }
         ColdStep::Waiting {
-            later: Some(self),
+            pending: Some(self),
             decision: CompactDecision::new(&decision),
         }
     }
 
-    /// The step in which the request is turned away, whatever the limiter said.
+    /// The step in which the request is denied, whatever the backend decided.
     fn deny(
         self,
         mut decision: Decision,
         retry_after: Option<Duration>,
     ) -> ColdStepOf<S, K, L, R, Req> {
-        let state = Arc::clone(self.place.state());
-        drop(self.place);
+        let state = Arc::clone(self.reservation.state());
+        drop(self.reservation);
         drop(self.seat);
         decision.verdict = Verdict::Deny;
         decision.retry_after = retry_after;
-        state.counts.denied();
-        state.signals().denied(&decision, false);
-        let denied = state.denial(decision);
+        state.counts.record_denied();
+        state.signals().record_denied(&decision, false);
+        let denied = state.denial_error(decision);
         ColdStep::Done {
-            answer: Some(deny(&self.respond, &state, self.request, denied)),
+            result: Some(state.deny(&self.respond, self.request, denied)),
         }
     }
 
-    /// The step in which a request is turned away that has waited in vain.
+    /// The step in which a request is denied after its wait.
     #[cold]
-    fn lose(self, lost: WaitError, decision: Decision) -> ColdStepOf<S, K, L, R, Req> {
-        match lost {
+    fn fail_wait(self, error: WaitError, decision: Decision) -> ColdStepOf<S, K, L, R, Req> {
+        match error {
             WaitError::Shed(wait) => self.deny(decision, Some(wait)),
             WaitError::NoTimer => {
-                self.place.state().signals().untimed();
+                self.reservation.state().signals().record_no_timer();
                 self.deny(decision, decision.wait())
             }
         }
     }
 
-    /// What happens to the request after the limiter's answer.
+    /// What happens to the request after the backend's decision.
     fn resolve(&self, decided: Result<Decision, StoreError>) -> Action {
-        let state = self.place.state();
-        let next = self.policy.resolve(state, decided);
-        let (key, cost) = self.place.taken();
-        self.policy.defer_to_waiters(state, key, cost, next)
+        let state = self.reservation.state();
+        let next = self.options.resolve(state, decided);
+        let (key, cost) = self.reservation.key_and_cost();
+        self.options.defer_to_waiters(state, key, cost, next)
     }
 
-    /// The step after the limiter's answer.
-    fn decided(mut self, next: Action) -> ColdStepOf<S, K, L, R, Req> {
+    /// The step after the backend's decision.
+    fn apply_action(mut self, next: Action) -> ColdStepOf<S, K, L, R, Req> {
         match next {
             Action::Pass(decision) => {
                 self.seat = RequestSeat::NotRequired;
                 ColdStep::WaitingForService {
-                    later: Some(self),
+                    pending: Some(self),
                     decision: decision.as_ref().map(CompactDecision::new),
                 }
             }
-            Action::Wait(wait, decision) => self.line_up(wait, decision),
+            Action::Wait(wait, decision) => self.enqueue(wait, decision),
             Action::Deny(denied) => ColdStep::Done {
-                answer: Some(deny(
-                    &self.respond,
-                    self.place.state(),
-                    self.request,
-                    denied,
-                )),
+                result: Some(
+                    self.reservation
+                        .state()
+                        .deny(&self.respond, self.request, denied),
+                ),
             },
         }
     }
@@ -271,23 +267,26 @@ where
         let Self {
             mut service,
             mut request,
-            place,
+            reservation,
             seat: _,
-            respond,
-            policy,
+            mut respond,
+            options,
         } = self;
-        if let (true, Some(decision)) = (policy.share, decision) {
+        if let (true, Some(decision)) = (options.share_decision, decision) {
             respond.admit(&mut request, &decision.get());
         }
+        if R::NEEDS_RESPONSE {
+            respond.capture(&request);
+        }
         let future = service.call(request);
-        let after = decision
+        let context = decision
             .filter(|_| R::NEEDS_RESPONSE)
             .map(|decision| ResponseContext {
-                place,
+                reservation,
                 respond,
                 decision: R::WRITES_HEADERS.then_some(decision),
             });
-        Step::Inner { future, after }
+        Step::Inner { future, context }
     }
 }
 
@@ -319,16 +318,16 @@ where
     S: Service<Req>,
     K: KeyExtractor<Req>,
     L: Backend<K::Key>,
-    R: ResponseHooks<Req, S::Response, S::Error>,
+    R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
 {
     type Output = Result<S::Response, S::Error>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // With nothing to do afterwards the answer need not be moved again.
+        // Without a context the response need not be moved again.
         if let StepProjection::Inner {
             future,
-            after: None,
+            context: None,
         } = self.as_mut().project().step.project()
         {
             return future.poll(cx);
@@ -342,9 +341,9 @@ where
     S: Service<Req>,
     K: KeyExtractor<Req>,
     L: Backend<K::Key>,
-    R: ResponseHooks<Req, S::Response, S::Error>,
+    R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
 {
-    /// From step to step, as far as it goes.
+    /// Goes from step to step until one is pending.
     #[inline(never)]
     fn poll_steps(
         self: Pin<&mut Self>,
@@ -352,75 +351,76 @@ where
     ) -> Poll<Result<S::Response, S::Error>> {
         let mut step = self.project().step;
         loop {
-            let aside = match step.as_mut().project() {
-                StepProjection::Inner { future, after } => {
+            let cold = match step.as_mut().project() {
+                StepProjection::Inner { future, context } => {
                     let mut result = ready!(future.poll(cx));
-                    let settling = match after.take() {
-                        Some(after) => after.finish::<Req, _, _>(&mut result),
+                    let settling = match context.take() {
+                        Some(context) => context.finish::<Req, _, _>(&mut result),
                         None => None,
                     };
                     let Some(mut settling) = settling else {
                         return Poll::Ready(result);
                     };
-                    // What cannot be settled stays as it was taken.
+                    // After an error the cost stays as it was taken.
                     if Pin::new(&mut settling).poll(cx).is_ready() {
                         return Poll::Ready(result);
                     }
-                    let aside = ColdStep::Settling {
-                        settling: Box::new(settling),
+                    let settling = ColdStep::Settling {
+                        future: Box::new(settling),
                         result: Some(result),
                     };
-                    step.set(Step::ColdStep { aside });
+                    step.set(Step::Cold { step: settling });
                     return Poll::Pending;
                 }
-                StepProjection::ColdStep { aside } => aside,
+                StepProjection::Cold { step } => step,
             };
-            let inner = match aside {
-                ColdStep::Done { answer } => {
-                    return Poll::Ready(answer.take().expect(POLLED_AFTER_READY));
+            let inner = match cold {
+                ColdStep::Done { result } => {
+                    return Poll::Ready(result.take().expect(POLLED_AFTER_READY));
                 }
-                ColdStep::Deciding { deciding, later } => {
-                    let decided = ready!(Pin::new(deciding).poll(cx));
-                    let later = later.take().expect(POLLED_AFTER_READY);
-                    let next = later.resolve(decided);
-                    *aside = later.decided(next);
+                ColdStep::Deciding { future, pending } => {
+                    let decided = ready!(Pin::new(future).poll(cx));
+                    let pending = pending.take().expect(POLLED_AFTER_READY);
+                    let next = pending.resolve(decided);
+                    *cold = pending.apply_action(next);
                     continue;
                 }
-                ColdStep::Waiting { later, decision } => {
-                    let waiting = later.as_mut().expect(POLLED_AFTER_READY);
-                    if let Err(lost) = ready!(waiting.place.poll_turn(cx)) {
+                ColdStep::Waiting { pending, decision } => {
+                    let waiting = pending.as_mut().expect(POLLED_AFTER_READY);
+                    if let Err(error) = ready!(waiting.reservation.poll_turn(cx)) {
                         let decision = decision.get();
-                        *aside = later.take().expect(POLLED_AFTER_READY).lose(lost, decision);
+                        let failed = pending.take().expect(POLLED_AFTER_READY);
+                        *cold = failed.fail_wait(error, decision);
                         continue;
                     }
                     waiting.seat = RequestSeat::NotRequired;
-                    // It is cold by now, so nobody reads it for nothing.
-                    let told = R::WRITES_HEADERS || waiting.policy.share;
-                    let decision = (told || R::NEEDS_RESPONSE).then_some(decision);
+                    // The state is no longer cached by the processor: read only if needed.
+                    let is_read = R::WRITES_HEADERS || waiting.options.share_decision;
+                    let decision = (is_read || R::NEEDS_RESPONSE).then_some(decision);
                     let decision = decision.map(|decision| {
-                        if told {
-                            waiting.place.refresh_decision(*decision)
+                        if is_read {
+                            waiting.reservation.refresh_decision(*decision)
                         } else {
                             *decision
                         }
                     });
-                    // Nearly always it is, and nothing need be moved to wait for it.
+                    // Nearly always ready, and then nothing is moved.
                     let ready = waiting.service.poll_ready(cx);
-                    waiting.place.commit();
+                    waiting.reservation.commit();
                     match ready {
                         Poll::Ready(Ok(())) => {
-                            later.take().expect(POLLED_AFTER_READY).call(decision)
+                            pending.take().expect(POLLED_AFTER_READY).call(decision)
                         }
                         Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                         Poll::Pending => {
-                            let later = later.take();
-                            *aside = ColdStep::WaitingForService { later, decision };
+                            let pending = pending.take();
+                            *cold = ColdStep::WaitingForService { pending, decision };
                             return Poll::Pending;
                         }
                     }
                 }
-                ColdStep::WaitingForService { later, decision } => {
-                    let ready = later
+                ColdStep::WaitingForService { pending, decision } => {
+                    let ready = pending
                         .as_mut()
                         .expect(POLLED_AFTER_READY)
                         .service
@@ -429,10 +429,10 @@ where
                         return Poll::Ready(Err(error));
                     }
                     let decision = *decision;
-                    later.take().expect(POLLED_AFTER_READY).call(decision)
+                    pending.take().expect(POLLED_AFTER_READY).call(decision)
                 }
-                ColdStep::Settling { settling, result } => {
-                    let _ = ready!(Pin::new(settling).poll(cx));
+                ColdStep::Settling { future, result } => {
+                    let _ = ready!(Pin::new(future).poll(cx));
                     return Poll::Ready(result.take().expect(POLLED_AFTER_READY));
                 }
             };
@@ -442,24 +442,27 @@ where
 }
 
 impl<K: Hash, L: Backend<K>, R> ResponseContext<K, L, R> {
-    /// Settles the cost and writes about the limit. The future, if any, ends when the limiter
-    /// knows.
+    /// States the limit in the response and settles the cost. The future, if any, ends when the
+    /// backend has done so.
     fn finish<Req, Res, Err>(&self, result: &mut Result<Res, Err>) -> Option<L::Future>
     where
-        R: ResponseHooks<Req, Res, Err>,
+        R: ResponseHooks<Req, K, Res, Err>,
     {
         if let (Some(decision), Ok(response)) = (&self.decision, &mut *result) {
-            let (state, decision) = (self.place.state(), decision.get());
+            let (state, decision) = (self.reservation.state(), decision.get());
             state.with_policies(|policies| self.respond.tell(response, policies, &decision));
         }
-        match self.respond.settle(result) {
+        match self
+            .respond
+            .settle(self.reservation.key_and_cost().0, result)
+        {
             Settle::Keep => None,
-            settle => self.place.settle(settle),
+            settle => self.reservation.settle(settle),
         }
     }
 }
 
-/// By hand: requests, keys and closures are not shown.
+/// Manual impl: requests and keys must not be logged, and closures are not `Debug`.
 impl<S, K, L, R, Req> fmt::Debug for ResponseFuture<S, K, L, R, Req>
 where
     S: Service<Req>,
@@ -468,8 +471,8 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = match &self.step {
-            Step::Inner { .. } => "with the service",
-            Step::ColdStep { aside } => match aside {
+            Step::Inner { .. } => "in the service",
+            Step::Cold { step } => match step {
                 ColdStep::Deciding { .. } => "deciding",
                 ColdStep::Waiting { .. } => "waiting",
                 ColdStep::WaitingForService { .. } => "waiting for the service",

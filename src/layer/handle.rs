@@ -1,92 +1,141 @@
-//! Looking at a limit and changing it while it runs.
+//! Reading and changing a layer's limits at run time.
 
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
+    marker::PhantomData,
     sync::Arc,
 };
 
-use super::{Counts, RateLimitLayer, reservation::single, state::State};
+use super::{And, Counts, KeyPair, KeyUpdate, LimitHandle, RateLimitLayer, Tiers, state::State};
 use crate::algorithm::Algorithm;
-use crate::backend::{Backend, Op};
+use crate::backend::Backend;
 use crate::clock::Clock;
+use crate::decision::Decision;
 use crate::error::ConfigError;
 #[cfg(feature = "redis")]
 use crate::error::StoreError;
-use crate::queue::LineTimer;
+use crate::key::{KeyExtractor, KeyRef, KeyType};
 use crate::quota::Quota;
 use crate::store::local::{Local, Stats};
 #[cfg(feature = "redis")]
 use crate::store::redis::{RedisLimiter, Scripted};
 
-/// Looks at a layer's limits and changes them while requests are served.
+/// Reads and changes a layer's limits while requests are served.
 ///
-/// It stays connected with the layer and everything made from it, however far those have been
-/// moved into a router. Clones are handles of the same limits.
+/// `K` is the layer's key type, `L` its backend. Every method that takes a key takes a `&K`, or what
+/// can be borrowed from one: a `&str` where keys are `String`s. A key of another type does not
+/// compile.
 ///
-/// Keys are given as the layer finds them: the same type with the same value. The answers are
-/// futures; those of limiters in this process are ready at once.
-pub struct Handle<L> {
+/// A handle stays connected to the layer, its clones and its services, wherever they are moved.
+/// Clones are handles of the same limits.
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower_throttle::{ClientIp, FixedWindow, Quota, RateLimitLayer};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_throttle::StoreError> {
+/// let clients = ClientIp::peer();
+/// let layer = RateLimitLayer::new(clients.clone(), FixedWindow::new(Quota::per_day(100)));
+/// let handle = layer.handle();
+/// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+///
+/// let client = clients.key([192, 0, 2, 7].into());
+/// handle.penalise(&client, 30);
+/// assert_eq!(handle.peek(&client, 1).await?.remaining(), 69);
+/// handle.reset(&client);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Handle<K, L> {
     state: Arc<State<L>>,
+    keys: PhantomData<fn(&K)>,
 }
 
 impl<K, L, R> RateLimitLayer<K, L, R> {
     /// A handle of its limits.
-    pub fn handle(&self) -> Handle<L> {
-        Handle {
-            state: Arc::clone(self.state()),
-        }
+    ///
+    /// For an extractor of your own that does not implement [`KeyType`], call
+    /// [`handle_for`](Self::handle_for).
+    pub fn handle<M>(&self) -> Handle<K::Key, L>
+    where
+        K: KeyType<M>,
+    {
+        Handle::new(Arc::clone(&self.state))
+    }
+
+    /// A handle of its limits, for requests of type `Req`: `layer.handle_for::<Request>()`.
+    pub fn handle_for<Req>(&self) -> Handle<K::Key, L>
+    where
+        K: KeyExtractor<Req>,
+    {
+        Handle::new(Arc::clone(&self.state))
     }
 }
 
-impl<L> Handle<L> {
-    /// The decision that a request of `cost` would get now, taking nothing.
-    pub fn peek<K: ?Sized>(&self, key: &K, cost: u64) -> L::Future
-    where
-        L: Backend<K>,
-    {
-        self.state.limiter.apply(key, Op::Peek(cost))
-    }
-
-    /// Forgets what `key` has used. Requests that wait keep their turns; the moments that newcomers
-    /// are granted before that go to those who wait, in order.
-    pub fn reset<K: ?Sized>(&self, key: &K) -> L::Future
-    where
-        L: Backend<K>,
-    {
-        self.state.limiter.apply(key, Op::Reset)
-    }
-
-    /// Counts `cost` as used by `key`, even if that is more than it has: a penalty, or what was
-    /// used elsewhere. Requests that wait keep their turns, which they were promised; those that come
-    /// after them wait longer.
-    pub fn penalise<K: ?Sized>(&self, key: &K, cost: u64) -> L::Future
-    where
-        L: Backend<K>,
-    {
-        self.state.limiter.apply(key, Op::Charge(cost))
-    }
-
-    /// Gives `cost` back to `key`; never more than it has used. Requests that wait move up by what
-    /// it is worth. Where several limits have their say and none can tell that, they keep their turns
-    /// until newcomers are granted earlier ones, which go to those who wait, in order.
-    pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> L::Future
-    where
-        L: Backend<K>,
-    {
-        let refund = || self.state.limiter.apply(key, Op::Refund(cost));
-        if cost == 0 || !self.state.lines.anyone() {
-            return refund();
+impl<K, L> Handle<K, L> {
+    const fn new(state: Arc<State<L>>) -> Self {
+        Self {
+            state,
+            keys: PhantomData,
         }
-        // The line and a limiter in this process change together.
-        let mut held = self.state.lines.hold(key);
-        let _ = held.move_up(cost, LineTimer::now(), || single(&self.state.limiter));
-        let refunding = refund();
-        held.moved();
-        refunding
     }
 
-    /// How many requests met which fate so far.
+    /// Everything that concerns the limit alone.
+    fn limit(&self) -> LimitHandle<'_, K, L> {
+        let state = &self.state;
+        LimitHandle::new(&state.backend, &state.lines, &state.policy_cache)
+    }
+
+    /// The decision that a request of `cost` would get now. Takes nothing.
+    pub fn peek<Q>(&self, key: &Q, cost: u64) -> L::Future
+    where
+        Q: KeyRef<K> + ?Sized,
+        L: Backend<Q>,
+    {
+        self.limit().peek(key, cost)
+    }
+
+    /// Forgets what `key` has used.
+    ///
+    /// Requests that wait keep their turns. Earlier turns that the limit grants to new requests
+    /// before that go to the waiting ones, in order.
+    pub fn reset<Q>(&self, key: &Q) -> KeyUpdate<L::Future>
+    where
+        Q: KeyRef<K> + ?Sized,
+        L: Backend<Q>,
+    {
+        self.limit().reset(key)
+    }
+
+    /// Counts `cost` as used by `key`, even if that is more than it has left: a penalty, or what was
+    /// used elsewhere.
+    ///
+    /// Requests that wait keep the turns they were promised; later ones wait longer.
+    #[doc(alias = "penalize")]
+    pub fn penalise<Q>(&self, key: &Q, cost: u64) -> KeyUpdate<L::Future>
+    where
+        Q: KeyRef<K> + ?Sized,
+        L: Backend<Q>,
+    {
+        self.limit().penalise(key, cost)
+    }
+
+    /// Gives `cost` back to `key`, at most what it has used.
+    ///
+    /// Requests that wait move up by what it is worth. With several limits whose worth cannot be
+    /// told, they keep their turns; earlier turns that the limit grants to new requests go to the
+    /// waiting ones, in order.
+    pub fn refund<Q>(&self, key: &Q, cost: u64) -> KeyUpdate<L::Future>
+    where
+        Q: KeyRef<K> + Hash + ?Sized,
+        L: Backend<Q>,
+    {
+        self.limit().refund(key, cost)
+    }
+
+    /// How many requests were admitted, denied, queued, and so on, so far.
     pub fn counts(&self) -> Counts {
         self.state.counts.read()
     }
@@ -96,21 +145,80 @@ impl<L> Handle<L> {
         self.state.lines.waiting()
     }
 
-    /// The limiter itself. After changing its quotas tell clients with [`refresh_policies`](Self::refresh_policies). What
-    /// is changed here is not known to those who wait: they keep their turns, where
-    /// [`set_quota`](Handle::set_quota) plans them anew.
-    pub fn limiter(&self) -> &L {
-        &self.state.limiter
+    /// The backend itself.
+    ///
+    /// After a change of its quotas call [`refresh_policies`](Self::refresh_policies). Queued
+    /// requests do not see a change made here and keep their turns;
+    /// [`set_quota`](Handle::set_quota) reschedules them.
+    pub fn backend(&self) -> &L {
+        &self.state.backend
     }
 
-    /// Tells clients the quotas that the limiter has now, where responses have headers about it.
+    /// Makes response headers state the quotas that the backend has now.
     pub fn refresh_policies(&self) {
         self.state.refresh_policies();
     }
 }
 
-impl<A: Algorithm, C: Clock, S: BuildHasher> Handle<Local<A, C, S>> {
-    /// How the table of keys is doing: its size, and what it could not keep for want of room.
+impl<A, B, L1, L2> Handle<KeyPair<A, B>, And<L1, L2>> {
+    /// The first limit of a layer with limits by [several keys](RateLimitLayer::and).
+    ///
+    /// Of three limits, `a.and(..b).and(..c)`, they are `first().first()`, `first().second()` and
+    /// `second()`.
+    pub fn first(&self) -> LimitHandle<'_, A, L1> {
+        self.limit().first()
+    }
+
+    /// The second limit of a layer with limits by [several keys](RateLimitLayer::and).
+    pub fn second(&self) -> LimitHandle<'_, B, L2> {
+        self.limit().second()
+    }
+}
+
+impl<T: PartialEq, K, L> Handle<(T, K), Tiers<T, L>> {
+    /// The limit of one of several [`Tiers`], or that of the unlisted tiers if `tier` is not listed.
+    ///
+    /// ```
+    /// use axum::{Router, extract::Request, routing::get};
+    /// use tower_throttle::{AnyAlgorithm, FixedWindow, Quota, RateLimitLayer, Tiers, TokenBucket};
+    ///
+    /// fn customer(req: &Request) -> Option<(&'static str, u64)> {
+    ///     req.extensions().get().copied() // put there by authentication
+    /// }
+    ///
+    /// let free = FixedWindow::new(Quota::per_day(100));
+    /// let pro = TokenBucket::new(Quota::per_second(50));
+    /// let limits = Tiers::new(AnyAlgorithm::from(free)).tier("pro", AnyAlgorithm::from(pro));
+    /// let layer = RateLimitLayer::new(customer, limits);
+    /// let handle = layer.handle();
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    ///
+    /// handle.tier(&"pro").set_algorithm(TokenBucket::new(Quota::per_second(80)))?;
+    /// assert_eq!(handle.tier(&"pro").peek_now(&7, 0).remaining(), 80);
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn tier(&self, tier: &T) -> LimitHandle<'_, K, L> {
+        self.limit().tier(tier)
+    }
+}
+
+impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
+    /// The same as [`peek`](Self::peek), without a future: limits in this process decide at once.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Quota, RateLimitLayer};
+    ///
+    /// let per_user = RateLimitLayer::new(|user: &String| user.clone(), FixedWindow::new(Quota::per_day(100)));
+    /// assert_eq!(per_user.handle().peek_now("alice", 1).remaining(), 99);
+    /// ```
+    pub fn peek_now<Q>(&self, key: &Q, cost: u64) -> Decision
+    where
+        Q: KeyRef<K> + Hash + ?Sized,
+    {
+        self.limit().peek_now(key, cost)
+    }
+
+    /// The size of the table of keys, and what it evicted or denied because it was full.
     ///
     /// ```
     /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
@@ -119,12 +227,14 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Handle<Local<A, C, S>> {
     /// assert_eq!(layer.handle().stats().evicted, 0);
     /// ```
     pub fn stats(&self) -> Stats {
-        self.state.limiter.stats()
+        self.limit().stats()
     }
 
-    /// Changes the quota for all keys. What they have used stays used, and clients are told the new
-    /// quota from now on. Requests that wait have as many before them as they had, who go at the
-    /// new pace from now on; only in a [`WarmUp`](crate::WarmUp) do they keep their turns.
+    /// Changes the quota for all keys. What they have used stays used, and response headers state
+    /// the new quota from now on.
+    ///
+    /// Queued requests keep their position and go at the new pace; only in a
+    /// [`WarmUp`](crate::WarmUp) do they keep their turns.
     ///
     /// ```
     /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
@@ -136,45 +246,59 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Handle<Local<A, C, S>> {
     /// ```
     ///
     /// # Errors
-    /// If the algorithm has no such quota, as a set of several limits does.
+    /// If the algorithm does not have a single quota, as a set of several limits.
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        let limiter = &self.state.limiter;
-        self.state.lines.reschedule(LineTimer::now(), || {
-            let before = limiter.quota();
-            limiter.set_quota(quota)?;
-            Ok(limiter.replans_line().then_some((before, quota)))
-        })?;
-        self.refresh_policies();
-        Ok(())
+        self.limit().set_quota(quota)
+    }
+
+    /// Changes the algorithm for all keys, to one of the same type with other settings, or any
+    /// algorithm if the limit is an [`AnyAlgorithm`](crate::AnyAlgorithm).
+    ///
+    /// What keys have used stays used if the type is the same; after a change of type they begin
+    /// afresh. Queued requests keep their turns. Response headers state the new quotas from now on.
+    ///
+    /// ```
+    /// use tower_throttle::{AnyAlgorithm, FixedWindow, Global, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let configured = AnyAlgorithm::from(TokenBucket::new(Quota::per_second(10)));
+    /// let layer = RateLimitLayer::new(Global, configured);
+    /// let handle = layer.handle();
+    /// handle.set_algorithm(FixedWindow::new(Quota::per_day(200)))?;
+    /// assert_eq!(handle.peek_now(&(), 0).remaining(), 200);
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the states of `algorithm` take more words than those of the first algorithm; see
+    /// [`Local::set_algorithm`].
+    pub fn set_algorithm(&self, algorithm: impl Into<A>) -> Result<(), ConfigError> {
+        self.limit().set_algorithm(algorithm)
     }
 }
 
 #[cfg(feature = "redis")]
-impl<A: Scripted> Handle<RedisLimiter<A>> {
+impl<K, A: Scripted> Handle<K, RedisLimiter<A>> {
     /// Changes the quota for all keys and for the whole fleet: see [`RedisLimiter::set_quota`].
-    /// Clients of this machine are told the new quota from now on; those of another one as soon as
-    /// somebody calls [`refresh_policies`](Self::refresh_policies) there.
+    ///
+    /// Response headers of this process state the new quota from now on; those of another process
+    /// do so after a call of [`refresh_policies`](Self::refresh_policies) there.
     ///
     /// # Errors
-    /// As those of [`RedisLimiter::set_quota`].
+    /// See [`RedisLimiter::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.state.limiter.set_quota(quota).await?;
-        self.refresh_policies();
-        Ok(())
+        self.limit().set_quota(quota).await
     }
 }
 
-/// By hand: the limiter is shared and need not be `Clone`.
-impl<L> Clone for Handle<L> {
+/// Manual impl: derive would require `K: Clone` and `L: Clone`.
+impl<K, L> Clone for Handle<K, L> {
     fn clone(&self) -> Self {
-        Self {
-            state: Arc::clone(&self.state),
-        }
+        Self::new(Arc::clone(&self.state))
     }
 }
 
-/// By hand: limiters need no `Debug`.
-impl<L> fmt::Debug for Handle<L> {
+/// Manual impl: derive would require `L: Debug`.
+impl<K, L> fmt::Debug for Handle<K, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
             .field("name", &self.state.name())

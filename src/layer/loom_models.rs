@@ -1,4 +1,4 @@
-//! Decisions, and those who leave the line meanwhile.
+//! Decisions while waiters leave the line.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::sync::{Mutex, lock};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// One an hour.
+/// One per hour.
 struct Hourly(Mutex<u32>);
 
 impl Backend<u8> for Hourly {
@@ -34,7 +34,7 @@ impl Backend<u8> for Hourly {
                 *next -= 1;
                 Verdict::Admit
             }
-            other => panic!("nobody asks for {other:?}"),
+            other => panic!("unexpected {other:?}"),
         };
         ready(Ok(Decision::new(verdict, 1, 0, None, 0)))
     }
@@ -44,13 +44,13 @@ impl Backend<u8> for Hourly {
     }
 }
 
-/// A request, as the service handles it.
-fn line_up(state: &Arc<State<Hourly>>) -> Reservation<u8, Hourly> {
-    let asked = QueueEpoch::now(&state.lines);
-    let decided = state.limiter.decide(&7, 1).into_inner();
-    let wait = decided.expect("it decides").wait().expect("it lets wait");
+/// Enqueues a request as the service does.
+fn enqueue(state: &Arc<State<Hourly>>) -> Reservation<u8, Hourly> {
+    let asked = QueueEpoch::current(&state.lines);
+    let decided = state.backend.decide(&7, 1).into_inner();
+    let wait = decided.expect("a decision").wait().expect("a wait");
     let mut place = Reservation::new(Arc::clone(state), 7, 1, Some(asked));
-    assert!(place.line_up(wait, Order::Oldest).is_ok());
+    assert!(place.enqueue(wait, Order::Oldest).is_ok());
     place
 }
 
@@ -58,12 +58,12 @@ fn line_up(state: &Arc<State<Hourly>>) -> Reservation<u8, Hourly> {
 fn loom_no_slot_is_granted_twice_or_lost() {
     loom::model(|| {
         let state = Arc::new(State::new(Hourly(Mutex::new(0))));
-        let first = line_up(&state);
+        let first = enqueue(&state);
         let here = Arc::clone(&state);
-        let enters = thread::spawn(move || line_up(&here));
+        let enters = thread::spawn(move || enqueue(&here));
         let leaves = thread::spawn(move || drop(first));
-        let places = (enters.join(), leaves.join(), line_up(&state));
-        let hours: Vec<_> = state.lines.slots().into_iter().map(rounded).collect();
+        let places = (enters.join(), leaves.join(), enqueue(&state));
+        let hours: Vec<_> = state.lines.slots().into_iter().map(whole_hours).collect();
         assert_eq!(
             hours
                 .windows(2)
@@ -71,13 +71,13 @@ fn loom_no_slot_is_granted_twice_or_lost() {
                 .collect::<Vec<_>>(),
             [1]
         );
-        assert_eq!(*lock(&state.limiter.0), 2);
+        assert_eq!(*lock(&state.backend.0), 2);
         drop(places);
-        assert_eq!(*lock(&state.limiter.0), 0);
+        assert_eq!(*lock(&state.backend.0), 0);
     });
 }
 
-/// In whole hours.
-fn rounded(slot: crate::clock::Tick) -> u128 {
+/// Rounds to whole hours.
+fn whole_hours(slot: crate::clock::Tick) -> u128 {
     (u128::from(slot.as_nanos()) + HOUR.as_nanos() / 2) / HOUR.as_nanos()
 }

@@ -1,10 +1,10 @@
-//! A gRPC service keeps its name behind a limit.
+//! The name of a limited gRPC service.
 
 use tonic::server::NamedService;
 
 use super::service::RateLimit;
 
-/// So that a single service of a tonic server can be limited: the router asks for its name.
+/// tonic's router needs the name to route to a single service with a limit.
 impl<S: NamedService, K, L, R> NamedService for RateLimit<S, K, L, R> {
     const NAME: &'static str = S::NAME;
 }

@@ -1,4 +1,4 @@
-//! What becomes of a limiter's answer.
+//! What happens to a request after a decision.
 
 use std::{hash::Hash, time::Duration};
 
@@ -8,35 +8,33 @@ use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::queue::{Order, WhenFull};
 
-/// What becomes of requests while the limiter cannot decide.
+/// What happens to requests while the backend cannot decide.
 ///
-/// This is about outages. An error that somebody has to mend, such as a wrong password, denies
-/// requests either way: a limit that is silently off would be noticed by nobody.
+/// This is about outages. An error that does not go away by itself, such as a wrong password, denies
+/// requests either way: otherwise the limit would be off without being noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnStoreError {
     /// They pass, unlimited.
     #[default]
     Allow,
-    /// They are turned away; in HTTP with 503.
+    /// They are denied; in HTTP with 503.
     Deny,
 }
 
-/// The plain options of a layer.
+/// The settings of a layer that are plain values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LayerOptions {
     pub(super) shadow: bool,
     pub(super) on_store_error: OnStoreError,
-    /// Whether the service finds the decision in the request.
-    pub(super) share: bool,
-    /// Who goes first of those who wait.
+    pub(super) share_decision: bool,
     pub(super) order: Order,
     pub(super) when_full: WhenFull,
 }
 
 /// What happens to a request.
 pub(super) enum Action {
-    /// It goes on, with the decision if there was one.
+    /// It goes on, with the decision if there is one.
     Pass(Option<Decision>),
     /// It goes on after this long, if it can wait. Not counted yet.
     Wait(Duration, Decision),
@@ -44,9 +42,10 @@ pub(super) enum Action {
 }
 
 impl LayerOptions {
-    /// The same, but an admitted request waits behind those who wait for the same key. They were
-    /// there before it, even if the limiter has room for it: their turn has come and they have not
-    /// gone yet, or the key was reset.
+    /// The same, but an admitted request waits behind the waiters of its key.
+    ///
+    /// They came first, even if the backend has room for the new request now: their turn has come
+    /// and they have not gone on yet, or the key was reset.
     #[inline]
     pub(super) fn defer_to_waiters<K, L>(
         self,
@@ -63,26 +62,26 @@ impl LayerOptions {
             return next;
         }
         match next {
-            Action::Pass(Some(decision)) if !state.lines.hold(key).is_empty() => {
+            Action::Pass(Some(decision)) if !state.lock_queue(key).is_empty() => {
                 Action::Wait(Duration::ZERO, decision)
             }
             next => next,
         }
     }
 
-    /// What happens to a request about which the limiter said `decided`; counts it.
+    /// What happens to a request that was `decided`; counts it.
     pub(super) fn resolve<K, L: Backend<K>>(
         self,
         state: &State<L>,
         decided: Result<Decision, StoreError>,
     ) -> Action {
         let counts = &state.counts;
-        state.watch::<K>();
+        state.report_losses::<K>();
         let decision = match decided {
             Ok(decision) => decision,
             Err(error) => {
-                counts.failed();
-                state.signals().failed(&error);
+                counts.record_store_error();
+                state.signals().record_store_error(&error);
                 let allow = self.on_store_error == OnStoreError::Allow && error.is_transient();
                 return if allow || self.shadow {
                     Action::Pass(None)
@@ -93,25 +92,25 @@ impl LayerOptions {
         };
         match decision.verdict {
             Verdict::Admit => {
-                state.admitted();
+                let _ = state.record_admitted();
                 Action::Pass(Some(decision))
             }
             Verdict::Wait(wait) => {
                 if self.shadow {
-                    counts.waited();
-                    state.signals().waits(&decision);
+                    counts.record_waited();
+                    state.signals().record_waited(&decision);
                     Action::Pass(Some(decision))
                 } else {
                     Action::Wait(wait, decision)
                 }
             }
             Verdict::Deny => {
-                counts.denied();
-                state.signals().denied(&decision, self.shadow);
+                counts.record_denied();
+                state.signals().record_denied(&decision, self.shadow);
                 if self.shadow {
                     Action::Pass(Some(decision))
                 } else {
-                    Action::Deny(state.denial(decision))
+                    Action::Deny(state.denial_error(decision))
                 }
             }
         }

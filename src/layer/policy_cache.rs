@@ -1,4 +1,4 @@
-//! What clients are told about the limits of a layer.
+//! The limits of a layer as clients are told them.
 
 use std::sync::{
     Arc, OnceLock, PoisonError, RwLock,
@@ -8,32 +8,31 @@ use std::sync::{
 use crate::quota::Quota;
 use crate::respond::Policies;
 
-/// A name and the quotas, read by every response that speaks of the limit.
+/// The name and the quotas, read by every response that states the limit.
 ///
-/// Until something changes they are read without a lock, so that responses on different cores do
-/// not meet.
+/// Until something changes they are read without a lock, so that cores do not contend.
 #[derive(Debug)]
 pub(super) struct PolicyCache {
-    /// Made when first needed: which key the limiter is asked with is not known before.
-    first: OnceLock<Arc<Policies>>,
-    /// How often name or quotas have changed since; `later` holds from the first time on.
-    changes: AtomicU64,
-    later: RwLock<LatestPolicies>,
+    /// Made when first needed: the key type of the backend is not known before.
+    initial: OnceLock<Arc<Policies>>,
+    /// How often the name or the quotas have changed since then. If not 0, `latest` is valid.
+    version: AtomicU64,
+    latest: RwLock<LatestPolicies>,
 }
 
 #[derive(Debug)]
 struct LatestPolicies {
     name: Arc<str>,
-    /// Gone again when the name or a quota changes.
+    /// `None` after a change of the name or a quota.
     policies: Option<Arc<Policies>>,
 }
 
 impl PolicyCache {
     pub(super) fn new() -> Self {
         Self {
-            first: OnceLock::new(),
-            changes: AtomicU64::new(0),
-            later: RwLock::new(LatestPolicies {
+            initial: OnceLock::new(),
+            version: AtomicU64::new(0),
+            latest: RwLock::new(LatestPolicies {
                 name: "default".into(),
                 policies: None,
             }),
@@ -41,56 +40,56 @@ impl PolicyCache {
     }
 
     pub(super) fn rename(&self, name: &str) {
-        self.change(|later| later.name = name.into());
+        self.update(|latest| latest.name = name.into());
     }
 
     pub(super) fn name(&self) -> Arc<str> {
-        let later = self.later.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&later.name)
+        let latest = self.latest.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&latest.name)
     }
 
-    /// The quotas have changed.
+    /// Called after a change of the quotas.
     pub(super) fn refresh_policies(&self) {
-        self.change(|_| ());
+        self.update(|_| ());
     }
 
-    fn change(&self, change: impl FnOnce(&mut LatestPolicies)) {
-        let mut later = self.later.write().unwrap_or_else(PoisonError::into_inner);
-        change(&mut later);
-        later.policies = None;
-        // Before anybody has read them, as while a layer is built, there is nothing to take back.
-        // Whoever fills `first` at this moment does so under the same lock.
-        if self.first.get().is_some() {
-            self.changes.fetch_add(1, Ordering::Release);
+    fn update(&self, update: impl FnOnce(&mut LatestPolicies)) {
+        let mut latest = self.latest.write().unwrap_or_else(PoisonError::into_inner);
+        update(&mut latest);
+        latest.policies = None;
+        // Before the first read, as while a layer is built, `initial` is empty and cannot be stale.
+        // It is only set under this lock.
+        if self.initial.get().is_some() {
+            self.version.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Lends the policies; `quotas` are asked where they are not written yet.
+    /// Calls `read` with the policies, which are made from `quotas` if there are none yet.
     #[inline]
     pub(super) fn with<T>(
         &self,
         quotas: impl FnOnce() -> Vec<Quota>,
-        lend: impl FnOnce(&Policies) -> T,
+        read: impl FnOnce(&Policies) -> T,
     ) -> T {
-        match self.first.get() {
-            Some(first) if self.changes.load(Ordering::Acquire) == 0 => lend(first),
-            _ => lend(&self.now(quotas)),
+        match self.initial.get() {
+            Some(initial) if self.version.load(Ordering::Acquire) == 0 => read(initial),
+            _ => read(&self.load_latest(quotas)),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn now(&self, quotas: impl FnOnce() -> Vec<Quota>) -> Arc<Policies> {
+    fn load_latest(&self, quotas: impl FnOnce() -> Vec<Quota>) -> Arc<Policies> {
         {
-            let later = self.later.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(policies) = &later.policies {
+            let latest = self.latest.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(policies) = &latest.policies {
                 return Arc::clone(policies);
             }
         }
-        let mut later = self.later.write().unwrap_or_else(PoisonError::into_inner);
-        let policies = Arc::new(Policies::new(&later.name, &quotas()));
-        later.policies = Some(Arc::clone(&policies));
-        let _ = self.first.set(Arc::clone(&policies));
+        let mut latest = self.latest.write().unwrap_or_else(PoisonError::into_inner);
+        let policies = Arc::new(Policies::new(&latest.name, &quotas()));
+        latest.policies = Some(Arc::clone(&policies));
+        let _ = self.initial.set(Arc::clone(&policies));
         policies
     }
 }
@@ -99,8 +98,8 @@ impl PolicyCache {
 mod tests {
     use super::*;
 
-    fn names(told: &PolicyCache, limit: u64) -> Vec<String> {
-        told.with(
+    fn names(cache: &PolicyCache, limit: u64) -> Vec<String> {
+        cache.with(
             || vec![Quota::per_second(limit)],
             |policies| {
                 let list = policies.list().iter();
@@ -112,15 +111,15 @@ mod tests {
 
     #[test]
     fn policies_are_rebuilt_only_after_a_change() {
-        let told = PolicyCache::new();
-        told.rename("search");
-        assert_eq!(names(&told, 1), ["search 1"]);
-        assert_eq!(names(&told, 2), ["search 1"], "not asked again");
-        told.refresh_policies();
-        assert_eq!(names(&told, 3), ["search 3"]);
-        assert_eq!(names(&told, 4), ["search 3"]);
-        told.rename("other");
-        assert_eq!(names(&told, 5), ["other 5"]);
-        assert_eq!(&*told.name(), "other");
+        let cache = PolicyCache::new();
+        cache.rename("search");
+        assert_eq!(names(&cache, 1), ["search 1"]);
+        assert_eq!(names(&cache, 2), ["search 1"], "not asked again");
+        cache.refresh_policies();
+        assert_eq!(names(&cache, 3), ["search 3"]);
+        assert_eq!(names(&cache, 4), ["search 3"]);
+        cache.rename("other");
+        assert_eq!(names(&cache, 5), ["other 5"]);
+        assert_eq!(&*cache.name(), "other");
     }
 }

@@ -1,4 +1,4 @@
-//! What a request has taken, and where it stands in line for it.
+//! What a request has taken from its key, and its position in line.
 
 use std::{
     future::Future,
@@ -17,7 +17,7 @@ use crate::queue::{CostOutcome, LineTimer, Lines, Order, QueuePosition, WaitOutc
 use crate::quota::Quota;
 use crate::respond::Settle;
 
-/// Polls once, on the spot. A future that is not ready is polled again by whoever waits for it.
+/// Polls once without a waker. A future that is pending has to be polled again by its task.
 #[inline]
 pub(super) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
@@ -28,70 +28,68 @@ pub(super) struct Reservation<K, L: Backend<K>> {
     state: Arc<State<L>>,
     key: K,
     cost: u64,
-    stand: QueueState,
+    queue_state: QueueState,
 }
 
-/// Where a request stands.
 enum QueueState {
-    /// In no line. When a limiter that answers on the spot was asked, or the turn came; `None` for
-    /// one that asks others.
+    /// In no line. The epoch in which an immediate backend decided, or the turn came; `None` for a
+    /// backend that does I/O.
     NotQueued(Option<QueueEpoch>),
-    /// It waits, with a mark if the limiter answers on the spot. So long it has had nothing for its
-    /// cost, which is given back on drop.
+    /// Waiting, with a mark if the backend is immediate. Until its turn comes, the request has had
+    /// nothing for its cost; dropping gives it back.
     Queued(QueuePosition),
 }
 
-/// Why a request waits no longer, though its turn has not come.
+/// Why a request stops waiting before its turn has come.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WaitError {
-    /// Somebody newer has its place; there may be room again after this long.
+    /// A newer request has its place; there may be room again after this long.
     Shed(Duration),
-    /// There is nothing to wait with. It keeps its place until it is dropped.
+    /// There is no timer to wait with. The request keeps its place until it is dropped.
     NoTimer,
 }
 
-/// What an alarm calls.
+/// What a line's timer calls.
 struct TimerWaker<L> {
     state: Weak<State<L>>,
-    line: u64,
+    line_id: u64,
 }
 
 impl<L: Send + Sync + 'static> Wake for TimerWaker<L> {
     fn wake(self: Arc<Self>) {
         if let Some(state) = self.state.upgrade() {
-            state.lines.ring(self.line, LineTimer::now());
+            state.lines.ring(self.line_id, LineTimer::now());
         }
     }
 }
 
-/// When a limiter was asked, in the count of [`Lines::moves`](crate::queue::Lines::moves), which
-/// begins with one.
+/// When a backend was asked, counted in [`Lines::moves`](crate::queue::Lines::moves), which begins
+/// with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueEpoch(NonZero<u64>);
 
 impl QueueEpoch {
-    /// Now.
     #[inline]
-    pub(super) fn now(lines: &Lines) -> Self {
+    pub(super) fn current(lines: &Lines) -> Self {
         Self(NonZero::new(lines.moves()).unwrap_or(NonZero::<u64>::MIN))
     }
 }
 
 impl<K, L: Backend<K>> Reservation<K, L> {
-    pub(super) fn new(state: Arc<State<L>>, key: K, cost: u64, asked: Option<QueueEpoch>) -> Self {
+    pub(super) fn new(state: Arc<State<L>>, key: K, cost: u64, epoch: Option<QueueEpoch>) -> Self {
         Self {
             state,
             key,
             cost,
-            stand: QueueState::NotQueued(asked),
+            queue_state: QueueState::NotQueued(epoch),
         }
     }
 
-    /// Whether the limiter answers on the spot, so that it and the line can change together.
+    /// Whether the backend decides without I/O, so that it and the line can change under one lock.
     const fn is_immediate(&self) -> bool {
-        match &self.stand {
-            QueueState::NotQueued(asked) => asked.is_some(),
-            QueueState::Queued(ticket) => ticket.mark(),
+        match &self.queue_state {
+            QueueState::NotQueued(epoch) => epoch.is_some(),
+            QueueState::Queued(position) => position.mark(),
         }
     }
 
@@ -99,28 +97,27 @@ impl<K, L: Backend<K>> Reservation<K, L> {
         &self.state
     }
 
-    /// The key, and what was taken from it.
-    pub(super) fn taken(&self) -> (&K, u64) {
+    pub(super) fn key_and_cost(&self) -> (&K, u64) {
         (&self.key, self.cost)
     }
 
-    /// Takes the place in line to which the limiter has said `wait`. From now until its turn comes
-    /// dropping it gives the cost back.
+    /// Joins the line, with the `wait` that the backend has granted. From now until its turn comes,
+    /// dropping gives the cost back.
     ///
-    /// Responder how long it is until its turn as things stand, or what the limiter says now if it has
-    /// taken the place back.
-    pub(super) fn line_up(&mut self, mut wait: Duration, order: Order) -> Result<Duration, Decision>
+    /// Returns how long it is until its turn as things stand. If the backend takes the grant back,
+    /// returns what it says now.
+    pub(super) fn enqueue(&mut self, mut wait: Duration, order: Order) -> Result<Duration, Decision>
     where
         K: Hash,
     {
         let now = LineTimer::now();
         let lines = &self.state.lines;
-        let mut held = lines.hold(&self.key);
-        // Whoever left the line since the limiter was asked has moved up everyone who was behind,
-        // but this one, who was not there yet. Now nobody can leave.
-        if let QueueState::NotQueued(Some(then)) = self.stand {
-            if then != QueueEpoch::now(lines) {
-                if let Some(again) = self.refund_and_retry(|| held.moved()) {
+        let mut line = self.state.lock_queue(&self.key);
+        // A waiter that left since the backend decided has moved up all waiters behind it, but not
+        // this request, which was not in line. None can leave while the line is locked.
+        if let QueueState::NotQueued(Some(then)) = self.queue_state {
+            if then != QueueEpoch::current(lines) {
+                if let Some(again) = self.refund_and_retry(|| line.moved()) {
                     match again.wait() {
                         Some(now) => wait = now,
                         None => return Err(again),
@@ -128,47 +125,47 @@ impl<K, L: Backend<K>> Reservation<K, L> {
                 }
             }
         }
-        let ticket = held.join(self.cost, now.plus(wait), order, self.is_immediate());
-        self.stand = QueueState::Queued(ticket);
+        let position = line.join(self.cost, now.plus(wait), order, self.is_immediate());
+        self.queue_state = QueueState::Queued(position);
         if wait.is_zero() {
-            held.release(now);
+            line.release(now);
         }
         Ok(wait)
     }
 
-    /// Gives the cost back to a limiter that answers on the spot, and takes it again.
-    fn refund_and_retry(&self, moved: impl FnOnce()) -> Option<Decision> {
-        let limiter = &self.state.limiter;
-        let _ = poll_once(&mut limiter.apply(&self.key, Op::Refund(self.cost)));
-        moved();
-        match poll_once(&mut limiter.decide(&self.key, self.cost)) {
+    /// Gives the cost back to an immediate backend, and takes it again.
+    fn refund_and_retry(&self, refunded: impl FnOnce()) -> Option<Decision> {
+        let backend = &self.state.backend;
+        let _ = poll_once(&mut backend.apply(&self.key, Op::Refund(self.cost)));
+        refunded();
+        match poll_once(&mut backend.decide(&self.key, self.cost)) {
             Poll::Ready(decided) => decided.ok(),
             Poll::Pending => None,
         }
     }
 
-    /// Ready when the request's turn has come, which it then [takes](Self::commit) or leaves to
-    /// another; or why it never will.
+    /// Ready when the request's turn has come, or with the reason why it never will. The caller then
+    /// [commits](Self::commit), or drops the reservation to give its turn away.
     pub(super) fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<Result<(), WaitError>> {
-        let QueueState::Queued(ticket) = &self.stand else {
+        let QueueState::Queued(position) = &self.queue_state else {
             return Poll::Ready(Ok(()));
         };
         let state = &self.state;
-        let turn = match state.lines.ask(ticket, cx.waker()) {
-            Ok(turn) => turn,
-            Err(mut held) => {
-                let ring = |line| TimerWaker {
+        let outcome = match state.lines.ask(position, cx.waker()) {
+            Ok(outcome) => outcome,
+            Err(mut line) => {
+                let timer_waker = |line_id| TimerWaker {
                     state: Arc::downgrade(state),
-                    line,
+                    line_id,
                 };
-                return if held.watch(|line| Arc::new(ring(line)).into()) {
+                return if line.watch(|line_id| Arc::new(timer_waker(line_id)).into()) {
                     Poll::Pending
                 } else {
                     Poll::Ready(Err(WaitError::NoTimer))
                 };
             }
         };
-        Poll::Ready(match turn {
+        Poll::Ready(match outcome {
             WaitOutcome::Released => Ok(()),
             WaitOutcome::Shed(wait) => {
                 self.commit();
@@ -177,42 +174,43 @@ impl<K, L: Backend<K>> Reservation<K, L> {
         })
     }
 
-    /// The request has nothing to do with the line any longer: its cost stays taken.
+    /// Ends the wait: the cost stays taken from now on.
     #[inline]
     pub(super) fn commit(&mut self) {
-        if let QueueState::Queued(ticket) = &self.stand {
-            let asked = ticket.mark().then(|| QueueEpoch::now(&self.state.lines));
-            self.stand = QueueState::NotQueued(asked);
+        if let QueueState::Queued(position) = &self.queue_state {
+            let is_immediate = position.mark();
+            let epoch = is_immediate.then(|| QueueEpoch::current(&self.state.lines));
+            self.queue_state = QueueState::NotQueued(epoch);
         }
     }
 
-    /// The decision by which the request waited, with the figures of now where they are known:
-    /// others have come since.
+    /// The decision by which the request waited, with the current figures if they are known: other
+    /// requests have come since.
     pub(super) fn refresh_decision(&self, waited: CompactDecision) -> CompactDecision {
-        let Some(now) = self.state.limiter.look(&self.key) else {
+        let Some(current) = self.state.backend.current_decision(&self.key, 0) else {
             return waited;
         };
         CompactDecision::new(&Decision {
             verdict: waited.get().verdict,
             retry_after: None,
-            ..now
+            ..current
         })
     }
 
-    /// Starts to give back or to take the difference; the future tells when that is done.
+    /// Starts to give back or to take the difference. The future ends when that is done.
     pub(super) fn settle(&self, settle: Settle) -> Option<L::Future>
     where
         K: Hash,
     {
-        match self.difference(settle)? {
+        match self.settlement_op(settle)? {
             Op::Refund(cost) if self.is_immediate() && self.state.lines.anyone() => {
                 self.refund_to_waiters(cost)
             }
-            op => Some(self.state.limiter.apply(&self.key, op)),
+            op => Some(self.state.backend.apply(&self.key, op)),
         }
     }
 
-    fn difference(&self, settle: Settle) -> Option<Op> {
+    fn settlement_op(&self, settle: Settle) -> Option<Op> {
         let op = match settle {
             Settle::Keep => return None,
             Settle::Refund => Op::Refund(self.cost),
@@ -225,37 +223,38 @@ impl<K, L: Backend<K>> Reservation<K, L> {
         }
     }
 
-    /// Gives back what was taken before those who wait took theirs: they move up, or newcomers
-    /// would be granted moments that are theirs.
+    /// Gives back what was taken before the waiters took theirs. They move up; otherwise new requests
+    /// would be granted their turns.
     fn refund_to_waiters(&self, cost: u64) -> Option<L::Future>
     where
         K: Hash,
     {
-        let mut held = self.state.lines.hold(&self.key);
-        match held.move_up(cost, LineTimer::now(), || single(&self.state.limiter)) {
+        let backend = &self.state.backend;
+        let mut line = self.state.lock_queue(&self.key);
+        match line.move_up(cost, LineTimer::now(), || single_quota(backend)) {
             CostOutcome::Keep => None,
             CostOutcome::Refund => {
-                let refund = self.state.limiter.apply(&self.key, Op::Refund(cost));
-                held.moved();
+                let refund = backend.apply(&self.key, Op::Refund(cost));
+                line.moved();
                 Some(refund)
             }
         }
     }
 }
 
-/// The quota of a limiter that has a single one.
-pub(crate) fn single<K: ?Sized, L: Backend<K>>(limiter: &L) -> Option<Quota> {
-    match *limiter.quotas() {
+/// The quota of a backend that has a single limit.
+pub(super) fn single_quota<K: ?Sized, L: Backend<K>>(backend: &L) -> Option<Quota> {
+    match *backend.quotas() {
         [quota] => Some(quota),
         _ => None,
     }
 }
 
 impl<L> State<L> {
-    /// Makes room for a newcomer that was denied, by sending away whoever has waited longest. What
-    /// the limiter says then.
+    /// Makes room for a new request that was denied, by denying the oldest waiters. Returns what the
+    /// backend says then.
     #[cold]
-    pub(super) fn make_room<K>(
+    pub(super) fn shed_and_retry<K>(
         &self,
         key: &K,
         cost: u64,
@@ -265,16 +264,19 @@ impl<L> State<L> {
         K: Hash,
         L: Backend<K>,
     {
+        if self.backend.shares_queues() {
+            return None; // the waiter has another key, to which its cost belongs
+        }
         let retry = denied.retry_after?;
-        let mut held = self.lines.hold(key);
+        let mut line = self.lock_queue(key);
         let mut decided = None;
-        while let Some(freed) = held.shed(retry) {
-            let _ = poll_once(&mut self.limiter.apply(key, Op::Refund(freed)));
-            held.moved();
-            let Poll::Ready(Ok(decision)) = poll_once(&mut self.limiter.decide(key, cost)) else {
+        while let Some(freed) = line.shed(retry) {
+            let _ = poll_once(&mut self.backend.apply(key, Op::Refund(freed)));
+            line.moved();
+            let Poll::Ready(Ok(decision)) = poll_once(&mut self.backend.decide(key, cost)) else {
                 break;
             };
-            decided = Some((decision, QueueEpoch::now(&self.lines)));
+            decided = Some((decision, QueueEpoch::current(&self.lines)));
             if decision.verdict != Verdict::Deny {
                 break;
             }
@@ -285,24 +287,24 @@ impl<L> State<L> {
 
 impl<K, L: Backend<K>> Drop for Reservation<K, L> {
     fn drop(&mut self) {
-        let QueueState::Queued(ticket) = &self.stand else {
+        let QueueState::Queued(position) = &self.queue_state else {
             return;
         };
-        let limiter = &self.state.limiter;
-        let mut held = self.state.lines.lock_position(ticket);
-        if held.leave(ticket, self.cost, || single(limiter)) == CostOutcome::Keep {
+        let backend = &self.state.backend;
+        let mut line = self.state.lines.lock_position(position);
+        if line.leave(position, self.cost, || single_quota(backend)) == CostOutcome::Keep {
             return;
         }
-        let Some(refund) = self.difference(Settle::Refund) else {
+        let Some(refund) = self.settlement_op(Settle::Refund) else {
             return;
         };
         if self.is_immediate() {
-            // The line and the limiter change together.
-            limiter.detach(&self.key, refund);
-            held.moved();
+            // The line and the backend change under one lock.
+            backend.detach(&self.key, refund);
+            line.moved();
         } else {
-            drop(held);
-            limiter.detach(&self.key, refund);
+            drop(line);
+            backend.detach(&self.key, refund);
         }
     }
 }

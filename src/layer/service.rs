@@ -15,18 +15,20 @@ use super::reservation::{QueueEpoch, Reservation, poll_once};
 use super::state::State;
 use crate::backend::Backend;
 use crate::decision::{CompactDecision, Decision};
-use crate::error::{RateLimited, Rejection, StoreError};
+use crate::error::{Rejection, StoreError};
 use crate::key::{Extracted, KeyExtractor};
 use crate::queue::{Order, RequestSeat, SeatAcquire, Seats, WhenFull};
 use crate::respond::ResponseHooks;
 
 /// A service whose requests are limited; see [`RateLimitLayer`](super::RateLimitLayer).
-pub struct RateLimit<S, K, L, R> {
+// The compiler shows the first line below when a method of `Service` is missing.
+#[rustfmt::skip]
+pub struct RateLimit<S, K, L, R> { // if it is not HTTP add `.respond(AsError)`, and `impl From<RateLimited>` for its error
     inner: S,
     keys: K,
     respond: R,
-    policy: LayerOptions,
-    /// The seat that its readiness has taken.
+    options: LayerOptions,
+    /// The seat that `poll_ready` has taken.
     seat: SeatAcquire,
     state: Arc<State<L>>,
 }
@@ -36,7 +38,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         inner: S,
         keys: K,
         respond: R,
-        policy: LayerOptions,
+        options: LayerOptions,
         seats: Option<Arc<Seats>>,
         state: Arc<State<L>>,
     ) -> Self {
@@ -44,7 +46,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
             inner,
             keys,
             respond,
-            policy,
+            options,
             seat: SeatAcquire::new(seats),
             state,
         }
@@ -71,7 +73,7 @@ where
     S: Service<Req> + Clone,
     K: KeyExtractor<Req>,
     L: Backend<K::Key>,
-    R: ResponseHooks<Req, S::Response, S::Error> + Clone,
+    R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
 {
     type Response = S::Response;
     type Error = S::Error;
@@ -79,14 +81,14 @@ where
 
     #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        // The seat first: whoever waits for one must not keep others from the service.
-        if self.policy.when_full == WhenFull::Pending {
+        // The seat first: while it waits for one, it must not hold readiness of the inner service.
+        if self.options.when_full == WhenFull::Pending {
             ready!(self.seat.poll(cx));
         }
         self.inner.poll_ready(cx)
     }
 
-    // A call: inlined, the request would be copied once more on its way to the service.
+    // Not inlined: that would copy the request once more on its way to the service.
     #[inline(never)]
     fn call(&mut self, request: Req) -> Self::Future {
         let seat = self.seat.take_seat();
@@ -96,35 +98,42 @@ where
             Extracted::Reject(rejection) => return self.reject(request, rejection),
         };
         let cost = self.keys.cost(&request);
-        let asked = QueueEpoch::now(&self.state.lines);
-        let mut deciding = self.state.limiter.decide(&key, cost);
+        let epoch = QueueEpoch::current(&self.state.lines);
+        let mut deciding = self.state.backend.decide(&key, cost);
         match poll_once(&mut deciding) {
-            // The way of nearly every request. What `decided` does with it would be the same, but
-            // here the figures that nobody reads need not be computed, nor anything be moved.
+            // The fast path of nearly every request. `handle_decision` would do the same, but here
+            // figures that are not read need not be computed, and nothing is moved.
             Poll::Ready(Ok(decision)) if self.is_fast_path(&decision) => {
-                self.state.admitted();
-                self.state.watch::<K::Key>();
-                let after = R::NEEDS_RESPONSE.then(|| {
-                    let told = R::WRITES_HEADERS.then(|| CompactDecision::new(&decision));
-                    self.after(key, cost, told, asked)
+                if self.state.record_admitted() {
+                    self.check_proxy_header(&request);
+                }
+                self.state.report_losses::<K::Key>();
+                let context = R::NEEDS_RESPONSE.then(|| {
+                    let decision = R::WRITES_HEADERS.then(|| CompactDecision::new(&decision));
+                    self.response_context(&request, (key, cost), decision, epoch)
                 });
-                ResponseFuture::inner(self.inner.call(request), after)
+                ResponseFuture::inner(self.inner.call(request), context)
             }
-            // Written anew, so that the other way need not have it in memory.
+            // A new value, so that the fast path need not keep it in memory.
             Poll::Ready(Ok(decision)) => {
-                self.decided(request, (key, cost), Ok(decision.elsewhere()), asked, seat)
+                self.handle_decision(request, (key, cost), Ok(decision.elsewhere()), epoch, seat)
             }
-            Poll::Ready(Err(error)) => self.decided(request, (key, cost), Err(error), asked, seat),
+            Poll::Ready(Err(error)) => {
+                self.handle_decision(request, (key, cost), Err(error), epoch, seat)
+            }
             Poll::Pending => {
-                let later = self.later(key, cost, request, None, seat);
-                ResponseFuture::deciding(deciding, later)
+                if self.state.counts.is_sampled() {
+                    self.check_proxy_header(&request);
+                }
+                let pending = self.suspend(key, cost, request, None, seat);
+                ResponseFuture::deciding(deciding, pending)
             }
         }
     }
 }
 
 impl<S, K, L, R> RateLimit<S, K, L, R> {
-    /// Lets a request pass that is not limited.
+    /// Passes a request that is not limited to the service.
     #[inline(never)]
     fn skip<Req>(&mut self, request: Req) -> ResponseFuture<S, K, L, R, Req>
     where
@@ -132,111 +141,128 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         K: KeyExtractor<Req>,
         L: Backend<K::Key>,
     {
-        self.state.counts.skipped();
-        self.state.signals().skipped();
+        self.state.counts.record_skipped();
+        self.state.signals().record_skipped();
         ResponseFuture::inner(self.inner.call(request), None)
     }
 
-    /// Turns a request away that has no key.
+    /// Rejects a request that has no key.
     #[inline(never)]
     fn reject<Req>(&mut self, request: Req, rejection: Rejection) -> ResponseFuture<S, K, L, R, Req>
     where
         S: Service<Req>,
         K: KeyExtractor<Req>,
         L: Backend<K::Key>,
-        R: ResponseHooks<Req, S::Response, S::Error>,
+        R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
     {
-        self.state.counts.rejected();
-        self.state.signals().rejected(&rejection);
-        if self.policy.shadow {
+        self.state.counts.record_rejected();
+        self.state.signals().record_rejected(&rejection);
+        if self.options.shadow {
             return ResponseFuture::inner(self.inner.call(request), None);
         }
         ResponseFuture::done(self.respond.refuse(request, rejection.into()))
     }
 
-    /// Does what the limiter has decided.
+    /// Does what the backend has decided.
     #[inline(never)]
-    fn decided<Req>(
+    fn handle_decision<Req>(
         &mut self,
         mut request: Req,
         (key, cost): (K::Key, u64),
         mut decided: Result<Decision, StoreError>,
-        mut asked: QueueEpoch,
+        mut epoch: QueueEpoch,
         seat: RequestSeat,
     ) -> ResponseFuture<S, K, L, R, Req>
     where
         S: Service<Req> + Clone,
         K: KeyExtractor<Req>,
         L: Backend<K::Key>,
-        R: ResponseHooks<Req, S::Response, S::Error> + Clone,
+        R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
     {
         let state = &self.state;
-        if let (Order::Newest, Ok(decision)) = (self.policy.order, &decided) {
-            if decision.is_denied() && state.lines.anyone() && !self.policy.shadow {
-                if let Some((again, then)) = state.make_room(&key, cost, *decision) {
-                    (decided, asked) = (Ok(again), then);
+        if state.counts.is_sampled() {
+            self.check_proxy_header(&request);
+        }
+        if let (Order::Newest, Ok(decision)) = (self.options.order, &decided) {
+            if decision.is_denied() && state.lines.anyone() && !self.options.shadow {
+                if let Some((again, then)) = state.shed_and_retry(&key, cost, *decision) {
+                    (decided, epoch) = (Ok(again), then);
                 }
             }
         }
-        let next = self.policy.resolve(state, decided);
-        match self.policy.defer_to_waiters(state, &key, cost, next) {
+        let next = self.options.resolve(state, decided);
+        match self.options.defer_to_waiters(state, &key, cost, next) {
             Action::Pass(decision) => {
-                if let (true, Some(decision)) = (self.policy.share, &decision) {
+                if let (true, Some(decision)) = (self.options.share_decision, &decision) {
                     self.respond.admit(&mut request, decision);
                 }
-                let after = decision.filter(|_| R::NEEDS_RESPONSE).map(|decision| {
-                    let told = R::WRITES_HEADERS.then(|| CompactDecision::new(&decision));
-                    self.after(key, cost, told, asked)
+                let context = decision.filter(|_| R::NEEDS_RESPONSE).map(|decision| {
+                    let decision = R::WRITES_HEADERS.then(|| CompactDecision::new(&decision));
+                    self.response_context(&request, (key, cost), decision, epoch)
                 });
-                ResponseFuture::inner(self.inner.call(request), after)
+                ResponseFuture::inner(self.inner.call(request), context)
             }
             Action::Wait(wait, decision) => {
-                let later = self.later(key, cost, request, Some(asked), seat);
-                ResponseFuture::waiting(later, wait, decision)
+                let pending = self.suspend(key, cost, request, Some(epoch), seat);
+                ResponseFuture::waiting(pending, wait, decision)
             }
             Action::Deny(denied) => {
-                ResponseFuture::done(deny(&self.respond, &self.state, request, denied))
+                ResponseFuture::done(self.state.deny(&self.respond, request, denied))
             }
+        }
+    }
+
+    /// Reports `request` if it has a proxy header that the key extractor ignores.
+    #[inline]
+    fn check_proxy_header<Req>(&self, request: &Req)
+    where
+        K: KeyExtractor<Req>,
+    {
+        if self.keys.unread_proxy_header(request) {
+            self.state.record_unread_proxy_header();
         }
     }
 
     /// What is needed once the response is there.
-    fn after<T>(
+    fn response_context<T, Req>(
         &self,
-        key: T,
-        cost: u64,
+        request: &Req,
+        (key, cost): (T, u64),
         decision: Option<CompactDecision>,
-        asked: QueueEpoch,
+        epoch: QueueEpoch,
     ) -> ResponseContext<T, L, R>
     where
+        S: Service<Req>,
         L: Backend<T>,
-        R: Clone,
+        R: ResponseHooks<Req, T, S::Response, S::Error> + Clone,
     {
+        let mut respond = self.respond.clone();
+        respond.capture(request);
         ResponseContext {
-            place: Reservation::new(Arc::clone(&self.state), key, cost, Some(asked)),
-            respond: self.respond.clone(),
+            reservation: Reservation::new(Arc::clone(&self.state), key, cost, Some(epoch)),
+            respond,
             decision,
         }
     }
 
-    /// Whether the request goes on now, and nothing else is to be done about the decision.
+    /// Whether the request goes on now and the decision needs nothing else.
     #[inline]
     fn is_fast_path(&self, decision: &Decision) -> bool {
-        decision.is_admitted() && !self.policy.share && !self.state.lines.anyone()
+        decision.is_admitted() && !self.options.share_decision && !self.state.lines.anyone()
     }
 }
 
 impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
     /// What is needed to go on later, on a clone of the service.
     ///
-    /// The readiness that `poll_ready` got goes back: a request that waits must not keep others
-    /// from the service, least of all if it is denied in the end.
-    fn later<Req>(
+    /// The readiness that `poll_ready` got is dropped: a waiting request must not keep others from
+    /// the service, since it may be denied in the end.
+    fn suspend<Req>(
         &mut self,
         key: K::Key,
         cost: u64,
         request: Req,
-        asked: Option<QueueEpoch>,
+        epoch: Option<QueueEpoch>,
         seat: RequestSeat,
     ) -> PendingRequest<S, K::Key, L, R, Req>
     where
@@ -248,56 +274,37 @@ impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
         PendingRequest {
             service,
             request,
-            place: Reservation::new(Arc::clone(&self.state), key, cost, asked),
+            reservation: Reservation::new(Arc::clone(&self.state), key, cost, epoch),
             seat,
             respond: self.respond.clone(),
-            policy: self.policy,
+            options: self.options,
         }
     }
 }
 
-/// The answer to a refused request, with what there is to say about the limit.
-pub(super) fn deny<K, L, R, Req, Res, Err>(
-    respond: &R,
-    state: &State<L>,
-    request: Req,
-    denied: RateLimited,
-) -> Result<Res, Err>
-where
-    L: Backend<K>,
-    R: ResponseHooks<Req, Res, Err>,
-{
-    let decision = denied.decision().copied();
-    let mut answer = respond.refuse(request, denied);
-    if let (true, Some(decision), Ok(response)) = (R::WRITES_HEADERS, decision, &mut answer) {
-        state.with_policies(|policies| respond.tell(response, policies, &decision));
-    }
-    answer
-}
-
-/// By hand: the limiter is shared and need not be `Clone`.
+/// Manual impl: derive would require `L: Clone`.
 impl<S: Clone, K: Clone, L, R: Clone> Clone for RateLimit<S, K, L, R> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
             keys: self.keys.clone(),
             respond: self.respond.clone(),
-            policy: self.policy,
+            options: self.options,
             seat: self.seat.clone(),
             state: Arc::clone(&self.state),
         }
     }
 }
 
-/// By hand: closures have no `Debug`, and keys are nobody's business.
+/// Manual impl: closures are not `Debug`, and keys must not be logged.
 impl<S: fmt::Debug, K, L, R> fmt::Debug for RateLimit<S, K, L, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit")
             .field("inner", &self.inner)
             .field("name", &self.state.name())
             .field("keys", &format_args!("{}", type_name::<K>()))
-            .field("limiter", &format_args!("{}", type_name::<L>()))
-            .field("policy", &self.policy)
+            .field("backend", &format_args!("{}", type_name::<L>()))
+            .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,9 @@
-//! What all the services of one layer share.
+//! What the services, clones and handles of one layer share.
 
-use std::sync::Arc;
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use super::counts::Counters;
 use super::policy_cache::PolicyCache;
@@ -8,43 +11,62 @@ use super::signals::Signals;
 use crate::backend::Backend;
 use crate::decision::Decision;
 use crate::error::RateLimited;
-use crate::queue::Lines;
-use crate::respond::Policies;
+use crate::queue::{LineGuard, Lines};
+use crate::respond::{Policies, ResponseHooks};
 
 /// Shared by a layer, its clones, its services and its handles.
 #[derive(Debug)]
 pub(crate) struct State<L> {
-    pub(crate) limiter: L,
+    pub(crate) backend: L,
     pub(crate) counts: Counters,
-    told: PolicyCache,
-    /// Who waits.
+    pub(super) policy_cache: PolicyCache,
+    /// The requests that wait.
     pub(crate) lines: Lines,
     signals: Signals,
 }
 
 impl<L> State<L> {
-    pub(super) fn new(limiter: L) -> Self {
+    pub(super) fn new(backend: L) -> Self {
         Self {
-            limiter,
+            backend,
             counts: Counters::new(),
-            told: PolicyCache::new(),
+            policy_cache: PolicyCache::new(),
             lines: Lines::new(),
             signals: Signals::default(),
         }
     }
 
+    /// The same with another backend.
+    pub(super) fn map_backend<T>(self, change: impl FnOnce(L) -> T) -> State<T> {
+        State {
+            backend: change(self.backend),
+            counts: self.counts,
+            policy_cache: self.policy_cache,
+            lines: self.lines,
+            signals: self.signals,
+        }
+    }
+
+    /// Locks the queue in which requests of `key` wait.
+    pub(super) fn lock_queue<K: Hash + ?Sized>(&self, key: &K) -> LineGuard<'_>
+    where
+        L: Backend<K>,
+    {
+        self.lines.hold(&QueueOf(key, &self.backend))
+    }
+
     pub(super) fn rename(&self, name: &str) {
-        self.told.rename(name);
+        self.policy_cache.rename(name);
         self.signals.rename(name);
     }
 
     pub(crate) fn name(&self) -> Arc<str> {
-        self.told.name()
+        self.policy_cache.name()
     }
 
-    /// The limits have changed; clients are told the new ones from now on.
+    /// Makes responses state the limits that the backend has now.
     pub(crate) fn refresh_policies(&self) {
-        self.told.refresh_policies();
+        self.policy_cache.refresh_policies();
     }
 
     #[inline]
@@ -52,32 +74,41 @@ impl<L> State<L> {
         &self.signals
     }
 
-    /// Counts a request that goes on at once.
+    /// Counts a request that goes on at once. Returns whether it is one of the
+    /// [sample](Counters::is_sampled).
     #[inline]
-    pub(super) fn admitted(&self) {
-        self.counts.admitted();
-        self.signals.admitted();
+    pub(super) fn record_admitted(&self) -> bool {
+        self.signals.record_admitted();
+        self.counts.record_admitted()
     }
 
-    /// Reports what the limiter could not keep while it decided.
+    /// Reports a request with a proxy header that the key extractor ignores.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn record_unread_proxy_header(&self) {
+        self.counts.record_unread_proxy_header();
+        self.signals.record_unread_proxy_header();
+    }
+
+    /// Reports what the backend evicted or denied because it was full.
     #[inline]
-    pub(super) fn watch<K>(&self)
+    pub(super) fn report_losses<K>(&self)
     where
         L: Backend<K>,
     {
-        self.signals.lost(|| self.limiter.losses());
+        self.signals.record_losses(|| self.backend.losses());
     }
 
-    /// Lends the limits as clients are told them.
+    /// Calls `read` with the limits as clients are told them.
     #[inline]
-    pub(super) fn with_policies<K, T>(&self, lend: impl FnOnce(&Policies) -> T) -> T
+    pub(super) fn with_policies<K, T>(&self, read: impl FnOnce(&Policies) -> T) -> T
     where
         L: Backend<K>,
     {
-        self.told.with(|| self.limiter.quotas(), lend)
+        self.policy_cache.with(|| self.backend.quotas(), read)
     }
 
-    pub(super) fn denial<K>(&self, decision: Decision) -> RateLimited
+    pub(super) fn denial_error<K>(&self, decision: Decision) -> RateLimited
     where
         L: Backend<K>,
     {
@@ -86,5 +117,35 @@ impl<L> State<L> {
             Some(name) => denied.by(name),
             None => denied,
         }
+    }
+}
+
+impl<L> State<L> {
+    /// The answer to a denied request, with what the response says about the limit.
+    pub(super) fn deny<K, R, Req, Res, Err>(
+        &self,
+        respond: &R,
+        request: Req,
+        denied: RateLimited,
+    ) -> Result<Res, Err>
+    where
+        L: Backend<K>,
+        R: ResponseHooks<Req, K, Res, Err>,
+    {
+        let decision = denied.decision().copied();
+        let mut answer = respond.refuse(request, denied);
+        if let (true, Some(decision), Ok(response)) = (R::WRITES_HEADERS, decision, &mut answer) {
+            self.with_policies(|policies| respond.tell(response, policies, &decision));
+        }
+        answer
+    }
+}
+
+/// Identifies the queue of a key.
+struct QueueOf<'a, K: ?Sized, L>(&'a K, &'a L);
+
+impl<K: Hash + ?Sized, L: Backend<K>> Hash for QueueOf<'_, K, L> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.1.hash_queue(self.0, state);
     }
 }

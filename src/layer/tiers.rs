@@ -1,10 +1,10 @@
-//! Another limit for another kind of customer.
+//! A limit per tier of customers.
 
 use std::{
     fmt,
     future::Future,
+    hash::{Hash, Hasher},
     pin::Pin,
-    sync::OnceLock,
     task::{Context, Poll, ready},
 };
 
@@ -13,14 +13,14 @@ use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
 
-/// One limit for each tier: the key is a pair of the tier and who is counted.
+/// A limit per tier: the key is a pair of the tier and the customer.
 ///
-/// Tiers that are not listed get the limit that it was made with. Each tier counts for itself, so
-/// a customer who changes to another one begins there afresh. [`Decision::policy`] counts the
-/// limits of all tiers, first those of the unlisted.
+/// Tiers that are not listed have the limit that it was made with. Each tier counts for itself: a
+/// customer who changes to another tier begins there afresh. [`Decision::policy`] counts the limits
+/// of all tiers, those of the unlisted first.
 ///
 /// ```
-/// use axum::extract::Request;
+/// use axum::{Router, extract::Request, routing::get};
 /// use tower_throttle::{Quota, RateLimitLayer, Tiers, TokenBucket, key::Key};
 ///
 /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,121 +35,124 @@ use crate::quota::Quota;
 /// let limits = Tiers::new(TokenBucket::new(Quota::per_minute(60)))
 ///     .tier(Plan::Pro, TokenBucket::new(Quota::per_minute(6_000)));
 /// let layer = RateLimitLayer::new(customer, limits);
-/// # let _: axum::Router = axum::Router::new().layer(layer);
+/// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
 /// ```
+///
+/// All tiers have limits of one type. [`AnyAlgorithm`](crate::AnyAlgorithm) is the type for tiers
+/// with different algorithms; [`Handle::tier`](crate::Handle::tier) shows it, and how to change the
+/// limit of a tier at run time.
 #[must_use]
 pub struct Tiers<T, L> {
-    others: Tier<L>,
-    /// Few, so that they are looked through in turn.
-    tiers: Vec<(T, Tier<L>)>,
-}
-
-struct Tier<L> {
-    limiter: L,
-    /// How many limits it holds, counted when first asked: with which key is not known before.
-    limits: OnceLock<usize>,
-}
-
-impl<L> Tier<L> {
-    const fn new(limiter: L) -> Self {
-        Self {
-            limiter,
-            limits: OnceLock::new(),
-        }
-    }
-
-    fn limits<K>(&self) -> usize
-    where
-        L: Backend<K>,
-    {
-        *self.limits.get_or_init(|| self.limiter.quotas().len())
-    }
+    /// For every tier that is not listed.
+    unlisted: L,
+    /// Few, so a linear search finds them.
+    listed: Vec<(T, L)>,
 }
 
 impl<T, L> Tiers<T, L> {
     /// `limiter` for every tier that is not listed.
     pub fn new(limiter: impl IntoBackend<Backend = L>) -> Self {
         Self {
-            others: Tier::new(limiter.into_backend()),
-            tiers: Vec::new(),
+            unlisted: limiter.into_backend(),
+            listed: Vec::new(),
         }
     }
 
-    /// `limiter` for `tier`.
-    pub fn tier(mut self, tier: T, limiter: impl IntoBackend<Backend = L>) -> Self {
-        self.tiers.push((tier, Tier::new(limiter.into_backend())));
+    /// `limiter` for `tier`, in place of an earlier one.
+    pub fn tier(mut self, tier: T, limiter: impl IntoBackend<Backend = L>) -> Self
+    where
+        T: PartialEq,
+    {
+        self.listed.retain(|(listed, _)| *listed != tier);
+        self.listed.push((tier, limiter.into_backend()));
         self
     }
 
-    /// The limiter of `tier`.
+    /// The backend of `tier`.
     pub fn get(&self, tier: &T) -> &L
     where
         T: PartialEq,
     {
-        let found = self.tiers.iter().find(|(of, _)| of == tier);
-        &found.map_or(&self.others, |(_, listed)| listed).limiter
+        self.indexed(tier).1
     }
 
-    /// The limiter of `tier`, and how many limits come before its own.
-    fn numbered<K>(&self, tier: &T) -> (usize, &L)
+    /// The backend of `tier`, and its position in [`iter`](Self::iter).
+    pub(super) fn indexed(&self, tier: &T) -> (usize, &L)
+    where
+        T: PartialEq,
+    {
+        let mut indexed = (1..).zip(&self.listed);
+        indexed
+            .find(|(_, (listed, _))| listed == tier)
+            .map_or((0, &self.unlisted), |(index, (_, backend))| {
+                (index, backend)
+            })
+    }
+
+    /// The backend of `tier`, and how many limits come before its own.
+    fn with_offset<K>(&self, tier: &T) -> (usize, &L)
     where
         T: PartialEq,
         L: Backend<K>,
     {
-        let Some(at) = self.tiers.iter().position(|(of, _)| of == tier) else {
-            return (0, &self.others.limiter);
-        };
-        let passed = self.tiers[..at].iter().map(|(_, listed)| listed);
-        let passed = [&self.others].into_iter().chain(passed);
-        let before = passed.map(Tier::limits).sum();
-        (before, &self.tiers[at].1.limiter)
+        let (index, backend) = self.indexed(tier);
+        (self.iter().take(index).map(Backend::limits).sum(), backend)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &L> {
+        let listed = self.listed.iter().map(|(_, backend)| backend);
+        [&self.unlisted].into_iter().chain(listed)
     }
 }
 
 impl<T, K, L> Backend<(T, K)> for Tiers<T, L>
 where
     T: PartialEq + Send + Sync + 'static,
+    K: Hash,
     L: Backend<K>,
 {
     type Future = TierFuture<L::Future>;
 
     fn apply(&self, (tier, key): &(T, K), op: Op) -> Self::Future {
-        let (before, limiter) = self.numbered(tier);
+        let (offset, backend) = self.with_offset(tier);
         TierFuture {
-            before,
-            future: limiter.apply(key, op),
+            offset,
+            future: backend.apply(key, op),
         }
     }
 
-    fn look(&self, (tier, key): &(T, K)) -> Option<Decision> {
-        let (before, limiter) = self.numbered(tier);
-        let mut figures = limiter.look(key)?;
-        figures.policy += before;
-        Some(figures)
+    fn current_decision(&self, (tier, key): &(T, K), cost: u64) -> Option<Decision> {
+        let (offset, backend) = self.with_offset(tier);
+        let mut decision = backend.current_decision(key, cost)?;
+        decision.policy += offset;
+        Some(decision)
     }
 
     fn detach(&self, (tier, key): &(T, K), op: Op) {
         self.get(tier).detach(key, op);
     }
 
+    fn hash_queue<H: Hasher>(&self, (tier, key): &(T, K), state: &mut H) {
+        let (index, backend) = self.indexed(tier);
+        state.write_usize(index);
+        backend.hash_queue(key, state);
+    }
+
+    fn shares_queues(&self) -> bool {
+        self.iter().any(Backend::shares_queues)
+    }
+
     fn losses(&self) -> Losses {
-        let listed = self.tiers.iter().map(|(_, listed)| listed);
-        let all = [&self.others].into_iter().chain(listed);
-        all.fold(Losses::default(), |sum, tier| {
-            let of_tier = tier.limiter.losses();
-            Losses {
-                evicted: sum.evicted + of_tier.evicted,
-                evicted_denied: sum.evicted_denied + of_tier.evicted_denied,
-                denied: sum.denied + of_tier.denied,
-                shared: sum.shared + of_tier.shared,
-            }
-        })
+        let losses = self.iter().map(Backend::losses);
+        losses.fold(Losses::default(), |sum, of_tier| sum + of_tier)
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        let listed = self.tiers.iter().map(|(_, listed)| listed);
-        let all = [&self.others].into_iter().chain(listed);
-        all.flat_map(|tier| tier.limiter.quotas()).collect()
+        self.iter().flat_map(Backend::quotas).collect()
+    }
+
+    fn limits(&self) -> usize {
+        self.iter().map(Backend::limits).sum()
     }
 }
 
@@ -161,19 +164,19 @@ impl<T: Send + Sync + 'static, L: Send + Sync + 'static> IntoBackend for Tiers<T
     }
 }
 
-/// By hand: limiters need no `Debug`.
+/// Manual impl: derive would require `L: Debug`.
 impl<T: fmt::Debug, L> fmt::Debug for Tiers<T, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tiers = self.tiers.iter().map(|(tier, _)| tier);
+        let tiers = self.listed.iter().map(|(tier, _)| tier);
         f.debug_list().entries(tiers).finish()
     }
 }
 
-/// The answer of one tier's limiter, counted among the limits of all.
+/// The decision of one tier's backend, counted among the limits of all tiers.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct TierFuture<F> {
-    before: usize,
+    offset: usize,
     future: F,
 }
 
@@ -186,7 +189,7 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut decided = ready!(Pin::new(&mut self.future).poll(cx));
         if let Ok(decision) = &mut decided {
-            decision.policy += self.before;
+            decision.policy += self.offset;
         }
         Poll::Ready(decided)
     }

@@ -19,7 +19,7 @@ mod wake;
 
 pub(crate) use self::{
     line::{CostOutcome, WaitOutcome},
-    lines::{Lines, QueuePosition},
+    lines::{LineGuard, Lines, QueuePosition},
     seats::{RequestSeat, SeatAcquire, Seats},
     timer::LineTimer,
 };

@@ -134,18 +134,16 @@ where
 
     /// The second limiter's too.
     fn losses(&self) -> Losses {
-        let (first, second) = (self.0.first.losses(), self.0.second.losses());
-        Losses {
-            evicted: first.evicted + second.evicted,
-            evicted_denied: first.evicted_denied + second.evicted_denied,
-            denied: first.denied + second.denied,
-            shared: first.shared + second.shared,
-        }
+        self.0.first.losses() + self.0.second.losses()
     }
 
     /// The first limiter's.
     fn quotas(&self) -> Vec<Quota> {
         self.0.first.quotas()
+    }
+
+    fn limits(&self) -> usize {
+        self.0.first.limits()
     }
 }
 

@@ -199,7 +199,7 @@ async fn governor_117_several_quotas_are_taken_together_or_not_at_all() {
         SlidingLog::new(Quota::per_day(9)),
     );
     let algorithm = tower_throttle::algorithm::IntoAlgorithm::into_algorithm(wider);
-    let limiter = handle.limiter();
+    let limiter = handle.backend();
     limiter
         .set_algorithm(algorithm, tower_throttle::algorithm::Inherit::AsIs)
         .unwrap();

@@ -114,6 +114,10 @@ fn an_admitted_request_allocates_nothing_of_its_own() {
     let tiers = Tiers::new(bucket()).tier(7, bucket());
     let layer = RateLimitLayer::new(|req: &Request<u64>| (*req.body(), 1_u8), tiers);
     assert_eq!(allocations(&layer), 0);
+    let layer = RateLimitLayer::new(ClientIp::peer(), bucket())
+        .and(Global, bucket())
+        .and(by_number, bucket());
+    assert_eq!(allocations(&layer), 0);
 }
 
 /// Allocations of a request that `layer` refuses, and of the answer, which it says how long to wait.

@@ -1,14 +1,32 @@
-//! Looking at limits and changing them while requests are served.
+//! Reading limits and changing them while requests are served.
 
+use std::{
+    future::Future,
+    marker::PhantomData,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::sync::oneshot;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::{AsError, FixedWindow, Quota, RateLimitLayer};
+use tower_throttle::{
+    AsError, ClientIp, Decision, FixedWindow, Global, HeaderKey, Quota, RateLimitLayer, StoreError,
+    TokenBucket,
+    key::{
+        BearerToken, Client, ExtensionKey, Extracted, FromExtension, KeyExtractor, KeyType, Secret,
+    },
+    store::{Backend, IntoBackend, Op},
+};
 
 async fn unit(_: &'static str) -> Result<(), BoxError> {
     Ok(())
 }
 
 #[tokio::test]
-async fn a_handle_looks_resets_penalises_and_refunds() {
+async fn a_handle_peeks_resets_penalises_and_refunds() {
     let layer = RateLimitLayer::new(
         |who: &&'static str| *who,
         FixedWindow::new(Quota::per_day(10)),
@@ -21,13 +39,13 @@ async fn a_handle_looks_resets_penalises_and_refunds() {
     }
     let left = async |who| handle.peek(&who, 0).await.unwrap().remaining();
     assert_eq!((left("ann").await, left("bob").await), (6, 10));
-    let _ = handle.refund(&"ann", 1).await;
+    handle.refund(&"ann", 1).await.unwrap();
     assert_eq!(left("ann").await, 7);
-    let _ = handle.penalise(&"ann", 100).await;
+    handle.penalise(&"ann", 100).await.unwrap();
     assert_eq!(left("ann").await, 0);
     assert!(handle.peek(&"ann", 1).await.unwrap().is_denied());
     assert!(service.clone().oneshot("ann").await.is_err());
-    let _ = handle.reset(&"ann").await;
+    handle.reset(&"ann").await.unwrap();
     assert_eq!(left("ann").await, 10);
     assert_eq!(left("bob").await, 10);
 }
@@ -50,7 +68,7 @@ async fn a_new_quota_keeps_what_was_used() {
 }
 
 #[tokio::test]
-async fn fates_are_counted() {
+async fn outcomes_are_counted() {
     let layer = RateLimitLayer::new(
         |who: &&'static str| match *who {
             "root" => Ok(None),
@@ -69,4 +87,176 @@ async fn fates_are_counted() {
     assert_eq!((counts.admitted, counts.denied), (3, 2));
     assert_eq!((counts.skipped, counts.rejected), (2, 1));
     assert_eq!((counts.waited, counts.store_errors), (0, 0));
+}
+
+/// An extractor of a user's own, without `KeyType`.
+#[derive(Clone)]
+struct Modulo(u64);
+
+impl KeyExtractor<u64> for Modulo {
+    type Key = u64;
+
+    fn extract(&self, request: &u64) -> Extracted<u64> {
+        Extracted::Key(request % self.0)
+    }
+}
+
+#[tokio::test]
+async fn the_handle_of_an_own_extractor_takes_its_keys() {
+    let layer = RateLimitLayer::new(Modulo(10), FixedWindow::new(Quota::per_day(3)))
+        .cost(|n: &u64| n / 10)
+        .skip(|n: &u64| *n == 0)
+        .respond(AsError);
+    let handle = layer.handle_for::<u64>();
+    let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
+    service.oneshot(27).await.unwrap();
+    assert_eq!(handle.peek_now(&7, 0).remaining(), 1);
+    assert_eq!(handle.peek_now(&2, 0).remaining(), 3);
+}
+
+#[test]
+fn handles_know_the_key_type_of_every_extractor() {
+    fn keys<K, M>(_: &K) -> PhantomData<K::Key>
+    where
+        K: KeyType<M>,
+    {
+        PhantomData
+    }
+    let _: PhantomData<()> = keys(&Global);
+    let _: PhantomData<Client> = keys(&ClientIp::peer());
+    let _: PhantomData<(Client, ())> = keys(&(ClientIp::peer(), Global));
+    let _: PhantomData<((), Client, u8)> = keys(&(Global, ClientIp::peer(), |n: &u8| *n));
+    let _: PhantomData<Secret> = keys(&HeaderKey::new("x-api-key"));
+    let _: PhantomData<Secret> = keys(&BearerToken::new());
+    let _: PhantomData<ExtensionKey<u8>> = keys(&FromExtension::<u8>::new());
+    let _: PhantomData<String> = keys(&|req: &String| Some(req.clone()));
+    let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(3)))
+        .cost(|_: &u8| 1)
+        .skip(|_: &u8| false);
+    layer.handle().reset(&());
+}
+
+#[tokio::test]
+async fn keys_may_be_given_in_a_borrowed_form() {
+    let layer = RateLimitLayer::new(
+        |name: &String| name.clone(),
+        FixedWindow::new(Quota::per_day(10)),
+    )
+    .respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(async |_: String| Ok::<_, BoxError>(())));
+    service.oneshot("alice".to_owned()).await.unwrap();
+    assert_eq!(handle.peek_now("alice", 0).remaining(), 9);
+    assert_eq!(handle.peek_now(&"alice".to_owned(), 0).remaining(), 9);
+    handle.penalise("alice", 100);
+    assert!(handle.peek_now("alice", 1).is_denied());
+    handle.reset("alice");
+    assert_eq!(handle.peek_now("alice", 0).remaining(), 10);
+}
+
+/// The changes are done although their futures are never polled.
+#[test]
+fn a_change_in_this_process_is_done_when_the_call_returns() {
+    let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(10)));
+    let handle = layer.handle_for::<()>();
+    drop(handle.penalise(&(), 7));
+    assert_eq!(handle.peek_now(&(), 0).remaining(), 3);
+    drop(handle.refund(&(), 4));
+    assert_eq!(handle.peek_now(&(), 0).remaining(), 7);
+    drop(handle.reset(&()));
+    assert_eq!(handle.peek_now(&(), 0).remaining(), 10);
+}
+
+/// Answers when it is told to, and counts the calls that ended.
+#[derive(Clone, Default)]
+struct Slow(Arc<Mutex<Vec<oneshot::Receiver<()>>>>, Arc<AtomicUsize>);
+
+impl IntoBackend for Slow {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+impl<K: ?Sized> Backend<K> for Slow {
+    type Future = Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + Send>>;
+
+    fn apply(&self, _: &K, _: Op) -> Self::Future {
+        let (go, ended) = (self.0.lock().unwrap().pop(), Arc::clone(&self.1));
+        Box::pin(async move {
+            go.unwrap().await.unwrap();
+            ended.fetch_add(1, Ordering::Relaxed);
+            Err(StoreError::new("lost", true))
+        })
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Vec::new()
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test]
+async fn a_change_on_a_server_goes_on_when_it_is_dropped() {
+    let slow = Slow::default();
+    let (go, wait) = oneshot::channel();
+    slow.0.lock().unwrap().push(wait);
+    let layer = RateLimitLayer::new(Global, slow.clone());
+    drop(layer.handle().reset(&()));
+    assert_eq!(slow.1.load(Ordering::Relaxed), 0);
+    go.send(()).unwrap();
+    while slow.1.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_change_on_a_server_that_is_awaited_tells_whether_it_failed() {
+    let slow = Slow::default();
+    let (go, wait) = oneshot::channel();
+    slow.0.lock().unwrap().push(wait);
+    let layer = RateLimitLayer::new(Global, slow);
+    let mut change = tokio_test::task::spawn(layer.handle().reset(&()));
+    tokio_test::assert_pending!(change.poll());
+    go.send(()).unwrap();
+    assert_eq!(change.await, Err(StoreError::new("lost", true)));
+}
+
+/// Reads no headers; half of the requests have one.
+#[derive(Clone)]
+struct Ignorant;
+
+impl KeyExtractor<u64> for Ignorant {
+    type Key = u64;
+
+    fn extract(&self, request: &u64) -> Extracted<u64> {
+        Extracted::Key(*request)
+    }
+
+    fn unread_proxy_header(&self, _: &u64) -> bool {
+        true
+    }
+}
+
+#[test]
+fn ignored_proxy_headers_are_counted_in_a_sample() {
+    for shares in [false, true] {
+        let bucket = TokenBucket::new(Quota::per_second(1_000_000));
+        let mut layer = RateLimitLayer::new(Ignorant, bucket).respond(AsError);
+        if shares {
+            layer = layer.share_decision(); // another path through the service
+        }
+        let handle = layer.handle_for::<u64>();
+        let service = layer.layer(service_fn(async |_: u64| Ok::<_, BoxError>(())));
+        let mut counted = Vec::new();
+        for n in 0..2_100 {
+            let mut call = tokio_test::task::spawn(service.clone().oneshot(n));
+            tokio_test::assert_ready!(call.poll()).unwrap();
+            if [14, 15, 1_023, 1_024, 2_099].contains(&n) {
+                counted.push(handle.counts().unread_proxy_headers);
+            }
+        }
+        assert_eq!(counted, [15, 16, 16, 17, 18], "{shares}");
+    }
 }

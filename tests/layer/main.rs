@@ -4,6 +4,7 @@
 // With the feature `metrics` each request also allocates the labels of its counter.
 #[cfg(not(feature = "metrics"))]
 mod allocations;
+mod and;
 mod contract;
 mod handle;
 mod keys;

@@ -2,8 +2,8 @@
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Decision, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, SlidingLog,
-    Tiers, TokenBucket, key::Key, store::Op,
+    AnyAlgorithm, AsError, Decision, FixedWindow, Global, Quota, RateLimitLayer, RateLimited,
+    Settle, SlidingLog, Tiers, TokenBucket, key::Key, store::Op,
 };
 
 use crate::support::{Script, deny};
@@ -239,11 +239,99 @@ async fn several_limits_admit_together_or_take_nothing() {
     // The bucket did not pay for what the log turned away.
     let left: Decision = layer.handle().peek(&(), 0).await.unwrap();
     assert_eq!(left.remaining(), 0);
-    let _ = layer.handle().reset(&()).await.unwrap();
+    layer.handle().reset(&()).await.unwrap();
 }
 
 #[test]
 #[should_panic(expected = "name: \"caf\u{e9}\" is not allowed; give printable ASCII")]
 fn a_name_that_no_header_can_hold_is_refused_when_it_is_given() {
     let _ = RateLimitLayer::new(Global, Script::default()).name("caf\u{e9}");
+}
+
+#[tokio::test]
+async fn tiers_may_have_different_algorithms_and_change_at_run_time() {
+    let limits = Tiers::new(AnyAlgorithm::from(FixedWindow::new(Quota::per_day(1))))
+        .tier(
+            Plan::Pro,
+            AnyAlgorithm::from(TokenBucket::new(Quota::per_day(3))),
+        )
+        .tier(
+            Plan::Internal,
+            AnyAlgorithm::from((
+                SlidingLog::new(Quota::per_hour(2)),
+                FixedWindow::new(Quota::per_day(5)),
+            )),
+        );
+    let layer = RateLimitLayer::new(|req: &(Plan, u64)| *req, limits)
+        .name("plan")
+        .respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(|_: (Plan, u64)| async { Ok::<_, BoxError>(()) }));
+    let left = |plan| handle.tier(&plan).peek_now(&7, 0).remaining();
+    for plan in [Plan::Free, Plan::Pro, Plan::Internal] {
+        service.clone().oneshot((plan, 7)).await.unwrap();
+    }
+    assert_eq!((left(Plan::Free), left(Plan::Pro)), (0, 2));
+    assert_eq!(left(Plan::Internal), 1);
+
+    // The same algorithm: its state stays. Another one: the tier begins afresh.
+    let bucket = TokenBucket::new(Quota::per_day(10));
+    handle.tier(&Plan::Pro).set_algorithm(bucket).unwrap();
+    assert_eq!(left(Plan::Pro), 2, "the bucket holds what it held");
+    let window = FixedWindow::new(Quota::per_day(4));
+    handle.tier(&Plan::Internal).set_algorithm(window).unwrap();
+    assert_eq!(left(Plan::Internal), 4);
+    handle
+        .tier(&Plan::Free)
+        .set_quota(Quota::per_day(2))
+        .unwrap();
+    assert_eq!(left(Plan::Free), 1);
+
+    // Of the limits of all tiers, the last one is that of the internal tier, with one limit now.
+    handle.tier(&Plan::Internal).penalise(&7, 100);
+    let error = service.oneshot((Plan::Internal, 7)).await.unwrap_err();
+    let limited = error.downcast::<RateLimited>().unwrap();
+    assert_eq!(limited.policy(), Some("plan-3"));
+    assert_eq!(limited.decision().unwrap().policy, 2);
+}
+
+#[tokio::test]
+async fn the_last_limit_given_to_a_tier_holds() {
+    let limits = Tiers::new(FixedWindow::new(Quota::per_day(1)))
+        .tier(Plan::Pro, FixedWindow::new(Quota::per_day(2)))
+        .tier(Plan::Pro, FixedWindow::new(Quota::per_day(3)));
+    let layer = RateLimitLayer::new(|req: &(Plan, u64)| *req, limits);
+    let pro = layer.handle().tier(&Plan::Pro).peek_now(&7, 0);
+    assert_eq!(pro.remaining(), 3);
+}
+
+/// A response that says how much it was.
+struct Sized(u64);
+
+#[tokio::test]
+async fn the_cost_is_settled_with_the_key_and_what_was_kept_of_the_request() {
+    // Odd users pay what the response says, times the first letter of their request.
+    let layer = RateLimitLayer::new(
+        |req: &(u64, String)| req.0,
+        FixedWindow::new(Quota::per_day(1_000)),
+    )
+    .settle_with(
+        |req: &(u64, String)| req.1.len() as u64,
+        |user: &u64, factor: &u64, res: &Sized| match user % 2 {
+            0 => Settle::Refund,
+            _ => Settle::Charge(factor * res.0),
+        },
+    )
+    .respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(|req: (u64, String)| async move {
+        match req.1.as_str() {
+            "bad" => Err(BoxError::from("no")),
+            _ => Ok(Sized(10)),
+        }
+    }));
+    for (user, text, left) in [(1, "abc", 970), (2, "abc", 1_000), (3, "bad", 999)] {
+        let _ = service.clone().oneshot((user, text.to_owned())).await;
+        assert_eq!(handle.peek_now(&user, 0).remaining(), left, "{user}");
+    }
 }

@@ -1,4 +1,4 @@
-//! What is logged and measured: names and fates, never a key.
+//! What is logged and measured: names and outcomes, never a key.
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::store::Fallback;
@@ -40,6 +40,9 @@ async fn requests() {
 #[cfg(feature = "tracing")]
 mod traced {
     use std::{cell::RefCell, io, sync::Once};
+
+    use axum::{Router, body::Body, extract::Request, routing::get};
+    use tower_throttle::key::PeerAddr;
 
     use super::*;
 
@@ -133,6 +136,33 @@ mod traced {
         assert_eq!(text.matches("WARN").count(), 1, "{text}");
         assert_eq!(text.matches("decides again").count(), 1, "{text}");
     }
+
+    #[tokio::test]
+    async fn an_ignored_proxy_header_is_logged_once_with_what_to_set() {
+        subscribe();
+        let window = FixedWindow::new(Quota::per_day(100));
+        let layer = RateLimitLayer::new(ClientIp::peer(), window).name("clients");
+        let app = Router::new().route("/", get(|| async {})).layer(layer);
+        for _ in 0..20 {
+            let mut request = Request::builder()
+                .header("x-forwarded-for", "198.51.100.9")
+                .body(Body::empty())
+                .unwrap();
+            let proxy = PeerAddr(([10, 0, 0, 1], 4711).into());
+            request.extensions_mut().insert(proxy);
+            assert_eq!(app.clone().oneshot(request).await.unwrap().status(), 200);
+        }
+        let text = read();
+        assert_eq!(text.matches("WARN").count(), 1, "{text}");
+        for part in [
+            "limit=\"clients\"",
+            "ClientIp::x_forwarded_for().trusting([..])",
+            "docs/behind_a_proxy.md",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("198.51.100.9") && !text.contains("10.0.0.1"));
+    }
 }
 
 #[cfg(feature = "metrics")]
@@ -194,7 +224,7 @@ mod metered {
     }
 
     #[test]
-    fn fates_are_counted_by_the_name_of_the_limit_alone() {
+    fn outcomes_are_counted_by_the_name_of_the_limit_alone() {
         let names = Names::default();
         metrics::with_local_recorder(&names, || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -202,8 +232,9 @@ mod metered {
                 .unwrap();
             runtime.block_on(requests());
         });
-        let counter = "tower_throttle_requests_total limit=vault fate=";
-        let expected = ["admitted", "denied", "denied"].map(|fate| format!("{counter}{fate}"));
+        let counter = "tower_throttle_requests_total limit=vault outcome=";
+        let expected =
+            ["admitted", "denied", "denied"].map(|outcome| format!("{counter}{outcome}"));
         assert_eq!(*names.0.lock().unwrap(), expected);
     }
 

@@ -3,7 +3,7 @@
 use std::future::ready;
 
 use http::{Request, Response};
-use tower::{BoxError, Layer, Service, service_fn};
+use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, ClientIp, Global, Handle, LeakyBucket, Local, Quota, RateLimit, RateLimitLayer,
     TokenBucket,
@@ -19,7 +19,7 @@ fn per_client() -> RateLimitLayer<ClientIp, Local<TokenBucket>> {
 
 struct App<S> {
     search: RateLimit<S, ClientIp, Local<TokenBucket>, Responder>,
-    handle: Handle<Local<TokenBucket>>,
+    handle: Handle<Client, Local<TokenBucket>>,
     shared: RateLimitLayer<Global, Local<TokenBucket>, Responder<AsError>>,
 }
 
@@ -83,4 +83,32 @@ fn a_request_that_waits_takes_little_room() {
     let mut service = layer.layer(service_fn(|(): ()| ready(Ok::<_, BoxError>(()))));
     let future = service.call(());
     assert!(size_of_val(&future) <= 104, "{}", size_of_val(&future));
+}
+
+/// What the error of the compiler says to do about an error type without `From<RateLimited>`.
+#[tokio::test]
+async fn an_error_of_another_crate_is_boxed_below_the_limit() {
+    #[derive(Debug)]
+    struct ForeignError;
+
+    impl std::fmt::Display for ForeignError {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("foreign")
+        }
+    }
+
+    impl std::error::Error for ForeignError {}
+
+    let service = tower::ServiceBuilder::new()
+        .layer(per_minute().respond(AsError))
+        .layer(tower::util::MapErrLayer::new(BoxError::from))
+        .service(service_fn(async |_: ()| Err::<(), _>(ForeignError)));
+    let error = service.clone().oneshot(()).await.unwrap_err();
+    assert_eq!(error.to_string(), "foreign");
+    let error = service.oneshot(()).await.unwrap_err();
+    assert!(error.is::<tower_throttle::RateLimited>());
+}
+
+fn per_minute() -> RateLimitLayer<Global, Local<TokenBucket>> {
+    RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(1)))
 }

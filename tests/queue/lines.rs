@@ -194,7 +194,7 @@ async fn a_newcomer_does_not_overtake_even_where_the_limiter_has_room() {
     let desk = Desk::new(&layer);
     let _calls = desk.send_all(0..3).await;
     // The limiter forgets the key and would let the newcomer pass at once.
-    let _ = layer.handle().reset(&0_u32).await;
+    layer.handle().reset(&0_u32).await.unwrap();
     let _newcomer = desk.send(9).await;
     // The first in line has got the newcomer's moment.
     assert_eq!(desk.went(), [(0, 0), (1, 0)]);

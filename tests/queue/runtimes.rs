@@ -34,7 +34,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 /// have to.
 fn second_of_three(
     layer: &Layered,
-    handle: &Handle<Local<LeakyBucket>>,
+    handle: &Handle<(), Local<LeakyBucket>>,
 ) -> (Poll<Result<u32, Boxed>>, Duration) {
     let mut service = layer.layer(Record::idle());
     assert!(poll_once(&mut service.call(JOB)).is_ready());

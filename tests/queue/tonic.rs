@@ -58,7 +58,7 @@ async fn becomes(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn waited(handle: &Handle<Local<LeakyBucket>>) -> u64 {
+fn waited(handle: &Handle<(), Local<LeakyBucket>>) -> u64 {
     handle.counts().waited
 }
 

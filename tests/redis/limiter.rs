@@ -484,7 +484,7 @@ async fn a_changed_quota_reaches_the_whole_fleet_and_keeps_what_was_used() {
 
     handle.set_quota(hourly(5)).await.expect("stored");
     let quotas = |limiter| Backend::<str>::quotas(limiter);
-    assert_eq!(quotas(handle.limiter()), [hourly(5)]);
+    assert_eq!(quotas(handle.backend()), [hourly(5)]);
     goes_by(&there, 5).await;
     let left = there.apply("key", Op::Peek(1)).await.expect("seen");
     assert_eq!(left.remaining(), 1, "the tokens that were there");

@@ -2,6 +2,7 @@
 #![cfg(feature = "redis")]
 
 mod again;
+mod and;
 mod chaos;
 #[cfg(feature = "redis-cluster")]
 mod cluster;

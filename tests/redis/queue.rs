@@ -42,7 +42,7 @@ impl From<Infallible> for Failed {
 }
 
 /// How long the next request would wait.
-async fn next(handle: &Handle<RedisLimiter<LeakyBucket>>) -> Duration {
+async fn next(handle: &Handle<(), RedisLimiter<LeakyBucket>>) -> Duration {
     let decision = handle.peek(&(), 1).await.expect("a decision");
     decision.wait().expect("there is room")
 }

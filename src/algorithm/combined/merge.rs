@@ -37,7 +37,7 @@ impl Merge {
 /// The decision of two limits. All figures are those of the limit that binds; an accepted request
 /// waits for the longer of both waits.
 #[inline]
-fn merge(first: Decision, second: Decision) -> Decision {
+pub(crate) fn merge(first: Decision, second: Decision) -> Decision {
     let (mut binding, other) = if binds_more(&second, &first) {
         (second, first)
     } else {

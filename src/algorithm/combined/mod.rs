@@ -10,4 +10,5 @@ mod merge;
 mod pair;
 mod parts;
 
+pub(crate) use self::merge::merge;
 pub use self::{all::All, into_algorithm::IntoAlgorithm};

@@ -1,4 +1,4 @@
-//! Nothing is measured.
+//! Without the feature `metrics`, nothing is measured.
 
 use crate::backend::Losses;
 
@@ -7,7 +7,7 @@ pub(super) struct MetricsRecorder;
 
 #[expect(
     clippy::unused_self,
-    reason = "one surface with the module that does measure"
+    reason = "same surface as the module that measures"
 )]
 impl MetricsRecorder {
     pub(super) fn rename(&self, _: &str) {}
@@ -15,5 +15,5 @@ impl MetricsRecorder {
     pub(super) fn count(&self, _: &'static str) {}
 
     #[inline]
-    pub(super) fn lost(&self, _: impl FnOnce() -> Losses) {}
+    pub(super) fn record_losses(&self, _: impl FnOnce() -> Losses) {}
 }

@@ -1,6 +1,6 @@
 //! Two counters for `metrics`, labelled with the name of the limit: `tower_throttle_requests_total`
-//! also with the fate of the request, and `tower_throttle_overflow_total` with what was done where
-//! the limiter had no room.
+//! also with the outcome of the request, and `tower_throttle_overflow_total` with what the backend
+//! did because it was full.
 
 use std::sync::{
     PoisonError, RwLock,
@@ -14,8 +14,8 @@ use crate::backend::Losses;
 #[derive(Debug, Default)]
 pub(super) struct MetricsRecorder {
     name: RwLock<Option<SharedString>>,
-    /// The losses that were told before.
-    told: [AtomicU64; 4],
+    /// The losses that were added to the counter so far.
+    reported: [AtomicU64; 4],
 }
 
 impl MetricsRecorder {
@@ -24,12 +24,12 @@ impl MetricsRecorder {
         *self.name.write().unwrap_or_else(PoisonError::into_inner) = Some(shared);
     }
 
-    pub(super) fn count(&self, fate: &'static str) {
-        metrics::counter!("tower_throttle_requests_total", "limit" => self.name(), "fate" => fate)
+    pub(super) fn count(&self, outcome: &'static str) {
+        metrics::counter!("tower_throttle_requests_total", "limit" => self.name(), "outcome" => outcome)
             .increment(1);
     }
 
-    pub(super) fn lost(&self, losses: impl FnOnce() -> Losses) {
+    pub(super) fn record_losses(&self, losses: impl FnOnce() -> Losses) {
         let losses = losses();
         let lost = [
             ("evicted", losses.evicted),
@@ -37,12 +37,12 @@ impl MetricsRecorder {
             ("denied", losses.denied),
             ("shared", losses.shared),
         ];
-        for (told, (what, lost)) in self.told.iter().zip(lost) {
-            if lost <= told.load(Ordering::Relaxed) {
+        for (reported, (what, lost)) in self.reported.iter().zip(lost) {
+            if lost <= reported.load(Ordering::Relaxed) {
                 continue;
             }
-            // Of threads that see the same loss one gets to tell it.
-            let new = lost.saturating_sub(told.fetch_max(lost, Ordering::Relaxed));
+            // Of threads that see the same loss, one reports it.
+            let new = lost.saturating_sub(reported.fetch_max(lost, Ordering::Relaxed));
             if new > 0 {
                 metrics::counter!("tower_throttle_overflow_total", "limit" => self.name(), "what" => what)
                     .increment(new);

@@ -1,4 +1,4 @@
-//! What is reported to logs and metrics, where the features for them are on.
+//! Reports to logs and metrics, if their features are on.
 
 #[cfg(not(feature = "metrics"))]
 mod metrics_disabled;
@@ -22,66 +22,71 @@ use crate::backend::Losses;
 use crate::decision::Decision;
 use crate::error::{Rejection, StoreError};
 
-/// Names of limits and fates only; never a key.
+/// Reports names of limits and outcomes only; never a key.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    traced: EventLogger,
-    metered: MetricsRecorder,
+    events: EventLogger,
+    metrics: MetricsRecorder,
 }
 
 impl Signals {
     pub(super) fn rename(&self, name: &str) {
-        self.traced.rename(name);
-        self.metered.rename(name);
+        self.events.rename(name);
+        self.metrics.rename(name);
     }
 
     #[inline]
-    pub(super) fn admitted(&self) {
-        self.traced.decided();
-        self.metered.count("admitted");
+    pub(super) fn record_admitted(&self) {
+        self.events.log_recovery();
+        self.metrics.count("admitted");
     }
 
     #[inline]
-    pub(super) fn waits(&self, decision: &Decision) {
-        self.traced.decided();
-        self.traced.waits(decision);
-        self.metered.count("waited");
+    pub(super) fn record_waited(&self, decision: &Decision) {
+        self.events.log_recovery();
+        self.events.log_waited(decision);
+        self.metrics.count("waited");
     }
 
     #[inline]
-    pub(super) fn denied(&self, decision: &Decision, shadow: bool) {
-        self.traced.decided();
-        self.traced.denied(decision, shadow);
-        self.metered
+    pub(super) fn record_denied(&self, decision: &Decision, shadow: bool) {
+        self.events.log_recovery();
+        self.events.log_denied(decision, shadow);
+        self.metrics
             .count(if shadow { "shadow_denied" } else { "denied" });
     }
 
     #[inline]
-    pub(super) fn rejected(&self, rejection: &Rejection) {
-        self.traced.rejected(rejection);
-        self.metered.count("rejected");
+    pub(super) fn record_rejected(&self, rejection: &Rejection) {
+        self.events.log_rejected(rejection);
+        self.metrics.count("rejected");
     }
 
     #[inline]
-    pub(super) fn skipped(&self) {
-        self.metered.count("skipped");
+    pub(super) fn record_skipped(&self) {
+        self.metrics.count("skipped");
     }
 
-    /// What the limiter could not keep; asked only where it is measured.
+    /// What the backend evicted or denied because it was full; read only if it is measured.
     #[inline]
-    pub(super) fn lost(&self, losses: impl FnOnce() -> Losses) {
-        self.metered.lost(losses);
+    pub(super) fn record_losses(&self, losses: impl FnOnce() -> Losses) {
+        self.metrics.record_losses(losses);
     }
 
-    /// A request had to wait where there are no timers.
+    /// A request had to wait without a timer.
     #[cold]
-    pub(super) fn untimed(&self) {
-        self.traced.untimed();
+    pub(super) fn record_no_timer(&self) {
+        self.events.log_no_timer();
+    }
+
+    #[cold]
+    pub(super) fn record_unread_proxy_header(&self) {
+        self.events.log_unread_proxy_header();
     }
 
     #[inline]
-    pub(super) fn failed(&self, error: &StoreError) {
-        self.traced.failed(error);
-        self.metered.count("store_error");
+    pub(super) fn record_store_error(&self, error: &StoreError) {
+        self.events.log_store_error(error);
+        self.metrics.count("store_error");
     }
 }

@@ -1,4 +1,4 @@
-//! Nothing is logged.
+//! Without the feature `tracing`, nothing is logged.
 
 use crate::decision::Decision;
 use crate::error::{Rejection, StoreError};
@@ -6,22 +6,21 @@ use crate::error::{Rejection, StoreError};
 #[derive(Debug, Default)]
 pub(super) struct EventLogger;
 
-#[expect(
-    clippy::unused_self,
-    reason = "one surface with the module that does log"
-)]
+#[expect(clippy::unused_self, reason = "same surface as the module that logs")]
 impl EventLogger {
     pub(super) fn rename(&self, _: &str) {}
 
-    pub(super) fn decided(&self) {}
+    pub(super) fn log_recovery(&self) {}
 
-    pub(super) fn waits(&self, _: &Decision) {}
+    pub(super) fn log_waited(&self, _: &Decision) {}
 
-    pub(super) fn denied(&self, _: &Decision, _: bool) {}
+    pub(super) fn log_denied(&self, _: &Decision, _: bool) {}
 
-    pub(super) fn rejected(&self, _: &Rejection) {}
+    pub(super) fn log_rejected(&self, _: &Rejection) {}
 
-    pub(super) fn failed(&self, _: &StoreError) {}
+    pub(super) fn log_store_error(&self, _: &StoreError) {}
 
-    pub(super) fn untimed(&self) {}
+    pub(super) fn log_no_timer(&self) {}
+
+    pub(super) fn log_unread_proxy_header(&self) {}
 }

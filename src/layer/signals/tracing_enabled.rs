@@ -1,7 +1,7 @@
 //! Events for `tracing`, with the target `tower_throttle`.
 //!
-//! A refused crowd must not fill a log, so single requests are `DEBUG`. `WARN` says that the
-//! limiter has stopped deciding, and `INFO` that it decides again; once each.
+//! Events about single requests are `DEBUG`: a flood of denied requests must not fill a log. An
+//! outage is one `WARN`, its end one `INFO`. A mistake in the setup is one `WARN` per layer.
 
 use std::sync::{
     Arc, PoisonError, RwLock,
@@ -15,10 +15,10 @@ use crate::error::{Rejection, StoreError};
 pub(super) struct EventLogger {
     name: RwLock<Option<Arc<str>>>,
     failing: AtomicBool,
-    /// Told once: it is a mistake that does not go away.
-    untimed: AtomicBool,
-    /// A request was rejected with a status of the server; logged once.
-    misconfigured: AtomicBool,
+    // Mistakes that do not go away are logged once.
+    no_timer_logged: AtomicBool,
+    server_rejection_logged: AtomicBool,
+    unread_proxy_header_logged: AtomicBool,
 }
 
 impl EventLogger {
@@ -26,13 +26,13 @@ impl EventLogger {
         *self.name.write().unwrap_or_else(PoisonError::into_inner) = Some(name.into());
     }
 
-    pub(super) fn decided(&self) {
+    pub(super) fn log_recovery(&self) {
         if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
             tracing::info!(target: "tower_throttle", limit = self.name(), "the limiter decides again");
         }
     }
 
-    pub(super) fn waits(&self, decision: &Decision) {
+    pub(super) fn log_waited(&self, decision: &Decision) {
         tracing::debug!(
             target: "tower_throttle",
             limit = self.name(),
@@ -41,7 +41,7 @@ impl EventLogger {
         );
     }
 
-    pub(super) fn denied(&self, decision: &Decision, shadow: bool) {
+    pub(super) fn log_denied(&self, decision: &Decision, shadow: bool) {
         tracing::debug!(
             target: "tower_throttle",
             limit = self.name(),
@@ -52,9 +52,10 @@ impl EventLogger {
         );
     }
 
-    pub(super) fn rejected(&self, rejection: &Rejection) {
+    pub(super) fn log_rejected(&self, rejection: &Rejection) {
         // A mistake in the server, such as no peer addresses: it concerns every request.
-        if rejection.status().is_server_error() && !self.misconfigured.swap(true, Ordering::Relaxed)
+        if rejection.status().is_server_error()
+            && !self.server_rejection_logged.swap(true, Ordering::Relaxed)
         {
             tracing::error!(
                 target: "tower_throttle",
@@ -66,7 +67,7 @@ impl EventLogger {
         tracing::debug!(target: "tower_throttle", limit = self.name(), "a request had no key");
     }
 
-    pub(super) fn failed(&self, error: &StoreError) {
+    pub(super) fn log_store_error(&self, error: &StoreError) {
         if self.failing.swap(true, Ordering::Relaxed) {
             tracing::debug!(target: "tower_throttle", limit = self.name(), %error, "no decision");
         } else {
@@ -80,13 +81,32 @@ impl EventLogger {
         }
     }
 
-    pub(super) fn untimed(&self) {
-        if !self.untimed.swap(true, Ordering::Relaxed) {
+    pub(super) fn log_no_timer(&self) {
+        if !self.no_timer_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 target: "tower_throttle",
                 limit = self.name(),
-                "a request had to wait where there is no tokio runtime with timers, and was denied; \
-                 call the service in one that was built with `enable_time`, with the feature `tokio`"
+                "a request had to wait without a tokio runtime that has timers, and was denied; \
+                 call the service in a runtime built with `enable_time`, with the feature `tokio`. \
+                 This is logged once per layer."
+            );
+        }
+    }
+
+    pub(super) fn log_unread_proxy_header(&self) {
+        if !self
+            .unread_proxy_header_logged
+            .swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                target: "tower_throttle",
+                limit = self.name(),
+                "a request carries the client's address in a proxy header (X-Forwarded-For or \
+                 Forwarded) that the key of this layer ignores: if the application is behind a \
+                 proxy, all clients share the limit of the proxy's address. Set \
+                 `ClientIp::x_forwarded_for().trusting([..])` with the networks of your proxies; \
+                 the page \"Behind a proxy\" of the documentation (docs/behind_a_proxy.md) says \
+                 which. This is logged once per layer."
             );
         }
     }

@@ -98,11 +98,11 @@ impl<B> Tell<Response<B>> for Headers {
                     return;
                 };
                 headers.reserve(2);
-                headers.append(RATELIMIT_POLICY, policies.line(0, named));
+                headers.append(RATELIMIT_POLICY, policies.header_value(0, named));
                 headers.append(RATELIMIT, ratelimit_item(&policy.name, remaining, reset));
             }
             Self::Draft7 => {
-                headers.append(RATELIMIT_POLICY, policies.line(1, unnamed_policies));
+                headers.append(RATELIMIT_POLICY, policies.header_value(1, unnamed_policies));
                 let mut line = ValueBuffer::<96>::new();
                 for (text, number) in [
                     ("limit=", limit),
@@ -115,7 +115,7 @@ impl<B> Tell<Response<B>> for Headers {
                 headers.append(RATELIMIT, line.value());
             }
             Self::Draft6 => {
-                headers.append(RATELIMIT_POLICY, policies.line(1, unnamed_policies));
+                headers.append(RATELIMIT_POLICY, policies.header_value(1, unnamed_policies));
                 headers.append(RATELIMIT_LIMIT, digits(limit));
                 headers.append(RATELIMIT_REMAINING, digits(remaining));
                 headers.append(RATELIMIT_RESET, digits(reset));

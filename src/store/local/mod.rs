@@ -443,12 +443,16 @@ where
         ready(Ok(self.check_n(key, cost)))
     }
 
-    fn look(&self, key: &K) -> Option<Decision> {
-        Some(self.peek_n(key, 0))
+    fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
+        Some(self.peek_n(key, cost))
     }
 
     fn quotas(&self) -> Vec<Quota> {
         quotas(self.shared.table.epochs.current().algorithm())
+    }
+
+    fn limits(&self) -> usize {
+        A::Packing::limit_count(self.shared.table.epochs.current().algorithm())
     }
 
     #[inline]

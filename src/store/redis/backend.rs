@@ -13,7 +13,7 @@ use super::{
     params::Call,
     script::{self, Args, Scripted},
 };
-use crate::algorithm::quotas;
+use crate::algorithm::{Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, nanos};
 use crate::error::{ConfigError, StoreError};
@@ -223,6 +223,10 @@ impl<K: RedisKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
 
     fn quotas(&self) -> Vec<Quota> {
         quotas(&self.0.tuning.present().algorithm)
+    }
+
+    fn limits(&self) -> usize {
+        A::Packing::limit_count(&self.0.tuning.present().algorithm)
     }
 }
 

@@ -1,0 +1,216 @@
+//! Limits by two keys that admit a request together.
+
+mod future;
+mod keys;
+mod parts;
+mod queue_part;
+
+pub use self::{
+    future::AndFuture,
+    keys::{AndKeys, KeyPair},
+};
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use self::parts::{Answers, Parts};
+pub(super) use self::queue_part::{Part, QueuePart};
+use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::decision::Decision;
+use crate::quota::Quota;
+
+/// Two limits, each with a key of its own; made by [`RateLimitLayer::and`](crate::RateLimitLayer::and).
+///
+/// A request passes if both limits admit it. If one of them denies it, neither counts it:
+/// - In this process, the second limit is looked at before the first one is asked. A denied request
+///   changes neither of them, unless other requests use up the second limit in between; then the
+///   first one gets its cost back.
+/// - With a limit on a server, the second limit is asked after the first has admitted, and the first
+///   gets its cost back after a denial. Neither admits more than it should; for the length of one
+///   call, the first may deny another request that would have passed.
+///
+/// One of the limits may queue requests: the one that has a wait first. From then on a request for
+/// which the other one has a wait is denied. [`Decision::policy`] counts the limits of the first,
+/// then those of the second.
+///
+/// If one limit cannot decide because its server is down, the other one still counts the request,
+/// and denies it if it has to.
+///
+/// Clones share both limits.
+pub struct And<L1, L2>(Arc<Parts<L1, L2>>);
+
+impl<L1, L2> And<L1, L2> {
+    /// Both limits, for keys of type [`KeyPair`].
+    ///
+    /// ```
+    /// use axum::{Router, extract::Request, routing::get};
+    /// use tower_throttle::{Quota, RateLimitLayer, TokenBucket, layer::{And, KeyPair}};
+    ///
+    /// let limits = And::new(
+    ///     TokenBucket::new(Quota::per_second(10)),
+    ///     TokenBucket::new(Quota::per_second(1_000)),
+    /// );
+    /// let user_and_tenant = |req: &Request| KeyPair {
+    ///     first: req.headers().get("user").cloned(),
+    ///     second: req.headers().get("tenant").cloned(),
+    /// };
+    /// let app: Router = Router::new()
+    ///     .route("/", get(|| async {}))
+    ///     .layer(RateLimitLayer::new(user_and_tenant, limits));
+    /// ```
+    pub fn new(
+        first: impl IntoBackend<Backend = L1>,
+        second: impl IntoBackend<Backend = L2>,
+    ) -> Self {
+        Self::of(first.into_backend(), second.into_backend())
+    }
+
+    pub(super) fn of(first: L1, second: L2) -> Self {
+        Self(Arc::new(Parts {
+            first,
+            second,
+            queue: QueuePart::default(),
+        }))
+    }
+
+    /// The first limit.
+    pub fn first(&self) -> &L1 {
+        &self.0.first
+    }
+
+    /// The second limit.
+    pub fn second(&self) -> &L2 {
+        &self.0.second
+    }
+
+    /// The limit for which requests queue.
+    pub(super) fn queue_part(&self) -> &QueuePart {
+        &self.0.queue
+    }
+}
+
+impl<A, B, L1, L2> Backend<KeyPair<A, B>> for And<L1, L2>
+where
+    A: Hash + Clone + Send + Unpin + 'static,
+    B: Hash + Clone + Send + Unpin + 'static,
+    L1: Backend<A>,
+    L2: Backend<B>,
+{
+    type Future = AndFuture<A, B, L1, L2>;
+
+    fn apply(&self, key: &KeyPair<A, B>, op: Op) -> Self::Future {
+        let parts = &self.0;
+        if let Op::Take(cost) = op {
+            return self.decide(key, cost);
+        }
+        self.poll_once(key, parts.apply(key.as_refs(), op))
+    }
+
+    fn decide(&self, key: &KeyPair<A, B>, cost: u64) -> Self::Future {
+        let parts = &self.0;
+        if let (Some(a), Some(b)) = key.as_refs() {
+            if let Some(denial) = parts.denial_ahead(a, b, cost) {
+                return AndFuture::ready(Ok(denial));
+            }
+        }
+        self.poll_once(key, parts.take(key.as_refs(), cost))
+    }
+
+    fn detach(&self, key: &KeyPair<A, B>, op: Op) {
+        if let Some(a) = &key.first {
+            self.0.first.detach(a, op);
+        }
+        if let Some(b) = &key.second {
+            self.0.second.detach(b, op);
+        }
+    }
+
+    fn current_decision(&self, key: &KeyPair<A, B>, cost: u64) -> Option<Decision> {
+        let parts = &self.0;
+        let first = match &key.first {
+            Some(a) => Some(parts.first.current_decision(a, cost)?),
+            None => None,
+        };
+        let second = match &key.second {
+            Some(b) => Some(parts.second.current_decision(b, cost)?),
+            None => None,
+        };
+        Some(parts.peeked::<A>(first, second))
+    }
+
+    /// Requests queue for one of the limits, so the queue is that of this limit's key.
+    fn hash_queue<H: Hasher>(&self, key: &KeyPair<A, B>, state: &mut H) {
+        let parts = &self.0;
+        match (parts.queue.get(), &key.first, &key.second) {
+            (Some(Part::First), Some(a), _) => parts.first.hash_queue(a, state),
+            (Some(Part::Second), _, Some(b)) => parts.second.hash_queue(b, state),
+            _ => key.hash(state),
+        }
+    }
+
+    fn shares_queues(&self) -> bool {
+        true
+    }
+
+    fn losses(&self) -> Losses {
+        self.0.first.losses() + self.0.second.losses()
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        let mut quotas = self.0.first.quotas();
+        quotas.extend(self.0.second.quotas());
+        quotas
+    }
+
+    fn limits(&self) -> usize {
+        self.0.first.limits() + self.0.second.limits()
+    }
+}
+
+impl<L1, L2> And<L1, L2> {
+    /// A ready future if both limits answer without I/O.
+    fn poll_once<A, B>(
+        &self,
+        key: &KeyPair<A, B>,
+        mut answers: Answers<L1::Future, L2::Future>,
+    ) -> AndFuture<A, B, L1, L2>
+    where
+        A: Clone,
+        B: Clone,
+        L1: Backend<A>,
+        L2: Backend<B>,
+    {
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.0.poll(key.as_refs(), &mut answers, &mut cx) {
+            Poll::Ready(decided) => AndFuture::ready(decided),
+            Poll::Pending => AndFuture::pending(Arc::clone(&self.0), key.clone(), answers),
+        }
+    }
+}
+
+impl<L1: Send + Sync + 'static, L2: Send + Sync + 'static> IntoBackend for And<L1, L2> {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+/// Manual impl: derive would require `L1: Clone` and `L2: Clone`.
+impl<L1, L2> Clone for And<L1, L2> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<L1: fmt::Debug, L2: fmt::Debug> fmt::Debug for And<L1, L2> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("And")
+            .field("first", &self.0.first)
+            .field("second", &self.0.second)
+            .finish()
+    }
+}

@@ -1,0 +1,243 @@
+//! What two limits decide together.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use super::queue_part::{Part, QueuePart};
+use crate::algorithm::merge;
+use crate::backend::{Backend, Op};
+use crate::decision::{Decision, Verdict};
+use crate::error::StoreError;
+
+pub(super) type Decided = Result<Decision, StoreError>;
+
+/// The two backends.
+#[derive(Debug)]
+pub(super) struct Parts<L1, L2> {
+    pub(super) first: L1,
+    pub(super) second: L2,
+    pub(super) queue: QueuePart,
+}
+
+/// The answer of one limit.
+pub(super) enum Answer<F> {
+    /// The request does not have the limit's key.
+    Absent,
+    NotAsked,
+    Asked(F),
+    Here(Decided),
+}
+
+/// The two answers.
+pub(super) struct Answers<F1, F2> {
+    /// The cost that is to be taken from both or neither. `None` for other operations.
+    take: Option<u64>,
+    first: Answer<F1>,
+    second: Answer<F2>,
+}
+
+impl<F: Future<Output = Decided> + Unpin> Answer<F> {
+    /// Ready when the limit has answered, or was not asked.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Self::Asked(future) = self {
+            *self = Self::Here(ready!(Pin::new(future).poll(cx)));
+        }
+        Poll::Ready(())
+    }
+
+    const fn decided(&self) -> Option<&Decided> {
+        match self {
+            Self::Here(decided) => Some(decided),
+            _ => None,
+        }
+    }
+}
+
+impl<L1, L2> Parts<L1, L2> {
+    /// Asks both limits to take `cost`, the second one after the first.
+    pub(super) fn take<A, B>(
+        &self,
+        keys: (Option<&A>, Option<&B>),
+        cost: u64,
+    ) -> Answers<L1::Future, L2::Future>
+    where
+        L1: Backend<A>,
+        L2: Backend<B>,
+    {
+        let first = keys.0.map(|a| self.first.decide(a, cost));
+        Answers {
+            take: Some(cost),
+            first: first.map_or(Answer::Absent, Answer::Asked),
+            second: keys.1.map_or(Answer::Absent, |_| Answer::NotAsked),
+        }
+    }
+
+    /// Applies `op`, which takes nothing that could be denied, to both limits at the same time.
+    pub(super) fn apply<A, B>(
+        &self,
+        keys: (Option<&A>, Option<&B>),
+        op: Op,
+    ) -> Answers<L1::Future, L2::Future>
+    where
+        L1: Backend<A>,
+        L2: Backend<B>,
+    {
+        let first = keys.0.map(|a| self.first.apply(a, op));
+        let second = keys.1.map(|b| self.second.apply(b, op));
+        Answers {
+            take: None,
+            first: first.map_or(Answer::Absent, Answer::Asked),
+            second: second.map_or(Answer::Absent, Answer::Asked),
+        }
+    }
+
+    /// What both limits say.
+    pub(super) fn poll<A, B>(
+        &self,
+        keys: (Option<&A>, Option<&B>),
+        answers: &mut Answers<L1::Future, L2::Future>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Decided>
+    where
+        L1: Backend<A>,
+        L2: Backend<B>,
+    {
+        match answers.take {
+            Some(cost) => self.poll_take(keys, cost, answers, cx),
+            None => {
+                let polled = (answers.first.poll(cx), answers.second.poll(cx));
+                if polled.0.is_pending() || polled.1.is_pending() {
+                    return Poll::Pending;
+                }
+                let first = answers.first.decided().cloned().transpose();
+                let second = answers.second.decided().cloned().transpose();
+                Poll::Ready(first.and_then(|first| Ok(self.peeked::<A>(first, second?))))
+            }
+        }
+    }
+
+    fn poll_take<A, B>(
+        &self,
+        (a, b): (Option<&A>, Option<&B>),
+        cost: u64,
+        Answers { first, second, .. }: &mut Answers<L1::Future, L2::Future>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Decided>
+    where
+        L1: Backend<A>,
+        L2: Backend<B>,
+    {
+        if let (Answer::Asked(_), Some(a)) = (&*first, a) {
+            ready!(first.poll(cx));
+            self.check_queue(Part::First, first, || {
+                self.first.detach(a, Op::Refund(cost));
+            });
+        }
+        match first.decided() {
+            Some(Ok(denial)) if denial.is_denied() => return Poll::Ready(Ok(*denial)),
+            // A mistake in the setup denies the request. In an outage the second limit still counts.
+            Some(Err(error)) if !error.is_transient() => return Poll::Ready(Err(error.clone())),
+            _ => {}
+        }
+        if let (Answer::NotAsked, Some(b)) = (&*second, b) {
+            *second = Answer::Asked(self.second.decide(b, cost));
+        }
+        if let (Answer::Asked(_), Some(b)) = (&*second, b) {
+            ready!(second.poll(cx));
+            self.check_queue(Part::Second, second, || {
+                self.second.detach(b, Op::Refund(cost));
+            });
+        }
+        Poll::Ready(match (first.decided(), second.decided()) {
+            (first, Some(Ok(denial))) if denial.is_denied() => {
+                if let (Some(Ok(_)), Some(a)) = (first, a) {
+                    self.first.detach(a, Op::Refund(cost));
+                }
+                Ok(self.renumbered::<A>(*denial))
+            }
+            (Some(Err(outage)), Some(Err(error))) if error.is_transient() => Err(outage.clone()),
+            (_, Some(Err(error))) | (Some(Err(error)), _) => Err(error.clone()),
+            (first, second) => {
+                let admitted = |answer: Option<&Decided>| answer.and_then(|one| one.clone().ok());
+                Ok(self.merged::<A>(admitted(first), admitted(second)))
+            }
+        })
+    }
+
+    /// Turns a wait into a denial if requests queue for the other limit.
+    fn check_queue<F>(&self, part: Part, answer: &mut Answer<F>, refund: impl FnOnce()) {
+        if let Answer::Here(Ok(decision)) = answer {
+            if let Verdict::Wait(wait) = decision.verdict {
+                if !self.queue.claim(part) {
+                    refund();
+                    *decision = denied(*decision, wait);
+                }
+            }
+        }
+    }
+
+    /// The denial that a request of `cost` gets without anything being taken, if the second limit
+    /// would deny it as far as that is known without I/O.
+    pub(super) fn denial_ahead<A, B>(&self, a: &A, b: &B, cost: u64) -> Option<Decision>
+    where
+        L1: Backend<A>,
+        L2: Backend<B>,
+    {
+        let second = self.second.current_decision(b, cost)?;
+        if !self.without_other_queue(Part::Second, second).is_denied() {
+            return None;
+        }
+        let first = self.first.current_decision(a, cost);
+        Some(self.peeked::<A>(first, Some(second)))
+    }
+
+    /// Two decisions that took nothing, as one.
+    pub(super) fn peeked<A>(&self, first: Option<Decision>, second: Option<Decision>) -> Decision
+    where
+        L1: Backend<A>,
+    {
+        let checked = |part| move |decision| self.without_other_queue(part, decision);
+        let first = first.map(checked(Part::First));
+        self.merged::<A>(first, second.map(checked(Part::Second)))
+    }
+
+    /// The same decision, denied if it is a wait and requests queue for the other limit.
+    fn without_other_queue(&self, part: Part, decision: Decision) -> Decision {
+        match (decision.verdict, self.queue.get()) {
+            (Verdict::Wait(wait), Some(queue)) if queue != part => denied(decision, wait),
+            _ => decision,
+        }
+    }
+
+    /// Both decisions as one. A request without any key is not limited.
+    fn merged<A>(&self, first: Option<Decision>, second: Option<Decision>) -> Decision
+    where
+        L1: Backend<A>,
+    {
+        match (first, second.map(|second| self.renumbered::<A>(second))) {
+            (Some(first), Some(second)) => merge(first, second),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, 0),
+        }
+    }
+
+    /// A decision of the second limit, counted after the limits of the first.
+    fn renumbered<A>(&self, mut decision: Decision) -> Decision
+    where
+        L1: Backend<A>,
+    {
+        decision.policy += self.first.limits();
+        decision
+    }
+}
+
+fn denied(decision: Decision, wait: std::time::Duration) -> Decision {
+    Decision {
+        verdict: Verdict::Deny,
+        retry_after: Some(wait),
+        ..decision
+    }
+}

@@ -1,0 +1,162 @@
+//! Settings of a layer that concern responses.
+
+use super::RateLimitLayer;
+use crate::respond::{Responder, SettleByResponse, SettleByResult, SettleWith};
+
+impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
+    /// The answer to a denied request: [`HeadersOnly`](crate::respond::HeadersOnly),
+    /// [`ProblemJson`](crate::ProblemJson), [`Grpc`](crate::respond::Grpc), a choice by content type
+    /// ([`Auto`](crate::respond::Auto)), [`AsError`](crate::AsError), a closure, or a
+    /// [`Respond`](crate::respond::Respond) of your own.
+    ///
+    /// ```
+    /// use axum::{Router, body::{Body, to_bytes}, extract::Request, routing::get};
+    /// use axum::response::{IntoResponse, Response};
+    /// use http::StatusCode;
+    /// use tower::ServiceExt;
+    /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer, RateLimited};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
+    ///     .respond(|req: &Request, denied: &RateLimited| -> Response {
+    ///         (StatusCode::TOO_MANY_REQUESTS, format!("{}: {denied}", req.uri())).into_response()
+    ///     });
+    /// let app: Router = Router::new().route("/a", get(|| async {})).layer(layer);
+    /// let ask = || Request::get("/a").body(Body::empty()).unwrap();
+    /// assert_eq!(app.clone().oneshot(ask()).await.unwrap().status(), StatusCode::OK);
+    /// let denied = app.oneshot(ask()).await.unwrap();
+    /// let body = to_bytes(denied.into_body(), 1_000).await.unwrap();
+    /// assert!(body.starts_with(b"/a: rate limit exceeded, retry in "));
+    /// # }
+    /// ```
+    pub fn respond<T>(self, deny: T) -> RateLimitLayer<K, L, Responder<T, H, F>> {
+        self.map_respond(|respond| respond.with_deny(deny))
+    }
+
+    /// States the limit in every response, admitted or denied; see [`Headers`](crate::Headers).
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, extract::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::{Global, Headers, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
+    ///     .name("search")
+    ///     .headers(Headers::standard());
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();
+    /// assert_eq!(response.headers()["ratelimit-policy"], "\"search\";q=100;w=1");
+    /// # }
+    /// ```
+    pub fn headers<T>(self, tell: T) -> RateLimitLayer<K, L, Responder<D, T, F>> {
+        self.map_respond(|respond| respond.with_tell(tell))
+    }
+
+    /// Settles the cost when the response is known: to count only failures, or what a request
+    /// turned out to cost.
+    ///
+    /// The cost is taken first, so that requests in flight at the same time cannot exceed the limit
+    /// together. An error of the service keeps the cost; [`settle_result`](Self::settle_result) sees
+    /// errors too, and [`settle_with`](Self::settle_with) the key and the request.
+    ///
+    /// ```
+    /// use axum::{Router, response::Response, routing::post};
+    /// use tower_throttle::{ClientIp, Quota, RateLimitLayer, Settle, SlidingLog};
+    ///
+    /// // At most 5 failed logins per minute; successful ones count for nothing.
+    /// let layer = RateLimitLayer::new(ClientIp::peer(), SlidingLog::new(Quota::per_minute(5)))
+    ///     .settle(|res: &Response| if res.status().is_success() { Settle::Refund } else { Settle::Keep });
+    /// let app: Router = Router::new().route("/login", post(|| async {})).layer(layer);
+    /// ```
+    pub fn settle<T>(
+        self,
+        settle: T,
+    ) -> RateLimitLayer<K, L, Responder<D, H, SettleByResponse<T>>> {
+        self.map_respond(|respond| respond.with_settle(SettleByResponse(settle)))
+    }
+
+    /// Settles the cost when the result is known, response or error: for clients, whose failures may
+    /// be either.
+    ///
+    /// It replaces [`settle`](Self::settle). A service that fails in `poll_ready`, before it has the
+    /// request, keeps the cost.
+    ///
+    /// ```
+    /// use tower::{BoxError, Layer, ServiceExt, service_fn};
+    /// use tower_throttle::{AsError, FixedWindow, Global, Quota, RateLimitLayer, Settle};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// // After 10 failed calls in a minute, call no more.
+    /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_minute(10)))
+    ///     .settle_result(|result: &Result<u32, BoxError>| match result {
+    ///         Ok(_) => Settle::Refund,
+    ///         Err(_) => Settle::Keep,
+    ///     })
+    ///     .respond(AsError);
+    /// let service = layer.layer(service_fn(async |call: u32| Ok::<u32, BoxError>(call)));
+    /// assert_eq!(service.oneshot(7).await?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn settle_result<T>(
+        self,
+        settle: T,
+    ) -> RateLimitLayer<K, L, Responder<D, H, SettleByResult<T>>> {
+        self.map_respond(|respond| respond.with_settle(SettleByResult(settle)))
+    }
+
+    /// Settles the cost when the response is known, given also the key and what `capture` kept of the
+    /// request.
+    ///
+    /// It replaces [`settle`](Self::settle). `capture` runs before the service gets the
+    /// request, and only if the request is admitted. An error of the service keeps the cost.
+    ///
+    /// ```
+    /// use axum::{Router, extract::Request, response::Response, routing::post};
+    /// use tower_throttle::{ClientIp, Quota, RateLimitLayer, Settle, SlidingLog, key::Client};
+    ///
+    /// #[derive(Clone)]
+    /// struct Admin; // an extension that authentication inserts
+    ///
+    /// // Failed logins count, except those of an administrator; they are logged.
+    /// let layer = RateLimitLayer::new(ClientIp::peer(), SlidingLog::new(Quota::per_minute(5)))
+    ///     .settle_with(
+    ///         |req: &Request| req.extensions().get::<Admin>().is_some(),
+    ///         |client: &Client, is_admin: &bool, res: &Response| {
+    ///             if res.status().is_success() || *is_admin {
+    ///                 return Settle::Refund;
+    ///             }
+    ///             eprintln!("login from {client} failed");
+    ///             Settle::Keep
+    ///         },
+    ///     );
+    /// let app: Router = Router::new().route("/login", post(|| async {})).layer(layer);
+    /// ```
+    pub fn settle_with<Req, T, C, G>(
+        self,
+        capture: C,
+        settle: G,
+    ) -> RateLimitLayer<K, L, Responder<D, H, SettleWith<C, G, T>>>
+    where
+        C: Fn(&Req) -> T,
+    {
+        self.map_respond(|respond| respond.with_settle(SettleWith::new(capture, settle)))
+    }
+
+    fn map_respond<T>(
+        self,
+        change: impl FnOnce(Responder<D, H, F>) -> T,
+    ) -> RateLimitLayer<K, L, T> {
+        RateLimitLayer {
+            keys: self.keys,
+            respond: change(self.respond),
+            options: self.options,
+            seats: self.seats,
+            state: self.state,
+        }
+    }
+}

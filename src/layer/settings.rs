@@ -1,0 +1,176 @@
+//! Settings of a layer that concern requests.
+
+use super::{OnStoreError, RateLimitLayer};
+use crate::key::{Cost, WithCost, WithSkip};
+use crate::queue::{Order, Seats, WhenFull};
+
+impl<K, L, R> RateLimitLayer<K, L, R> {
+    /// The cost of each request, instead of 1. A cost of 0 is always admitted.
+    ///
+    /// ```
+    /// use axum::{Router, extract::Request, routing::get};
+    /// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
+    ///     .cost(|req: &Request| if req.method() == "POST" { 10 } else { 1 });
+    /// let app: Router = Router::new().route("/", get(|| async {}).post(|| async {})).layer(layer);
+    /// ```
+    pub fn cost<F, Req, C>(self, cost: F) -> RateLimitLayer<WithCost<K, F>, L, R>
+    where
+        F: Fn(&Req) -> C,
+        C: Cost,
+    {
+        self.map_keys(|keys| WithCost::new(keys, cost))
+    }
+
+    /// Does not limit requests for which `skipped` returns true: a closure `Fn(&Req) -> bool`, or
+    /// [`Preflight`](crate::respond::Preflight) for the CORS preflight requests of browsers.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket, respond::Preflight};
+    ///
+    /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
+    ///     .skip(Preflight);
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// ```
+    pub fn skip<P>(self, skipped: P) -> RateLimitLayer<WithSkip<K, P>, L, R> {
+        self.map_keys(|keys| WithSkip::new(keys, skipped))
+    }
+
+    /// The name of this limit in response headers, logs and metrics; `default` until it is set.
+    /// Several limits in one layer are numbered, `name-1`, `name-2`.
+    ///
+    /// # Panics
+    /// If the name is empty or holds anything but printable ASCII: it is sent in headers.
+    #[track_caller]
+    pub fn name(self, name: &str) -> Self {
+        assert!(
+            !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~')),
+            "name: {name:?} is not allowed; give printable ASCII"
+        );
+        self.state.rename(name);
+        self
+    }
+
+    /// Decides, counts and reports, but lets every request pass at once: to try a limit out.
+    pub fn shadow(mut self) -> Self {
+        self.options.shadow = true;
+        self
+    }
+
+    /// Stores the [`Decision`](crate::Decision) in the extensions of each HTTP request that goes on
+    /// to the service, for a handler that needs to know what is left. Costs an allocation.
+    ///
+    /// ```
+    /// use axum::{Extension, Router, body::{Body, to_bytes}, extract::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::{Decision, Global, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// async fn left(Extension(decision): Extension<Decision>) -> String {
+    ///     format!("{} of {} left", decision.remaining(), decision.limit)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(100)));
+    /// let app: Router = Router::new().route("/", get(left)).layer(limit.share_decision());
+    /// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();
+    /// let body = to_bytes(response.into_body(), 100).await.unwrap();
+    /// assert_eq!(body, "99 of 100 left");
+    /// # }
+    /// ```
+    pub fn share_decision(mut self) -> Self {
+        self.options.share_decision = true;
+        self
+    }
+
+    /// What happens to requests while the backend cannot decide, as when its server is down.
+    pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
+        self.options.on_store_error = on_store_error;
+        self
+    }
+
+    /// In which order the requests that wait for one key go on; the oldest first unless set.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::Order};
+    ///
+    /// // Under overload the newest requests are served, and the oldest are denied.
+    /// let bucket = LeakyBucket::new(Quota::per_second(100)).queue(200);
+    /// let layer = RateLimitLayer::new(Global, bucket).order(Order::Newest);
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// ```
+    ///
+    /// Needs a limit in this process: a server does not know which request waits where. A turn is
+    /// granted for a cost, so while the costs of waiting requests differ, new ones go to the end of
+    /// the line whatever the order, and none is denied in favour of another.
+    pub fn order(mut self, order: Order) -> Self {
+        self.options.order = order;
+        self
+    }
+
+    /// Bounds how many requests may wait at a time, for all keys together.
+    ///
+    /// A queue bounds the requests that wait for one key. With many keys that is no bound for the
+    /// process: each waiting request holds its body, its connection and its task. `seats` is that
+    /// bound. It does not bound requests that have gone on to the service. Without it there is no
+    /// such bound.
+    ///
+    /// A service takes a seat when it becomes ready, keeps it while its request waits, and releases
+    /// it when the request goes on, is denied or dropped. While there is no free seat, the service is
+    /// not ready, and a `LoadShed`, `Buffer` or `Balance` around it, or the caller, sees that. Seats
+    /// are given in the order in which they were asked for.
+    ///
+    /// Servers such as axum, hyper and tonic ask for readiness only when they have a request, and
+    /// hold that request until there is a seat. For them add
+    /// [`when_full(WhenFull::Deny)`](Self::when_full).
+    ///
+    /// | around it | `seats(n)` | and `when_full(WhenFull::Deny)` |
+    /// |---|---|---|
+    /// | axum, hyper, tonic | n wait; the server holds all others, in order | n wait; others are denied at once |
+    /// | `LoadShed`, also in axum | n wait; others are shed at once | as above |
+    /// | `Buffer` | n wait; when the buffer is full too, its callers wait | as above |
+    /// | a client, a loop | n wait; `ready().await` waits for a seat | as above |
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use axum::{Router, routing::get};
+    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::WhenFull};
+    ///
+    /// let bucket = LeakyBucket::new(Quota::per_second(2)).queue(20).max_wait(Duration::from_secs(10));
+    /// let layer = RateLimitLayer::new(Global, bucket).seats(100).when_full(WhenFull::Deny);
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// ```
+    ///
+    /// # Panics
+    /// If `seats` is 0: the service would never be ready. A limit without a queue has no waiting
+    /// requests.
+    #[track_caller]
+    pub fn seats(mut self, seats: u32) -> Self {
+        assert!(
+            seats > 0,
+            "seats: 0 is not allowed; give a number from 1 to {}",
+            u32::MAX
+        );
+        self.seats = Some(Seats::new(seats));
+        self
+    }
+
+    /// What happens to requests while there is no free [seat](Self::seats).
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.options.when_full = when_full;
+        self
+    }
+
+    fn map_keys<T>(self, change: impl FnOnce(K) -> T) -> RateLimitLayer<T, L, R> {
+        RateLimitLayer {
+            keys: change(self.keys),
+            respond: self.respond,
+            options: self.options,
+            seats: self.seats,
+            state: self.state,
+        }
+    }
+}

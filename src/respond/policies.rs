@@ -1,0 +1,67 @@
+//! The limits of a layer as clients are told them.
+
+use std::sync::{Arc, OnceLock};
+
+use http::HeaderValue;
+
+use crate::decision::Decision;
+use crate::quota::Quota;
+
+/// The limits of a layer as clients are told them: a name and a quota each.
+#[derive(Debug)]
+pub struct Policies {
+    list: Vec<Policy>,
+    /// The list as a header value, one per form; each is written by the first response that needs it.
+    header_values: [OnceLock<HeaderValue>; 2],
+}
+
+/// One limit as clients are told it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Policy {
+    /// Printable ASCII.
+    pub name: Arc<str>,
+    /// How much it allows.
+    pub quota: Quota,
+}
+
+impl Policies {
+    /// One policy per quota. A single one is called `name`; several are numbered from 1, `name-1`,
+    /// `name-2`, in the order of [`Decision::policy`].
+    pub fn new(name: &str, quotas: &[Quota]) -> Self {
+        let several = quotas.len() > 1;
+        let list = (1..).zip(quotas).map(|(number, quota)| Policy {
+            name: if several {
+                format!("{name}-{number}").into()
+            } else {
+                name.into()
+            },
+            quota: *quota,
+        });
+        Self {
+            list: list.collect(),
+            header_values: [OnceLock::new(), OnceLock::new()],
+        }
+    }
+
+    /// All policies, in the order of [`Decision::policy`].
+    pub fn list(&self) -> &[Policy] {
+        &self.list
+    }
+
+    /// The policy that `decision` is about.
+    pub fn of(&self, decision: &Decision) -> Option<&Policy> {
+        self.list.get(decision.policy)
+    }
+
+    /// The list as a header value; `write` is called once per `form`, which is 0 or 1.
+    pub(crate) fn header_value(
+        &self,
+        form: usize,
+        write: impl FnOnce(&[Policy]) -> HeaderValue,
+    ) -> HeaderValue {
+        self.header_values[form]
+            .get_or_init(|| write(&self.list))
+            .clone()
+    }
+}

@@ -1,0 +1,155 @@
+//! What a request turns out to have cost.
+
+use std::fmt;
+
+/// Decides what a request cost, given its response; closures `Fn(&Res) -> Settle` do.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not settle the cost of a request by its `{Res}`",
+    label = "not a closure `|res: &{Res}| -> Settle`",
+    note = "a closure names the type of the response, as in `|res: &axum::response::Response| ..`, and returns `Settle`"
+)]
+pub trait SettleUp<Res> {
+    /// Whether it always keeps what was taken, so that nothing needs to be kept for it.
+    const ALWAYS_KEEPS: bool = false;
+
+    /// What to do about the cost of the request that got `response`.
+    fn settle(&self, response: &Res) -> Settle;
+}
+
+/// What to do about the cost of a request once its response is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Settle {
+    /// It stays as it was taken.
+    Keep,
+    /// It is given back: the request counts for nothing.
+    Refund,
+    /// The request cost this much in all. The difference is taken, even into debt, or given back.
+    Charge(u64),
+}
+
+/// The cost stays taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeepAll;
+
+impl<Res> SettleUp<Res> for KeepAll {
+    const ALWAYS_KEEPS: bool = true;
+
+    fn settle(&self, _: &Res) -> Settle {
+        Settle::Keep
+    }
+}
+
+impl<Res, F: Fn(&Res) -> Settle> SettleUp<Res> for F {
+    fn settle(&self, response: &Res) -> Settle {
+        self(response)
+    }
+}
+
+/// Decides what a request cost, given all that is known of it. What a layer calls.
+///
+/// Implemented by what `RateLimitLayer` makes of a closure: [`SettleByResponse`],
+/// [`SettleByResult`] and [`SettleWith`].
+pub trait SettleResult<Req, K, Res, Err> {
+    /// Whether it always keeps what was taken, so that nothing needs to be kept for it.
+    const ALWAYS_KEEPS: bool = false;
+
+    /// Keeps what it needs of `request`, which goes on to the service. Called on a clone made for
+    /// this request.
+    fn capture(&mut self, request: &Req) {
+        let _ = request;
+    }
+
+    /// What to do about the cost of the request of `key` that ended in `result`.
+    fn settle_for_result(&self, key: &K, result: &Result<Res, Err>) -> Settle;
+}
+
+impl<Req, K, Res, Err> SettleResult<Req, K, Res, Err> for KeepAll {
+    const ALWAYS_KEEPS: bool = true;
+
+    fn settle_for_result(&self, _: &K, _: &Result<Res, Err>) -> Settle {
+        Settle::Keep
+    }
+}
+
+/// Settles by the response alone and keeps the cost of errors; made by `RateLimitLayer::settle`.
+#[derive(Clone, Copy, Debug)]
+pub struct SettleByResponse<F>(pub(crate) F);
+
+impl<Req, K, Res, Err, F: SettleUp<Res>> SettleResult<Req, K, Res, Err> for SettleByResponse<F> {
+    const ALWAYS_KEEPS: bool = F::ALWAYS_KEEPS;
+
+    #[inline]
+    fn settle_for_result(&self, _: &K, result: &Result<Res, Err>) -> Settle {
+        match result {
+            Ok(response) => self.0.settle(response),
+            Err(_) => Settle::Keep,
+        }
+    }
+}
+
+/// Settles by a closure that sees errors too; made by `RateLimitLayer::settle_result`.
+#[derive(Clone, Copy, Debug)]
+pub struct SettleByResult<F>(pub(crate) F);
+
+impl<Req, K, Res, Err, F> SettleResult<Req, K, Res, Err> for SettleByResult<F>
+where
+    F: Fn(&Result<Res, Err>) -> Settle,
+{
+    #[inline]
+    fn settle_for_result(&self, _: &K, result: &Result<Res, Err>) -> Settle {
+        (self.0)(result)
+    }
+}
+
+/// Settles by the key, the response, and what was kept of the request; made by
+/// `RateLimitLayer::settle_with`.
+pub struct SettleWith<C, F, T> {
+    capture: C,
+    settle: F,
+    /// `None` until the request goes on to the service.
+    captured: Option<T>,
+}
+
+impl<C, F, T> SettleWith<C, F, T> {
+    pub(crate) const fn new(capture: C, settle: F) -> Self {
+        Self {
+            capture,
+            settle,
+            captured: None,
+        }
+    }
+}
+
+impl<Req, K, Res, Err, C, F, T> SettleResult<Req, K, Res, Err> for SettleWith<C, F, T>
+where
+    C: Fn(&Req) -> T,
+    F: Fn(&K, &T, &Res) -> Settle,
+{
+    #[inline]
+    fn capture(&mut self, request: &Req) {
+        self.captured = Some((self.capture)(request));
+    }
+
+    #[inline]
+    fn settle_for_result(&self, key: &K, result: &Result<Res, Err>) -> Settle {
+        match (result, &self.captured) {
+            (Ok(response), Some(captured)) => (self.settle)(key, captured, response),
+            _ => Settle::Keep,
+        }
+    }
+}
+
+/// Manual impl: `T` belongs to one request and need not be `Clone`.
+impl<C: Clone, F: Clone, T> Clone for SettleWith<C, F, T> {
+    fn clone(&self) -> Self {
+        Self::new(self.capture.clone(), self.settle.clone())
+    }
+}
+
+/// Manual impl: closures are not `Debug`.
+impl<C, F, T> fmt::Debug for SettleWith<C, F, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SettleWith").finish_non_exhaustive()
+    }
+}

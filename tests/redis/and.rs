@@ -1,0 +1,86 @@
+//! Limits by two keys in one layer, in Redis.
+
+use std::time::Duration;
+
+use axum::{Router, body::Body, extract::Request, routing::get};
+use tower::ServiceExt;
+use tower_throttle::store::redis::Redis;
+use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
+
+use crate::redis_server::RedisServer;
+
+fn redis(server: &RedisServer) -> Redis {
+    let redis = Redis::open(&server.url()).expect("a url");
+    redis.deadline(Duration::from_secs(10)).without_deny_cache()
+}
+
+fn window(limit: u64) -> FixedWindow {
+    FixedWindow::new(Quota::per_day(limit))
+}
+
+async fn status(app: &Router, client: &'static str) -> u16 {
+    let request = Request::builder().header("client", client);
+    let request = request.body(Body::empty()).expect("a request");
+    let answer = app.clone().oneshot(request).await.expect("an answer");
+    answer.status().as_u16()
+}
+
+/// Waits for what a task of its own gives back.
+async fn becomes(expected: u64, mut read: impl AsyncFnMut() -> u64) {
+    let begun = tokio::time::Instant::now();
+    while read().await != expected {
+        assert!(
+            begun.elapsed().as_secs() < 30,
+            "it never becomes {expected}"
+        );
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn neither_limit_counts_what_the_other_denies() {
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let client = |req: &Request| req.headers()["client"].to_str().expect("text").to_owned();
+    // Both in Redis; the first in this process; the second in this process.
+    for place in ["both", "second", "first"] {
+        let name = |of: &str| format!("{of}-{place}");
+        let (per_client, total) = (name("client"), name("total"));
+        macro_rules! check {
+            ($first:expr, $second:expr) => {{
+                let layer = RateLimitLayer::new(client, $first).and(Global, $second);
+                let handle = layer.handle();
+                let app = Router::new().route("/", get(|| async {})).layer(layer);
+                let first = async |of: &str| {
+                    let decision = handle.first().peek(of, 0).await;
+                    decision.expect("a decision").remaining()
+                };
+                let second = async || {
+                    let decision = handle.second().peek(&(), 0).await;
+                    decision.expect("a decision").remaining()
+                };
+                for expected in [200, 200, 200, 429, 429] {
+                    assert_eq!(status(&app, "ann").await, expected, "{place}");
+                }
+                assert_eq!(second().await, 2, "{place}");
+                for expected in [200, 200, 429, 429] {
+                    assert_eq!(status(&app, "bob").await, expected, "{place}");
+                }
+                becomes(1, async || first("bob").await).await;
+                assert_eq!(first("ann").await, 0);
+                assert_eq!(second().await, 0, "{place}");
+                handle.second().reset(&()).await.expect("done");
+                handle.first().reset("ann").await.expect("done");
+                assert_eq!(status(&app, "ann").await, 200, "{place}");
+            }};
+        }
+        match place {
+            "both" => check!(
+                redis.limiter(&per_client, window(3)),
+                redis.limiter(&total, window(5))
+            ),
+            "second" => check!(window(3), redis.limiter(&total, window(5))),
+            _ => check!(redis.limiter(&per_client, window(3)), window(5)),
+        }
+    }
+}
