@@ -10,17 +10,29 @@ use super::{Respond, Standard};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 
-/// A gRPC answer to a gRPC request, and another one to the rest.
+/// Answers gRPC requests with a gRPC status, and all others in another way.
 ///
 /// A request is gRPC if its content type begins with `application/grpc`. So one layer serves an
 /// application that speaks both.
 ///
 /// ```
-/// use tower_throttle::{Global, ProblemJson, Quota, RateLimitLayer, TokenBucket, respond::Auto};
+/// use axum::{Router, body::Body, extract::Request, routing::get};
+/// use tower::ServiceExt;
+/// use tower_throttle::{FixedWindow, Global, ProblemJson, Quota, RateLimitLayer, respond::Auto};
 ///
-/// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
 ///     .respond(Auto::with(ProblemJson));
-/// # let _: axum::Router = axum::Router::new().layer(layer);
+/// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+/// let _admitted = app.clone().oneshot(Request::new(Body::empty())).await;
+/// let denied = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
+/// assert_eq!(denied.headers()["content-type"], "application/problem+json");
+///
+/// let grpc = Request::builder().header("content-type", "application/grpc");
+/// let denied = app.oneshot(grpc.body(Body::empty()).unwrap()).await.unwrap();
+/// assert_eq!(denied.headers()["grpc-status"], "8");
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Auto<H = HeadersOnly> {
@@ -28,7 +40,7 @@ pub struct Auto<H = HeadersOnly> {
 }
 
 impl<H> Auto<H> {
-    /// `others` answers requests that are not gRPC.
+    /// Answers requests that are not gRPC with `others`.
     pub const fn with(others: H) -> Self {
         Self { others }
     }

@@ -1,4 +1,4 @@
-//! The answer that gRPC clients understand.
+//! Denials as a gRPC status.
 
 mod protobuf;
 
@@ -13,19 +13,19 @@ use crate::error::RateLimited;
 
 /// A gRPC status in a trailers-only response.
 ///
-/// A limit answers `RESOURCE_EXHAUSTED` with the time to wait twice over: as `RetryInfo` in
+/// A denied request gets `RESOURCE_EXHAUSTED` and the time to wait in two forms: as `RetryInfo` in
 /// `grpc-status-details-bin`, which says that a retry makes sense at all, and as
-/// `grpc-retry-pushback-ms`, which gRPC's own retries obey. A request that costs more than is ever
-/// granted is told not to retry. A plain HTTP 429 would be taken for `UNAVAILABLE`, which many
-/// clients retry at once.
+/// `grpc-retry-pushback-ms`, which gRPC's own retries obey. A request that costs more than the limit
+/// ever grants is told not to retry. Clients would read a plain HTTP 429 as `UNAVAILABLE`, which many
+/// of them retry at once.
 ///
-/// HTTP's own `Retry-After` is there as well, for proxies.
+/// `Retry-After` is set as well, for proxies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grpc;
 
 impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Grpc {
     fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        // The default body is over at once, so that the headers end the stream.
+        // The default body is empty, so that the headers end the stream.
         let response = Response::new(B::default());
         Ok(trailers_only(response, content_type(request), denied))
     }
@@ -59,7 +59,7 @@ fn trailers_only<B>(
     insert(headers, MESSAGE, &percent_encode(&message));
     if let Some(wait) = denied.retry_after() {
         let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
-        // More milliseconds than 32 bits hold cannot be said, and less would be wrong.
+        // Clients read 32 bits: more milliseconds cannot be sent, and fewer would be wrong.
         if let Ok(ms) = i32::try_from(ms) {
             headers.insert(PUSHBACK, HeaderValue::from(ms));
         }
@@ -76,7 +76,7 @@ const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// Whether the sender speaks gRPC, of whatever family.
+/// Whether the client speaks gRPC or gRPC-Web.
 pub(super) fn is_grpc<A>(request: &Request<A>) -> bool {
     request_media_type(request).is_some_and(|asked| match asked.strip_prefix(b"application/grpc") {
         // Not `application/grpcfoo`.
@@ -89,7 +89,7 @@ fn request_media_type<A>(request: &Request<A>) -> Option<&[u8]> {
     Some(request.headers().get(header::CONTENT_TYPE)?.as_bytes())
 }
 
-/// The family of the request: the clients of gRPC-Web take nothing else.
+/// The content type of the request's kind: clients of gRPC-Web accept no other.
 fn content_type<A>(request: &Request<A>) -> HeaderValue {
     let asked = request_media_type(request).unwrap_or_default();
     let essence = asked.split(|byte| *byte == b';').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How long a client waits for its answer.
+//! How long a gRPC client waits for the answer.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use http::{HeaderName, Request};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// The timeout in a request of gRPC, from the moment at which it was sent.
+/// The timeout of a gRPC request, counted from when it was sent.
 pub(in crate::respond) fn timeout<A>(request: &Request<A>) -> Option<Duration> {
     parse(request.headers().get(GRPC_TIMEOUT)?.as_bytes())
 }

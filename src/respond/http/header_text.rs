@@ -43,7 +43,7 @@ fn small(number: u64) -> Option<&'static str> {
     str::from_utf8(digits).ok()
 }
 
-/// A short text, written on the stack. What does not fit is left out.
+/// A short text on the stack. What does not fit is left out.
 pub(super) struct ValueBuffer<const N: usize> {
     bytes: [u8; N],
     len: usize,
@@ -81,7 +81,7 @@ impl<const N: usize> ValueBuffer<N> {
         self.text(&digits[at..]);
     }
 
-    /// All of it as a header; empty if that cannot be.
+    /// The text as a header value; empty if it is not a valid one.
     pub(super) fn value(&self) -> HeaderValue {
         HeaderValue::from_bytes(&self.bytes[..self.len]).unwrap_or(HeaderValue::from_static(""))
     }

@@ -1,4 +1,4 @@
-//! What responses say about the limit, in the forms that clients know.
+//! Response headers that state the limit, in the forms that clients know.
 
 use std::fmt::Write;
 
@@ -11,20 +11,19 @@ use crate::decision::Decision;
 use crate::quota::Quota;
 use crate::respond::{Policies, Policy, Tell};
 
-/// The headers that tell clients about the limit, in admitted and in denied responses.
+/// Response headers that state the limit, for admitted and for denied requests.
 ///
-/// They are added to those that are there, so that the limits of several layers stand side by side.
-/// Times are whole seconds, rounded up. The time told with what remains is the one until the whole
-/// limit is available again; in a denied response, the one until the same request passes, as in
-/// `Retry-After`.
+/// They are added to the headers that are there, so a response states the limits of several layers.
+/// Times are whole seconds, rounded up. The time beside the remaining count is the time until the
+/// whole limit is available again; for a denied request, the time until the same request passes, as
+/// in `Retry-After`.
 ///
-/// A policy is told as what an unused client may use at once (`q`) and the time in which that comes
-/// back (`w`). For a window these are its limit and its period. For a quota with a burst they are
-/// the burst and the time it takes to refill: 10 a second with bursts of 50 is `q=50;w=5`. That
-/// way `q` is never less than what a client is told to have left, and `q` in each `w` is the rate
-/// that is granted for good, neither more nor less; the limit beside its period would hide the
-/// burst, and the burst beside that period promise five times the rate. A window that is not whole
-/// seconds is rounded up, and one below a second is left out.
+/// A policy is stated as what an unused client may use at once (`q`) and the time in which that is
+/// refilled (`w`). For a window these are its limit and its period. For a quota with a burst they are
+/// the burst and the time to refill it: 10 per second with bursts of 50 is `q=50;w=5`. So `q` is
+/// never less than the remaining count, and `q` per `w` is the sustained rate. The limit and its
+/// period would hide the burst; the burst and the period of the limit would promise five times the
+/// rate. A period that is not whole seconds is rounded up, and one below a second is left out.
 ///
 /// ```
 /// use axum::{Router, body::Body, http::Request, routing::get};
@@ -61,13 +60,13 @@ pub enum Headers {
     /// `X-RateLimit-Limit: 10`, `X-RateLimit-Remaining: 9` and `X-RateLimit-Reset: 1`, the last in
     /// seconds from now.
     XRateLimitDelta,
-    /// The same with the reset as a moment, in seconds since 1970, as GitHub sends it. It is off
-    /// by what the clocks of client and server differ.
+    /// The same with the reset as a moment, in seconds since 1970, as GitHub sends it. It is wrong by
+    /// the difference between the clocks of client and server.
     XRateLimitEpoch,
 }
 
 impl Headers {
-    /// The newest form of the standard to be, at present [`Draft11`](Self::Draft11).
+    /// The newest form of the draft standard, at present [`Draft11`](Self::Draft11).
     pub const fn standard() -> Self {
         Self::Draft11
     }
@@ -163,7 +162,7 @@ fn ratelimit_item(name: &str, remaining: u64, reset: u64) -> HeaderValue {
     line.value()
 }
 
-/// Names up to here are written without a detour.
+/// Names up to this length are written without allocating.
 const MAX_INLINE_NAME: usize = 48;
 
 fn integer(number: u64) -> u64 {
@@ -175,7 +174,7 @@ fn named(policies: &[Policy]) -> HeaderValue {
     list(policies, |policy| {
         let mut item = quoted(&policy.name);
         let _ = write!(item, ";q={}", integer(policy.quota.capacity()));
-        // Whole seconds from 1 on are all that can be said; less is better not said than wrong.
+        // The form has whole seconds from 1 on; less is left out rather than stated wrong.
         if refill_ns(&policy.quota) >= SECOND {
             let _ = write!(item, ";w={}", window(&policy.quota));
         }
@@ -214,7 +213,7 @@ fn quoted(name: &str) -> String {
 
 const SECOND: u128 = 1_000_000_000;
 
-/// The time in which an unused capacity comes once: the period of a window, the refill of a bucket.
+/// The time in which the whole capacity is refilled: the period of a window, the refill of a bucket.
 fn refill_ns(quota: &Quota) -> u128 {
     u128::from(quota.capacity()) * quota.period().as_nanos() / u128::from(quota.limit())
 }

@@ -17,16 +17,20 @@ use crate::respond::Respond;
 /// http-body-util are.
 ///
 /// ```
-/// use http::{Request, Response};
-/// use tower_throttle::{Limiter, Quota, RateLimited, TokenBucket, respond::{HeadersOnly, Respond}};
+/// use axum::{Router, body::Body, extract::Request, routing::get};
+/// use tower::ServiceExt;
+/// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket, respond::HeadersOnly};
 ///
-/// let limiter = Limiter::new(TokenBucket::new(Quota::per_minute(1)));
-/// limiter.check();
-/// let denied = RateLimited::new(limiter.check());
-/// let answer: Result<Response<String>, ()> = HeadersOnly.deny(&Request::new(()), denied);
-/// let answer = answer.unwrap();
-/// assert_eq!(answer.status(), 429);
-/// assert_eq!(answer.headers()["retry-after"], "60");
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(1)))
+///     .respond(HeadersOnly);
+/// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+/// let _admitted = app.clone().oneshot(Request::new(Body::empty())).await;
+/// let denied = app.oneshot(Request::new(Body::empty())).await.unwrap();
+/// assert_eq!(denied.status(), 429);
+/// assert_eq!(denied.headers()["retry-after"], "60");
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeadersOnly;
@@ -49,8 +53,8 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for HeadersOnly {
     }
 }
 
-/// A closure from the request and the reason to the response. Status and body are its own; a
-/// `Retry-After` that it has not set is added.
+/// A closure from the request and the reason to the response. A `Retry-After` that it has not set is
+/// added.
 impl<A, B, Err, F> Respond<Request<A>, Response<B>, Err> for F
 where
     F: Fn(&Request<A>, &RateLimited) -> Response<B>,

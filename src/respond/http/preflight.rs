@@ -1,14 +1,14 @@
-//! The requests with which browsers ask for permission.
+//! CORS preflight requests.
 
 use http::{Method, Request, header};
 
 use crate::key::Predicate;
 
-/// Holds for CORS preflights: `OPTIONS` with `Origin` and `Access-Control-Request-Method`.
+/// True for CORS preflight requests: `OPTIONS` with `Origin` and `Access-Control-Request-Method`.
 ///
-/// A browser sends them by itself before the request that was meant, and one that is refused
-/// breaks the page. Put a CORS layer outside of the limit as well, or the scripts of a page cannot
-/// read the refusal; `Access-Control-Expose-Headers` then names the headers they may read:
+/// A browser sends one before the actual request, and the page breaks if it is denied. Put a CORS
+/// layer outside of the limit as well: otherwise the scripts of a page cannot read the denial.
+/// `Access-Control-Expose-Headers` then names the headers that they may read:
 /// `Retry-After`, `RateLimit` and `RateLimit-Policy`.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! Refusals as problem details (RFC 9457).
+//! Denials as problem details (RFC 9457).
 
 use std::fmt::Write;
 
@@ -15,23 +15,30 @@ use crate::respond::Respond;
 /// The status, `Retry-After` and a body of `application/problem+json`, of the types that the
 /// `RateLimit` draft registers.
 ///
-/// The body is the service's own type, which has to be made `From<String>`, as those of axum,
-/// reqwest and `http_body_util::Full` are.
+/// The body is the service's own type, which has to be `From<String>`, as the bodies of axum, reqwest
+/// and `http_body_util::Full` are.
 ///
 /// ```
-/// use http::{Request, Response};
-/// use tower_throttle::{Limiter, ProblemJson, Quota, RateLimited, TokenBucket, respond::Respond};
+/// use axum::{Router, body::{Body, to_bytes}, extract::Request, routing::get};
+/// use tower::ServiceExt;
+/// use tower_throttle::{Global, ProblemJson, Quota, RateLimitLayer, TokenBucket};
 ///
-/// let limiter = Limiter::new(TokenBucket::new(Quota::per_minute(1)));
-/// limiter.check();
-/// let denied = RateLimited::new(limiter.check());
-/// let answer: Result<Response<String>, ()> = ProblemJson.deny(&Request::new(()), denied);
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(1)))
+///     .name("search")
+///     .respond(ProblemJson);
+/// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+/// let _admitted = app.clone().oneshot(Request::new(Body::empty())).await;
+/// let denied = app.oneshot(Request::new(Body::empty())).await.unwrap();
+/// let body = to_bytes(denied.into_body(), 1_000).await.unwrap();
 /// assert_eq!(
-///     answer.unwrap().body(),
+///     body,
 ///     "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
 ///      \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
-///      \"status\":429}"
+///      \"status\":429,\"violated-policies\":[\"search\"]}"
 /// );
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemJson;
@@ -104,7 +111,7 @@ fn quote(out: &mut String, text: &str) {
     for c in text.chars() {
         match c {
             '"' | '\\' => out.extend(['\\', c]),
-            // Writing into a string does not fail.
+            // Writing to a string does not fail.
             '\0'..='\x1f' => write!(out, "\\u{:04x}", u32::from(c)).unwrap_or_default(),
             _ => out.push(c),
         }
@@ -121,7 +128,7 @@ mod tests {
     use crate::error::{Rejection, StoreError};
 
     #[test]
-    fn the_broken_policy_is_named() {
+    fn the_violated_policy_is_named() {
         let decision = Decision::new(Verdict::Deny, 1, 0, Some(1), 1);
         let denied = RateLimited::new(decision).by("say \"hi\"".into());
         assert!(problem(&denied).ends_with(r#""status":429,"violated-policies":["say \"hi\""]}"#));
@@ -135,8 +142,8 @@ mod tests {
             r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"line\u000abreak"}"#
         );
         let outage = RateLimited::unavailable(StoreError::new("redis at 10.0.0.1 is down", true));
-        let told = problem(&outage);
-        assert!(told.contains("#temporary-reduced-capacity") && told.contains("503"));
-        assert!(!told.contains("redis"));
+        let body = problem(&outage);
+        assert!(body.contains("#temporary-reduced-capacity") && body.contains("503"));
+        assert!(!body.contains("redis"));
     }
 }

@@ -1,4 +1,4 @@
-//! What all HTTP responses to refused requests have in common.
+//! What all HTTP responses to denied requests have in common.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::rejection::error_header;
 use crate::decision::Decision;
 use crate::error::RateLimited;
 
-/// Leaves the decision where the handler finds it.
+/// Stores the decision in the request's extensions.
 pub(in crate::respond) fn note<A>(request: &mut Request<A>, decision: &Decision) {
     request.extensions_mut().insert(*decision);
 }
 
-/// A response in place of `request`, in the maps for headers and extensions that the request has
-/// and no longer needs: to make new ones would be most of what a refusal costs.
+/// A response that reuses the header and extension maps of `request`: allocating new ones would be
+/// most of the cost of a denial.
 pub(in crate::respond) fn response_from_request<A, B>(request: Request<A>, body: B) -> Response<B> {
     let (parts, _) = request.into_parts();
     let mut response = Response::new(body);
@@ -28,7 +28,7 @@ pub(in crate::respond) fn response_from_request<A, B>(request: Request<A>, body:
     response
 }
 
-/// Gives `response` the status, `Retry-After` and the reason.
+/// Sets the status, `Retry-After` and the reason of `response`.
 pub(in crate::respond) fn plain<B>(mut response: Response<B>, denied: RateLimited) -> Response<B> {
     *response.status_mut() = denied.status();
     retry_after(&mut response, &denied);
@@ -36,7 +36,7 @@ pub(in crate::respond) fn plain<B>(mut response: Response<B>, denied: RateLimite
     finished(response, denied)
 }
 
-/// `response` with the reason in its extensions, where outer layers find it.
+/// Stores the reason in the extensions of `response`, for outer layers.
 pub(in crate::respond) fn finished<B>(
     mut response: Response<B>,
     denied: RateLimited,
@@ -45,7 +45,7 @@ pub(in crate::respond) fn finished<B>(
     response
 }
 
-/// When to come back, if coming back helps.
+/// Sets `Retry-After`, if a retry helps.
 pub(in crate::respond) fn retry_after<B>(response: &mut Response<B>, denied: &RateLimited) {
     if let Some(wait) = denied.retry_after() {
         let seconds = digits(ceil_seconds(wait).clamp(1, MAX_SECONDS));
@@ -53,10 +53,10 @@ pub(in crate::respond) fn retry_after<B>(response: &mut Response<B>, denied: &Ra
     }
 }
 
-/// The longest time that is told; many clients read 32 bits.
+/// The longest time that is sent; many clients read 32 bits.
 pub(in crate::respond) const MAX_SECONDS: u64 = i32::MAX as u64;
 
-/// Rounded up: who comes when the rounded time has passed finds the request admitted.
+/// Rounded up: after the rounded time the request is admitted.
 pub(in crate::respond) const fn ceil_seconds(span: Duration) -> u64 {
     span.as_secs()
         .saturating_add((span.subsec_nanos() > 0) as u64)
@@ -75,7 +75,7 @@ mod tests {
         RateLimited::new(decision)
     }
 
-    fn told(retry_after: Option<Duration>) -> Option<String> {
+    fn header(retry_after: Option<Duration>) -> Option<String> {
         let response = plain(Response::new(()), denied(retry_after));
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         let value = response.headers().get(header::RETRY_AFTER)?;
@@ -94,12 +94,12 @@ mod tests {
             (Duration::from_secs(1 << 40), "2147483647"),
             (Duration::MAX, "2147483647"),
         ] {
-            assert_eq!(told(Some(wait)).as_deref(), Some(expected), "{wait:?}");
+            assert_eq!(header(Some(wait)).as_deref(), Some(expected), "{wait:?}");
         }
     }
 
     #[test]
     fn an_oversized_cost_gets_no_retry_after() {
-        assert_eq!(told(None), None);
+        assert_eq!(header(None), None);
     }
 }
