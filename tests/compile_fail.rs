@@ -59,7 +59,7 @@ fn compile(file: &Path, libraries: &BTreeMap<String, PathBuf>) -> Option<String>
         .arg(format!("dependency={}", folder.display()))
         .arg("-L")
         .arg(format!("dependency={}", folder.join("deps").display()));
-    for name in ["axum", "http", "tower_throttle"] {
+    for name in ["axum", "http", "tower", "tower_throttle"] {
         let library = libraries[name].display();
         rustc.arg("--extern").arg(format!("{name}={library}"));
     }
