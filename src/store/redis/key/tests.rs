@@ -3,7 +3,7 @@ use std::{collections::HashMap, fmt::Debug, net::IpAddr};
 use http::{HeaderValue, Uri};
 
 use super::*;
-use crate::key::{BearerToken, ClientIp, FromExtension, HeaderKey};
+use crate::key::{BearerToken, ClientIp, Either, FromExtension, HeaderKey};
 
 fn name(key: impl RedisKey) -> String {
     let mut name = KeyName::new("{p:q:");
@@ -102,6 +102,8 @@ fn different_keys_have_different_names() {
     let digest = &digest[5..digest.len() - 1];
     assert_ne!(name(digest), name("a b"), "a key that looks like a digest");
     assert_ne!(name(Some("-")), name(None::<&str>));
+    let sides = [Either::Left("a"), Either::Right("a")].map(name);
+    assert_ne!(sides[0], sides[1]);
     assert_ne!(name(Some(None::<u8>)), name(None::<Option<u8>>));
     let flow = |label| std::net::SocketAddrV6::new([0; 8].into(), 80, label, 0);
     assert_ne!(name(flow(1)), name(flow(2)));
