@@ -1,4 +1,4 @@
-//! What a refused request gets.
+//! What a denied request gets.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn by_default_429_with_retry_after_and_no_body() {
 }
 
 #[tokio::test]
-async fn the_reason_stands_in_the_extensions_of_every_answer() {
+async fn every_answer_has_the_reason_in_its_extensions() {
     let closure = |_: &Request<()>, _: &RateLimited| Response::new(String::new());
     let check = |response: Response<String>| {
         let limited = response.extensions().get::<RateLimited>().unwrap();
@@ -64,7 +64,7 @@ async fn a_problem_has_its_registered_type() {
 }
 
 #[tokio::test]
-async fn one_layer_answers_each_in_its_own_language() {
+async fn one_layer_answers_http_and_grpc() {
     let layer = denying().respond(Auto::with(ProblemJson));
     let http = ask(&layer, Request::new(())).await;
     assert_eq!(http.status(), 429);
@@ -78,7 +78,7 @@ async fn one_layer_answers_each_in_its_own_language() {
 }
 
 #[tokio::test]
-async fn a_closure_sees_the_request_and_keeps_what_it_says() {
+async fn a_closure_sees_the_request_and_its_response_is_kept() {
     let layer = denying().respond(|req: &Request<()>, denied: &RateLimited| {
         let mut response = Response::new(format!("{}: {denied}", req.uri()));
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -102,7 +102,7 @@ async fn a_closure_sees_the_request_and_keeps_what_it_says() {
 }
 
 #[tokio::test]
-async fn a_cost_that_never_passes_is_told_not_to_come_back() {
+async fn a_cost_above_the_capacity_gets_no_retry_after() {
     let never = Decision::new(Verdict::Deny, 10, 10, None, 0);
     let layer = RateLimitLayer::new(Global, Says(never, vec![Quota::per_minute(10)]));
     let http = ask(&layer, Request::new(())).await;
@@ -114,7 +114,7 @@ async fn a_cost_that_never_passes_is_told_not_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_rejection_speaks_each_language_too() {
+async fn a_rejection_is_answered_in_http_and_grpc() {
     let keys = |_: &Request<()>| -> Result<u8, StatusCode> { Err(StatusCode::UNAUTHORIZED) };
     let admitted = Decision::new(Verdict::Admit, 10, 9, None, 0);
     let layer = RateLimitLayer::new(keys, Says(admitted, vec![Quota::per_minute(10)]));
@@ -138,9 +138,9 @@ async fn a_wait_too_long_for_32_bits_is_not_cut_short() {
     assert_eq!(lines(&rpc, "grpc-status-details-bin").len(), 1);
 }
 
-/// Whether a client that comes back after the seconds that `told` says finds its request admitted,
-/// and no more than a second late.
-fn is_truthful(told: impl Fn(Duration) -> u64) -> bool {
+/// Whether a request is admitted after the seconds that `retry_after` returns, and at most one second
+/// late.
+fn is_truthful(retry_after: impl Fn(Duration) -> u64) -> bool {
     let spans = [
         1,
         999_999_999,
@@ -150,13 +150,13 @@ fn is_truthful(told: impl Fn(Duration) -> u64) -> bool {
         60_000_000_000,
     ];
     spans.into_iter().map(Duration::from_nanos).all(|span| {
-        let told = Duration::from_secs(told(span));
+        let told = Duration::from_secs(retry_after(span));
         span <= told && told < span + Duration::from_secs(1)
     })
 }
 
 #[test]
-fn who_comes_back_when_told_is_admitted_and_rounding_down_would_be_seen() {
+fn a_request_after_retry_after_is_admitted_and_rounding_down_is_detected() {
     let ours = |span: Duration| {
         let nanos = u64::try_from(span.as_nanos()).unwrap();
         let denied = RateLimited::new(Decision::new(Verdict::Deny, 1, 0, Some(nanos), nanos));

@@ -12,7 +12,7 @@ use tonic_types::StatusExt;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{FixedWindow, Global, Headers, Quota, RateLimitLayer, TokenBucket};
 
-/// The health service of gRPC behind a limit.
+/// A gRPC health service behind a limit.
 macro_rules! server {
     ($layer:expr) => {{
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -63,7 +63,7 @@ async fn tower_governor_15_and_modal_1216_a_client_is_told_when_a_retry_makes_se
     assert_eq!(metadata("ratelimit"), r#""default";r=0;t=1800"#);
 }
 
-/// The code and the message inside of the details.
+/// The code and the message in the details.
 trait FromDetails {
     fn from_details(status: &Status) -> (i32, String);
 }
@@ -77,7 +77,7 @@ impl FromDetails for tonic_types::pb::Status {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_refused_ends_with_the_status() {
+async fn a_denied_stream_ends_with_the_status() {
     let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)));
     let mut client = server!(limit);
     let mut stream = client
@@ -97,7 +97,7 @@ async fn a_stream_that_is_refused_ends_with_the_status() {
     assert!(stream.message_is_still_open().await);
 }
 
-/// Whether nothing has ended the stream.
+/// Whether the stream has not ended.
 trait StillOpen {
     async fn message_is_still_open(&mut self) -> bool;
 }
@@ -124,11 +124,11 @@ async fn a_request_that_costs_too_much_is_told_not_to_retry() {
 }
 
 #[tokio::test]
-async fn a_rejection_arrives_as_the_code_that_is_meant() {
-    let nobody = |_: &http::Request<tonic::body::Body>| -> Result<u8, _> {
+async fn a_rejection_arrives_as_its_grpc_code() {
+    let unauthenticated = |_: &http::Request<tonic::body::Body>| -> Result<u8, _> {
         Err(http::StatusCode::UNAUTHORIZED)
     };
-    let limit = RateLimitLayer::new(nobody, FixedWindow::new(Quota::per_day(1)));
+    let limit = RateLimitLayer::new(unauthenticated, FixedWindow::new(Quota::per_day(1)));
     let status = check(&mut server!(limit)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
 }
@@ -159,7 +159,7 @@ async fn guardian_363_a_limit_is_not_passed_by_speaking_grpc_instead() {
 
 #[cfg(feature = "tonic")]
 #[tokio::test]
-async fn the_address_of_a_peer_is_found_by_tonic() {
+async fn the_address_of_a_tonic_peer_is_found() {
     use tower_throttle::{ClientIp, key::Missing};
 
     let known = ClientIp::peer().if_missing(Missing::Reject(http::StatusCode::FORBIDDEN));

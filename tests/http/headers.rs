@@ -1,4 +1,4 @@
-//! What responses say about the limit.
+//! Response headers that state the limit.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,8 +24,8 @@ fn quotas() -> Vec<Quota> {
     vec![Quota::per_minute(100), Quota::per_day(1000)]
 }
 
-/// The header lines of a response to a request that was decided on like this.
-async fn told(form: Headers, decision: Decision, quotas: Vec<Quota>) -> Vec<String> {
+/// The header lines of a response to a request with this decision.
+async fn header_lines(form: Headers, decision: Decision, quotas: Vec<Quota>) -> Vec<String> {
     let layer = RateLimitLayer::new(Global, Says(decision, quotas))
         .name("api")
         .headers(form);
@@ -39,7 +39,7 @@ async fn told(form: Headers, decision: Decision, quotas: Vec<Quota>) -> Vec<Stri
 }
 
 #[tokio::test]
-async fn every_form_says_what_its_draft_says() {
+async fn every_form_follows_its_draft() {
     for (form, expected) in [
         (
             Headers::Draft11,
@@ -83,16 +83,20 @@ async fn every_form_says_what_its_draft_says() {
     ] {
         let mut expected: Vec<_> = expected.iter().map(ToString::to_string).collect();
         expected.sort();
-        assert_eq!(told(form, admitted(), quotas()).await, expected, "{form:?}");
+        assert_eq!(
+            header_lines(form, admitted(), quotas()).await,
+            expected,
+            "{form:?}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_denied_response_says_the_same_time_as_retry_after() {
+async fn a_denied_response_states_the_time_of_retry_after() {
     let mut second = denied();
     second.policy = 1;
     assert_eq!(
-        told(Headers::standard(), second, quotas()).await,
+        header_lines(Headers::standard(), second, quotas()).await,
         [
             r#"ratelimit-policy: "api-1";q=100;w=60, "api-2";q=1000;w=86400"#,
             r#"ratelimit: "api-2";r=0;t=5"#,
@@ -106,7 +110,7 @@ async fn a_denied_response_says_the_same_time_as_retry_after() {
     clippy::disallowed_methods,
     reason = "the header is about the wall clock"
 )]
-async fn an_epoch_is_a_moment_on_the_wall_clock() {
+async fn the_epoch_form_states_a_unix_time() {
     let now = || {
         SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -114,7 +118,7 @@ async fn an_epoch_is_a_moment_on_the_wall_clock() {
             .as_secs()
     };
     let before = now();
-    let told = told(Headers::XRateLimitEpoch, admitted(), quotas()).await;
+    let told = header_lines(Headers::XRateLimitEpoch, admitted(), quotas()).await;
     let reset: u64 = told[2]
         .strip_prefix("x-ratelimit-reset: ")
         .unwrap()
@@ -124,11 +128,11 @@ async fn an_epoch_is_a_moment_on_the_wall_clock() {
 }
 
 #[tokio::test]
-async fn figures_without_bounds_stay_within_what_a_field_holds() {
+async fn large_figures_are_cut_to_the_largest_field_integer() {
     let mut huge = Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, u64::MAX);
     huge.reset_after = Duration::MAX;
     let quota = Quota::per(u64::MAX >> 1, Duration::from_secs(1 << 32));
-    let told = told(Headers::Draft11, huge, vec![quota]).await;
+    let told = header_lines(Headers::Draft11, huge, vec![quota]).await;
     assert_eq!(
         told[0],
         r#"ratelimit-policy: "api";q=999999999999999;w=4294967296"#
@@ -140,9 +144,9 @@ async fn figures_without_bounds_stay_within_what_a_field_holds() {
 }
 
 #[tokio::test]
-async fn a_window_below_a_second_is_left_out_and_others_are_rounded_up() {
+async fn periods_below_a_second_are_left_out_and_others_rounded_up() {
     let policy = async |quota| {
-        let told = told(Headers::Draft11, admitted(), vec![quota]).await;
+        let told = header_lines(Headers::Draft11, admitted(), vec![quota]).await;
         told[0].split_once("q=").unwrap().1.to_owned()
     };
     assert_eq!(policy(Quota::per(5, Duration::from_millis(100))).await, "5");
@@ -154,7 +158,7 @@ async fn a_window_below_a_second_is_left_out_and_others_are_rounded_up() {
     assert_eq!(policy(Quota::per_second(10).burst(5)).await, "5");
 }
 
-/// Reads a line as RFC 9651 has it: names, and the integers of the parameters.
+/// Parses a line by RFC 9651: names, and the integers of the parameters.
 fn parsed(line: &str) -> Vec<(String, Vec<(String, i64)>)> {
     let list: sfv::List = Parser::new(line).parse().unwrap();
     let items = list.into_iter().map(|entry| match entry {
@@ -178,7 +182,7 @@ fn parsed(line: &str) -> Vec<(String, Vec<(String, i64)>)> {
 }
 
 #[tokio::test]
-async fn an_independent_parser_reads_what_is_meant() {
+async fn an_independent_parser_reads_the_same_values() {
     for name in [
         "api",
         r#"say "hi""#,
@@ -208,7 +212,7 @@ async fn an_independent_parser_reads_what_is_meant() {
 }
 
 #[tokio::test]
-async fn the_limits_of_stacked_layers_stand_side_by_side() {
+async fn the_headers_of_stacked_layers_are_all_kept() {
     let outer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1000)))
         .name("day")
         .headers(Headers::standard());
@@ -226,20 +230,20 @@ async fn the_limits_of_stacked_layers_stand_side_by_side() {
 
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
-async fn who_has_waited_reads_what_holds_at_the_end_of_it() {
+async fn a_response_after_a_wait_has_the_figures_of_its_end() {
     let bucket = tower_throttle::LeakyBucket::new(Quota::per_second(1)).queue(20);
     let layer = RateLimitLayer::new(Global, bucket).headers(Headers::standard());
-    let told = async || {
+    let state_header = async || {
         let response = ask(&layer, Request::new(())).await;
         lines(&response, "ratelimit")[0].to_owned()
     };
-    let told: [_; 3] = tokio::join!(told(), told(), told()).into();
-    // The last had two before it when it came, and has nobody behind it when it goes.
-    assert!(told[2].ends_with(";t=1"), "{told:?}");
-    assert!(told[1].ends_with(";t=2"), "{told:?}");
+    let headers: [_; 3] = tokio::join!(state_header(), state_header(), state_header()).into();
+    // When the last one came, two were before it; when it goes, none is behind it.
+    assert!(headers[2].ends_with(";t=1"), "{headers:?}");
+    assert!(headers[1].ends_with(";t=2"), "{headers:?}");
 }
 
-/// A planted bug: it inserts what it says, and so wipes out what is there.
+/// A planted bug: it inserts its header and so removes those of other layers.
 #[derive(Clone, Copy)]
 struct Inserted;
 
@@ -252,7 +256,7 @@ impl<B> Tell<Response<B>> for Inserted {
 }
 
 #[tokio::test]
-async fn headers_that_are_inserted_would_be_seen() {
+async fn inserted_headers_are_detected() {
     let limit = |name| RateLimitLayer::new(Global, Says(admitted(), quotas())).name(name);
     let right = tower::ServiceBuilder::new()
         .layer(limit("day").headers(Headers::standard()))
@@ -267,14 +271,14 @@ async fn headers_that_are_inserted_would_be_seen() {
 }
 
 #[tokio::test]
-async fn with_a_burst_the_quota_is_the_burst_and_its_window_the_time_it_comes_back_in() {
+async fn a_burst_is_stated_with_the_time_to_refill_it() {
     for (quota, policy) in [
-        // 10 a second, 50 at once: 50 come back in 5 seconds.
+        // 10 per second, 50 at once: 50 are refilled in 5 seconds.
         (Quota::per_second(10).burst(50), r#""default";q=50;w=5"#),
         // Less than the limit at once: the rate stays the same.
         (Quota::per_minute(60).burst(10), r#""default";q=10;w=10"#),
         (Quota::per_hour(7).burst(3), r#""default";q=3;w=1543"#),
-        // 5 come back in half a second, of which a field cannot speak.
+        // 5 are refilled in half a second, which the field cannot hold.
         (Quota::per_second(10).burst(5), r#""default";q=5"#),
         (Quota::per_minute(60), r#""default";q=60;w=60"#),
     ] {
@@ -286,7 +290,7 @@ async fn with_a_burst_the_quota_is_the_burst_and_its_window_the_time_it_comes_ba
 }
 
 #[tokio::test]
-async fn what_is_told_changes_with_the_quota_and_the_form_with_the_layer() {
+async fn headers_follow_the_quota_and_the_form_of_the_layer() {
     let layer = RateLimitLayer::new(Global, SlidingLog::new(Quota::per_hour(10)));
     let (new, old) = (
         layer.clone().headers(Headers::Draft11),
@@ -308,13 +312,13 @@ async fn what_is_told_changes_with_the_quota_and_the_form_with_the_layer() {
 }
 
 #[tokio::test]
-async fn without_headers_switched_on_an_admitted_response_says_nothing() {
+async fn an_admitted_response_has_no_headers_by_default() {
     let layer = RateLimitLayer::new(Global, Says(admitted(), quotas()));
     assert!(ask(&layer, Request::new(())).await.headers().is_empty());
 }
 
 #[tokio::test]
-async fn each_part_of_a_tuple_is_told_and_the_one_that_binds_is_named() {
+async fn each_part_of_a_tuple_is_stated_and_the_binding_one_named() {
     let parts = (
         TokenBucket::new(Quota::per_second(5)),
         SlidingLog::new(Quota::per_hour(9)),

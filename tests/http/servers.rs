@@ -71,8 +71,8 @@ async fn collected(response: Response<Incoming>) -> Response<Bytes> {
     Response::from_parts(head, body.collect().await.unwrap().to_bytes())
 }
 
-/// Asks over 200 connections at once, 10 times each. Every answer has to tell the truth about a
-/// limit of `limit`; answers how many were admitted.
+/// Sends 10 requests over each of 200 connections at once and checks the figures in every response.
+/// Returns how many were admitted.
 async fn crowd(address: SocketAddr, h2: bool) -> usize {
     let mut connections = JoinSet::new();
     for _ in 0..200 {
@@ -143,7 +143,7 @@ async fn two_thousand_requests_over_200_connections_to_hyper_by_http_2() {
     assert_eq!(crowd(address, true).await, 500);
 }
 
-/// A server without any framework, whose requests have the address of their peer.
+/// A server without a framework, whose requests have the address of their peer.
 async fn hyper_server<L>(layer: L) -> SocketAddr
 where
     L: Layer<tower::util::ServiceFn<fn(Request<Incoming>) -> Ready>> + Send + Clone + 'static,
@@ -180,7 +180,7 @@ where
 type Ready = std::future::Ready<Result<Response<Full<Bytes>>, Infallible>>;
 
 #[tokio::test]
-async fn the_address_of_a_peer_is_found_by_hyper() {
+async fn the_address_of_a_hyper_peer_is_found() {
     let known = ClientIp::peer().if_missing(Missing::Reject(StatusCode::FORBIDDEN));
     let address = hyper_server(RateLimitLayer::new(
         known,
@@ -196,7 +196,7 @@ async fn the_address_of_a_peer_is_found_by_hyper() {
 }
 
 #[tokio::test]
-async fn axum_serves_an_application_that_is_limited_as_a_whole() {
+async fn a_whole_axum_application_can_be_limited() {
     let (listener, address) = listen().await;
     let app = Router::new().route("/", get(async || ()));
     let limited = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1))).layer(app);
@@ -257,7 +257,7 @@ async fn the_body_of_a_denied_request_is_not_read() {
     };
     assert_eq!(app.clone().oneshot(request()).await.unwrap().status(), 429);
 
-    // A planted bug: something that takes the body before it asks the limit.
+    // A planted bug: a service that reads the body before the limit decides.
     let greedy = axum::middleware::map_request(async |request: axum::extract::Request| {
         let (parts, body) = request.into_parts();
         let body = axum::body::to_bytes(body, 100).await.unwrap();
@@ -274,7 +274,7 @@ mod with_axum {
     use super::*;
 
     #[tokio::test]
-    async fn the_address_of_a_peer_is_found_by_axum() {
+    async fn the_address_of_an_axum_peer_is_found() {
         let known = ClientIp::peer().if_missing(Missing::Reject(StatusCode::FORBIDDEN));
         let limit = RateLimitLayer::new(known, FixedWindow::new(Quota::per_day(1)));
         let app = Router::new().route("/", get(async || ())).layer(limit);
@@ -293,7 +293,7 @@ mod with_axum {
     }
 
     #[tokio::test]
-    async fn a_route_is_a_key_however_many_paths_match_it() {
+    async fn all_paths_of_a_route_have_one_key() {
         use tower::ServiceExt;
         let limit = RateLimitLayer::new(MatchedPath::new(), FixedWindow::new(Quota::per_day(2)));
         let app = Router::new()

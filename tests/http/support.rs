@@ -15,7 +15,7 @@ use tower_throttle::{
     store::{Backend, IntoBackend, Op},
 };
 
-/// A limiter that always says the same.
+/// A backend with a fixed decision.
 #[derive(Clone, Debug)]
 pub(crate) struct Says(pub(crate) Decision, pub(crate) Vec<Quota>);
 
@@ -39,7 +39,7 @@ impl IntoBackend for Says {
     }
 }
 
-/// Responder every request with `fine`. Its body needs no framework.
+/// Answers every request with `fine`. Its body needs no framework.
 #[derive(Clone)]
 pub(crate) struct Fine;
 

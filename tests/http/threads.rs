@@ -1,6 +1,6 @@
-//! What users of other crates complained about, each named after where. More of them stand where
-//! their subject is: `sharing`, `stacks` and `types` in the tests of the layer, `spoofing`, `keys`,
-//! `grpc` and `servers` here.
+//! Problems that users of other crates reported, each named after its issue. More of them are in
+//! `sharing`, `stacks` and `types` of the layer's tests, and in `spoofing`, `keys`, `grpc` and
+//! `servers` here.
 
 use std::time::Duration;
 
@@ -193,7 +193,7 @@ async fn governor_117_several_quotas_are_taken_together_or_not_at_all() {
         statuses.push(ask(&layer, asks).await.status().as_u16());
     }
     assert_eq!(statuses, [200, 200, 429, 429, 429, 429]);
-    // What the second refused, the first has not paid for.
+    // The first has not counted what the second denied.
     let wider = (
         FixedWindow::new(Quota::per_day(4)),
         SlidingLog::new(Quota::per_day(9)),
@@ -216,7 +216,7 @@ async fn limitador_506_and_ornn_808_what_a_request_cost_is_known_by_its_response
     let handle = layer.handle();
     assert_eq!(ask(&layer, Request::new(())).await.body(), "fine");
     let left = handle.peek(&(), 0).await.unwrap().remaining();
-    assert_eq!(left, 96, "4 bytes were answered and 10 reserved");
+    assert_eq!(left, 96, "the response has 4 bytes and 10 were taken");
 }
 
 #[tokio::test]
@@ -224,7 +224,7 @@ async fn bamboo_agent_427_and_stoatchat_496_a_page_may_read_why_it_was_refused()
     use axum::{Router, body::Body, middleware::map_response, routing::get};
     use tower::ServiceExt as _;
 
-    // What a CORS layer does, outside of the limit.
+    // What a CORS layer outside of the limit does.
     async fn allow(mut response: Response<Body>) -> Response<Body> {
         for (name, value) in [
             ("access-control-allow-origin", "https://a.example"),

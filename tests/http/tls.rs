@@ -1,4 +1,4 @@
-//! The address of a peer that comes by TLS.
+//! The address of a peer over TLS.
 #![cfg(feature = "tonic-tls")]
 
 use tonic::{
@@ -16,7 +16,7 @@ async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
 }
 
 #[tokio::test]
-async fn the_address_of_a_peer_is_found_behind_tls() {
+async fn the_address_of_a_tls_peer_is_found() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let certificate = made.cert.pem();
     let identity = Identity::from_pem(&certificate, made.signing_key.serialize_pem());

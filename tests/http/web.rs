@@ -1,4 +1,4 @@
-//! gRPC-Web as tonic-web's own client sees it.
+//! gRPC-Web with tonic-web's client.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ fn once() -> FixedWindow {
     FixedWindow::new(Quota::per_day(1))
 }
 
-/// The second answer that a client of the server gets.
+/// The status of a client's second request.
 async fn refused(address: SocketAddr) -> Status {
     let browser = ServiceBuilder::new()
         .layer(GrpcWebClientLayer::new())
@@ -30,7 +30,7 @@ async fn refused(address: SocketAddr) -> Status {
 }
 
 #[track_caller]
-fn is_told_to_come_back(status: &Status) {
+fn assert_retry_info(status: &Status) {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     assert!(
         status
@@ -43,7 +43,7 @@ fn is_told_to_come_back(status: &Status) {
 }
 
 #[tokio::test]
-async fn a_limit_inside_the_translation_is_understood() {
+async fn a_limit_inside_the_grpc_web_layer_is_understood() {
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();
     let (_, health) = tonic_health::server::health_reporter();
@@ -53,11 +53,11 @@ async fn a_limit_inside_the_translation_is_understood() {
         .layer(RateLimitLayer::new(Global, once()))
         .add_service(health);
     tokio::spawn(server.serve_with_incoming(incoming));
-    is_told_to_come_back(&refused(address).await);
+    assert_retry_info(&refused(address).await);
 }
 
 #[tokio::test]
-async fn a_limit_outside_of_it_is_understood_as_well() {
+async fn a_limit_outside_the_grpc_web_layer_is_understood() {
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();
     let (_, health) = tonic_health::server::health_reporter();
@@ -67,5 +67,5 @@ async fn a_limit_outside_of_it_is_understood_as_well() {
         .layer(GrpcWebLayer::new())
         .add_service(health);
     tokio::spawn(server.serve_with_incoming(incoming));
-    is_told_to_come_back(&refused(address).await);
+    assert_retry_info(&refused(address).await);
 }

@@ -25,17 +25,17 @@ thread_local! {
     static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is passed on to the system's allocator as it came.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
         let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + layout.size()));
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -62,7 +62,7 @@ impl Service<Request<u64>> for Still {
     }
 }
 
-/// Allocations of the second admitted request through `layer`, its making not counted.
+/// Allocations of the second admitted request through `layer`, without those of making it.
 fn allocations<L>(layer: &L) -> usize
 where
     L: Layer<Still>,
@@ -72,7 +72,7 @@ where
     let mut counted = 0;
     for _ in 0..2 {
         let mut request = Request::new(7);
-        // As a server does; with it the map of extensions is there, and wide enough.
+        // As a server does; so the map of extensions is allocated and large enough.
         request
             .extensions_mut()
             .insert(PeerAddr(([192, 0, 2, 1], 80).into()));
@@ -120,7 +120,7 @@ fn an_admitted_request_allocates_nothing_of_its_own() {
     assert_eq!(allocations(&layer), 0);
 }
 
-/// Allocations of a request that `layer` refuses, and of the answer, which it says how long to wait.
+/// Allocations of a request that `layer` denies, and of the response with `Retry-After`.
 fn refused<L>(layer: &L) -> usize
 where
     L: Layer<Still>,
@@ -135,7 +135,7 @@ where
         let before = ALLOCATIONS.get();
         assert!(service.poll_ready(&mut cx).is_ready());
         let Poll::Ready(Ok(response)) = pin!(service.call(request)).poll(&mut cx) else {
-            panic!("a local limiter waits for nothing");
+            panic!("a limit in this process is never pending");
         };
         counted = ALLOCATIONS.get() - before;
         assert_eq!(response.status(), expected);
@@ -153,24 +153,24 @@ where
 }
 
 #[test]
-fn a_refusal_allocates_headers_and_reason_and_no_more() {
+fn a_denial_allocates_headers_and_reason_and_no_more() {
     let slow = |quota| RateLimitLayer::new(Global, FixedWindow::new(quota));
-    // The two parts of a map of headers, and the reason.
+    // The two allocations of a header map, and the reason.
     assert_eq!(refused(&slow(Quota::per_minute(1))), 3);
-    // Also a number that takes more than three digits.
+    // Also a number of more than three digits.
     let day = Quota::per(1, std::time::Duration::from_secs(100 * 86_400));
     assert_eq!(refused(&slow(day)), 4);
 }
 
 #[test]
-fn a_limit_that_all_share_has_room_for_no_more_than_it_needs() {
+fn a_global_limit_allocates_a_table_for_one_key() {
     let taken = |make: &dyn Fn()| {
         let before = BYTES.get();
         make();
         BYTES.get() - before
     };
     let of_all = taken(&|| drop(RateLimitLayer::new(Global, bucket())));
-    // What the threads count in grows with their number.
+    // The counters grow with the number of threads.
     let counts = 128 * (2 * std::thread::available_parallelism().map_or(1, usize::from) + 1).max(5);
     assert!(of_all < 8_000 + counts, "{of_all} bytes");
     let of_each = taken(&|| drop(RateLimitLayer::new(ClientIp::peer(), bucket())));
@@ -181,17 +181,17 @@ fn a_limit_that_all_share_has_room_for_no_more_than_it_needs() {
     assert!(table.table_bytes < 1_000, "{table:?}");
     assert_eq!(allocations(&layer.clone()), 0);
     assert_eq!(layer.handle().stats().evicted, 0);
-    assert!(layer.handle().counts().admitted == 2, "and it counts");
+    assert!(layer.handle().counts().admitted == 2, "it counts");
 }
 
 #[test]
-fn a_copied_string_would_be_seen() {
+fn the_allocation_of_a_copied_string_is_detected() {
     let layer = RateLimitLayer::new(|req: &Request<u64>| req.body().to_string(), bucket());
     assert!(allocations(&layer) > 0);
 }
 
 #[test]
-fn a_key_on_the_way_to_a_window_is_copied_nowhere() {
+fn a_key_is_not_copied_on_the_heap() {
     let window = FixedWindow::new(Quota::per_second(1_000_000));
     let client: Client = ClientIp::peer().key([192, 0, 2, 1].into());
     let layer = RateLimitLayer::new(move |_: &Request<u64>| client, window);

@@ -68,7 +68,7 @@ async fn neither_limit_counts_what_the_other_denies() {
     assert_eq!((counts.admitted, counts.denied), (6, 9));
 }
 
-/// Two layers, one inside the other, are what `and` is there for.
+/// The problem that `and` solves.
 #[tokio::test]
 async fn the_outer_of_two_layers_counts_what_the_inner_one_denies() {
     let outer = RateLimitLayer::new(ClientIp::peer(), window(3));

@@ -1,4 +1,4 @@
-//! The contract of `tower::Service`, held against a mock that checks its callers.
+//! The contract of `tower::Service`, checked by a mock.
 
 use std::{
     future::{Ready, ready},
@@ -58,7 +58,7 @@ async fn an_error_of_readiness_and_one_of_the_response_pass_unchanged() {
 }
 
 #[tokio::test]
-async fn a_denied_request_does_not_touch_the_service_which_stays_ready() {
+async fn a_denied_request_does_not_use_the_readiness_of_the_service() {
     let script = Script::now([deny(), admit()]);
     let (mut service, mut handle) = mock::spawn_layer::<u8, u8, _>(layer(&script));
     handle.allow(1);
@@ -83,7 +83,7 @@ async fn a_denied_request_does_not_touch_the_service_which_stays_ready() {
 }
 
 #[tokio::test]
-async fn a_call_without_readiness_fails_as_that_of_the_service_does() {
+async fn a_call_without_readiness_fails_as_in_the_service() {
     let echo = service_fn(async |request: u8| Ok::<_, Boxed>(request));
     let mut service = layer(&Script::default()).layer(ConcurrencyLimit::new(echo, 1));
     let call = catch_unwind(AssertUnwindSafe(|| service.call(1)));
@@ -97,7 +97,7 @@ async fn a_call_without_readiness_fails_as_that_of_the_service_does() {
     );
 }
 
-/// Refuses to be called unless it, and not a clone of it, has said that it is ready.
+/// Panics if it is called without being ready itself; readiness of a clone does not count.
 struct Strict {
     ready: bool,
 }
@@ -127,7 +127,7 @@ impl Service<u8> for Strict {
     }
 }
 
-/// Whether `wrap` hands requests only to a service that said it was ready.
+/// Whether `wrap` calls only a service that was ready.
 async fn calls_only_what_is_ready<L>(wrap: L) -> bool
 where
     L: Layer<Strict>,
@@ -141,7 +141,7 @@ where
     right
 }
 
-/// A planted bug: it calls a clone, which nobody has asked whether it is ready.
+/// A planted bug: it calls a clone that was never polled for readiness.
 #[derive(Clone)]
 struct UnreadyClone<S>(S);
 
@@ -160,13 +160,13 @@ impl<S: Service<u8> + Clone> Service<u8> for UnreadyClone<S> {
 }
 
 #[tokio::test]
-async fn the_service_that_was_asked_is_the_one_that_is_called() {
+async fn the_service_that_was_polled_is_the_one_that_is_called() {
     assert!(calls_only_what_is_ready(layer(&Script::default())).await);
     assert!(!calls_only_what_is_ready(layer_fn(UnreadyClone)).await);
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_later_is_followed_by_a_service_made_ready_again() {
+async fn after_a_pending_decision_the_service_is_polled_for_readiness_again() {
     let script = Script::default();
     let (first, second) = (script.later(), script.later());
     first.send(Ok(admit())).unwrap();
@@ -188,7 +188,7 @@ async fn capacity_is_not_leaked_when_a_future_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_service_behind_the_limit_can_be_seen_and_taken_back() {
+async fn the_inner_service_can_be_read_and_taken_out() {
     let mut service = layer(&Script::default()).layer(5_u8);
     assert_eq!(*service.get_ref(), 5);
     *service.get_mut() = 6;
@@ -196,7 +196,7 @@ async fn a_service_behind_the_limit_can_be_seen_and_taken_back() {
 }
 
 #[test]
-fn layers_services_and_futures_show_themselves_without_keys() {
+fn debug_output_has_no_keys() {
     let layer = RateLimitLayer::new(|_: &u8| "a key", TokenBucket::new(Quota::per_second(1)))
         .name("shown")
         .respond(AsError);

@@ -102,7 +102,7 @@ impl KeyExtractor<u64> for Modulo {
 }
 
 #[tokio::test]
-async fn the_handle_of_an_own_extractor_takes_its_keys() {
+async fn handle_for_takes_the_keys_of_an_own_extractor() {
     let layer = RateLimitLayer::new(Modulo(10), FixedWindow::new(Quota::per_day(3)))
         .cost(|n: &u64| n / 10)
         .skip(|n: &u64| *n == 0)
@@ -167,7 +167,7 @@ fn a_change_in_this_process_is_done_when_the_call_returns() {
     assert_eq!(handle.peek_now(&(), 0).remaining(), 10);
 }
 
-/// Answers when it is told to, and counts the calls that ended.
+/// Answers when it is sent something, and counts the calls that ended.
 #[derive(Clone, Default)]
 struct Slow(Arc<Mutex<Vec<oneshot::Receiver<()>>>>, Arc<AtomicUsize>);
 
@@ -223,11 +223,11 @@ async fn a_change_on_a_server_that_is_awaited_tells_whether_it_failed() {
     assert_eq!(change.await, Err(StoreError::new("lost", true)));
 }
 
-/// Reads no headers; half of the requests have one.
+/// An extractor that ignores a proxy header in every request.
 #[derive(Clone)]
-struct Ignorant;
+struct IgnoresProxies;
 
-impl KeyExtractor<u64> for Ignorant {
+impl KeyExtractor<u64> for IgnoresProxies {
     type Key = u64;
 
     fn extract(&self, request: &u64) -> Extracted<u64> {
@@ -243,7 +243,7 @@ impl KeyExtractor<u64> for Ignorant {
 fn ignored_proxy_headers_are_counted_in_a_sample() {
     for shares in [false, true] {
         let bucket = TokenBucket::new(Quota::per_second(1_000_000));
-        let mut layer = RateLimitLayer::new(Ignorant, bucket).respond(AsError);
+        let mut layer = RateLimitLayer::new(IgnoresProxies, bucket).respond(AsError);
         if shares {
             layer = layer.share_decision(); // another path through the service
         }

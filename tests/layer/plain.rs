@@ -21,7 +21,7 @@ fn hourly() -> TokenBucket {
 }
 
 #[tokio::test]
-async fn a_refusal_becomes_the_error_of_the_service() {
+async fn a_denial_becomes_the_error_of_the_service() {
     let double = service_fn(|n: u32| async move { Ok::<_, MyError>(n * 2) });
     let service = RateLimitLayer::new(Global, hourly())
         .respond(AsError)
@@ -31,7 +31,7 @@ async fn a_refusal_becomes_the_error_of_the_service() {
 }
 
 #[tokio::test]
-async fn a_boxed_error_can_be_told_from_others() {
+async fn a_boxed_denial_can_be_downcast() {
     let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
     let layer = RateLimitLayer::new(Global, hourly())
         .name("jobs")
@@ -54,7 +54,7 @@ impl<E> Respond<String, String, E> for Busy {
 }
 
 #[tokio::test]
-async fn an_answer_in_the_own_protocol_sees_the_request() {
+async fn an_own_respond_impl_sees_the_request() {
     let redis = service_fn(|line: String| async move { Ok::<_, BoxError>(line) });
     let service = RateLimitLayer::new(Global, hourly())
         .respond(Busy)

@@ -1,4 +1,4 @@
-//! What a layer does about each request: its cost, its exceptions, its tier, the shadow.
+//! The settings of a layer: cost, skipped requests, tiers, shadow mode.
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
@@ -49,7 +49,7 @@ async fn skipped_requests_are_not_counted_whatever_order_the_options_come_in() {
 }
 
 #[tokio::test]
-async fn a_shadow_counts_but_denies_nobody() {
+async fn shadow_mode_counts_but_denies_nothing() {
     let layer = RateLimitLayer::new(
         |n: &u64| {
             if *n == 9 {
@@ -71,7 +71,7 @@ async fn a_shadow_counts_but_denies_nobody() {
 }
 
 #[tokio::test]
-async fn a_cost_is_settled_by_the_response_to_what_it_was_in_all() {
+async fn the_response_settles_the_total_cost() {
     for (settle, asked) in [
         (Settle::Keep, None),
         (Settle::Refund, Some(Op::Refund(5))),
@@ -137,7 +137,7 @@ async fn an_error_of_the_service_can_be_settled_too() {
 }
 
 #[tokio::test]
-async fn a_refused_request_is_not_settled() {
+async fn a_denied_request_is_not_settled() {
     let script = Script::now([deny()]);
     let layer = RateLimitLayer::new(Global, script.clone())
         .settle_result(|_: &Result<u64, BoxError>| Settle::Refund)
@@ -147,8 +147,8 @@ async fn a_refused_request_is_not_settled() {
 }
 
 #[tokio::test]
-async fn only_failures_count_and_settling_twice_or_not_at_all_would_be_seen() {
-    // Of 3 a day, 2 successes are given back and 3 failures stay.
+async fn only_failures_count_and_settling_twice_or_never_is_detected() {
+    // Of 3 per day, 2 successes are refunded and 3 failures stay.
     let admitted = async |times: u32| {
         let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(3)));
         let handle = limit.handle();
@@ -236,7 +236,7 @@ async fn several_limits_admit_together_or_take_nothing() {
         answers.push(service.clone().oneshot(n).await.is_ok());
     }
     assert_eq!(answers, [true, true, false, false, false]);
-    // The bucket did not pay for what the log turned away.
+    // The bucket has not counted what the log denied.
     let left: Decision = layer.handle().peek(&(), 0).await.unwrap();
     assert_eq!(left.remaining(), 0);
     layer.handle().reset(&()).await.unwrap();
@@ -244,7 +244,7 @@ async fn several_limits_admit_together_or_take_nothing() {
 
 #[test]
 #[should_panic(expected = "name: \"caf\u{e9}\" is not allowed; give printable ASCII")]
-fn a_name_that_no_header_can_hold_is_refused_when_it_is_given() {
+fn a_name_that_is_not_printable_ascii_is_refused() {
     let _ = RateLimitLayer::new(Global, Script::default()).name("caf\u{e9}");
 }
 

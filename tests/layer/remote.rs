@@ -1,4 +1,4 @@
-//! Limiters that answer later, or not at all.
+//! Backends that are pending, or fail.
 
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
@@ -15,7 +15,7 @@ async fn echo(request: u8) -> Result<u8, Boxed> {
 }
 
 #[tokio::test]
-async fn a_request_goes_on_when_the_answer_has_come() {
+async fn a_request_goes_on_when_the_backend_has_decided() {
     let script = Script::default();
     let answer = script.later();
     let layer = RateLimitLayer::new(Global, script).respond(AsError);
@@ -29,7 +29,7 @@ async fn a_request_goes_on_when_the_answer_has_come() {
 }
 
 #[tokio::test]
-async fn a_denial_that_comes_later_denies() {
+async fn a_denial_of_a_pending_backend_denies() {
     let script = Script::default();
     script.later().send(Ok(deny())).unwrap();
     let layer = RateLimitLayer::new(Global, script).respond(AsError);
@@ -38,7 +38,7 @@ async fn a_denial_that_comes_later_denies() {
 }
 
 #[tokio::test]
-async fn while_the_limiter_thinks_others_get_to_the_service() {
+async fn a_pending_decision_does_not_hold_readiness_of_the_service() {
     let script = Script::default();
     let answer = script.later();
     let shared = ConcurrencyLimit::new(service_fn(echo), 1);
@@ -69,7 +69,7 @@ async fn outcome(on: OnStoreError, error: StoreError, shadow: bool) -> Result<u8
 }
 
 #[tokio::test]
-async fn an_outage_lets_requests_pass_or_turns_them_away_as_declared() {
+async fn an_outage_allows_or_denies_as_configured() {
     let outage = || StoreError::new("timed out", true);
     assert_eq!(
         outcome(OnStoreError::Allow, outage(), false).await.unwrap(),
@@ -83,12 +83,12 @@ async fn an_outage_lets_requests_pass_or_turns_them_away_as_declared() {
     assert_eq!(limited.store_error(), Some(&outage()));
     assert!(
         !limited.to_string().contains("timed out"),
-        "strangers learn nothing"
+        "clients see no details"
     );
 }
 
 #[tokio::test]
-async fn a_wrong_configuration_is_not_taken_for_an_outage() {
+async fn a_wrong_configuration_is_not_an_outage() {
     let wrong = || StoreError::new("wrong password", false);
     assert!(outcome(OnStoreError::Allow, wrong(), false).await.is_err());
     assert!(outcome(OnStoreError::Allow, wrong(), true).await.is_ok());

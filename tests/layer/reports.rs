@@ -8,7 +8,7 @@ use tower_throttle::{
 
 use crate::support::{Answer, Script, admit};
 
-/// A limiter that fails twice, covered for by one that does not.
+/// A backend that fails twice, with a fallback that does not.
 async fn covered() {
     let first = Script::default();
     for _ in 0..2 {
@@ -26,7 +26,7 @@ async fn covered() {
     }
 }
 
-/// One admitted and two denied requests of a key that must not show up.
+/// One admitted and two denied requests of a key that must not be logged.
 async fn requests() {
     let layer = RateLimitLayer::new(|(): &()| "hunter2", FixedWindow::new(Quota::per_day(1)))
         .name("vault")
@@ -50,7 +50,7 @@ mod traced {
         static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Writes to the log of its thread: each test has one to itself.
+    /// Writes to a thread-local log: each test has its own.
     struct Log;
 
     impl io::Write for Log {
@@ -63,8 +63,8 @@ mod traced {
         }
     }
 
-    /// One subscriber for the process: those of single threads come and go too late for events
-    /// that other threads have met before.
+    /// One subscriber for the process: tracing caches whether an event is enabled, so a subscriber of
+    /// one thread would miss events that another thread has reached before.
     fn subscribe() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
@@ -110,7 +110,7 @@ mod traced {
     }
 
     #[tokio::test]
-    async fn who_decides_is_said_when_it_changes() {
+    async fn a_switch_to_the_fallback_and_back_is_logged() {
         subscribe();
         covered().await;
         let text = read();
@@ -120,7 +120,7 @@ mod traced {
     }
 
     #[tokio::test]
-    async fn an_outage_and_its_end_are_said_once() {
+    async fn an_outage_and_its_end_are_logged_once() {
         subscribe();
         let script = Script::default();
         for _ in 0..3 {
@@ -157,7 +157,7 @@ mod traced {
         for part in [
             "limit=\"clients\"",
             "ClientIp::x_forwarded_for().trusting([..])",
-            "docs/behind_a_proxy.md",
+            "\"Behind a proxy\" in the documentation of `ClientIp`",
         ] {
             assert!(text.contains(part), "{text}");
         }
@@ -210,7 +210,7 @@ mod metered {
     }
 
     #[test]
-    fn each_switch_of_who_decides_is_counted() {
+    fn each_switch_to_the_fallback_and_back_is_counted() {
         let names = Names::default();
         metrics::with_local_recorder(&names, || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -238,7 +238,7 @@ mod metered {
         assert_eq!(*names.0.lock().unwrap(), expected);
     }
 
-    /// What a counter was given, added up.
+    /// The sum of a counter.
     struct Sum(Arc<AtomicU64>);
 
     impl CounterFn for Sum {
@@ -278,7 +278,7 @@ mod metered {
     }
 
     #[test]
-    fn keys_that_found_no_room_are_counted_in_the_handle_and_measured() {
+    fn keys_without_room_are_counted_in_the_handle_and_in_metrics() {
         for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
             let table = Local::new(FixedWindow::new(Quota::per_day(1)))
                 .capacity(7)

@@ -1,4 +1,4 @@
-//! One layer is one limit, however frameworks multiply it.
+//! One layer is one limit, in all its clones and services.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ async fn admitted(app: Router) -> usize {
             .uri(format!("/{}", n % 10))
             .body(Body::empty())
             .unwrap();
-        // A clone for each request, as a server makes one for each connection.
+        // A clone per request, as a server makes one per connection.
         let response = app.clone().oneshot(request).await.unwrap();
         admitted += usize::from(response.status().is_success());
     }
@@ -57,7 +57,7 @@ async fn separate_layers_are_separate_limits() {
     assert_eq!(admitted(app).await, 90);
 }
 
-/// A planted bug: state that is made where the service is made.
+/// A planted bug: a state per service.
 #[derive(Clone)]
 struct Forgetful;
 
@@ -71,7 +71,7 @@ impl<S> Layer<S> for Forgetful {
 }
 
 #[tokio::test]
-async fn state_made_with_the_service_would_be_seen_by_these_tests() {
+async fn a_state_per_service_is_detected() {
     assert!(admitted(routes(methods).layer(Forgetful)).await > 10);
 }
 
@@ -92,7 +92,7 @@ async fn axum_2582_a_router_that_is_used_as_it_is_counts_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn storms_of_clones_on_many_threads_count_once() {
+async fn clones_on_many_threads_share_one_limit() {
     let quota = FixedWindow::new(Quota::per_day(500));
     let layer = RateLimitLayer::new(Global, quota);
     let inner = service_fn(async |_: http::Request<()>| {

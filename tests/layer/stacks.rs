@@ -1,4 +1,4 @@
-//! Among tower's own layers, inside and outside.
+//! With tower's own layers, inside and outside.
 
 use std::{convert::Infallible, future::Ready, time::Duration};
 
@@ -69,7 +69,7 @@ async fn inside_and_outside_of_a_timeout() {
     assert_eq!(four(builder.service(service_fn(ok))).await, EXPECTED);
 }
 
-/// Tries up to three times while it is told 429.
+/// Retries up to three times after a 429.
 #[derive(Clone)]
 struct Thrice(u8);
 
@@ -122,7 +122,7 @@ async fn tower_794_the_error_type_stays_what_it_was() {
 }
 
 #[tokio::test]
-async fn a_boxed_service_can_be_limited_and_a_limited_one_boxed() {
+async fn boxed_services_can_be_limited_and_limited_ones_boxed() {
     let inner = tower::util::BoxCloneService::new(service_fn(ok));
     let limited = ServiceBuilder::new().layer(two()).service(inner);
     let boxed = tower::util::BoxCloneService::new(limited.map_err(BoxError::from));

@@ -1,4 +1,4 @@
-//! A limiter that answers as it is told.
+//! A backend with scripted answers.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +17,7 @@ use tower_throttle::{
 
 pub(crate) type Decided = Result<Decision, StoreError>;
 
-/// Gives the answers it was given, in order, then admits. Writes down what it was asked.
+/// Returns the given answers in order, then admits. Records the operations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Script(Arc<Mutex<Inner>>);
 
@@ -42,7 +42,7 @@ impl Script {
         script
     }
 
-    /// The next answer comes when it is sent.
+    /// The next answer is pending until it is sent.
     pub(crate) fn later(&self) -> oneshot::Sender<Decided> {
         let (send, receive) = oneshot::channel();
         self.push(Answer::Later(receive));

@@ -1,4 +1,4 @@
-//! Types that can be written down.
+//! Types that can be named.
 
 use std::future::ready;
 
@@ -12,7 +12,7 @@ use tower_throttle::{
     respond::Responder,
 };
 
-/// As in a library that returns its limits: nothing here is of another crate.
+/// A limit that a library may return: no type here is of another crate.
 fn per_client() -> RateLimitLayer<ClientIp, Local<TokenBucket>> {
     RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_second(10)))
 }
@@ -58,13 +58,13 @@ fn tower_governor_24_the_body_of_the_service_is_kept_whatever_it_is() {
 }
 
 #[test]
-fn the_key_of_an_extractor_can_be_named_by_whoever_wraps_it() {
+fn the_key_type_of_an_extractor_can_be_named() {
     fn wrap<Req, K: KeyExtractor<Req, Key = Client>>(_: &K) {}
     wrap::<Request<()>, _>(&ClientIp::peer());
 }
 
 #[test]
-fn the_future_is_named() {
+fn the_future_can_be_named() {
     fn named<S, K, L, R, Req>(_: Option<ResponseFuture<S, K, L, R, Req>>)
     where
         S: Service<Req>,
@@ -75,9 +75,9 @@ fn the_future_is_named() {
     let _ = named::<tower_test::mock::Mock<u8, u8>, Global, Local<TokenBucket>, Responder, u8>;
 }
 
-/// Many may wait. With what tokio adds to a task, this fills three lines of a cache.
+/// Many requests may wait. With what tokio adds to a task, this fills three cache lines.
 #[test]
-fn a_request_that_waits_takes_little_room() {
+fn a_waiting_request_is_small() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(5);
     let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
     let mut service = layer.layer(service_fn(|(): ()| ready(Ok::<_, BoxError>(()))));
@@ -85,7 +85,7 @@ fn a_request_that_waits_takes_little_room() {
     assert!(size_of_val(&future) <= 104, "{}", size_of_val(&future));
 }
 
-/// What the error of the compiler says to do about an error type without `From<RateLimited>`.
+/// The remedy that the compile error names for an error type without `From<RateLimited>`.
 #[tokio::test]
 async fn an_error_of_another_crate_is_boxed_below_the_limit() {
     #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Without timers nothing waits.
+//! Without timers no request waits.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tower_throttle::{AsError, Global, RateLimitLayer, RateLimited, store::Op};
 use crate::support::{Script, wait};
 
 #[tokio::test]
-async fn who_would_have_to_wait_is_told_how_long_and_pays_nothing() {
+async fn a_request_that_cannot_wait_is_denied_with_retry_after_and_without_cost() {
     let script = Script::now([wait(Duration::from_secs(7))]);
     let layer = RateLimitLayer::new(Global, script.clone()).respond(AsError);
     let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });

@@ -29,7 +29,7 @@ async fn echo(request: u8) -> Result<u8, Boxed> {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_request_goes_on_when_its_time_has_come() {
+async fn a_request_goes_on_when_its_turn_has_come() {
     let layer = RateLimitLayer::new(Global, Script::now([wait(SECOND)])).respond(AsError);
     let start = Instant::now();
     assert_eq!(layer.layer(service_fn(echo)).oneshot(5).await.unwrap(), 5);
@@ -58,21 +58,21 @@ async fn a_leaky_bucket_releases_requests_in_even_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_occupies_nothing_of_the_service() {
+async fn a_waiting_request_holds_no_readiness_of_the_service() {
     let shared = ConcurrencyLimit::new(service_fn(echo), 1);
     let mut others = shared.clone();
     let layer = RateLimitLayer::new(Global, Script::now([wait(SECOND)])).respond(AsError);
     let mut service = layer.layer(shared);
     let mut response = task::spawn(service.ready().await.unwrap().call(1));
     assert_pending!(response.poll());
-    // The service lives on and so does what waits; the one permit is free all the same.
+    // The service and the waiting request are alive, and the only permit is free.
     assert_eq!(others.ready().await.unwrap().call(2).await.unwrap(), 2);
     drop(others);
     assert_eq!(response.await.unwrap(), 1);
     drop(service);
 }
 
-/// Shows the decisions that services are told of.
+/// Records the decisions that services see.
 #[derive(Clone, Default)]
 struct Shown(Arc<Mutex<Vec<Decision>>>);
 
@@ -87,7 +87,7 @@ impl Respond<u8, u8, Boxed> for Shown {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_waited_is_told_the_figures_of_the_end() {
+async fn a_decision_after_a_wait_has_the_figures_of_its_end() {
     let shown = Shown::default();
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
     let layer = RateLimitLayer::new(Global, bucket)
@@ -98,7 +98,7 @@ async fn who_has_waited_is_told_the_figures_of_the_end() {
     assert_eq!(assert_ready_ok!(calls[0].poll()), 0);
     assert_pending!(calls[1].poll());
     assert_pending!(calls[2].poll());
-    // Another comes while they wait.
+    // Another request comes while they wait.
     tokio::time::advance(SECOND).await;
     assert_eq!(assert_ready_ok!(calls[1].poll()), 1);
     let mut late = task::spawn(layer.layer(service_fn(echo)).oneshot(3));
@@ -115,13 +115,13 @@ async fn who_has_waited_is_told_the_figures_of_the_end() {
             Verdict::Wait(SECOND * 2)
         ]
     );
-    // One is still behind each of them.
+    // One request is still behind each of them.
     let resets: Vec<_> = shown.iter().map(|shown| shown.reset_after).collect();
     assert_eq!(resets, [SECOND, SECOND * 2, SECOND * 2]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limits_of_a_tier_keep_their_numbers_while_one_waits() {
+async fn the_policy_of_a_tier_is_the_same_after_a_wait() {
     let shown = Shown::default();
     let bucket = || LeakyBucket::new(Quota::per_second(1)).queue(20);
     let limits = Tiers::new((bucket(), bucket())).tier(7_u64, (bucket(), bucket()));
@@ -138,7 +138,7 @@ async fn the_limits_of_a_tier_keep_their_numbers_while_one_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_distant_limiter_is_not_asked_again_for_the_figures_of_the_end() {
+async fn a_backend_with_io_is_not_asked_again_after_a_wait() {
     let shown = Shown::default();
     let script = Script::default();
     let answer = script.later();
@@ -153,7 +153,7 @@ async fn a_distant_limiter_is_not_asked_again_for_the_figures_of_the_end() {
     assert_eq!(script.asked(), [Op::Take(1)]);
 }
 
-/// A limiter that has to send what it is asked, and sends nothing of a future that is dropped.
+/// A backend with I/O that sends nothing if its future is dropped.
 #[derive(Clone, Default)]
 struct Distant {
     script: Script,
@@ -185,7 +185,7 @@ impl IntoBackend for Distant {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_back_on_leaving_is_left_to_a_distant_limiter_to_finish() {
+async fn the_refund_of_a_cancelled_waiter_is_detached() {
     let limiter = Distant {
         script: Script::now([wait(SECOND)]),
         ..Distant::default()
@@ -200,7 +200,7 @@ async fn what_is_given_back_on_leaving_is_left_to_a_distant_limiter_to_finish() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaving_the_line_gives_the_cost_back() {
+async fn a_cancelled_waiter_gets_its_cost_back() {
     let script = Script::now([wait(SECOND)]);
     let layer = RateLimitLayer::new(Global, script.clone())
         .respond(AsError)
@@ -214,7 +214,7 @@ async fn leaving_the_line_gives_the_cost_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waited_to_the_end_has_paid() {
+async fn a_request_that_has_waited_keeps_its_cost() {
     let script = Script::now([wait(SECOND), admit(), deny()]);
     let layer = RateLimitLayer::new(Global, script.clone()).respond(AsError);
     for request in 0..3 {
@@ -224,7 +224,7 @@ async fn who_waited_to_the_end_has_paid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_admitted_request_that_is_dropped_has_paid() {
+async fn an_admitted_request_that_is_dropped_keeps_its_cost() {
     let script = Script::default();
     let layer = RateLimitLayer::new(Global, script.clone()).respond(AsError);
     let never = service_fn(|(): ()| std::future::pending::<Result<(), Boxed>>());
@@ -245,8 +245,8 @@ async fn shadowed_requests_do_not_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readiness_that_is_lost_while_waiting_is_asked_for_again() {
-    // Of two waiting requests only one at a time may be with the service.
+async fn the_service_is_polled_for_readiness_again_after_a_wait() {
+    // Only one of two waiting requests at a time may be in the service.
     let inside = Arc::new(AtomicUsize::new(0));
     let most = Arc::new(AtomicUsize::new(0));
     let (at, peak) = (inside.clone(), most.clone());
@@ -270,7 +270,7 @@ async fn readiness_that_is_lost_while_waiting_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_place_is_free_for_the_next() {
+async fn the_place_of_a_cancelled_waiter_is_free() {
     let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(1);
     let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
     let mut service = layer.layer(service_fn(echo));

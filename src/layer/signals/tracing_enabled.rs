@@ -87,8 +87,8 @@ impl EventLogger {
                 target: "tower_throttle",
                 limit = self.name(),
                 "a request had to wait without a tokio runtime that has timers, and was denied; \
-                 call the service in a runtime built with `enable_time`, with the feature `tokio`. \
-                 This is logged once per layer."
+                 call the service in a runtime built with `enable_time`, with the feature `tokio` \
+                 (logged once)"
             );
         }
     }
@@ -102,11 +102,10 @@ impl EventLogger {
                 target: "tower_throttle",
                 limit = self.name(),
                 "a request carries the client's address in a proxy header (X-Forwarded-For or \
-                 Forwarded) that the key of this layer ignores: if the application is behind a \
-                 proxy, all clients share the limit of the proxy's address. Set \
-                 `ClientIp::x_forwarded_for().trusting([..])` with the networks of your proxies; \
-                 the page \"Behind a proxy\" of the documentation (docs/behind_a_proxy.md) says \
-                 which. This is logged once per layer."
+                 Forwarded) that the key of this layer ignores. If the application is behind a \
+                 proxy, all clients share the limit of the proxy's address: set \
+                 `ClientIp::x_forwarded_for().trusting([..])` with the networks of your proxies, \
+                 as \"Behind a proxy\" in the documentation of `ClientIp` says (logged once)"
             );
         }
     }
