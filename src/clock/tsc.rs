@@ -1,276 +1,296 @@
-//! The processor's time stamp counter, where the kernel itself trusts it.
+//! The processor's time stamp counter, between two readings of `Instant`.
 //!
-//! Reading it takes a third of the time of `Instant::now`. It is trusted where the kernel's present
-//! clock source is `tsc`: then the kernel has found it to be the same on all processors and of one
-//! rate, and `Instant` counts by it too.
+//! Reading the counter takes less than half of the time of `Instant::now`. It is used only if the
+//! kernel's own clock source is the counter: then the kernel has found that it counts at one rate
+//! and alike on all processors.
 //!
-//! Its rate is measured against `Instant` while the program runs, so nobody waits for that: until a
-//! twentieth of a second has passed since the first reading, and for good where the kernel uses
-//! another clock source, `Instant` is asked. From then on the two are compared about once a second.
-//! The rate is corrected so that the next second makes up for the difference, which keeps it
-//! within microseconds; if they are ever a millisecond apart (a virtual machine was moved, the
-//! counter was reset) it is measured afresh, and the kernel is asked again what it trusts.
+//! # Protocol
+//! A reading of `Instant` starts a *line*, which converts the counter to nanoseconds for
+//! [`VALID_NS`]. When a line has ended, the next caller reads `Instant` again and starts another line.
+//! If calls are rare, no line is started and every call reads `Instant`. So nothing is extrapolated over
+//! an idle time, and the error is bounded whatever the counter does:
 //!
-//! A thread may be stopped between the two readings of a comparison, and would take the time it
-//! stood still for a difference. So `Instant` is read before and after the counter, and only
-//! readings that lie close together count.
+//! 1. A line starts [`LEAD_NS`] ahead of `Instant`. That is more than its rate can be wrong, so a line
+//!    is never behind `Instant`.
+//! 2. A line never starts below the end of the line before. If that is further ahead of `Instant`,
+//!    the new line runs slower, so that it has lost the difference at its end.
+//! 3. A caller without a line returns `Instant`, or the end of the last line if that is later.
+//!
+//! So the time never runs backwards. It is at most 60 µs ahead of `Instant`: a line's length and lead,
+//! if the counter jumps over a whole line. It is behind only if the counter loses time within a line.
+//! The counter is read after all earlier loads, so that this holds between threads as well. A thread
+//! that finds the counter lower than at its own last reading ends the line.
+//!
+//! # The rate
+//! It is measured between readings at least 10 ms apart and used once two measurements in a row agree.
+//! When they stop to agree (a virtual machine was moved, the counter was reset), `Instant` is read
+//! for a second, and the kernel is asked again whether it trusts the counter.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use super::system::system_nanos;
 
 /// What the time is read from.
 pub(super) trait TimeSource {
-    /// What `Instant` says, in nanoseconds.
+    /// `Instant::now`, in nanoseconds.
     fn instant(&self) -> u64;
+    /// The counter, read after all earlier loads.
     fn counter(&self) -> u64;
-    /// Whether the kernel goes by the counter.
+    /// Whether the kernel's clock source is the counter.
     fn is_counter_reliable(&self) -> bool;
+    /// Remembers `count` for this thread. Returns the one that was remembered before.
+    fn replace_last_count(&self, count: u64) -> u64;
+}
+
+/// How long a line is valid: the most that a jump of the counter can add to the time.
+const VALID_NS: u64 = 50_000;
+/// How far ahead of `Instant` a line starts.
+const LEAD_NS: u64 = 1_000;
+/// Calls are rare if none came for this long.
+const RARE_NS: u64 = 2 * VALID_NS;
+/// The most time between the two readings of `Instant` around one of the counter.
+const MAX_READ_GAP_NS: u64 = 5_000;
+/// The shortest measurement of the rate.
+const BASELINE_NS: u64 = 10_000_000;
+/// How long the counter is left alone after two measurements disagreed.
+const PAUSE_NS: u64 = 1_000_000_000;
+
+/// Nanoseconds of the counter, close to `Instant`.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Tsc {
+    /// Odd while `line` is written.
+    sequence: AtomicU64,
+    line: [AtomicU64; 4],
+    /// The end of the line before, for callers that find `sequence` odd.
+    floor: AtomicU64,
+    /// The kernel does not trust the counter.
+    is_unreliable: AtomicBool,
+    /// The holder of this lock writes the line.
+    calibration: Mutex<Calibration>,
+}
+
+/// Converts counts to nanoseconds: `base_ns + (count - base_count) * rate / 2^32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    base_count: u64,
+    base_ns: u64,
+    rate: u64,
+    /// The line ends after this many counts. Zero if it only holds a lower bound.
+    valid_counts: u64,
 }
 
 /// One moment on both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct Reading {
     count: u64,
     ns: u64,
 }
 
-/// How one stretch of time converts: `from.ns + (counter - from.count) * rate / 2^32`.
-#[derive(Clone, Copy, Debug)]
-struct Calibration {
-    /// Since when the rate is measured.
-    first: Reading,
-    from: Reading,
-    /// 0 until it is known.
-    rate: u64,
-    /// Counts until the next comparison.
-    length: u64,
-}
-
-/// Counts nanoseconds as `Instant` does, by the counter.
+/// The measurement of the rate.
 #[derive(Debug)]
-pub(super) struct Tsc {
-    /// Odd while `line` is written.
-    version: AtomicU64,
-    line: [AtomicU64; 6],
+struct Calibration {
+    /// The last reading of `Instant`.
+    last_ns: u64,
+    /// Where the present measurement began.
+    start: Option<Reading>,
+    /// The last measurement.
+    measured: Option<u64>,
+    /// The rate on which two measurements agreed.
+    rate: Option<u64>,
+    /// The counter is not used before.
+    resume_ns: u64,
+    /// What the kernel said, if it was asked.
+    is_reliable: Option<bool>,
 }
-
-/// In `version`: the kernel does not trust the counter.
-const UNRELIABLE: u64 = u64::MAX;
-const SECOND: u64 = 1_000_000_000;
-/// How long the first measurement of the rate takes, at least.
-const CALIBRATION_TIME: u64 = SECOND / 20;
-/// How far apart the readings of a comparison may be, at most.
-const MAX_READ_GAP: u64 = 5_000;
 
 impl Tsc {
     pub(super) const fn new() -> Self {
         Self {
-            version: AtomicU64::new(0),
-            line: [const { AtomicU64::new(0) }; 6],
+            sequence: AtomicU64::new(0),
+            line: [const { AtomicU64::new(0) }; 4],
+            floor: AtomicU64::new(0),
+            is_unreliable: AtomicBool::new(false),
+            calibration: Mutex::new(Calibration::new()),
         }
     }
 
-    /// The nanoseconds that `Instant` would answer; it is asked where the counter will not do.
+    /// The nanoseconds of `Instant`, or a little more. Never runs backwards.
     #[inline]
     pub(super) fn now(&self, source: &impl TimeSource) -> u64 {
-        let version = self.version.load(Ordering::Acquire);
-        if version % 2 == 0 {
-            let [_, _, count, ns, rate, length] = &self.line;
-            let count = count.load(Ordering::Relaxed);
-            let ns = ns.load(Ordering::Relaxed);
-            let rate = rate.load(Ordering::Relaxed);
-            let length = length.load(Ordering::Relaxed);
-            fence(Ordering::Acquire);
-            if self.version.load(Ordering::Relaxed) == version {
-                let passed = source.counter().wrapping_sub(count);
-                if passed < length {
-                    return ns + scaled(passed, rate);
-                }
-            }
+        let line = self.load_line();
+        if let Some(ns) = line.and_then(|line| line.read(source)) {
+            return ns;
         }
-        self.compare(version, source)
+        self.read_instant(line, source)
     }
 
-    /// Asks `Instant`, and brings the line in agreement with it where it is time for that.
+    /// `None` while it is written.
+    #[inline]
+    fn load_line(&self) -> Option<Line> {
+        let sequence = self.sequence.load(Ordering::Acquire);
+        let [base_count, base_ns, rate, valid_counts] = &self.line;
+        let line = Line {
+            base_count: base_count.load(Ordering::Relaxed),
+            base_ns: base_ns.load(Ordering::Relaxed),
+            rate: rate.load(Ordering::Relaxed),
+            valid_counts: valid_counts.load(Ordering::Relaxed),
+        };
+        fence(Ordering::Acquire);
+        let is_whole = sequence % 2 == 0 && self.sequence.load(Ordering::Relaxed) == sequence;
+        is_whole.then_some(line)
+    }
+
     #[cold]
     #[inline(never)]
-    fn compare(&self, version: u64, source: &impl TimeSource) -> u64 {
-        let now = source.instant();
-        if version == UNRELIABLE || version % 2 == 1 {
+    fn read_instant(&self, seen: Option<Line>, source: &impl TimeSource) -> u64 {
+        let instant = source.instant();
+        // The end of the line that this call has seen. A line that started since then has a later
+        // end, which it may be far from.
+        let floor = seen.map_or_else(|| self.floor.load(Ordering::Acquire), Line::end);
+        let now = instant.max(floor);
+        if self.is_unreliable.load(Ordering::Relaxed) {
             return now;
         }
-        if self
-            .version
-            .compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+        // Does not wait for the thread that starts a line.
+        let Ok(mut calibration) = self.calibration.try_lock() else {
             return now;
-        }
-        fence(Ordering::Release);
-        let (unlocked, ns) = match self.line().next(now, source) {
-            CalibrationUpdate::Keep => (version, now),
-            CalibrationUpdate::Calibration(line, ns) => {
-                self.write(line);
-                (version + 2, ns)
+        };
+        let line = self.load_line().unwrap_or(Line::stopped(floor));
+        if seen != Some(line) {
+            if let Some(ns) = line.read(source) {
+                return ns;
             }
-            CalibrationUpdate::Unreliable => (UNRELIABLE, now),
-        };
-        self.version.store(unlocked, Ordering::Release);
-        ns
-    }
-
-    fn line(&self) -> Calibration {
-        let words = self
-            .line
-            .each_ref()
-            .map(|word| word.load(Ordering::Relaxed));
-        let [first_count, first_ns, count, ns, rate, length] = words;
-        let first = Reading {
-            count: first_count,
-            ns: first_ns,
-        };
-        Calibration {
-            first,
-            from: Reading { count, ns },
-            rate,
-            length,
         }
+        let next = calibration.next_line(instant, line.end(), source);
+        if calibration.is_reliable == Some(false) {
+            self.is_unreliable.store(true, Ordering::Relaxed);
+        }
+        self.store_line(line.end(), next);
+        next.base_ns
     }
 
-    fn write(&self, line: Calibration) {
-        let Calibration { first, from, .. } = line;
-        let words = [
-            first.count,
-            first.ns,
-            from.count,
-            from.ns,
-            line.rate,
-            line.length,
-        ];
+    fn store_line(&self, floor: u64, line: Line) {
+        self.floor.store(floor, Ordering::Release);
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence + 1, Ordering::Release);
+        fence(Ordering::Release);
+        let words = [line.base_count, line.base_ns, line.rate, line.valid_counts];
         for (word, value) in self.line.iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
+        self.sequence.store(sequence + 2, Ordering::Release);
     }
 }
 
-/// What a comparison comes to.
-enum CalibrationUpdate {
-    /// It is not time for one.
-    Keep,
-    /// The line from here on, and the time.
-    Calibration(Calibration, u64),
-    /// The kernel does not go by the counter.
-    Unreliable,
+impl Line {
+    /// No line: only a lower bound for later readings.
+    const fn stopped(ns: u64) -> Self {
+        Self {
+            base_count: 0,
+            base_ns: ns,
+            rate: 0,
+            valid_counts: 0,
+        }
+    }
+
+    /// The present moment, if the line has not ended.
+    #[inline]
+    fn read(self, source: &impl TimeSource) -> Option<u64> {
+        let count = source.counter();
+        let last = source.replace_last_count(count);
+        let passed = count.wrapping_sub(self.base_count);
+        (passed < self.valid_counts && last <= count)
+            .then(|| self.base_ns + scaled(passed, self.rate))
+    }
+
+    /// The last moment of the line.
+    const fn end(self) -> u64 {
+        self.base_ns + scaled(self.valid_counts, self.rate)
+    }
 }
 
 impl Calibration {
-    /// Nothing has been read.
-    const EMPTY: Self = Self::begin(Reading { count: 0, ns: 0 });
-
-    /// The rate is measured from here.
-    const fn begin(first: Reading) -> Self {
+    const fn new() -> Self {
         Self {
-            first,
-            from: first,
-            rate: 0,
-            length: 0,
+            last_ns: 0,
+            start: None,
+            measured: None,
+            rate: None,
+            resume_ns: 0,
+            is_reliable: None,
         }
     }
 
-    fn next(self, now: u64, source: &impl TimeSource) -> CalibrationUpdate {
-        let blank = self.first.count == 0;
-        // Before the reading: the kernel may take its time to answer.
-        if blank && !source.is_counter_reliable() {
-            return CalibrationUpdate::Unreliable;
+    /// The line after one that ended at `floor`, when `Instant` says `now`.
+    fn next_line(&mut self, now: u64, floor: u64, source: &impl TimeSource) -> Line {
+        let stopped = Line::stopped(now.max(floor));
+        let is_rare = now.saturating_sub(self.last_ns) > RARE_NS;
+        self.last_ns = now;
+        if is_rare || now < self.resume_ns {
+            return stopped;
         }
-        let measuring = !blank && self.rate == 0;
-        if measuring && now.saturating_sub(self.first.ns) < CALIBRATION_TIME {
-            return CalibrationUpdate::Keep;
+        if self.is_reliable.is_none() {
+            self.is_reliable = Some(source.is_counter_reliable());
+            return stopped;
         }
-        let Some(reading) = read_pair(source) else {
-            return CalibrationUpdate::Keep;
+        let count = source.counter();
+        let ns = source.instant();
+        // The thread may have been preempted in between.
+        if ns.saturating_sub(now) > MAX_READ_GAP_NS {
+            return stopped;
+        }
+        let Some(rate) = self.measure(Reading { count, ns }) else {
+            return stopped;
         };
-        if blank {
-            return CalibrationUpdate::Calibration(Self::begin(reading), reading.ns);
-        }
-        match self.refine(reading) {
-            Some(line) => CalibrationUpdate::Calibration(line, line.from.ns),
-            None => CalibrationUpdate::Calibration(Self::EMPTY, reading.ns),
+        let start = ns + LEAD_NS;
+        let excess = floor.saturating_sub(start);
+        Line {
+            base_count: count,
+            base_ns: start + excess,
+            // At its end the line is where it would be without the excess.
+            rate: rate - rate / VALID_NS * excess.min(VALID_NS),
+            valid_counts: (VALID_NS << 32) / rate,
         }
     }
 
-    /// The line from `reading` on: it starts where this one has come to, so that time neither jumps
-    /// nor steps back, and meets `Instant` a second later. `None` if the counter is not what it was.
-    fn refine(self, reading: Reading) -> Option<Self> {
-        let counts = reading.count.checked_sub(self.first.count)?;
-        let passed = u128::from(reading.ns.checked_sub(self.first.ns)?);
-        // Nanoseconds a count, times 2^32; between 0.1 and 10 GHz.
+    /// The rate, if it is known.
+    fn measure(&mut self, reading: Reading) -> Option<u64> {
+        let Some(start) = self.start else {
+            self.start = Some(reading);
+            return None;
+        };
+        if reading.ns.saturating_sub(start.ns) < BASELINE_NS {
+            return self.rate;
+        }
+        let measured = start.rate_until(reading);
+        self.rate = match (self.measured, measured) {
+            (Some(before), Some(rate)) if rate.abs_diff(before) <= before / 200 => Some(rate),
+            _ => None,
+        };
+        self.start = Some(reading);
+        if self.measured.is_some() && self.rate.is_none() {
+            *self = Self {
+                last_ns: self.last_ns,
+                resume_ns: reading.ns + PAUSE_NS,
+                ..Self::new()
+            };
+        } else {
+            self.measured = measured;
+        }
+        self.rate
+    }
+}
+
+impl Reading {
+    /// Nanoseconds per count, times 2^32. `None` if the counter did not run at 0.1 to 10 GHz.
+    fn rate_until(self, later: Self) -> Option<u64> {
+        let counts = later.count.checked_sub(self.count)?;
+        let passed = u128::from(later.ns.checked_sub(self.ns)?);
         let rate = u64::try_from((passed << 32).checked_div(counts.into())?).ok()?;
-        if !(1 << 28..=1 << 36).contains(&rate) {
-            return None;
-        }
-        let length = u64::try_from((u128::from(SECOND) << 32) / u128::from(rate)).ok()?;
-        let measured = Self {
-            from: reading,
-            rate,
-            length,
-            ..self
-        };
-        if self.rate == 0 {
-            return Some(measured);
-        }
-        let since = scaled(reading.count.wrapping_sub(self.from.count), self.rate);
-        let reached = self.from.ns + since;
-        let apart = reading.ns.abs_diff(reached);
-        // After a long time without a comparison even a tiny error of the rate adds up.
-        if apart > SECOND / 1_000 + since / 2_000 {
-            return None;
-        }
-        let correction =
-            u64::try_from(u128::from(rate) * u128::from(apart) / u128::from(SECOND)).ok()?;
-        let correction = correction.min(rate / 2);
-        Some(Self {
-            from: Reading {
-                ns: reached,
-                ..reading
-            },
-            rate: if reached < reading.ns {
-                rate + correction
-            } else {
-                rate - correction
-            },
-            ..measured
-        })
-    }
-}
-
-/// One moment on both clocks, if the thread was let to read both in one go; else the next one who
-/// asks for the time tries again.
-fn read_pair(source: &impl TimeSource) -> Option<Reading> {
-    let before = source.instant();
-    let count = source.counter();
-    let between = source.instant().saturating_sub(before);
-    let ns = before + between / 2;
-    (between <= MAX_READ_GAP).then_some(Reading { count, ns })
-}
-
-/// The machine's own.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SystemSource;
-
-impl TimeSource for SystemSource {
-    #[inline]
-    fn instant(&self) -> u64 {
-        super::system_nanos()
-    }
-
-    #[inline]
-    fn counter(&self) -> u64 {
-        counter()
-    }
-
-    fn is_counter_reliable(&self) -> bool {
-        std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-            .is_ok_and(|source| source.trim_ascii() == b"tsc")
+        (1 << 28..=10 << 32).contains(&rate).then_some(rate)
     }
 }
 
@@ -283,208 +303,52 @@ const fn scaled(counts: u64, rate: u64) -> u64 {
     ((counts as u128 * rate as u128) >> 32) as u64
 }
 
+/// This machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SystemSource;
+
+thread_local! {
+    static LAST_COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+impl TimeSource for SystemSource {
+    #[inline]
+    fn instant(&self) -> u64 {
+        system_nanos()
+    }
+
+    #[inline]
+    fn counter(&self) -> u64 {
+        counter()
+    }
+
+    fn is_counter_reliable(&self) -> bool {
+        std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+            .is_ok_and(|source| source.trim_ascii() == b"tsc")
+    }
+
+    #[inline]
+    fn replace_last_count(&self, count: u64) -> u64 {
+        LAST_COUNT.replace(count)
+    }
+}
+
 #[inline]
 #[expect(
     unsafe_code,
-    reason = "the counter has no safe reader, and std's takes three times as long"
+    reason = "the counter has no safe reader, and std's reader is slower"
 )]
 fn counter() -> u64 {
-    // SAFETY: `rdtsc` reads a register into two others and touches no memory. Every x86-64
-    // processor has it. Where a system forbids it to user programs (`PR_SET_TSC`) it traps, which
-    // ends the process without having broken anything; such a system does not offer its own fast
-    // clock either.
-    unsafe { core::arch::x86_64::_rdtsc() }
+    // SAFETY: `lfence` and `rdtsc` touch no memory, and every x86-64 processor has them. A system
+    // that forbids `rdtsc` to user programs (`PR_SET_TSC`) ends the process with a signal; the
+    // kernel's own fast clock does not work on such a system either.
+    unsafe {
+        // Else the counter may be read before an earlier load, and so before the moment that
+        // another thread has read and passed on.
+        core::arch::x86_64::_mm_lfence();
+        core::arch::x86_64::_rdtsc()
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    /// Time that passes only where it is told to, counted at 2.5 GHz.
-    #[derive(Default)]
-    struct Told {
-        ns: Cell<u64>,
-        /// Added to what the counter says.
-        ahead: Cell<u64>,
-        /// How long a reading takes.
-        reading_takes: Cell<u64>,
-        /// After so many readings the thread is stopped for as many milliseconds.
-        stopped_after: Cell<u64>,
-        kernel_takes: Cell<u64>,
-        distrusts: Cell<bool>,
-        instants: Cell<u64>,
-        readings: Cell<u64>,
-        kernel_asked: Cell<u64>,
-    }
-
-    impl Told {
-        fn read(&self) -> u64 {
-            let now = self.ns.get();
-            let readings = self.readings.get() + 1;
-            self.readings.set(readings);
-            let stops = self.stopped_after.get();
-            let stopped = stops > 0 && readings.is_multiple_of(stops);
-            self.pass(self.reading_takes.get() + if stopped { stops * 1_000_000 } else { 0 });
-            now
-        }
-
-        fn pass(&self, ns: u64) {
-            self.ns.set(self.ns.get() + ns);
-        }
-    }
-
-    impl TimeSource for Told {
-        fn instant(&self) -> u64 {
-            self.instants.set(self.instants.get() + 1);
-            1_000 + self.read()
-        }
-
-        fn counter(&self) -> u64 {
-            7_000 + self.ahead.get() + self.read() * 5 / 2
-        }
-
-        fn is_counter_reliable(&self) -> bool {
-            self.kernel_asked.set(self.kernel_asked.get() + 1);
-            self.pass(self.kernel_takes.get());
-            !self.distrusts.get()
-        }
-    }
-
-    /// Reads each millisecond for so long. Answers how often `Instant` was asked, after each answer
-    /// was found to be within `most` nanoseconds of the time and none before the last.
-    fn run(tsc: &Tsc, told: &Told, millis: u64, most: u64) -> u64 {
-        told.instants.set(0);
-        let mut last = 0;
-        for _ in 0..millis {
-            told.pass(1_000_000);
-            let before = 1_000 + told.ns.get();
-            let now = tsc.now(told);
-            let after = 1_000 + told.ns.get();
-            assert!(now + most >= before, "{now}, but it was {before}");
-            assert!(now <= after + most, "{now}, but it was {after}");
-            assert!(now >= last, "{now} after {last}");
-            last = now;
-        }
-        told.instants.get()
-    }
-
-    fn told() -> Told {
-        let told = Told::default();
-        told.ns.set(1);
-        told.reading_takes.set(25);
-        told
-    }
-
-    #[test]
-    fn after_a_twentieth_of_a_second_the_counter_is_read() {
-        let (tsc, told) = (Tsc::new(), told());
-        assert!(run(&tsc, &told, 50, 0) >= 50);
-        assert!(run(&tsc, &told, 10_000, 100) < 50);
-        assert_eq!(told.kernel_asked.get(), 1);
-    }
-
-    #[test]
-    fn clock_read_latency_does_not_affect_the_rate() {
-        let (tsc, told) = (Tsc::new(), told());
-        told.kernel_takes.set(3_000_000);
-        run(&tsc, &told, 60, 100);
-        assert!(run(&tsc, &told, 10_000, 100) < 50);
-        assert_eq!(told.kernel_asked.get(), 1);
-    }
-
-    #[test]
-    fn a_preempted_calibration_is_retried() {
-        // So that each reading of a comparison is hit in turn.
-        for stopped_after in [7, 11, 13] {
-            let (tsc, told) = (Tsc::new(), told());
-            told.stopped_after.set(stopped_after);
-            run(&tsc, &told, 100, MAX_READ_GAP);
-            assert!(
-                run(&tsc, &told, 10_000, MAX_READ_GAP) < 200,
-                "{stopped_after}"
-            );
-            assert_eq!(told.kernel_asked.get(), 1, "{stopped_after}");
-        }
-    }
-
-    #[test]
-    fn an_uncalibrated_counter_is_not_read() {
-        let (tsc, told) = (Tsc::new(), told());
-        told.reading_takes.set(MAX_READ_GAP);
-        assert!(run(&tsc, &told, 1_000, 0) >= 1_000);
-    }
-
-    #[test]
-    fn a_counter_the_kernel_distrusts_is_not_read() {
-        let (tsc, told) = (Tsc::new(), told());
-        told.distrusts.set(true);
-        assert_eq!(run(&tsc, &told, 1_000, 0), 1_000);
-        assert_eq!(told.kernel_asked.get(), 1);
-    }
-
-    #[test]
-    fn a_counter_jump_restarts_the_calibration() {
-        let (second, hours) = (2_500_000_000, 10_000_000_000_000);
-        for (jump, trusted) in [(hours, true), (second, true), (second, false)] {
-            let (tsc, told) = (Tsc::new(), told());
-            run(&tsc, &told, 2_000, 100);
-            told.ahead.set(jump);
-            told.distrusts.set(!trusted);
-            // It is found out at once, for the jump ends the second.
-            run(&tsc, &told, 100, 100);
-            let instants = run(&tsc, &told, 10_000, 100);
-            assert_eq!(instants < 50, trusted, "{instants}");
-            assert_eq!(told.kernel_asked.get(), 2);
-        }
-    }
-
-    #[test]
-    fn a_rate_that_drifts_is_followed() {
-        let (tsc, told) = (Tsc::new(), told());
-        run(&tsc, &told, 2_000, 100);
-        // A hundred millionths faster, as a kernel that is corrected over the network may find it.
-        for _ in 0..20_000 {
-            told.ahead.set(told.ahead.get() + 250);
-            run(&tsc, &told, 1, 150_000);
-        }
-        assert_eq!(told.kernel_asked.get(), 1);
-    }
-
-    #[test]
-    fn calibrations_are_continuous_and_converge_within_a_second() {
-        let first = Reading { count: 1, ns: 1 };
-        let line = Calibration {
-            first,
-            from: Reading {
-                count: 2_500_000_001,
-                ns: SECOND + 901,
-            },
-            rate: (1 << 32) * 2 / 5,
-            length: 2_500_000_000,
-        };
-        let reading = Reading {
-            count: 5_000_000_001,
-            ns: 2 * SECOND + 1,
-        };
-        let next = line.refine(reading).expect("900 ns apart");
-        assert!(next.from.ns.abs_diff(2 * SECOND + 901) <= 2, "no jump");
-        let end = next.from.ns + scaled(2_500_000_000, next.rate);
-        assert!(end.abs_diff(3 * SECOND + 1) <= 5, "{end}");
-    }
-
-    #[test]
-    fn readings_of_this_machine_never_step_back() {
-        static TSC: Tsc = Tsc::new();
-        let mut last = 0;
-        let begin = SystemSource.instant();
-        while SystemSource.instant() - begin < 2 * CALIBRATION_TIME {
-            let now = TSC.now(&SystemSource);
-            assert!(now + 2_000 >= last, "{now} after {last}");
-            last = now;
-        }
-        let now = TSC.now(&SystemSource);
-        assert!(SystemSource.instant().abs_diff(now) < 5_000_000);
-    }
-}
+mod tests;

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::TimerStatus;
-use crate::clock::{Tick, timer_at, timer_now};
+use crate::clock::{Tick, tokio_instant, tokio_now};
 
 /// What is later than this is set anew when it rings.
 const MAX_SLEEP: Duration = Duration::from_secs(365 * 86_400);
@@ -73,7 +73,7 @@ impl LineTimer {
 
     /// The present, by the clock that alarms go by.
     pub(crate) fn now() -> Tick {
-        timer_now()
+        tokio_now()
     }
 
     /// Whether it has rung and not been set again.
@@ -83,10 +83,10 @@ impl LineTimer {
 
     /// Sets it anew. Wakers may be called by that.
     pub(crate) fn set(&mut self, at: Tick) -> TimerStatus {
-        let now = timer_now();
+        let now = tokio_now();
         let far = now.plus(MAX_SLEEP);
         let mut sleep = self.sleep.as_mut();
-        sleep.as_mut().reset(timer_at(at.min(far)));
+        sleep.as_mut().reset(tokio_instant(at.min(far)));
         // Where the runtime is being taken down, it is over at once; to poll it would panic.
         if !sleep.is_elapsed() {
             let mut cx = Context::from_waker(&self.waker);
@@ -96,7 +96,7 @@ impl LineTimer {
                 return TimerStatus::Armed;
             }
         }
-        if at <= timer_now() {
+        if at <= tokio_now() {
             TimerStatus::Elapsed
         } else {
             TimerStatus::RuntimeGone

@@ -1,0 +1,73 @@
+//! The wakers of futures that wait for a moment.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use super::Tick;
+
+/// Wakers by deadline. Each sleeping future has one entry, which it removes when it is dropped.
+#[derive(Debug)]
+pub(super) struct Sleepers {
+    by_deadline: BTreeMap<SleeperId, Waker>,
+    next: u64,
+}
+
+/// The deadline, and a number that tells apart sleepers of one deadline.
+pub(super) type SleeperId = (Tick, u64);
+
+impl Sleepers {
+    pub(super) const fn new() -> Self {
+        Self {
+            by_deadline: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Adds a sleeper, or replaces the waker of the sleeper with this `id`.
+    pub(super) fn set(
+        &mut self,
+        id: Option<SleeperId>,
+        deadline: Tick,
+        waker: &Waker,
+    ) -> SleeperId {
+        let id = id.unwrap_or_else(|| {
+            self.next += 1;
+            (deadline, self.next)
+        });
+        self.by_deadline
+            .entry(id)
+            .and_modify(|kept| kept.clone_from(waker))
+            .or_insert_with(|| waker.clone());
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: SleeperId) -> Option<Waker> {
+        self.by_deadline.remove(&id)
+    }
+
+    /// Removes the sleepers whose deadline has come. The caller wakes them after it has released
+    /// its lock: a waker may poll, and a poll may sleep again.
+    pub(super) fn take_due(&mut self, now: Tick) -> Vec<Waker> {
+        let mut due = Vec::new();
+        while let Some(first) = self.by_deadline.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            due.push(first.remove());
+        }
+        due
+    }
+
+    /// The earliest deadline.
+    pub(super) fn next_deadline(&self) -> Option<Tick> {
+        self.by_deadline
+            .keys()
+            .next()
+            .map(|(deadline, _)| *deadline)
+    }
+
+    /// Whether no other sleeper has an earlier deadline.
+    pub(super) fn is_first(&self, id: SleeperId) -> bool {
+        self.by_deadline.keys().next() == Some(&id)
+    }
+}

@@ -1,0 +1,89 @@
+//! The system's clocks, and the only code that reads them.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime};
+
+#[cfg(feature = "tokio")]
+use super::Tick;
+use super::nanos;
+
+/// The present moment of tokio's clock, which its timers use.
+#[cfg(feature = "tokio")]
+pub(crate) fn tokio_now() -> Tick {
+    Tick::from_nanos(nanos_since_anchor(tokio::time::Instant::now().into_std()))
+}
+
+/// `at` as a moment of tokio's clock.
+#[cfg(all(feature = "tokio", not(all(test, tower_throttle_loom))))]
+pub(crate) fn tokio_instant(at: Tick) -> tokio::time::Instant {
+    let now = tokio::time::Instant::now();
+    let Some((first, tick)) = ANCHOR.get() else {
+        // The clock was not read yet, so `at` came from no reading.
+        return now;
+    };
+    let at = Duration::from_nanos(at.as_nanos());
+    match at.checked_sub(*tick) {
+        Some(after) => first.checked_add(after),
+        None => first.checked_sub(tick.saturating_sub(at)),
+    }
+    .map_or(now, Into::into)
+}
+
+/// The present moment of `Instant`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that reads the system's clock"
+)]
+pub(super) fn system_nanos() -> u64 {
+    nanos_since_anchor(Instant::now())
+}
+
+/// The first reading, and its tick.
+static ANCHOR: OnceLock<(Instant, Duration)> = OnceLock::new();
+
+fn nanos_since_anchor(now: Instant) -> u64 {
+    let (first, tick) = ANCHOR.get_or_init(|| (now, tick_of_wall_clock(unix_time())));
+    // A paused tokio clock may be behind the first reading.
+    nanos(match now.checked_duration_since(*first) {
+        Some(after) => tick.saturating_add(after),
+        None => tick.saturating_sub(first.duration_since(now)),
+    })
+}
+
+/// The time since the start of the week before this one: the zero is in the past, so that windows
+/// that began before the process did fit.
+fn tick_of_wall_clock(unix: Duration) -> Duration {
+    const WEEK: u64 = 7 * 86_400;
+    Duration::new(WEEK + unix.as_secs() % WEEK, unix.subsec_nanos())
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that reads the system's clock"
+)]
+fn unix_time() -> Duration {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    unix.unwrap_or_default()
+}
+
+/// The wall clock in seconds since 1970, for headers that carry a time of day. No decision uses it.
+pub(crate) fn unix_seconds() -> u64 {
+    unix_time().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 86_400;
+
+    #[test]
+    fn weeks_begin_on_thursday_at_midnight_utc() {
+        // 2024-01-04 was a Thursday: 19,726 days after the Unix epoch.
+        let thursday = 19_726 * DAY;
+        let tick = |seconds| tick_of_wall_clock(Duration::from_secs(seconds)).as_secs();
+        assert_eq!(tick(thursday), 7 * DAY, "a whole number of weeks");
+        assert_eq!(tick(thursday + 5 * DAY + 3), 12 * DAY + 3);
+        assert_eq!(tick(thursday - 1), 14 * DAY - 1);
+    }
+}

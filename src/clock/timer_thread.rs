@@ -1,0 +1,127 @@
+//! One thread that wakes sleepers, in any runtime or in none.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use super::monotonic::MonotonicClock;
+use super::sleepers::{SleeperId, Sleepers};
+use super::{Clock, Tick};
+
+/// Starts with the first sleeper and ends after `IDLE` without one.
+static TIMER: TimerThread = TimerThread {
+    state: Mutex::new(State {
+        sleepers: Sleepers::new(),
+        is_running: false,
+    }),
+    changed: Condvar::new(),
+};
+
+const IDLE: Duration = Duration::from_secs(10);
+/// Later deadlines are looked at again after this time: not every system takes longer timeouts.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+struct TimerThread {
+    state: Mutex<State>,
+    /// Notified when there is a new earliest deadline.
+    changed: Condvar,
+}
+
+struct State {
+    sleepers: Sleepers,
+    is_running: bool,
+}
+
+impl TimerThread {
+    fn set(&'static self, id: Option<SleeperId>, deadline: Tick, waker: &Waker) -> SleeperId {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = state.sleepers.set(id, deadline, waker);
+        if state.is_running {
+            if state.sleepers.is_first(id) {
+                self.changed.notify_one();
+            }
+            return id;
+        }
+        let thread = thread::Builder::new().name("tower-throttle-timer".to_owned());
+        state.is_running = thread.spawn(|| self.run()).is_ok();
+        if !state.is_running {
+            // Without a thread the future is polled until its time has come.
+            waker.wake_by_ref();
+        }
+        id
+    }
+
+    fn remove(&self, id: SleeperId) {
+        let waker = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.sleepers.remove(id)
+        };
+        // Dropped after the lock is released: dropping a waker may run a user's code.
+        drop(waker);
+    }
+
+    fn run(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let now = MonotonicClock.now();
+            let due = state.sleepers.take_due(now);
+            if !due.is_empty() {
+                drop(state);
+                for waker in due {
+                    // A panic in one waker must not keep the others asleep.
+                    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                }
+                state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let next = state.sleepers.next_deadline();
+            let timeout = next.map_or(IDLE, |next| next.since(now).min(MAX_TIMEOUT));
+            let (locked, result) = self
+                .changed
+                .wait_timeout(state, timeout)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = locked;
+            if next.is_none() && result.timed_out() && state.sleepers.next_deadline().is_none() {
+                state.is_running = false;
+                return;
+            }
+        }
+    }
+}
+
+/// Ready when the monotonic clock has reached a deadline.
+#[derive(Debug)]
+pub(super) struct ThreadSleep {
+    deadline: Tick,
+    id: Option<SleeperId>,
+}
+
+impl ThreadSleep {
+    pub(super) const fn until(deadline: Tick) -> Self {
+        Self { deadline, id: None }
+    }
+}
+
+impl Future for ThreadSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if MonotonicClock.now() >= self.deadline {
+            return Poll::Ready(());
+        }
+        self.id = Some(TIMER.set(self.id, self.deadline, cx.waker()));
+        Poll::Pending
+    }
+}
+
+impl Drop for ThreadSleep {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            TIMER.remove(id);
+        }
+    }
+}
