@@ -46,7 +46,7 @@ fn lone<A: Algorithm>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A) 
     for (path, quota) in [("admitted", OPEN), ("denied", SHUT)] {
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(1));
-        let limiter = Limiter::with_clock(make(quota), clock);
+        let limiter = Limiter::new(make(quota)).with_clock(clock);
         group.bench_function(path, |bencher| {
             bencher.iter(|| black_box(limiter.check().is_admitted()));
         });

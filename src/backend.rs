@@ -178,9 +178,14 @@ pub trait IntoBackend {
     type Backend: Send + Sync + 'static;
 
     /// Makes the backend; called once, when the layer is built.
+    ///
+    /// # Panics
+    /// If a setting is invalid or has no effect.
+    #[track_caller]
     fn into_backend(self) -> Self::Backend;
 
     /// Makes a backend for a single key, for a layer whose requests all share one key.
+    #[track_caller]
     fn into_single_key_backend(self) -> Self::Backend
     where
         Self: Sized,

@@ -125,13 +125,12 @@ impl Decision {
 }
 
 impl Decision {
-    /// The same decision, but in another place. What a call that is not inlined returns lies in
-    /// memory, and the compiler would put there, figure by figure, the decisions of all other ways
-    /// that lead to the same point, even if nobody reads them.
+    /// The same decision, as a value of unknown origin. A call that is not inlined returns its decision
+    /// in memory. Without this, the compiler would write the decisions of the inline paths to the
+    /// same memory, and so compute fields that no caller reads.
     #[inline]
-    pub(crate) fn elsewhere(self) -> Self {
+    pub(crate) fn hide_from_optimizer(self) -> Self {
         Self {
-            // So that it cannot see that the two are the same.
             policy: std::hint::black_box(self.policy),
             ..self
         }

@@ -28,11 +28,13 @@ pub enum ConfigError {
         /// What it may be.
         allowed: Cow<'static, str>,
     },
-    /// A text that does not read as a quota.
+    /// A text that cannot be parsed.
     Syntax {
+        /// What the text was parsed as, such as `"quota"` or `"Redis URL"`.
+        field: &'static str,
         /// The text that was given.
         text: String,
-        /// What was looked for, and where.
+        /// What was expected, and where.
         expected: String,
     },
     /// A change that this limiter cannot make.
@@ -58,6 +60,16 @@ impl ConfigError {
     }
 }
 
+/// Returns the value, or panics with the error at the caller's line.
+#[track_caller]
+pub(crate) fn expect_valid<T>(result: Result<T, ConfigError>) -> T {
+    // No closure: a panic in a closure would report the line of the closure.
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{error}"),
+    }
+}
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -66,9 +78,11 @@ impl fmt::Display for ConfigError {
                 value,
                 allowed,
             } => write!(f, "{field}: {value} is not allowed; give {allowed}"),
-            Self::Syntax { text, expected } => {
-                write!(f, "quota {text:?} is not understood: expected {expected}")
-            }
+            Self::Syntax {
+                field,
+                text,
+                expected,
+            } => write!(f, "{field}: {text:?} cannot be parsed; expected {expected}"),
             Self::Unsupported { what, instead } => write!(f, "{what} is not possible; {instead}"),
         }
     }

@@ -104,6 +104,7 @@
 //! 2^63 - 1 ns (292 years), periods up to 146 years.
 #![cfg_attr(tower_throttle_docs, feature(doc_cfg))]
 
+mod acquire;
 pub mod algorithm;
 mod backend;
 pub mod clock;

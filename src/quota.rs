@@ -1,14 +1,35 @@
-//! How much is allowed: a number per period, and how much of it at once.
+//! Limits per period, with bursts.
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, expect_valid};
 
-/// `limit` per `period`, and for the algorithms that have one, the burst that may come at once.
+/// A limit per period, and optionally a burst.
 ///
-/// `per_second(20)` means twenty a second. A quota is also a text: `"20/s"`, `"100/min"`,
-/// `"5/10s"`, `"10/s; burst=50"`; what it prints reads back as itself.
+/// `per_second(20)` is twenty per second. A quota has a text form: `"20/s"`, `"100/min"`, `"5/10s"`,
+/// `"10/s; burst=50"`. The text that it prints parses to the same quota.
 ///
+/// # Bursts
+/// The burst is the capacity of a bucket: of [`TokenBucket`](crate::TokenBucket),
+/// [`LeakyBucket`](crate::LeakyBucket) as a meter and [`Gcra`](crate::algorithm). Without a burst the
+/// capacity is the limit. Windows, logs and [`WarmUp`](crate::WarmUp) have no use for a burst
+/// and are refused with one when the limiter is built.
+///
+/// # Weeks
+/// An aligned window of a week begins on Thursday at 00:00 UTC, in this process and in Redis, because
+/// the Unix epoch was a Thursday. An offset of four days makes it begin on Monday:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{FixedWindow, Limiter};
+///
+/// const DAY: u64 = 86_400;
+/// let window = FixedWindow::new("1000/week".parse()?).offset(Duration::from_secs(4 * DAY));
+/// assert!(Limiter::new(window).check().is_admitted());
+/// # Ok::<(), tower_throttle::ConfigError>(())
+/// ```
+///
+/// # Examples
 /// ```
 /// use std::time::Duration;
 /// use tower_throttle::Quota;
@@ -37,66 +58,74 @@ const MAX_PERIOD_NS: u64 = 1 << 62;
 
 const ALLOWED_COUNTS: &str = "a number from 1 to 9223372036854775807";
 const ALLOWED_PERIODS: &str = "a period from 1 ns to 4611686018427387904 ns (146 years)";
-const ALLOWED_BURSTS: &str = "a number from 1 that the rate refills within 146 years";
+const ALLOWED_BURSTS: &str = "a number from 1 that the limit refills within 146 years";
 
 const SECOND: u64 = 1_000_000_000;
-const UNITS: [(&str, u64); 8] = [
-    ("w", 7 * 86_400 * SECOND),
-    ("d", 86_400 * SECOND),
-    ("h", 3_600 * SECOND),
-    ("min", 60 * SECOND),
-    ("s", SECOND),
-    ("ms", 1_000_000),
-    ("us", 1_000),
-    ("ns", 1),
+/// The spellings that are parsed, of which the first is printed, and the length.
+const UNITS: [(&[&str], u64); 8] = [
+    (&["w", "week", "weeks"], 7 * 86_400 * SECOND),
+    (&["d", "day", "days"], 86_400 * SECOND),
+    (&["h", "hr", "hrs", "hour", "hours"], 3_600 * SECOND),
+    (&["min", "m", "mins", "minute", "minutes"], 60 * SECOND),
+    (&["s", "sec", "secs", "second", "seconds"], SECOND),
+    (&["ms", "millisecond", "milliseconds"], 1_000_000),
+    (
+        &["us", "\u{b5}s", "\u{3bc}s", "microsecond", "microseconds"],
+        1_000,
+    ),
+    (&["ns", "nanosecond", "nanoseconds"], 1),
 ];
 
 impl Quota {
-    /// `limit` a second.
+    /// `limit` per second.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) answers with an error instead.
+    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    #[track_caller]
     pub const fn per_second(limit: u64) -> Self {
-        Self::of(limit, SECOND)
+        Self::from_period_ns(limit, SECOND)
     }
 
-    /// `limit` a minute.
+    /// `limit` per minute.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) answers with an error instead.
+    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    #[track_caller]
     pub const fn per_minute(limit: u64) -> Self {
-        Self::of(limit, 60 * SECOND)
+        Self::from_period_ns(limit, 60 * SECOND)
     }
 
-    /// `limit` an hour.
+    /// `limit` per hour.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) answers with an error instead.
+    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    #[track_caller]
     pub const fn per_hour(limit: u64) -> Self {
-        Self::of(limit, 3_600 * SECOND)
+        Self::from_period_ns(limit, 3_600 * SECOND)
     }
 
-    /// `limit` a day.
+    /// `limit` per day.
     ///
     /// # Panics
-    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) answers with an error instead.
+    /// If `limit` is 0 or above 2^63 - 1; [`try_per`](Self::try_per) returns an error instead.
+    #[track_caller]
     pub const fn per_day(limit: u64) -> Self {
-        Self::of(limit, 86_400 * SECOND)
+        Self::from_period_ns(limit, 86_400 * SECOND)
     }
 
-    /// `limit` in each `period`.
+    /// `limit` per `period`.
     ///
     /// # Panics
-    /// If either is zero or out of range; [`try_per`](Self::try_per) answers with an error instead.
+    /// If either is zero or out of range; [`try_per`](Self::try_per) returns an error instead.
     #[track_caller]
     pub fn per(limit: u64, period: Duration) -> Self {
-        Self::try_per(limit, period).unwrap_or_else(|error| panic!("{error}"))
+        expect_valid(Self::try_per(limit, period))
     }
 
-    /// `limit` in each `period`, for values that come from elsewhere.
+    /// `limit` per `period`, for values from a configuration.
     ///
     /// # Errors
-    /// A zero or a value out of range, with what is allowed.
+    /// If either is zero or out of range.
     ///
     /// ```
     /// use std::time::Duration;
@@ -111,7 +140,7 @@ impl Quota {
             return Err(ConfigError::out_of_range("limit", limit, ALLOWED_COUNTS));
         }
         match u64::try_from(period.as_nanos()) {
-            Ok(period @ 1..=MAX_PERIOD_NS) => Ok(Self::of(limit, period)),
+            Ok(period @ 1..=MAX_PERIOD_NS) => Ok(Self::from_period_ns(limit, period)),
             _ => Err(ConfigError::out_of_range(
                 "period",
                 format!("{period:?}"),
@@ -120,25 +149,24 @@ impl Quota {
         }
     }
 
-    /// The most that may come at once: the capacity of a bucket. Windows do not use it.
+    /// Sets the burst: the capacity of a bucket. See [Bursts](Self#bursts) for who uses it.
     ///
     /// # Panics
     /// If it is zero, or so large that refilling it takes more than 146 years;
-    /// [`try_burst`](Self::try_burst) answers with an error instead.
+    /// [`try_burst`](Self::try_burst) returns an error instead.
     #[must_use]
     #[track_caller]
     pub const fn burst(self, burst: u64) -> Self {
-        assert!(
-            self.allows_burst(burst),
-            "burst: 0, or more than is refilled in 146 years, is not allowed; give a number from 1 to that"
-        );
+        if !self.allows_burst(burst) {
+            refuse("burst", burst, ALLOWED_BURSTS);
+        }
         Self {
             burst: Some(burst),
             ..self
         }
     }
 
-    /// The most that may come at once, for values that come from elsewhere.
+    /// Sets the burst, for values from a configuration.
     ///
     /// # Errors
     /// If it is zero, or so large that refilling it takes more than 146 years.
@@ -151,13 +179,16 @@ impl Quota {
     /// ```
     pub fn try_burst(self, burst: u64) -> Result<Self, ConfigError> {
         if self.allows_burst(burst) {
-            Ok(self.burst(burst))
+            Ok(Self {
+                burst: Some(burst),
+                ..self
+            })
         } else {
             Err(ConfigError::out_of_range("burst", burst, ALLOWED_BURSTS))
         }
     }
 
-    /// How many in each period.
+    /// The limit per period.
     pub const fn limit(&self) -> u64 {
         self.limit
     }
@@ -167,7 +198,7 @@ impl Quota {
         Duration::from_nanos(self.period)
     }
 
-    /// The most that may come at once: the burst, or the limit where none was given.
+    /// The capacity of a bucket: the burst, or the limit if no burst was set.
     pub const fn capacity(&self) -> u64 {
         match self.burst {
             Some(burst) => burst,
@@ -184,11 +215,11 @@ impl Quota {
         self.period
     }
 
-    const fn of(limit: u64, period: u64) -> Self {
-        assert!(
-            limit != 0 && limit <= MAX_COUNT,
-            "limit: 0, or more than 9223372036854775807, is not allowed; give a number from 1 to that"
-        );
+    #[track_caller]
+    const fn from_period_ns(limit: u64, period: u64) -> Self {
+        if limit == 0 || limit > MAX_COUNT {
+            refuse("limit", limit, ALLOWED_COUNTS);
+        }
         Self {
             limit,
             period,
@@ -204,14 +235,56 @@ impl Quota {
     }
 }
 
+/// Panics with the text of `ConfigError::OutOfRange`, in constant functions too, which cannot format.
+#[track_caller]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the remainder of a division by ten"
+)]
+const fn refuse(field: &str, value: u64, allowed: &str) -> ! {
+    let mut digits = [b'0'; 20];
+    let (mut at, mut rest) = (20, value);
+    while at == 20 || rest > 0 {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let (_, digits) = digits.split_at(at);
+
+    let mut text = [0; 128];
+    let mut len = 0;
+    let parts = [
+        field.as_bytes(),
+        b": ",
+        digits,
+        b" is not allowed; give ",
+        allowed.as_bytes(),
+    ];
+    let mut part = 0;
+    while part < parts.len() {
+        let mut byte = 0;
+        while byte < parts[part].len() && len < text.len() {
+            text[len] = parts[part][byte];
+            len += 1;
+            byte += 1;
+        }
+        part += 1;
+    }
+    match std::str::from_utf8(text.split_at(len).0) {
+        Ok(text) => panic!("{}", text),
+        Err(_) => panic!("a value is not allowed"),
+    }
+}
+
 impl FromStr for Quota {
     type Err = ConfigError;
 
-    /// Reads `LIMIT/PERIOD`, then optionally `; burst=N`. A period is a unit (`ns`, `us`, `ms`,
-    /// `s`, `min`, `h`, `d`, `w`, or `second`, `minute`, `hour`, `day`, `week`) with an optional
-    /// number before it.
+    /// Parses `LIMIT/PERIOD`, then optionally `; burst=N`. A period is a unit with an optional number
+    /// before it. Units are `ns`, `us`, `ms`, `s`, `min`, `h`, `d`, `w` and their names, such as
+    /// `second` or `seconds`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let expected = |expected: &str| ConfigError::Syntax {
+            field: "quota",
             text: text.to_owned(),
             expected: expected.to_owned(),
         };
@@ -245,15 +318,9 @@ impl FromStr for Quota {
         } else {
             count(times, "period")?
         };
-        let unit = match unit.trim() {
-            "sec" | "second" => "s",
-            "m" | "minute" => "min",
-            "hour" => "h",
-            "day" => "d",
-            "week" => "w",
-            other => other,
-        };
-        let Some((_, unit)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+        let unit = unit.trim();
+        let names = |names: &[&str]| names.iter().any(|name| *name == unit);
+        let Some((_, unit)) = UNITS.iter().find(|(spellings, _)| names(spellings)) else {
             return Err(expected(
                 "a unit of time after the slash: ns, us, ms, s, min, h, d or w",
             ));
@@ -282,9 +349,9 @@ impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The largest unit that divides the period keeps the text short and exact.
         let (unit, length) = UNITS
-            .into_iter()
+            .iter()
             .find(|(_, length)| self.period % length == 0)
-            .unwrap_or(("ns", 1));
+            .map_or(("ns", 1), |(spellings, length)| (spellings[0], *length));
         write!(f, "{}/", self.limit)?;
         if self.period != length {
             write!(f, "{}", self.period / length)?;
@@ -297,7 +364,7 @@ impl fmt::Display for Quota {
     }
 }
 
-/// The text, so that logs and the policies printed in them read well.
+/// Manual impl: the text form is shorter and exact.
 impl fmt::Debug for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Quota({self})")

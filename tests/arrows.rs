@@ -19,8 +19,9 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
     (&["backend", "key"], &[VOCABULARY]),
     (&["respond"], &[VOCABULARY, &["key"]]),
     (&["algorithm"], &[VOCABULARY]),
-    (&["limiter"], &[VOCABULARY, &["algorithm"]]),
-    (&["store"], &[VOCABULARY, PORTS, &["algorithm"]]),
+    (&["acquire"], &[VOCABULARY, &["algorithm"]]),
+    (&["limiter"], &[VOCABULARY, &["acquire", "algorithm"]]),
+    (&["store"], &[VOCABULARY, PORTS, &["acquire", "algorithm"]]),
     (&["queue"], &[VOCABULARY]),
     (
         &["layer"],

@@ -32,7 +32,7 @@ fn it_admits_what_governor_admits_and_names_the_same_wait() {
         let governor = RateLimiter::direct_with_clock(rate.allow_burst(burst_size), theirs.clone());
         let ours = ManualClock::new();
         let quota = Quota::per(limit, period).burst(u64::from(burst));
-        let gcra = Limiter::with_clock(Gcra::new(quota), ours.clone());
+        let gcra = Limiter::new(Gcra::new(quota)).with_clock(ours.clone());
         for _ in 0..100 {
             let gap = Duration::from_nanos(next(&mut seed) % (2 * period.as_secs() + 1_000_000));
             theirs.advance(gap);
@@ -57,7 +57,7 @@ fn it_admits_what_governor_admits_and_names_the_same_wait() {
 #[test]
 fn a_cost_that_would_overflow_in_governor_is_refused() {
     // 51,240,957 cells of six minutes wrap 64 bits of nanoseconds in governor's own check.
-    let limiter = Limiter::with_clock(Gcra::new(Quota::per_hour(10)), ManualClock::new());
+    let limiter = Limiter::new(Gcra::new(Quota::per_hour(10))).with_clock(ManualClock::new());
     let decision = limiter.check_n(51_240_957);
     assert!(decision.is_denied() && decision.retry_after.is_none());
     assert_eq!(limiter.peek().remaining(), 10);

@@ -59,7 +59,7 @@ fn per_second_twenty_means_twenty_a_second() {
         (quota.limit(), quota.period()),
         (20, Duration::from_secs(1))
     );
-    let limiter = Limiter::with_clock(TokenBucket::new(quota), ManualClock::new());
+    let limiter = Limiter::new(TokenBucket::new(quota)).with_clock(ManualClock::new());
     let admitted = (0..100).filter(|_| limiter.try_acquire()).count();
     assert_eq!(admitted, 20);
 }

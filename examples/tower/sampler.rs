@@ -51,7 +51,7 @@ fn main() {
     let clock = ManualClock::new();
     let bucket = TokenBucket::new(Quota::per_second(5));
     let sampler: &'static Sampler<_> = Box::leak(Box::new(Sampler {
-        limiter: Limiter::with_clock(bucket, clock.clone()),
+        limiter: Limiter::new(bucket).with_clock(clock.clone()),
         dropped: AtomicU64::new(0),
     }));
 

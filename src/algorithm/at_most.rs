@@ -2,7 +2,7 @@
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 
 /// Builds a bucket that admits at most n in any period.
@@ -62,8 +62,7 @@ impl<A: From<Quota>> AtMost<A> {
     /// If [`try_in_any`](Self::try_in_any) returns an error.
     #[track_caller]
     pub fn in_any(self, period: Duration) -> A {
-        self.try_in_any(period)
-            .unwrap_or_else(|error| panic!("{error}"))
+        expect_valid(self.try_in_any(period))
     }
 
     /// [`in_any`](Self::in_any) for values from a configuration.

@@ -40,7 +40,7 @@ impl Bucket {
         if !self.interval.is_whole() {
             let (after, decision) = self.take_with_fraction(*state, now, cost, most);
             *state = after;
-            return decision.elsewhere();
+            return decision.hide_from_optimizer();
         }
         // Without fractions the compiler reduces what follows to plain arithmetic of nanoseconds.
         let bucket = Self {

@@ -32,7 +32,7 @@ use crate::quota::Quota;
 /// use tower_throttle::{FixedWindow, Limiter, ManualClock, Quota};
 ///
 /// let clock = ManualClock::new();
-/// let limiter = Limiter::with_clock(FixedWindow::new(Quota::per_minute(2)), clock.clone());
+/// let limiter = Limiter::new(FixedWindow::new(Quota::per_minute(2))).with_clock(clock.clone());
 /// clock.advance(Duration::from_secs(59));
 /// assert_eq!(limiter.check_n(2).reset_after, Duration::from_secs(1));
 /// assert!(limiter.check().is_denied());

@@ -9,7 +9,7 @@ use super::packing::Sealed;
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 
 /// The generic cell rate algorithm as the governor crate computes it.
@@ -80,7 +80,7 @@ impl Gcra {
     /// error instead.
     #[track_caller]
     pub fn new(quota: Quota) -> Self {
-        Self::try_new(quota).unwrap_or_else(|error| panic!("{error}"))
+        expect_valid(Self::try_new(quota))
     }
 
     /// [`new`](Self::new) for quotas from a configuration.

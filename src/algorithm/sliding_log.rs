@@ -30,7 +30,7 @@ use crate::quota::Quota;
 /// use tower_throttle::{Limiter, ManualClock, Quota, SlidingLog};
 ///
 /// let clock = ManualClock::new();
-/// let limiter = Limiter::with_clock(SlidingLog::new(Quota::per_minute(2)), clock.clone());
+/// let limiter = Limiter::new(SlidingLog::new(Quota::per_minute(2))).with_clock(clock.clone());
 /// assert!(limiter.check().is_admitted());
 /// clock.advance(Duration::from_secs(20));
 /// assert!(limiter.check().is_admitted());

@@ -32,7 +32,7 @@ use crate::quota::Quota;
 /// use tower_throttle::{Limiter, ManualClock, Quota, SlidingWindow};
 ///
 /// let clock = ManualClock::new();
-/// let limiter = Limiter::with_clock(SlidingWindow::new(Quota::per_minute(4)), clock.clone());
+/// let limiter = Limiter::new(SlidingWindow::new(Quota::per_minute(4))).with_clock(clock.clone());
 /// assert!(limiter.check_n(4).is_admitted());
 /// clock.advance(Duration::from_secs(90));
 /// assert_eq!(limiter.peek().remaining(), 2);

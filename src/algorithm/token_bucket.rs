@@ -34,7 +34,7 @@ use crate::quota::Quota;
 ///
 /// let clock = ManualClock::new();
 /// let bucket = TokenBucket::new(Quota::per_second(10).burst(50));
-/// let limiter = Limiter::with_clock(bucket, clock.clone());
+/// let limiter = Limiter::new(bucket).with_clock(clock.clone());
 /// assert!(limiter.check_n(50).is_admitted());
 /// assert_eq!(limiter.check().retry_after, Some(Duration::from_millis(100)));
 /// clock.advance(Duration::from_millis(100));

@@ -115,9 +115,13 @@ where
                 ResponseFuture::inner(self.inner.call(request), context)
             }
             // A new value, so that the fast path need not keep it in memory.
-            Poll::Ready(Ok(decision)) => {
-                self.handle_decision(request, (key, cost), Ok(decision.elsewhere()), epoch, seat)
-            }
+            Poll::Ready(Ok(decision)) => self.handle_decision(
+                request,
+                (key, cost),
+                Ok(decision.hide_from_optimizer()),
+                epoch,
+                seat,
+            ),
             Poll::Ready(Err(error)) => {
                 self.handle_decision(request, (key, cost), Err(error), epoch, seat)
             }

@@ -1,36 +1,36 @@
 //! The state of one key, shared by threads.
 //!
 //! # Protocol
-//! A state that packs into a word stands in `word` and changes by compare-and-swap. Whatever does
-//! not fit (a log, figures too large for 64 bits, an algorithm that was replaced) stands in `wide`,
-//! and `word` then holds `UNPACKED`.
+//! `word` holds a state that packs into 64 bits and changes by compare-and-swap. `spilled` holds
+//! every other state: a log, large numbers, or a state of a replaced algorithm. `word` is `UNPACKED`
+//! then.
 //!
-//! - `word` becomes `UNPACKED` only under the lock of `wide`, which already holds the state that the
-//!   swapped-out word stood for. Whoever reads `UNPACKED` takes the lock and so sees it.
-//! - `word` stops being `UNPACKED` only under the lock, and only while the algorithm is still the first
-//!   one, for that is the one words are packed by. So a word is never read by another algorithm.
+//! - `word` becomes `UNPACKED` only under the lock of `spilled`, which holds the same state by then.
+//!   A thread that reads `UNPACKED` takes the lock and therefore sees that state.
+//! - `word` stops being `UNPACKED` only under the lock, and only if the algorithm was never replaced.
+//!   Words are packed by the first algorithm, so no other algorithm ever reads one.
 //!
-//! A whole window's rollover is one swap of one word: there is no moment between taking over a
-//! window and clearing its count in which a request could be lost or let through.
+//! A rollover of a window is one swap of one word. No request can be lost or admitted twice between
+//! the start of the new window and the reset of its count.
 
 use crate::algorithm::{Algorithm, Inherit, Packing};
-use crate::clock::Tick;
+use crate::clock::{Clock, Tick};
 use crate::decision::Decision;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// In `word`: look into `wide`. No state packs to it.
+/// In `word`: the state is in `spilled`. No state packs to this value.
 const UNPACKED: u64 = u64::MAX;
 
 pub(super) struct AtomicState<A: Algorithm> {
-    /// The algorithm that words are packed by.
-    first: A,
+    /// The first algorithm, which packs the words.
+    algorithm: A,
     word: AtomicU64,
-    wide: Mutex<SpilledState<A>>,
+    spilled: Mutex<SpilledState<A>>,
 }
 
 struct SpilledState<A: Algorithm> {
-    /// The algorithm that took the first one's place.
-    replaced: Option<A>,
+    /// The algorithm that replaced the first one.
+    replacement: Option<A>,
     /// The state, only while `word` is `UNPACKED`.
     state: A::State,
 }
@@ -40,36 +40,38 @@ impl<A: Algorithm> AtomicState<A> {
         let state = algorithm.fresh(now);
         Self {
             word: AtomicU64::new(A::Packing::pack(&algorithm, &state).unwrap_or(UNPACKED)),
-            wide: Mutex::new(SpilledState {
-                replaced: None,
+            spilled: Mutex::new(SpilledState {
+                replacement: None,
                 state,
             }),
-            first: algorithm,
+            algorithm,
         }
     }
 
-    /// `Algorithm::decide`. What every request does is written out here, all inline and without a
-    /// closure, so that the compiler sees which figures of the decision the caller reads and
-    /// computes no others; what is rare stands apart.
-    #[expect(clippy::inline_always, reason = "half of the time, and more")]
+    /// `Algorithm::decide`. The fast path is inline and has no closure, so that the compiler drops
+    /// the fields of the decision that the caller does not read. The slow path is a call.
+    #[expect(
+        clippy::inline_always,
+        reason = "saves more than half of the time of a decision"
+    )]
     #[inline(always)]
     pub(super) fn decide(&self, now: Tick, cost: u64) -> Decision {
         let word = self.word.load(Ordering::Acquire);
         if word != UNPACKED {
-            let mut state = A::Packing::unpack(&self.first, word);
-            let decision = self.first.decide(&mut state, now, cost);
-            if let Some(next) = A::Packing::pack(&self.first, &state) {
-                if self.swap(word, next).is_ok() {
+            let mut state = A::Packing::unpack(&self.algorithm, word);
+            let decision = self.algorithm.decide(&mut state, now, cost);
+            if let Some(next) = A::Packing::pack(&self.algorithm, &state) {
+                if self.try_swap(word, next).is_ok() {
                     return decision;
                 }
             }
         }
-        self.decide_apart(now, cost).elsewhere()
+        self.decide_slow(now, cost).hide_from_optimizer()
     }
 
     #[cold]
     #[inline(never)]
-    fn decide_apart(&self, now: Tick, cost: u64) -> Decision {
+    fn decide_slow(&self, now: Tick, cost: u64) -> Decision {
         self.transition(|algorithm, state| algorithm.decide(state, now, cost))
     }
 
@@ -78,29 +80,28 @@ impl<A: Algorithm> AtomicState<A> {
     pub(super) fn transition<T>(&self, step: impl Fn(&A, &mut A::State) -> T) -> T {
         let mut word = self.word.load(Ordering::Acquire);
         while word != UNPACKED {
-            let mut state = A::Packing::unpack(&self.first, word);
-            let answer = step(&self.first, &mut state);
-            match self.publish(word, state) {
-                Ok(()) => return answer,
+            let mut state = A::Packing::unpack(&self.algorithm, word);
+            let result = step(&self.algorithm, &mut state);
+            match self.try_publish(word, state) {
+                Ok(()) => return result,
                 Err(newer) => word = newer,
             }
         }
         self.transition_locked(step)
     }
 
-    /// Makes `state` the state if that is still what `seen` stands for; else answers the newer
-    /// word.
+    /// Replaces the state if `word` is still `seen`; else returns the newer word.
     #[inline]
-    fn publish(&self, seen: u64, state: A::State) -> Result<(), u64> {
-        let Some(next) = A::Packing::pack(&self.first, &state) else {
+    fn try_publish(&self, seen: u64, state: A::State) -> Result<(), u64> {
+        let Some(next) = A::Packing::pack(&self.algorithm, &state) else {
             return self.spill(seen, state);
         };
-        self.swap(seen, next)
+        self.try_swap(seen, next)
     }
 
     #[inline]
-    fn swap(&self, seen: u64, next: u64) -> Result<(), u64> {
-        // A denial reads and does not write, so a refused crowd shares the cache line.
+    fn try_swap(&self, seen: u64, next: u64) -> Result<(), u64> {
+        // A denial does not write, so threads that are denied share the cache line.
         if next == seen {
             return Ok(());
         }
@@ -109,56 +110,57 @@ impl<A: Algorithm> AtomicState<A> {
             .map(|_| ())
     }
 
-    /// Reads the state.
-    pub(super) fn look<T>(&self, read: impl Fn(&A, &A::State) -> T) -> T {
+    pub(super) fn read<T>(&self, read: impl Fn(&A, &A::State) -> T) -> T {
         let word = self.word.load(Ordering::Acquire);
         if word == UNPACKED {
             self.transition_locked(|algorithm, state| read(algorithm, state))
         } else {
-            read(&self.first, &A::Packing::unpack(&self.first, word))
+            read(&self.algorithm, &A::Packing::unpack(&self.algorithm, word))
         }
     }
 
-    /// Puts `algorithm` in the place of the present one.
-    pub(super) fn replace(&self, algorithm: A, now: Tick, inherit: Inherit) {
-        let mut wide = lock(&self.wide);
-        self.spill_word(&mut wide);
-        let SpilledState { replaced, state } = &mut *wide;
-        let from = replaced.as_ref().unwrap_or(&self.first);
+    /// Replaces the algorithm.
+    pub(super) fn replace(&self, algorithm: A, clock: &impl Clock, inherit: Inherit) {
+        let mut spilled = lock(&self.spilled);
+        self.spill_word(&mut spilled);
+        // Read under the lock, so that it is not older than the state that the lock protects.
+        let now = clock.now();
+        let SpilledState { replacement, state } = &mut *spilled;
+        let from = replacement.as_ref().unwrap_or(&self.algorithm);
         algorithm.rescale(state, from, now, inherit);
-        *replaced = Some(algorithm);
+        *replacement = Some(algorithm);
     }
 
-    /// Moves a state that does not pack to `wide`, unless the word is no longer `seen`.
+    /// Moves a state that does not pack to `spilled`, unless the word is no longer `seen`.
     #[cold]
     fn spill(&self, seen: u64, state: A::State) -> Result<(), u64> {
-        let mut wide = lock(&self.wide);
+        let mut spilled = lock(&self.spilled);
         self.word
             .compare_exchange(seen, UNPACKED, Ordering::AcqRel, Ordering::Acquire)?;
-        wide.state = state;
+        spilled.state = state;
         Ok(())
     }
 
     #[cold]
     #[inline(never)]
     fn transition_locked<T>(&self, step: impl Fn(&A, &mut A::State) -> T) -> T {
-        let mut wide = lock(&self.wide);
-        self.spill_word(&mut wide);
-        let SpilledState { replaced, state } = &mut *wide;
-        let answer = step(replaced.as_ref().unwrap_or(&self.first), state);
-        if replaced.is_none() {
-            if let Some(word) = A::Packing::pack(&self.first, state) {
+        let mut spilled = lock(&self.spilled);
+        self.spill_word(&mut spilled);
+        let SpilledState { replacement, state } = &mut *spilled;
+        let result = step(replacement.as_ref().unwrap_or(&self.algorithm), state);
+        if replacement.is_none() {
+            if let Some(word) = A::Packing::pack(&self.algorithm, state) {
                 self.word.store(word, Ordering::Release);
             }
         }
-        answer
+        result
     }
 
-    /// Makes `wide`, which is locked, hold the state, wherever it stood.
-    fn spill_word(&self, wide: &mut SpilledState<A>) {
+    /// Moves the state from `word` to `spilled`, which is locked, if it is not there yet.
+    fn spill_word(&self, spilled: &mut SpilledState<A>) {
         let word = self.word.swap(UNPACKED, Ordering::AcqRel);
         if word != UNPACKED {
-            wide.state = A::Packing::unpack(&self.first, word);
+            spilled.state = A::Packing::unpack(&self.algorithm, word);
         }
     }
 }
@@ -178,18 +180,27 @@ mod loom_models {
         Tick::from_nanos(ns)
     }
 
+    #[derive(Debug)]
+    struct At(u64);
+
+    impl Clock for At {
+        fn now(&self) -> Tick {
+            at(self.0)
+        }
+    }
+
     fn quota(limit: u64) -> Quota {
         Quota::per(limit, Duration::from_nanos(10))
     }
 
-    /// Asks once at each moment, one thread a list, and answers how often each was admitted.
-    fn admitted<A: Algorithm>(cell: &Arc<AtomicState<A>>, threads: &[&[u64]]) -> Vec<Vec<bool>> {
+    /// Checks once at each moment, with one thread per list. Returns which checks were admitted.
+    fn check_all<A: Algorithm>(cell: &Arc<AtomicState<A>>, threads: &[&[u64]]) -> Vec<Vec<bool>> {
         let handles: Vec<_> = threads
             .iter()
-            .map(|moments| {
-                let (cell, moments) = (Arc::clone(cell), moments.to_vec());
+            .map(|times| {
+                let (cell, times) = (Arc::clone(cell), times.to_vec());
                 thread::spawn(move || {
-                    moments
+                    times
                         .into_iter()
                         .map(|now| check(&cell, now))
                         .collect::<Vec<_>>()
@@ -207,8 +218,8 @@ mod loom_models {
             .is_admitted()
     }
 
-    fn count(answers: &[Vec<bool>]) -> usize {
-        answers
+    fn count(results: &[Vec<bool>]) -> usize {
+        results
             .iter()
             .flatten()
             .filter(|admitted| **admitted)
@@ -219,7 +230,7 @@ mod loom_models {
     fn loom_two_threads_share_a_bucket_exactly() {
         loom::model(|| {
             let cell = Arc::new(AtomicState::new(TokenBucket::new(quota(3)), at(0)));
-            assert_eq!(count(&admitted(&cell, &[&[0, 0], &[0, 0]])), 3);
+            assert_eq!(count(&check_all(&cell, &[&[0, 0], &[0, 0]])), 3);
         });
     }
 
@@ -227,19 +238,19 @@ mod loom_models {
     fn loom_three_threads_share_a_bucket_exactly() {
         loom::model(|| {
             let cell = Arc::new(AtomicState::new(TokenBucket::new(quota(2)), at(0)));
-            assert_eq!(count(&admitted(&cell, &[&[0], &[0], &[0]])), 2);
+            assert_eq!(count(&check_all(&cell, &[&[0], &[0], &[0]])), 2);
         });
     }
 
     #[test]
     fn loom_a_stale_now_mints_no_tokens() {
         loom::model(|| {
-            // One token in ten nanoseconds, taken at 0: at 9 there is none, at 10 there is one.
+            // One token per ten nanoseconds, taken at 0: none at 9, one at 10.
             let cell = Arc::new(AtomicState::new(TokenBucket::new(quota(1)), at(0)));
             assert!(check(&cell, 0));
-            let answers = admitted(&cell, &[&[9], &[10, 10]]);
-            assert_eq!(answers[0], [false]);
-            assert_eq!(answers[1], [true, false]);
+            let results = check_all(&cell, &[&[9], &[10, 10]]);
+            assert_eq!(results[0], [false]);
+            assert_eq!(results[1], [true, false]);
         });
     }
 
@@ -248,49 +259,49 @@ mod loom_models {
         loom::model(|| {
             let cell = Arc::new(AtomicState::new(FixedWindow::new(quota(1)), at(0)));
             assert!(check(&cell, 5));
-            // The window of 10 holds one, whoever takes it over; the old one is full.
-            let answers = admitted(&cell, &[&[9], &[10], &[11]]);
-            assert_eq!(answers[0], [false]);
-            assert_eq!(count(&answers), 1);
+            // The window that starts at 10 admits one; the window before it is full.
+            let results = check_all(&cell, &[&[9], &[10], &[11]]);
+            assert_eq!(results[0], [false]);
+            assert_eq!(count(&results), 1);
         });
     }
 
     #[test]
-    fn loom_a_state_that_outgrows_the_word_is_not_lost() {
+    fn loom_a_state_that_no_longer_packs_is_not_lost() {
         loom::model(|| {
             let cell = Arc::new(AtomicState::new(SlidingWindow::new(quota(2)), at(0)));
             let debtor = Arc::clone(&cell);
-            // Five against a limit of two do not pack, one given back or not.
+            // A count of five does not pack with a limit of two, nor does four.
             let debt = thread::spawn(move || {
                 debtor.transition(|algorithm, state| algorithm.charge(state, at(0), 5));
             });
             let before = check(&cell, 0);
             debt.join().expect("no thread panics");
             cell.transition(|algorithm, state| algorithm.refund(state, at(0), 5));
-            let left = cell.look(|algorithm, state| algorithm.peek(state, at(0), 0).remaining());
+            let left = cell.read(|algorithm, state| algorithm.peek(state, at(0), 0).remaining());
             assert_eq!(left, 2 - u64::from(before));
         });
     }
 
     #[test]
-    fn loom_a_changed_quota_counts_what_came_before_and_during_it() {
+    fn loom_a_changed_quota_counts_earlier_and_concurrent_requests() {
         loom::model(|| {
             let cell = Arc::new(AtomicState::new(FixedWindow::new(quota(1)), at(0)));
             let other = Arc::clone(&cell);
             let retune = thread::spawn(move || {
-                other.replace(FixedWindow::new(quota(2)), at(0), Inherit::AsIs);
+                other.replace(FixedWindow::new(quota(2)), &At(0), Inherit::AsIs);
             });
-            let answers = admitted(&cell, &[&[0, 0]]);
+            let results = check_all(&cell, &[&[0, 0]]);
             retune.join().expect("no thread panics");
-            let left = cell.look(|algorithm, state| algorithm.peek(state, at(0), 0).remaining());
-            assert_eq!(left, 2 - count(&answers) as u64);
+            let left = cell.read(|algorithm, state| algorithm.peek(state, at(0), 0).remaining());
+            assert_eq!(left, 2 - count(&results) as u64);
         });
     }
 
-    /// The bug the swap is there against: what another thread took in between is overwritten.
+    /// The bug that the swap prevents: overwriting what another thread took in between.
     #[test]
     #[should_panic(expected = "two of one token")]
-    fn loom_a_store_in_place_of_the_swap_is_caught() {
+    fn loom_a_plain_store_is_caught() {
         loom::model(|| {
             let bucket = TokenBucket::new(quota(1));
             let word = Arc::new(AtomicU64::new(0));
@@ -305,9 +316,9 @@ mod loom_models {
             };
             let other = Arc::clone(&word);
             let thread = thread::spawn(move || take(&other));
-            let here = take(&word);
-            let there = thread.join().expect("no thread panics");
-            assert!(!(here && there), "two of one token");
+            let first = take(&word);
+            let second = thread.join().expect("no thread panics");
+            assert!(!(first && second), "two of one token");
         });
     }
 }

@@ -1,22 +1,26 @@
-//! An algorithm on its own: one key, no tower.
+//! One limit without a key and without tower.
 
 mod atomic_state;
 
-use std::{fmt, mem, time::Duration};
+use std::fmt;
+use std::time::Duration;
 
 use self::atomic_state::AtomicState;
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, take_up_to};
-use crate::clock::{Clock, MonotonicClock, Timer};
-use crate::decision::{Decision, Verdict};
-use crate::error::ConfigError;
+use crate::acquire::{Acquire, Attempt, acquire, attempt};
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_up_to};
+use crate::clock::{Clock, MonotonicClock, Tick, Timer};
+use crate::decision::Decision;
+use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 
-/// One limit for whatever asks it: a sampler, a job, the calls of a client.
+/// One limit without a key: for a sampler, a job, or the calls of a client.
 ///
-/// Share it by reference or in an `Arc`; every method takes `&self`. The state is a single atomic
-/// where it fits in 64 bits (a fixed window, token bucket, meter or sliding window with ordinary
-/// figures) and changes without a lock; otherwise, and after the quota has been changed while
-/// running, it stands behind a mutex held for one decision.
+/// All methods take `&self`; share it by reference or in an `Arc`. [`Local`](crate::Local) has the
+/// same methods with a key as their first argument.
+///
+/// A state that fits in 64 bits is one atomic and changes without a lock: a fixed window, token
+/// bucket, meter or sliding window with ordinary quotas. Other states, and all states after the
+/// algorithm was changed at run time, are behind a mutex that is held for one decision.
 ///
 /// ```
 /// use tower_throttle::{Limiter, Quota, TokenBucket};
@@ -31,22 +35,47 @@ use crate::quota::Quota;
 /// }
 /// ```
 pub struct Limiter<A: Algorithm, C = MonotonicClock> {
-    cell: AtomicState<A>,
+    state: AtomicState<A>,
     clock: C,
 }
 
 impl<A: Algorithm> Limiter<A> {
-    /// A limiter on the system's monotonic clock. Takes an algorithm or a tuple of them.
+    /// Creates a limiter on the system's monotonic clock from an algorithm or a tuple of them.
+    ///
+    /// # Panics
+    /// If a setting of the algorithm is invalid or has no effect.
+    #[track_caller]
     pub fn new(algorithm: impl IntoAlgorithm<Algorithm = A>) -> Self {
-        Self::with_clock(algorithm, MonotonicClock)
+        let algorithm = algorithm.into_algorithm();
+        expect_valid(algorithm.validate());
+        Self::build(algorithm, MonotonicClock)
     }
 }
 
 impl<A: Algorithm, C: Clock> Limiter<A, C> {
-    /// A limiter on a clock of your own, such as [`ManualClock`](crate::ManualClock) in a test.
-    pub fn with_clock(algorithm: impl IntoAlgorithm<Algorithm = A>, clock: C) -> Self {
-        let cell = AtomicState::new(algorithm.into_algorithm(), clock.now());
-        Self { cell, clock }
+    fn build(algorithm: A, clock: C) -> Self {
+        let state = AtomicState::new(algorithm, clock.now());
+        Self { state, clock }
+    }
+
+    /// Uses another clock, such as [`ManualClock`](crate::ManualClock) in a test. The state starts
+    /// afresh.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiter = Limiter::new(TokenBucket::new(Quota::per_second(1))).with_clock(clock.clone());
+    /// assert!(limiter.check().is_admitted());
+    /// assert!(limiter.check().is_denied());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(limiter.check().is_admitted());
+    /// ```
+    #[must_use]
+    pub fn with_clock<D: Clock>(self, clock: D) -> Limiter<A, D> {
+        let algorithm = self.state.read(|algorithm, _| algorithm.clone());
+        Limiter::build(algorithm, clock)
     }
 
     /// Decides on one request of cost 1.
@@ -56,90 +85,97 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         self.check_n(1)
     }
 
-    /// Decides on one request of `cost`. Nothing is taken unless all of it is; a cost of 0 is a
-    /// look.
+    /// Decides on one request of `cost`. All of the cost is taken or nothing. A cost of 0 takes
+    /// nothing and is admitted.
     #[expect(clippy::inline_always, reason = "as for `AtomicState::decide`")]
     #[inline(always)]
     pub fn check_n(&self, cost: u64) -> Decision {
-        self.cell.decide(self.clock.now(), cost)
+        self.state.decide(self.clock.now(), cost)
     }
 
-    /// The decision that [`check`](Self::check) would give, taking nothing.
+    /// Returns the decision that [`check`](Self::check) would return, and takes nothing.
     #[inline]
     pub fn peek(&self) -> Decision {
         self.peek_n(1)
     }
 
-    /// The decision that [`check_n`](Self::check_n) would give, taking nothing.
+    /// Returns the decision that [`check_n`](Self::check_n) would return, and takes nothing.
     pub fn peek_n(&self, cost: u64) -> Decision {
         let now = self.clock.now();
-        self.cell
-            .look(|algorithm, state| algorithm.peek(state, now, cost))
+        self.state
+            .read(|algorithm, state| algorithm.peek(state, now, cost))
     }
 
-    /// Whether one request goes through now. One that would have to wait does not, and takes
-    /// nothing.
+    /// Takes a cost of 1 if it is admitted now. Takes nothing if it would have to wait.
     #[inline]
     pub fn try_acquire(&self) -> bool {
         self.try_acquire_n(1)
     }
 
-    /// Whether a request of `cost` goes through now. One that would have to wait does not, and
-    /// takes nothing.
+    /// Takes `cost` if it is admitted now. Takes nothing if it would have to wait.
     #[inline]
     pub fn try_acquire_n(&self, cost: u64) -> bool {
-        let now = self.clock.now();
-        self.cell
-            .transition(|algorithm, state| {
-                // A request that would wait takes nothing.
-                let looked = algorithm.peek(state, now, cost);
-                if !looked.is_admitted() {
-                    return looked;
-                }
-                algorithm.decide(state, now, cost)
-            })
-            .is_admitted()
+        self.reserve(cost, Duration::ZERO).is_admitted()
     }
 
-    /// Takes what is there, at most `most`; answers how much that was.
-    pub fn take_up_to(&self, most: u64) -> u64 {
+    /// Takes `cost` and a place in line, if the wait is at most `max_wait`; else denied. The
+    /// decision says how long to wait; see [`Algorithm::reserve`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{LeakyBucket, Limiter, Quota, Verdict};
+    ///
+    /// let limiter = Limiter::new(LeakyBucket::new(Quota::per_hour(1)).queue(10));
+    /// assert!(limiter.try_acquire());
+    /// let placed = limiter.reserve(1, Duration::from_secs(7_200));
+    /// assert!(matches!(placed.verdict, Verdict::Wait(_)));
+    /// limiter.refund(1); // gives the place back
+    /// ```
+    pub fn reserve(&self, cost: u64, max_wait: Duration) -> Decision {
         let now = self.clock.now();
-        self.cell
-            .transition(|algorithm, state| take_up_to(algorithm, state, now, most).0)
+        self.state
+            .transition(|algorithm, state| algorithm.reserve(state, now, cost, max_wait))
     }
 
-    /// Gives back what a request took that came to nothing. Never more than was there.
+    /// Takes as much as is available, at most `max`. Returns how much was taken.
+    pub fn take_up_to(&self, max: u64) -> u64 {
+        let now = self.clock.now();
+        self.state
+            .transition(|algorithm, state| take_up_to(algorithm, state, now, max).0)
+    }
+
+    /// Gives back `cost` that was taken and not used. The state never gets better than unused.
     pub fn refund(&self, cost: u64) {
         let now = self.clock.now();
-        self.cell
+        self.state
             .transition(|algorithm, state| algorithm.refund(state, now, cost));
     }
 
-    /// Counts `cost` as spent even if that is more than allowed, such as a cost known only
-    /// afterwards. Answers how long until the debt this leaves, if any, is paid.
+    /// Takes `cost` even if that is more than allowed, such as a cost that is known only
+    /// afterwards. Returns how long it takes until no debt is left.
     pub fn charge(&self, cost: u64) -> Duration {
         let now = self.clock.now();
-        self.cell
+        self.state
             .transition(|algorithm, state| algorithm.charge(state, now, cost))
     }
 
-    /// Forgets everything: as if it had just been made.
+    /// Makes the state as good as unused.
     pub fn reset(&self) {
         let now = self.clock.now();
-        self.cell
+        self.state
             .transition(|algorithm, state| *state = algorithm.fresh(now));
     }
 
-    /// The quota it decides by now; its [`period`](Quota::period) is the size of a window.
+    /// The present quota. Of several limits it is that of the first.
     pub fn quota(&self) -> Quota {
-        self.cell.look(|algorithm, _| algorithm.quota())
+        self.state.read(|algorithm, _| algorithm.quota())
     }
 
-    /// Changes the quota while running. What is used stays used; see [`Inherit::AsIs`].
+    /// Changes the quota at run time. What is used stays used; see [`Inherit::AsIs`].
     ///
     /// # Errors
-    /// If the algorithm has no such quota; a set of several limits takes
-    /// [`set_algorithm`](Self::set_algorithm).
+    /// If the algorithm has no such quota. Several limits have no single quota; use
+    /// [`set_algorithm`](Self::set_algorithm) for them.
     ///
     /// ```
     /// use tower_throttle::{FixedWindow, Limiter, Quota};
@@ -151,36 +187,46 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        let algorithm = self.cell.look(|algorithm, _| algorithm.with_quota(quota))?;
-        self.set_algorithm(algorithm, Inherit::AsIs);
-        Ok(())
+        let algorithm = self
+            .state
+            .read(|algorithm, _| algorithm.with_quota(quota))?;
+        self.set_algorithm(algorithm, Inherit::AsIs)
     }
 
-    /// Changes anything about the algorithm while running.
-    pub fn set_algorithm(&self, algorithm: impl IntoAlgorithm<Algorithm = A>, inherit: Inherit) {
-        let now = self.clock.now();
-        self.cell.replace(algorithm.into_algorithm(), now, inherit);
+    /// Changes the algorithm's settings at run time.
+    ///
+    /// # Errors
+    /// If a setting is invalid or has no effect.
+    pub fn set_algorithm(
+        &self,
+        algorithm: impl IntoAlgorithm<Algorithm = A>,
+        inherit: Inherit,
+    ) -> Result<(), ConfigError> {
+        let algorithm = algorithm.into_algorithm();
+        algorithm.validate()?;
+        self.state.replace(algorithm, &self.clock, inherit);
+        Ok(())
     }
 }
 
 impl<A: Algorithm, C: Timer> Limiter<A, C> {
-    /// Waits until one request may go through and takes it: to pace a loop or the calls of a
-    /// client.
+    /// Waits until a cost of 1 is admitted, and takes it: to pace a loop or the calls of a client.
     ///
-    /// An algorithm that keeps a line (token bucket, leaky bucket, warm-up) gives each caller its
-    /// place at once, so callers go first come first served; with the others each caller tries
-    /// again when its time has come.
+    /// An algorithm that keeps a line (token bucket, leaky bucket, warm-up) gives each caller a
+    /// place at once, so callers are first come, first served. With the others each caller tries
+    /// again when the next cost may be admitted.
+    ///
+    /// Needs no runtime; see [`MonotonicClock`].
     ///
     /// # Cancel safety
-    /// Dropping the future before it is ready gives the place back, and everyone behind moves up
-    /// from then on; those who already sleep keep their time.
+    /// Dropping the future gives the place in line back. Later callers get earlier places; callers
+    /// that are waiting already keep theirs.
     ///
     /// ```
     /// # #[cfg(not(feature = "tokio"))] fn main() {}
     /// # #[cfg(feature = "tokio")]
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// use std::time::Duration;
     /// use tower_throttle::{Limiter, Quota, TokenBucket};
     ///
     /// let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10).burst(1)));
@@ -192,12 +238,12 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
     /// # }
     /// ```
     pub async fn until_ready(&self) {
-        // Without a deadline only a cost above the capacity is refused, and 1 never is.
+        // Without a timeout only a cost above the capacity is denied, and 1 never is.
         let _ = self.acquire(1, Duration::MAX).await;
     }
 
-    /// As [`until_ready`](Self::until_ready), for a request of `cost` and at most `timeout` of
-    /// waiting. Denied at once, having taken nothing, if its turn would come later, or never.
+    /// Waits until `cost` is admitted, at most `timeout`. Denied at once, with nothing taken, if it
+    /// takes longer.
     ///
     /// # Cancel safety
     /// As [`until_ready`](Self::until_ready).
@@ -217,58 +263,33 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
     /// # }
     /// ```
     pub async fn acquire(&self, cost: u64, timeout: Duration) -> Decision {
-        let deadline = self.clock.now().plus(timeout);
-        loop {
-            let now = self.clock.now();
-            let left = deadline.since(now);
-            let (mut decision, retry) = self.cell.transition(|algorithm, state| {
-                let decision = algorithm.reserve(state, now, cost, left);
-                // Worth trying again only if that succeeds within the timeout.
-                let retry = decision.retry_after.filter(|wait| {
-                    let (then, rest) = (now.plus(*wait), left.saturating_sub(*wait));
-                    *wait <= left
-                        && !A::Packing::peek_reserve(algorithm, state, then, cost, rest).is_denied()
-                });
-                (decision, retry)
-            });
-            match (decision.verdict, retry) {
-                (Verdict::Wait(wait), _) => {
-                    let place = RefundGuard {
-                        limiter: self,
-                        cost,
-                    };
-                    self.clock.sleep_until(now.plus(wait)).await;
-                    mem::forget(place);
-                    decision.verdict = Verdict::Admit;
-                    return decision;
-                }
-                (Verdict::Deny, Some(wait)) => {
-                    self.clock.sleep_until(now.plus(wait)).await;
-                }
-                _ => return decision,
-            }
-        }
+        acquire(self, cost, timeout).await
     }
 }
 
-/// The place of a caller who waits; given back if it leaves before its turn.
-struct RefundGuard<'a, A: Algorithm, C: Clock> {
-    limiter: &'a Limiter<A, C>,
-    cost: u64,
-}
+impl<A: Algorithm, C: Timer> Acquire for Limiter<A, C> {
+    type Clock = C;
 
-impl<A: Algorithm, C: Clock> Drop for RefundGuard<'_, A, C> {
-    fn drop(&mut self) {
-        self.limiter.refund(self.cost);
+    fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    fn attempt(&self, now: Tick, cost: u64, max_wait: Duration) -> Attempt {
+        self.state
+            .transition(|algorithm, state| attempt(algorithm, state, now, cost, max_wait))
+    }
+
+    fn refund(&self, cost: u64) {
+        self.refund(cost);
     }
 }
 
-/// By hand, so that the state is read as it is used: with one look, not field by field.
+/// Manual impl: shows the state as one consistent read, not as the fields that encode it.
 impl<A: Algorithm, C: fmt::Debug> fmt::Debug for Limiter<A, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (algorithm, state) = self
-            .cell
-            .look(|algorithm, state| (algorithm.clone(), state.clone()));
+            .state
+            .read(|algorithm, state| (algorithm.clone(), state.clone()));
         f.debug_struct("Limiter")
             .field("algorithm", &algorithm)
             .field("state", &state)

@@ -24,7 +24,7 @@ fn at_once<F: Future>(future: F) -> Option<F::Output> {
 
 fn limiter<A: Algorithm>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock) {
     let clock = ManualClock::new();
-    (Limiter::with_clock(algorithm, clock.clone()), clock)
+    (Limiter::new(algorithm).with_clock(clock.clone()), clock)
 }
 
 /// A line and a window: one part that lets requests wait, and one that does not.

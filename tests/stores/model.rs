@@ -84,6 +84,7 @@ fn everywhere(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
         )*};
     }
     let quota = Quota::per_second(7).burst(5);
+    let limit = Quota::per_second(7);
     let odd = Quota::per(9_973, Duration::from_secs(1_009)).burst(6);
     with! {
         "token bucket": TokenBucket::new(quota),
@@ -91,14 +92,14 @@ fn everywhere(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
         "token bucket, queued": TokenBucket::new(quota).queue(3),
         "meter": LeakyBucket::new(quota),
         "line": LeakyBucket::new(quota).queue(4),
-        "fixed window": FixedWindow::new(quota),
-        "anchored window": FixedWindow::new(quota).anchored(),
-        "sliding window": SlidingWindow::new(quota),
-        "grid of four": SlidingGrid::new(quota).cells(4),
+        "fixed window": FixedWindow::new(limit),
+        "anchored window": FixedWindow::new(limit).anchored(),
+        "sliding window": SlidingWindow::new(limit),
+        "grid of four": SlidingGrid::new(limit).cells(4),
         "grid of ten": SlidingGrid::new(Quota::per_second(200)),
-        "strict grid of sixty": SlidingGrid::new(quota).cells(60).strict(),
-        "log": SlidingLog::new(quota),
-        "warm-up": WarmUp::new(quota, Duration::from_secs(2)).queue(5),
+        "strict grid of sixty": SlidingGrid::new(limit).cells(60).strict(),
+        "log": SlidingLog::new(limit),
+        "warm-up": WarmUp::new(limit, Duration::from_secs(2)).queue(5),
         "pair": (TokenBucket::new(quota), FixedWindow::new(Quota::per_minute(40))),
         "any": AnyAlgorithm::new(TokenBucket::new(quota)),
     }

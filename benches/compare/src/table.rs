@@ -104,7 +104,7 @@ fn lone(effort: &Effort) {
         let path = if admits { "admitted" } else { "denied" };
         let bucket = TokenBucket::new(peers::quota(admits));
         let exact = Limiter::new(bucket);
-        let late = Limiter::with_clock(bucket, coarse.clone());
+        let late = Limiter::new(bucket).with_clock(coarse.clone());
         let theirs = peers::direct(admits);
         let governor =
             |ops: u64, _: u64| (0..ops).filter(|_| theirs.check().is_ok()).count() as u64;

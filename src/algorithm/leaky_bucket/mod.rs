@@ -42,7 +42,7 @@ use crate::quota::Quota;
 /// use tower_throttle::{LeakyBucket, Limiter, ManualClock, Quota, Verdict};
 ///
 /// let bucket = LeakyBucket::new(Quota::per_second(2)).queue(2);
-/// let limiter = Limiter::with_clock(bucket, ManualClock::new());
+/// let limiter = Limiter::new(bucket).with_clock(ManualClock::new());
 /// assert_eq!(limiter.check().verdict, Verdict::Admit);
 /// assert_eq!(limiter.check().verdict, Verdict::Wait(Duration::from_millis(500)));
 /// assert_eq!(limiter.check().verdict, Verdict::Wait(Duration::from_secs(1)));

@@ -15,7 +15,7 @@ use super::settings::refuse_burst;
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 
 /// At most L in the current cell and the G - 1 cells before it, each W/G long.
@@ -39,7 +39,7 @@ use crate::quota::Quota;
 ///
 /// let clock = ManualClock::new();
 /// let grid = SlidingGrid::new(Quota::per_minute(4)).cells(4);
-/// let limiter = Limiter::with_clock(grid, clock.clone());
+/// let limiter = Limiter::new(grid).with_clock(clock.clone());
 /// assert!(limiter.check_n(4).is_admitted());
 /// assert_eq!(limiter.check().retry_after, Some(Duration::from_secs(60)));
 /// ```
@@ -70,8 +70,7 @@ impl SlidingGrid {
     #[must_use]
     #[track_caller]
     pub fn cells(self, cells: usize) -> Self {
-        self.try_cells(cells)
-            .unwrap_or_else(|error| panic!("{error}"))
+        expect_valid(self.try_cells(cells))
     }
 
     /// [`cells`](Self::cells) for a number from a configuration.

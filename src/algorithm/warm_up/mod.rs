@@ -12,7 +12,7 @@ use super::settings::{check_units, own_wait, refuse_burst, refuse_without_queue}
 use super::{Algorithm, ExactNanos, Inherit, Packing, math::Interval};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 
 /// From a cold start at L/cold per W up to L per W, as a cache fills or a pool connects.
@@ -48,7 +48,7 @@ use crate::quota::Quota;
 /// use tower_throttle::{Limiter, ManualClock, Quota, Verdict, WarmUp};
 ///
 /// let policy = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(10);
-/// let limiter = Limiter::with_clock(policy, ManualClock::new());
+/// let limiter = Limiter::new(policy).with_clock(ManualClock::new());
 /// assert_eq!(limiter.check().verdict, Verdict::Admit);
 /// assert_eq!(limiter.check().verdict, Verdict::Wait(Duration::from_millis(1_375)));
 /// assert_eq!(limiter.check().verdict, Verdict::Wait(Duration::from_millis(2_500)));
@@ -87,7 +87,7 @@ impl WarmUp {
     /// If `warm_up` is out of range; [`try_new`](Self::try_new) returns an error instead.
     #[track_caller]
     pub fn new(quota: Quota, warm_up: Duration) -> Self {
-        Self::try_new(quota, warm_up).unwrap_or_else(|error| panic!("{error}"))
+        expect_valid(Self::try_new(quota, warm_up))
     }
 
     /// [`new`](Self::new) for values from a configuration.
@@ -106,8 +106,7 @@ impl WarmUp {
     #[must_use]
     #[track_caller]
     pub fn cold_factor(self, factor: u64) -> Self {
-        self.try_cold_factor(factor)
-            .unwrap_or_else(|error| panic!("{error}"))
+        expect_valid(self.try_cold_factor(factor))
     }
 
     /// [`cold_factor`](Self::cold_factor) for values from a configuration.

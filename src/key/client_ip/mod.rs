@@ -19,7 +19,7 @@ use self::peer::{connect_info, peer};
 use super::header::header_name;
 use super::missing::{Absent, Missing, assert_unset, resolve};
 use super::or::{FindKey, Or};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, expect_valid};
 use crate::key::{Extracted, KeyExtractor};
 
 /// Counts by the address of the client.
@@ -293,8 +293,7 @@ impl Forwarded {
     /// If [`try_trusting`](Self::try_trusting) returns an error.
     #[track_caller]
     pub fn trusting(self, networks: impl IntoIterator<Item: AsRef<str>>) -> ClientIp {
-        self.try_trusting(networks)
-            .unwrap_or_else(|error| panic!("{error}"))
+        expect_valid(self.try_trusting(networks))
     }
 
     /// As [`trusting`](Self::trusting), for networks from a configuration file.

@@ -23,11 +23,12 @@ use std::time::Duration;
 pub use self::hash::{Seeded, SeededHasher};
 pub use self::overflow::{Overflow, Stats};
 use self::table::{DecideStep, Table, Transition};
+use crate::acquire::{Acquire, Attempt, acquire, attempt};
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, quotas, take_up_to};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
-use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
-use crate::error::{ConfigError, StoreError};
+use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
 
@@ -81,13 +82,26 @@ struct LocalInner<A: Algorithm, C, S> {
 
 /// A table of this many keys takes 2.3 megabytes.
 const DEFAULT_CAPACITY: usize = 100_000;
+/// The bytes of a larger table would not fit the address space.
+const MAX_CAPACITY: usize = 1 << if usize::BITS < 64 { 25 } else { 36 };
+const ALLOWED_CAPACITIES: &str = if usize::BITS < 64 {
+    "a number of keys from 1 to 33554432"
+} else {
+    "a number of keys from 1 to 68719476736"
+};
 
 impl<A: Algorithm> Local<A> {
-    /// Room for 100,000 keys, on the system's monotonic clock. Takes an algorithm or a tuple of
-    /// them.
+    /// Creates a table with room for 100,000 keys, on the system's monotonic clock, from an
+    /// algorithm or a tuple of them.
+    ///
+    /// # Panics
+    /// If a setting of the algorithm is invalid or has no effect.
+    #[track_caller]
     pub fn new(algorithm: impl IntoAlgorithm<Algorithm = A>) -> Self {
+        let algorithm = algorithm.into_algorithm();
+        expect_valid(algorithm.validate());
         Self::build(
-            algorithm.into_algorithm(),
+            algorithm,
             DEFAULT_CAPACITY,
             Overflow::default(),
             MonotonicClock,
@@ -101,7 +115,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let now = clock.now();
         Self {
             shared: Arc::new(LocalInner {
-                table: Table::new(algorithm, capacity.max(1), overflow, now),
+                table: Table::new(algorithm, capacity, overflow, now),
                 clock,
                 hasher,
                 overflow,
@@ -112,7 +126,15 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
 /// Settings, made before the first use: each answers a new and empty table.
 impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
-    /// How many keys it holds at a time.
+    /// Sets for how many keys there is room.
+    ///
+    /// The table has at least so many slots. A small table has some more: 4 KB are the smallest.
+    /// [`Overflow`] says what happens to further keys; no capacity, however small, lets a key pass
+    /// its limit for ever.
+    ///
+    /// # Panics
+    /// If `keys` is 0 or above 2^36 (on 32-bit systems 2^25);
+    /// [`try_capacity`](Self::try_capacity) returns an error instead.
     ///
     /// ```
     /// use tower_throttle::{Local, Quota, TokenBucket};
@@ -122,20 +144,44 @@ impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
     /// # let _ = limiter.check(&1);
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn capacity(self, keys: usize) -> Self {
+        expect_valid(self.try_capacity(keys))
+    }
+
+    /// Sets for how many keys there is room, for values from a configuration.
+    ///
+    /// # Errors
+    /// If `keys` is 0 or above 2^36 (on 32-bit systems 2^25).
+    ///
+    /// ```
+    /// use tower_throttle::{Local, Quota, TokenBucket};
+    ///
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10)));
+    /// let error = limiter.try_capacity(0).unwrap_err();
+    /// assert!(error.to_string().starts_with("capacity: 0 is not allowed; give"));
+    /// ```
+    pub fn try_capacity(self, keys: usize) -> Result<Self, ConfigError> {
+        if keys == 0 || keys > MAX_CAPACITY {
+            return Err(ConfigError::out_of_range(
+                "capacity",
+                keys,
+                ALLOWED_CAPACITIES,
+            ));
+        }
         let LocalInner {
             clock,
             hasher,
             overflow,
             ..
         } = &*self.shared;
-        Self::build(
+        Ok(Self::build(
             self.algorithm(),
             keys,
             *overflow,
             clock.clone(),
             hasher.clone(),
-        )
+        ))
     }
 
     /// What happens to a new key when no slot can be forgotten.
@@ -157,7 +203,7 @@ impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
         )
     }
 
-    /// On a clock of your own, such as [`ManualClock`](crate::ManualClock) in a test.
+    /// Uses another clock, such as [`ManualClock`](crate::ManualClock) in a test.
     ///
     /// ```
     /// use std::time::Duration;
@@ -216,8 +262,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.check_n(key, 1)
     }
 
-    /// Decides on one request of `cost`. Nothing is taken unless all of it is; a cost of 0 is a
-    /// look.
+    /// Decides on one request of `cost`. All of the cost is taken or nothing. A cost of 0 takes
+    /// nothing and is admitted.
     #[expect(
         clippy::inline_always,
         reason = "so that the figures a caller does not read are not computed"
@@ -226,82 +272,123 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now();
         let hash = self.hash(key);
-        let apart = || self.decide_apart(hash, now, cost).elsewhere();
-        self.shared.table.decide(hash, now, cost, apart)
+        let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
+        self.shared.table.decide(hash, now, cost, slow)
     }
 
     #[inline(never)]
-    fn decide_apart(&self, hash: u64, now: Tick, cost: u64) -> Decision {
+    fn decide_slow(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         let step = DecideStep { now, cost };
         let decided = self.shared.table.transition(hash, now, cost > 0, &step);
         self.or_denied(decided, now)
     }
 
-    /// The decision that [`check`](Self::check) would give, taking nothing.
+    /// Returns the decision that [`check`](Self::check) would return, and takes nothing.
     pub fn peek<K: Hash + ?Sized>(&self, key: &K) -> Decision {
         self.peek_n(key, 1)
     }
 
-    /// The decision that [`check_n`](Self::check_n) would give, taking nothing. Of a key that has
-    /// no slot it is that of a fresh one.
+    /// Returns the decision that [`check_n`](Self::check_n) would return, and takes nothing. For a
+    /// key without a slot it is the decision on an unused key.
     pub fn peek_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now();
-        let looked = self.at(key, now, false, |algorithm: &A, state: &mut A::State| {
+        let hash = self.hash(key);
+        let decided = self.at(hash, now, false, |algorithm: &A, state: &mut A::State| {
             algorithm.peek(state, now, cost)
-        });
-        self.or_denied(looked, now)
-    }
-
-    /// Takes a place in line, at most `max_wait` from now; see
-    /// [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve).
-    pub fn reserve<K: Hash + ?Sized>(&self, key: &K, cost: u64, max_wait: Duration) -> Decision {
-        let now = self.shared.clock.now();
-        let decided = self.at(key, now, true, |algorithm: &A, state: &mut A::State| {
-            algorithm.reserve(state, now, cost, max_wait)
         });
         self.or_denied(decided, now)
     }
 
-    /// Takes what is there, at most `most`; answers how much that was.
-    pub fn take_up_to<K: Hash + ?Sized>(&self, key: &K, most: u64) -> u64 {
+    /// Takes a cost of 1 if it is admitted now. Takes nothing if it would have to wait.
+    pub fn try_acquire<K: Hash + ?Sized>(&self, key: &K) -> bool {
+        self.try_acquire_n(key, 1)
+    }
+
+    /// Takes `cost` if it is admitted now. Takes nothing if it would have to wait.
+    pub fn try_acquire_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> bool {
+        self.reserve(key, cost, Duration::ZERO).is_admitted()
+    }
+
+    /// Takes `cost` and a place in line, if the wait is at most `max_wait`; else denied. The
+    /// decision says how long to wait; see [`Algorithm::reserve`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{LeakyBucket, Local, Quota, Verdict};
+    ///
+    /// let limiter = Local::new(LeakyBucket::new(Quota::per_hour(1)).queue(10));
+    /// assert!(limiter.try_acquire("alice"));
+    /// let placed = limiter.reserve("alice", 1, Duration::from_secs(7_200));
+    /// assert!(matches!(placed.verdict, Verdict::Wait(_)));
+    /// limiter.refund("alice", 1); // gives the place back
+    /// ```
+    pub fn reserve<K: Hash + ?Sized>(&self, key: &K, cost: u64, max_wait: Duration) -> Decision {
         let now = self.shared.clock.now();
-        self.at(key, now, true, |algorithm: &A, state: &mut A::State| {
-            take_up_to(algorithm, state, now, most).0
+        let hash = self.hash(key);
+        let decided = self.at(
+            hash,
+            now,
+            cost > 0,
+            |algorithm: &A, state: &mut A::State| algorithm.reserve(state, now, cost, max_wait),
+        );
+        self.or_denied(decided, now)
+    }
+
+    /// Takes as much as is available, at most `max`. Returns how much was taken.
+    pub fn take_up_to<K: Hash + ?Sized>(&self, key: &K, max: u64) -> u64 {
+        let now = self.shared.clock.now();
+        let hash = self.hash(key);
+        self.at(hash, now, max > 0, |algorithm: &A, state: &mut A::State| {
+            take_up_to(algorithm, state, now, max).0
         })
         .unwrap_or(0)
     }
 
-    /// Gives back what a request took that came to nothing. Never more than was there.
+    /// Gives back `cost` that was taken and not used. The state never gets better than unused.
     pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {
+        self.refund_hash(self.hash(key), cost);
+    }
+
+    fn refund_hash(&self, hash: u64, cost: u64) {
         let now = self.shared.clock.now();
         // A key without a slot has nothing to give back.
-        let _ = self.at(key, now, false, |algorithm: &A, state: &mut A::State| {
+        let _ = self.at(hash, now, false, |algorithm: &A, state: &mut A::State| {
             algorithm.refund(state, now, cost);
         });
     }
 
-    /// Counts `cost` as spent even if that is more than allowed. Answers how long until the debt
-    /// this leaves, if any, is paid.
+    /// Takes `cost` even if that is more than allowed, such as a cost that is known only
+    /// afterwards. Returns how long it takes until no debt is left.
     pub fn charge<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Duration {
         let now = self.shared.clock.now();
-        self.at(key, now, cost > 0, |algorithm: &A, state: &mut A::State| {
-            algorithm.charge(state, now, cost)
-        })
+        let hash = self.hash(key);
+        self.at(
+            hash,
+            now,
+            cost > 0,
+            |algorithm: &A, state: &mut A::State| algorithm.charge(state, now, cost),
+        )
         .unwrap_or_default()
     }
 
-    /// Forgets a key.
+    /// Makes the key's state as good as unused.
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
         self.shared.table.remove(self.hash(key));
     }
 
-    /// The quota it decides by now.
+    /// The present quota. Of several limits it is that of the first.
     pub fn quota(&self) -> Quota {
         self.shared.table.epochs.current().algorithm().quota()
     }
 
-    /// Changes the quota while running. Nothing is touched now: each state is carried over when its
-    /// key is next used, as of this moment. What is used stays used; see [`Inherit::AsIs`].
+    /// Changes the quota at run time. What is used stays used; see [`Inherit::AsIs`].
+    ///
+    /// Each key's state is converted when the key is next used, as of the time of this call.
+    ///
+    /// # Errors
+    /// If the algorithm has no such quota, or if its states would take more words than the slots
+    /// have. Several limits have no single quota; use [`set_algorithm`](Self::set_algorithm) for
+    /// them.
     ///
     /// ```
     /// use tower_throttle::{FixedWindow, Local, Quota};
@@ -312,24 +399,22 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// assert_eq!(limiter.peek("alice").remaining(), 20);
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
-    ///
-    /// # Errors
-    /// If the algorithm has no such quota, or if its states would take more words than the slots
-    /// have; see [`set_algorithm`](Self::set_algorithm).
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
         self.set_algorithm(self.algorithm().with_quota(quota)?, Inherit::AsIs)
     }
 
-    /// Changes anything about the algorithm while running.
+    /// Changes the algorithm's settings at run time.
     ///
     /// # Errors
-    /// If its states take more words than the slots have, which the first algorithm decided.
+    /// If a setting is invalid or has no effect, or if the algorithm's states take more words than
+    /// the slots have, which the first algorithm decided.
     pub fn set_algorithm(
         &self,
         algorithm: impl IntoAlgorithm<Algorithm = A>,
         inherit: Inherit,
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
+        algorithm.validate()?;
         if A::Packing::word_count(&algorithm) > self.shared.table.state_words() {
             return Err(ConfigError::Unsupported {
                 what: "a policy whose states take more words than the slots of this table have",
@@ -341,7 +426,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         Ok(())
     }
 
-    /// Whether a change of quota plans anew for those who wait.
+    /// Whether a change of the quota reschedules queued requests.
     pub(crate) fn replans_line(&self) -> bool {
         self.shared
             .table
@@ -351,7 +436,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
             .replans_line()
     }
 
-    /// How it is doing.
+    /// Sizes and counters of the table.
     pub fn stats(&self) -> Stats {
         self.shared.table.stats()
     }
@@ -371,19 +456,17 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         reason = "so that the figures a caller does not read are not computed"
     )]
     #[inline(always)]
-    fn at<K: Hash + ?Sized, T>(
+    fn at<T>(
         &self,
-        key: &K,
+        hash: u64,
         now: Tick,
         keep: bool,
         step: impl Transition<A, T>,
     ) -> Result<T, Tick> {
-        self.shared
-            .table
-            .transition(self.hash(key), now, keep, &step)
+        self.shared.table.transition(hash, now, keep, &step)
     }
 
-    /// The denial of a key for which there is no room.
+    /// The denial of a key without a slot.
     #[expect(
         clippy::inline_always,
         reason = "so that the figures a caller does not read are not computed"
@@ -402,6 +485,103 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let wait = free.as_nanos().saturating_sub(now.as_nanos());
         let limit = self.quota().capacity();
         Decision::new(Verdict::Deny, limit, 0, Some(wait), wait)
+    }
+}
+
+impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
+    /// Waits until a cost of 1 is admitted for this key, and takes it.
+    ///
+    /// As [`Limiter::until_ready`](crate::Limiter::until_ready): callers of one key are first come,
+    /// first served if the algorithm keeps a line, and no runtime is needed. If the table is full
+    /// and its policy is [`Overflow::Deny`], it waits for a slot.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the place in line back.
+    ///
+    /// ```
+    /// # #[cfg(not(feature = "tokio"))] fn main() {}
+    /// # #[cfg(feature = "tokio")]
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// use tower_throttle::{Local, Quota, TokenBucket};
+    ///
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10).burst(1)));
+    /// let start = tokio::time::Instant::now();
+    /// for _ in 0..5 {
+    ///     limiter.until_ready("api.example.com").await;
+    ///     limiter.until_ready("api.example.org").await;
+    /// }
+    /// assert_eq!(start.elapsed().as_millis(), 400);
+    /// # }
+    /// ```
+    pub async fn until_ready<K: Hash + ?Sized>(&self, key: &K) {
+        // Without a timeout only a cost above the capacity is denied, and 1 never is.
+        let _ = self.acquire(key, 1, Duration::MAX).await;
+    }
+
+    /// Waits until `cost` is admitted for this key, at most `timeout`. Denied at once, with nothing
+    /// taken, if it takes longer.
+    ///
+    /// # Cancel safety
+    /// As [`until_ready`](Self::until_ready).
+    ///
+    /// ```
+    /// # #[cfg(not(feature = "tokio"))] fn main() {}
+    /// # #[cfg(feature = "tokio")]
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// use std::time::Duration;
+    /// use tower_throttle::{Local, Quota, TokenBucket};
+    ///
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10)));
+    /// assert!(limiter.acquire("alice", 10, Duration::ZERO).await.is_admitted());
+    /// let late = limiter.acquire("alice", 5, Duration::from_millis(400)).await;
+    /// assert_eq!(late.retry_after, Some(Duration::from_millis(100)));
+    /// # }
+    /// ```
+    pub async fn acquire<K: Hash + ?Sized>(
+        &self,
+        key: &K,
+        cost: u64,
+        timeout: Duration,
+    ) -> Decision {
+        let entry = Entry {
+            local: self,
+            hash: self.hash(key),
+        };
+        acquire(&entry, cost, timeout).await
+    }
+}
+
+/// One key of a table.
+struct Entry<'a, A: Algorithm, C, S> {
+    local: &'a Local<A, C, S>,
+    hash: u64,
+}
+
+impl<A: Algorithm, C: Timer, S: BuildHasher> Acquire for Entry<'_, A, C, S> {
+    type Clock = C;
+
+    fn clock(&self) -> &C {
+        &self.local.shared.clock
+    }
+
+    fn attempt(&self, now: Tick, cost: u64, max_wait: Duration) -> Attempt {
+        let step =
+            |algorithm: &A, state: &mut A::State| attempt(algorithm, state, now, cost, max_wait);
+        self.local
+            .at(self.hash, now, cost > 0, step)
+            .unwrap_or_else(|free| {
+                let decision = self.local.deny_full(free, now);
+                Attempt {
+                    decision,
+                    retry: decision.retry_after.filter(|retry| *retry <= max_wait),
+                }
+            })
+    }
+
+    fn refund(&self, cost: u64) {
+        self.local.refund_hash(self.hash, cost);
     }
 }
 
@@ -465,13 +645,17 @@ where
 impl<T: IntoAlgorithm> IntoBackend for T {
     type Backend = Local<T::Algorithm>;
 
+    #[track_caller]
     fn into_backend(self) -> Self::Backend {
         Local::new(self)
     }
 
+    #[track_caller]
     fn into_single_key_backend(self) -> Self::Backend {
+        let algorithm = self.into_algorithm();
+        expect_valid(algorithm.validate());
         Local::build(
-            self.into_algorithm(),
+            algorithm,
             1,
             Overflow::default(),
             MonotonicClock,

@@ -156,7 +156,7 @@ impl<A: Algorithm> Table<A> {
         {
             if is_spilled(&words) {
                 if let Some(decision) = self.decide_spilled::<W>(id, now, cost) {
-                    return decision.elsewhere();
+                    return decision.hide_from_optimizer();
                 }
             } else {
                 let mut next = words;

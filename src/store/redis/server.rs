@@ -12,7 +12,7 @@ use super::{
     script::{Scripted, sealed::Script as _},
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm};
-use crate::error::{ConfigError, StoreError};
+use crate::error::{ConfigError, StoreError, expect_valid};
 
 /// A Redis server, or a cluster of them, to keep limits in.
 ///
@@ -35,7 +35,8 @@ impl Redis {
     pub fn open(url: &str) -> Result<Self, ConfigError> {
         // The URL is not repeated: it may hold a password.
         let client = redis::Client::open(url).map_err(|error| ConfigError::Syntax {
-            text: "the URL of Redis".to_owned(),
+            field: "Redis URL",
+            text: "(not shown)".to_owned(),
             expected: format!("redis://user:password@host:port/database ({error})"),
         })?;
         Ok(Self::with_client(client))
@@ -107,7 +108,8 @@ impl Redis {
         builder: redis::cluster::ClusterClientBuilder,
     ) -> Result<Self, ConfigError> {
         let source = Connector::cluster(builder).map_err(|error| ConfigError::Syntax {
-            text: "the servers of a Redis Cluster".to_owned(),
+            field: "Redis URL",
+            text: "(not shown)".to_owned(),
             expected: format!("redis://user:password@host:port ({error})"),
         })?;
         Ok(Self::with(source))
@@ -251,8 +253,7 @@ impl Redis {
     where
         I: IntoAlgorithm<Algorithm: Scripted>,
     {
-        self.try_limiter(policy, algorithm)
-            .unwrap_or_else(|error| panic!("{error}"))
+        expect_valid(self.try_limiter(policy, algorithm))
     }
 
     /// As [`limiter`](Self::limiter), for values that come from elsewhere.

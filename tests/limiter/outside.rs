@@ -1,0 +1,107 @@
+//! Waiting without a tokio runtime, and in runtimes without timers.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use super::*;
+use tower_throttle::clock::{MonotonicClock, Timer};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread, as an executor other than tokio does.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Paces six calls at 200 per second on both limiters: 25 ms at least.
+async fn pace() {
+    let bucket = TokenBucket::new(Quota::per_second(200).burst(1));
+    let limiter = Limiter::new(bucket);
+    let local = Local::new(bucket).capacity(10);
+    let start = MonotonicClock.now();
+    for _ in 0..6 {
+        limiter.until_ready().await;
+        local.until_ready("key").await;
+    }
+    assert!(MonotonicClock.now().since(start) >= Duration::from_millis(25));
+    let denied = local.acquire("key", 1, Duration::from_micros(1)).await;
+    assert!(denied.is_denied());
+}
+
+#[test]
+fn without_a_runtime_callers_wait() {
+    block_on(pace());
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_runtime_without_timers_is_enough() {
+    use tokio::runtime::Builder;
+
+    let one = Builder::new_current_thread().build().unwrap();
+    one.block_on(pace());
+    let several = Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
+    several.block_on(async { tokio::spawn(pace()).await.unwrap() });
+    let with_timers = Builder::new_current_thread().enable_time().build().unwrap();
+    with_timers.block_on(pace());
+}
+
+#[test]
+fn threads_wait_at_the_same_time_and_in_order() {
+    let limiter = Limiter::new(TokenBucket::new(Quota::per_second(1_000).burst(1)));
+    let ready = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                block_on(limiter.until_ready());
+                ready.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(ready.into_inner(), 8);
+}
+
+#[test]
+fn a_dropped_sleeper_is_forgotten() {
+    struct Never;
+    impl Wake for Never {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    fn drops_its_waker(timer: &impl Timer) {
+        let count = Arc::new(Never);
+        let waker = Waker::from(Arc::clone(&count));
+        let far = timer.now().plus(Duration::from_secs(1_000));
+        for _ in 0..100 {
+            let mut sleep = Box::pin(timer.sleep_until(far));
+            for _ in 0..3 {
+                let polled = sleep.as_mut().poll(&mut Context::from_waker(&waker));
+                assert!(polled.is_pending());
+            }
+            assert!(Arc::strong_count(&count) > 2);
+        }
+        assert_eq!(Arc::strong_count(&count), 2, "{timer:?}");
+    }
+    drops_its_waker(&ManualClock::new());
+    drops_its_waker(&MonotonicClock);
+}
