@@ -6,23 +6,21 @@
 
 use std::error::Error;
 
-use axum::{Router, extract::Request, routing::get};
+use axum::{Router, routing::get};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
 use tower_throttle::{
-    Quota, RateLimitLayer, SlidingWindow, layer::OnStoreError, store::redis::Redis,
+    HeaderKey, Quota, RateLimitLayer, SlidingWindow, layer::OnStoreError, store::redis::Redis,
 };
 
 fn app(redis: &Redis) -> Router {
     let limit = redis.limiter("pay", SlidingWindow::new(Quota::per_minute(5)));
-    let limit = RateLimitLayer::new(tenant, limit).on_store_error(OnStoreError::Deny);
+    let limit = RateLimitLayer::new(HeaderKey::new("x-tenant"), limit)
+        // The default is to admit requests while Redis is down.
+        .on_store_error(OnStoreError::Deny);
     Router::new().route("/pay", get(async || "paid").layer(limit))
-}
-
-fn tenant(request: &Request) -> Option<String> {
-    Some(request.headers().get("x-tenant")?.to_str().ok()?.to_owned())
 }
 
 #[tokio::main(flavor = "current_thread")]

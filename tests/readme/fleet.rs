@@ -1,15 +1,9 @@
-use axum::{Router, extract::Request, routing::post};
-use tower_throttle::{
-    Quota, RateLimitLayer, SlidingWindow, layer::OnStoreError, store::redis::Redis,
-};
+use axum::{Router, routing::post};
+use tower_throttle::{HeaderKey, Quota, RateLimitLayer, SlidingWindow, store::redis::Redis};
 
 fn app(redis: &Redis) -> Router {
-    let tenant = |request: &Request| {
-        let tenant = request.headers().get("x-tenant")?;
-        tenant.to_str().ok().map(str::to_owned)
-    };
     let pay = redis.limiter("pay", SlidingWindow::new(Quota::per_hour(1_000)));
-    let limit = RateLimitLayer::new(tenant, pay).on_store_error(OnStoreError::Deny);
+    let limit = RateLimitLayer::new(HeaderKey::new("x-tenant"), pay);
     Router::new().route("/pay", post(async || "paid").layer(limit))
 }
 
