@@ -8,6 +8,7 @@
 //! cargo run --release -p compare -- table --json     one object a row
 //! cargo run --release -p compare -- queue            100,000 who wait; the same options
 //! cargo run --release -p compare -- redis            decisions in Redis; needs redis-server
+//! cargo run --release -p compare -- size             bytes and crates that a layer adds
 //! cargo run --release -p compare -- table --only IpAddr
 //! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if it grows
 //! ```
@@ -26,6 +27,7 @@ mod queue;
 mod redis;
 mod row;
 mod served;
+mod size;
 mod soak;
 mod table;
 
@@ -49,6 +51,7 @@ fn main() {
         Some("axum") => served::run(&effort),
         Some("queue") => queue::run_all(&effort),
         Some("redis") => redis::run(&effort),
+        Some("size") => size::run(&effort),
         Some("soak") => {
             let seconds = arguments.get(1).and_then(|number| number.parse().ok());
             if !soak::run(seconds.unwrap_or(600), has("--leak")) {
@@ -57,7 +60,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table|layer|axum|queue|redis [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum|queue|redis|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }
