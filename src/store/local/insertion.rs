@@ -1,16 +1,14 @@
 //! Inserting a key that has no slot: finding a slot, and evicting another key if there is none.
 
-use super::epoch::EpochView;
+use super::attempt::{Core, StateOps, TryResult, is_of_epoch};
 use super::overflow::{Counters, Overflow};
-use super::probe::{make_tag, probe_of_tag};
-use super::slot::{Header, Set, SetGuard, Snapshot};
-use super::spill::{KeyId, VersionedState, is_spilled, spill_index, spilled_word};
-use super::table::{Table, Transition, TryResult, slot_forgettable_at};
-use crate::algorithm::{Algorithm, Packing};
+use super::probe::make_tag;
+use super::slot::{Header, SetGuard, Snapshot, Words};
+use super::spill::{KeyId, is_spilled, spill_index, spilled_word};
 use crate::clock::Tick;
-use crate::sync::lock;
 
 /// A slot that a new key may take.
+#[derive(Debug)]
 struct TargetSlot {
     probe: usize,
     slot: usize,
@@ -23,86 +21,79 @@ struct TargetSlot {
     evicts_denied: Option<bool>,
 }
 
-impl<A: Algorithm> Table<A> {
+impl Core {
     /// Decides for a key that has no slot, and stores its state in one.
-    pub(super) fn insert<const W: usize, T>(
+    pub(super) fn insert(
         &self,
-        view: &EpochView<'_, A>,
+        ops: &mut dyn StateOps,
         id: KeyId,
         home: Header,
         now: Tick,
         keep: bool,
-        step: &impl Transition<A, T>,
-    ) -> TryResult<T> {
-        let algorithm = view.algorithm();
-        let mut state = algorithm.fresh(now);
-        let result = step.run(algorithm, &mut state);
-        if !keep || algorithm.forgettable_at(&state) <= now {
-            return TryResult::Done(result);
+    ) -> TryResult {
+        let until = ops.create(now);
+        if !keep || until <= now {
+            return TryResult::Done;
         }
-        let place = match self.find_slot::<W, T>(view, id, now) {
+        let place = match self.find_slot(ops, id, now) {
             Ok(Some(place)) => place,
-            Ok(None) if self.overflow == Overflow::Shared => {
-                return self.run_shared(view, now, step);
-            }
-            Ok(None) => match self.find_victim::<W, T>(view, id, now) {
+            Ok(None) if self.overflow == Overflow::Shared => return ops.run_shared(now),
+            Ok(None) => match self.find_victim(ops, id, now) {
                 Ok(place) => place,
                 Err(full) => return full,
             },
-            Err(again) => return again,
+            Err(retry) => return retry,
         };
-        let mut words = [0; W];
-        let packs = A::Packing::pack_into(algorithm, &state, &mut words);
-        let mut shard = (!packs || place.spill_index.is_some())
-            .then(|| self.spill.shard(self.group_of(id.home)));
-        let mut spilled_at = None;
-        if let (false, Some(shard)) = (packs, &mut shard) {
-            let until = algorithm.forgettable_at(&state);
-            let epoch = view.epoch();
-            let index = shard.insert(id, VersionedState { state, epoch });
-            spilled_at = Some(index);
+        let mut words = Words::default();
+        let packs = ops.pack(&mut words);
+        if !packs || place.spill_index.is_some() {
+            ops.lock_shard(self.sets.group_of(id.home));
+        }
+        let mut spilled = None;
+        if !packs {
+            let index = ops.spill(id);
+            spilled = Some((index, id));
             words = spilled_word(index, until);
         }
-        let written = self.write_slot::<W>(id, home, &place, &words);
+        let written = self.write_slot(id, home, &place, &words);
         let unused = if written {
-            let at = self.probes.set_index(id.home, place.probe);
+            let at = self.sets.probes.set_index(id.home, place.probe);
             place
                 .spill_index
-                .map(|index| (index, self.key_id_at(at, place.tag)))
+                .map(|index| (index, self.sets.key_id_at(at, place.tag)))
         } else {
-            spilled_at.map(|index| (index, id))
+            spilled
         };
-        if let (Some(shard), Some((index, id))) = (&mut shard, unused) {
-            shard.remove(index, id);
+        if let Some((index, id)) = unused {
+            ops.remove(index, id);
         }
         if !written {
             return TryResult::Retry;
         }
         self.count_eviction(&place);
-        TryResult::Done(result)
+        TryResult::Done
     }
 
     /// The first slot of the probe sequence that is empty or whose state has expired.
-    fn find_slot<const W: usize, T>(
+    fn find_slot(
         &self,
-        view: &EpochView<'_, A>,
+        ops: &mut dyn StateOps,
         id: KeyId,
         now: Tick,
-    ) -> Result<Option<TargetSlot>, TryResult<T>> {
-        for probe in 0..self.probes.len {
-            let at = self.probes.set_index(id.home, probe);
-            let snapshot = self.set::<W>(at).snapshot();
-            if snapshot.header.epoch() != view.epoch() & 0xFFF {
-                return Err(self.migrate_set::<W, T>(view, at));
+    ) -> Result<Option<TargetSlot>, TryResult> {
+        for probe in 0..self.sets.probes.len {
+            let at = self.sets.probes.set_index(id.home, probe);
+            let set = self.sets.set(at);
+            let snapshot = set.snapshot();
+            if !is_of_epoch(snapshot.header, ops) {
+                return Err(ops.migrate_set(at));
             }
             let mut forgettable = None;
-            for slot in 0..Set::<W>::SLOTS {
+            for slot in 0..set.slots() {
                 if snapshot.tags[slot] == 0 {
                     return Ok(Some(TargetSlot::new(probe, slot, &snapshot)));
                 }
-                if forgettable.is_none()
-                    && slot_forgettable_at(view.algorithm(), &snapshot.states[slot]) <= now
-                {
+                if forgettable.is_none() && ops.forgettable_at(&snapshot.states[slot]) <= now {
                     forgettable = Some(slot);
                 }
             }
@@ -114,39 +105,37 @@ impl<A: Algorithm> Table<A> {
     }
 
     /// The slot whose key is evicted, or `Full` if the policy evicts none.
-    #[cold]
-    #[inline(never)]
-    fn find_victim<const W: usize, T>(
+    fn find_victim(
         &self,
-        view: &EpochView<'_, A>,
+        ops: &mut dyn StateOps,
         id: KeyId,
         now: Tick,
-    ) -> Result<TargetSlot, TryResult<T>> {
-        let algorithm = view.algorithm();
+    ) -> Result<TargetSlot, TryResult> {
         let evicts = self.overflow == Overflow::EvictLeast;
         let sets = if evicts {
-            self.probes.eviction_len()
+            self.sets.probes.eviction_len()
         } else {
-            self.probes.len
+            self.sets.probes.len
         };
         let mut soonest = Tick::MAX;
         let mut least: Option<((bool, Tick), TargetSlot)> = None;
         for probe in 0..sets {
-            let at = self.probes.set_index(id.home, probe);
-            let snapshot = self.set::<W>(at).snapshot();
-            if snapshot.header.epoch() != view.epoch() & 0xFFF {
-                return Err(self.migrate_set::<W, T>(view, at));
+            let at = self.sets.probes.set_index(id.home, probe);
+            let set = self.sets.set(at);
+            let snapshot = set.snapshot();
+            if !is_of_epoch(snapshot.header, ops) {
+                return Err(ops.migrate_set(at));
             }
-            for slot in 0..Set::<W>::SLOTS {
+            for slot in 0..set.slots() {
                 let words = &snapshot.states[slot];
-                let until = slot_forgettable_at(algorithm, words);
+                let until = ops.forgettable_at(words);
                 soonest = soonest.min(until);
                 // The test for denial is expensive. Skip it if this key would lose more anyway.
                 let loses_more = |least: &((bool, Tick), TargetSlot)| least.0 < (false, until);
                 if !evicts || least.as_ref().is_some_and(loses_more) {
                     continue;
                 }
-                let denied = self.is_state_denied(algorithm, at, snapshot.tags[slot], words, now);
+                let denied = ops.is_denied(at, snapshot.tags[slot], words, now);
                 let loses = (denied, until);
                 if least.as_ref().is_none_or(|least| loses < least.0) {
                     let evicts_denied = Some(denied);
@@ -172,64 +161,15 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    fn is_state_denied<const W: usize>(
-        &self,
-        algorithm: &A,
-        at: usize,
-        tag: u64,
-        words: &[u64; W],
-        now: Tick,
-    ) -> bool {
-        if !is_spilled(words) {
-            let state = A::Packing::unpack_from(algorithm, words);
-            return algorithm.peek(&state, now, 1).is_denied();
-        }
-        let shard = self.spill.shard(self.group_of(at));
-        shard
-            .get(spill_index(words[0]), self.key_id_at(at, tag))
-            .is_some_and(|kept| algorithm.peek(&kept.state, now, 1).is_denied())
-    }
-
-    /// Runs `step` on the state shared by all keys without a slot.
-    #[cold]
-    pub(super) fn run_shared<T>(
-        &self,
-        view: &EpochView<'_, A>,
-        now: Tick,
-        step: &impl Transition<A, T>,
-    ) -> TryResult<T> {
-        let mut shared = lock(&self.shared_state);
-        let Some(behind) = view.epochs_behind(shared.epoch & 0xFFF) else {
-            return TryResult::StaleEpoch;
-        };
-        // On a copy, so that a panic leaves the old state.
-        let mut state = shared.state.clone();
-        if !view.migrate_state(&mut state, behind) {
-            state = view.algorithm().fresh(now);
-        }
-        let result = step.run(view.algorithm(), &mut state);
-        *shared = VersionedState {
-            state,
-            epoch: view.epoch(),
-        };
-        Counters::count(&self.counters.shared);
-        TryResult::Done(result)
-    }
-
     /// Writes a new key into `place`. Returns false if its home set or that slot's set has changed.
-    fn write_slot<const W: usize>(
-        &self,
-        id: KeyId,
-        home: Header,
-        place: &TargetSlot,
-        words: &[u64; W],
-    ) -> bool {
-        let at = self.probes.set_index(id.home, place.probe);
-        let (home_set, set) = (self.set::<W>(id.home), self.set::<W>(at));
+    fn write_slot(&self, id: KeyId, home: Header, place: &TargetSlot, words: &Words) -> bool {
+        let at = self.sets.probes.set_index(id.home, place.probe);
+        let (home_set, set) = (self.sets.set(id.home), self.sets.set(at));
         let longest = self
-            .longest_probe::<W>(id.home, home.probe_len())
+            .sets
+            .longest_probe(id.home, home.probe_len())
             .max(place.probe);
-        let write = |locked: &mut SetGuard<'_, W>| {
+        let write = |locked: &mut SetGuard<'_>| {
             locked.write_state(place.slot, words);
             locked.write_tag(place.slot, make_tag(id.fingerprint, place.probe));
         };
@@ -260,34 +200,18 @@ impl<A: Algorithm> Table<A> {
         homes.set_probe_len(longest);
         true
     }
-
-    /// How far from its home the farthest key of a home lives, at most `reach`. Only the holder of
-    /// the home's lock adds to it, so the result is never too small if the home is unchanged.
-    fn longest_probe<const W: usize>(&self, home: usize, probe_len: usize) -> usize {
-        (1..=probe_len)
-            .rev()
-            .find(|probe| {
-                let snapshot = self
-                    .set::<W>(self.probes.set_index(home, *probe))
-                    .snapshot();
-                snapshot
-                    .tags
-                    .iter()
-                    .any(|tag| *tag != 0 && probe_of_tag(*tag) == *probe)
-            })
-            .unwrap_or(0)
-    }
 }
 
 impl TargetSlot {
-    fn new<const W: usize>(probe: usize, slot: usize, snapshot: &Snapshot<W>) -> Self {
+    fn new(probe: usize, slot: usize, snapshot: &Snapshot) -> Self {
+        let first = snapshot.states[slot][0];
         Self {
             probe,
             slot,
             header: snapshot.header,
             tag: snapshot.tags[slot],
-            spill_index: (snapshot.tags[slot] != 0 && is_spilled(&snapshot.states[slot]))
-                .then(|| spill_index(snapshot.states[slot][0])),
+            spill_index: (snapshot.tags[slot] != 0 && is_spilled(first))
+                .then(|| spill_index(first)),
             evicts_denied: None,
         }
     }

@@ -1,9 +1,10 @@
 //! Replacing the algorithm while the table is in use.
 
+use super::attempt::TryResult;
 use super::epoch::{EpochView, MAX_EPOCHS};
-use super::slot::{MAX_SLOTS, Set};
+use super::slot::{MAX_SLOTS, Words};
 use super::spill::{VersionedState, is_spilled, spill_index, spilled_word};
-use super::table::{Table, TryResult};
+use super::table::Table;
 use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::sync::lock;
@@ -19,39 +20,26 @@ impl<A: Algorithm> Table<A> {
         self.epochs.change(algorithm, now, inherit);
     }
 
-    pub(super) fn migrate_all(&self, now: Tick) {
-        match self.state_words {
-            1 => self.migrate_all_sets::<1>(),
-            2 => self.migrate_all_sets::<2>(),
-            3 => self.migrate_all_sets::<3>(),
-            _ => self.migrate_all_sets::<4>(),
-        }
+    fn migrate_all(&self, now: Tick) {
         let view = self.epochs.current();
-        let _ = self.run_shared(&view, now, &|_: &A, _: &mut A::State| ());
-    }
-
-    fn migrate_all_sets<const W: usize>(&self) {
-        let view = self.epochs.current();
-        for at in 0..self.set_count {
-            while self.set::<W>(at).lookup(0).0.epoch() != view.epoch() & 0xFFF {
-                let _ = self.migrate_set::<W, ()>(&view, at);
+        for at in 0..self.core.sets.len {
+            while self.core.sets.set(at).lookup(0).0.epoch() != view.epoch() & 0xFFF {
+                let _ = self.migrate_set(&view, at);
             }
         }
+        let _ = self.run_shared(&view, now, &mut |_, _| ());
     }
 
     /// Migrates all states of a set to the algorithm of `view`.
     #[cold]
     #[inline(never)]
-    pub(super) fn migrate_set<const W: usize, T>(
-        &self,
-        view: &EpochView<'_, A>,
-        at: usize,
-    ) -> TryResult<T> {
-        let set = self.set::<W>(at);
+    pub(super) fn migrate_set(&self, view: &EpochView<'_, A>, at: usize) -> TryResult {
+        let (sets, width) = (&self.core.sets, self.state_words());
+        let set = sets.set(at);
         let algorithm = view.algorithm();
         let mut snapshot = set.snapshot();
         let Some(behind) = view.epochs_behind(snapshot.header.epoch()) else {
-            return TryResult::StaleEpoch;
+            return TryResult::Retry;
         };
         if behind == 0 {
             return TryResult::Retry;
@@ -60,21 +48,21 @@ impl<A: Algorithm> Table<A> {
         let mut shard = None;
         let mut spilled: [Option<(Tick, A::State)>; MAX_SLOTS] = Default::default();
         let mut slot = 0;
-        while slot < Set::<W>::SLOTS {
+        while slot < set.slots() {
             let words = &mut snapshot.states[slot];
             if snapshot.tags[slot] == 0 {
                 slot += 1;
                 continue;
             }
-            if is_spilled(words) {
-                let id = self.key_id_at(at, snapshot.tags[slot]);
-                let shard = shard.get_or_insert_with(|| self.spill.shard(self.group_of(at)));
+            if is_spilled(words[0]) {
+                let id = sets.key_id_at(at, snapshot.tags[slot]);
+                let shard = shard.get_or_insert_with(|| self.spill.shard(sets.group_of(at)));
                 let index = spill_index(words[0]);
                 let Some(kept) = shard.get_mut(index, id) else {
                     return TryResult::Retry;
                 };
                 let Some(behind) = view.epochs_behind(kept.epoch & 0xFFF) else {
-                    return TryResult::StaleEpoch;
+                    return TryResult::Retry;
                 };
                 if !view.migrate_state(&mut kept.state, behind) {
                     kept.state = algorithm.fresh(view.since());
@@ -82,15 +70,15 @@ impl<A: Algorithm> Table<A> {
                 kept.epoch = view.epoch();
                 *words = spilled_word(index, algorithm.forgettable_at(&kept.state));
             } else {
-                let mut state = A::Packing::unpack_from(before, words);
-                let mut next = [0; W];
+                let mut state = A::Packing::unpack_from(before, &words[..width]);
+                let mut next = Words::default();
                 if !view.migrate_state(&mut state, behind) {
                     snapshot.tags[slot] = 0;
-                } else if A::Packing::pack_into(algorithm, &state, &mut next) {
+                } else if A::Packing::pack_into(algorithm, &state, &mut next[..width]) {
                     *words = next;
                 } else {
                     spilled[slot] = Some((algorithm.forgettable_at(&state), state));
-                    shard.get_or_insert_with(|| self.spill.shard(self.group_of(at)));
+                    shard.get_or_insert_with(|| self.spill.shard(sets.group_of(at)));
                 }
             }
             slot += 1;
@@ -98,9 +86,9 @@ impl<A: Algorithm> Table<A> {
         let Some(mut locked) = set.try_lock(snapshot.header) else {
             return TryResult::Retry;
         };
-        for (slot, spilled) in spilled.into_iter().enumerate().take(Set::<W>::SLOTS) {
+        for (slot, spilled) in spilled.into_iter().enumerate().take(set.slots()) {
             if let (Some((until, state)), Some(shard)) = (spilled, &mut shard) {
-                let id = self.key_id_at(at, snapshot.tags[slot]);
+                let id = sets.key_id_at(at, snapshot.tags[slot]);
                 let epoch = view.epoch();
                 let index = shard.insert(id, VersionedState { state, epoch });
                 snapshot.states[slot] = spilled_word(index, until);

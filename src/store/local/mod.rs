@@ -1,5 +1,6 @@
 //! The states of many keys in this process: a table bounded by construction.
 
+mod attempt;
 mod epoch;
 mod hash;
 mod insertion;
@@ -8,10 +9,12 @@ mod loom_models;
 mod migrate;
 mod overflow;
 mod probe;
+mod sets;
 #[cfg(all(test, tower_throttle_shuttle))]
 mod shuttle_models;
 mod slot;
 mod spill;
+mod states;
 mod table;
 
 use std::fmt;
@@ -22,7 +25,7 @@ use std::time::Duration;
 
 pub use self::hash::{Seeded, SeededHasher};
 pub use self::overflow::{Overflow, Stats};
-use self::table::{DecideStep, Table, Transition};
+use self::table::Table;
 use crate::acquire::{Acquire, Attempt, acquire, attempt};
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, quotas, take_up_to};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
@@ -278,8 +281,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     #[inline(never)]
     fn decide_slow(&self, hash: u64, now: Tick, cost: u64) -> Decision {
-        let step = DecideStep { now, cost };
-        let decided = self.shared.table.transition(hash, now, cost > 0, &step);
+        let decide = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
+        let decided = self.shared.table.transition(hash, now, cost > 0, decide);
         self.or_denied(decided, now)
     }
 
@@ -450,20 +453,45 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.hasher.hash_one(key)
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "steps are written in place")]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed"
-    )]
-    #[inline(always)]
+    /// Applies an operation to the key with this hash, apart from the fast path.
+    #[inline(never)]
+    fn apply_hashed(&self, hash: u64, op: Op) -> Decision {
+        let now = self.shared.clock.now();
+        let keep = match op {
+            Op::Take(cost) | Op::Charge(cost) => cost > 0,
+            _ => false,
+        };
+        if op == Op::Reset {
+            self.shared.table.remove(hash);
+        }
+        let step = |algorithm: &A, state: &mut A::State| {
+            match op {
+                Op::Take(cost) => return algorithm.decide(state, now, cost),
+                Op::Peek(cost) => return algorithm.peek(state, now, cost),
+                Op::Refund(cost) => algorithm.refund(state, now, cost),
+                Op::Charge(cost) => {
+                    algorithm.charge(state, now, cost);
+                }
+                Op::Reset => {}
+            }
+            algorithm.peek(state, now, 0)
+        };
+        match (self.shared.table.transition(hash, now, keep, step), op) {
+            (Ok(decision), _) => decision,
+            // Nothing was charged: the figures are those of a fresh key.
+            (Err(_), Op::Charge(_)) => self.apply_hashed(hash, Op::Peek(0)),
+            (Err(free), _) => self.deny_full(free, now),
+        }
+    }
+
     fn at<T>(
         &self,
         hash: u64,
         now: Tick,
         keep: bool,
-        step: impl Transition<A, T>,
+        step: impl Fn(&A, &mut A::State) -> T,
     ) -> Result<T, Tick> {
-        self.shared.table.transition(hash, now, keep, &step)
+        self.shared.table.transition(hash, now, keep, step)
     }
 
     /// The denial of a key without a slot.
@@ -595,23 +623,7 @@ where
     type Future = Ready<Result<Decision, StoreError>>;
 
     fn apply(&self, key: &K, op: Op) -> Self::Future {
-        let decision = match op {
-            Op::Take(cost) => self.check_n(key, cost),
-            Op::Peek(cost) => self.peek_n(key, cost),
-            Op::Refund(cost) => {
-                self.refund(key, cost);
-                self.peek_n(key, 0)
-            }
-            Op::Charge(cost) => {
-                self.charge(key, cost);
-                self.peek_n(key, 0)
-            }
-            Op::Reset => {
-                self.reset(key);
-                self.peek_n(key, 0)
-            }
-        };
-        ready(Ok(decision))
+        ready(Ok(self.apply_hashed(self.hash(key), op)))
     }
 
     #[expect(
@@ -624,7 +636,7 @@ where
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
-        Some(self.peek_n(key, cost))
+        Some(self.apply_hashed(self.hash(key), Op::Peek(cost)))
     }
 
     fn quotas(&self) -> Vec<Quota> {
@@ -637,7 +649,7 @@ where
 
     #[inline]
     fn losses(&self) -> Losses {
-        self.shared.table.counters.losses()
+        self.shared.table.core.counters.losses()
     }
 }
 

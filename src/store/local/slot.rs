@@ -90,74 +90,109 @@ impl Header {
     }
 }
 
-/// One set, in which a state takes `W` words.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Set<'a, const W: usize>(&'a [CacheLine]);
+/// The largest number of words per state.
+const MAX_WORDS: usize = 4;
 
-/// A slot and what was read from it.
-pub(super) type SlotState<const W: usize> = (usize, [u64; W]);
+/// The words of a state. Those beyond its width are zero.
+pub(super) type Words = [u64; MAX_WORDS];
+
+/// One set.
+///
+/// The number of words per state is a field and not a type parameter, so that the cold paths are
+/// compiled once for all widths. On the fast path it is a constant, and all calls are inlined.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Set<'a> {
+    lines: &'a [CacheLine],
+    state_words: usize,
+}
 
 /// A consistent copy of a whole set.
 #[derive(Debug)]
-pub(super) struct Snapshot<const W: usize> {
+pub(super) struct Snapshot {
     pub(super) header: Header,
     pub(super) tags: [u64; MAX_SLOTS],
-    pub(super) states: [[u64; W]; MAX_SLOTS],
+    pub(super) states: [Words; MAX_SLOTS],
 }
 
 const TAG_MASK: u64 = (1 << 48) - 1;
 
-impl<'a, const W: usize> Set<'a, W> {
-    pub(super) const SLOTS: usize = slots_per_set(W);
-
-    #[inline]
-    pub(super) fn at_index(table: &'a [CacheLine], index: usize) -> Self {
-        let first = index * lines_per_set(W);
-        Self(&table[first..first + lines_per_set(W)])
+impl<'a> Set<'a> {
+    #[expect(clippy::inline_always, reason = "as for `try_read`")]
+    #[inline(always)]
+    pub(super) fn at_index(table: &'a [CacheLine], index: usize, state_words: usize) -> Self {
+        let first = index * lines_per_set(state_words);
+        Self {
+            lines: &table[first..first + lines_per_set(state_words)],
+            state_words,
+        }
     }
 
-    #[inline]
+    pub(super) const fn slots(&self) -> usize {
+        slots_per_set(self.state_words)
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `try_read`")]
+    #[inline(always)]
     fn word(&self, at: usize) -> &AtomicU64 {
-        &self.0[at / 8].0[at % 8]
+        &self.lines[at / 8].0[at % 8]
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `try_read`")]
+    #[inline(always)]
     fn header(&self) -> &AtomicU64 {
         self.word(0)
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `try_read`")]
+    #[inline(always)]
+    fn tag_words(&self) -> usize {
+        tag_words(self.state_words)
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `try_read`")]
+    #[inline(always)]
     fn tag_word(&self, at: usize) -> &AtomicU64 {
         self.word(1 + at)
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `try_read`")]
+    #[inline(always)]
     fn state_word(&self, slot: usize, at: usize) -> &AtomicU64 {
-        self.word(1 + tag_words(W) + slot * W + at)
+        self.word(1 + self.tag_words() + slot * self.state_words + at)
     }
 
     /// Compares all tags without a branch: the slot of a key is random, so a branch would often be
     /// mispredicted.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `try_read`")]
+    #[inline(always)]
     fn find(&self, tag: u64) -> Option<usize> {
         let (mut found, mut pieces) = (usize::MAX, 0);
-        for at in 0..tag_words(W) {
+        for at in 0..self.tag_words() {
             let word = self.tag_word(at).load(Ordering::Relaxed);
             found = if word & TAG_MASK == tag { at } else { found };
             if at < 3 {
                 pieces |= word >> 48 << (16 * at);
             }
         }
-        found = if pieces == tag { tag_words(W) } else { found };
+        found = if pieces == tag {
+            self.tag_words()
+        } else {
+            found
+        };
         (found != usize::MAX).then_some(found)
     }
 
-    #[inline]
-    fn state(&self, slot: usize) -> [u64; W] {
-        let mut words = [0; W];
-        for (at, word) in words.iter_mut().enumerate() {
+    #[expect(clippy::inline_always, reason = "as for `try_read`")]
+    #[inline(always)]
+    fn read_state(&self, slot: usize, words: &mut [u64]) {
+        for (at, word) in words.iter_mut().enumerate().take(self.state_words) {
             *word = self.state_word(slot, at).load(Ordering::Relaxed);
         }
+    }
+
+    fn state(&self, slot: usize) -> Words {
+        let mut words = Words::default();
+        self.read_state(slot, &mut words);
         words
     }
 
@@ -168,30 +203,30 @@ impl<'a, const W: usize> Set<'a, W> {
         reason = "the result is several words, which would go through memory"
     )]
     #[inline(always)]
-    pub(super) fn try_read(&self, tag: u64) -> Option<(Header, SlotState<W>)> {
+    pub(super) fn try_read<const W: usize>(&self, tag: u64) -> Option<(Header, (usize, [u64; W]))> {
         let header = Header(self.header().load(Ordering::Acquire));
         if header.0 & Header::SLOW_PATH_MASK != 0 {
             return None;
         }
-        for line in 1..lines_per_set(W) {
+        for line in 1..lines_per_set(self.state_words) {
             // Fetches all lines of the set at once: no load depends on another.
             std::hint::black_box(self.word(8 * line).load(Ordering::Relaxed));
         }
         let slot = self.find(tag)?;
-        let state = self.state(slot);
+        let mut state = [0; W];
+        self.read_state(slot, &mut state);
         // As in `read_consistent`.
         fence(Ordering::Acquire);
         (self.header().load(Ordering::Relaxed) == header.0).then_some((header, (slot, state)))
     }
 
     #[cfg(all(test, tower_throttle_loom))]
-    pub(super) fn read_unvalidated(&self, tag: u64) -> Option<[u64; W]> {
+    pub(super) fn read_unvalidated(&self, tag: u64) -> Option<Words> {
         self.header().load(Ordering::Acquire);
         self.find(tag).map(|slot| self.state(slot))
     }
 
     /// Repeats `read` until no write happened during it.
-    #[inline]
     fn read_consistent<T>(&self, read: impl Fn(Header) -> T) -> (Header, T) {
         let mut turns = 0;
         loop {
@@ -210,16 +245,15 @@ impl<'a, const W: usize> Set<'a, W> {
     }
 
     /// Reads the slot with this tag, if there is one.
-    #[inline]
-    pub(super) fn lookup(&self, tag: u64) -> (Header, Option<SlotState<W>>) {
+    pub(super) fn lookup(&self, tag: u64) -> (Header, Option<(usize, Words)>) {
         self.read_consistent(|_| self.find(tag).map(|slot| (slot, self.state(slot))))
     }
 
-    pub(super) fn snapshot(&self) -> Snapshot<W> {
+    pub(super) fn snapshot(&self) -> Snapshot {
         let (header, (tags, states)) = self.read_consistent(|_| {
             let mut tags = [0; MAX_SLOTS];
-            let mut states = [[0; W]; MAX_SLOTS];
-            for slot in 0..Self::SLOTS {
+            let mut states = [Words::default(); MAX_SLOTS];
+            for slot in 0..self.slots() {
                 tags[slot] = self.tag(slot);
                 states[slot] = self.state(slot);
             }
@@ -239,7 +273,7 @@ impl<'a, const W: usize> Set<'a, W> {
     }
 
     fn tag(&self, slot: usize) -> u64 {
-        if slot < tag_words(W) {
+        if slot < self.tag_words() {
             return self.tag_word(slot).load(Ordering::Relaxed) & TAG_MASK;
         }
         (0..3).fold(0, |tag, at| {
@@ -248,8 +282,9 @@ impl<'a, const W: usize> Set<'a, W> {
     }
 
     /// Locks the set if nothing was written since `header` was read.
-    #[inline]
-    pub(super) fn try_lock(&self, header: Header) -> Option<SetGuard<'a, W>> {
+    #[expect(clippy::inline_always, reason = "as for `try_read`")]
+    #[inline(always)]
+    pub(super) fn try_lock(&self, header: Header) -> Option<SetGuard<'a>> {
         let locked = header.0 | Header::LOCKED;
         self.header()
             .compare_exchange(header.0, locked, Ordering::Acquire, Ordering::Relaxed)
@@ -265,17 +300,17 @@ impl<'a, const W: usize> Set<'a, W> {
 
 /// A locked set. Dropping it unlocks the set with the next version.
 #[derive(Debug)]
-pub(super) struct SetGuard<'a, const W: usize> {
-    set: Set<'a, W>,
+pub(super) struct SetGuard<'a> {
+    set: Set<'a>,
     /// The header to unlock with, before the version is advanced.
     next_header: Header,
 }
 
-impl<const W: usize> SetGuard<'_, W> {
+impl SetGuard<'_> {
     #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
     #[inline(always)]
-    pub(super) fn write_state(&mut self, slot: usize, words: &[u64; W]) {
-        for (at, word) in words.iter().enumerate() {
+    pub(super) fn write_state(&mut self, slot: usize, words: &[u64]) {
+        for (at, word) in words.iter().enumerate().take(self.set.state_words) {
             self.set
                 .state_word(slot, at)
                 .store(*word, Ordering::Relaxed);
@@ -290,7 +325,7 @@ impl<const W: usize> SetGuard<'_, W> {
                 Ordering::Relaxed,
             );
         };
-        if slot < tag_words(W) {
+        if slot < self.set.tag_words() {
             keep(slot, TAG_MASK, tag);
         } else {
             for at in 0..3 {
@@ -308,7 +343,7 @@ impl<const W: usize> SetGuard<'_, W> {
     }
 }
 
-impl<const W: usize> Drop for SetGuard<'_, W> {
+impl Drop for SetGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         let next = self.next_header.0.wrapping_add(Header::VERSION_UNIT);

@@ -5,6 +5,7 @@
 //! spilled state.
 
 use super::probe::FINGERPRINT_BITS;
+use super::slot::Words;
 use crate::clock::Tick;
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -22,19 +23,18 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 /// The latest expiry that fits. Every later one counts as [`Tick::MAX`].
 const MAX_EXPIRY: u64 = (1 << 39) - 1;
 
-/// Whether the state of a slot is in the spill store.
+/// Whether the state of a slot is in the spill store, by its first word.
 #[inline]
-pub(super) const fn is_spilled<const W: usize>(words: &[u64; W]) -> bool {
-    words[0] >= SPILLED
+pub(super) const fn is_spilled(word: u64) -> bool {
+    word >= SPILLED
 }
 
 /// The words of a slot whose state is in the spill store at `index`.
-pub(super) fn spilled_word<const W: usize>(index: usize, forgettable_at: Tick) -> [u64; W] {
-    let mut words = [0; W];
+pub(super) fn spilled_word(index: usize, forgettable_at: Tick) -> Words {
     // Rounded up to 2^24 ns (17 ms), so that the slot of a busy key rarely changes.
     let until = forgettable_at.as_nanos().div_ceil(1 << INDEX_BITS);
-    words[0] = SPILLED | until.min(MAX_EXPIRY) << INDEX_BITS | index as u64;
-    words
+    let word = SPILLED | until.min(MAX_EXPIRY) << INDEX_BITS | index as u64;
+    [word, 0, 0, 0]
 }
 
 /// The expiry in the first word of a spilled state.

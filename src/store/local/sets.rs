@@ -1,0 +1,112 @@
+//! The sets of a table, and which of them a key may be stored in.
+//!
+//! Nothing here depends on the algorithm or on the type of its states.
+
+use super::probe::{FINGERPRINT_BITS, ProbeSequence, probe_of_tag};
+use super::slot::{CacheLine, Set, SetGuard, lines_per_set, slots_per_set};
+use super::spill::KeyId;
+
+/// All sets of a table.
+#[derive(Debug)]
+pub(super) struct Sets {
+    lines: Box<[CacheLine]>,
+    /// The number of sets.
+    pub(super) len: usize,
+    /// The words per state.
+    pub(super) state_words: usize,
+    pub(super) probes: ProbeSequence,
+}
+
+impl Sets {
+    /// The sets of a table for `keys` keys with states of `words` words.
+    pub(super) fn for_keys(words: usize, keys: usize) -> Self {
+        let (probes, len) = ProbeSequence::for_keys(words, keys);
+        Self {
+            lines: (0..len * lines_per_set(words))
+                .map(|_| CacheLine::default())
+                .collect(),
+            len,
+            state_words: words,
+            probes,
+        }
+    }
+
+    /// The high bits choose the home set, the low bits are the fingerprint.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the product's high half is below the number of sets"
+    )]
+    #[inline]
+    pub(super) const fn key_id(&self, hash: u64) -> KeyId {
+        let fingerprint = hash & ((1 << FINGERPRINT_BITS) - 1);
+        KeyId {
+            home: ((hash as u128 * self.len as u128) >> 64) as usize,
+            // Zero is an empty slot.
+            fingerprint: if fingerprint == 0 { 1 } else { fingerprint },
+        }
+    }
+
+    /// The set with this number.
+    pub(super) fn set(&self, at: usize) -> Set<'_> {
+        Set::at_index(&self.lines, at, self.state_words)
+    }
+
+    /// The same set for the fast path, if states take `W` words.
+    #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
+    #[inline(always)]
+    pub(super) fn set_of_words<const W: usize>(&self, at: usize) -> Set<'_> {
+        Set::at_index(&self.lines, at, W)
+    }
+
+    /// The key with this tag in set `at`.
+    pub(super) const fn key_id_at(&self, at: usize, tag: u64) -> KeyId {
+        KeyId {
+            home: self.probes.set_index(at, probe_of_tag(tag)),
+            fingerprint: tag & ((1 << FINGERPRINT_BITS) - 1),
+        }
+    }
+
+    pub(super) const fn group_of(&self, at: usize) -> usize {
+        at / self.probes.group_sets
+    }
+
+    /// The number of groups.
+    pub(super) const fn groups(&self) -> usize {
+        self.len / self.probes.group_sets
+    }
+
+    /// The number of slots.
+    pub(super) const fn slots(&self) -> usize {
+        self.len * slots_per_set(self.state_words)
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.lines.len() * size_of::<CacheLine>()
+    }
+
+    /// The last probe at which a key of this home is stored, at most `probe_len`. Only the holder of
+    /// the home's lock can raise it, so the result is never too small if the home is unchanged.
+    pub(super) fn longest_probe(&self, home: usize, probe_len: usize) -> usize {
+        (1..=probe_len)
+            .rev()
+            .find(|probe| {
+                let snapshot = self.set(self.probes.set_index(home, *probe)).snapshot();
+                snapshot
+                    .tags
+                    .iter()
+                    .any(|tag| *tag != 0 && probe_of_tag(*tag) == *probe)
+            })
+            .unwrap_or(0)
+    }
+}
+
+/// Locks a set of which other threads change only other slots than the caller's.
+pub(super) fn spin_lock(set: Set<'_>) -> SetGuard<'_> {
+    loop {
+        // Only for the header: no tag is all ones.
+        let (header, _) = set.lookup(u64::MAX);
+        if let Some(locked) = set.try_lock(header) {
+            return locked;
+        }
+    }
+}

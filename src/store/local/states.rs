@@ -1,0 +1,252 @@
+//! The part of the slow path that depends on the algorithm.
+
+use super::attempt::{StateOps, TryResult};
+use super::epoch::EpochView;
+use super::overflow::Counters;
+use super::probe::make_tag;
+use super::sets::spin_lock;
+use super::slot::Words;
+use super::spill::{
+    KeyId, Shard, VersionedState, is_spilled, spill_forgettable_at, spill_index, spilled_word,
+};
+use super::table::Table;
+use crate::algorithm::{Algorithm, Packing};
+use crate::clock::Tick;
+use crate::decision::Decision;
+use crate::sync::{MutexGuard, lock};
+
+/// An operation on a state. It may run several times and must depend on nothing but its arguments.
+pub(super) type Step<'a, A> = dyn FnMut(&A, &mut <A as Algorithm>::State) + 'a;
+
+/// One try to run a step.
+pub(super) struct Attempt<'a, 'b, A: Algorithm> {
+    table: &'a Table<A>,
+    view: EpochView<'a, A>,
+    step: &'a mut Step<'b, A>,
+    /// A state that has no slot, or no longer fits it.
+    kept: Option<A::State>,
+    shard: Option<MutexGuard<'a, Shard<A::State>>>,
+}
+
+impl<'a, 'b, A: Algorithm> Attempt<'a, 'b, A> {
+    pub(super) fn new(table: &'a Table<A>, step: &'a mut Step<'b, A>) -> Self {
+        Self {
+            view: table.epochs.current(),
+            table,
+            step,
+            kept: None,
+            shard: None,
+        }
+    }
+}
+
+impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
+    fn epoch(&self) -> u64 {
+        self.view.epoch()
+    }
+
+    fn update(&mut self, words: &Words, next: &mut Words) -> Option<Tick> {
+        let width = self.table.state_words();
+        let algorithm = self.view.algorithm();
+        let mut state = A::Packing::unpack_from(algorithm, &words[..width]);
+        (self.step)(algorithm, &mut state);
+        if A::Packing::pack_into(algorithm, &state, &mut next[..width]) {
+            return None;
+        }
+        let until = algorithm.forgettable_at(&state);
+        self.kept = Some(state);
+        Some(until)
+    }
+
+    fn create(&mut self, now: Tick) -> Tick {
+        let algorithm = self.view.algorithm();
+        let mut state = algorithm.fresh(now);
+        (self.step)(algorithm, &mut state);
+        let until = algorithm.forgettable_at(&state);
+        self.kept = Some(state);
+        until
+    }
+
+    fn pack(&mut self, words: &mut Words) -> bool {
+        let width = self.table.state_words();
+        let algorithm = self.view.algorithm();
+        let pack = |state: &A::State| A::Packing::pack_into(algorithm, state, &mut words[..width]);
+        self.kept.as_ref().is_some_and(pack)
+    }
+
+    fn lock_shard(&mut self, group: usize) {
+        self.shard = Some(self.table.spill.shard(group));
+    }
+
+    fn spill(&mut self, id: KeyId) -> usize {
+        let epoch = self.view.epoch();
+        let (shard, state) = (&mut self.shard, self.kept.take());
+        let (Some(shard), Some(state)) = (shard, state) else {
+            unreachable!("a state is spilled after it was kept and its shard was locked");
+        };
+        shard.insert(id, VersionedState { state, epoch })
+    }
+
+    fn remove(&mut self, index: usize, id: KeyId) {
+        if let Some(shard) = &mut self.shard {
+            shard.remove(index, id);
+        }
+    }
+
+    fn forgettable_at(&self, words: &Words) -> Tick {
+        if is_spilled(words[0]) {
+            return spill_forgettable_at(words[0]);
+        }
+        let algorithm = self.view.algorithm();
+        algorithm.forgettable_at(&A::Packing::unpack_from(
+            algorithm,
+            &words[..self.table.state_words()],
+        ))
+    }
+
+    fn is_denied(&self, at: usize, tag: u64, words: &Words, now: Tick) -> bool {
+        let algorithm = self.view.algorithm();
+        let is_denied = |state: &A::State| algorithm.peek(state, now, 1).is_denied();
+        if !is_spilled(words[0]) {
+            return is_denied(&A::Packing::unpack_from(
+                algorithm,
+                &words[..self.table.state_words()],
+            ));
+        }
+        let sets = &self.table.core.sets;
+        let shard = self.table.spill.shard(sets.group_of(at));
+        shard
+            .get(spill_index(words[0]), sets.key_id_at(at, tag))
+            .is_some_and(|kept| is_denied(&kept.state))
+    }
+
+    fn update_spilled(&mut self, id: KeyId, probe: usize) -> TryResult {
+        self.table.update_spilled(&self.view, id, probe, self.step)
+    }
+
+    fn run_shared(&mut self, now: Tick) -> TryResult {
+        self.table.run_shared(&self.view, now, self.step)
+    }
+
+    fn migrate_set(&self, at: usize) -> TryResult {
+        self.table.migrate_set(&self.view, at)
+    }
+}
+
+impl<A: Algorithm> Table<A> {
+    /// Runs `step` on the state of the key with this hash. The step may run several times and must
+    /// depend on nothing but its arguments.
+    ///
+    /// A key without a slot gets one if `keep` is set and the new state has not expired.
+    ///
+    /// # Errors
+    /// When a slot may become free, if the table is full.
+    pub(super) fn transition<T>(
+        &self,
+        hash: u64,
+        now: Tick,
+        keep: bool,
+        step: impl Fn(&A, &mut A::State) -> T,
+    ) -> Result<T, Tick> {
+        let mut result = None;
+        self.run(hash, now, keep, &mut |algorithm, state| {
+            result = Some(step(algorithm, state));
+        })?;
+        Ok(result.expect("the step has run"))
+    }
+
+    #[inline(never)]
+    fn run(&self, hash: u64, now: Tick, keep: bool, step: &mut Step<'_, A>) -> Result<(), Tick> {
+        let id = self.core.sets.key_id(hash);
+        loop {
+            let mut attempt = Attempt::new(self, step);
+            match self.core.attempt(&mut attempt, id, now, keep) {
+                TryResult::Done => return Ok(()),
+                TryResult::Full(free) => return Err(free),
+                TryResult::Retry => {}
+            }
+        }
+    }
+
+    /// Decides for a key in its home set whose state is spilled. `None` if the slow path has to.
+    #[inline(never)]
+    pub(super) fn decide_spilled(&self, id: KeyId, now: Tick, cost: u64) -> Option<Decision> {
+        let mut decision = None;
+        let mut step = |algorithm: &A, state: &mut A::State| {
+            decision = Some(algorithm.decide(state, now, cost));
+        };
+        match self.update_spilled(&self.epochs.current(), id, 0, &mut step) {
+            TryResult::Done => decision,
+            _ => None,
+        }
+    }
+
+    /// Runs `step` on a spilled state, with its shard locked: no other thread moves the state or its
+    /// slot meanwhile.
+    pub(super) fn update_spilled(
+        &self,
+        view: &EpochView<'_, A>,
+        id: KeyId,
+        probe: usize,
+        step: &mut Step<'_, A>,
+    ) -> TryResult {
+        let algorithm = view.algorithm();
+        let sets = &self.core.sets;
+        let at = sets.probes.set_index(id.home, probe);
+        let set = sets.set(at);
+        let mut shard = self.spill.shard(sets.group_of(id.home));
+        let (header, found) = set.lookup(make_tag(id.fingerprint, probe));
+        let Some((slot, words)) = found.filter(|(_, words)| is_spilled(words[0])) else {
+            return TryResult::Retry;
+        };
+        if header.epoch() != view.epoch() & 0xFFF {
+            return TryResult::Retry;
+        }
+        let index = spill_index(words[0]);
+        let Some(kept) = shard.get_mut(index, id) else {
+            return TryResult::Retry;
+        };
+        if kept.epoch != view.epoch() {
+            drop(shard);
+            return self.migrate_set(view, at);
+        }
+        step(algorithm, &mut kept.state);
+        let mut next = Words::default();
+        let packs = A::Packing::pack_into(algorithm, &kept.state, &mut next[..self.state_words()]);
+        if !packs {
+            next = spilled_word(index, algorithm.forgettable_at(&kept.state));
+        }
+        if next != words {
+            spin_lock(set).write_state(slot, &next);
+        }
+        if packs {
+            shard.remove(index, id);
+        }
+        TryResult::Done
+    }
+
+    /// Runs `step` on the state shared by all keys without a slot.
+    pub(super) fn run_shared(
+        &self,
+        view: &EpochView<'_, A>,
+        now: Tick,
+        step: &mut Step<'_, A>,
+    ) -> TryResult {
+        let mut shared = lock(&self.shared_state);
+        let Some(behind) = view.epochs_behind(shared.epoch & 0xFFF) else {
+            return TryResult::Retry;
+        };
+        // On a copy, so that a panic leaves the old state.
+        let mut state = shared.state.clone();
+        if !view.migrate_state(&mut state, behind) {
+            state = view.algorithm().fresh(now);
+        }
+        step(view.algorithm(), &mut state);
+        *shared = VersionedState {
+            state,
+            epoch: view.epoch(),
+        };
+        Counters::count(&self.core.counters.shared);
+        TryResult::Done
+    }
+}
