@@ -118,7 +118,7 @@ impl States for InProcess {
     }
 
     fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String> {
-        self.algorithm.refund(&mut self.states[key], now, n);
+        self.algorithm.refund(&mut self.states[key], now, now, n);
         Ok(())
     }
 

@@ -42,8 +42,9 @@ impl Algorithm for Cooldown {
         Decision::new(Verdict::Admit, 1, u64::from(*end <= now), None, left(*end))
     }
 
-    fn refund(&self, end: &mut Tick, now: Tick, cost: u64) {
-        if cost > 0 {
+    fn refund(&self, end: &mut Tick, taken_at: Tick, now: Tick, cost: u64) {
+        // Ends the pause only if that is the one of this request.
+        if cost > 0 && *end == taken_at.plus(self.0.period()) {
             *end = now.min(*end);
         }
     }

@@ -62,8 +62,9 @@ enum Step {
     Check(u64),
     Reserve(u64, u64),
     TakeUpTo(u64),
-    Refund(u64),
-    Absorb(u64),
+    /// A cost, and how long ago it was taken.
+    Refund(u64, u64),
+    Charge(u64),
     Retune(AnyQuota, u8),
     Forget,
 }
@@ -159,9 +160,10 @@ fuzz_target!(|input: Input| {
                 assert_eq!(taken, before.min(most), "{decision:?}");
                 assert!(decision.is_admitted(), "{decision:?}");
             }
-            Step::Refund(cost) => {
+            Step::Refund(cost, since) => {
                 let before = algorithm.peek(&state, now, 0);
-                algorithm.refund(&mut state, now, cost);
+                let taken_at = Tick::from_nanos(now.as_nanos().saturating_sub(since));
+                algorithm.refund(&mut state, taken_at, now, cost);
                 let after = algorithm.peek(&state, now, 0);
                 assert!(
                     after.remaining() >= before.remaining(),
@@ -169,7 +171,7 @@ fuzz_target!(|input: Input| {
                 );
                 assert!(after.remaining() <= after.limit, "{after:?}");
             }
-            Step::Absorb(cost) => {
+            Step::Charge(cost) => {
                 let before = algorithm.peek(&state, now, 0);
                 let _ = algorithm.charge(&mut state, now, cost);
                 let after = algorithm.peek(&state, now, 0);

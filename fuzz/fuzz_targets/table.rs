@@ -59,7 +59,7 @@ fn run<A: Algorithm>(algorithm: A, input: &Input) {
         let same = match kind % 6 {
             0 => {
                 local.refund(key, cost);
-                algorithm.refund(state, now, cost);
+                algorithm.refund(state, now, now, cost);
                 true
             }
             1 => local.charge(key, cost) == algorithm.charge(state, now, cost),

@@ -69,7 +69,7 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn decide(&self, state: &mut AnyState, now: Tick, cost: u64) -> Decision;
     fn peek(&self, state: &AnyState, now: Tick, cost: u64) -> Decision;
     fn reserve(&self, state: &mut AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision;
-    fn refund(&self, state: &mut AnyState, now: Tick, cost: u64);
+    fn refund(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
     fn charge(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration;
     fn rescale(&self, state: &mut AnyState, from: &dyn DynAlgorithm, now: Tick, inherit: Inherit);
     fn replans_line(&self) -> bool;
@@ -167,8 +167,8 @@ impl<A: Algorithm> DynAlgorithm for A {
         Algorithm::reserve(self, state.get_mut(self, now), now, cost, max_wait)
     }
 
-    fn refund(&self, state: &mut AnyState, now: Tick, cost: u64) {
-        Algorithm::refund(self, state.get_mut(self, now), now, cost);
+    fn refund(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
+        Algorithm::refund(self, state.get_mut(self, now), taken_at, now, cost);
     }
 
     fn charge(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration {
@@ -277,8 +277,8 @@ impl Algorithm for AnyAlgorithm {
         self.0.reserve(state, now, cost, max_wait)
     }
 
-    fn refund(&self, state: &mut AnyState, now: Tick, cost: u64) {
-        self.0.refund(state, now, cost);
+    fn refund(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
+        self.0.refund(state, taken_at, now, cost);
     }
 
     fn charge(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration {

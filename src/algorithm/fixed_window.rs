@@ -225,9 +225,15 @@ impl Algorithm for FixedWindow {
         self.decision(Verdict::Admit, &open, None)
     }
 
-    fn refund(&self, state: &mut FixedWindowState, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut FixedWindowState, taken_at: Tick, now: Tick, cost: u64) {
         let open = self.open_window(*state, now);
-        if open.state.window == state.window {
+        // The cost of an earlier window is not in the count.
+        let is_counted = if self.anchored {
+            taken_at.as_nanos() + 1 >= state.window
+        } else {
+            self.windows.locate(taken_at).0 + 1 >= state.window
+        };
+        if is_counted && open.state.window == state.window {
             state.used = open.state.used.saturating_sub(cost);
         }
     }

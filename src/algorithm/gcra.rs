@@ -7,7 +7,7 @@ use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nan
 
 use super::packing::Sealed;
 use super::{Algorithm, Inherit, Packing};
-use crate::clock::Tick;
+use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
@@ -184,8 +184,12 @@ impl Algorithm for Gcra {
         }
     }
 
-    fn refund(&self, state: &mut GcraState, now: Tick, cost: u64) {
-        let given = self.interval.saturating_mul(cost);
+    fn refund(&self, state: &mut GcraState, taken_at: Tick, now: Tick, cost: u64) {
+        // At most the time since has been returned already.
+        let given = self
+            .interval
+            .saturating_mul(cost)
+            .saturating_sub(nanos(now.since(taken_at)));
         let floor = state.tat.min(now.as_nanos());
         state.tat = state.tat.saturating_sub(given).max(floor);
     }

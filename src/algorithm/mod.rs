@@ -151,9 +151,12 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         self.decide(state, now, cost)
     }
 
-    /// Gives `cost` back, up to an unused state. A queued request that is cancelled gives its turn
-    /// back this way, and later requests move up.
-    fn refund(&self, state: &mut Self::State, now: Tick, cost: u64);
+    /// Gives back what is still taken of `cost`, which was taken at `taken_at`.
+    ///
+    /// `taken_at` is the moment of the decision. What time has returned since is not returned again,
+    /// so the costs that are kept stay within the promise. For a queued request that is cancelled
+    /// before its turn it is `now`: all of its cost is given back, and later requests move up.
+    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64);
 
     /// Counts `cost` as admitted, even if that exceeds the limit. Returns how long until the
     /// resulting debt, if any, is paid.

@@ -203,20 +203,25 @@ impl Algorithm for SlidingLog {
         self.decision(state, self.expired_count(state, now), now, cost)
     }
 
-    fn refund(&self, state: &mut SlidingLogState, now: Tick, mut cost: u64) {
+    fn refund(&self, state: &mut SlidingLogState, taken_at: Tick, now: Tick, cost: u64) {
         self.prune(state, now);
-        // Newest first.
-        while cost > 0 {
-            let Some(last) = state.entries.back() else {
-                break;
-            };
+        let mut newer = Vec::new();
+        let mut left = cost;
+        while let Some(last) = state.entries.back().filter(|_| left > 0) {
             let held = Self::newest_cost(state);
-            if held > cost {
-                state.entries.replace_back(last.at, held - cost);
+            if last.at > taken_at {
+                newer.push((last.at, held));
+            } else if held > left {
+                state.entries.replace_back(last.at, held - left);
                 break;
+            } else {
+                // Newest first.
+                left -= held;
             }
-            cost -= held;
             state.entries.pop_back();
+        }
+        for (at, held) in newer.into_iter().rev() {
+            state.entries.push_back(at, held);
         }
     }
 

@@ -189,9 +189,18 @@ impl Algorithm for SlidingWindow {
         )
     }
 
-    fn refund(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut SlidingWindowState, taken_at: Tick, now: Tick, cost: u64) {
         let (mut at, _) = self.state_at(*state, now);
-        let from_current = cost.min(at.current);
+        let (taken_in, _) = self.windows.locate(taken_at);
+        if taken_in + 1 < at.window {
+            return;
+        }
+        // Newest cost first, but none that is newer than the refunded one.
+        let from_current = if taken_in < at.window {
+            0
+        } else {
+            cost.min(at.current)
+        };
         at.current -= from_current;
         at.previous = at.previous.saturating_sub(cost - from_current);
         *state = at;

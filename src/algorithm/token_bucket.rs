@@ -195,9 +195,10 @@ impl Algorithm for TokenBucket {
         self.bucket.take(state, now, cost, most)
     }
 
-    fn refund(&self, state: &mut ExactNanos, now: Tick, cost: u64) {
-        let unused = ExactNanos::from_tick(now);
-        *state = self.bucket.interval.apply_refund(*state, unused, cost);
+    fn refund(&self, state: &mut ExactNanos, taken_at: Tick, now: Tick, cost: u64) {
+        let (unused, since) = (ExactNanos::from_tick(now), nanos(now.since(taken_at)));
+        let interval = &self.bucket.interval;
+        *state = interval.apply_refund(*state, unused, cost, since);
     }
 
     fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {

@@ -277,7 +277,7 @@ mod loom_models {
             });
             let before = check(&cell, 0);
             debt.join().expect("no thread panics");
-            cell.transition(|algorithm, state| algorithm.refund(state, at(0), 5));
+            cell.transition(|algorithm, state| algorithm.refund(state, at(0), at(0), 5));
             let left = cell.read(|algorithm, state| algorithm.peek(state, at(0), 0).remaining());
             assert_eq!(left, 2 - u64::from(before));
         });

@@ -148,7 +148,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     pub fn refund(&self, cost: u64) {
         let now = self.clock.now();
         self.state
-            .transition(|algorithm, state| algorithm.refund(state, now, cost));
+            .transition(|algorithm, state| algorithm.refund(state, now, now, cost));
     }
 
     /// Takes `cost` even if that is more than allowed, such as a cost that is known only

@@ -253,7 +253,7 @@ fn refund_and_charge_reach_every_part() {
     );
     assert_eq!(state.0.0, state.1[1]);
     assert_eq!(window.peek(&state.0.1, at(0), 0).remaining(), 0);
-    set.refund(&mut state, at(0), 3);
+    set.refund(&mut state, at(0), at(0), 3);
     let decision = set.decide(&mut state, at(0), 1);
     assert_eq!(decision.verdict, Verdict::Admit);
     assert_eq!(window.peek(&state.0.1, at(0), 0).remaining(), 1);
@@ -291,8 +291,8 @@ impl Algorithm for NeverCopied {
     fn peek(&self, state: &Uncopied, now: Tick, cost: u64) -> Decision {
         self.0.peek(&state.0, now, cost)
     }
-    fn refund(&self, state: &mut Uncopied, now: Tick, cost: u64) {
-        self.0.refund(&mut state.0, now, cost);
+    fn refund(&self, state: &mut Uncopied, taken_at: Tick, now: Tick, cost: u64) {
+        self.0.refund(&mut state.0, taken_at, now, cost);
     }
     fn charge(&self, state: &mut Uncopied, now: Tick, cost: u64) -> Duration {
         self.0.charge(&mut state.0, now, cost)

@@ -309,11 +309,18 @@ impl Pair {
                     .map(|fault| format!("take up to {cost}: {fault} in {decision:?}"))
             }
             15 | 16 => {
-                self.algorithm.refund(state, tick, cost);
-                self.model.refund(now, cost);
+                let taken_at = match random.below(3) {
+                    0 => now,
+                    1 => now.saturating_sub(random.below(2 * self.model.rate.period)),
+                    _ => now
+                        .saturating_add(random.below(self.model.rate.period))
+                        .min(1 << 62),
+                };
+                self.algorithm.refund(state, at(taken_at), tick, cost);
+                self.model.refund(taken_at, now, cost);
                 let rest = self.algorithm.peek(&self.state, tick, 0);
                 self.wrong_figures(&rest)
-                    .map(|fault| format!("refund {cost}: {fault}"))
+                    .map(|fault| format!("refund {cost} of {taken_at}: {fault}"))
             }
             17 => {
                 let owed = nanos(self.algorithm.charge(state, tick, cost));

@@ -411,9 +411,13 @@ impl Model {
         self.state = State::StoredPermits(left, free + price);
     }
 
-    /// Gives `cost` back.
-    pub(crate) fn refund(&mut self, now: u64, mut cost: u64) {
-        let units = i128::from(cost) * self.period();
+    /// Gives back what is still taken of `cost`, which was taken at `taken_at`.
+    pub(crate) fn refund(&mut self, taken_at: u64, now: u64, mut cost: u64) {
+        // Of a rate, time has returned at most what it earned since.
+        let since = now.saturating_sub(taken_at);
+        let earned = i128::from(since) * self.limit();
+        let units = (i128::from(cost) * self.period() - earned).max(0);
+        let taken_in = self.cell(taken_at);
         let newest = self.cell(now);
         let (_, counted, _) = self.cells();
         let period = self.rate.period;
@@ -427,15 +431,17 @@ impl Model {
             (State::Counts(counts), kind) => {
                 for (at, units) in counts.iter_mut().rev() {
                     let counts_still = match kind {
-                        Kind::SlidingLog => now < *at + period,
-                        _ => *at + counted > newest,
+                        Kind::SlidingLog => now < *at + period && *at <= taken_at,
+                        _ => *at + counted > newest && *at <= taken_in,
                     };
                     let given = if counts_still { cost.min(*units) } else { 0 };
                     *units -= given;
                     cost -= given;
                 }
             }
-            (State::Anchored(Some((start, used))), _) if now < *start + period => {
+            (State::Anchored(Some((start, used))), _)
+                if now < *start + period && taken_at >= *start =>
+            {
                 *used = used.saturating_sub(cost);
             }
             (State::Tokens(tokens, at), _) => {
@@ -449,7 +455,8 @@ impl Model {
             }
             (State::StoredPermits(..), _) => {
                 let (stored, free) = rested.expect("of a warm-up");
-                let earlier = (&free - whole(cost) * stable).max(whole(now));
+                let price = (whole(cost) * stable - whole(since)).max(whole(0));
+                let earlier = (&free - price).max(whole(now));
                 self.state = State::StoredPermits(stored, earlier);
             }
             _ => unreachable!("only a queue has a line"),

@@ -89,7 +89,7 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
             _ => 1,
         };
         match random.below(16) {
-            0 => self.algorithm.refund(&mut self.state, now, cost),
+            0 => self.algorithm.refund(&mut self.state, now, now, cost),
             1 => {
                 self.algorithm
                     .charge(&mut self.state, now, cost % (limit + 1));

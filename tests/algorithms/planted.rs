@@ -110,8 +110,8 @@ impl<A: Algorithm> Algorithm for Broken<A> {
         }
     }
 
-    fn refund(&self, state: &mut Self::State, now: Tick, cost: u64) {
-        self.algorithm.refund(&mut state.0, now, cost);
+    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
+        self.algorithm.refund(&mut state.0, taken_at, now, cost);
     }
 
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {

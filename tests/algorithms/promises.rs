@@ -1,7 +1,8 @@
 //! A(T): what is admitted in any interval stays within the promise.
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::clock::Tick;
+use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
 
 use crate::random::{Random, seeds};
 use crate::subjects::{Promise, Subject, random_subjects};
@@ -90,4 +91,111 @@ fn no_attack_breaks_a_promise() {
         }
     }
     assert!(admitted > 10_000, "the attacks reach something: {admitted}");
+}
+
+/// Takes at random moments and refunds some of it later. Returns the costs that are kept.
+fn kept_costs(subject: &Subject, seed: u64) -> Vec<Admission> {
+    let mut random = Random::new(seed);
+    let algorithm = &subject.algorithm;
+    let mut now = random.log_uniform(41);
+    let mut state = algorithm.fresh(Tick::from_nanos(now));
+    // When a request went, its cost, and when it was decided.
+    let mut kept: Vec<(u64, u64, u64)> = Vec::new();
+    for _ in 0..150 {
+        now += match random.below(6) {
+            0 | 1 => 0,
+            2 => random.below(subject.period / subject.limit + 2),
+            3 => subject.period - now % subject.period,
+            _ => random.below(subject.period),
+        };
+        if random.below(3) == 0 && !kept.is_empty() {
+            let paced = matches!(subject.promise, Promise::Paced(_));
+            let last = kept.len() - 1;
+            let index = random.below(kept.len() as u64);
+            // The other requests of a line keep their moments, so only the last turn is free again.
+            let index = if paced {
+                last
+            } else {
+                usize::try_from(index).expect("few")
+            };
+            let (goes_at, cost, decided_at) = kept[index];
+            let taken_at = if goes_at > now { now } else { decided_at };
+            // A line that charges before cannot tell which part of a cost is still ahead.
+            let part = match subject.name {
+                "leaky queue that charges before" => cost,
+                _ => 1 + random.below(cost),
+            };
+            let [taken, present] = [taken_at, now].map(Tick::from_nanos);
+            algorithm.refund(&mut state, taken, present, part);
+            if part == cost {
+                kept.remove(index);
+            } else {
+                kept[index].1 -= part;
+            }
+            continue;
+        }
+        let cost = match subject.promise {
+            Promise::Paced(max_cost) => 1 + random.below(max_cost),
+            _ => 1 + random.below(subject.limit.min(20)),
+        };
+        let decision = algorithm.decide(&mut state, Tick::from_nanos(now), cost);
+        if let Some(wait) = decision.wait() {
+            let wait = u64::try_from(wait.as_nanos()).expect("short waits");
+            kept.push((now + wait, cost, now));
+        }
+    }
+    let mut kept: Vec<_> = kept.into_iter().map(|(at, cost, _)| (at, cost)).collect();
+    kept.sort_unstable();
+    kept
+}
+
+#[test]
+fn kept_costs_stay_within_the_promise_whatever_is_refunded_and_when() {
+    let mut costs = 0;
+    for seed in seeds(600) {
+        for subject in random_subjects(&mut Random::new(seed)) {
+            let kept = kept_costs(&subject, seed);
+            costs += kept.len();
+            if let Some(fault) = broken_interval(&subject, &kept) {
+                panic!("seed {seed}: {fault}");
+            }
+        }
+    }
+    assert!(costs > 10_000, "only {costs} costs");
+}
+
+/// 10 taken at 59 s and 10 at 60 s: the first are no longer in the window when they come back.
+#[test]
+fn a_refund_returns_nothing_that_time_has_returned() {
+    let second = 1_000_000_000;
+    let quota = Quota::per_minute(10);
+    let at = |seconds: u64| Tick::from_nanos(seconds * second);
+    for (algorithm, first) in [
+        (AnyAlgorithm::new(FixedWindow::new(quota)), 59),
+        (AnyAlgorithm::new(FixedWindow::new(quota).anchored()), 0),
+    ] {
+        let mut state = algorithm.fresh(at(0));
+        assert!(algorithm.decide(&mut state, at(first), 10).is_admitted());
+        assert!(algorithm.decide(&mut state, at(60), 10).is_admitted());
+        algorithm.refund(&mut state, at(first), at(61), 10);
+        assert_eq!(algorithm.peek(&state, at(61), 0).remaining(), 0);
+        algorithm.refund(&mut state, at(60), at(61), 10);
+        assert_eq!(algorithm.peek(&state, at(61), 0).remaining(), 10);
+    }
+    // A log counts both; the first ten come back, and no more than these.
+    let log = SlidingLog::new(Quota::per_minute(20));
+    let mut state = log.fresh(at(0));
+    assert!(log.decide(&mut state, at(59), 10).is_admitted());
+    assert!(log.decide(&mut state, at(60), 10).is_admitted());
+    log.refund(&mut state, at(59), at(61), 15);
+    assert_eq!(log.peek(&state, at(61), 0).remaining(), 10);
+    assert_eq!(log.peek(&state, at(119), 0).remaining(), 10);
+    assert_eq!(log.peek(&state, at(120), 0).remaining(), 20);
+    // A bucket of 60 per minute has got back 4 of 10 after 4 s.
+    let bucket = TokenBucket::new(Quota::per_minute(60));
+    let mut state = bucket.fresh(at(0));
+    assert!(bucket.decide(&mut state, at(10), 10).is_admitted());
+    bucket.charge(&mut state, at(14), 30);
+    bucket.refund(&mut state, at(10), at(14), 10);
+    assert_eq!(bucket.peek(&state, at(14), 0).remaining(), 30);
 }

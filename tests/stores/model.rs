@@ -48,7 +48,7 @@ fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u
         let same = match random.below(12) {
             0 => {
                 local.refund(&key, cost);
-                map.refund(state, now, cost);
+                map.refund(state, now, now, cost);
                 true
             }
             1 => local.charge(&key, cost) == map.charge(state, now, cost),
@@ -157,8 +157,8 @@ impl Algorithm for ForgetsEarly {
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
         self.0.decide(state, now, cost)
     }
-    fn refund(&self, state: &mut Self::State, now: Tick, cost: u64) {
-        self.0.refund(state, now, cost);
+    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
+        self.0.refund(state, taken_at, now, cost);
     }
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         self.0.charge(state, now, cost)

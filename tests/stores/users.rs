@@ -33,8 +33,8 @@ impl Algorithm for Unlucky {
         assert!(cost != 13, "a panic of the user's");
         self.window.decide(state, now, cost)
     }
-    fn refund(&self, state: &mut Self::State, now: Tick, cost: u64) {
-        self.window.refund(state, now, cost);
+    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
+        self.window.refund(state, taken_at, now, cost);
     }
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         self.window.charge(state, now, cost)

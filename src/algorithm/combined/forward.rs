@@ -80,8 +80,8 @@ impl<P: Parts> Algorithm for P {
         reserve.0.finish()
     }
 
-    fn refund(&self, state: &mut Self::State, now: Tick, cost: u64) {
-        self.each_state_mut(state, &mut Refund(now, cost));
+    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
+        self.each_state_mut(state, &mut Refund(taken_at, now, cost));
     }
 
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
@@ -315,11 +315,11 @@ impl VisitStateMut for Reserve {
     }
 }
 
-struct Refund(Tick, u64);
+struct Refund(Tick, Tick, u64);
 
 impl VisitStateMut for Refund {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
-        part.refund(state, self.0, self.1);
+        part.refund(state, self.0, self.1, self.2);
     }
 }
 

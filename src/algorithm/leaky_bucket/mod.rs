@@ -189,9 +189,10 @@ impl Algorithm for LeakyBucket {
         }
     }
 
-    fn refund(&self, state: &mut ExactNanos, now: Tick, cost: u64) {
-        let unused = self.line().idle_since(now);
-        *state = self.bucket.interval.apply_refund(*state, unused, cost);
+    fn refund(&self, state: &mut ExactNanos, taken_at: Tick, now: Tick, cost: u64) {
+        let (unused, since) = (self.line().idle_since(now), nanos(now.since(taken_at)));
+        let interval = &self.bucket.interval;
+        *state = interval.apply_refund(*state, unused, cost, since);
     }
 
     fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {

@@ -214,14 +214,19 @@ impl Interval {
         }
     }
 
-    /// `due` moved back by `cost` units, but not past `unused`.
+    /// `due` moved back by what is still taken of `cost` units, but not past `unused`.
+    ///
+    /// `since` is how many nanoseconds ago they were taken. Time has returned at most that much of
+    /// them: all of it if the bucket was unused before.
     pub(in crate::algorithm) fn apply_refund(
         &self,
         due: ExactNanos,
         unused: ExactNanos,
         cost: u64,
+        since: u64,
     ) -> ExactNanos {
-        self.sub(due, self.time_for(cost)).max(unused.min(due))
+        let taken = self.sub(self.time_for(cost), ExactNanos::from_nanos(since));
+        self.sub(due, taken).max(unused.min(due))
     }
 
     /// The span that holds as many units at this interval as `span` does at the interval `from`,

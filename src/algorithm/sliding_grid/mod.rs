@@ -242,12 +242,11 @@ impl Algorithm for SlidingGrid {
         self.decide_with_sums(state, self.current_cell(state, now), now, cost)
     }
 
-    fn refund(&self, state: &mut SlidingGridState, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut SlidingGridState, taken_at: Tick, now: Tick, cost: u64) {
         self.advance(state, now);
-        // Newest cost first: it is in every sum.
-        for sum in &mut state.sums {
-            *sum = sum.saturating_sub(cost);
-        }
+        let (taken_in, _) = self.grid.locate(taken_at);
+        let age = state.cell.saturating_sub(taken_in);
+        state.refund(self.window_cells(), age, cost);
     }
 
     fn charge(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Duration {

@@ -43,6 +43,19 @@ impl SlidingGridState {
         self.cell = cell;
     }
 
+    /// Takes `cost` from the counts of cells that are at least `age` cells old, newest first.
+    pub(super) fn refund(&mut self, counted: u64, age: u64, cost: u64) {
+        let Some(oldest) = counted.checked_sub(age + 1) else {
+            return;
+        };
+        // The younger cells, which are all that counts later.
+        let kept = self.sum_after(oldest + 1);
+        for (_, sum) in (0..=oldest).zip(&mut self.sums) {
+            let refundable = sum.saturating_sub(kept);
+            *sum -= refundable.min(cost);
+        }
+    }
+
     #[inline]
     pub(super) fn add(&mut self, counted: u64, cost: u64) {
         for sum in self.sums.iter_mut().take(counted as usize) {

@@ -326,10 +326,12 @@ impl Algorithm for WarmUp {
 
     /// Frees the line of `cost` warm intervals. The permits are not put back: they cost more because
     /// the service was cold, and a refund makes it neither warmer nor colder.
-    fn refund(&self, state: &mut WarmUpState, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut WarmUpState, taken_at: Tick, now: Tick, cost: u64) {
         *state = self.refilled(*state, now);
-        let unused = ExactNanos::from_tick(now);
-        state.next_free = self.interval.apply_refund(state.next_free, unused, cost);
+        let (unused, since) = (ExactNanos::from_tick(now), nanos(now.since(taken_at)));
+        state.next_free = self
+            .interval
+            .apply_refund(state.next_free, unused, cost, since);
     }
 
     fn charge(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Duration {

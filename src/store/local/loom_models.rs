@@ -166,7 +166,7 @@ fn loom_a_state_spills_and_returns_whole() {
         let before = admits(&table, 7, 0);
         debt.join().expect("no thread panics");
         let left = table.transition(7, at(0), false, |window: &FixedWindow, state: &mut _| {
-            window.refund(state, at(0), 5);
+            window.refund(state, at(0), at(0), 5);
             window.peek(state, at(0), 0).remaining()
         });
         assert_eq!(left, Ok(2 - u64::from(before)));

@@ -356,7 +356,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let now = self.shared.clock.now();
         // A key without a slot has nothing to give back.
         let _ = self.at(hash, now, false, |algorithm: &A, state: &mut A::State| {
-            algorithm.refund(state, now, cost);
+            algorithm.refund(state, now, now, cost);
         });
     }
 
@@ -468,7 +468,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
             match op {
                 Op::Take(cost) => return algorithm.decide(state, now, cost),
                 Op::Peek(cost) => return algorithm.peek(state, now, cost),
-                Op::Refund(cost) => algorithm.refund(state, now, cost),
+                Op::Refund(cost) => algorithm.refund(state, now, now, cost),
                 Op::Charge(cost) => {
                     algorithm.charge(state, now, cost);
                 }

@@ -68,7 +68,7 @@ impl<A: Scripted> Oracle<A> {
             }
             Call::Peek(cost) => return algorithm.peek(&state, now, cost),
             Call::Refund(cost) => {
-                algorithm.refund(&mut state, now, cost);
+                algorithm.refund(&mut state, now, now, cost);
                 algorithm.peek(&state, now, 0)
             }
             Call::Charge(cost) => {
