@@ -208,6 +208,24 @@ pub fn take_up_to<A: Algorithm>(
     (taken, algorithm.decide(state, now, taken))
 }
 
+/// Takes `cost` if that needs no wait.
+///
+/// Unlike [`Algorithm::reserve`] without a wait, whose line is as long as the level of a leaky
+/// meter.
+pub(crate) fn take_now<A: Algorithm>(
+    algorithm: &A,
+    state: &mut A::State,
+    now: Tick,
+    cost: u64,
+) -> Decision {
+    let looked = algorithm.peek(state, now, cost);
+    if looked.is_admitted() {
+        algorithm.decide(state, now, cost)
+    } else {
+        looked
+    }
+}
+
 /// What a state keeps when its quota changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

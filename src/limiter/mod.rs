@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use self::atomic_state::AtomicState;
 use crate::acquire::{Acquire, Attempt, acquire, attempt};
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_up_to};
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
@@ -115,7 +115,10 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     /// Takes `cost` if it is admitted now. Takes nothing if it would have to wait.
     #[inline]
     pub fn try_acquire_n(&self, cost: u64) -> bool {
-        self.reserve(cost, Duration::ZERO).is_admitted()
+        let now = self.clock.now();
+        self.state
+            .transition(|algorithm, state| take_now(algorithm, state, now, cost))
+            .is_admitted()
     }
 
     /// Takes `cost` and a place in line, if the wait is at most `max_wait`; else denied. The

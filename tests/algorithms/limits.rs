@@ -51,6 +51,34 @@ fn try_acquire_that_is_refused_takes_nothing_of_a_mixed_tuple() {
 }
 
 #[test]
+fn try_acquire_admits_what_check_admits_without_a_wait() {
+    let quota = Quota::per_second(10);
+    for algorithm in [
+        AnyAlgorithm::new(TokenBucket::new(quota)),
+        AnyAlgorithm::new(TokenBucket::new(quota).queue(5)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        AnyAlgorithm::new(LeakyBucket::new(quota).queue(5)),
+        AnyAlgorithm::new(SlidingLog::new(quota)),
+        AnyAlgorithm::new(WarmUp::new(quota, SECOND).queue(5)),
+        AnyAlgorithm::new(mixed()),
+    ] {
+        let (tried, clock) = limiter(algorithm.clone());
+        let mut state = algorithm.fresh(Tick::ZERO);
+        for step in 0..40 {
+            let now = Tick::from_nanos(step / 15 * 100_000_000);
+            let admitted = algorithm.peek(&state, now, 1).is_admitted();
+            if admitted {
+                let _ = algorithm.decide(&mut state, now, 1);
+            }
+            assert_eq!(tried.try_acquire(), admitted, "{algorithm:?}, step {step}");
+            if step % 15 == 14 {
+                clock.advance(Duration::from_millis(100));
+            }
+        }
+    }
+}
+
+#[test]
 fn acquire_is_refused_at_once_if_its_turn_comes_after_the_timeout() {
     let (pair, _) = limiter(mixed());
     for _ in 0..3 {
@@ -65,7 +93,10 @@ fn acquire_is_refused_at_once_if_its_turn_comes_after_the_timeout() {
     ] {
         let decision = at_once(pair.acquire(1, timeout)).expect("refused at once");
         assert!(decision.is_denied(), "{timeout:?}");
-        assert_eq!(decision.retry_after, Some(SECOND * 3 - timeout));
+        assert_eq!(
+            decision.retry_after,
+            Some((SECOND * 3).saturating_sub(timeout))
+        );
     }
     assert!(at_once(pair.acquire(1, SECOND * 3)).is_none(), "it waits");
 }

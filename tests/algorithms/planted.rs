@@ -13,7 +13,7 @@ use crate::promises::broken_promise;
 use crate::random::Random;
 use crate::subjects::{Subject, random_subjects};
 
-/// A mistake somebody has made before.
+/// A mistake that other implementations have made.
 #[derive(Clone, Copy, Debug)]
 enum Bug {
     /// One more than the capacity: B for B - 1.

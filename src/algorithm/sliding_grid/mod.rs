@@ -344,7 +344,7 @@ impl SlidingGrid {
     }
 
     /// The state with these counts, newest first.
-    pub(crate) fn from_counts(
+    pub(crate) fn state_of(
         &self,
         cell: u64,
         counts: impl Iterator<Item = u64>,

@@ -27,7 +27,7 @@ pub use self::hash::{Seeded, SeededHasher};
 pub use self::overflow::{Overflow, Stats};
 use self::table::Table;
 use crate::acquire::{Acquire, Attempt, acquire, attempt};
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, quotas, take_up_to};
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, quotas, take_now, take_up_to};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
@@ -309,7 +309,15 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     /// Takes `cost` if it is admitted now. Takes nothing if it would have to wait.
     pub fn try_acquire_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> bool {
-        self.reserve(key, cost, Duration::ZERO).is_admitted()
+        let now = self.shared.clock.now();
+        let hash = self.hash(key);
+        let decided = self.at(
+            hash,
+            now,
+            cost > 0,
+            |algorithm: &A, state: &mut A::State| take_now(algorithm, state, now, cost),
+        );
+        self.or_denied(decided, now).is_admitted()
     }
 
     /// Takes `cost` and a place in line, if the wait is at most `max_wait`; else denied. The

@@ -263,7 +263,7 @@ impl Script for SlidingGrid {
         let (_, _, counted) = self.window_params();
         let cell = words.next()?;
         let counts: Option<Vec<_>> = (0..counted).map(|_| words.next()).collect();
-        Some(self.from_counts(cell, counts?.into_iter()))
+        Some(self.state_of(cell, counts?.into_iter()))
     }
 }
 
