@@ -1,7 +1,7 @@
 //! The line of a leaky bucket: requests go one interval per unit apart.
 
-use super::super::math::{ExactNanos, Interval};
 use super::charge::Charge;
+use crate::algorithm::math::{ExactNanos, Interval};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 

@@ -1,7 +1,7 @@
 //! The state of a grid in the words of a table.
 
-use super::super::math::{BitBuffer, MAX_WORDS, TIME_BITS, bit_width, mask, words_for_bits};
 use super::state::{CellSums, SlidingGridState};
+use crate::algorithm::math::{BitBuffer, MAX_WORDS, TIME_BITS, bit_width, mask, words_for_bits};
 use crate::quota::Quota;
 
 /// The bit layout of a state: the sums are the lowest bits, the first sum lowest of all, and the

@@ -1,6 +1,6 @@
 //! The state of a warm-up in the words of a table.
 
-use super::super::math::{
+use crate::algorithm::math::{
     BitReader, ExactNanos, Interval, TIME_BITS, bit_width, low_u64, words_for_bits, write_fields,
 };
 

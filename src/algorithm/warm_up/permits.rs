@@ -1,6 +1,6 @@
 //! Stored permits: idle time that a warm-up has saved, and what spending it costs.
 
-use super::super::math::{Interval, floor_ratio, gcd, low_u64};
+use crate::algorithm::math::{Interval, floor_ratio, gcd, low_u64};
 
 /// The figures of the store of permits, in units that make each of them a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
