@@ -109,7 +109,7 @@ async fn statuses(app: &Router, senders: &[Sender]) -> Vec<u16> {
 }
 
 struct Matrix {
-    _server: RedisServer,
+    server: RedisServer,
     redis: Redis,
     unreachable: Redis,
 }
@@ -129,7 +129,7 @@ impl Matrix {
         Self {
             redis: Redis::open(&server.url()).unwrap().deadline(patient),
             unreachable: Redis::open("redis://127.0.0.1:1").unwrap(),
-            _server: server,
+            server,
         }
     }
 
@@ -179,7 +179,7 @@ impl Matrix {
 
     /// The names of all keys that the server holds.
     fn names(&self) -> Vec<String> {
-        let mut connection = self._server.connection();
+        let mut connection = self.server.connection();
         redis::cmd("KEYS").arg("*").query(&mut connection).unwrap()
     }
 }

@@ -347,15 +347,16 @@ async fn labrinth_874_preflights_are_not_counted() {
     assert_eq!(ask(&layer, options).await.status(), 429);
 }
 
+fn reports<K: KeyExtractor<Request<()>>>(keys: &K, request: &Request<()>) -> bool {
+    keys.unread_proxy_header(request)
+}
+
 #[test]
 fn an_unread_proxy_header_is_reported_through_every_wrapper() {
     let path = |req: &Request<()>| req.uri().path().to_owned();
     let forwarded = request(Some("192.0.2.1"), &[("forwarded", "for=198.51.100.7")]);
     let listed = request(Some("192.0.2.1"), &[("x-forwarded-for", "198.51.100.7")]);
     let direct = request(Some("192.0.2.1"), &[]);
-    fn reports<K: KeyExtractor<Request<()>>>(keys: &K, request: &Request<()>) -> bool {
-        keys.unread_proxy_header(request)
-    }
     for proxied in [&forwarded, &listed] {
         assert!(reports(&ClientIp::peer(), proxied));
         assert!(reports(&(ClientIp::peer(), path), proxied));
