@@ -153,6 +153,10 @@ impl<K, L> RateLimitLayer<K, L> {
     /// );
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(per_tenant);
     /// ```
+    ///
+    /// # Panics
+    /// If a setting of an algorithm is invalid or has no effect.
+    #[track_caller]
     pub fn new(keys: K, limiter: impl IntoBackend<Backend = L>) -> Self {
         Self {
             keys,
@@ -215,6 +219,7 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
 ///
 /// Compares names, since that is all that is known of every type. A wrong result would only make the
 /// table of keys larger than it needs to be.
+#[track_caller]
 fn into_backend_for<K, L: IntoBackend>(limiter: L) -> L::Backend {
     if type_name::<K>() == type_name::<Global>() {
         limiter.into_single_key_backend()

@@ -280,7 +280,7 @@ mod metered {
     #[test]
     fn keys_without_room_are_counted_in_the_handle_and_in_metrics() {
         for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
-            let table = Local::new(FixedWindow::new(Quota::per_day(1)))
+            let table = Local::new(FixedWindow::new(Quota::per_day(1_000)))
                 .capacity(7)
                 .overflow(overflow);
             let layer = RateLimitLayer::new(|n: &u64| *n, table)

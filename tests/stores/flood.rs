@@ -1,8 +1,11 @@
-//! A flood of keys helps nobody past a limit.
+//! A flood of keys admits nothing beyond the limits.
 
 use std::time::Duration;
 
-use tower_throttle::{Local, ManualClock, Quota, TokenBucket, store::local::Overflow};
+use tower_throttle::{
+    FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
+    algorithm::Algorithm, store::local::Overflow,
+};
 
 use crate::random::from_env;
 
@@ -41,4 +44,52 @@ fn a_victim_over_its_limit_stays_denied_through_a_flood() {
         assert_eq!(passed, 0, "{overflow:?}");
         assert!(overflowed > keys / 2, "{overflow:?}: that was no flood");
     }
+}
+
+/// Calls for `keys` keys in turn, `rounds` times. Returns how many calls each key was admitted.
+fn in_turn<A: Algorithm>(local: &Local<A, ManualClock>, keys: usize, rounds: usize) -> Vec<u64> {
+    let mut admitted = vec![0; keys];
+    for _ in 0..rounds {
+        for (key, admitted) in admitted.iter_mut().enumerate() {
+            *admitted += u64::from(local.check(&key).is_admitted());
+        }
+    }
+    admitted
+}
+
+#[test]
+fn keys_that_evict_each_other_do_not_start_afresh() {
+    fn holds<A: Algorithm>(algorithm: &A, limit: u64, rounds: usize) {
+        for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
+            for keys in [2, 9, 50, 1_000] {
+                let clock = ManualClock::new();
+                let local = Local::new(algorithm.clone())
+                    .with_clock(clock.clone())
+                    .overflow(overflow)
+                    .capacity(1);
+                // One slot per cache line of the smallest table is the least there can be.
+                let slots = u64::try_from(local.stats().table_bytes / 8).expect("a small table");
+                for window in 0..3 {
+                    let sum: u64 = in_turn(&local, keys, rounds).iter().sum();
+                    assert!(
+                        sum <= slots * limit,
+                        "{algorithm:?}, {overflow:?}, {keys} keys: {sum} in window {window}"
+                    );
+                    let denied = in_turn(&local, keys, 1);
+                    assert!(
+                        denied.iter().all(|admitted| *admitted == 0),
+                        "{algorithm:?}, {overflow:?}, {keys} keys: {denied:?}"
+                    );
+                    clock.advance(Duration::from_secs(7_200));
+                }
+            }
+        }
+    }
+    let quota = Quota::per_hour(5);
+    holds(&TokenBucket::new(quota), 5, 200);
+    holds(&LeakyBucket::new(quota), 5, 200);
+    holds(&FixedWindow::new(quota), 5, 200);
+    holds(&SlidingWindow::new(quota), 5, 200);
+    holds(&SlidingLog::new(quota), 5, 200);
+    holds(&TokenBucket::new(Quota::per_hour(1)), 1, 200);
 }

@@ -33,6 +33,10 @@ pub(super) trait StateOps {
     /// forgotten.
     fn create(&mut self, now: Tick) -> Tick;
 
+    /// Changes a copy of another key's state and keeps that instead: the state in `words`, or if that
+    /// is spilled, of `id` in the shard that is locked. `None` if it is no longer there.
+    fn inherit(&mut self, words: &Words, id: KeyId) -> Option<Tick>;
+
     /// Packs the state that is kept; false if it does not pack.
     fn pack(&mut self, words: &mut Words) -> bool;
 

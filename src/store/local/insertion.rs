@@ -31,36 +31,51 @@ impl Core {
         now: Tick,
         keep: bool,
     ) -> TryResult {
-        let until = ops.create(now);
+        let mut until = ops.create(now);
         if !keep || until <= now {
             return TryResult::Done;
         }
-        let place = match self.find_slot(ops, id, now) {
-            Ok(Some(place)) => place,
+        let (place, victim) = match self.find_slot(ops, id, now) {
+            Ok(Some(place)) => (place, None),
             Ok(None) if self.overflow == Overflow::Shared => return ops.run_shared(now),
             Ok(None) => match self.find_victim(ops, id, now) {
-                Ok(place) => place,
+                Ok((place, words)) => (place, Some(words)),
                 Err(full) => return full,
             },
             Err(retry) => return retry,
         };
+        let at = self.sets.probes.set_index(id.home, place.probe);
+        let replaced = self.sets.key_id_at(at, place.tag);
+        let group = self.sets.group_of(id.home);
+        if place.spill_index.is_some() {
+            ops.lock_shard(group);
+        }
+        if let Some(words) = &victim {
+            // Else keys that evict each other would start afresh for ever.
+            match ops.inherit(words, replaced) {
+                Some(inherited) => until = inherited,
+                None => return TryResult::Retry,
+            }
+        }
         let mut words = Words::default();
         let packs = ops.pack(&mut words);
-        if !packs || place.spill_index.is_some() {
-            ops.lock_shard(self.sets.group_of(id.home));
+        if packs && victim == Some(words) {
+            // Denied: there is nothing to store.
+            Counters::count(&self.counters.denied);
+            return TryResult::Done;
         }
         let mut spilled = None;
         if !packs {
+            if place.spill_index.is_none() {
+                ops.lock_shard(group);
+            }
             let index = ops.spill(id);
             spilled = Some((index, id));
             words = spilled_word(index, until);
         }
         let written = self.write_slot(id, home, &place, &words);
         let unused = if written {
-            let at = self.sets.probes.set_index(id.home, place.probe);
-            place
-                .spill_index
-                .map(|index| (index, self.sets.key_id_at(at, place.tag)))
+            place.spill_index.map(|index| (index, replaced))
         } else {
             spilled
         };
@@ -104,13 +119,13 @@ impl Core {
         Ok(None)
     }
 
-    /// The slot whose key is evicted, or `Full` if the policy evicts none.
+    /// The slot whose key is evicted, with its state, or `Full` if the policy evicts none.
     fn find_victim(
         &self,
         ops: &mut dyn StateOps,
         id: KeyId,
         now: Tick,
-    ) -> Result<TargetSlot, TryResult> {
+    ) -> Result<(TargetSlot, Words), TryResult> {
         let evicts = self.overflow == Overflow::EvictLeast;
         let sets = if evicts {
             self.sets.probes.eviction_len()
@@ -118,7 +133,7 @@ impl Core {
             self.sets.probes.len
         };
         let mut soonest = Tick::MAX;
-        let mut least: Option<((bool, Tick), TargetSlot)> = None;
+        let mut least: Option<((bool, Tick), (TargetSlot, Words))> = None;
         for probe in 0..sets {
             let at = self.sets.probes.set_index(id.home, probe);
             let set = self.sets.set(at);
@@ -131,7 +146,7 @@ impl Core {
                 let until = ops.forgettable_at(words);
                 soonest = soonest.min(until);
                 // The test for denial is expensive. Skip it if this key would lose more anyway.
-                let loses_more = |least: &((bool, Tick), TargetSlot)| least.0 < (false, until);
+                let loses_more = |least: &((bool, Tick), _)| least.0 < (false, until);
                 if !evicts || least.as_ref().is_some_and(loses_more) {
                     continue;
                 }
@@ -139,17 +154,22 @@ impl Core {
                 let loses = (denied, until);
                 if least.as_ref().is_none_or(|least| loses < least.0) {
                     let evicts_denied = Some(denied);
-                    least = Some((
-                        loses,
-                        TargetSlot {
-                            evicts_denied,
-                            ..TargetSlot::new(probe, slot, &snapshot)
-                        },
-                    ));
+                    let place = TargetSlot {
+                        evicts_denied,
+                        ..TargetSlot::new(probe, slot, &snapshot)
+                    };
+                    least = Some((loses, (place, *words)));
                 }
             }
         }
-        least.map_or(Err(TryResult::Full(soonest)), |(_, place)| Ok(place))
+        match least {
+            // Denied without a copy of a state that may be large.
+            Some(((true, _), (place, _))) if place.spill_index.is_some() => {
+                Err(TryResult::Full(soonest))
+            }
+            Some((_, victim)) => Ok(victim),
+            None => Err(TryResult::Full(soonest)),
+        }
     }
 
     fn count_eviction(&self, place: &TargetSlot) {

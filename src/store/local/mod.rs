@@ -131,9 +131,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
     /// Sets for how many keys there is room.
     ///
-    /// The table has at least so many slots. A small table has some more: 4 KB are the smallest.
-    /// [`Overflow`] says what happens to further keys; no capacity, however small, lets a key pass
-    /// its limit for ever.
+    /// The table has some more slots than that. [`Overflow`] says what happens to further keys. No
+    /// capacity is too small to limit: all keys together never get more than one limit per slot.
     ///
     /// # Panics
     /// If `keys` is 0 or above 2^36 (on 32-bit systems 2^25);

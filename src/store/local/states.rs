@@ -67,6 +67,23 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         until
     }
 
+    fn inherit(&mut self, words: &Words, id: KeyId) -> Option<Tick> {
+        let algorithm = self.view.algorithm();
+        let mut state = if is_spilled(words[0]) {
+            let kept = self.shard.as_ref()?.get(spill_index(words[0]), id)?;
+            if kept.epoch != self.view.epoch() {
+                return None;
+            }
+            kept.state.clone()
+        } else {
+            A::Packing::unpack_from(algorithm, &words[..self.table.state_words()])
+        };
+        (self.step)(algorithm, &mut state);
+        let until = algorithm.forgettable_at(&state);
+        self.kept = Some(state);
+        Some(until)
+    }
+
     fn pack(&mut self, words: &mut Words) -> bool {
         let width = self.table.state_words();
         let algorithm = self.view.algorithm();

@@ -1,0 +1,119 @@
+//! Clocks.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use tower_throttle::FixedWindow;
+use tower_throttle::clock::CoarseClock;
+
+use super::*;
+
+#[test]
+fn a_manual_clock_never_runs_backwards() {
+    let clock = ManualClock::new();
+    clock.set(Tick::from_nanos(100));
+    clock.set(Tick::from_nanos(50));
+    assert_eq!(clock.now().as_nanos(), 100);
+    clock.advance(Duration::MAX);
+    assert_eq!(clock.now(), Tick::MAX);
+}
+
+#[test]
+fn the_default_clock_starts_in_its_second_week() {
+    let clock = MonotonicClock;
+    let first = clock.now();
+    assert!(clock.now() >= first);
+    // So that windows that began before the process have a start.
+    let week = Duration::from_secs(7 * 86_400);
+    assert!(
+        (week..2 * week).contains(&first.since(Tick::ZERO)),
+        "{first:?}"
+    );
+}
+
+#[test]
+fn a_step_of_a_manual_clock_wakes_the_sleepers_that_are_due() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&count));
+    let mut context = Context::from_waker(&waker);
+    let clock = ManualClock::new();
+    let mut sleep = pin!(clock.sleep_until(Tick::from_nanos(10)));
+    assert_eq!(sleep.as_mut().poll(&mut context), Poll::Pending);
+    clock.advance(Duration::from_nanos(9));
+    assert_eq!(count.0.load(Ordering::Relaxed), 0);
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    assert_eq!(sleep.poll(&mut context), Poll::Ready(()));
+}
+
+#[test]
+fn an_offset_of_four_days_makes_weeks_begin_on_monday() {
+    const DAY: u64 = 86_400;
+    // Tick 0 is a Thursday at midnight, UTC.
+    let clock = ManualClock::new();
+    let at =
+        |day: u64, second: u64| clock.set(Tick::ZERO.plus(Duration::from_secs(day * DAY + second)));
+    let quota: Quota = "1/week".parse().expect("a quota");
+    let thursday = Limiter::new(FixedWindow::new(quota)).with_clock(clock.clone());
+    let monday = FixedWindow::new(quota).offset(Duration::from_secs(4 * DAY));
+    let monday = Limiter::new(monday).with_clock(clock.clone());
+    at(8, 0);
+    assert!(thursday.try_acquire() && monday.try_acquire());
+    at(11, 0);
+    assert!(!thursday.try_acquire(), "still the same week");
+    assert!(monday.try_acquire(), "Monday at midnight");
+    at(13, DAY - 1);
+    assert!(!thursday.try_acquire() && !monday.try_acquire());
+    at(14, 0);
+    assert!(thursday.try_acquire(), "Thursday at midnight");
+    assert!(!monday.try_acquire());
+}
+
+#[test]
+fn a_coarse_clock_follows_the_default_clock_and_never_leads() {
+    let coarse = CoarseClock::start(Duration::from_millis(1)).expect("a thread");
+    let first = coarse.now();
+    let mut last = first;
+    // Until ten ticks have been seen.
+    let mut ticks = 0;
+    while ticks < 10 {
+        let now = coarse.now();
+        assert!(now <= MonotonicClock.now(), "ahead");
+        assert!(now >= last, "backwards");
+        ticks += u32::from(now > last);
+        last = now;
+        std::thread::yield_now();
+    }
+    assert!(
+        last.since(first) >= Duration::from_millis(9),
+        "no more often than told"
+    );
+    let clone = coarse.clone();
+    drop(coarse);
+    let before = clone.now();
+    while clone.now() == before {
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test(start_paused = true)]
+async fn the_default_clock_obeys_paused_time() {
+    let window = FixedWindow::new(Quota::per_hour(1));
+    let limiter = Limiter::new(window.anchored());
+    assert!(limiter.try_acquire());
+    tokio::time::advance(Duration::from_secs(3_599)).await;
+    assert!(!limiter.try_acquire());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(limiter.try_acquire());
+}
