@@ -193,7 +193,7 @@ fn single_header<'a, B>(request: &'a Request<B>, name: &HeaderName) -> Option<&'
 pub(super) fn header_name(field: &'static str, name: &str) -> HeaderName {
     HeaderName::from_bytes(name.as_bytes()).unwrap_or_else(|_| {
         let allowed = "the name of a header: letters, digits and any of !#$%&'*+-.^_`|~";
-        let value = format_args!("{name:?}");
+        let value = format!("{name:?}");
         panic!("{}", ConfigError::out_of_range(field, value, allowed))
     })
 }
