@@ -56,7 +56,7 @@ fn nothing_panics(input: &Input) {
         let found = clients.address(Some(input.peer), &headers);
         let found = found.expect("there is a peer");
         assert_eq!(found, found.to_canonical());
-        let _ = clients.client(found).to_string();
+        let _ = clients.key(found).to_string();
         let mut request = Request::new(());
         *request.headers_mut() = headers;
         if let Some(line) = input.written.first() {

@@ -189,16 +189,6 @@ async fn the_cost_is_the_same_for_both_limits_and_settled_in_both() {
     assert_eq!(handle.peek(&both, 0).await.unwrap().remaining(), 10);
 }
 
-#[test]
-#[should_panic(
-    expected = "and: the layer is in use; add every limit before `clone`, `handle` and `layer`"
-)]
-fn a_limit_that_comes_too_late_is_refused() {
-    let layer = RateLimitLayer::new(Global, window(1));
-    let _handle = layer.handle();
-    let _ = layer.and(Global, window(1));
-}
-
 mod on_servers {
     //! Limits that answer later.
 

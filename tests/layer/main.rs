@@ -10,6 +10,7 @@ mod handle;
 mod keys;
 mod plain;
 mod policy;
+mod refused;
 mod remote;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod reports;

@@ -1,0 +1,69 @@
+//! Values that a layer refuses when they are given.
+
+use std::{
+    panic::{self, PanicHookInfo},
+    sync::mpsc,
+    thread,
+};
+
+use tower_throttle::{FixedWindow, Global, Local, Quota, RateLimitLayer};
+
+fn layer() -> RateLimitLayer<Global, Local<FixedWindow>> {
+    RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
+}
+
+/// The text and the file of the panic in `build`.
+fn refusal(build: impl FnOnce() + Send + 'static) -> (String, String) {
+    let (send, receive) = mpsc::channel();
+    let (go, gone) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        gone.recv().unwrap();
+        build();
+    });
+    let id = thread.thread().id();
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
+        if thread::current().id() == id {
+            let file = info.location().unwrap().file().to_owned();
+            let payload = info.payload();
+            let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| payload.downcast_ref().cloned()).unwrap();
+            send.send((text, file)).unwrap();
+        } else {
+            before(info);
+        }
+    }));
+    go.send(()).unwrap();
+    thread.join().unwrap_err();
+    receive.recv().unwrap()
+}
+
+#[test]
+fn a_refusal_names_the_value_what_is_allowed_and_the_line_of_the_caller() {
+    for (build, expected) in [
+        (
+            (|| drop(layer().seats(0))) as fn(),
+            "seats: 0 is not allowed; give a number from 1 to 4294967295",
+        ),
+        (
+            || drop(layer().name("")),
+            "name: \"\" is not allowed; give printable ASCII",
+        ),
+        (
+            || drop(layer().name("caf\u{e9}")),
+            "name: \"caf\u{e9}\" is not allowed; give printable ASCII",
+        ),
+        (
+            || {
+                let layer = layer();
+                let _handle = layer.handle();
+                drop(layer.and(Global, FixedWindow::new(Quota::per_day(1))));
+            },
+            "and: the layer is in use; add every limit before `clone`, `handle` and `layer`",
+        ),
+    ] {
+        let (text, file) = refusal(build);
+        assert_eq!(text, expected);
+        assert!(file.ends_with("refused.rs"), "{file}");
+    }
+}
