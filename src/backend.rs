@@ -75,6 +75,16 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         self.apply(key, Op::Take(cost))
     }
 
+    /// Decides on a request of `cost` as if `freed` had been given back first. Unless the request is
+    /// denied, or with `peek`, both then happen in one step.
+    ///
+    /// By this, a layer with [`Order::Newest`](crate::queue::Order::Newest) makes room in a full line.
+    /// With `None`, new requests are denied while the line is full.
+    fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
+        let _ = (key, freed, cost, peek);
+        None
+    }
+
     /// Applies `op` without awaiting it: what a cancelled request gives back.
     ///
     /// A backend that does I/O has to make sure that the operation is finished although no future is

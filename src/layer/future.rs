@@ -176,7 +176,7 @@ where
     R: ResponseHooks<Req, K, S::Response, S::Error>,
 {
     /// The step in which the request waits, or a denial if it cannot wait.
-    fn enqueue(mut self, wait: Duration, decision: Decision) -> ColdStepOf<S, K, L, R, Req> {
+    fn enqueue(mut self, wait: Duration, mut decision: Decision) -> ColdStepOf<S, K, L, R, Req> {
         let wait = match self.reservation.enqueue(wait, self.options.order) {
             Ok(wait) => wait,
             Err(again) => return self.deny(again, again.retry_after),
@@ -188,11 +188,16 @@ where
                 return self.deny(decision, Some(excess));
             }
         }
-        if !self.seat.sit() {
+        if !wait.is_zero() && !self.seat.try_acquire() {
             return self.deny(decision, Some(wait));
         }
-        if !decision.is_admitted() {
-            let state = self.reservation.state();
+        let state = self.reservation.state();
+        if decision.is_admitted() && wait.is_zero() {
+            let _ = state.record_admitted();
+        } else {
+            if decision.is_admitted() {
+                decision.verdict = Verdict::Wait(wait);
+            }
             state.counts.record_waited();
             state.signals().record_waited(&decision);
         }
@@ -236,9 +241,8 @@ where
     /// What happens to the request after the backend's decision.
     fn resolve(&self, decided: Result<Decision, StoreError>) -> Action {
         let state = self.reservation.state();
-        let next = self.options.resolve(state, decided);
-        let (key, cost) = self.reservation.key_and_cost();
-        self.options.defer_to_waiters(state, key, cost, next)
+        let taken = self.reservation.key_and_cost();
+        self.options.resolve(state, taken, decided)
     }
 
     /// The step after the backend's decision.

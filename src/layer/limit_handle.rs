@@ -122,14 +122,14 @@ impl<'a, K, L> LimitHandle<'a, K, L> {
         L: Backend<Q>,
     {
         let refund = || KeyUpdate::start(self.backend.apply(key, Op::Refund(cost)));
-        if cost == 0 || !self.lines.anyone() || !self.is_queue() {
+        if cost == 0 || !self.lines.has_waiters() || !self.is_queue() {
             return refund();
         }
         // The line and a limit in this process change under the same lock.
-        let mut line = self.lines.hold(&QueueOf(&self.path, key, self.backend));
-        let _ = line.move_up(cost, LineTimer::now(), || single_quota(self.backend));
+        let mut line = self.lines.lock_key(&QueueOf(&self.path, key, self.backend));
+        let _ = line.apply_refund(cost, LineTimer::now(), || single_quota(self.backend));
         let refunding = refund();
-        line.moved();
+        line.advance_epoch();
         refunding
     }
 

@@ -42,37 +42,25 @@ pub(super) enum Action {
 }
 
 impl LayerOptions {
-    /// The same, but an admitted request waits behind the waiters of its key.
+    /// Whether an admitted request has to wait behind the waiters of its key.
     ///
     /// They came first, even if the backend has room for the new request now: their turn has come
     /// and they have not gone on yet, or the key was reset.
     #[inline]
-    pub(super) fn defer_to_waiters<K, L>(
-        self,
-        state: &State<L>,
-        key: &K,
-        cost: u64,
-        next: Action,
-    ) -> Action
+    fn must_queue<K, L>(self, state: &State<L>, key: &K, cost: u64) -> bool
     where
         K: Hash,
         L: Backend<K>,
     {
-        if !state.lines.anyone() || self.shadow || cost == 0 {
-            return next;
-        }
-        match next {
-            Action::Pass(Some(decision)) if !state.lock_queue(key).is_empty() => {
-                Action::Wait(Duration::ZERO, decision)
-            }
-            next => next,
-        }
+        let may_wait = state.lines.has_waiters() && !self.shadow && cost > 0;
+        may_wait && !state.lock_queue(key).is_empty()
     }
 
-    /// What happens to a request that was `decided`; counts it.
-    pub(super) fn resolve<K, L: Backend<K>>(
+    /// What happens to a request that was `decided`; counts it, unless it waits.
+    pub(super) fn resolve<K: Hash, L: Backend<K>>(
         self,
         state: &State<L>,
+        (key, cost): (&K, u64),
         decided: Result<Decision, StoreError>,
     ) -> Action {
         let counts = &state.counts;
@@ -91,6 +79,9 @@ impl LayerOptions {
             }
         };
         match decision.verdict {
+            Verdict::Admit if self.must_queue(state, key, cost) => {
+                Action::Wait(Duration::ZERO, decision)
+            }
             Verdict::Admit => {
                 let _ = state.record_admitted();
                 Action::Pass(Some(decision))

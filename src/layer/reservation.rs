@@ -12,7 +12,7 @@ use std::{
 
 use super::state::State;
 use crate::backend::{Backend, Op};
-use crate::decision::{CompactDecision, Decision, Verdict};
+use crate::decision::{CompactDecision, Decision};
 use crate::queue::{CostOutcome, LineTimer, Lines, Order, QueuePosition, WaitOutcome};
 use crate::quota::Quota;
 use crate::respond::Settle;
@@ -58,12 +58,12 @@ struct TimerWaker<L> {
 impl<L: Send + Sync + 'static> Wake for TimerWaker<L> {
     fn wake(self: Arc<Self>) {
         if let Some(state) = self.state.upgrade() {
-            state.lines.ring(self.line_id, LineTimer::now());
+            state.lines.handle_timer(self.line_id, LineTimer::now());
         }
     }
 }
 
-/// When a backend was asked, counted in [`Lines::moves`](crate::queue::Lines::moves), which begins
+/// When a backend was asked, counted in [`Lines::epoch`](crate::queue::Lines::epoch), which begins
 /// with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueEpoch(NonZero<u64>);
@@ -71,7 +71,7 @@ pub(super) struct QueueEpoch(NonZero<u64>);
 impl QueueEpoch {
     #[inline]
     pub(super) fn current(lines: &Lines) -> Self {
-        Self(NonZero::new(lines.moves()).unwrap_or(NonZero::<u64>::MIN))
+        Self(NonZero::new(lines.epoch()).unwrap_or(NonZero::<u64>::MIN))
     }
 }
 
@@ -89,7 +89,7 @@ impl<K, L: Backend<K>> Reservation<K, L> {
     const fn is_immediate(&self) -> bool {
         match &self.queue_state {
             QueueState::NotQueued(epoch) => epoch.is_some(),
-            QueueState::Queued(position) => position.mark(),
+            QueueState::Queued(position) => position.tag(),
         }
     }
 
@@ -104,8 +104,8 @@ impl<K, L: Backend<K>> Reservation<K, L> {
     /// Joins the line, with the `wait` that the backend has granted. From now until its turn comes,
     /// dropping gives the cost back.
     ///
-    /// Returns how long it is until its turn as things stand. If the backend takes the grant back,
-    /// returns what it says now.
+    /// Returns how long it is until its turn as things stand, zero if it has come. If the backend
+    /// takes the grant back, returns what it says now.
     pub(super) fn enqueue(&mut self, mut wait: Duration, order: Order) -> Result<Duration, Decision>
     where
         K: Hash,
@@ -117,7 +117,7 @@ impl<K, L: Backend<K>> Reservation<K, L> {
         // this request, which was not in line. None can leave while the line is locked.
         if let QueueState::NotQueued(Some(then)) = self.queue_state {
             if then != QueueEpoch::current(lines) {
-                if let Some(again) = self.refund_and_retry(|| line.moved()) {
+                if let Some(again) = self.refund_and_retry(|| line.advance_epoch()) {
                     match again.wait() {
                         Some(now) => wait = now,
                         None => return Err(again),
@@ -126,10 +126,14 @@ impl<K, L: Backend<K>> Reservation<K, L> {
             }
         }
         let position = line.join(self.cost, now.plus(wait), order, self.is_immediate());
-        self.queue_state = QueueState::Queued(position);
         if wait.is_zero() {
             line.release(now);
         }
+        // Others may be before it, whatever moment the backend has granted.
+        if wait.is_zero() || order == Order::Oldest {
+            wait = line.wait_of_last(&position, now).unwrap_or_default();
+        }
+        self.queue_state = QueueState::Queued(position);
         Ok(wait)
     }
 
@@ -151,14 +155,14 @@ impl<K, L: Backend<K>> Reservation<K, L> {
             return Poll::Ready(Ok(()));
         };
         let state = &self.state;
-        let outcome = match state.lines.ask(position, cx.waker()) {
+        let outcome = match state.lines.poll_position(position, cx.waker()) {
             Ok(outcome) => outcome,
             Err(mut line) => {
                 let timer_waker = |line_id| TimerWaker {
                     state: Arc::downgrade(state),
                     line_id,
                 };
-                return if line.watch(|line_id| Arc::new(timer_waker(line_id)).into()) {
+                return if line.ensure_timer(|line_id| Arc::new(timer_waker(line_id)).into()) {
                     Poll::Pending
                 } else {
                     Poll::Ready(Err(WaitError::NoTimer))
@@ -178,7 +182,7 @@ impl<K, L: Backend<K>> Reservation<K, L> {
     #[inline]
     pub(super) fn commit(&mut self) {
         if let QueueState::Queued(position) = &self.queue_state {
-            let is_immediate = position.mark();
+            let is_immediate = position.tag();
             let epoch = is_immediate.then(|| QueueEpoch::current(&self.state.lines));
             self.queue_state = QueueState::NotQueued(epoch);
         }
@@ -203,7 +207,7 @@ impl<K, L: Backend<K>> Reservation<K, L> {
         K: Hash,
     {
         match self.settlement_op(settle)? {
-            Op::Refund(cost) if self.is_immediate() && self.state.lines.anyone() => {
+            Op::Refund(cost) if self.is_immediate() && self.state.lines.has_waiters() => {
                 self.refund_to_waiters(cost)
             }
             op => Some(self.state.backend.apply(&self.key, op)),
@@ -231,11 +235,11 @@ impl<K, L: Backend<K>> Reservation<K, L> {
     {
         let backend = &self.state.backend;
         let mut line = self.state.lock_queue(&self.key);
-        match line.move_up(cost, LineTimer::now(), || single_quota(backend)) {
+        match line.apply_refund(cost, LineTimer::now(), || single_quota(backend)) {
             CostOutcome::Keep => None,
             CostOutcome::Refund => {
                 let refund = backend.apply(&self.key, Op::Refund(cost));
-                line.moved();
+                line.advance_epoch();
                 Some(refund)
             }
         }
@@ -251,8 +255,8 @@ pub(super) fn single_quota<K: ?Sized, L: Backend<K>>(backend: &L) -> Option<Quot
 }
 
 impl<L> State<L> {
-    /// Makes room for a new request that was denied, by denying the oldest waiters. Returns what the
-    /// backend says then.
+    /// Makes room for a new request that was denied, by shedding waiters: as few as possible, and
+    /// none if the request would be denied all the same. Returns what the backend says then.
     #[cold]
     pub(super) fn shed_and_retry<K>(
         &self,
@@ -269,19 +273,30 @@ impl<L> State<L> {
         }
         let retry = denied.retry_after?;
         let mut line = self.lock_queue(key);
-        let mut decided = None;
-        while let Some(freed) = line.shed(retry) {
-            let _ = poll_once(&mut self.backend.apply(key, Op::Refund(freed)));
-            line.moved();
-            let Poll::Ready(Ok(decision)) = poll_once(&mut self.backend.decide(key, cost)) else {
-                break;
-            };
-            decided = Some((decision, QueueEpoch::current(&self.lines)));
-            if decision.verdict != Verdict::Deny {
+        let quota = || single_quota(&self.backend);
+        let decide = |freed, peek| {
+            let decided = self.backend.decide_after_refund(key, freed, cost, peek);
+            decided.filter(|decision| !decision.is_denied())
+        };
+        let mut freed = 0_u64;
+        let mut sums = Vec::new();
+        for one in line.costs_to_shed(cost, quota) {
+            freed = freed.saturating_add(one);
+            sums.push(freed);
+            if freed >= cost {
                 break;
             }
         }
-        decided
+        // If that is not enough, it is not the line that denies.
+        let _ = decide(freed, true)?;
+        let (shed, decision) = (1..)
+            .zip(sums)
+            .find_map(|(shed, freed)| Some((shed, decide(freed, false)?)))?;
+        for _ in 0..shed {
+            line.shed(cost, retry, quota);
+        }
+        line.advance_epoch();
+        Some((decision, QueueEpoch::current(&self.lines)))
     }
 }
 
@@ -301,7 +316,7 @@ impl<K, L: Backend<K>> Drop for Reservation<K, L> {
         if self.is_immediate() {
             // The line and the backend change under one lock.
             backend.detach(&self.key, refund);
-            line.moved();
+            line.advance_epoch();
         } else {
             drop(line);
             backend.detach(&self.key, refund);

@@ -188,14 +188,13 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
             self.check_proxy_header(&request);
         }
         if let (Order::Newest, Ok(decision)) = (self.options.order, &decided) {
-            if decision.is_denied() && state.lines.anyone() && !self.options.shadow {
+            if decision.is_denied() && state.lines.has_waiters() && !self.options.shadow {
                 if let Some((again, then)) = state.shed_and_retry(&key, cost, *decision) {
                     (decided, epoch) = (Ok(again), then);
                 }
             }
         }
-        let next = self.options.resolve(state, decided);
-        match self.options.defer_to_waiters(state, &key, cost, next) {
+        match self.options.resolve(state, (&key, cost), decided) {
             Action::Pass(decision) => {
                 if let (true, Some(decision)) = (self.options.share_decision, &decision) {
                     self.respond.admit(&mut request, decision);
@@ -252,7 +251,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     /// Whether the request goes on now and the decision needs nothing else.
     #[inline]
     fn is_fast_path(&self, decision: &Decision) -> bool {
-        decision.is_admitted() && !self.options.share_decision && !self.state.lines.anyone()
+        decision.is_admitted() && !self.options.share_decision && !self.state.lines.has_waiters()
     }
 }
 

@@ -52,7 +52,7 @@ impl<L> State<L> {
     where
         L: Backend<K>,
     {
-        self.lines.hold(&QueueOf(key, &self.backend))
+        self.lines.lock_key(&QueueOf(key, &self.backend))
     }
 
     pub(super) fn rename(&self, name: &str) {

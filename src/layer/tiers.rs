@@ -121,6 +121,19 @@ where
         }
     }
 
+    fn decide_after_refund(
+        &self,
+        (tier, key): &(T, K),
+        freed: u64,
+        cost: u64,
+        peek: bool,
+    ) -> Option<Decision> {
+        let (offset, backend) = self.with_offset(tier);
+        let mut decision = backend.decide_after_refund(key, freed, cost, peek)?;
+        decision.policy += offset;
+        Some(decision)
+    }
+
     fn current_decision(&self, (tier, key): &(T, K), cost: u64) -> Option<Decision> {
         let (offset, backend) = self.with_offset(tier);
         let mut decision = backend.current_decision(key, cost)?;

@@ -1,295 +1,311 @@
-//! The line of one key: who waits, in order, and when they go. No lock, no clock, no I/O.
+//! The line of one key: its waiters, in order, and when each is released. No lock, clock or I/O.
 //!
-//! # Slots
-//! The limiter has granted each waiting request a moment. Here the moments and the requests are two
-//! lists: `slots`, the earliest first, and `waiters` in the order in which they go. The n-th waiter
-//! has the n-th slot. So whoever comes later goes later, whatever the limiter said to whom, and
-//! nobody goes before a moment that the limiter granted.
+//! # Moments
+//! The limiter has granted each waiter a moment. Waiters and moments are kept in separate lists: a
+//! waiter that joins later is released later, in whatever order the limiter granted moments, and no
+//! waiter is released before a moment that the limiter granted for its cost.
 //!
-//! When a waiter leaves, the limiter gets its cost back and grants the moment after the last one
-//! once more. So it is the *last* slot that is dropped, and everyone behind has the slot of the one
-//! before. With an equal cost for all that is exact for every algorithm and any number of limits,
-//! and it takes no time: no slot is touched but the last.
-//!
-//! Where costs differ, all behind go earlier by what the refund is worth, cost x t, which one quota
-//! tells; what is below a nanosecond is carried. Where costs differ and several limits have their
-//! say, nothing tells what the refund is worth to whom: those behind keep their moments and the
-//! limiter gets nothing back. The place is lost, no promise is.
+//! When a waiter leaves, the limiter gets its cost back and the waiters behind move up. If all costs
+//! are equal, that is exact for every algorithm and any number of limits: see
+//! [`UniformQueue`]. If costs differ, all behind move earlier by what the refund is worth, cost x t,
+//! which only a single quota tells: see [`MixedQueue`]. With several limits there is no such figure:
+//! the waiters behind keep their moments and the limiter gets nothing back. The place is lost, but
+//! no promise is broken.
 //!
 //! # Ranks
-//! Who waits is known by a rank. Whoever is called is out of the line: who asks and is not found has
-//! been called. Where all go in the order in which they came, nobody need ask the line for that. It
-//! shows the rank of the last one it called on a board, which they all can see; so of the many who
-//! are released at one time none needs the lock.
+//! A waiter is found by its rank. A released waiter is no longer in the line, so a rank that is not
+//! found was released. While all waiters are released in the order in which they joined, the line
+//! publishes the rank of the last one released ([`LineStatus`]). Then a released waiter needs no
+//! lock to find out.
 //!
-//! # Alarms
-//! An alarm of the line rings for its earliest slot; whoever hears it calls all who are due, and
-//! each of them is woken once. So nobody depends on another being polled. That alarms are set is
-//! the business of `lines`, which looks at [`Line::next`] after each change.
+//! # Timers
+//! A timer fires for the earliest moment. Its handler releases all waiters that are due and wakes
+//! each of them once, so no waiter depends on another one being polled. The module `guard` arms the
+//! timers. It looks at [`Line::next_slot`] after each change.
 
 use std::collections::BTreeMap;
+use std::iter::repeat_n;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use super::Order;
-use super::slots::Slots;
-use super::waiters::{Rank, Waiters};
+use super::mixed::MixedQueue;
+use super::outcome::{CostOutcome, WaitOutcome};
+use super::uniform::UniformQueue;
+use super::waiters::{Rank, Ranks};
 use crate::clock::Tick;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Ordering};
 
-/// So many are called before others get the lock: a kilobyte of wakers, which allocators have at
-/// hand.
+/// How many waiters are released per lock: a kilobyte of wakers, a size that allocators cache.
 const RELEASE_BATCH: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Line {
-    waiters: Waiters,
-    /// As many as there are waiters.
-    slots: Slots,
-    /// What each of them costs, if it is the same for all.
-    cost: Option<u64>,
-    /// Who was sent away to make room and has not seen that yet. The limiter has been told.
+    queue: Queue,
+    ranks: Ranks,
+    /// Waiters that were shed and have not been polled since, with the time to wait before a retry.
+    /// Their costs are refunded already.
     shed: BTreeMap<Rank, Duration>,
-    board: Arc<LineStatus>,
-    /// Whether all have gone, or will, in the order in which they came.
-    orderly: bool,
+    status: Arc<LineStatus>,
+    /// Whether all waiters leave in the order in which they joined.
+    is_fifo: bool,
 }
 
-/// What those who stand in a line see of it without holding it.
+#[derive(Debug)]
+enum Queue {
+    Uniform(UniformQueue),
+    Mixed(Box<MixedQueue>),
+}
+
+/// What the owner of a position sees of its line without a lock.
 #[derive(Debug)]
 pub(super) struct LineStatus {
-    /// The name of the line.
-    pub(super) line: u64,
-    /// Up to this rank everybody was called. In a line that is not orderly nobody is called by it.
-    called: AtomicU64,
-}
-
-/// What a waiter is told that need wait no longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitOutcome {
-    Released,
-    /// It has lost its place to somebody newer; there may be room again after this long.
-    Shed(Duration),
-}
-
-/// What becomes of the cost of a waiter that leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CostOutcome {
-    /// The limiter is to get it back: those behind have moved up.
-    Refund,
-    /// It is gone.
-    Keep,
+    pub(super) line_id: u64,
+    /// All ranks up to this one have been released. Zero, which is below every rank, unless the
+    /// line is FIFO.
+    released_up_to: AtomicU64,
 }
 
 impl LineStatus {
-    /// Whether the one of this rank has been called, as far as one can see from outside.
+    /// Whether the waiter of this rank is known to have been released.
     #[inline]
-    pub(super) fn calls(&self, rank: Rank) -> bool {
-        rank <= self.called.load(Ordering::Acquire)
+    pub(super) fn has_released(&self, rank: Rank) -> bool {
+        rank <= self.released_up_to.load(Ordering::Acquire)
     }
 }
 
+/// Calls a method that both kinds of queue have.
+macro_rules! dispatch {
+    ($queue:expr, $name:ident => $body:expr) => {
+        match $queue {
+            Queue::Uniform($name) => $body,
+            Queue::Mixed($name) => $body,
+        }
+    };
+}
+
 impl Line {
-    pub(super) fn new(line: u64) -> Self {
+    pub(super) fn new(line_id: u64) -> Self {
         Self {
-            waiters: Waiters::default(),
-            slots: Slots::default(),
-            cost: None,
+            queue: Queue::Uniform(UniformQueue::default()),
+            ranks: Ranks::default(),
             shed: BTreeMap::new(),
-            board: Arc::new(LineStatus {
-                line,
-                // Below every rank.
-                called: AtomicU64::new(0),
+            status: Arc::new(LineStatus {
+                line_id,
+                released_up_to: AtomicU64::new(0),
             }),
-            orderly: true,
+            is_fifo: true,
         }
     }
 
-    pub(super) const fn board(&self) -> &Arc<LineStatus> {
-        &self.board
+    pub(super) const fn status(&self) -> &Arc<LineStatus> {
+        &self.status
     }
 
-    /// Whether the one of this rank waits, or was sent away and has not seen it.
-    pub(super) fn holds(&self, rank: Rank) -> bool {
-        self.waiters.find(rank).is_some() || self.shed.contains_key(&rank)
+    /// Whether the waiter of this rank waits, or was shed and has not been polled since.
+    pub(super) fn contains(&self, rank: Rank) -> bool {
+        dispatch!(&self.queue, queue => queue.contains(rank)) || self.shed.contains_key(&rank)
     }
 
-    /// How many wait.
-    pub(super) const fn len(&self) -> usize {
-        self.waiters.len()
+    /// The number of waiters.
+    pub(super) fn len(&self) -> usize {
+        dispatch!(&self.queue, queue => queue.len())
     }
 
     #[cfg(all(test, tower_throttle_loom))]
     pub(super) fn slots(&self) -> Vec<Tick> {
-        self.slots.iter().collect()
+        dispatch!(&self.queue, queue => queue.iter().collect())
     }
 
-    /// Whether nobody needs it any longer.
+    /// Whether the line can be dropped.
     pub(super) fn is_unused(&self) -> bool {
         self.len() == 0 && self.shed.is_empty()
     }
 
-    /// When the next one goes.
-    pub(super) fn next(&self) -> Option<Tick> {
-        self.slots.first()
+    /// When the next waiter is released.
+    pub(super) fn next_slot(&self) -> Option<Tick> {
+        dispatch!(&self.queue, queue => queue.first())
     }
 
-    /// A place for a request to which the limiter has granted `slot`.
+    /// When the last waiter is released.
+    pub(super) fn last_slot(&self) -> Option<Tick> {
+        dispatch!(&self.queue, queue => queue.last())
+    }
+
+    /// Adds a waiter to which the limiter has granted `slot`.
     pub(super) fn join(&mut self, cost: u64, slot: Tick, order: Order) -> Rank {
-        match (self.len(), self.cost) {
-            (0, _) => self.cost = Some(cost),
-            (_, Some(same)) if same == cost => {}
-            _ => self.cost = None,
-        }
-        self.slots.add(slot);
-        match (order, self.cost) {
-            // A moment is granted for a cost: only a request of the same may take it over.
-            (Order::Newest, Some(_)) => {
-                self.orderly = false;
-                self.waiters.push_front()
+        let rank = match order {
+            Order::Oldest => self.ranks.back(),
+            Order::Newest => {
+                // The new rank is below those released so far.
+                self.is_fifo = false;
+                self.status.released_up_to.store(0, Ordering::Release);
+                self.ranks.front()
             }
-            _ => self.waiters.push_back(),
+        };
+        if self.len() == 0 {
+            self.queue = Queue::Uniform(UniformQueue::new(cost));
+        }
+        match &mut self.queue {
+            Queue::Uniform(queue) if queue.cost == cost => queue.join(rank, slot, order),
+            Queue::Uniform(queue) => {
+                let equal = queue.cost;
+                let (waiters, slots) = std::mem::take(queue).into_parts();
+                let mut queue = MixedQueue::new(equal, self.is_fifo, waiters, slots);
+                queue.join(rank, cost, slot, order);
+                self.queue = Queue::Mixed(Box::new(queue));
+            }
+            Queue::Mixed(queue) => queue.join(rank, cost, slot, order),
+        }
+        rank
+    }
+
+    /// Releases the waiters that are due, at most [`RELEASE_BATCH`]. If there are more,
+    /// [`next_slot`](Self::next_slot) is due too.
+    pub(super) fn release(&mut self, now: Tick, wakers: &mut Vec<Waker>) {
+        let last = dispatch!(&mut self.queue, queue => queue.release(now, RELEASE_BATCH, wakers));
+        if let (true, Some(last)) = (self.is_fifo, last) {
+            self.status.released_up_to.store(last, Ordering::Release);
         }
     }
 
-    /// Calls those whose turn has come, or the first of them if they are many; then
-    /// [`next`](Self::next) has come too.
-    pub(super) fn release(&mut self, now: Tick, woken: &mut Vec<Waker>) {
-        let due = self.slots.take_due(now, RELEASE_BATCH);
-        if due == 0 {
-            return;
-        }
-        // Of few sizes, so that it is one that was given back before.
-        woken.reserve(due.next_power_of_two());
-        let last = self.waiters.take(due, woken);
-        // As many will be due the next time.
-        self.slots.fetch(due);
-        self.waiters.fetch(due);
-        if let (true, Some(last)) = (self.orderly, last) {
-            self.board.called.store(last, Ordering::Release);
-        }
+    /// Wakes all waiters, so that each polls again.
+    pub(super) fn wake_all(&mut self, wakers: &mut Vec<Waker>) {
+        dispatch!(&mut self.queue, queue => queue.take_wakers(wakers));
     }
 
-    /// Wakes everybody, to look for themselves.
-    pub(super) fn wake_all(&mut self, woken: &mut Vec<Waker>) {
-        self.waiters.wake_all(woken);
-    }
-
-    /// Asks for the one of this rank, who is done with the line if there is an answer; otherwise it
-    /// will be woken by `waker`. What is not needed of the wakers is left in `gone`, for the caller
-    /// to drop, who holds no lock then.
-    pub(super) fn ask(
+    /// Polls for the waiter of this rank. With an outcome it is done with the line. Without one it
+    /// will be woken by `waker`. A waker that is replaced goes to `stale_waker`, for the caller to
+    /// drop once it holds no lock.
+    pub(super) fn poll_waiter(
         &mut self,
         rank: Rank,
         waker: &Waker,
-        gone: &mut Option<Waker>,
+        stale_waker: &mut Option<Waker>,
     ) -> Option<WaitOutcome> {
-        let Some(at) = self.waiters.find(rank) else {
-            return Some(
-                self.shed
-                    .remove(&rank)
-                    .map_or(WaitOutcome::Released, WaitOutcome::Shed),
-            );
+        let Some(known) = dispatch!(&mut self.queue, queue => queue.waker_mut(rank)) else {
+            let shed = self.shed.remove(&rank);
+            return Some(shed.map_or(WaitOutcome::Released, WaitOutcome::Shed));
         };
-        match self.waiters.waker(at) {
-            Some(Some(known)) if known.will_wake(waker) => {}
-            Some(known) => *gone = known.replace(waker.clone()),
-            None => {}
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *stale_waker = known.replace(waker.clone());
         }
         None
     }
 
-    /// Takes the one of this rank out, whom the line [holds](Self::holds); everyone behind moves up.
-    /// `quota` is asked only where costs differ, and answers if a single one says it all.
+    /// Removes the waiter of this rank, which the line [contains](Self::contains). All waiters
+    /// behind it move up. `quota` is called only if costs differ. It returns the quota of a limiter
+    /// that has a single one.
     pub(super) fn leave(
         &mut self,
         rank: Rank,
-        cost: u64,
         quota: impl FnOnce() -> Option<Quota>,
-        gone: &mut Option<Waker>,
+        stale_waker: &mut Option<Waker>,
     ) -> CostOutcome {
-        let Some(at) = self.waiters.find(rank) else {
+        let left = match &mut self.queue {
+            Queue::Uniform(queue) => queue.leave(rank).map(|waker| (CostOutcome::Refund, waker)),
+            Queue::Mixed(queue) => queue.leave(rank, quota),
+        };
+        let Some((outcome, waker)) = left else {
             self.shed.remove(&rank);
             return CostOutcome::Keep;
         };
-        let left = if self.cost.is_some() || self.waiters.is_last(at) {
-            self.slots.pop_last();
-            CostOutcome::Refund
-        } else {
-            let before = self.waiters.before(at);
-            self.slots.remove(before);
-            match quota() {
-                Some(quota) => {
-                    self.slots.shift(before, cost, &quota);
-                    CostOutcome::Refund
-                }
-                None => CostOutcome::Keep,
-            }
-        };
-        *gone = self.waiters.remove(at);
-        left
+        *stale_waker = waker;
+        outcome
     }
 
-    /// Gives everyone in line the benefit of a cost that was taken for `slot`, before any of them,
-    /// and is now given back.
-    pub(super) fn move_up(
+    /// Moves all waiters up by the refund of a cost that was taken for `slot`, before any of them.
+    pub(super) fn apply_refund(
         &mut self,
         cost: u64,
         slot: Tick,
         quota: impl FnOnce() -> Option<Quota>,
     ) -> CostOutcome {
-        if self.slots.is_empty() {
+        if self.len() == 0 {
             return CostOutcome::Refund;
         }
-        if self.cost == Some(cost) {
-            self.slots.move_up(slot);
-            return CostOutcome::Refund;
+        if let Queue::Uniform(queue) = &mut self.queue {
+            if queue.cost == cost {
+                queue.move_up(slot);
+                return CostOutcome::Refund;
+            }
         }
         match quota() {
             Some(quota) => {
-                self.slots.shift(0, cost, &quota);
+                dispatch!(&mut self.queue, queue => queue.shift_earlier(cost, &quota));
                 CostOutcome::Refund
             }
             None => CostOutcome::Keep,
         }
     }
 
-    /// Sends the one away that would go last, and answers what it cost. Where costs differ that may
-    /// be the newest, and nobody is.
-    pub(super) fn shed(&mut self, wait: Duration, woken: &mut Vec<Waker>) -> Option<u64> {
-        let cost = self.cost?;
-        let (rank, waker) = self.waiters.pop_back()?;
-        self.orderly = false;
-        self.slots.pop_last();
-        self.shed.insert(rank, wait);
-        woken.extend(waker);
-        Some(cost)
+    /// The costs of the waiters that [`shed`](Self::shed) removes for a request of `cost`, in that
+    /// order.
+    pub(super) fn costs_to_shed(
+        &self,
+        cost: u64,
+        quota: impl FnOnce() -> Option<Quota>,
+    ) -> impl Iterator<Item = u64> {
+        match &self.queue {
+            Queue::Uniform(queue) => repeat_n(queue.cost, queue.len()),
+            Queue::Mixed(queue) => {
+                repeat_n(cost, usize::from(queue.last_of(cost, quota).is_some()))
+            }
+        }
     }
 
-    /// Plans anew for a quota that has changed: who waits has as many units before it as before, at
-    /// the new pace.
+    /// Removes a waiter to make room for a request of `cost`. The waiters behind it move up.
+    ///
+    /// If all costs are equal it is the waiter that would be released last. If they differ, it is
+    /// the last one of the same cost: a rare cost would otherwise lose its place to every other
+    /// request.
+    pub(super) fn shed(
+        &mut self,
+        cost: u64,
+        wait: Duration,
+        quota: impl Fn() -> Option<Quota>,
+        wakers: &mut Vec<Waker>,
+    ) {
+        let shed = match &mut self.queue {
+            Queue::Uniform(queue) => queue.pop_back(),
+            Queue::Mixed(queue) => queue.last_of(cost, &quota).and_then(|rank| {
+                let (_, waker) = queue.leave(rank, quota)?;
+                Some((rank, waker))
+            }),
+        };
+        if let Some((rank, waker)) = shed {
+            // Or the rank of this waiter would count as released once a later one is.
+            self.is_fifo = false;
+            self.shed.insert(rank, wait);
+            wakers.extend(waker);
+        }
+    }
+
+    /// Reschedules all waiters for a quota that has changed: each has as many units before it as
+    /// before, at the new pace.
     pub(super) fn reschedule(
         &mut self,
         now: Tick,
         from: &Quota,
         to: &Quota,
-        woken: &mut Vec<Waker>,
+        wakers: &mut Vec<Waker>,
     ) {
-        self.slots.reschedule(|slot| {
+        let plan = |slot: Tick| {
             let span = slot.as_nanos().saturating_sub(now.as_nanos());
-            Tick::from_nanos(now.as_nanos().saturating_add(scaled(span, from, to)))
-        });
-        self.release(now, woken);
+            Tick::from_nanos(now.as_nanos().saturating_add(rescale_span(span, from, to)))
+        };
+        dispatch!(&mut self.queue, queue => queue.reschedule(plan));
+        self.release(now, wakers);
     }
 }
 
-/// The time that what takes `span` at one pace takes at another; rounded up.
-fn scaled(span: u64, from: &Quota, to: &Quota) -> u64 {
+/// How long at the pace of `to` takes what takes `span` at the pace of `from`; rounded up.
+fn rescale_span(span: u64, from: &Quota, to: &Quota) -> u64 {
     let mut more = u128::from(to.period_ns()) * u128::from(from.limit());
     let mut less = u128::from(from.period_ns()) * u128::from(to.limit());
-    // At most 2^126 each. What does not fit beside the span is cut, to the later side.
+    // At most 2^126 each. Low bits that would overflow the product are cut, to the later side.
     let excess = (u128::BITS - more.leading_zeros()).saturating_sub(u64::BITS - 1);
     if excess > 0 {
         more = (more >> excess) + 1;
@@ -301,4 +317,121 @@ fn scaled(span: u64, from: &Quota, to: &Quota) -> u64 {
             let left_over = u128::from(span) * more % less > 0;
             u64::try_from(whole + u128::from(left_over)).unwrap_or(u64::MAX)
         })
+}
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::queue::wake::tests::TestWaker;
+
+    fn tick(ns: u64) -> Tick {
+        Tick::from_nanos(ns)
+    }
+
+    /// A line with a waiter of each of these costs, a nanosecond per unit.
+    fn line(costs: &[u64], order: Order) -> (Line, Vec<Rank>) {
+        let mut line = Line::new(1);
+        let mut end = 1;
+        let join = |cost: &u64| {
+            let rank = line.join(*cost, tick(end), order);
+            end += cost;
+            rank
+        };
+        let ranks = costs.iter().map(join).collect();
+        (line, ranks)
+    }
+
+    fn quota() -> Option<Quota> {
+        Some(Quota::per(1, Duration::from_nanos(1)))
+    }
+
+    #[test]
+    fn a_waiter_polled_with_a_new_waker_is_woken_by_it() {
+        for costs in [[1, 1], [1, 2]] {
+            let (mut line, ranks) = line(&costs, Order::Oldest);
+            let [old, new] = [TestWaker::new(), TestWaker::new()];
+            let mut stale = None;
+            for waker in [&old, &new] {
+                let waker = Waker::from(Arc::clone(waker));
+                assert_eq!(line.poll_waiter(ranks[0], &waker, &mut stale), None);
+            }
+            // The old waker is handed out, to be dropped without a lock.
+            assert!(stale.is_some_and(|stale| stale.will_wake(&Arc::clone(&old).into())));
+            let mut wakers = Vec::new();
+            line.release(tick(1), &mut wakers);
+            wakers.into_iter().for_each(Waker::wake);
+            assert_eq!((old.count(), new.count()), (0, 1));
+        }
+    }
+
+    #[test]
+    fn the_newest_rank_does_not_count_as_released_in_a_line_that_was_fifo() {
+        let (mut line, ranks) = line(&[1, 1, 1], Order::Oldest);
+        line.release(tick(1), &mut Vec::new());
+        let status = Arc::clone(line.status());
+        assert!(status.has_released(ranks[0]) && !status.has_released(ranks[1]));
+        let newest = line.join(1, tick(4), Order::Newest);
+        assert!(!status.has_released(newest), "it would go at once");
+        line.release(tick(2), &mut Vec::new());
+        assert!(!line.contains(newest) && line.contains(ranks[1]));
+    }
+
+    #[test]
+    fn one_odd_cost_leaves_the_others_last_come_first_served() {
+        let (mut line, ranks) = line(&[1, 1, 5, 1, 1], Order::Newest);
+        let mut released = Vec::new();
+        for now in 1..=9 {
+            line.release(tick(now), &mut Vec::new());
+            for (name, rank) in ranks.iter().enumerate() {
+                if !line.contains(*rank) && !released.contains(&name) {
+                    released.push(name);
+                }
+            }
+        }
+        // The moments of cost 1 are 1, 2, 8 and 9; that of cost 5 is 3.
+        assert_eq!(released, [4, 3, 2, 1, 0]);
+    }
+
+    /// As many steps per removal whatever the length, or this test runs for minutes.
+    #[test]
+    fn a_crowd_of_alternating_costs_leaves_in_no_time() {
+        let costs: Vec<_> = (0..40_000).map(|name| 1 + name % 2).collect();
+        for order in [Order::Oldest, Order::Newest] {
+            let (mut line, ranks) = line(&costs, order);
+            for rank in &ranks[1..39_999] {
+                let left = line.leave(*rank, quota, &mut None);
+                assert_eq!(left, CostOutcome::Refund);
+            }
+            assert_eq!(line.len(), 2);
+            // The unit of the first one is all that is left before the last one.
+            assert_eq!(line.next_slot(), Some(tick(1)));
+            assert_eq!(line.last_slot(), Some(tick(2)));
+        }
+    }
+
+    #[test]
+    fn a_request_replaces_the_last_one_of_its_cost_where_costs_differ() {
+        let (mut line, ranks) = line(&[1, 1, 5, 1], Order::Newest);
+        let to_shed: Vec<_> = line.costs_to_shed(5, quota).collect();
+        assert_eq!(to_shed, [5]);
+        assert_eq!(line.costs_to_shed(7, quota).count(), 0);
+        // The moment of cost 5 is not the last one. Without a quota nothing tells what it is worth.
+        assert_eq!(line.costs_to_shed(5, || None).count(), 0);
+        assert_eq!(line.costs_to_shed(1, || None).count(), 1);
+        line.shed(1, Duration::from_secs(3), quota, &mut Vec::new());
+        assert_eq!(line.len(), 3);
+        let shed = line.poll_waiter(ranks[0], Waker::noop(), &mut None);
+        assert_eq!(shed, Some(WaitOutcome::Shed(Duration::from_secs(3))));
+    }
+
+    #[test]
+    fn a_line_that_was_mixed_and_emptied_uses_new_ranks() {
+        let (mut line, ranks) = line(&[1, 2], Order::Oldest);
+        line.shed(2, Duration::from_secs(1), quota, &mut Vec::new());
+        line.release(tick(1), &mut Vec::new());
+        assert!(line.len() == 0 && !line.is_unused());
+        let next = line.join(3, tick(9), Order::Oldest);
+        assert!(!ranks.contains(&next));
+        assert!(line.contains(next) && line.contains(ranks[1]));
+    }
 }

@@ -1,25 +1,25 @@
-//! A list whose members know their places, so that one can leave from the middle.
+//! A linked list in an arena, which removes from the middle by index.
 
-/// No place.
+/// No node.
 const NIL: u32 = u32::MAX;
 
-/// Linked members in order, and others that have left the order and whose owners have yet to look.
+/// Linked nodes in order, and unlinked nodes whose owners have not taken the value yet.
 #[derive(Debug)]
 pub(super) struct List<T> {
     nodes: Vec<Node<T>>,
     front: u32,
     back: u32,
-    /// The first of the places that nobody has, each with the next one in `after`.
-    vacant: u32,
+    /// The first free node. Each free node has the next one in `after`.
+    free_head: u32,
     linked: usize,
 }
 
 #[derive(Debug)]
 struct Node<T> {
-    /// `None` for a place that nobody has.
+    /// `None` for a free node.
     value: Option<T>,
     before: u32,
-    /// Itself, if it is not linked.
+    /// The node's own index if it is not linked.
     after: u32,
 }
 
@@ -29,14 +29,14 @@ impl<T> Default for List<T> {
             nodes: Vec::new(),
             front: NIL,
             back: NIL,
-            vacant: NIL,
+            free_head: NIL,
             linked: 0,
         }
     }
 }
 
 impl<T> List<T> {
-    /// How many stand in order.
+    /// The number of linked nodes.
     pub(super) const fn len(&self) -> usize {
         self.linked
     }
@@ -46,7 +46,7 @@ impl<T> List<T> {
     }
 
     pub(super) fn push_back(&mut self, value: T) -> u32 {
-        let at = self.settle(value, self.back, NIL);
+        let at = self.insert_node(value, self.back, NIL);
         match self.nodes.get_mut(self.back as usize) {
             Some(last) => last.after = at,
             None => self.front = at,
@@ -55,22 +55,22 @@ impl<T> List<T> {
         at
     }
 
-    /// A place for `value`.
-    fn settle(&mut self, value: T, before: u32, after: u32) -> u32 {
+    /// Stores a linked node and returns its index.
+    fn insert_node(&mut self, value: T, before: u32, after: u32) -> u32 {
         let node = Node {
             value: Some(value),
             before,
             after,
         };
         self.linked += 1;
-        let at = self.vacant;
-        if let Some(vacant) = self.nodes.get_mut(at as usize) {
-            self.vacant = vacant.after;
-            *vacant = node;
+        let at = self.free_head;
+        if let Some(free) = self.nodes.get_mut(at as usize) {
+            self.free_head = free.after;
+            *free = node;
             at
         } else {
             self.nodes.push(node);
-            // So many nodes are more memory than there is.
+            // 2^32 nodes do not fit in memory.
             u32::try_from(self.nodes.len() - 1).unwrap_or(NIL)
         }
     }
@@ -79,7 +79,7 @@ impl<T> List<T> {
         self.nodes.get_mut(at as usize)?.value.as_mut()
     }
 
-    /// Takes `at` out of the order; it keeps its place.
+    /// Unlinks `at`. The node keeps its index and value.
     pub(super) fn unlink(&mut self, at: u32) {
         let Node { before, after, .. } = self.nodes[at as usize];
         if after == at {
@@ -97,12 +97,12 @@ impl<T> List<T> {
         self.linked -= 1;
     }
 
-    /// Takes `at` out, and its place is free for another.
+    /// Removes `at` and frees its node.
     pub(super) fn take(&mut self, at: u32) -> Option<T> {
         let value = self.nodes.get_mut(at as usize)?.value.take()?;
         self.unlink(at);
-        self.nodes[at as usize].after = self.vacant;
-        self.vacant = at;
+        self.nodes[at as usize].after = self.free_head;
+        self.free_head = at;
         Some(value)
     }
 }

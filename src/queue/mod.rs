@@ -1,48 +1,62 @@
-//! When: the lines in which requests wait for their turn, and the seats of the waiting room.
+//! Queued requests: a line per key, and the seats of the waiting room.
 //!
-//! The limiter says at which moment a request may go, and keeps the length of the line and the
-//! longest wait. Here the requests of one key stand in order, so that those behind move up when one
-//! leaves, and are called when their moments have come.
+//! The limiter grants each request a moment and limits the length and the wait. The lines keep the
+//! requests of each key in order, so that the requests behind one that leaves move up, and release
+//! them when their moments have come.
 
+mod chunk_tree;
 mod chunked_deque;
+mod entry;
+mod guard;
 mod line;
 mod lines;
 mod list;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
+mod mixed;
+mod outcome;
 mod prefetch;
 mod seats;
+mod shift;
 mod slots;
 mod timer;
+mod uniform;
 mod waiters;
 mod wake;
 
 pub(crate) use self::{
-    line::{CostOutcome, WaitOutcome},
-    lines::{LineGuard, Lines, QueuePosition},
+    entry::QueuePosition,
+    guard::LineGuard,
+    lines::Lines,
+    outcome::{CostOutcome, WaitOutcome},
     seats::{RequestSeat, SeatAcquire, Seats},
     timer::LineTimer,
 };
 
-/// Who goes first of those who wait, and who has to leave when the line is full.
+/// Which waiting request goes first, and which one is denied when the line is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Order {
-    /// First come, first served. A newcomer who finds the line full is denied.
+    /// First come, first served. A new request is denied if the line is full.
     #[default]
     Oldest,
-    /// Last come, first served. A newcomer who finds the line full takes the place of the oldest,
-    /// who is denied: under overload those get through whose clients have not given up yet.
+    /// Last come, first served. If the line is full, a new request takes the place of the request
+    /// that would go last, which is denied. Under overload this serves the clients that have not
+    /// given up yet.
+    ///
+    /// A moment that the limiter granted for one cost is used only by a request of the same cost.
+    /// So the newest goes before all waiting requests of its cost, and requests of other costs keep
+    /// their places.
     Newest,
 }
 
-/// What becomes of a request for which the waiting room has no seat.
+/// What happens to a request if the waiting room has no free seat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// The service is not ready until there is one, so that whoever calls it feels the pressure.
+    /// The service is not ready until a seat is free: backpressure for its caller.
     #[default]
     Pending,
-    /// The service is ready all the same; a request that would have to wait is denied at once.
+    /// The service is ready, and a request that would have to wait is denied at once.
     Deny,
 }

@@ -1,46 +1,45 @@
-//! Tells the processor what is needed soon.
+//! Prefetch hints.
 //!
-//! What waits has not been looked at for a while, so that each look is a wait for memory. Where it
-//! is known beforehand what will be looked at, the memory can arrive meanwhile.
+//! The data of a waiter has usually left the caches, so each access waits for memory. If the next
+//! accesses are known, the memory can be fetched in the meantime.
 
-/// Of a cache, in bytes.
+/// The size of a cache line in bytes.
 #[cfg(target_arch = "x86_64")]
 const CACHE_LINE: usize = 64;
 
-/// Lets the memory come, so many bytes from there on.
+/// Prefetches `bytes` bytes from `start` on.
 #[cfg(target_arch = "x86_64")]
 #[expect(
     unsafe_code,
-    reason = "the hint has no safe form, for its pointer may be any"
+    reason = "the intrinsic takes a raw pointer and has no safe form"
 )]
 #[inline]
-pub(super) fn fetch<T>(start: *const T, bytes: usize) {
+pub(super) fn prefetch<T>(start: *const T, bytes: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
     let start = start.cast::<i8>();
     for offset in (0..bytes).step_by(CACHE_LINE) {
-        // SAFETY: a hint to the processor. It reads nothing that the program could see, faults at
-        // no address, and is part of every x86-64; so the pointer need not be valid, and it is not
-        // known whether it is.
+        // SAFETY: a prefetch is a hint. It has no visible effect and faults at no address, so the
+        // pointer need not be valid. Every x86-64 processor has the instruction.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset)) };
     }
 }
 
-/// There is no such hint in the language for others.
+/// Stable Rust has no prefetch for other architectures.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn fetch<T>(_: *const T, _: usize) {}
+pub(super) fn prefetch<T>(_: *const T, _: usize) {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn any_address_will_do() {
+    fn prefetch_accepts_any_address() {
         let here = [1_u64, 2, 3];
         for bytes in [0, 1, 64, 1_000] {
-            fetch(here.as_ptr(), bytes);
-            fetch(std::ptr::null::<u64>(), bytes);
-            fetch(std::ptr::without_provenance::<u64>(usize::MAX), bytes);
+            prefetch(here.as_ptr(), bytes);
+            prefetch(std::ptr::null::<u64>(), bytes);
+            prefetch(std::ptr::without_provenance::<u64>(usize::MAX), bytes);
         }
         assert_eq!(here, [1, 2, 3]);
     }

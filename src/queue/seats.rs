@@ -1,10 +1,10 @@
 //! The seats of a waiting room.
 //!
 //! # Protocol
-//! `word` holds the free seats, twice, plus one while somebody waits for one. It becomes odd and
-//! even again only under the lock of `waiting`, and odd only with no seat free. So while it is odd
-//! nobody takes a seat past those who wait, and whoever gives one back hands it to the first of
-//! them, under the lock: one seat, one wake-up. Whoever was given a seat and leaves hands it on.
+//! `word` is twice the number of free seats, plus one while there are waiters. The lowest bit changes
+//! only under the lock of `waiters`, and is set only if no seat is free. So while it is set, no seat
+//! is taken past the waiters, and a released seat goes to the first waiter, under the lock: one
+//! wake-up per seat. A waiter that was given a seat and is dropped passes the seat on.
 
 use std::{
     fmt,
@@ -15,33 +15,32 @@ use std::{
 use super::list::List;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// In `word`: somebody waits.
+/// In `word`: there are waiters.
 const HAS_WAITERS: u64 = 1;
 const ONE_SEAT: u64 = 2;
 
 pub(crate) struct Seats {
     word: AtomicU64,
-    waiting: Mutex<List<SeatWaiter>>,
+    waiters: Mutex<List<SeatWaiter>>,
 }
 
 #[derive(Debug)]
 struct SeatWaiter {
     waker: Option<Waker>,
-    /// There is a seat for it, and it has left the order.
-    called: bool,
+    /// Set once a seat is reserved for it and it is unlinked.
+    notified: bool,
 }
 
-/// A seat that is taken.
+/// A taken seat. Dropping it releases the seat.
 #[derive(Debug)]
 pub(crate) struct SeatPermit {
     seats: Arc<Seats>,
 }
 
-/// Who wants a seat, waits for one or has one. Of a service, which may be dropped or cloned at any
-/// time.
+/// The seat of a service: wanted, awaited or held. The service may be dropped or cloned at any time.
 #[derive(Debug)]
 pub(crate) struct SeatAcquire {
-    /// None where there are no seats to be had.
+    /// `None` if the number of waiting requests is not limited.
     seats: Option<Arc<Seats>>,
     state: AcquireState,
 }
@@ -49,7 +48,7 @@ pub(crate) struct SeatAcquire {
 #[derive(Debug)]
 enum AcquireState {
     Idle,
-    SeatWaiter(u32),
+    Waiting(u32),
     Acquired(SeatPermit),
 }
 
@@ -57,117 +56,117 @@ impl Seats {
     pub(crate) fn new(seats: u32) -> Arc<Self> {
         Arc::new(Self {
             word: AtomicU64::new(u64::from(seats) * ONE_SEAT),
-            waiting: Mutex::new(List::default()),
+            waiters: Mutex::new(List::default()),
         })
     }
 
-    /// A seat, if one is free.
-    pub(crate) fn sit(self: &Arc<Self>) -> Option<SeatPermit> {
+    /// Takes a seat if one is free.
+    pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<SeatPermit> {
         let mut word = self.word.load(Ordering::Relaxed);
         while word >= ONE_SEAT && word & HAS_WAITERS == 0 {
-            match self.swap(word, word - ONE_SEAT) {
-                Ok(()) => return Some(self.seat()),
+            match self.compare_exchange(word, word - ONE_SEAT) {
+                Ok(()) => return Some(self.new_permit()),
                 Err(now) => word = now,
             }
         }
         None
     }
 
-    /// A seat, or a place among those who wait for one.
+    /// Takes a seat, or adds a waiter and returns its index.
     fn acquire_or_enqueue(self: &Arc<Self>, waker: &Waker) -> Result<SeatPermit, u32> {
-        if let Some(seat) = self.sit() {
+        if let Some(seat) = self.try_acquire() {
             return Ok(seat);
         }
-        let standing = SeatWaiter {
+        let waiter = SeatWaiter {
             waker: Some(waker.clone()),
-            called: false,
+            notified: false,
         };
-        let mut waiting = lock(&self.waiting);
+        let mut waiters = lock(&self.waiters);
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            // A seat may have come back since, while nobody waited.
+            // A seat may have been released in between, while there was no waiter.
             let next = if word >= ONE_SEAT {
                 word - ONE_SEAT
             } else {
                 HAS_WAITERS
             };
-            match self.swap(word, next) {
+            match self.compare_exchange(word, next) {
                 Ok(()) if word >= ONE_SEAT => {
-                    drop(waiting);
-                    return Ok(self.seat());
+                    drop(waiters);
+                    return Ok(self.new_permit());
                 }
-                Ok(()) => return Err(waiting.push_back(standing)),
+                Ok(()) => return Err(waiters.push_back(waiter)),
                 Err(now) => word = now,
             }
         }
     }
 
-    /// Whether the one at `at` has been called, in which case its place is gone.
-    fn ask(self: &Arc<Self>, at: u32, waker: &Waker) -> Option<SeatPermit> {
+    /// Returns the seat of the waiter at `at` once it is notified, and then removes the waiter.
+    fn poll_waiter(self: &Arc<Self>, at: u32, waker: &Waker) -> Option<SeatPermit> {
         let mut waker = Some(waker.clone());
-        let mut waiting = lock(&self.waiting);
-        let standing = waiting.get_mut(at)?;
-        // The old one is dropped after the lock.
-        std::mem::swap(&mut standing.waker, &mut waker);
-        if !standing.called {
-            drop(waiting);
+        let mut waiters = lock(&self.waiters);
+        let waiter = waiters.get_mut(at)?;
+        // The old waker is dropped after the lock is released.
+        std::mem::swap(&mut waiter.waker, &mut waker);
+        if !waiter.notified {
+            drop(waiters);
             return None;
         }
-        let gone = waiting.take(at);
-        drop(waiting);
+        let gone = waiters.take(at);
+        drop(waiters);
         drop(gone);
-        Some(self.seat())
+        Some(self.new_permit())
     }
 
-    /// The one at `at` does not wait any longer.
+    /// Removes the waiter at `at`, which was dropped.
     fn cancel_wait(self: &Arc<Self>, at: u32) {
-        let mut waiting = lock(&self.waiting);
-        let gone = waiting.take(at);
-        if waiting.len() == 0 {
+        let mut waiters = lock(&self.waiters);
+        let gone = waiters.take(at);
+        if waiters.len() == 0 {
             self.word.fetch_and(!HAS_WAITERS, Ordering::Relaxed);
         }
-        drop(waiting);
-        if gone.is_some_and(|standing| standing.called) {
-            drop(self.seat());
+        drop(waiters);
+        if gone.is_some_and(|waiter| waiter.notified) {
+            drop(self.new_permit());
         }
     }
 
-    fn give_back(&self) {
+    fn release(&self) {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             while word & HAS_WAITERS == 0 {
-                match self.swap(word, word + ONE_SEAT) {
+                match self.compare_exchange(word, word + ONE_SEAT) {
                     Ok(()) => return,
                     Err(now) => word = now,
                 }
             }
-            let mut waiting = lock(&self.waiting);
-            if let Some(at) = waiting.front() {
-                waiting.unlink(at);
-                if waiting.len() == 0 {
+            let mut waiters = lock(&self.waiters);
+            if let Some(at) = waiters.front() {
+                waiters.unlink(at);
+                if waiters.len() == 0 {
                     self.word.fetch_and(!HAS_WAITERS, Ordering::Relaxed);
                 }
-                let waker = waiting.get_mut(at).and_then(|standing| {
-                    standing.called = true;
-                    standing.waker.take()
+                let waker = waiters.get_mut(at).and_then(|waiter| {
+                    waiter.notified = true;
+                    waiter.waker.take()
                 });
-                drop(waiting);
+                drop(waiters);
                 waker.into_iter().for_each(Waker::wake);
                 return;
             }
-            // They have all walked away meanwhile.
+            // All waiters were dropped in between.
             word = self.word.load(Ordering::Relaxed);
         }
     }
 
-    fn swap(&self, from: u64, to: u64) -> Result<(), u64> {
+    fn compare_exchange(&self, from: u64, to: u64) -> Result<(), u64> {
         self.word
             .compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Relaxed)
             .map(|_| ())
     }
 
-    /// A seat that has been taken from `word`.
-    fn seat(self: &Arc<Self>) -> SeatPermit {
+    /// The permit of a seat that was subtracted from `word` or passed on.
+    fn new_permit(self: &Arc<Self>) -> SeatPermit {
         SeatPermit {
             seats: Arc::clone(self),
         }
@@ -176,7 +175,7 @@ impl Seats {
 
 impl Drop for SeatPermit {
     fn drop(&mut self) {
-        self.seats.give_back();
+        self.seats.release();
     }
 }
 
@@ -188,7 +187,7 @@ impl SeatAcquire {
         }
     }
 
-    /// Ready with a seat, or where there are none to be had.
+    /// Ready with a seat, or if seats are not limited.
     #[inline]
     pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         match &self.seats {
@@ -206,11 +205,11 @@ impl SeatAcquire {
             AcquireState::Idle => match seats.acquire_or_enqueue(cx.waker()) {
                 Ok(seat) => Some(seat),
                 Err(at) => {
-                    self.state = AcquireState::SeatWaiter(at);
+                    self.state = AcquireState::Waiting(at);
                     None
                 }
             },
-            AcquireState::SeatWaiter(at) => seats.ask(at, cx.waker()),
+            AcquireState::Waiting(at) => seats.poll_waiter(at, cx.waker()),
         };
         match got {
             Some(seat) => {
@@ -221,7 +220,7 @@ impl SeatAcquire {
         }
     }
 
-    /// What the request has of it that is now handed to the service.
+    /// Moves the seat to a request that is passed to the service.
     #[inline]
     pub(crate) fn take_seat(&mut self) -> RequestSeat {
         match &self.seats {
@@ -230,28 +229,28 @@ impl SeatAcquire {
                 AcquireState::Acquired(seat) => RequestSeat::Acquired(seat),
                 other => {
                     self.state = other;
-                    RequestSeat::SeatWaiter(Arc::clone(seats))
+                    RequestSeat::Missing(Arc::clone(seats))
                 }
             },
         }
     }
 }
 
-/// What a request has of a seat.
+/// The seat of a request.
 #[derive(Debug)]
 pub(crate) enum RequestSeat {
-    /// It needs none.
+    /// Seats are not limited, or the request does not wait.
     NotRequired,
     Acquired(#[expect(dead_code, reason = "kept for its drop")] SeatPermit),
-    /// It has none yet.
-    SeatWaiter(Arc<Seats>),
+    /// The request has no seat yet.
+    Missing(Arc<Seats>),
 }
 
 impl RequestSeat {
-    /// Takes a seat if it needs one. Answers whether it may wait.
-    pub(crate) fn sit(&mut self) -> bool {
-        if let Self::SeatWaiter(seats) = self {
-            match seats.sit() {
+    /// Takes a seat if the request needs one. Returns whether it may wait.
+    pub(crate) fn try_acquire(&mut self) -> bool {
+        if let Self::Missing(seats) = self {
+            match seats.try_acquire() {
                 Some(seat) => *self = Self::Acquired(seat),
                 None => return false,
             }
@@ -260,7 +259,7 @@ impl RequestSeat {
     }
 }
 
-/// A clone of a service has no seat yet.
+/// Manual impl: a clone of a service has no seat yet.
 impl Clone for SeatAcquire {
     fn clone(&self) -> Self {
         Self::new(self.seats.clone())
@@ -269,17 +268,37 @@ impl Clone for SeatAcquire {
 
 impl Drop for SeatAcquire {
     fn drop(&mut self) {
-        if let (AcquireState::SeatWaiter(at), Some(seats)) = (&self.state, &self.seats) {
+        if let (AcquireState::Waiting(at), Some(seats)) = (&self.state, &self.seats) {
             seats.cancel_wait(*at);
         }
     }
 }
 
-/// By hand: who waits is not shown.
+/// Manual impl: the waiters would have to be locked.
 impl fmt::Debug for Seats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Seats")
             .field("free", &(self.word.load(Ordering::Relaxed) / ONE_SEAT))
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::queue::wake::tests::TestWaker;
+
+    #[test]
+    fn a_seat_waiter_polled_with_a_new_waker_is_woken_by_it() {
+        let seats = Seats::new(1);
+        let taken = seats.try_acquire();
+        let mut waiter = SeatAcquire::new(Some(Arc::clone(&seats)));
+        let [old, new] = [TestWaker::new(), TestWaker::new()];
+        for waker in [&old, &new] {
+            let waker = Waker::from(Arc::clone(waker));
+            assert!(waiter.poll(&Context::from_waker(&waker)).is_pending());
+        }
+        drop(taken);
+        assert_eq!((old.count(), new.count()), (0, 1));
     }
 }

@@ -1,15 +1,16 @@
-//! The moments that were granted in a line, the earliest first.
+//! The moments granted in a line of equal costs, earliest first.
 
 use super::chunked_deque::ChunkedDeque;
+use super::shift::{Parts, Shift};
 use crate::clock::Tick;
 use crate::quota::Quota;
 
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     moments: ChunkedDeque<Tick>,
-    /// By how many parts of a nanosecond, of which a quota's limit makes one, each has moved up
-    /// beyond its moment. Nothing as long as that is so for none.
-    beyond: ChunkedDeque<u64>,
+    /// The base of each moment. Empty until the first shift: then each base is zero.
+    bases: ChunkedDeque<Parts>,
+    shift: Shift,
 }
 
 impl Slots {
@@ -18,95 +19,111 @@ impl Slots {
     }
 
     pub(super) fn first(&self) -> Option<Tick> {
-        self.moments.front().copied()
+        self.get(0)
     }
 
-    #[cfg(all(test, tower_throttle_loom))]
+    pub(super) fn last(&self) -> Option<Tick> {
+        self.get(self.moments.len().checked_sub(1)?)
+    }
+
+    fn get(&self, at: usize) -> Option<Tick> {
+        let moment = *self.moments.get(at)?;
+        let base = self.bases.get(at).map_or(0, |base| *base);
+        Some(self.shift.apply(moment, self.shift.total - base))
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = Tick> {
-        self.moments.iter().copied()
+        (0..self.moments.len()).filter_map(|at| self.get(at))
     }
 
-    /// Behind all that are not later.
-    pub(super) fn add(&mut self, at: Tick) {
-        let last = self.moments.back();
-        let place = if last.is_none_or(|last| *last <= at) {
-            self.moments.len()
-        } else {
-            // Two threads may come here in another order than they asked.
-            self.moments.partition_point(|one| *one <= at)
-        };
-        self.moments.insert(place, at);
-        if !self.beyond.is_empty() {
-            self.beyond.insert(place, 0);
+    /// Inserts a moment after all that are not later.
+    pub(super) fn insert(&mut self, slot: Tick) {
+        let mut at = self.moments.len();
+        if self.last().is_some_and(|last| last > slot) {
+            // Two threads may arrive in another order than the limiter decided in.
+            let (mut low, mut high) = (0, at);
+            while low < high {
+                let middle = low.midpoint(high);
+                if self.get(middle).is_some_and(|one| one <= slot) {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            at = low;
+        }
+        self.moments.insert(at, slot);
+        if !self.bases.is_empty() || self.shift.total > 0 {
+            self.bases.insert(at, self.shift.total);
         }
     }
 
-    /// Instead of the last, one before all others, each of which moves a place back.
-    pub(super) fn move_up(&mut self, at: Tick) {
-        self.moments.push_front(at);
-        if !self.beyond.is_empty() {
-            self.beyond.push_front(0);
+    /// Inserts a moment before all others and removes the last one.
+    pub(super) fn push_front_pop_back(&mut self, slot: Tick) {
+        self.moments.push_front(slot);
+        if !self.bases.is_empty() {
+            self.bases.push_front(self.shift.total);
         }
         self.pop_last();
     }
 
     pub(super) fn pop_last(&mut self) {
         self.moments.pop_back();
-        self.beyond.pop_back();
+        self.bases.pop_back();
     }
 
-    pub(super) fn remove(&mut self, at: usize) {
-        self.moments.remove(at);
-        self.beyond.remove(at);
-    }
-
-    /// Takes out those that have come by `now`, at most so many; answers how many.
+    /// Removes the moments that have come by `now`, at most `most`. Returns how many.
     pub(super) fn take_due(&mut self, now: Tick, most: usize) -> usize {
         let mut due = 0;
-        let is_due = |at: &Tick| {
-            let is_due = *at <= now && due < most;
-            due += usize::from(is_due);
-            is_due
-        };
-        self.moments.take_while(is_due, |_| ());
-        if !self.beyond.is_empty() {
-            for _ in 0..due {
-                self.beyond.pop_front();
-            }
+        if self.bases.is_empty() {
+            let is_due = |slot: &Tick| {
+                let is_due = *slot <= now && due < most;
+                due += usize::from(is_due);
+                is_due
+            };
+            self.moments.take_while(is_due, |_| ());
+            return due;
+        }
+        while due < most && self.first().is_some_and(|first| first <= now) {
+            self.moments.pop_front();
+            self.bases.pop_front();
+            due += 1;
         }
         due
     }
 
-    /// Lets the memory of the first so many come.
-    pub(super) fn fetch(&self, many: usize) {
-        self.moments.fetch(many);
+    /// Prefetches the first `many` moments.
+    pub(super) fn prefetch(&self, many: usize) {
+        self.moments.prefetch(many);
     }
 
-    /// Moves those from `from` on up by what `cost` is worth.
-    pub(super) fn shift(&mut self, from: usize, cost: u64, quota: &Quota) {
-        while self.beyond.len() < self.moments.len() {
-            self.beyond.push_back(0);
+    /// Moves every moment earlier by what `cost` is worth.
+    pub(super) fn shift_earlier(&mut self, cost: u64, quota: &Quota) {
+        let worth = Shift::worth(cost, quota);
+        if !self.shift.can_add(worth, quota) {
+            self.reschedule(|slot| slot);
         }
-        // 64 bits times 63 bits, plus 63 bits.
-        let parts = u128::from(cost) * u128::from(quota.period_ns());
-        let limit = u128::from(quota.limit());
-        let Self { moments, beyond } = self;
-        let mut at = from;
-        beyond.change(from, |beyond| {
-            let all = parts + u128::from(*beyond);
-            let ns = u64::try_from(all / limit).unwrap_or(u64::MAX);
-            *beyond = u64::try_from(all % limit).unwrap_or_default();
-            if let Some(moment) = moments.get_mut(at) {
-                *moment = Tick::from_nanos(moment.as_nanos().saturating_sub(ns));
-            }
+        while self.bases.len() < self.moments.len() {
+            self.bases.push_back(self.shift.total);
+        }
+        self.shift.add(worth, quota);
+    }
+
+    /// Replaces each moment.
+    pub(super) fn reschedule(&mut self, plan: impl Fn(Tick) -> Tick) {
+        let Self {
+            moments,
+            bases,
+            shift,
+        } = self;
+        let mut at = 0;
+        moments.for_each_from(0, |moment| {
+            let base = bases.get(at).map_or(0, |base| *base);
+            *moment = plan(shift.apply(*moment, shift.total - base));
             at += 1;
         });
-    }
-
-    /// Puts another moment in the place of each.
-    pub(super) fn reschedule(&mut self, mut plan: impl FnMut(Tick) -> Tick) {
-        self.moments.change(0, |at| *at = plan(*at));
-        self.beyond = ChunkedDeque::default();
+        self.bases = ChunkedDeque::default();
+        self.shift = Shift::default();
     }
 }
 
@@ -116,28 +133,27 @@ mod tests {
 
     use super::*;
 
-    /// Against moments that carry their parts with them.
+    /// Against moments that carry their own remainders.
     #[test]
     fn slots_keep_their_remainders() {
         const PERIOD: u64 = 1_000_000_007;
-        const LIMIT: u64 = 9;
 
-        let quota = Quota::per(LIMIT, Duration::from_nanos(PERIOD));
+        let quotas = [9, 7].map(|limit| Quota::per(limit, Duration::from_nanos(PERIOD)));
         let (mut slots, mut model) = (Slots::default(), Vec::<(u64, u64)>::new());
         let (mut random, mut shifted) = (3_u64, 0);
+        let mut quota = &quotas[0];
         for _ in 0..20_000 {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             let (what, which) = (random >> 60, random >> 40 & 0xffff);
-            let place = usize::try_from(which).expect("it is small") % (model.len() + 1);
             let at = (100 + which) * PERIOD;
             match what {
                 0..=6 => {
-                    slots.add(Tick::from_nanos(at));
+                    slots.insert(Tick::from_nanos(at));
                     model.insert(model.partition_point(|one| one.0 <= at), (at, 0));
                 }
                 7 if !model.is_empty() => {
                     let first = model[0].0;
-                    slots.move_up(Tick::from_nanos(first));
+                    slots.push_front_pop_back(Tick::from_nanos(first));
                     model.insert(0, (first, 0));
                     model.pop();
                 }
@@ -145,43 +161,50 @@ mod tests {
                     slots.pop_last();
                     model.pop();
                 }
-                9 if place < model.len() => {
-                    slots.remove(place);
-                    model.remove(place);
-                }
                 10 | 11 => {
-                    slots.shift(place, what, &quota);
-                    for (at, rest) in model.iter_mut().skip(place) {
+                    if which < 2_000 {
+                        // Another quota: remainders are dropped, to the later side.
+                        quota = &quotas[usize::try_from(which % 2).expect("it is small")];
+                        slots.reschedule(|slot| slot);
+                        model.iter_mut().for_each(|one| one.1 = 0);
+                    }
+                    slots.shift_earlier(what, quota);
+                    for (at, rest) in &mut model {
                         let all = what * PERIOD + *rest;
-                        (*at, *rest) = (at.saturating_sub(all / LIMIT), all % LIMIT);
+                        (*at, *rest) =
+                            (at.saturating_sub(all / quota.limit()), all % quota.limit());
                         shifted += *rest;
                     }
                 }
                 12 if which < 20_000 => {
                     slots.reschedule(|at| at);
-                    for (_, rest) in &mut model {
-                        *rest = 0;
-                    }
+                    model.iter_mut().for_each(|one| one.1 = 0);
                 }
                 13 => {
-                    let (now, most) = (50 * PERIOD + at / 4, place % 8);
+                    let now = 50 * PERIOD + at / 4;
+                    let most = usize::try_from(which % 8).expect("it is small");
                     let due = model.iter().take_while(|one| one.0 <= now).count();
                     assert_eq!(slots.take_due(Tick::from_nanos(now), most), due.min(most));
                     model.drain(..due.min(most));
                 }
                 _ => {}
             }
-            let moments: Vec<u64> = slots.moments.iter().map(|at| at.as_nanos()).collect();
+            let times: Vec<u64> = slots.iter().map(Tick::as_nanos).collect();
             let known: Vec<u64> = model.iter().map(|one| one.0).collect();
-            assert_eq!(moments, known);
-            if !slots.beyond.is_empty() {
-                assert!(slots.beyond.iter().eq(model.iter().map(|one| &one.1)));
-            }
-            // As the lines do, which never let one behind come before one in front.
-            if !known.is_sorted() {
-                (slots, model) = (Slots::default(), Vec::new());
-            }
+            assert_eq!(times, known);
+            assert_eq!(slots.last().map(Tick::as_nanos), known.last().copied());
         }
         assert!(shifted > 1_000, "too little happened");
+    }
+
+    #[test]
+    fn a_shift_beyond_all_bounds_leaves_no_moment_later() {
+        let quota = Quota::per(1, Duration::from_nanos(1 << 62));
+        let mut slots = Slots::default();
+        slots.insert(Tick::from_nanos(1 << 63));
+        for _ in 0..9 {
+            slots.shift_earlier(u64::MAX, &quota);
+            assert_eq!(slots.first(), Some(Tick::ZERO));
+        }
     }
 }

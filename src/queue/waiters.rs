@@ -1,168 +1,183 @@
-//! Who waits in a line, in order, each found again by a rank.
+//! The waiters of a line of equal costs, in order, found by rank.
 //!
-//! The row is sorted by rank, and as long as nobody leaves from its middle, a rank says where
-//! somebody stands. Who leaves from the middle leaves a gap, or all behind would have to be moved;
-//! when more than half of the row are gaps it closes up. From then on, and where the newest go
-//! first, a rank is searched for.
+//! The entries are sorted by rank. As long as none is removed from the middle, the index follows
+//! from the rank. A removal from the middle leaves a tombstone, or all entries behind it would have
+//! to be moved. Tombstones are dropped once more than half of the entries are tombstones. From then
+//! on, and if ranks are not contiguous, the rank is found by binary search.
 
 use std::task::Waker;
 
 use super::chunked_deque::ChunkedDeque;
 
-/// Who has the lower one goes first. No rank of a line is given twice.
+/// The order of waiters: the lowest rank is released first. No rank of a line is used twice.
 pub(super) type Rank = u64;
 
-/// In the middle of those below [`TOMBSTONE`].
+/// The middle of the ranks below [`TOMBSTONE`].
 const INITIAL_RANK: Rank = 1 << 62;
 
-/// Who had this rank has left.
+/// Set in the rank of an entry whose waiter has left.
 const TOMBSTONE: Rank = 1 << 63;
 
-/// So many gaps need not be closed.
+/// This many tombstones are not worth a compaction.
 const MIN_TOMBSTONES: usize = 32;
 
+/// The ranks that a line has used: these two and those in between.
 #[derive(Debug)]
+pub(super) struct Ranks {
+    front: Rank,
+    next: Rank,
+}
+
+impl Default for Ranks {
+    fn default() -> Self {
+        Self {
+            front: INITIAL_RANK,
+            next: INITIAL_RANK,
+        }
+    }
+}
+
+impl Ranks {
+    /// A rank after all others.
+    pub(super) const fn back(&mut self) -> Rank {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// A rank before all others.
+    pub(super) const fn front(&mut self) -> Rank {
+        self.front -= 1;
+        self.front
+    }
+}
+
+#[derive(Debug, Default)]
 pub(super) struct Waiters {
-    /// Begins and ends with somebody who waits.
-    row: ChunkedDeque<Waiter>,
-    /// How many of them wait.
-    waiting: usize,
-    /// The ranks that were given are these and those between.
-    lowest: Rank,
-    above: Rank,
+    /// Neither the first nor the last entry is a tombstone.
+    entries: ChunkedDeque<Waiter>,
+    /// The number of entries that are not tombstones.
+    live: usize,
 }
 
 #[derive(Debug)]
 struct Waiter {
     rank: Rank,
-    /// `None` as long as it was not polled.
+    /// `None` until the first poll.
     waker: Option<Waker>,
 }
 
-impl Default for Waiters {
-    fn default() -> Self {
-        Self {
-            row: ChunkedDeque::default(),
-            waiting: 0,
-            lowest: INITIAL_RANK,
-            above: INITIAL_RANK,
-        }
-    }
-}
-
 impl Waiters {
-    /// How many wait.
     pub(super) const fn len(&self) -> usize {
-        self.waiting
+        self.live
     }
 
-    pub(super) fn push_back(&mut self) -> Rank {
-        let rank = self.above;
-        self.above += 1;
-        self.waiting += 1;
-        self.row.push_back(Waiter { rank, waker: None });
-        rank
+    /// `rank` is higher than all others.
+    pub(super) fn push_back(&mut self, rank: Rank) {
+        self.live += 1;
+        self.entries.push_back(Waiter { rank, waker: None });
     }
 
-    pub(super) fn push_front(&mut self) -> Rank {
-        self.lowest -= 1;
-        let rank = self.lowest;
-        self.waiting += 1;
-        self.row.push_front(Waiter { rank, waker: None });
-        rank
+    /// `rank` is lower than all others.
+    pub(super) fn push_front(&mut self, rank: Rank) {
+        self.live += 1;
+        self.entries.push_front(Waiter { rank, waker: None });
     }
 
-    /// Takes out so many of the first, whose wakers go to `woken`; answers the rank of the last one.
-    pub(super) fn take(&mut self, many: usize, woken: &mut Vec<Waker>) -> Option<Rank> {
-        let many = many.min(self.waiting);
-        self.waiting -= many;
+    /// Removes the first `many` waiters and adds their wakers to `wakers`. Returns the rank of the
+    /// last one.
+    pub(super) fn take_front(&mut self, many: usize, wakers: &mut Vec<Waker>) -> Option<Rank> {
+        let many = many.min(self.live);
+        self.live -= many;
         let (mut left, mut last) = (many, None);
         let wanted = |waiter: &Waiter| {
-            let gap = waiter.rank & TOMBSTONE != 0;
+            let tombstone = waiter.rank & TOMBSTONE != 0;
             if left == 0 {
-                return gap;
+                return tombstone;
             }
-            left -= usize::from(!gap);
+            left -= usize::from(!tombstone);
             true
         };
-        self.row.take_while(wanted, |waiter| {
+        self.entries.take_while(wanted, |waiter| {
             if waiter.rank & TOMBSTONE == 0 {
                 last = Some(waiter.rank);
-                woken.extend(waiter.waker);
+                wakers.extend(waiter.waker);
             }
         });
         last
     }
 
-    /// Lets the memory of the first so many come.
-    pub(super) fn fetch(&self, many: usize) {
-        self.row.fetch(many);
+    /// Removes all waiters, in order.
+    pub(super) fn drain(mut self) -> impl Iterator<Item = (Rank, Option<Waker>)> {
+        let entries = std::iter::from_fn(move || self.entries.pop_front());
+        entries
+            .filter(|waiter| waiter.rank & TOMBSTONE == 0)
+            .map(|waiter| (waiter.rank, waiter.waker))
+    }
+
+    /// Prefetches the first `many` entries.
+    pub(super) fn prefetch(&self, many: usize) {
+        self.entries.prefetch(many);
     }
 
     pub(super) fn pop_back(&mut self) -> Option<(Rank, Option<Waker>)> {
-        let Waiter { rank, waker } = self.row.pop_back()?;
-        self.waiting -= 1;
+        let Waiter { rank, waker } = self.entries.pop_back()?;
+        self.live -= 1;
         self.trim();
         Some((rank, waker))
     }
 
-    /// Where in the row the one of this rank stands, if it waits.
-    pub(super) fn find(&self, rank: Rank) -> Option<usize> {
-        let first = self.row.front()?.rank;
+    pub(super) fn contains(&self, rank: Rank) -> bool {
+        self.find(rank).is_some()
+    }
+
+    /// The index of the entry with this rank, unless it is a tombstone.
+    fn find(&self, rank: Rank) -> Option<usize> {
+        let first = self.entries.front()?.rank;
         let guess = usize::try_from(rank.checked_sub(first)?).ok()?;
-        let found = match self.row.get(guess) {
+        let found = match self.entries.get(guess) {
             Some(waiter) if waiter.rank & !TOMBSTONE == rank => guess,
             _ => {
                 let is_before = |waiter: &Waiter| waiter.rank & !TOMBSTONE < rank;
-                self.row.partition_point(is_before)
+                self.entries.partition_point(is_before)
             }
         };
-        (self.row.get(found)?.rank == rank).then_some(found)
+        (self.entries.get(found)?.rank == rank).then_some(found)
     }
 
-    /// What wakes the one who stands there.
-    pub(super) fn waker(&mut self, at: usize) -> Option<&mut Option<Waker>> {
-        Some(&mut self.row.get_mut(at)?.waker)
+    /// The waker of the waiter with this rank.
+    pub(super) fn waker_mut(&mut self, rank: Rank) -> Option<&mut Option<Waker>> {
+        let at = self.find(rank)?;
+        Some(&mut self.entries.get_mut(at)?.waker)
     }
 
-    /// Takes out what wakes each of them.
-    pub(super) fn wake_all(&mut self, woken: &mut Vec<Waker>) {
-        self.row
-            .change(0, |waiter| woken.extend(waiter.waker.take()));
+    /// Takes the wakers of all waiters.
+    pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
+        self.entries
+            .for_each_from(0, |waiter| wakers.extend(waiter.waker.take()));
     }
 
-    /// Whether nobody is behind the one who stands there.
-    pub(super) fn is_last(&self, at: usize) -> bool {
-        at + 1 == self.row.len()
-    }
-
-    /// How many wait before the one who stands there.
-    pub(super) fn before(&self, at: usize) -> usize {
-        let before = self.row.iter().take(at);
-        before.filter(|waiter| waiter.rank & TOMBSTONE == 0).count()
-    }
-
-    /// Takes out the one who stands there.
-    pub(super) fn remove(&mut self, at: usize) -> Option<Waker> {
-        let waiter = self.row.get_mut(at)?;
+    /// Removes the waiter with this rank. Returns its waker, or `None` if there is no such waiter.
+    pub(super) fn remove(&mut self, rank: Rank) -> Option<Option<Waker>> {
+        let at = self.find(rank)?;
+        let waiter = self.entries.get_mut(at)?;
         waiter.rank |= TOMBSTONE;
         let waker = waiter.waker.take();
-        self.waiting -= 1;
+        self.live -= 1;
         self.trim();
-        if self.row.len() > 2 * self.waiting + MIN_TOMBSTONES {
-            self.row.retain(|waiter| waiter.rank & TOMBSTONE == 0);
+        if self.entries.len() > 2 * self.live + MIN_TOMBSTONES {
+            self.entries.retain(|waiter| waiter.rank & TOMBSTONE == 0);
         }
-        waker
+        Some(waker)
     }
 
-    /// Takes gaps off both ends.
+    /// Drops tombstones at both ends.
     fn trim(&mut self) {
-        let gap = |waiter: &Waiter| waiter.rank & TOMBSTONE != 0;
-        while self.row.front().is_some_and(gap) {
-            self.row.pop_front();
+        let tombstone = |waiter: &Waiter| waiter.rank & TOMBSTONE != 0;
+        while self.entries.front().is_some_and(tombstone) {
+            self.entries.pop_front();
         }
-        while self.row.back().is_some_and(gap) {
-            self.row.pop_back();
+        while self.entries.back().is_some_and(tombstone) {
+            self.entries.pop_back();
         }
     }
 }
@@ -171,53 +186,55 @@ impl Waiters {
 mod tests {
     use super::*;
 
-    /// Against a plain vector, while people come at either end and leave from anywhere.
+    /// Against a plain vector, with insertions at both ends and removals anywhere.
     #[test]
     fn waiters_are_found_by_rank_and_leave_in_order() {
-        let (mut waiters, mut model) = (Waiters::default(), Vec::new());
-        let mut given = Vec::new();
+        let (mut ranks, mut waiters, mut model) =
+            (Ranks::default(), Waiters::default(), Vec::new());
+        let mut used = Vec::new();
         let mut random = 7_u64;
         for _ in 0..20_000 {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             let (what, which) = (random >> 60, (random >> 32) as usize);
             match what {
                 0..=4 => {
-                    given.push(waiters.push_back());
-                    model.push(given[given.len() - 1]);
+                    used.push(ranks.back());
+                    waiters.push_back(used[used.len() - 1]);
+                    model.push(used[used.len() - 1]);
                 }
                 5 => {
-                    given.push(waiters.push_front());
-                    model.insert(0, given[given.len() - 1]);
+                    used.push(ranks.front());
+                    waiters.push_front(used[used.len() - 1]);
+                    model.insert(0, used[used.len() - 1]);
                 }
                 6 => {
                     let many = which % 3;
-                    let gone = model.drain(..many.min(model.len())).next_back();
-                    assert_eq!(waiters.take(many, &mut Vec::new()), gone);
+                    let last = model.drain(..many.min(model.len())).next_back();
+                    assert_eq!(waiters.take_front(many, &mut Vec::new()), last);
                 }
                 7 => assert_eq!(waiters.pop_back().map(|(rank, _)| rank), model.pop()),
-                _ if given.is_empty() => {}
+                _ if used.is_empty() => {}
                 _ => {
-                    let rank = given[which % given.len()];
+                    let rank = used[which % used.len()];
                     let place = model.iter().position(|one| *one == rank);
-                    let found = waiters.find(rank);
-                    assert_eq!(found.map(|at| waiters.before(at)), place);
-                    if let (Some(at), Some(place), 10..) = (found, place, what) {
-                        assert_eq!(waiters.is_last(at), place + 1 == model.len());
+                    assert_eq!(waiters.contains(rank), place.is_some());
+                    if let (Some(place), 10..) = (place, what) {
                         model.remove(place);
-                        waiters.remove(at);
-                        assert_eq!(waiters.find(rank), None);
+                        assert!(waiters.remove(rank).is_some());
+                        assert!(!waiters.contains(rank) && waiters.remove(rank).is_none());
                     }
                 }
             }
             assert_eq!(waiters.len(), model.len());
-            assert!(waiters.row.len() <= 2 * model.len() + MIN_TOMBSTONES);
+            assert!(waiters.entries.len() <= 2 * model.len() + MIN_TOMBSTONES);
         }
-        given.sort_unstable();
-        given.dedup();
+        used.sort_unstable();
+        used.dedup();
         assert!(
-            given.len() > 5_000 && model.len() > 10,
+            used.len() > 5_000 && model.len() > 10,
             "too little happened"
         );
+        assert!(waiters.drain().map(|(rank, _)| rank).eq(model));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Ten thousand who wait: rates, wake-ups, and the end of the runtime.
+//! Ten thousand waiting requests: rates, wake-ups, and the end of the runtime.
 
 use std::{
     future::Future,
@@ -14,7 +14,7 @@ use std::{
 use tower::{Layer, Service, ServiceExt};
 use tower_throttle::{AsError, Global, LeakyBucket, Quota, RateLimitLayer};
 
-use crate::support::{Desk, Job, Record, pass, settle};
+use crate::support::{Harness, Job, Record, pass, settle};
 
 const JOB: Job = Job { name: 1, cost: 1 };
 
@@ -23,19 +23,19 @@ async fn the_rate_is_kept_in_the_long_run_and_never_exceeded() {
     for (rate, count) in [(1_u32, 50_u32), (100, 2_000), (10_000, 20_000)] {
         let bucket = LeakyBucket::new(Quota::per_second(rate.into())).queue(1_000_000);
         let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
-        let desk = Desk::new(&layer);
+        let harness = Harness::new(&layer);
         for name in 0..count {
-            tokio::spawn(desk.service.clone().oneshot(Job { name, cost: 1 }));
+            tokio::spawn(harness.service.clone().oneshot(Job { name, cost: 1 }));
         }
         settle().await;
         let whole = u64::from(count / rate) * 1_000 + 1_000;
         pass(whole).await;
-        let times = desk.times();
+        let times = harness.times();
         assert_eq!(times.len(), usize::try_from(count).unwrap());
         for (turn, (name, time)) in (0_u32..).zip(&times) {
             assert_eq!(*name, turn, "first come, first served");
             let due = u64::from(turn) * 1_000_000 / u64::from(rate);
-            // Never before it has fallen due, and at the next millisecond at the latest.
+            // Never before it is due, and at the next millisecond at the latest.
             assert!(
                 (due..=due + 2_000).contains(time),
                 "{turn} of {rate}/s: {time} for {due}"
@@ -51,19 +51,19 @@ async fn the_rate_is_kept_in_the_long_run_and_never_exceeded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_many_have_fallen_due_they_all_go() {
+async fn all_due_requests_go_however_many() {
     for waiting in [1_u32, 63, 64, 65, 1_000] {
         let bucket = LeakyBucket::new(Quota::per_second(100)).queue(1_000_000);
         let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
-        let desk = Desk::new(&layer);
+        let harness = Harness::new(&layer);
         for name in 0..=waiting {
-            tokio::spawn(desk.service.clone().oneshot(Job { name, cost: 1 }));
+            tokio::spawn(harness.service.clone().oneshot(Job { name, cost: 1 }));
         }
         pass(1).await;
-        assert_eq!(desk.went(), [(0, 0)]);
+        assert_eq!(harness.went(), [(0, 0)]);
         tokio::time::advance(Duration::from_secs(20)).await;
         pass(1).await;
-        let went = desk.went();
+        let went = harness.went();
         assert_eq!(went.len(), waiting as usize + 1);
         for (turn, gone) in (1_u32..).zip(&went[1..]) {
             assert_eq!(*gone, (turn, 20_001));
@@ -81,22 +81,22 @@ impl Wake for TestWaker {
     }
 }
 
-/// A call, its bell, how often that had rung when it was last polled, and whether it is over.
-type Rung<F> = (Pin<Box<F>>, Arc<TestWaker>, usize, bool);
+/// A call, its waker, how often that had been woken at the last poll, and whether the call is done.
+type Woken<F> = (Pin<Box<F>>, Arc<TestWaker>, usize, bool);
 
-/// Polls all that have been woken until none is; answers how many came to an end.
-fn run<F: Future>(calls: &mut [Rung<F>]) -> usize {
+/// Polls all calls that have been woken until none is. Returns how many have completed.
+fn run<F: Future>(calls: &mut [Woken<F>]) -> usize {
     let mut over = 0;
     loop {
         let mut any = false;
-        for (call, bell, seen, done) in &mut *calls {
-            let rung = bell.0.load(Ordering::Relaxed);
-            if *done || rung == *seen {
+        for (call, waker, seen, done) in &mut *calls {
+            let woken = waker.0.load(Ordering::Relaxed);
+            if *done || woken == *seen {
                 continue;
             }
             any = true;
-            *seen = rung;
-            let waker = Waker::from(Arc::clone(bell));
+            *seen = woken;
+            let waker = Waker::from(Arc::clone(waker));
             *done = call
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))
@@ -110,24 +110,29 @@ fn run<F: Future>(calls: &mut [Rung<F>]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_is_woken_once() {
+async fn each_waiter_is_woken_once() {
     let bucket = LeakyBucket::new(Quota::per_second(1_000)).queue(1_000_000);
     let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
-    let desk = Desk::new(&layer);
+    let harness = Harness::new(&layer);
     let mut calls: Vec<_> = (0..10_000)
         .map(|_| {
-            // Rung once, for the first poll, which is not counted below.
-            let bell = Arc::new(TestWaker(AtomicUsize::new(1)));
-            (Box::pin(desk.service.clone().oneshot(JOB)), bell, 0, false)
+            // Woken once for the first poll, which is not counted below.
+            let waker = Arc::new(TestWaker(AtomicUsize::new(1)));
+            (
+                Box::pin(harness.service.clone().oneshot(JOB)),
+                waker,
+                0,
+                false,
+            )
         })
         .collect();
     let mut over = run(&mut calls);
     assert_eq!(over, 1);
     for round in 0..10_010 {
         if round < 1_000 {
-            // One in ten leaves, from all over the line.
-            let (call, bell, ..) = calls.swap_remove((round * 7_919) % calls.len());
-            let _ = bell;
+            // One in ten is cancelled, all over the line.
+            let (call, waker, ..) = calls.swap_remove((round * 7_919) % calls.len());
+            let _ = waker;
             drop(call);
         }
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -136,12 +141,12 @@ async fn each_is_woken_once() {
     assert!(calls.iter().all(|(.., done)| *done), "{over} are over");
     let mut woken = calls
         .iter()
-        .map(|(_, bell, ..)| bell.0.load(Ordering::Relaxed) - 1);
+        .map(|(_, waker, ..)| waker.0.load(Ordering::Relaxed) - 1);
     assert!(woken.all(|times| times <= 1));
 }
 
 #[test]
-fn the_end_of_a_runtime_is_quick() {
+fn shutting_down_a_runtime_is_fast() {
     for many in [false, true] {
         let runtime = if many {
             tokio::runtime::Builder::new_multi_thread()
@@ -170,7 +175,7 @@ fn the_end_of_a_runtime_is_quick() {
         let start = clock();
         drop(runtime);
         assert!(start.elapsed() < Duration::from_secs(1));
-        // Everybody has left the line and given back what they had taken.
+        // All have left the line, and their costs were refunded.
         let look = handle.peek(&(), 1);
         let mut look = pin!(look);
         let Poll::Ready(Ok(decision)) = look.as_mut().poll(&mut Context::from_waker(Waker::noop()))
@@ -184,7 +189,7 @@ fn the_end_of_a_runtime_is_quick() {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the time that it really takes is in question"
+    reason = "measures how long it really takes"
 )]
 fn clock() -> Instant {
     Instant::now()
@@ -194,11 +199,11 @@ fn clock() -> Instant {
 async fn two_runtimes_share_a_line() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(100);
     let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
-    let desk = Desk::new(&layer);
-    let _first = desk.send(0).await;
-    let mut service = desk.service.clone();
-    // Waits on another runtime, which goes away.
-    let elsewhere = std::thread::spawn(move || {
+    let harness = Harness::new(&layer);
+    let _first = harness.send(0).await;
+    let mut service = harness.service.clone();
+    // Waits on another runtime, which shuts down.
+    let other = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
@@ -213,11 +218,11 @@ async fn two_runtimes_share_a_line() {
             Some(call)
         })
     });
-    let call: Option<_> = elsewhere.join().unwrap();
-    let _last = desk.send(2).await;
+    let call: Option<_> = other.join().unwrap();
+    let _last = harness.send(2).await;
     drop(call);
     pass(5_000).await;
-    let went = desk.went();
+    let went = harness.went();
     assert_eq!(went[0], (0, 0));
     assert_eq!((went.len(), went[1].0), (2, 2));
     assert!((999..=1_001).contains(&went[1].1), "{went:?}");

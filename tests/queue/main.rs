@@ -1,4 +1,4 @@
-//! Requests that wait: on paused time, no test sleeps.
+//! Waiting requests, on tokio's paused time.
 #![cfg(feature = "tokio")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -1,118 +1,215 @@
-//! Who goes first, who is sent away, and who has no time to wait.
+//! The order of waiting requests, and which one is denied when the line is full.
 
 use std::{convert::Infallible, task::Poll, time::Duration};
 
 use http::{Request, Response};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, TokenBucket, WarmUp,
-    queue::Order,
+    AsError, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, TokenBucket,
+    WarmUp,
+    queue::{Order, WhenFull},
 };
 
-use crate::support::{Desk, Job, cancel, key, pass};
+use crate::support::{Harness, Job, cancel, key, pass, settle};
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_goes_first_and_the_oldest_is_sent_away() {
+async fn the_newest_goes_first_and_the_oldest_is_shed() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(3);
     let layer = RateLimitLayer::new(key, bucket)
         .respond(AsError)
         .order(Order::Newest);
-    let desk = Desk::new(&layer);
-    let mut calls = desk.send_all(0..4).await;
+    let harness = Harness::new(&layer);
+    let mut calls = harness.send_all(0..4).await;
     pass(100).await;
-    let newest = desk.send(4).await;
+    let newest = harness.send(4).await;
     let oldest = calls.remove(1);
-    assert!(oldest.is_finished(), "sent away at once");
+    assert!(oldest.is_finished(), "denied at once");
     let error = oldest.await.unwrap().unwrap_err();
     let limited = error.downcast_ref::<RateLimited>().unwrap();
     assert_eq!(limited.retry_after(), Some(Duration::from_millis(900)));
     pass(10_000).await;
-    assert_eq!(desk.went(), [(0, 0), (4, 1_000), (3, 2_000), (2, 3_000)]);
+    assert_eq!(harness.went(), [(0, 0), (4, 1_000), (3, 2_000), (2, 3_000)]);
     let counts = layer.handle().counts();
     assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 4, 1));
     drop(newest);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_may_leave_as_well() {
+async fn the_newest_may_be_cancelled() {
     let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(10);
     let layer = RateLimitLayer::new(key, bucket)
         .respond(AsError)
         .order(Order::Newest);
-    let desk = Desk::new(&layer);
-    let mut calls = desk.send_all(0..4).await;
+    let harness = Harness::new(&layer);
+    let mut calls = harness.send_all(0..4).await;
     cancel(calls.remove(3)).await;
     pass(1_500).await;
-    let _later = desk.send(5).await;
+    let _later = harness.send(5).await;
     pass(10_000).await;
-    assert_eq!(desk.went(), [(0, 0), (2, 1_000), (5, 2_000), (1, 3_000)]);
+    assert_eq!(harness.went(), [(0, 0), (2, 1_000), (5, 2_000), (1, 3_000)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_orders_in_one_line_the_newest_goes_before_all_and_the_others_in_turn() {
+async fn two_orders_may_share_a_line() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(4);
     let layer = RateLimitLayer::new(key, bucket).respond(AsError);
-    let desk = Desk::new(&layer);
-    let hasty = Desk::new(&layer.clone().order(Order::Newest));
-    let mut calls = desk.send_all(0..4).await;
+    let harness = Harness::new(&layer);
+    let hasty = Harness::new(&layer.clone().order(Order::Newest));
+    let mut calls = harness.send_all(0..4).await;
     let _newest = hasty.send(4).await;
     pass(1_100).await;
-    // Somebody in the middle leaves, and the line is full again.
+    // One in the middle is cancelled, and the line is full again.
     cancel(calls.remove(2)).await;
-    let _more = desk.send_all(5..7).await;
+    let _more = harness.send_all(5..7).await;
     let last = calls.remove(2);
     let _newer = hasty.send_all(7..8).await;
     pass(10_000).await;
     assert!(last.is_finished());
     assert_eq!(hasty.went(), [(4, 1_000), (7, 2_000)]);
-    assert_eq!(desk.went(), [(0, 0), (1, 3_000), (3, 4_000), (5, 5_000)]);
+    assert_eq!(harness.went(), [(0, 0), (1, 3_000), (3, 4_000), (5, 5_000)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_sent_away_by_a_dear_request_learns_it_even_after_that_has_gone() {
+async fn a_shed_request_is_denied_even_if_polled_after_the_line_has_emptied() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(3);
     let layer = RateLimitLayer::new(key, bucket)
         .cost(|job: &Job| job.cost)
         .respond(AsError);
-    let desk = Desk::new(&layer);
-    let hasty = Desk::new(&layer.clone().order(Order::Newest));
-    let _calls = desk.send_all(0..3).await;
+    let harness = Harness::new(&layer);
+    let hasty = Harness::new(&layer.clone().order(Order::Newest));
+    let _calls = harness.send_all(0..3).await;
     let job = Job { name: 3, cost: 1 };
-    let mut last = tokio_test::task::spawn(desk.service.clone().call(job));
+    let mut last = tokio_test::task::spawn(harness.service.clone().call(job));
     assert!(last.poll().is_pending());
-    // It needs the room of two, and goes after the one that is left: its cost is another.
+    // It needs the place of two. It goes after the one that is left, whose cost is another.
     let _dear = hasty.send_of(4, 2).await;
     pass(10_000).await;
     assert_eq!(hasty.went().len(), 1);
     let Poll::Ready(Err(error)) = last.poll() else {
-        panic!("it was sent away long ago");
+        panic!("it was shed");
     };
     assert!(error.is::<RateLimited>());
-    assert_eq!(desk.went(), [(0, 0), (1, 1_000)]);
+    assert_eq!(harness.went(), [(0, 0), (1, 1_000)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_of_other_keys_is_left_alone() {
+async fn the_newest_does_not_go_before_a_granted_moment() {
+    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
+    let layer = RateLimitLayer::new(key, bucket).respond(AsError);
+    let harness = Harness::new(&layer);
+    let hasty = Harness::new(&layer.clone().order(Order::Newest));
+    let _calls = harness.send_all(0..3).await;
+    pass(1_500).await;
+    let _newest = hasty.send(3).await;
+    assert_eq!(hasty.went(), []);
+    pass(10_000).await;
+    assert_eq!(harness.went(), [(0, 0), (1, 1_000), (2, 3_000)]);
+    assert_eq!(hasty.went(), [(3, 2_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_odd_cost_leaves_the_others_last_come_first_served() {
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(10)).queue(20);
+    let layer = RateLimitLayer::new(key, bucket)
+        .cost(|job: &Job| job.cost)
+        .respond(AsError)
+        .order(Order::Newest);
+    let harness = Harness::new(&layer);
+    let mut calls = Vec::new();
+    for (name, cost) in [(0, 1), (1, 1), (2, 5), (3, 1), (4, 1)] {
+        calls.push(harness.send_of(name, cost).await);
+    }
+    pass(20_000).await;
+    let expected = [(0, 0), (4, 1_000), (2, 2_000), (3, 7_000), (1, 8_000)];
+    assert_eq!(harness.went(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_costs_differ_the_newest_takes_the_place_of_the_oldest_of_its_cost() {
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(10)).queue(4);
+    let layer = RateLimitLayer::new(key, bucket)
+        .cost(|job: &Job| job.cost)
+        .respond(AsError)
+        .order(Order::Newest);
+    let harness = Harness::new(&layer);
+    let mut calls = Vec::new();
+    for (name, cost) in [(0, 1), (1, 1), (2, 2), (3, 1)] {
+        calls.push(harness.send_of(name, cost).await);
+    }
+    let newest = harness.send_of(4, 1).await;
+    assert!(calls.remove(1).is_finished());
+    pass(20_000).await;
+    assert_eq!(harness.went(), [(0, 0), (4, 1_000), (2, 2_000), (3, 4_000)]);
+    drop((calls, newest));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_waiter_is_shed_for_a_request_that_another_limit_denies() {
+    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(2);
+    let window = FixedWindow::new(Quota::per_day(5));
+    let layer = RateLimitLayer::new(key, (bucket, window))
+        .respond(AsError)
+        .order(Order::Newest);
+    let harness = Harness::new(&layer);
+    let _calls = harness.send_all(0..3).await;
+    // Far more than the waiters could give back.
+    let penalty = layer.handle().penalise(&0_u32, 9).await;
+    penalty.unwrap();
+    let denied = harness.send(3).await;
+    assert!(denied.is_finished());
+    let error = denied.await.unwrap().unwrap_err();
+    assert!(error.is::<RateLimited>());
+    assert_eq!(layer.handle().waiting(), 2);
+    pass(10_000).await;
+    // It took nothing either: the others go when they would have gone.
+    assert_eq!(harness.went(), [(0, 0), (2, 1_000), (1, 2_000)]);
+    let counts = layer.handle().counts();
+    assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_admitted_request_without_a_seat_is_denied_and_told_when_to_retry() {
+    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
+    let layer = RateLimitLayer::new(key, bucket)
+        .respond(AsError)
+        .seats(1)
+        .when_full(WhenFull::Deny);
+    let harness = Harness::new(&layer);
+    let _calls = harness.send_all(0..2).await;
+    pass(300).await;
+    // The limiter would admit the next request, whose moment goes to the one that waits.
+    layer.handle().reset(&0_u32).await.unwrap();
+    let denied = harness.send(2).await.await.unwrap().unwrap_err();
+    let limited = denied.downcast_ref::<RateLimited>().unwrap();
+    assert_eq!(limited.retry_after(), Some(Duration::from_millis(700)));
+    let counts = layer.handle().counts();
+    assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 1, 1));
+    settle().await;
+    assert_eq!(harness.went(), [(0, 0), (1, 300)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shedding_is_per_key() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(1);
     let layer = RateLimitLayer::new(key, bucket)
         .respond(AsError)
         .order(Order::Newest);
-    let desk = Desk::new(&layer);
-    let _others = desk.send_all(1_000..1_002).await;
-    let _calls = desk.send_all(0..3).await;
+    let harness = Harness::new(&layer);
+    let _others = harness.send_all(1_000..1_002).await;
+    let _calls = harness.send_all(0..3).await;
     pass(10_000).await;
-    let mut went = desk.went();
+    let mut went = harness.went();
     went.sort_unstable();
     assert_eq!(went, [(0, 0), (2, 1_000), (1_000, 0), (1_001, 1_000)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_quota_plans_anew() {
+async fn a_quota_change_reschedules_waiters() {
     for faster in [true, false] {
         let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
         let layer = RateLimitLayer::new(key, bucket).respond(AsError);
-        let desk = Desk::new(&layer);
-        let _calls = desk.send_all(0..4).await;
+        let harness = Harness::new(&layer);
+        let _calls = harness.send_all(0..4).await;
         pass(500).await;
         let quota = Quota::per_second(if faster { 10 } else { 1 });
         layer.handle().set_quota(quota).unwrap();
@@ -120,71 +217,68 @@ async fn a_change_of_quota_plans_anew() {
             let slow = Quota::per(1, Duration::from_secs(2));
             layer.handle().set_quota(slow).unwrap();
         }
-        let _last = desk.send(9).await;
+        let _last = harness.send(9).await;
         pass(20_000).await;
-        // Half an interval was left, and then one each.
+        // Half an interval was left, and then one interval per request.
         let expected = if faster {
             [(0, 0), (1, 550), (2, 650), (3, 750), (9, 850)]
         } else {
             [(0, 0), (1, 1_500), (2, 3_500), (3, 5_500), (9, 7_500)]
         };
-        assert_eq!(desk.went(), expected);
+        assert_eq!(harness.went(), expected);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_quota_plans_a_token_bucket_anew() {
+async fn a_quota_change_reschedules_waiters_of_a_token_bucket() {
     let bucket = TokenBucket::new(Quota::per_second(1).burst(2)).queue(20);
     let layer = RateLimitLayer::new(key, bucket).respond(AsError);
-    let desk = Desk::new(&layer);
-    let _calls = desk.send_all(0..5).await;
+    let harness = Harness::new(&layer);
+    let _calls = harness.send_all(0..5).await;
     pass(500).await;
     layer
         .handle()
         .set_quota(Quota::per_second(10).burst(2))
         .unwrap();
-    let _last = desk.send(9).await;
+    let _last = harness.send(9).await;
     pass(20_000).await;
     let expected = [(0, 0), (1, 0), (2, 550), (3, 650), (4, 750), (9, 850)];
-    assert_eq!(desk.went(), expected);
+    assert_eq!(harness.went(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_warm_up_those_who_wait_keep_their_turns() {
+async fn a_quota_change_keeps_the_moments_of_a_warm_up() {
     let warm = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(20);
     let layer = RateLimitLayer::new(key, warm).respond(AsError);
-    let desk = Desk::new(&layer);
-    let _calls = desk.send_all(0..3).await;
+    let harness = Harness::new(&layer);
+    let _calls = harness.send_all(0..3).await;
     layer.handle().set_quota(Quota::per_second(20)).unwrap();
     pass(20_000).await;
-    assert_eq!(desk.went(), [(0, 0), (1, 1_375), (2, 2_500)]);
+    assert_eq!(harness.went(), [(0, 0), (1, 1_375), (2, 2_500)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_has_no_time_to_wait_is_denied_on_arrival() {
+async fn a_request_whose_timeout_is_shorter_than_its_wait_is_denied_at_once() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
     let layer = RateLimitLayer::new(Global, bucket);
     let service = layer.layer(service_fn(|_: Request<()>| async {
         Ok::<_, Infallible>(Response::new(()))
     }));
-    let ask = |timeout: &str| {
-        let request = Request::builder()
-            .header("grpc-timeout", timeout)
-            .body(())
-            .unwrap();
-        service.clone().oneshot(request)
+    let request = |timeout: &str| {
+        let builder = Request::builder().header("grpc-timeout", timeout);
+        service.clone().oneshot(builder.body(()).unwrap())
     };
     let start = tokio::time::Instant::now();
-    assert_eq!(ask("1S").await.unwrap().status(), 200);
-    let denied = ask("900m").await.unwrap();
+    assert_eq!(request("1S").await.unwrap().status(), 200);
+    let denied = request("900m").await.unwrap();
     assert_eq!(
         (denied.status().as_u16(), start.elapsed()),
         (429, Duration::ZERO)
     );
     let reason = denied.extensions().get::<RateLimited>().unwrap();
     assert_eq!(reason.retry_after(), Some(Duration::from_millis(100)));
-    // It took no place: whoever has the time goes at the first second.
-    assert_eq!(ask("1S").await.unwrap().status(), 200);
+    // It took no place: a request with time to wait goes after one second.
+    assert_eq!(request("1S").await.unwrap().status(), 200);
     assert_eq!(start.elapsed().as_millis(), 1_000);
     assert_eq!(layer.handle().counts().denied, 1);
 }

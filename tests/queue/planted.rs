@@ -1,4 +1,4 @@
-//! Checks of what is promised, and services with a mistake planted in them, on which they fail.
+//! Checks of the queue, and services with a planted mistake on which each check fails.
 
 use std::{
     future::Future,
@@ -11,18 +11,18 @@ use tokio_test::task;
 use tower::{Layer, Service};
 use tower_throttle::{AsError, Global, LeakyBucket, Quota, RateLimitLayer};
 
-use crate::support::{Boxed, Desk, Job, Record, cancel, pass, poll_ready};
+use crate::support::{Boxed, Harness, Job, Record, cancel, pass, poll_ready};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
-    /// The seat of a service that was dropped is not given back.
+    /// A dropped service keeps its seat.
     SeatKept,
-    /// Who waits for a seat is not woken when there is one.
+    /// A seat waiter is not woken when a seat is free.
     NoWake,
-    /// Whoever asks again does so as a newcomer, so that others may be before it.
+    /// Each poll for readiness joins the seat waiters anew, behind the others.
     Barging,
-    /// A call that was dropped stays in line.
+    /// A dropped call stays in line.
     SlotLost,
 }
 
@@ -54,7 +54,7 @@ where
 {
     type Response = u32;
     type Error = Boxed;
-    type Future = Stays;
+    type Future = FaultyCall;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
         if self.fault == Fault::Barging {
@@ -68,23 +68,23 @@ where
         }
     }
 
-    fn call(&mut self, job: Job) -> Stays {
+    fn call(&mut self, job: Job) -> FaultyCall {
         let call = self.inner.as_mut().unwrap().call(job);
-        Stays {
+        FaultyCall {
             call: Some(Box::pin(call)),
             fault: self.fault,
         }
     }
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<u32, Boxed>> + Send>>;
+type BoxedCall = Pin<Box<dyn Future<Output = Result<u32, Boxed>> + Send>>;
 
-struct Stays {
-    call: Option<Answer>,
+struct FaultyCall {
+    call: Option<BoxedCall>,
     fault: Fault,
 }
 
-impl Future for Stays {
+impl Future for FaultyCall {
     type Output = Result<u32, Boxed>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -92,7 +92,7 @@ impl Future for Stays {
     }
 }
 
-impl Drop for Stays {
+impl Drop for FaultyCall {
     fn drop(&mut self) {
         if self.fault == Fault::SlotLost {
             mem::forget(self.call.take());
@@ -100,47 +100,48 @@ impl Drop for Stays {
     }
 }
 
-/// One a second and one seat, or as many as may be, with `fault`.
-fn desk(
+/// One request per second and `seats` seats, with `fault`.
+fn harness(
     fault: Fault,
     seats: u32,
-) -> Desk<impl Service<Job, Response = u32, Error = Boxed, Future: Send> + Clone + Send + 'static> {
+) -> Harness<impl Service<Job, Response = u32, Error = Boxed, Future: Send> + Clone + Send + 'static>
+{
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(100);
     let layer = RateLimitLayer::new(Global, bucket)
         .respond(AsError)
         .seats(seats);
-    Desk::new(&tower::layer::layer_fn(move |record: Record| Faulty {
+    Harness::new(&tower::layer::layer_fn(move |record: Record| Faulty {
         inner: Some(layer.layer(record)),
         fault,
     }))
 }
 
-/// A service that is dropped while it is ready leaves its seat to another.
-fn a_dropped_service_gives_its_seat_back(fault: Fault) -> bool {
-    let desk = desk(fault, 1);
-    let mut first = task::spawn(desk.service.clone());
+/// A service that is dropped while it is ready releases its seat.
+fn a_dropped_service_releases_its_seat(fault: Fault) -> bool {
+    let harness = harness(fault, 1);
+    let mut first = task::spawn(harness.service.clone());
     assert!(poll_ready(&mut first).is_ready());
     drop(first);
-    poll_ready(&mut task::spawn(desk.service.clone())).is_ready()
+    poll_ready(&mut task::spawn(harness.service.clone())).is_ready()
 }
 
-/// A call that is dropped while it waits wakes the one who waits for its seat.
-async fn a_cancelled_call_wakes_who_waits_for_its_seat(fault: Fault) -> bool {
-    let desk = desk(fault, 1);
-    let _first = desk.send(0).await;
-    let waits = desk.send(1).await;
-    let mut next = task::spawn(desk.service.clone());
+/// A call that is dropped while it waits wakes the first seat waiter.
+async fn a_cancelled_call_wakes_a_seat_waiter(fault: Fault) -> bool {
+    let harness = harness(fault, 1);
+    let _first = harness.send(0).await;
+    let waits = harness.send(1).await;
+    let mut next = task::spawn(harness.service.clone());
     assert!(poll_ready(&mut next).is_pending());
     cancel(waits).await;
     next.is_woken()
 }
 
-/// Who waited first for a seat has the first one.
+/// The first seat waiter gets the first seat.
 fn seats_are_given_in_order(fault: Fault) -> bool {
-    let desk = desk(fault, 1);
-    let mut holder = task::spawn(desk.service.clone());
+    let harness = harness(fault, 1);
+    let mut holder = task::spawn(harness.service.clone());
     assert!(poll_ready(&mut holder).is_ready());
-    let [mut first, mut second] = [(); 2].map(|()| task::spawn(desk.service.clone()));
+    let [mut first, mut second] = [(); 2].map(|()| task::spawn(harness.service.clone()));
     assert!(poll_ready(&mut first).is_pending());
     assert!(poll_ready(&mut second).is_pending());
     drop(holder);
@@ -148,28 +149,28 @@ fn seats_are_given_in_order(fault: Fault) -> bool {
     poll_ready(&mut first).is_ready() && !second
 }
 
-/// Who leaves the line is missed by nobody but the last slot.
+/// A cancelled call frees the last slot.
 async fn a_cancelled_call_leaves_no_gap(fault: Fault) -> bool {
-    let desk = desk(fault, 100);
-    let mut calls = desk.send_all(0..4).await;
+    let harness = harness(fault, 100);
+    let mut calls = harness.send_all(0..4).await;
     cancel(calls.remove(1)).await;
     pass(10_000).await;
-    desk.went() == [(0, 0), (2, 1_000), (3, 2_000)]
+    harness.went() == [(0, 0), (2, 1_000), (3, 2_000)]
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_promised_holds_and_each_planted_mistake_is_found() {
+async fn checks_pass_and_each_planted_mistake_fails_one() {
     for (fault, expected) in [
         (Fault::None, [true; 4]),
-        // While it is called, a service is dropped as well.
+        // A call drops a service as well.
         (Fault::SeatKept, [false, true, false, true]),
         (Fault::NoWake, [true, false, true, true]),
         (Fault::Barging, [true, true, false, true]),
         (Fault::SlotLost, [true, false, true, false]),
     ] {
         let holds = [
-            a_dropped_service_gives_its_seat_back(fault),
-            a_cancelled_call_wakes_who_waits_for_its_seat(fault).await,
+            a_dropped_service_releases_its_seat(fault),
+            a_cancelled_call_wakes_a_seat_waiter(fault).await,
             seats_are_given_in_order(fault),
             a_cancelled_call_leaves_no_gap(fault).await,
         ];

@@ -1,4 +1,4 @@
-//! Ready means there is room.
+//! Seats: a service is ready while one is free.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tower_throttle::{
     AsError, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
 };
 
-use crate::support::{Desk, Job, Record, cancel, pass, poll_ready, settle};
+use crate::support::{Harness, Job, Record, cancel, pass, poll_ready, settle};
 
 const JOB: Job = Job { name: 1, cost: 1 };
 
@@ -27,8 +27,8 @@ type AsErrors = tower_throttle::respond::Responder<AsError>;
 
 #[tokio::test(start_paused = true)]
 async fn a_service_is_ready_while_there_is_a_seat() {
-    let desk = Desk::new(&layer(2));
-    let mut services = [(); 3].map(|()| task::spawn(desk.service.clone()));
+    let harness = Harness::new(&layer(2));
+    let mut services = [(); 3].map(|()| task::spawn(harness.service.clone()));
     assert_ready_ok!(poll_ready(&mut services[0]));
     assert_ready_ok!(poll_ready(&mut services[1]));
     assert_ready_ok!(poll_ready(&mut services[1]), "it has one already");
@@ -42,33 +42,33 @@ async fn a_service_is_ready_while_there_is_a_seat() {
 
 #[tokio::test(start_paused = true)]
 async fn a_clone_has_no_seat_of_its_own() {
-    let desk = Desk::new(&layer(1));
-    let mut service = task::spawn(desk.service.clone());
+    let harness = Harness::new(&layer(1));
+    let mut service = task::spawn(harness.service.clone());
     assert_ready_ok!(poll_ready(&mut service));
     let mut clone = task::spawn(service.clone());
     assert_pending!(poll_ready(&mut clone));
     drop(clone);
     drop(service);
     // One seat, as before.
-    let mut both = [(); 2].map(|()| task::spawn(desk.service.clone()));
+    let mut both = [(); 2].map(|()| task::spawn(harness.service.clone()));
     let polled = both.each_mut().map(|it| poll_ready(it).is_ready());
     assert_eq!(polled, [true, false]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_admitted_request_gives_its_seat_back_at_once() {
-    let desk = Desk::new(&layer(1));
-    let mut service = desk.service.clone();
+    let harness = Harness::new(&layer(1));
+    let mut service = harness.service.clone();
     let _response = service.ready().await.unwrap().call(JOB);
-    assert!(desk.service.clone().ready().await.is_ok());
+    assert!(harness.service.clone().ready().await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_request_keeps_its_seat_until_its_turn() {
-    let desk = Desk::new(&layer(2));
-    let _calls = desk.send_all(0..6).await;
+    let harness = Harness::new(&layer(2));
+    let _calls = harness.send_all(0..6).await;
     pass(10_000).await;
-    // Whoever has no seat is granted its moment only when there is one, so nobody goes later.
+    // A request without a seat is granted its moment only once it has one. None goes later for that.
     let expected = [
         (0, 0),
         (1, 1_000),
@@ -77,15 +77,15 @@ async fn a_waiting_request_keeps_its_seat_until_its_turn() {
         (4, 4_000),
         (5, 5_000),
     ];
-    assert_eq!(desk.went(), expected);
+    assert_eq!(harness.went(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_a_response_wakes_exactly_one_who_waits_for_a_seat() {
-    let desk = Desk::new(&layer(1));
-    let _first = desk.send(0).await;
-    let waits = desk.send(1).await;
-    let mut services = [(); 3].map(|()| task::spawn(desk.service.clone()));
+async fn dropping_a_response_wakes_exactly_one_seat_waiter() {
+    let harness = Harness::new(&layer(1));
+    let _first = harness.send(0).await;
+    let waits = harness.send(1).await;
+    let mut services = [(); 3].map(|()| task::spawn(harness.service.clone()));
     for service in &mut services {
         assert_pending!(poll_ready(service));
     }
@@ -94,7 +94,7 @@ async fn dropping_a_response_wakes_exactly_one_who_waits_for_a_seat() {
         services.each_ref().map(task::Spawn::is_woken),
         [true, false, false]
     );
-    // It has gone elsewhere: the next one has the seat.
+    // It is dropped too: the next one has the seat.
     let [first, second, third] = services;
     drop(first);
     assert!(second.is_woken() && !third.is_woken());
@@ -103,53 +103,53 @@ async fn dropping_a_response_wakes_exactly_one_who_waits_for_a_seat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_waiting_for_a_seat_takes_none_along() {
-    let desk = Desk::new(&layer(1));
-    let mut holder = desk.service.clone();
+async fn a_dropped_seat_waiter_keeps_no_seat() {
+    let harness = Harness::new(&layer(1));
+    let mut holder = harness.service.clone();
     let _ = ServiceExt::<Job>::ready(&mut holder).await.unwrap();
     for _ in 0..10 {
-        let mut leaves = task::spawn(desk.service.clone());
+        let mut leaves = task::spawn(harness.service.clone());
         assert_pending!(poll_ready(&mut leaves));
     }
     drop(holder);
-    assert!(desk.service.clone().ready().await.is_ok());
+    assert!(harness.service.clone().ready().await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_seat_is_not_overtaken() {
-    let desk = Desk::new(&layer(1));
-    let mut holder = desk.service.clone();
+async fn a_seat_waiter_is_not_overtaken() {
+    let harness = Harness::new(&layer(1));
+    let mut holder = harness.service.clone();
     let _ = ServiceExt::<Job>::ready(&mut holder).await.unwrap();
-    let mut first = task::spawn(desk.service.clone());
+    let mut first = task::spawn(harness.service.clone());
     assert_pending!(poll_ready(&mut first));
     drop(holder);
-    let mut barges = task::spawn(desk.service.clone());
+    let mut barges = task::spawn(harness.service.clone());
     assert_pending!(poll_ready(&mut barges));
     assert_ready_ok!(poll_ready(&mut first));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_room_can_deny_instead() {
-    let desk = Desk::new(&layer(2).when_full(WhenFull::Deny));
-    let calls = desk.send_all(0..3).await;
-    let over = desk.send(3).await;
+async fn a_full_waiting_room_can_deny_instead() {
+    let harness = Harness::new(&layer(2).when_full(WhenFull::Deny));
+    let calls = harness.send_all(0..3).await;
+    let over = harness.send(3).await;
     assert!(over.is_finished());
     let error = over.await.unwrap().unwrap_err();
     let limited = error.downcast_ref::<RateLimited>().unwrap();
     assert_eq!(limited.retry_after(), Some(Duration::from_secs(3)));
     pass(1_500).await;
-    // One has gone, so there is a seat; and the denied one has left no gap.
-    let next = desk.send(4).await;
+    // One has gone, so a seat is free. The denied request has left no gap.
+    let next = harness.send(4).await;
     pass(10_000).await;
-    assert_eq!(desk.went(), [(0, 0), (1, 1_000), (2, 2_000), (4, 3_000)]);
+    assert_eq!(harness.went(), [(0, 0), (1, 1_000), (2, 2_000), (4, 3_000)]);
     drop((calls, next));
 }
 
 #[tokio::test(start_paused = true)]
-async fn seats_taken_and_free_are_always_as_many() {
+async fn the_number_of_seats_is_constant() {
     let layer = layer(4);
     let handle = layer.handle();
-    let desk = Desk::new(&layer);
+    let harness = Harness::new(&layer);
     let mut random = 7_u64;
     let mut next = || {
         random = random
@@ -160,7 +160,7 @@ async fn seats_taken_and_free_are_always_as_many() {
     let mut calls = Vec::new();
     for name in 0..500 {
         match next() % 4 {
-            0 | 1 => calls.push(desk.send(name).await),
+            0 | 1 => calls.push(harness.send(name).await),
             2 if !calls.is_empty() => {
                 let call = calls.swap_remove(next() % calls.len());
                 call.abort();
@@ -168,16 +168,16 @@ async fn seats_taken_and_free_are_always_as_many() {
             }
             _ => pass(700).await,
         }
-        // So many are free as do not wait, unless a call stands for a seat and has it at once.
-        let mut services = [(); 5].map(|()| task::spawn(desk.service.clone()));
+        // As many seats are free as requests do not wait.
+        let mut services = [(); 5].map(|()| task::spawn(harness.service.clone()));
         let polled = services.each_mut().map(|it| poll_ready(it).is_ready());
         let free = polled.iter().filter(|ready| **ready).count();
         assert_eq!(free as u64 + handle.waiting(), 4, "{polled:?}");
     }
     calls.iter().for_each(tokio::task::JoinHandle::abort);
     settle().await;
-    // All four are there, and no fifth.
-    let mut services = [(); 5].map(|()| task::spawn(desk.service.clone()));
+    // All four seats are free, and there is no fifth.
+    let mut services = [(); 5].map(|()| task::spawn(harness.service.clone()));
     let polled = services.each_mut().map(|it| poll_ready(it).is_ready());
     assert_eq!(polled, [true, true, true, true, false]);
 }

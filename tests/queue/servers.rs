@@ -1,5 +1,4 @@
-//! What becomes of too many requests under which server: the rows of the table at
-//! `RateLimitLayer::seats`.
+//! Too many requests under several servers: the rows of the table at `RateLimitLayer::seats`.
 
 use std::{convert::Infallible, future::Future};
 
@@ -22,9 +21,9 @@ use tower::{
 };
 use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, queue::WhenFull};
 
-use crate::support::{Desk, Job, pass, settle};
+use crate::support::{Harness, Job, pass, settle};
 
-/// One a second, and two seats.
+/// One request per second, and two seats.
 fn two_seats() -> RateLimitLayer<Global, Local<LeakyBucket>> {
     RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(100)).seats(2)
 }
@@ -33,20 +32,20 @@ fn app() -> Router {
     Router::new().route("/", get(|| async { "done" }))
 }
 
-/// Six requests at once, and what is known of them while none has waited.
-async fn six<F>(ask: impl Fn() -> F) -> Vec<JoinHandle<StatusCode>>
+/// Six requests at once.
+async fn six<F>(send: impl Fn() -> F) -> Vec<JoinHandle<StatusCode>>
 where
     F: Future<Output = StatusCode> + Send + 'static,
 {
     let mut calls = Vec::new();
     for _ in 0..6 {
-        calls.push(tokio::spawn(ask()));
+        calls.push(tokio::spawn(send()));
         settle().await;
     }
     calls
 }
 
-/// The statuses of those that are over.
+/// The statuses of the calls that are done.
 async fn over(calls: Vec<JoinHandle<StatusCode>>) -> Vec<u16> {
     let mut statuses = Vec::new();
     for call in calls {
@@ -57,7 +56,7 @@ async fn over(calls: Vec<JoinHandle<StatusCode>>) -> Vec<u16> {
     statuses
 }
 
-fn ask(app: &Router) -> impl Future<Output = StatusCode> + Send + 'static {
+fn send(app: &Router) -> impl Future<Output = StatusCode> + Send + 'static {
     let app = app.clone();
     async move {
         let Ok(response) = app.oneshot(Request::new(Body::empty())).await;
@@ -66,28 +65,28 @@ fn ask(app: &Router) -> impl Future<Output = StatusCode> + Send + 'static {
 }
 
 #[tokio::test(start_paused = true)]
-async fn axum_denies_at_once_what_has_no_seat() {
+async fn axum_denies_requests_without_a_seat_at_once() {
     let layer = two_seats().when_full(WhenFull::Deny);
     let handle = layer.handle();
     let app = app().layer(layer);
-    let calls = six(|| ask(&app)).await;
+    let calls = six(|| send(&app)).await;
     assert_eq!(handle.waiting(), 2);
     assert_eq!(over(calls).await, [200, 429, 429, 429]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn axum_holds_what_has_no_seat_if_nothing_says_otherwise() {
+async fn axum_holds_requests_without_a_seat_by_default() {
     let layer = two_seats();
     let handle = layer.handle();
     let app = app().layer(layer);
-    let calls = six(|| ask(&app)).await;
+    let calls = six(|| send(&app)).await;
     assert_eq!(handle.waiting(), 2);
     pass(5_000).await;
     assert_eq!(over(calls).await, [200; 6]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn axum_sheds_what_has_no_seat() {
+async fn axum_with_load_shedding_sheds_requests_without_a_seat() {
     let layer = two_seats();
     let handle = layer.handle();
     let shed = ServiceBuilder::new()
@@ -97,12 +96,12 @@ async fn axum_sheds_what_has_no_seat() {
         .layer(LoadShedLayer::new())
         .layer(layer);
     let app = app().layer(shed);
-    let calls = six(|| ask(&app)).await;
+    let calls = six(|| send(&app)).await;
     assert_eq!(handle.waiting(), 2);
     assert_eq!(over(calls).await, [200, 503, 503, 503]);
 }
 
-/// Six streams of one connection; a gRPC status of 8 is told as 8.
+/// Six streams of one connection. A gRPC status is returned plus 100.
 async fn six_streams<S>(service: S) -> Vec<u16>
 where
     S: Service<
@@ -154,7 +153,7 @@ async fn done<B>(_: Request<B>) -> Result<Response<Empty<Bytes>>, Infallible> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hyper_and_tonic_deny_at_once_what_has_no_seat() {
+async fn hyper_and_tonic_deny_requests_without_a_seat_at_once() {
     let layer = two_seats().when_full(WhenFull::Deny);
     let handle = layer.handle();
     // RESOURCE_EXHAUSTED is 8.
@@ -163,7 +162,7 @@ async fn hyper_and_tonic_deny_at_once_what_has_no_seat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hyper_and_tonic_hold_what_has_no_seat_if_nothing_says_otherwise() {
+async fn hyper_and_tonic_hold_requests_without_a_seat_by_default() {
     let layer = two_seats();
     let handle = layer.handle();
     let statuses = six_streams(layer.layer(service_fn(done))).await;
@@ -171,7 +170,7 @@ async fn hyper_and_tonic_hold_what_has_no_seat_if_nothing_says_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_buffer_fills_up_and_then_its_callers_wait() {
+async fn a_buffer_fills_up_before_its_callers_wait() {
     let layer = two_seats().respond(AsError);
     let handle = layer.handle();
     let service = ServiceBuilder::new()
@@ -191,7 +190,7 @@ async fn a_buffer_fills_up_and_then_its_callers_wait() {
         settle().await;
         sent.push(call);
     }
-    // One has gone, two wait for their turn, one for a seat, and two are in the buffer.
+    // One has gone, two wait for their turn, one waits for a seat, and two are in the buffer.
     assert_eq!(handle.waiting(), 2);
     let mut extra = tokio_test::task::spawn(client.ready());
     assert!(extra.poll().is_pending());
@@ -201,7 +200,7 @@ async fn a_buffer_fills_up_and_then_its_callers_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn load_shedding_sheds_what_has_no_seat() {
+async fn load_shedding_sheds_requests_without_a_seat() {
     let layer = two_seats().respond(AsError);
     let service = ServiceBuilder::new()
         .layer(LoadShedLayer::new())
@@ -222,12 +221,12 @@ async fn load_shedding_sheds_what_has_no_seat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_is_held_up_until_there_is_a_seat() {
+async fn a_client_waits_until_a_seat_is_free() {
     let layer = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1)).queue(100))
         .respond(AsError)
         .seats(2);
-    let desk = Desk::new(&layer);
-    let mut service = desk.service.clone();
+    let harness = Harness::new(&layer);
+    let mut service = harness.service.clone();
     let mut sent = Vec::new();
     let start = tokio::time::Instant::now();
     for name in 0..6 {
@@ -237,6 +236,6 @@ async fn a_client_is_held_up_until_there_is_a_seat() {
     }
     assert_eq!(sent, [0, 0, 0, 1_000, 2_000, 3_000]);
     pass(10_000).await;
-    let names: Vec<_> = desk.went().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = harness.went().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, [0, 1, 2, 3, 4, 5]);
 }

@@ -1,4 +1,4 @@
-//! A service that writes down when each request reaches it, and tasks that call it.
+//! A service that records when each request reaches it, and tasks that call it.
 
 use std::{
     future::{Ready, ready},
@@ -13,7 +13,7 @@ use tower::{Layer, Service, ServiceExt};
 
 pub(crate) type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
-/// A request: a name and a cost; what it is counted by is `name / 1000`.
+/// A request: a name and a cost. Its key is `name / 1000`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) name: u32,
@@ -24,7 +24,7 @@ pub(crate) fn key(job: &Job) -> u32 {
     job.name / 1_000
 }
 
-/// Who reached the service, and when, in microseconds.
+/// The names of the requests that reached the service, and when.
 pub(crate) type Went = Vec<(u32, u64)>;
 
 #[derive(Clone, Debug)]
@@ -58,15 +58,15 @@ impl Service<Job> for Record {
     }
 }
 
-/// Where requests come in.
-pub(crate) struct Desk<S> {
+/// A limited service and its record.
+pub(crate) struct Harness<S> {
     pub(crate) service: S,
     record: Record,
 }
 
 pub(crate) type Call = JoinHandle<Result<u32, Boxed>>;
 
-impl<S> Desk<S>
+impl<S> Harness<S>
 where
     S: Service<Job, Response = u32, Error = Boxed> + Clone + Send + 'static,
     S::Future: Send,
@@ -79,7 +79,7 @@ where
         }
     }
 
-    /// The request is on its way when this is over.
+    /// Sends a request and lets it run as far as it can.
     pub(crate) async fn send(&self, name: u32) -> Call {
         self.send_of(name, 1).await
     }
@@ -98,7 +98,7 @@ where
         calls
     }
 
-    /// Who went so far, and in which millisecond.
+    /// The requests that went so far, with the time in milliseconds.
     pub(crate) fn went(&self) -> Went {
         let went = self.record.went.lock().unwrap().clone();
         went.into_iter()
@@ -106,13 +106,13 @@ where
             .collect()
     }
 
-    /// The same, in microseconds.
+    /// The same in microseconds.
     pub(crate) fn times(&self) -> Went {
         self.record.went.lock().unwrap().clone()
     }
 }
 
-/// Lets all tasks do what they can do now.
+/// Lets all tasks run as far as they can.
 pub(crate) async fn settle() {
     for _ in 0..8 {
         tokio::task::yield_now().await;
@@ -130,7 +130,7 @@ pub(crate) async fn pass(ms: u64) {
     settle().await;
 }
 
-/// Asks a service whether it is ready; its waker tells whether it was woken.
+/// Polls a service for readiness.
 pub(crate) fn poll_ready<S: Service<Job> + Unpin>(
     service: &mut task::Spawn<S>,
 ) -> Poll<Result<(), S::Error>> {

@@ -1,5 +1,5 @@
-//! The rows of the table at `RateLimitLayer::seats` for a real gRPC server. Its time is real: so few
-//! are let go that nobody who waits is in a test.
+//! The rows of the table at `RateLimitLayer::seats` for a real gRPC server. Time is real, so the
+//! limit is one per hour: no waiting request goes during a test.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use tower_throttle::{Global, Handle, LeakyBucket, Local, Quota, RateLimitLayer, 
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One an hour, and two seats.
+/// One request per hour, and two seats.
 fn two_seats() -> RateLimitLayer<Global, Local<LeakyBucket>> {
     RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_hour(1)).queue(100)).seats(2)
 }
 
-/// Six calls at once of a health service behind `layer`.
+/// Six calls at once to a health service behind `layer`.
 fn six(
     layer: RateLimitLayer<Global, Local<LeakyBucket>>,
 ) -> (JoinSet<Result<(), Status>>, Vec<AbortHandle>) {
@@ -50,10 +50,10 @@ async fn next(calls: &mut JoinSet<Result<(), Status>>) -> Result<(), Code> {
     next.unwrap().unwrap().map_err(|status| status.code())
 }
 
-async fn becomes(what: &str, is_so: impl Fn() -> bool) {
+async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "it never came that {what}");
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
         tokio::task::yield_now().await;
     }
 }
@@ -63,7 +63,7 @@ fn waited(handle: &Handle<(), Local<LeakyBucket>>) -> u64 {
 }
 
 #[tokio::test]
-async fn tonic_denies_at_once_what_has_no_seat() {
+async fn tonic_denies_requests_without_a_seat_at_once() {
     let layer = two_seats().when_full(WhenFull::Deny);
     let handle = layer.handle();
     let (mut calls, _) = six(layer);
@@ -81,20 +81,20 @@ async fn tonic_denies_at_once_what_has_no_seat() {
 }
 
 #[tokio::test]
-async fn tonic_holds_what_has_no_seat_if_nothing_says_otherwise() {
+async fn tonic_holds_requests_without_a_seat_by_default() {
     let layer = two_seats();
     let handle = layer.handle();
     let (mut calls, aborts) = six(layer);
     assert_eq!(next(&mut calls).await, Ok(()));
-    becomes("two wait", || handle.waiting() == 2).await;
-    // When callers give up, those who were held have their seats, until nobody is left.
+    wait_until("two requests wait", || handle.waiting() == 2).await;
+    // When callers give up, the requests that were held get their seats, until none is left.
     for left in aborts {
         left.abort();
     }
     while let Some(call) = calls.join_next().await {
         assert!(call.unwrap_err().is_cancelled());
     }
-    becomes("nobody waits", || handle.waiting() == 0).await;
+    wait_until("no request waits", || handle.waiting() == 0).await;
     assert_eq!(handle.counts().denied, 0);
     assert!((2..=5).contains(&waited(&handle)));
 }

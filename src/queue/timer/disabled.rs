@@ -1,16 +1,16 @@
-//! Without timers nothing waits.
+//! No timers: the feature `tokio` is off, and no request waits.
 
 use std::{convert::Infallible, task::Waker};
 
 use super::TimerStatus;
 use crate::clock::{Clock, MonotonicClock, Tick};
 
-/// There is none.
+/// Never constructed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Driver(Infallible);
 
 impl Driver {
-    pub(crate) const fn here() -> Option<Self> {
+    pub(crate) const fn current() -> Option<Self> {
         None
     }
 
@@ -19,7 +19,7 @@ impl Driver {
     }
 }
 
-/// Never made.
+/// Never constructed.
 #[derive(Debug)]
 pub(crate) struct LineTimer(Infallible);
 
@@ -32,16 +32,16 @@ impl LineTimer {
         match self.0 {}
     }
 
-    /// The present.
+    /// The current time.
     pub(crate) fn now() -> Tick {
         MonotonicClock.now()
     }
 
-    pub(crate) fn has_fired(&self, _: Tick) -> bool {
+    pub(crate) fn has_fired(&self) -> bool {
         match self.0 {}
     }
 
-    pub(crate) fn set(&mut self, _: Tick) -> TimerStatus {
+    pub(crate) fn arm(&mut self, _: Tick) -> TimerStatus {
         match self.0 {}
     }
 }

@@ -1,4 +1,4 @@
-//! On tokio's timers.
+//! Timers of tokio.
 
 use std::{
     future::Future,
@@ -18,22 +18,22 @@ use tokio::{
 use super::TimerStatus;
 use crate::clock::{Tick, tokio_instant, tokio_now};
 
-/// What is later than this is set anew when it rings.
+/// The longest sleep. A timer for a later moment is armed again when it fires.
 const MAX_SLEEP: Duration = Duration::from_secs(365 * 86_400);
 
-/// What makes a timer ring.
+/// What drives a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
-    /// The threads of a runtime, whoever else does what.
+    /// The threads of a multi-thread runtime, whatever the tasks do.
     MultiThread,
-    /// Whoever runs the runtime of one thread, which happens on this one. Perhaps nobody does any
-    /// longer while its tasks are still there.
+    /// The thread of a current-thread runtime, which drives it only inside `block_on`. Its tasks may
+    /// outlive the last `block_on`.
     CurrentThread(ThreadId),
 }
 
 impl Driver {
-    /// Of the runtime that this thread is in.
-    pub(crate) fn here() -> Option<Self> {
+    /// The driver of the runtime that this thread is in.
+    pub(crate) fn current() -> Option<Self> {
         let handle = Handle::try_current().ok()?;
         Some(match handle.runtime_flavor() {
             RuntimeFlavor::CurrentThread => Self::CurrentThread(std::thread::current().id()),
@@ -41,13 +41,13 @@ impl Driver {
         })
     }
 
-    /// Whether somebody who is driven by `other` can rely on it.
+    /// Whether a task that is driven by `other` can rely on this driver.
     pub(crate) fn serves(self, other: Option<Self>) -> bool {
         self == Self::MultiThread || Some(self) == other
     }
 }
 
-/// Rings when a moment has come.
+/// Wakes a waker at a given moment.
 #[derive(Debug)]
 pub(crate) struct LineTimer {
     sleep: Pin<Box<Sleep>>,
@@ -56,9 +56,9 @@ pub(crate) struct LineTimer {
 }
 
 impl LineTimer {
-    /// `None` where there is nothing to wait with: no runtime, or one without timers.
+    /// `None` if the runtime has no timers.
     pub(crate) fn new(driver: Driver, waker: impl FnOnce() -> Waker) -> Option<Self> {
-        // Only by its panic does tokio tell that a runtime has no timers.
+        // A panic is tokio's only sign that a runtime has no timers.
         let sleep = catch_unwind(|| Box::pin(tokio::time::sleep(MAX_SLEEP))).ok()?;
         Some(Self {
             sleep,
@@ -71,27 +71,27 @@ impl LineTimer {
         self.driver
     }
 
-    /// The present, by the clock that alarms go by.
+    /// The current time of the timers' clock.
     pub(crate) fn now() -> Tick {
         tokio_now()
     }
 
-    /// Whether it has rung and not been set again.
-    pub(crate) fn has_fired(&self, _: Tick) -> bool {
+    /// Whether it has fired and has not been armed since.
+    pub(crate) fn has_fired(&self) -> bool {
         self.sleep.is_elapsed()
     }
 
-    /// Sets it anew. Wakers may be called by that.
-    pub(crate) fn set(&mut self, at: Tick) -> TimerStatus {
+    /// Arms it for `at`. This may call wakers.
+    pub(crate) fn arm(&mut self, at: Tick) -> TimerStatus {
         let now = tokio_now();
         let far = now.plus(MAX_SLEEP);
         let mut sleep = self.sleep.as_mut();
         sleep.as_mut().reset(tokio_instant(at.min(far)));
-        // Where the runtime is being taken down, it is over at once; to poll it would panic.
+        // If the runtime is shutting down, it has elapsed at once, and polling it would panic.
         if !sleep.is_elapsed() {
             let mut cx = Context::from_waker(&self.waker);
-            let mut rings = pin!(unconstrained(sleep));
-            let polled = catch_unwind(AssertUnwindSafe(|| rings.as_mut().poll(&mut cx)));
+            let mut sleep = pin!(unconstrained(sleep));
+            let polled = catch_unwind(AssertUnwindSafe(|| sleep.as_mut().poll(&mut cx)));
             if polled.is_ok_and(|polled| polled.is_pending()) {
                 return TimerStatus::Armed;
             }

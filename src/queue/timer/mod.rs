@@ -1,4 +1,4 @@
-//! What tells a line that a moment has come, where there are timers.
+//! The timer of a line.
 
 #[cfg(not(any(feature = "tokio", all(test, tower_throttle_loom))))]
 mod disabled;
@@ -12,21 +12,25 @@ pub(crate) use self::disabled::{Driver, LineTimer};
 #[cfg(all(feature = "tokio", not(all(test, tower_throttle_loom))))]
 pub(crate) use self::enabled::{Driver, LineTimer};
 #[cfg(all(test, tower_throttle_loom))]
-pub(super) use self::mock::set_now;
-#[cfg(all(test, tower_throttle_loom))]
 pub(crate) use self::mock::{Driver, LineTimer};
+#[cfg(all(test, tower_throttle_loom))]
+pub(super) use self::mock::{fire_due, next_deadline, set_now};
 
-/// What became of an alarm that was set.
+/// The result of arming a timer.
+#[cfg_attr(
+    not(any(feature = "tokio", all(test, tower_throttle_loom))),
+    expect(dead_code, reason = "without timers, none is armed")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimerStatus {
-    /// It will ring.
+    /// It will fire.
     Armed,
-    /// The moment has come already; it will not ring.
+    /// The moment has passed already. It will not fire.
     Elapsed,
-    /// It will never ring again: what drives it is gone.
+    /// It will never fire: its runtime is gone.
     #[cfg_attr(
-        any(not(feature = "tokio"), all(test, tower_throttle_loom)),
-        expect(dead_code, reason = "only a runtime can go away")
+        all(test, tower_throttle_loom),
+        expect(dead_code, reason = "only a tokio runtime can shut down")
     )]
     RuntimeGone,
 }

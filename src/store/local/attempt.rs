@@ -100,10 +100,6 @@ impl Core {
             }
             return self.update(ops, header, found, id, probe);
         }
-        // The key is absent only if no key of this home was inserted during the search.
-        if home.probe_len() > 0 && !self.sets.set(id.home).is_unchanged(home) {
-            return TryResult::Retry;
-        }
         self.insert(ops, id, home, now, keep)
     }
 

@@ -8,10 +8,9 @@
 //! The initial algorithm is read without a lock. After a change, threads read the history from one
 //! of several replicas, which spreads the contention on the reference count.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
+use super::replica::{REPLICAS, thread_replica};
 use crate::algorithm::{Algorithm, Inherit};
 use crate::clock::Tick;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -19,7 +18,6 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 /// The longest history. Headers hold epochs modulo 2^12, so no set may fall further behind than
 /// half of that.
 pub(super) const MAX_EPOCHS: u64 = 1_000;
-const REPLICAS: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Epochs<A> {
@@ -86,14 +84,14 @@ impl<A: Algorithm> Epochs<A> {
         if self.latest.load(Ordering::Acquire) == 0 {
             EpochView::Initial(&self.initial)
         } else {
-            self.load_replica()
+            self.load_replica(thread_replica())
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn load_replica(&self) -> EpochView<'_, A> {
-        EpochView::Changed(Arc::clone(&lock(&self.replicas[thread_replica()].0)))
+    fn load_replica(&self, replica: usize) -> EpochView<'_, A> {
+        EpochView::Changed(Arc::clone(&lock(&self.replicas[replica].0)))
     }
 
     /// Starts an epoch of `algorithm`. Callers must hold the table's `change_lock`.
@@ -206,16 +204,27 @@ impl<A> History<A> {
     }
 }
 
-/// The replica that this thread reads.
-fn thread_replica() -> usize {
-    static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static THREAD_INDEX: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    THREAD_INDEX.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(NEXT_THREAD.fetch_add(1, Ordering::Relaxed));
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::TokenBucket;
+    use crate::quota::Quota;
+
+    #[test]
+    fn every_replica_is_published() {
+        let epochs = Epochs::new(TokenBucket::new(Quota::per_second(1)));
+        for limit in 2..5 {
+            let algorithm = TokenBucket::new(Quota::per_second(limit));
+            epochs.change(algorithm, Tick::ZERO, Inherit::AsIs);
+            for replica in 0..REPLICAS {
+                let view = epochs.load_replica(replica);
+                assert_eq!(view.epoch(), limit - 1, "replica {replica}");
+                assert_eq!(view.algorithm().quota().limit(), limit);
+            }
         }
-        mine.get() % REPLICAS
-    })
+        epochs.truncate_history();
+        for replica in 0..REPLICAS {
+            assert_eq!(epochs.load_replica(replica).history_len(), 1);
+        }
+    }
 }

@@ -37,6 +37,8 @@ impl Core {
         }
         let (place, victim) = match self.find_slot(ops, id, now) {
             Ok(Some(place)) => (place, None),
+            // Another thread may have given this key the last slot.
+            Ok(None) if !self.sets.set(id.home).is_unchanged(home) => return TryResult::Retry,
             Ok(None) if self.overflow == Overflow::Shared => return ops.run_shared(now),
             Ok(None) => match self.find_victim(ops, id, now) {
                 Ok((place, words)) => (place, Some(words)),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use loom::thread;
 
 use super::overflow::Overflow;
+use super::replica::{REPLICAS, use_replica};
 use super::slot::{CacheLine, Set};
 use super::table::Table;
 use crate::algorithm::{Algorithm, FixedWindow, Inherit, Packing, TokenBucket};
@@ -145,10 +146,52 @@ fn loom_a_quota_change_is_atomic_for_a_decision() {
             other.set_algorithm(FixedWindow::new(quota(1)), at(1), Inherit::AsIs);
         });
         // One of two is used: the second is admitted before the change, and denied after it.
+        use_replica(1);
         let before = admits(&table, 7, 1);
         change.join().expect("no thread panics");
-        assert!(!admits(&table, 7, 1));
+        for replica in 0..REPLICAS {
+            use_replica(replica);
+            assert!(!admits(&table, 7, 1));
+        }
         let _ = before;
+    });
+}
+
+#[test]
+fn loom_a_key_that_takes_the_last_slot_is_not_denied_as_one_without() {
+    loom::model(|| {
+        let bucket = TokenBucket::new(quota(2));
+        let table = Arc::new(Table::new(bucket, 1, Overflow::Deny, at(0)));
+        for key in 1..=3 {
+            assert!(admits(&table, key, 0));
+        }
+        let admitted = run_both(&table, [&[(9, 0)], &[(9, 0)]]);
+        assert_eq!(admitted, [1, 1]);
+    });
+}
+
+#[test]
+fn loom_an_evicted_spilled_state_is_not_written_to_its_old_slot() {
+    loom::model(|| {
+        let table = table(FixedWindow::new(quota(2)));
+        let charge = |table: &Table<_>, now, cost| {
+            let _ = table.transition(1, at(now), true, &|window: &FixedWindow, state: &mut _| {
+                window.charge(state, at(now), cost)
+            });
+        };
+        // Five against a limit of two do not fit the slot, which is the first one.
+        charge(&table, 0, 5);
+        for key in 2..=4 {
+            assert!(admits(&table, key, 0));
+        }
+        // Everything has expired: key 9 takes the first slot while its old key is charged.
+        let other = Arc::clone(&table);
+        let charges = thread::spawn(move || charge(&other, 1 << 30, 7));
+        assert!(admits(&table, 9, 1 << 30));
+        charges.join().expect("no thread panics");
+        assert!(admits(&table, 9, 1 << 30), "one is left");
+        assert!(!admits(&table, 9, 1 << 30));
+        assert!(!admits(&table, 1, 1 << 30), "it was charged");
     });
 }
 

@@ -9,6 +9,7 @@ mod loom_models;
 mod migrate;
 mod overflow;
 mod probe;
+mod replica;
 mod sets;
 #[cfg(all(test, tower_throttle_shuttle))]
 mod shuttle_models;
@@ -640,6 +641,21 @@ where
     #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
         ready(Ok(self.check_n(key, cost)))
+    }
+
+    fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
+        let now = self.shared.clock.now();
+        let hash = self.hash(key);
+        let decided = self.at(hash, now, true, |algorithm: &A, state: &mut A::State| {
+            let mut next = state.clone();
+            algorithm.refund(&mut next, now, now, freed);
+            let decision = algorithm.decide(&mut next, now, cost);
+            if !peek && !decision.is_denied() {
+                *state = next;
+            }
+            decision
+        });
+        Some(self.or_denied(decided, now))
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {

@@ -1,0 +1,345 @@
+//! The locks of all lines, and one locked line.
+//!
+//! The lines are in shards, with a lock per shard. The owner of a [`LineGuard`] may call the limiter
+//! while it holds the lock, so that the line and the limiter change together. Wakers are called and
+//! dropped after the lock is released.
+//!
+//! # Timers
+//! A line has a timer for its next slot. A thread that changes a line whose timer would fire too late
+//! takes the timer out, arms it without a lock, since that may call wakers, and puts it back. This
+//! repeats if the line has changed in between. Other threads leave a timer that is out alone.
+//!
+//! A timer belongs to a runtime in which a request waited. The timer of a multi-thread runtime
+//! serves all waiters. The timer of a current-thread runtime serves only waiters on that thread,
+//! because the runtime may not be driven any more. So a line has one timer per such thread. When
+//! a runtime shuts down, its timer fires early and cannot be armed again. Then all waiters are
+//! woken, and each makes sure that there is a timer.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    mem,
+    task::Waker,
+    time::Duration,
+};
+
+use super::Order;
+use super::entry::{LineEntry, QueuePosition};
+use super::line::Line;
+use super::outcome::CostOutcome;
+use super::timer::{Driver, LineTimer, TimerStatus};
+use super::wake::wake;
+use crate::clock::Tick;
+use crate::quota::Quota;
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+
+/// A power of two. Loom models need the same lock in each run, whatever the seed.
+const SHARDS: u64 = if cfg!(all(test, tower_throttle_loom)) {
+    1
+} else {
+    16
+};
+
+pub(super) type Shard = HashMap<u64, LineEntry, BuildHasherDefault<PassThroughHasher>>;
+
+/// The lines of all keys, by the hash of the key.
+pub(super) struct Shards {
+    shards: Box<[Mutex<Shard>]>,
+    waiting: AtomicU64,
+    /// How often the limiter got a refund that moved a line. Changes while that line is locked.
+    epoch: AtomicU64,
+}
+
+/// Returns what was written: the keys are hashes.
+#[derive(Default)]
+pub(super) struct PassThroughHasher(u64);
+
+impl Hasher for PassThroughHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+impl Shards {
+    pub(super) fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
+            waiting: AtomicU64::new(0),
+            epoch: AtomicU64::new(1),
+        }
+    }
+
+    #[inline]
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    pub(super) fn advance_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn adjust_waiting(&self, before: usize, after: usize) {
+        let difference = (after as u64).wrapping_sub(before as u64);
+        if difference != 0 {
+            self.waiting.fetch_add(difference, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn lock_line(&self, line_id: u64) -> LineGuard<'_> {
+        self.guard(line_id, self.lock_shard(line_id), None)
+    }
+
+    pub(super) fn lock_shard(&self, line_id: u64) -> MutexGuard<'_, Shard> {
+        // Other bits than those by which the shard's map finds the line.
+        let shard = usize::try_from((line_id >> 32) % SHARDS).unwrap_or_default();
+        lock(&self.shards[shard])
+    }
+
+    pub(super) fn lock_all(&self) -> Vec<MutexGuard<'_, Shard>> {
+        self.shards.iter().map(lock).collect()
+    }
+
+    pub(super) fn guard<'a>(
+        &'a self,
+        line_id: u64,
+        shard: MutexGuard<'a, Shard>,
+        stale_waker: Option<Waker>,
+    ) -> LineGuard<'a> {
+        LineGuard {
+            shards: self,
+            line_id,
+            shard: Some(shard),
+            wakers: Vec::new(),
+            timer_to_arm: None,
+            stale_waker,
+            removed_line: None,
+        }
+    }
+}
+
+/// The line of one key, locked.
+pub(crate) struct LineGuard<'a> {
+    shards: &'a Shards,
+    line_id: u64,
+    /// `Some` until the guard is dropped.
+    shard: Option<MutexGuard<'a, Shard>>,
+    /// To be woken after the lock is released.
+    wakers: Vec<Waker>,
+    timer_to_arm: Option<(LineTimer, Tick)>,
+    /// To be dropped after the lock is released.
+    stale_waker: Option<Waker>,
+    removed_line: Option<Box<LineEntry>>,
+}
+
+impl LineGuard<'_> {
+    fn entry(&self) -> Option<&LineEntry> {
+        self.shard.as_deref()?.get(&self.line_id)
+    }
+
+    fn entry_mut(&mut self) -> Option<&mut LineEntry> {
+        self.shard.as_deref_mut()?.get_mut(&self.line_id)
+    }
+
+    /// Whether the line has no waiter.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entry().is_none_or(|entry| entry.line.len() == 0)
+    }
+
+    /// How long after `now` the request at `position` is released as things stand. Assumes that it
+    /// is the last one. `None` if it has been released.
+    pub(crate) fn wait_of_last(&self, position: &QueuePosition, now: Tick) -> Option<Duration> {
+        let entry = self.entry().filter(|entry| entry.owns(position))?;
+        if !entry.line.contains(position.rank()) {
+            return None;
+        }
+        let last = entry.line.last_slot()?;
+        Some(Duration::from_nanos(
+            last.as_nanos().saturating_sub(now.as_nanos()),
+        ))
+    }
+
+    /// Notes that the limiter got a refund that moved this line.
+    pub(crate) fn advance_epoch(&self) {
+        self.shards.advance_epoch();
+    }
+
+    /// Adds a request to which the limiter has granted the moment `slot`.
+    pub(crate) fn join(&mut self, cost: u64, slot: Tick, order: Order, tag: bool) -> QueuePosition {
+        let join = |line: &mut Line, _: &mut _, _: &mut _| {
+            let rank = line.join(cost, slot, order);
+            QueuePosition::new(line, rank, tag)
+        };
+        self.update(true, join)
+            .expect("the shard is locked until the guard is dropped")
+    }
+
+    /// Makes sure that the line has a timer that fires for the caller. `waker` makes the waker that
+    /// the timer calls, given the id of the line, for [`handle_timer`](super::Lines::handle_timer).
+    ///
+    /// Returns `false` if the caller's thread has no timers.
+    pub(crate) fn ensure_timer(&mut self, waker: impl FnOnce(u64) -> Waker) -> bool {
+        let line_id = self.line_id;
+        let Some(entry) = self.entry_mut() else {
+            return true;
+        };
+        // First without the driver, which takes time to find out and is rarely needed.
+        if entry.has_timer_for(None) {
+            return true;
+        }
+        let Some(driver) = Driver::current() else {
+            return false;
+        };
+        if entry.has_timer_for(Some(driver)) {
+            return true;
+        }
+        let Some(timer) = LineTimer::new(driver, || waker(line_id)) else {
+            return false;
+        };
+        entry.add_timer(timer);
+        self.update(false, |_, _, _| ());
+        true
+    }
+
+    /// Releases all waiters that are due at `now`, after their timer has fired.
+    pub(super) fn handle_timer(&mut self, now: Tick) {
+        if let Some(entry) = self.entry_mut() {
+            entry.mark_fired();
+        }
+        self.release(now);
+    }
+
+    /// Releases all waiters that are due.
+    pub(crate) fn release(&mut self, now: Tick) {
+        self.update(false, |line, wakers, _| line.release(now, wakers));
+    }
+
+    /// Removes a request from the line, before or after it was released; see [`Line::leave`].
+    pub(crate) fn leave(
+        &mut self,
+        position: &QueuePosition,
+        cost: u64,
+        quota: impl FnOnce() -> Option<Quota>,
+    ) -> CostOutcome {
+        let rank = position.rank();
+        let entry = self.entry().filter(|entry| entry.owns(position));
+        if entry.is_some_and(|entry| entry.line.contains(rank)) {
+            return self
+                .update(false, |line, _, stale| line.leave(rank, quota, stale))
+                .unwrap_or(CostOutcome::Keep);
+        }
+        // It was released and is not going: the next waiter may go instead.
+        self.apply_refund(cost, LineTimer::now(), quota)
+    }
+
+    /// Moves the line up by the refund of a request before it; see [`Line::apply_refund`].
+    pub(crate) fn apply_refund(
+        &mut self,
+        cost: u64,
+        now: Tick,
+        quota: impl FnOnce() -> Option<Quota>,
+    ) -> CostOutcome {
+        self.update(false, |line, wakers, _| {
+            let outcome = line.apply_refund(cost, now, quota);
+            line.release(now, wakers);
+            outcome
+        })
+        .unwrap_or(CostOutcome::Refund)
+    }
+
+    /// The costs of the waiters that [`shed`](Self::shed) removes; see [`Line::costs_to_shed`].
+    pub(crate) fn costs_to_shed(
+        &self,
+        cost: u64,
+        quota: impl FnOnce() -> Option<Quota>,
+    ) -> impl Iterator<Item = u64> {
+        let costs = self
+            .entry()
+            .map(|entry| entry.line.costs_to_shed(cost, quota));
+        costs.into_iter().flatten()
+    }
+
+    /// Removes a waiter to make room for a request of `cost`; see [`Line::shed`].
+    pub(crate) fn shed(&mut self, cost: u64, wait: Duration, quota: impl Fn() -> Option<Quota>) {
+        self.update(false, |line, wakers, _| {
+            line.shed(cost, wait, quota, wakers)
+        });
+    }
+
+    /// Arms the timer again if a release of many waiters changed the line.
+    pub(super) fn refresh_timer(&mut self) {
+        self.update(false, |_, _, _| ());
+    }
+
+    /// Changes the line. With `create`, it is created if there is none; it is removed when it is
+    /// unused.
+    fn update<T>(
+        &mut self,
+        create: bool,
+        change: impl FnOnce(&mut Line, &mut Vec<Waker>, &mut Option<Waker>) -> T,
+    ) -> Option<T> {
+        let shard = self.shard.as_deref_mut()?;
+        let entry = if create {
+            let new = || LineEntry::new(self.line_id);
+            shard.entry(self.line_id).or_insert_with(new)
+        } else {
+            shard.get_mut(&self.line_id)?
+        };
+        let line = &mut entry.line;
+        let before = line.len();
+        let changed = change(line, &mut self.wakers, &mut self.stale_waker);
+        self.shards.adjust_waiting(before, line.len());
+        if line.is_unused() {
+            self.removed_line = shard.remove(&self.line_id).map(Box::new);
+        } else if self.timer_to_arm.is_none() {
+            self.timer_to_arm = entry.take_late_timer();
+        }
+        Some(changed)
+    }
+
+    /// Puts back a timer that was taken out and armed for `at`.
+    fn return_timer(&mut self, timer: LineTimer, at: Tick, status: TimerStatus) {
+        let Some(entry) = self.entry_mut() else {
+            // All waiters have left.
+            return;
+        };
+        entry.return_timer(timer, at, status);
+        match status {
+            TimerStatus::Armed => self.refresh_timer(),
+            TimerStatus::Elapsed => self.release(LineTimer::now()),
+            TimerStatus::RuntimeGone => {
+                self.update(false, |line, wakers, _| line.wake_all(wakers));
+            }
+        }
+    }
+}
+
+impl Drop for LineGuard<'_> {
+    fn drop(&mut self) {
+        self.shard = None;
+        if self.wakers.is_empty() && self.timer_to_arm.is_none() {
+            return;
+        }
+        wake(mem::take(&mut self.wakers));
+        let mut to_arm = self.timer_to_arm.take();
+        while let Some((mut timer, at)) = to_arm {
+            let status = timer.arm(at);
+            let mut again = self.shards.lock_line(self.line_id);
+            again.return_timer(timer, at, status);
+            // Taken here, or the drop of `again` would recurse.
+            to_arm = again.timer_to_arm.take();
+            again.shard = None;
+            wake(mem::take(&mut again.wakers));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The waiters of a line whose costs are equal, and the moments granted to them.
+//!
+//! The moments and the waiters are two lists, and the n-th waiter uses the n-th moment. When
+//! a waiter leaves, the limiter gets its cost back and grants the last moment again. So the last
+//! moment is dropped, and all waiters behind move up by one. That is exact for every algorithm and
+//! any number of limits, and takes constant time.
+
+use std::task::Waker;
+
+use super::Order;
+use super::slots::Slots;
+use super::waiters::{Rank, Waiters};
+use crate::clock::Tick;
+use crate::quota::Quota;
+
+#[derive(Debug, Default)]
+pub(super) struct UniformQueue {
+    /// The cost of each waiter.
+    pub(super) cost: u64,
+    waiters: Waiters,
+    /// As many as waiters.
+    slots: Slots,
+}
+
+impl UniformQueue {
+    pub(super) fn new(cost: u64) -> Self {
+        Self {
+            cost,
+            ..Self::default()
+        }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub(super) fn contains(&self, rank: Rank) -> bool {
+        self.waiters.contains(rank)
+    }
+
+    pub(super) fn waker_mut(&mut self, rank: Rank) -> Option<&mut Option<Waker>> {
+        self.waiters.waker_mut(rank)
+    }
+
+    pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
+        self.waiters.take_wakers(wakers);
+    }
+
+    pub(super) fn first(&self) -> Option<Tick> {
+        self.slots.first()
+    }
+
+    pub(super) fn last(&self) -> Option<Tick> {
+        self.slots.last()
+    }
+
+    #[cfg(all(test, tower_throttle_loom))]
+    pub(super) fn iter(&self) -> impl Iterator<Item = Tick> {
+        self.slots.iter()
+    }
+
+    pub(super) fn join(&mut self, rank: Rank, slot: Tick, order: Order) {
+        self.slots.insert(slot);
+        match order {
+            Order::Oldest => self.waiters.push_back(rank),
+            Order::Newest => self.waiters.push_front(rank),
+        }
+    }
+
+    /// Removes the waiters whose moments have come by `now`, at most `most`, and adds their wakers
+    /// to `wakers`. Returns the rank of the last one.
+    pub(super) fn release(
+        &mut self,
+        now: Tick,
+        most: usize,
+        wakers: &mut Vec<Waker>,
+    ) -> Option<Rank> {
+        let due = self.slots.take_due(now, most);
+        if due == 0 {
+            return None;
+        }
+        // A few sizes only, so that the allocator can reuse a buffer.
+        wakers.reserve(due.next_power_of_two());
+        let last = self.waiters.take_front(due, wakers);
+        // The next release will probably be as large.
+        self.slots.prefetch(due);
+        self.waiters.prefetch(due);
+        last
+    }
+
+    /// Removes the waiter of this rank. Returns its waker, or `None` if there is no such waiter.
+    pub(super) fn leave(&mut self, rank: Rank) -> Option<Option<Waker>> {
+        let waker = self.waiters.remove(rank)?;
+        self.slots.pop_last();
+        Some(waker)
+    }
+
+    /// Removes the last waiter.
+    pub(super) fn pop_back(&mut self) -> Option<(Rank, Option<Waker>)> {
+        let last = self.waiters.pop_back()?;
+        self.slots.pop_last();
+        Some(last)
+    }
+
+    /// Gives the moment `slot` to the first waiter, and to each other one the moment of the one
+    /// before it.
+    pub(super) fn move_up(&mut self, slot: Tick) {
+        if !self.slots.is_empty() {
+            self.slots.push_front_pop_back(slot);
+        }
+    }
+
+    /// Moves all moments earlier by what `cost` is worth.
+    pub(super) fn shift_earlier(&mut self, cost: u64, quota: &Quota) {
+        self.slots.shift_earlier(cost, quota);
+    }
+
+    /// Replaces each moment.
+    pub(super) fn reschedule(&mut self, plan: impl Fn(Tick) -> Tick) {
+        self.slots.reschedule(plan);
+    }
+
+    /// The waiters and the moments, each in order.
+    pub(super) fn into_parts(
+        self,
+    ) -> (
+        impl Iterator<Item = (Rank, Option<Waker>)>,
+        impl Iterator<Item = Tick>,
+    ) {
+        let slots: Vec<_> = self.slots.iter().collect();
+        (self.waiters.drain(), slots.into_iter())
+    }
+}
