@@ -65,9 +65,4 @@ impl Sleepers {
             .next()
             .map(|(deadline, _)| *deadline)
     }
-
-    /// Whether no other sleeper has an earlier deadline.
-    pub(super) fn is_first(&self, id: SleeperId) -> bool {
-        self.by_deadline.keys().next() == Some(&id)
-    }
 }

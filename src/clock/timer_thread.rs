@@ -17,6 +17,7 @@ static TIMER: TimerThread = TimerThread {
     state: Mutex::new(State {
         sleepers: Sleepers::new(),
         is_running: false,
+        wakes_at: Tick::MAX,
     }),
     changed: Condvar::new(),
 };
@@ -27,13 +28,15 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 struct TimerThread {
     state: Mutex<State>,
-    /// Notified when there is a new earliest deadline.
+    /// Notified when a deadline is earlier than the next wakeup of the thread.
     changed: Condvar,
 }
 
 struct State {
     sleepers: Sleepers,
     is_running: bool,
+    /// When the thread looks again at the latest.
+    wakes_at: Tick,
 }
 
 impl TimerThread {
@@ -41,7 +44,9 @@ impl TimerThread {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let id = state.sleepers.set(id, deadline, waker);
         if state.is_running {
-            if state.sleepers.is_first(id) {
+            // Most sleepers are removed long before their deadlines. A thread that was woken for each
+            // new first one would never sleep.
+            if deadline < state.wakes_at {
                 self.changed.notify_one();
             }
             return id;
@@ -79,6 +84,7 @@ impl TimerThread {
                 continue;
             }
             let next = state.sleepers.next_deadline();
+            state.wakes_at = next.unwrap_or(Tick::MAX);
             let timeout = next.map_or(IDLE, |next| next.since(now).min(MAX_TIMEOUT));
             let (locked, result) = self
                 .changed

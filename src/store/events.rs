@@ -1,24 +1,24 @@
-//! Who decides is reported when it changes, to logs and metrics where the features for them are on.
+//! Events of stores, for logs (feature `tracing`) and metrics (feature `metrics`).
 
-/// A change of who decides.
+/// A change of a circuit breaker or of a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SwitchEvent {
-    /// A server is left alone, because calls in a row failed.
+    /// Calls in a row failed: no more calls are sent.
     #[cfg(feature = "redis")]
     BreakerOpened,
-    /// One call goes to see whether it answers again.
+    /// One call was sent to see whether the server replies again.
     #[cfg(feature = "redis")]
     BreakerProbed,
-    /// It is asked again.
+    /// The server replies again.
     #[cfg(feature = "redis")]
     BreakerClosed,
-    /// The second limiter of a fallback decides.
+    /// The secondary backend decides.
     FallbackOn,
-    /// The first one does again.
+    /// The primary backend decides again.
     FallbackOff,
 }
 
-/// For each change once.
+/// Reports an event.
 pub(super) fn switched(switch: SwitchEvent) {
     trace(switch);
     count(switch);
@@ -29,21 +29,21 @@ fn trace(switch: SwitchEvent) {
     match switch {
         #[cfg(feature = "redis")]
         SwitchEvent::BreakerOpened => {
-            tracing::warn!(target: "tower_throttle", "Redis does not answer and is left alone");
+            tracing::warn!(target: "tower_throttle", "Redis does not reply: the circuit breaker is open");
         }
         #[cfg(feature = "redis")]
         SwitchEvent::BreakerProbed => {
-            tracing::debug!(target: "tower_throttle", "one call asks whether Redis answers");
+            tracing::debug!(target: "tower_throttle", "a call probes whether Redis replies");
         }
         #[cfg(feature = "redis")]
         SwitchEvent::BreakerClosed => {
-            tracing::info!(target: "tower_throttle", "Redis answers again")
+            tracing::info!(target: "tower_throttle", "Redis replies again: the circuit breaker is closed")
         }
         SwitchEvent::FallbackOn => {
-            tracing::warn!(target: "tower_throttle", "the second limiter decides");
+            tracing::warn!(target: "tower_throttle", "the fallback decides");
         }
         SwitchEvent::FallbackOff => {
-            tracing::info!(target: "tower_throttle", "the first limiter decides again");
+            tracing::info!(target: "tower_throttle", "the primary store decides again");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Another limiter while one cannot decide.
+//! A second backend for when the first one fails.
 
 use std::{
     borrow::Borrow,
     fmt,
     future::Future,
+    hash::{Hash, Hasher},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -16,15 +17,15 @@ use crate::quota::Quota;
 use crate::store::events::{SwitchEvent, switched};
 use crate::sync::{AtomicU64, Ordering};
 
-/// Asks the first limiter, and where that cannot decide the second one.
+/// Decides by the primary backend, and by the secondary one if the primary fails.
 ///
-/// For a limit of a whole fleet the second one is a limit in this process, best of the N-th part
-/// of the quota on each of N machines, so that an outage neither opens the gates nor closes them:
+/// For the limit of a fleet, the secondary one is a limit in this process, best with an N-th of the
+/// quota on each of N machines. An outage then neither admits nor denies everything:
 ///
 /// ```
 /// use tower_throttle::store::{Backend, Fallback};
 ///
-/// fn with_spare<K, P, S>(fleet: P, this_machine: S) -> Fallback<P, S>
+/// fn with_fallback<K, P, S>(fleet: P, this_machine: S) -> Fallback<P, S>
 /// where
 ///     P: Backend<K>,
 ///     S: Backend<K>,
@@ -33,59 +34,57 @@ use crate::sync::{AtomicU64, Ordering};
 /// }
 /// ```
 ///
-/// Only an error that passes by itself ([`StoreError::is_transient`]) is covered for. One that
-/// somebody has to mend (a wrong password, a key that another program wrote) is answered as it is:
-/// covering for it would hide it.
+/// Only transient errors ([`StoreError::is_transient`]) lead to the secondary backend. A permanent
+/// error (a wrong password, a key of another program) is returned: the fallback would hide it.
 ///
 /// Each switch is counted (also as `tower_throttle_switches_total`, with the feature `metrics`) and
 /// logged (feature `tracing`).
 ///
-/// Each machine that has begun to use its second limiter may admit what that one admits once more,
-/// beyond the first limiter's promise. What the second one admitted is not told to the first one
-/// later.
+/// A machine that switches may admit the secondary backend's limit in addition to the primary's
+/// promise. The primary backend never learns what the secondary one admitted.
 pub struct Fallback<P, S>(Arc<FallbackInner<P, S>>);
 
 struct FallbackInner<P, S> {
-    first: P,
-    second: S,
-    /// Calls that the second limiter decided.
-    covered: AtomicU64,
-    /// Times that deciding passed from one limiter to the other; odd while the second one decides.
+    primary: P,
+    secondary: S,
+    /// Calls that the secondary backend decided.
+    secondary_calls: AtomicU64,
+    /// Switches between the backends; odd while the secondary one decides.
     switches: AtomicU64,
 }
 
 impl<P, S> Fallback<P, S> {
-    /// Asks `first`, and where that cannot decide `second`.
-    pub fn new(first: P, second: S) -> Self {
+    /// Decides by `primary`, and by `secondary` if that fails.
+    pub fn new(primary: P, secondary: S) -> Self {
         Self(Arc::new(FallbackInner {
-            first,
-            second,
-            covered: AtomicU64::new(0),
+            primary,
+            secondary,
+            secondary_calls: AtomicU64::new(0),
             switches: AtomicU64::new(0),
         }))
     }
 
-    /// How many calls the second limiter has decided.
-    pub fn covered(&self) -> u64 {
-        self.0.covered.load(Ordering::Relaxed)
+    /// How many calls the secondary backend has decided.
+    pub fn secondary_calls(&self) -> u64 {
+        self.0.secondary_calls.load(Ordering::Relaxed)
     }
 
-    /// How many times deciding has passed from one limiter to the other.
+    /// How many times decisions have switched from one backend to the other.
     pub fn switches(&self) -> u64 {
         self.0.switches.load(Ordering::Relaxed)
     }
 
-    /// Whether the last call was decided by the second limiter.
-    pub fn is_covering(&self) -> bool {
+    /// Whether the secondary backend made the last decision.
+    pub fn is_on_secondary(&self) -> bool {
         self.switches() % 2 == 1
     }
 }
 
 impl<P, S> FallbackInner<P, S> {
-    /// Notes who decides now. Of callers that see the same switch one counts it.
-    fn decides(&self, second: bool) {
+    /// Records which backend decides. If several callers see the same switch, one counts it.
+    fn record_decider(&self, secondary: bool) {
         let switches = self.switches.load(Ordering::Relaxed);
-        if (switches % 2 == 1) != second {
+        if (switches % 2 == 1) != secondary {
             let counted = self.switches.compare_exchange(
                 switches,
                 switches + 1,
@@ -93,15 +92,15 @@ impl<P, S> FallbackInner<P, S> {
                 Ordering::Relaxed,
             );
             if counted.is_ok() {
-                switched(if second {
+                switched(if secondary {
                     SwitchEvent::FallbackOn
                 } else {
                     SwitchEvent::FallbackOff
                 });
             }
         }
-        if second {
-            self.covered.fetch_add(1, Ordering::Relaxed);
+        if secondary {
+            self.secondary_calls.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -116,34 +115,45 @@ where
 
     fn apply(&self, key: &K, op: Op) -> Self::Future {
         FallbackFuture {
-            both: Arc::clone(&self.0),
+            inner: Arc::clone(&self.0),
             key: key.to_owned(),
             op,
-            asked: FallbackState::Primary(self.0.first.apply(key, op)),
+            state: FallbackState::Primary(self.0.primary.apply(key, op)),
         }
     }
 
-    /// To the one that decides now.
+    /// Runs `op` on the backend that decides now.
     fn detach(&self, key: &K, op: Op) {
-        if self.is_covering() {
-            self.0.second.detach(key, op);
+        if self.is_on_secondary() {
+            self.0.secondary.detach(key, op);
         } else {
-            self.0.first.detach(key, op);
+            self.0.primary.detach(key, op);
         }
     }
 
-    /// The second limiter's too.
+    /// The losses of both backends.
     fn losses(&self) -> Losses {
-        self.0.first.losses() + self.0.second.losses()
+        self.0.primary.losses() + self.0.secondary.losses()
     }
 
-    /// The first limiter's.
+    /// The quotas of the primary backend.
     fn quotas(&self) -> Vec<Quota> {
-        self.0.first.quotas()
+        self.0.primary.quotas()
     }
 
     fn limits(&self) -> usize {
-        self.0.first.limits()
+        self.0.primary.limits()
+    }
+
+    fn hash_queue<H: Hasher>(&self, key: &K, state: &mut H)
+    where
+        K: Hash,
+    {
+        self.0.primary.hash_queue(key, state);
+    }
+
+    fn shares_queues(&self) -> bool {
+        self.0.primary.shares_queues()
     }
 }
 
@@ -159,7 +169,7 @@ where
     }
 }
 
-/// By hand: a clone shares both limiters and the counts.
+/// Manual impl: a clone shares both backends and the counts.
 impl<P, S> Clone for Fallback<P, S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
@@ -169,15 +179,15 @@ impl<P, S> Clone for Fallback<P, S> {
 impl<P: fmt::Debug, S: fmt::Debug> fmt::Debug for Fallback<P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fallback")
-            .field("first", &self.0.first)
-            .field("second", &self.0.second)
-            .field("covered", &self.covered())
+            .field("primary", &self.0.primary)
+            .field("secondary", &self.0.secondary)
+            .field("secondary_calls", &self.secondary_calls())
             .field("switches", &self.switches())
             .finish()
     }
 }
 
-/// A decision on its way from one of the limiters of a [`Fallback`].
+/// The future of a decision of a [`Fallback`].
 #[must_use = "futures do nothing unless polled"]
 pub struct FallbackFuture<K, P, S>
 where
@@ -185,10 +195,10 @@ where
     P: Backend<K>,
     S: Backend<K>,
 {
-    both: Arc<FallbackInner<P, S>>,
+    inner: Arc<FallbackInner<P, S>>,
     key: K::Owned,
     op: Op,
-    asked: FallbackState<P::Future, S::Future>,
+    state: FallbackState<P::Future, S::Future>,
 }
 
 enum FallbackState<P, S> {
@@ -207,22 +217,23 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         loop {
-            match &mut this.asked {
-                FallbackState::Primary(first) => match Pin::new(first).poll(cx) {
+            match &mut this.state {
+                FallbackState::Primary(primary) => match Pin::new(primary).poll(cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Err(error)) if error.is_transient() => {
-                        this.both.decides(true);
+                        this.inner.record_decider(true);
                         let key: &K = this.key.borrow();
-                        this.asked = FallbackState::Secondary(this.both.second.apply(key, this.op));
+                        this.state =
+                            FallbackState::Secondary(this.inner.secondary.apply(key, this.op));
                     }
-                    Poll::Ready(heard) => {
-                        if heard.is_ok() {
-                            this.both.decides(false);
+                    Poll::Ready(result) => {
+                        if result.is_ok() {
+                            this.inner.record_decider(false);
                         }
-                        return Poll::Ready(heard);
+                        return Poll::Ready(result);
                     }
                 },
-                FallbackState::Secondary(second) => return Pin::new(second).poll(cx),
+                FallbackState::Secondary(secondary) => return Pin::new(secondary).poll(cx),
             }
         }
     }
@@ -235,13 +246,13 @@ where
     S: Backend<K>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let asked = match self.asked {
-            FallbackState::Primary(_) => "first",
-            FallbackState::Secondary(_) => "second",
+        let backend = match self.state {
+            FallbackState::Primary(_) => "primary",
+            FallbackState::Secondary(_) => "secondary",
         };
         f.debug_struct("FallbackFuture")
             .field("op", &self.op)
-            .field("asked", &asked)
+            .field("backend", &backend)
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Where the states of many keys live.
+//! Stores: where the states of many keys live.
 
 mod events;
 mod fallback;

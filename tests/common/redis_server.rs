@@ -1,7 +1,7 @@
-//! A real redis-server on a free port of the loopback, which dies with the test that started it.
+//! A real redis-server on a free port of the loopback interface. It ends with its test.
 //!
-//! `REDIS_SERVER` names another program that understands the same arguments: another version of
-//! Redis, or valkey-server.
+//! `REDIS_SERVER` names another program with the same arguments: another version of Redis, or
+//! valkey-server.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// A server of its own for each test that asks for one.
+/// A running server.
 #[derive(Debug)]
 pub(crate) struct RedisServer {
     process: Child,
@@ -21,31 +21,31 @@ pub(crate) struct RedisServer {
     setup: Setup,
 }
 
-/// How a server differs from any other.
+/// The settings of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setup {
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
-    /// The configuration of a sentinel, which writes into its file what it learns.
+    /// The configuration file of a sentinel, to which it also writes its state.
     sentinel: Option<String>,
 }
 
 impl Setup {
-    /// Further arguments, as on the command line.
+    /// Adds command line arguments.
     pub(crate) fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments
             .extend(arguments.iter().map(ToString::to_string));
         self
     }
 
-    /// A variable of its environment.
+    /// Adds an environment variable.
     pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// A sentinel in the place of a server.
-    #[cfg(feature = "redis-sentinel")]
+    /// Starts a sentinel instead of a server.
+    #[allow(dead_code, reason = "used with the feature `redis-sentinel`")]
     pub(crate) fn sentinel(mut self, configuration: &str) -> Self {
         self.sentinel = Some(configuration.to_owned());
         self
@@ -57,12 +57,12 @@ impl Setup {
 }
 
 impl RedisServer {
-    /// A server that keeps nothing on disk.
+    /// A server without files.
     pub(crate) fn start() -> Self {
         Self::with(&[])
     }
 
-    /// A server with further arguments, as on its command line.
+    /// A server with further command line arguments.
     pub(crate) fn with(arguments: &[&str]) -> Self {
         Setup::default().arguments(arguments).start()
     }
@@ -73,7 +73,7 @@ impl RedisServer {
         let name = format!("tower-throttle-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).expect("a folder for the server");
-        // Somebody else may take the free port before the server does.
+        // Another process may take the port before the server does.
         for _ in 0..20 {
             let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
             let port = free.local_addr().expect("its address").port();
@@ -104,7 +104,7 @@ impl RedisServer {
         client.get_connection().expect("a server that answers")
     }
 
-    /// Ends it as a power cut would.
+    /// Kills the process, which writes nothing.
     pub(crate) fn kill(&mut self) {
         self.process.kill().expect("a process of ours");
         self.process.wait().expect("a process of ours");
@@ -134,7 +134,7 @@ impl Drop for RedisServer {
     }
 }
 
-/// Starts a server and waits until it says that it is ready; `None` if it cannot have the port.
+/// Starts a server and waits until it is ready. Returns `None` if its port is taken.
 fn launch(port: u16, folder: &Path, setup: &Setup) -> Option<Child> {
     let program = std::env::var("REDIS_SERVER");
     let mut command = Command::new(program.as_deref().unwrap_or("redis-server"));
@@ -143,7 +143,7 @@ fn launch(port: u16, folder: &Path, setup: &Setup) -> Option<Child> {
         fs::write(&file, configuration).expect("a file for the sentinel");
         command.arg(file).arg("--sentinel");
     }
-    // A replica is not to wait for others.
+    // A replica must not wait for other replicas.
     if setup.sentinel.is_none() {
         command.args(["--repl-diskless-sync-delay", "0"]);
     }
@@ -167,7 +167,7 @@ fn launch(port: u16, folder: &Path, setup: &Setup) -> Option<Child> {
         .map_while(Result::ok)
         .any(|line| line.contains("eady to accept connections") || line.contains("Sentinel ID"));
     if ready {
-        // Its log is read on, so that the pipe never fills.
+        // Keep reading the log, so that the pipe never fills.
         std::thread::spawn(move || lines.for_each(drop));
         Some(process)
     } else {

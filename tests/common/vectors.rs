@@ -1,4 +1,4 @@
-//! The decisions of other limiters' test suites, as `examples/replay` gives them.
+//! Replays the test suites of other limiters with `examples/replay`.
 
 use std::{
     fs,
@@ -28,13 +28,13 @@ pub(crate) fn lines(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The first difference between what a step expects and what came.
+/// The first difference between the expected and the actual answer of a step.
 fn difference(step: &Value, answer: &Value, tolerance: &Value) -> Option<String> {
     let expect = step.get("expect")?;
     let operation = step["op"].as_str().unwrap_or("check");
     let verdict = answer["verdict"].as_str().expect("every answer has one");
     if let Some(allowed) = expect.get("allowed").and_then(Value::as_bool) {
-        // A place in line is what `acquire` asks for; `check` and `peek` mean now.
+        // `acquire` accepts a place in the queue; `check` and `peek` need an admission now.
         let came = match operation {
             "acquire" => verdict != "deny",
             _ => verdict == "admit" || (verdict == "wait" && expect.get("wait_ns").is_some()),
@@ -69,7 +69,7 @@ fn difference(step: &Value, answer: &Value, tolerance: &Value) -> Option<String>
     })
 }
 
-/// What is wrong with the first step that differs, where the replay is told also `arguments`.
+/// The first difference of a replay with `arguments`, if there is one.
 pub(crate) fn fault(case: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(replay())
         .args(arguments)

@@ -116,7 +116,7 @@ mod traced {
         let text = read();
         assert_eq!(text.matches("WARN").count(), 1, "{text}");
         assert_eq!(text.matches("INFO").count(), 1, "{text}");
-        assert!(text.contains("the first limiter decides again"), "{text}");
+        assert!(text.contains("the primary store decides again"), "{text}");
     }
 
     #[tokio::test]

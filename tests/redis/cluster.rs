@@ -9,8 +9,7 @@ use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket, store::Backend
 use crate::reached;
 use crate::redis_server::RedisServer;
 
-/// Three masters that know each other and share the slots, and after them so many others, which
-/// are nobody's replica yet.
+/// A cluster of three masters that share the slots, and `others` nodes without slots.
 pub(crate) fn cluster(others: usize) -> Vec<RedisServer> {
     let nodes: Vec<_> = (0..3 + others)
         .map(|_| {
@@ -40,7 +39,7 @@ pub(crate) fn cluster(others: usize) -> Vec<RedisServer> {
         }
     }
     let known = format!("cluster_known_nodes:{}\r", nodes.len());
-    reached("the cluster is whole", || {
+    reached("the cluster is complete", || {
         nodes.iter().all(|(node, _)| {
             let info = ask(node, &["INFO"]);
             info.contains("cluster_state:ok")
@@ -51,14 +50,14 @@ pub(crate) fn cluster(others: usize) -> Vec<RedisServer> {
     nodes.into_iter().map(|(server, _)| server).collect()
 }
 
-/// Has a node carry out `CLUSTER ..`.
+/// Runs `CLUSTER ..` on a node.
 pub(crate) fn tell(node: &RedisServer, words: &[&str]) {
     let mut command = redis::cmd("CLUSTER");
     command.arg(words);
     command.exec(&mut node.connection()).expect("done");
 }
 
-/// What a node says to `CLUSTER ..`.
+/// The reply of a node to `CLUSTER ..`.
 pub(crate) fn ask(node: &RedisServer, words: &[&str]) -> String {
     let mut command = redis::cmd("CLUSTER");
     command.arg(words);
@@ -66,7 +65,7 @@ pub(crate) fn ask(node: &RedisServer, words: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn two_machines_share_each_limit_wherever_its_slot_is() {
+async fn two_machines_share_each_limit_on_every_master() {
     let nodes = cluster(0);
     let machine = || {
         let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
@@ -97,6 +96,65 @@ async fn two_machines_share_each_limit_wherever_its_slot_is() {
         let keys: u64 = redis::cmd("DBSIZE")
             .query(&mut node.connection())
             .expect("a count");
-        assert!(keys > 0, "every master holds some of them");
+        assert!(keys > 0, "every master holds some keys");
     }
+}
+
+#[tokio::test]
+async fn a_stopped_master_opens_only_its_own_breaker() {
+    let nodes = cluster(0);
+    let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
+    let redis = Redis::with_cluster(builder).expect("urls");
+    let redis = redis.deadline(Duration::from_millis(200));
+    let window = FixedWindow::new(Quota::per_day(1_000_000));
+    let limiter = redis.limiter("breaker", window);
+    // A key on each master.
+    let mut keys = [None; 3];
+    for key in 0..1_000_u64 {
+        let slot = ask(
+            &nodes[0],
+            &["KEYSLOT", &format!("{{throttle:breaker:{key}}}")],
+        );
+        let slot: usize = slot.parse().expect("a slot");
+        keys[slot.min(16_382) / 5_461].get_or_insert(key);
+        if keys.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    let keys = keys.map(|key| key.expect("a key for each master"));
+    for key in &keys {
+        let begun = tokio::time::Instant::now();
+        while limiter.decide(key, 1).await.is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "no connection");
+        }
+    }
+    nodes[0].signal("STOP");
+    let begun = tokio::time::Instant::now();
+    loop {
+        let error = limiter
+            .decide(&keys[0], 1)
+            .await
+            .expect_err("it is stopped");
+        if error.to_string().contains("not asked") {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{error}");
+        tokio::task::yield_now().await;
+    }
+    assert!(redis.breaker().is_open);
+    for key in &keys[1..] {
+        let error = limiter
+            .decide(key, 1)
+            .await
+            .err()
+            .map(|error| error.to_string());
+        assert!(error.is_none_or(|error| !error.contains("not asked")));
+    }
+    nodes[0].signal("CONT");
+    let begun = tokio::time::Instant::now();
+    while limiter.decide(&keys[0], 1).await.is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "no recovery");
+        tokio::task::yield_now().await;
+    }
+    assert!(!redis.breaker().is_open);
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with a server, done to a real one. Each test shows that its fault happened.
+//! Faults of a real server. Each test asserts that its fault happened.
 
 use std::{
     future::{Ready, ready},
@@ -27,8 +27,8 @@ fn limiter(server: &RedisServer, policy: &str) -> RedisLimiter<FixedWindow> {
     redis.limiter(policy, FixedWindow::new(Quota::per_day(1_000_000)))
 }
 
-/// What a mere timer takes to reach the deadline, which is longer on a machine that is busy with
-/// something else. A call may take so much, and the grace.
+/// A timer of the same deadline beside a call. On a busy machine both are late: a call may take as
+/// long as the timer, and the grace.
 struct Control(tokio::task::JoinHandle<Duration>);
 
 impl Control {
@@ -45,14 +45,11 @@ impl Control {
             return;
         }
         let control = self.0.await.expect("a timer");
-        assert!(
-            took <= control + GRACE,
-            "{took:?}, a mere timer {control:?}"
-        );
+        assert!(took <= control + GRACE, "{took:?}, the timer {control:?}");
     }
 }
 
-/// Calls until one is answered, for at most a second.
+/// Calls until one succeeds, for at most a second.
 async fn recovers(limiter: &RedisLimiter<FixedWindow>) -> Duration {
     let begun = Instant::now();
     loop {
@@ -86,7 +83,7 @@ fn command(server: &RedisServer, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn scripts_that_the_server_forgot_are_sent_again_unseen() {
+async fn flushed_scripts_are_sent_again_without_an_error() {
     let server = RedisServer::start();
     let limiter = limiter(&server, "flush");
     for round in 1..=20 {
@@ -128,7 +125,7 @@ async fn no_call_outlives_its_deadline_while_the_server_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_killed_server_is_found_again_within_a_second() {
+async fn a_restarted_server_is_used_again_within_a_second() {
     let mut server = RedisServer::start();
     let limiter = limiter(&server, "killed");
     let _ = limiter.decide("key", 1).await.expect("a decision");
@@ -142,11 +139,11 @@ async fn a_killed_server_is_found_again_within_a_second() {
     }
     server.restart();
     recovers(&limiter).await;
-    assert!(used(&server, "killed") <= 2, "the new server begins anew");
+    assert!(used(&server, "killed") <= 2, "the new server starts empty");
 }
 
 #[tokio::test]
-async fn connections_that_are_cut_are_replaced() {
+async fn broken_connections_are_replaced() {
     let server = RedisServer::start();
     let limiter = limiter(&server, "cut");
     let mut errors = 0;
@@ -172,7 +169,7 @@ async fn connections_that_are_cut_are_replaced() {
 }
 
 #[tokio::test]
-async fn a_primary_that_became_a_replica_is_left_for_the_one_behind_the_same_address() {
+async fn a_primary_that_became_a_replica_is_an_outage_until_it_is_promoted() {
     let server = RedisServer::start();
     let other = RedisServer::start();
     let limiter = limiter(&server, "flip");
@@ -193,7 +190,7 @@ async fn a_primary_that_became_a_replica_is_left_for_the_one_behind_the_same_add
 }
 
 #[tokio::test]
-async fn a_paused_server_makes_calls_late_and_nothing_else() {
+async fn a_paused_server_only_times_calls_out() {
     let server = RedisServer::start();
     let limiter = limiter(&server, "paused");
     let _ = limiter.decide("key", 1).await.expect("a decision");
@@ -213,7 +210,7 @@ async fn a_paused_server_makes_calls_late_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_full_server_is_an_outage_and_says_what_to_do() {
+async fn a_full_server_is_an_outage_with_advice() {
     let server = RedisServer::with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
     let error = first_error(&server, "full").await;
     assert!(
@@ -255,7 +252,7 @@ async fn a_busy_server_is_an_outage() {
 }
 
 #[tokio::test]
-async fn a_user_without_permission_is_a_mistake_and_not_an_outage() {
+async fn a_missing_permission_is_a_permanent_error() {
     let server = RedisServer::start();
     command(
         &server,
@@ -278,7 +275,7 @@ async fn a_user_without_permission_is_a_mistake_and_not_an_outage() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_a_mistake_and_not_an_outage() {
+async fn a_wrong_password_is_a_permanent_error() {
     let server = RedisServer::start();
     command(&server, &["CONFIG", "SET", "requirepass", "right"]);
     for wrong in ["redis://", "redis://:wrong@"] {
@@ -297,7 +294,7 @@ async fn first_error(server: &RedisServer, policy: &str) -> StoreError {
         .expect_err("a fault")
 }
 
-/// One limit in this process, whatever the key.
+/// One limit in this process, shared by all keys.
 #[derive(Debug)]
 pub(crate) struct Local(pub(crate) Limiter<FixedWindow>);
 
@@ -317,7 +314,7 @@ impl Backend<str> for Local {
 }
 
 #[tokio::test]
-async fn while_the_server_is_gone_this_machine_limits_its_share_by_itself() {
+async fn the_fallback_limits_to_this_machines_share_during_an_outage() {
     let mut server = RedisServer::start();
     let fleet = Redis::open(&server.url())
         .expect("a url")
@@ -328,19 +325,19 @@ async fn while_the_server_is_gone_this_machine_limits_its_share_by_itself() {
     let limiter = Fallback::new(fleet, Local(Limiter::new(share)));
     let take = async || limiter.decide("key", 1).await.expect("a decision").verdict;
     assert_eq!(take().await, Verdict::Admit);
-    assert_eq!((limiter.covered(), limiter.switches()), (0, 0));
+    assert_eq!((limiter.secondary_calls(), limiter.switches()), (0, 0));
 
     server.kill();
     let mut admitted = 0;
     for _ in 0..50 {
         admitted += u32::from(take().await == Verdict::Admit);
     }
-    assert_eq!(admitted, 10, "its share and no more");
-    assert_eq!((limiter.covered(), limiter.switches()), (50, 1));
+    assert_eq!(admitted, 10, "its share");
+    assert_eq!((limiter.secondary_calls(), limiter.switches()), (50, 1));
 
     server.restart();
     let begun = Instant::now();
-    while limiter.is_covering() {
+    while limiter.is_on_secondary() {
         assert!(begun.elapsed() < Duration::from_secs(1));
         let _ = take().await;
         tokio::task::yield_now().await;
@@ -350,17 +347,17 @@ async fn while_the_server_is_gone_this_machine_limits_its_share_by_itself() {
 }
 
 #[tokio::test]
-async fn what_somebody_has_to_mend_is_not_covered_for() {
+async fn the_fallback_does_not_cover_permanent_errors() {
     let server = RedisServer::start();
     command(&server, &["SET", "{throttle:mend:key}", "something else"]);
     let local = Local(Limiter::new(FixedWindow::new(Quota::per_day(10))));
     let limiter = Fallback::new(limiter(&server, "mend"), local);
     let error = limiter.decide("key", 1).await.expect_err("not ours");
-    assert!(!error.is_transient() && limiter.covered() == 0);
+    assert!(!error.is_transient() && limiter.secondary_calls() == 0);
 }
 
 #[tokio::test]
-async fn a_server_that_may_forget_keys_is_warned_of() {
+async fn check_warns_of_eviction() {
     let server = RedisServer::start();
     let redis = Redis::open(&server.url()).expect("a url");
     assert_eq!(redis.check().await, Ok(None));
@@ -376,7 +373,7 @@ async fn a_server_that_may_forget_keys_is_warned_of() {
 }
 
 #[tokio::test]
-async fn a_flushed_or_evicted_key_begins_anew_and_nothing_worse() {
+async fn a_flushed_key_starts_fresh() {
     let server = RedisServer::start();
     let redis = Redis::open(&server.url())
         .expect("a url")
@@ -389,13 +386,13 @@ async fn a_flushed_or_evicted_key_begins_anew_and_nothing_worse() {
             let decision = limiter.decide("key", 1).await.expect("a decision");
             admitted += u32::from(decision.is_admitted());
         }
-        assert_eq!(admitted, 3 * (round + 1), "one limit more for each loss");
+        assert_eq!(admitted, 3 * (round + 1), "one more limit per loss");
         command(&server, &["FLUSHALL"]);
     }
 }
 
 #[tokio::test]
-async fn a_server_without_room_for_another_client_is_an_outage() {
+async fn a_server_at_its_client_limit_is_an_outage() {
     let server = RedisServer::start();
     let mut guest = server.connection();
     command(&server, &["CONFIG", "SET", "maxclients", "1"]);
@@ -413,4 +410,113 @@ async fn a_server_without_room_for_another_client_is_an_outage() {
         .exec(&mut guest)
         .expect("done");
     recovers(&limiter(&server, "room")).await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_after_an_outage_is_a_permanent_error() {
+    let mut server = RedisServer::start();
+    let redis = Redis::open(&server.url())
+        .expect("a url")
+        .deadline(DEADLINE);
+    let limiter = redis.limiter("password", FixedWindow::new(Quota::per_day(1_000_000)));
+    let _ = limiter.decide("key", 1).await.expect("a decision");
+    server.kill();
+    let begun = Instant::now();
+    while !redis.breaker().is_open {
+        let _ = limiter.decide("key", 1).await;
+        assert!(begun.elapsed() < Duration::from_secs(10), "it never opened");
+        tokio::task::yield_now().await;
+    }
+    server.restart();
+    command(&server, &["CONFIG", "SET", "requirepass", "another"]);
+    let begun = Instant::now();
+    while limiter
+        .decide("key", 1)
+        .await
+        .is_err_and(|e| e.is_transient())
+    {
+        assert!(begun.elapsed() < Duration::from_secs(2), "no probe");
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..500 {
+        let error = limiter.decide("key", 1).await.expect_err("no entry");
+        assert!(!error.is_transient(), "{error}");
+        assert!(error.to_string().contains("user or password"), "{error}");
+    }
+    assert!(!redis.breaker().is_open);
+}
+
+#[tokio::test]
+async fn a_stall_of_the_server_is_one_failure() {
+    let server = RedisServer::start();
+    let redis = Redis::open(&server.url())
+        .expect("a url")
+        .deadline(DEADLINE);
+    let limiter = redis.limiter("stall", FixedWindow::new(Quota::per_day(1_000_000)));
+    let _ = limiter.decide("key", 1).await.expect("a decision");
+    server.signal("STOP");
+    let calls: Vec<_> = (0..500).map(|_| limiter.decide("key", 1)).collect();
+    let calls: Vec<_> = calls.into_iter().map(tokio::spawn).collect();
+    for call in calls {
+        let result = call.await.expect("no panic");
+        let error = result.expect_err("the server is stopped");
+        assert!(error.to_string().contains("no answer within"), "{error}");
+    }
+    server.signal("CONT");
+    assert_eq!(redis.breaker().opened, 0);
+    recovers(&limiter).await;
+    assert_eq!(redis.breaker().opened, 0);
+}
+
+#[tokio::test]
+async fn errors_of_an_open_breaker_name_the_last_cause() {
+    let mut server = RedisServer::start();
+    let limiter = limiter(&server, "cause");
+    let _ = limiter.decide("key", 1).await.expect("a decision");
+    server.kill();
+    let begun = Instant::now();
+    loop {
+        let error = limiter.decide("key", 1).await.expect_err("it is dead");
+        let text = error.to_string();
+        if text.contains("not asked") && text.contains("refused") {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "{text}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_permission_that_is_missing_inside_a_script_is_named() {
+    let server = RedisServer::start();
+    let rules = ["on", ">secret", "~*", "+@all", "-get", "-getrange"];
+    command(
+        &server,
+        &[&["ACL", "SETUSER", "small"], &rules[..]].concat(),
+    );
+    let url = server.url().replace("redis://", "redis://small:secret@");
+    let redis = Redis::open(&url).expect("a url").deadline(DEADLINE);
+    let window = redis.limiter("acl", FixedWindow::new(Quota::per_day(5)));
+    let log = redis.limiter("acl", tower_throttle::SlidingLog::new(Quota::per_day(5)));
+    for error in [
+        window.decide("key", 1).await.expect_err("no permission"),
+        log.decide("key", 1).await.expect_err("no permission"),
+    ] {
+        assert!(!error.is_transient(), "{error}");
+        assert!(error.to_string().contains("let this user run"), "{error}");
+    }
+}
+
+#[test]
+fn the_error_of_a_wrong_url_says_what_is_wrong() {
+    for url in ["http://localhost", "localhost:6379", "redis://:secret@"] {
+        let error = Redis::open(url)
+            .expect_err("no url of a server")
+            .to_string();
+        assert!(error.starts_with("Redis URL"), "{error}");
+        assert!(
+            !error.contains("quota") && !error.contains("secret"),
+            "{error}"
+        );
+    }
 }

@@ -1,4 +1,4 @@
-//! A limit in Redis, as its users see it.
+//! The public API of limits in Redis.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tower_throttle::{
 use crate::calls_of;
 use crate::redis_server::RedisServer;
 
-/// Time to spare: what these tests say is not about speed.
+/// A long deadline: these tests are not about speed.
 fn redis(server: &RedisServer) -> Redis {
     Redis::open(&server.url())
         .expect("a url")
@@ -52,16 +52,16 @@ async fn two_machines_share_one_limit() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_is_carried_out_all_the_same() {
+async fn a_detached_operation_is_executed() {
     let server = RedisServer::start();
     let limiter = redis(&server).limiter("left", FixedWindow::new(hourly(10)).anchored());
     assert!(limiter.decide("ann", 5).await.unwrap().is_admitted());
     limiter.detach("ann", Op::Refund(3));
-    // Behind it in the same queue; nothing here has polled the one before.
+    // This call is queued behind the detached one, which nothing here has polled.
     tokio::task::yield_now().await;
     let left = limiter.apply("ann", Op::Peek(0)).await.unwrap();
     assert_eq!(left.remaining(), 8);
-    // What a layer did before: one look, and then it is dropped.
+    // Polled once and dropped: it was not sent.
     let mut refund = limiter.apply("ann", Op::Refund(1));
     assert!(
         std::pin::Pin::new(&mut refund)
@@ -74,7 +74,7 @@ async fn what_nobody_waits_for_is_carried_out_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_of_calls_in_flight_is_admitted_exactly_up_to_the_limit() {
+async fn concurrent_calls_are_admitted_exactly_up_to_the_limit() {
     let server = RedisServer::start();
     let redis = redis(&server);
     let window = redis.limiter("crowd", FixedWindow::new(hourly(100)).anchored());
@@ -155,7 +155,7 @@ async fn every_algorithm_takes_peeks_refunds_charges_and_resets() {
 }
 
 #[tokio::test]
-async fn an_algorithm_chosen_while_the_program_runs_is_shared_too() {
+async fn an_algorithm_chosen_at_run_time_is_shared() {
     let server = RedisServer::start();
     let redis = redis(&server);
     let chosen = |kind: &str| match kind {
@@ -172,13 +172,15 @@ async fn an_algorithm_chosen_while_the_program_runs_is_shared_too() {
     let pair = AnyAlgorithm::new((TokenBucket::new(hourly(2)), FixedWindow::new(hourly(2))));
     let error = redis.try_limiter("pair", pair).unwrap_err();
     assert!(
-        error.to_string().contains("give it one of this crate"),
+        error
+            .to_string()
+            .contains("give it an algorithm of this crate"),
         "{error}"
     );
 }
 
 #[tokio::test]
-async fn a_pair_takes_nothing_from_either_unless_both_admit() {
+async fn a_pair_takes_nothing_unless_both_admit() {
     let server = RedisServer::start();
     let limiter = redis(&server).limiter(
         "pair",
@@ -222,7 +224,7 @@ async fn a_denied_request_writes_nothing() {
 }
 
 #[tokio::test]
-async fn every_key_expires_and_not_before_it_may_be_forgotten() {
+async fn a_key_expires_when_it_may_be_forgotten() {
     let server = RedisServer::start();
     let redis = redis(&server);
     let quota = Quota::per_minute(6);
@@ -263,11 +265,11 @@ async fn a_changed_quota_keeps_what_was_used() {
     );
     let other = redis.limiter("api", FixedWindow::new(hourly(60)));
     let anew = other.apply("key", Op::Peek(0)).await.unwrap();
-    assert_eq!(anew.remaining(), 60, "another algorithm begins anew");
+    assert_eq!(anew.remaining(), 60, "another algorithm starts fresh");
 }
 
 #[tokio::test]
-async fn a_reserved_place_waits_at_most_as_long_as_asked() {
+async fn a_reservation_waits_at_most_max_wait() {
     let server = RedisServer::start();
     let limiter = redis(&server).limiter("line", LeakyBucket::new(Quota::per_minute(1)));
     let minute = Duration::from_secs(60);
@@ -279,7 +281,7 @@ async fn a_reserved_place_waits_at_most_as_long_as_asked() {
 }
 
 #[tokio::test]
-async fn a_value_of_another_program_is_an_error_that_says_so_and_spoils_no_other_call() {
+async fn a_foreign_value_is_an_error_of_its_own_call_only() {
     let server = RedisServer::start();
     let redis = redis(&server);
     let mut connection = server.connection();
@@ -317,11 +319,11 @@ async fn a_value_of_another_program_is_an_error_that_says_so_and_spoils_no_other
         ),
     ];
     for (name, ask) in &all {
-        // Asked together, so that they are gathered.
+        // In flight at the same time, so that they are batched.
         let (before, text, list, after) = (ask("a"), ask("text"), ask("list"), ask("b"));
         for (answer, says) in [
-            (text, "not one that this crate wrote"),
-            (list, "another type"),
+            (text, "was not written by this crate"),
+            (list, "is not a string"),
         ] {
             let error = answer.await.expect_err(name);
             assert!(
@@ -349,7 +351,7 @@ fn asker<L: Backend<str>>(limiter: L) -> Asker {
 }
 
 #[test]
-fn a_policy_that_a_script_cannot_count_with_is_refused_when_it_is_made() {
+fn a_policy_that_a_script_cannot_represent_is_refused_when_it_is_built() {
     let redis = Redis::open("redis://127.0.0.1:1").expect("a url");
     let says = |error: tower_throttle::ConfigError| error.to_string();
     let log = SlidingLog::new(hourly(100_000));
@@ -374,7 +376,7 @@ fn a_policy_that_a_script_cannot_count_with_is_refused_when_it_is_made() {
 }
 
 #[test]
-fn asked_outside_of_a_runtime_it_says_so() {
+fn a_call_outside_of_a_runtime_is_an_error() {
     let redis = Redis::open("redis://127.0.0.1:1").expect("a url");
     let limiter = redis.limiter("a", FixedWindow::new(hourly(1)));
     let asked = limiter.decide("key", 1);
@@ -386,7 +388,7 @@ fn asked_outside_of_a_runtime_it_says_so() {
 }
 
 #[test]
-fn a_limiter_serves_one_runtime_after_another() {
+fn a_limiter_works_in_one_runtime_after_another() {
     let server = RedisServer::start();
     let limiter = redis(&server).limiter("runs", FixedWindow::new(hourly(10)).anchored());
     for remaining in (0..5).rev() {
@@ -395,7 +397,7 @@ fn a_limiter_serves_one_runtime_after_another() {
             .build()
             .unwrap();
         let left = runtime.block_on(async {
-            // The first call may find the connection of a runtime that is gone.
+            // The first call may use the connection of a runtime that was shut down.
             match limiter.decide("key", 2).await {
                 Ok(decision) => decision.remaining(),
                 Err(error) => {
@@ -413,12 +415,12 @@ fn a_limiter_serves_one_runtime_after_another() {
 }
 
 #[tokio::test]
-async fn a_client_that_hammers_costs_redis_less_than_two_calls_in_a_hundred() {
+async fn the_deny_cache_saves_98_calls_in_100_of_a_client_at_100_times_its_limit() {
     let server = RedisServer::start();
     let limiter = redis(&server).limiter("hammer", TokenBucket::new(Quota::per_second(10)));
     let begun = tokio::time::Instant::now();
     let (mut calls, mut admitted) = (0_u32, 0_u32);
-    // At a hundred times the limit at least, however slow this machine is.
+    // At least 100 times the limit, however slow this machine is.
     while calls < 1_000 || begun.elapsed() < Duration::from_millis(500) {
         let decision = limiter.decide("key", 1).await.expect("a decision");
         calls += 1;
@@ -442,7 +444,7 @@ async fn a_client_that_hammers_costs_redis_less_than_two_calls_in_a_hundred() {
 }
 
 #[tokio::test]
-async fn a_remembered_denial_ends_with_what_is_given_back() {
+async fn a_refund_or_reset_ends_a_cached_denial() {
     let server = RedisServer::start();
     let limiter = redis(&server).limiter("back", TokenBucket::new(hourly(1)));
     let take = async || {
@@ -459,8 +461,8 @@ async fn a_remembered_denial_ends_with_what_is_given_back() {
     assert!(take().await && !take().await);
 }
 
-/// Asks until `limiter` goes by that limit.
-async fn goes_by(limiter: &RedisLimiter<TokenBucket>, limit: u64) {
+/// Calls until `limiter` applies that limit.
+async fn applies(limiter: &RedisLimiter<TokenBucket>, limit: u64) {
     let begun = tokio::time::Instant::now();
     loop {
         let seen = limiter.apply("another", Op::Peek(1)).await.expect("seen");
@@ -473,7 +475,7 @@ async fn goes_by(limiter: &RedisLimiter<TokenBucket>, limit: u64) {
 }
 
 #[tokio::test]
-async fn a_changed_quota_reaches_the_whole_fleet_and_keeps_what_was_used() {
+async fn a_changed_quota_reaches_the_fleet_and_keeps_usage() {
     let server = RedisServer::start();
     let machine = |limit| redis(&server).limiter("api", TokenBucket::new(hourly(limit)));
     let (here, there, otherwise) = (machine(10), machine(10), machine(11));
@@ -485,25 +487,25 @@ async fn a_changed_quota_reaches_the_whole_fleet_and_keeps_what_was_used() {
     handle.set_quota(hourly(5)).await.expect("stored");
     let quotas = |limiter| Backend::<str>::quotas(limiter);
     assert_eq!(quotas(handle.backend()), [hourly(5)]);
-    goes_by(&there, 5).await;
+    applies(&there, 5).await;
     let left = there.apply("key", Op::Peek(1)).await.expect("seen");
-    assert_eq!(left.remaining(), 1, "the tokens that were there");
-    // A machine that starts later, and one that was configured otherwise.
-    goes_by(&machine(10), 5).await;
+    assert_eq!(left.remaining(), 1, "the tokens that were left");
+    // A machine that starts later, and one with another configuration.
+    applies(&machine(10), 5).await;
     let begun = tokio::time::Instant::now();
     while begun.elapsed() < Duration::from_millis(1_200) {
-        // Meanwhile it has looked, once at least.
-        goes_by(&otherwise, 11).await;
+        // It has refreshed at least once meanwhile.
+        applies(&otherwise, 11).await;
     }
     assert_eq!(quotas(&otherwise), [hourly(11)]);
 
     handle.set_quota(hourly(10)).await.expect("taken back");
-    goes_by(&there, 10).await;
+    applies(&there, 10).await;
     assert!(!names(&server).contains(&"{throttle:api}:quota".to_owned()));
 }
 
 #[tokio::test]
-async fn a_changed_quota_ends_what_was_denied_by_the_old_one() {
+async fn a_changed_quota_ends_cached_denials() {
     let server = RedisServer::start();
     let window = FixedWindow::new(hourly(1)).anchored();
     let limiter = redis(&server).limiter("ends", window);
@@ -520,7 +522,7 @@ async fn a_changed_quota_ends_what_was_denied_by_the_old_one() {
 }
 
 #[tokio::test]
-async fn a_server_that_went_away_and_came_back_is_seen_in_the_figures() {
+async fn breaker_counts_show_an_outage() {
     let mut server = RedisServer::start();
     let redis = redis(&server).deadline(Duration::from_millis(200));
     let limiter = redis.limiter("figures", TokenBucket::new(hourly(1_000)));
@@ -541,4 +543,22 @@ async fn a_server_that_went_away_and_came_back_is_seen_in_the_figures() {
     let counts = redis.breaker();
     assert!(counts.opened == 1 && counts.probes >= 1, "{counts:?}");
     assert!(limiter.decide("key", 1).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_raised_quota_reaches_a_client_whose_denial_is_cached() {
+    let server = RedisServer::start();
+    let machine =
+        || redis(&server).limiter("raised", FixedWindow::new(Quota::per_day(1)).anchored());
+    let (here, there) = (machine(), machine());
+    assert!(there.decide("key", 1).await.unwrap().is_admitted());
+    assert!(there.decide("key", 1).await.unwrap().is_denied());
+    here.set_quota(Quota::per_day(2)).await.expect("stored");
+    let begun = tokio::time::Instant::now();
+    while there.decide("key", 1).await.unwrap().is_denied() {
+        let waited = begun.elapsed();
+        // A second is promised; the rest is for a busy machine.
+        assert!(waited < Duration::from_secs(2), "denied for {waited:?}");
+        tokio::task::yield_now().await;
+    }
 }

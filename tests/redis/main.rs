@@ -1,27 +1,28 @@
 //! Limits in Redis, against real servers.
 #![cfg(feature = "redis")]
 
-mod again;
 mod and;
 mod chaos;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
+mod deadlines;
 mod faults;
+mod harmed_replies;
 mod limiter;
+mod pool;
 mod processes;
-mod proxy;
+mod proxy_server;
 mod queue;
 #[path = "../common/redis_server.rs"]
 mod redis_server;
-mod several;
+mod retries;
 #[path = "../common/vectors.rs"]
 mod shared_vectors;
 mod vectors;
-mod wire;
 
 use self::redis_server::RedisServer;
 
-/// How often the server has carried out a command.
+/// How often the server has executed a command.
 fn calls_of(server: &RedisServer, command: &str) -> u64 {
     let info: String = redis::cmd("INFO")
         .arg("commandstats")
@@ -34,12 +35,12 @@ fn calls_of(server: &RedisServer, command: &str) -> u64 {
         .map_or(0, |calls| calls.parse().expect("a number"))
 }
 
-/// Waits for what becomes true of a server.
+/// Waits for a condition of a server.
 fn reached(what: &str, is_so: impl Fn() -> bool) {
     let begun = tokio::time::Instant::now();
     while !is_so() {
         let waited = begun.elapsed();
-        assert!(waited.as_secs() < 30, "it never came that {what}");
+        assert!(waited.as_secs() < 30, "timed out waiting until {what}");
         std::thread::park_timeout(std::time::Duration::from_millis(5));
     }
 }

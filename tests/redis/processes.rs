@@ -1,4 +1,4 @@
-//! One limit for processes that know nothing of each other.
+//! One limit shared by several processes.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -13,10 +13,10 @@ const BURST: u64 = 50;
 const PROCESSES: usize = 4;
 const CALLS_A_SECOND: u32 = 2_000;
 const SERVER: &str = "TOWER_THROTTLE_TEST_SERVER";
-/// A process has the limit for itself.
+/// Gives each process a limit of its own.
 const ALONE: &str = "TOWER_THROTTLE_TEST_ALONE";
 
-/// How long they ask: `PROCESSES_SECONDS`, or a few.
+/// How long the processes call: `PROCESSES_SECONDS`, or a few seconds.
 fn seconds() -> u32 {
     let given = std::env::var("PROCESSES_SECONDS");
     given.map_or(3, |given| {
@@ -24,8 +24,8 @@ fn seconds() -> u32 {
     })
 }
 
-/// An admission: decided in the server at some moment from the first to the second, in
-/// microseconds of the clock that all processes of a machine share.
+/// An admission: the server decided it between the two moments, in microseconds of the clock that
+/// all processes of a machine share.
 type Admission = (u64, u64);
 
 #[expect(clippy::disallowed_methods, reason = "processes share no other clock")]
@@ -34,7 +34,7 @@ fn micros() -> u64 {
     u64::try_from(since.expect("a clock that is set").as_micros()).expect("this century")
 }
 
-/// The first window in which more was surely admitted than a bucket of that rate and burst allows.
+/// The first window in which certainly more was admitted than a bucket of that rate and burst allows.
 fn broken_window(log: &[Admission]) -> Option<(u64, u64, u64)> {
     for (begin, _) in log {
         let mut ends: Vec<_> = log
@@ -45,7 +45,7 @@ fn broken_window(log: &[Admission]) -> Option<(u64, u64, u64)> {
         ends.sort_unstable();
         for (admitted, end) in (1..).zip(ends) {
             let length = end - begin;
-            // In whole units: the promise is exact.
+            // Rounded down: the promise is exact.
             if admitted > BURST + length * RATE / 1_000_000 {
                 return Some((*begin, end, admitted));
             }
@@ -54,9 +54,9 @@ fn broken_window(log: &[Admission]) -> Option<(u64, u64, u64)> {
     None
 }
 
-/// What each of the processes does.
+/// The body of each process.
 #[test]
-#[ignore = "started by the test of all processes"]
+#[ignore = "started by the tests below"]
 fn one_process() {
     let Ok(url) = std::env::var(SERVER) else {
         return;
@@ -103,7 +103,7 @@ fn one_process() {
     }
 }
 
-/// The calls of all processes, and the log of what was admitted.
+/// The calls of all processes, and the log of admissions.
 fn all_processes(alone: bool) -> (u64, Vec<Admission>) {
     let server = RedisServer::start();
     let program = std::env::current_exe().expect("this test");
@@ -156,9 +156,9 @@ fn four_processes_on_one_key_keep_its_promise_in_every_window() {
     let span = log.last().expect("some").1 - log[0].0;
     let due = BURST + span * RATE / 1_000_000;
     let admitted = log.len() as u64;
-    assert!(admitted >= due / 2, "{admitted} of {due}: they did ask");
+    assert!(admitted >= due / 2, "{admitted} of {due}: they did call");
 
-    // A fleet that admits the burst once more is found out.
+    // The check finds a fleet that admits the burst twice.
     let again: Vec<_> = log
         .iter()
         .zip(0..BURST)
@@ -169,7 +169,7 @@ fn four_processes_on_one_key_keep_its_promise_in_every_window() {
 }
 
 #[test]
-fn processes_each_with_a_limit_of_its_own_are_found_out() {
+fn the_check_finds_processes_with_a_limit_of_their_own() {
     let (_, log) = all_processes(true);
     assert!(broken_window(&log).is_some(), "{} admitted", log.len());
 }

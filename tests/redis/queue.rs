@@ -1,4 +1,4 @@
-//! A line whose places Redis grants: whoever has one waits for it here.
+//! A queue whose turns Redis grants and in which requests wait in this process.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -44,14 +44,17 @@ impl From<Infallible> for Failed {
 /// How long the next request would wait.
 async fn next(handle: &Handle<(), RedisLimiter<LeakyBucket>>) -> Duration {
     let decision = handle.peek(&(), 1).await.expect("a decision");
-    decision.wait().expect("there is room")
+    decision.wait().expect("a place in the queue")
 }
 
-/// Waits for what becomes true here and in the server.
+/// Waits for a condition here or in the server.
 async fn becomes(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
-        assert!(begun.elapsed().as_secs() < 30, "it never came that {what}");
+        assert!(
+            begun.elapsed().as_secs() < 30,
+            "timed out waiting until {what}"
+        );
         tokio::task::yield_now().await;
     }
 }
@@ -62,7 +65,7 @@ async fn two_machines_release_in_turn_and_never_early() {
     let went = Arc::new(Mutex::new(Vec::new()));
     let begun = Instant::now();
     let mut calls = Vec::new();
-    // A machine each, which know of each other by the server only.
+    // Two machines that share only the server.
     let machines = [(); 2].map(|()| layer(&server, Quota::per_second(20)));
     for name in 0..6_u32 {
         let machine = &machines[name as usize % 2];
@@ -72,8 +75,8 @@ async fn two_machines_release_in_turn_and_never_early() {
             std::future::ready(Ok::<_, Failed>(()))
         }));
         calls.push(tokio::spawn(service.oneshot(name)));
-        // Its place is the next one.
-        becomes("it has its place", async || {
+        // It has taken the next turn.
+        becomes("it has its turn", async || {
             let counts = handle.counts();
             counts.admitted + counts.waited == u64::from(name / 2 + 1)
         })
@@ -92,7 +95,7 @@ async fn two_machines_release_in_turn_and_never_early() {
 }
 
 #[tokio::test]
-async fn who_leaves_gives_its_units_back_to_redis_and_its_turn_to_the_next() {
+async fn a_cancelled_request_refunds_its_units_and_frees_its_turn() {
     const HOUR: Duration = Duration::from_secs(3_600);
     let server = RedisServer::start();
     let layer = layer(&server, Quota::per_hour(1))
@@ -100,19 +103,19 @@ async fn who_leaves_gives_its_units_back_to_redis_and_its_turn_to_the_next() {
         .when_full(WhenFull::Deny);
     let handle = layer.handle();
     let service = layer.layer(service_fn(|_: u32| std::future::ready(Ok::<_, Failed>(()))));
-    service.clone().oneshot(0).await.expect("it goes at once");
+    service.clone().oneshot(0).await.expect("it does not wait");
     let mut calls = Vec::new();
     for name in 1..=2 {
         calls.push(tokio::spawn(service.clone().oneshot(name)));
         becomes("it waits", async || handle.waiting() == u64::from(name)).await;
     }
     assert!(next(&handle).await > 2 * HOUR);
-    // There is no third seat; what it took is given back as well.
+    // There is no third seat: its units are refunded as well.
     let denied = tokio::spawn(service.clone().oneshot(3))
         .await
         .expect("no panic");
     assert!(matches!(denied, Err(Failed::Limited)));
-    becomes("the denied one has given back", async || {
+    becomes("the denied request is refunded", async || {
         next(&handle).await <= 3 * HOUR
     })
     .await;
@@ -121,7 +124,7 @@ async fn who_leaves_gives_its_units_back_to_redis_and_its_turn_to_the_next() {
         call.abort();
         assert!(call.await.expect_err("it was told to").is_cancelled());
         assert_eq!(handle.waiting(), left - 1);
-        becomes("its units are back", async || {
+        becomes("its units are refunded", async || {
             let wait = next(&handle).await;
             wait <= HOUR * u32::try_from(left).unwrap()
         })

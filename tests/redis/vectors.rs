@@ -1,4 +1,4 @@
-//! The decisions of other limiters' test suites, by the scripts on a server.
+//! The test suites of other limiters, decided by the scripts on a server.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::redis_server::RedisServer;
 use crate::shared_vectors::{cases, fault, lines};
 
-/// Redis carries a key over to another quota in one way, and says so of the others.
+/// Redis converts a key to another quota in one way, and refuses the other ways.
 const REFUSED: [&str; 3] = [
     "bucket4j-token_bucket-replace-additive-raise",
     "bucket4j-token_bucket-replace-proportional-reduce",
@@ -46,12 +46,15 @@ fn every_case_of_the_peers_is_reproduced_by_the_scripts() {
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert!(refused == REFUSED.len() && replayed >= 96, "{replayed}");
-    assert_eq!(size(&server), 0, "nothing of a replay stays");
-    assert!(crate::calls_of(&server, "evalsha") > 15_000, "it was asked");
+    assert_eq!(size(&server), 0, "a replay leaves nothing behind");
+    assert!(
+        crate::calls_of(&server, "evalsha") > 15_000,
+        "the server was called"
+    );
 }
 
 #[test]
-fn a_case_of_each_algorithm_with_another_quota_is_found() {
+fn a_wrong_quota_is_found_for_each_algorithm() {
     let server = RedisServer::start();
     let url = server.url();
     let algorithms = [
@@ -72,7 +75,7 @@ fn a_case_of_each_algorithm_with_another_quota_is_found() {
         let text = fs::read_to_string(case.expect("a case")).expect("a readable case");
         let (policy, steps) = text.split_once('\n').expect("a policy first");
         let mut policy: Value = lines(policy).remove(0);
-        // In the place of a script that lets one unit more through.
+        // Stands for a script that admits one unit too many.
         for field in ["limit", "burst"] {
             if let Some(most) = policy.get(field).and_then(Value::as_u64) {
                 policy[field] = Value::from(most + 1);
@@ -83,6 +86,9 @@ fn a_case_of_each_algorithm_with_another_quota_is_found() {
         fs::write(&altered, format!("{policy}\n{steps}")).expect("a writable folder");
         let found = fault(&altered, &["--redis", &url]);
         fs::remove_file(&altered).expect("it was written above");
-        assert!(found.is_some(), "{algorithm}: one more went unnoticed");
+        assert!(
+            found.is_some(),
+            "{algorithm}: one unit too many was not found"
+        );
     }
 }

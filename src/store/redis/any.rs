@@ -1,6 +1,6 @@
-//! What a script has to be told of an algorithm that is chosen while the program runs.
+//! The script of an algorithm that is chosen at run time.
 
-use super::params::Call;
+use super::call::Call;
 use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::{
     All, AnyAlgorithm, AnyState, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow,
@@ -12,8 +12,8 @@ use crate::error::ConfigError;
 trait DynScript {
     fn prepared(&self) -> Result<AnyAlgorithm, ConfigError>;
     fn parts(&self, parts: &mut Vec<Part>);
-    fn arguments(&self, call: Call, args: &mut Args);
-    fn recall(&self, words: &mut StateWords<'_>) -> Option<AnyState>;
+    fn push_args(&self, call: Call, args: &mut Args);
+    fn read_state(&self, words: &mut StateWords<'_>) -> Option<AnyState>;
 }
 
 impl<A: Script> DynScript for A {
@@ -25,61 +25,61 @@ impl<A: Script> DynScript for A {
         Script::parts(self, parts);
     }
 
-    fn arguments(&self, call: Call, args: &mut Args) {
-        Script::arguments(self, call, args);
+    fn push_args(&self, call: Call, args: &mut Args) {
+        Script::push_args(self, call, args);
     }
 
-    fn recall(&self, words: &mut StateWords<'_>) -> Option<AnyState> {
-        Script::recall(self, words).map(AnyState::from_state)
+    fn read_state(&self, words: &mut StateWords<'_>) -> Option<AnyState> {
+        Script::read_state(self, words).map(AnyState::from_state)
     }
 }
 
-/// The algorithm in it, if there is a script for that.
-fn known(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
-    fn of<A: Script>(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
+/// The algorithm it holds, if there is a script for that.
+fn dyn_script(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
+    fn downcast<A: Script>(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
         any.downcast_ref::<A>()
             .map(|algorithm| algorithm as &dyn DynScript)
     }
     let kinds = [
-        of::<TokenBucket>,
-        of::<FixedWindow>,
-        of::<SlidingWindow>,
-        of::<SlidingLog>,
-        of::<SlidingGrid>,
-        of::<LeakyBucket>,
-        of::<WarmUp>,
+        downcast::<TokenBucket>,
+        downcast::<FixedWindow>,
+        downcast::<SlidingWindow>,
+        downcast::<SlidingLog>,
+        downcast::<SlidingGrid>,
+        downcast::<LeakyBucket>,
+        downcast::<WarmUp>,
         #[cfg(feature = "governor")]
-        of::<crate::algorithm::Gcra>,
-        of::<All<AnyAlgorithm>>,
-        of::<AnyAlgorithm>,
+        downcast::<crate::algorithm::Gcra>,
+        downcast::<All<AnyAlgorithm>>,
+        downcast::<AnyAlgorithm>,
     ];
     kinds.iter().find_map(|kind| kind(any))
 }
 
 impl Script for AnyAlgorithm {
     fn prepared(self) -> Result<Self, ConfigError> {
-        match known(&self) {
-            Some(known) => known.prepared(),
+        match dyn_script(&self) {
+            Some(script) => script.prepared(),
             None => Err(ConfigError::Unsupported {
-                what: "an algorithm of your own, or a tuple, inside of AnyAlgorithm in Redis",
-                instead: "give it one of this crate, or All of these",
+                what: "an algorithm of your own, or a tuple, inside AnyAlgorithm in Redis",
+                instead: "give it an algorithm of this crate, or All of such",
             }),
         }
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
-        if let Some(known) = known(self) {
-            known.parts(parts);
+        if let Some(script) = dyn_script(self) {
+            script.parts(parts);
         }
     }
 
-    fn arguments(&self, call: Call, args: &mut Args) {
-        if let Some(known) = known(self) {
-            known.arguments(call, args);
+    fn push_args(&self, call: Call, args: &mut Args) {
+        if let Some(script) = dyn_script(self) {
+            script.push_args(call, args);
         }
     }
 
-    fn recall(&self, words: &mut StateWords<'_>) -> Option<AnyState> {
-        known(self)?.recall(words)
+    fn read_state(&self, words: &mut StateWords<'_>) -> Option<AnyState> {
+        dyn_script(self)?.read_state(words)
     }
 }

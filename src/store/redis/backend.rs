@@ -5,13 +5,13 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
 use super::{
-    batch::{ResponseHooks, ScriptCall},
-    deny_cache::{CacheVersion, DenyCache},
-    future::{DecisionResult, FutureState, RedisFuture},
+    call::Call,
+    deny_cache::DenyCache,
+    executor::ScriptCall,
+    future::{CacheSlot, RedisFuture},
     key::{KeyName, RedisKey},
     live_policy::LivePolicy,
-    params::Call,
-    script::{self, Args, Scripted},
+    script::Scripted,
 };
 use crate::algorithm::{Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Op};
@@ -19,34 +19,32 @@ use crate::clock::{Clock, MonotonicClock, nanos};
 use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
 
-/// A limit whose states are in Redis; made by
-/// [`Redis::limiter`](super::Redis::limiter).
+/// A limit whose states are in Redis, made by [`Redis::limiter`](super::Redis::limiter).
 ///
-/// Clones are the same limiter. Calls that are in flight together are gathered into one script
-/// call, so a busy limiter needs one round trip for many decisions.
+/// Clones are the same limiter. Calls that are in flight at the same time share a script call, so a
+/// busy limiter makes many decisions per round trip.
 pub struct RedisLimiter<A: Scripted>(Arc<Inner<A>>);
 
-struct Inner<A> {
-    tuning: LivePolicy<A>,
-    /// What the names of its keys begin with.
-    start: String,
-    /// What needs no asking.
-    denied: Option<DenyCache>,
+struct Inner<A: Scripted> {
+    policy: LivePolicy<A>,
+    /// The start of the names of its keys.
+    name_prefix: String,
+    deny_cache: Option<Arc<DenyCache>>,
 }
 
 impl<A: Scripted> RedisLimiter<A> {
-    pub(super) fn new(start: String, denied: Option<DenyCache>, tuning: LivePolicy<A>) -> Self {
+    pub(super) fn new(name_prefix: String, caches_denials: bool, policy: LivePolicy<A>) -> Self {
         Self(Arc::new(Inner {
-            tuning,
-            start,
-            denied,
+            policy,
+            name_prefix,
+            deny_cache: caches_denials.then(|| Arc::new(DenyCache::new())),
         }))
     }
 
-    /// Takes a place in line: the cost is taken now and the request goes through after the wait
-    /// that the decision states. DenyCache if that is longer than `max_wait`.
+    /// Queues a request: takes the cost now, and returns how long the request has to wait. Denied if
+    /// the wait would be longer than `max_wait`.
     ///
-    /// An algorithm that keeps no line decides as always, without a wait.
+    /// An algorithm without a queue decides as always, without a wait.
     pub fn reserve<K>(&self, key: &K, cost: u64, max_wait: Duration) -> RedisFuture<A>
     where
         K: RedisKey + ?Sized,
@@ -54,14 +52,13 @@ impl<A: Scripted> RedisLimiter<A> {
         self.call(key, Call::Reserve(cost, nanos(max_wait)))
     }
 
-    /// The algorithm with this machine's share of the quota: for a limit in process that stands in
-    /// while Redis cannot be asked, on each of so many machines (see
-    /// [`Fallback`](crate::store::Fallback)).
+    /// The algorithm with this machine's share of the quota, for a limit in process on each of
+    /// `machines` machines while Redis is unavailable (see [`Fallback`](crate::store::Fallback)).
     ///
-    /// Where there are more machines than units, each has one in a longer period.
+    /// If there are more machines than units, each machine gets one unit per longer period.
     ///
     /// # Errors
-    /// If the algorithm has no such quota, as a set of several limits does.
+    /// If the algorithm has several quotas, as a set of limits does.
     ///
     /// ```
     /// use tower_throttle::{Quota, TokenBucket, algorithm::Algorithm, store::redis::Redis};
@@ -73,8 +70,8 @@ impl<A: Scripted> RedisLimiter<A> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        let tuned = self.0.tuning.present();
-        let quota = tuned.algorithm.quota();
+        let policy = self.0.policy.active();
+        let quota = policy.algorithm.quota();
         let machines = machines.max(1);
         let share = match quota.limit() / machines {
             0 => {
@@ -91,19 +88,19 @@ impl<A: Scripted> RedisLimiter<A> {
         } else {
             share.try_burst(burst)?
         };
-        tuned.algorithm.with_quota(share)
+        policy.algorithm.with_quota(share)
     }
 
-    /// Changes the quota for all keys and for the whole fleet. What was used stays used.
+    /// Changes the quota for all keys and for the whole fleet. Used units stay used.
     ///
-    /// The change is stored at `{prefix:policy}:quota` and holds until the next one, over restarts
-    /// too. Every other limiter of this policy takes it over within a second of being used, if it
-    /// was configured with the same quota as this one; a rollout with another quota makes an end of
-    /// it. Setting the configured quota takes it back.
+    /// The change is stored at `{prefix:policy}:quota` and holds until the next change, across
+    /// restarts. Every other limiter of this policy adopts it within a second while it is in use, if
+    /// it was configured with the same quota as this one. A rollout with another quota ends it.
+    /// Setting the configured quota removes it.
     ///
     /// # Errors
-    /// If the algorithm has no such quota, as a set of several limits does not; or if the change
-    /// cannot be stored. On a transient error it may have been stored: set it again.
+    /// If the algorithm has several quotas, as a set of limits does; or if the change cannot be
+    /// stored. After a transient error it may have been stored: set it again.
     ///
     /// ```no_run
     /// # async fn example(redis: tower_throttle::store::redis::Redis) -> Result<(), tower_throttle::StoreError> {
@@ -116,80 +113,50 @@ impl<A: Scripted> RedisLimiter<A> {
     /// ```
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         let inner = &self.0;
-        inner.tuning.set_quota(quota, inner.denied.as_ref()).await
-    }
-
-    pub(super) fn deadline(&self) -> Duration {
-        self.0.tuning.deadline()
+        let deny_cache = inner.deny_cache.as_deref();
+        inner.policy.set_quota(quota, deny_cache).await
     }
 
     fn call<K: RedisKey + ?Sized>(&self, key: &K, call: Call) -> RedisFuture<A> {
         let inner = &self.0;
-        let tuned = inner.tuning.present();
-        let mut name = KeyName::new(&inner.start);
+        self.refresh_if_due();
+        let policy = inner.policy.active();
+        let mut name = KeyName::new(&inner.name_prefix);
         key.write(&mut name);
-        let name = name.finish();
-        let mut watch = None;
-        if let Some(denied) = &inner.denied {
+        let key = name.finish();
+        let mut cache_slot = None;
+        if let Some(cache) = &inner.deny_cache {
             match call {
-                Call::Take(cost) if cost > 0 => {
-                    match denied.look(&name, cost, MonotonicClock.now()) {
-                        Ok(denial) => {
-                            return RedisFuture {
-                                limiter: self.clone(),
-                                tuned,
-                                call,
-                                state: FutureState::Ready(Some(Ok(denial))),
-                                watch: None,
-                            };
-                        }
-                        Err(since) => watch = Some((name.clone(), since)),
+                Call::Take(cost) if cost > 0 => match cache.get(&key, cost, MonotonicClock.now()) {
+                    Ok(denial) => return RedisFuture::ready(policy, call, Ok(denial)),
+                    Err(version) => {
+                        cache_slot = Some(CacheSlot {
+                            cache: Arc::clone(cache),
+                            key: key.clone(),
+                            version,
+                        });
                     }
-                }
+                },
                 Call::Take(_) | Call::Peek(_) | Call::Reserve(..) => {}
-                Call::Refund(_) | Call::Charge(_) | Call::Reset => denied.forget(&name),
+                Call::Refund(_) | Call::Charge(_) | Call::Reset => cache.invalidate(&key),
             }
         }
-        let args = match call {
-            Call::Take(1) => tuned.take_one.clone(),
-            call => Args::of(&tuned.algorithm, call),
-        };
-        let state = match tuned.batch(&name).call(ScriptCall { key: name, args }) {
-            Ok(answer) => FutureState::Pending(answer),
-            Err(error) => FutureState::Ready(Some(Err(error))),
-        };
-        if inner.tuning.is_due(MonotonicClock.now()) {
-            // Only where a call was made: no more is asked of a server that does not answer.
-            if let (FutureState::Pending(_), Ok(runtime)) = (&state, Handle::try_current()) {
-                let inner = Arc::clone(inner);
-                runtime.spawn(async move { inner.tuning.look(inner.denied.as_ref()).await });
-            }
-        }
-        RedisFuture {
-            limiter: self.clone(),
-            tuned,
-            call,
-            state,
-            watch,
+        let args = policy.args(call);
+        match policy.batcher(&key).submit(ScriptCall { key, args }) {
+            Ok(pending) => RedisFuture::pending(policy, call, pending, cache_slot),
+            Err(error) => RedisFuture::ready(policy, call, Err(error)),
         }
     }
 
-    /// The decision that was told, remembering what it tells about the next one.
-    pub(super) fn hear(
-        &self,
-        algorithm: &A,
-        call: Call,
-        answer: &ResponseHooks,
-        watch: Option<(String, CacheVersion)>,
-    ) -> DecisionResult {
-        let inner = &self.0;
-        let told = script::decision(algorithm, call, answer.now(), answer.outcome())?;
-        if let (Some(next), Some(denied), Some((name, since)), Call::Take(cost)) =
-            (told.denied, &inner.denied, watch, call)
-        {
-            denied.remember(name, cost, next, since);
+    /// Starts to read the stored quota, if that is due. Also if every call is denied by the cache.
+    fn refresh_if_due(&self) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if self.0.policy.is_refresh_due(MonotonicClock.now()) {
+            let inner = Arc::clone(&self.0);
+            runtime.spawn(async move { inner.policy.refresh(inner.deny_cache.as_deref()).await });
         }
-        Ok(told.decision)
     }
 }
 
@@ -207,26 +174,25 @@ impl<K: RedisKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
         self.call(key, call)
     }
 
-    /// Waits for the answer in a task of its own: a call that is dropped before its turn is not
-    /// sent.
+    /// Runs `op` in a task: a call that is dropped while it is queued is not sent.
     fn detach(&self, key: &K, op: Op) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            // Without a runtime nothing was sent before either.
+        // Without a runtime, no call was ever sent.
+        let Ok(runtime) = Handle::try_current() else {
             return;
         };
         let future = self.apply(key, op);
         runtime.spawn(async move {
-            // Nobody is there to be told of an error.
+            // The breaker and the log report errors.
             let _ = future.await;
         });
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        quotas(&self.0.tuning.present().algorithm)
+        quotas(&self.0.policy.active().algorithm)
     }
 
     fn limits(&self) -> usize {
-        A::Packing::limit_count(&self.0.tuning.present().algorithm)
+        A::Packing::limit_count(&self.0.policy.active().algorithm)
     }
 }
 
@@ -238,7 +204,7 @@ impl<A: Scripted> IntoBackend for RedisLimiter<A> {
     }
 }
 
-/// By hand: a clone shares the algorithm too.
+/// Manual impl: derive would require `A: Clone` of the contents, which are shared.
 impl<A: Scripted> Clone for RedisLimiter<A> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
@@ -248,8 +214,8 @@ impl<A: Scripted> Clone for RedisLimiter<A> {
 impl<A: Scripted> fmt::Debug for RedisLimiter<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisLimiter")
-            .field("name", &self.0.start)
-            .field("algorithm", &self.0.tuning.present().algorithm)
+            .field("name_prefix", &self.0.name_prefix)
+            .field("algorithm", &self.0.policy.active().algorithm)
             .finish_non_exhaustive()
     }
 }

@@ -1,44 +1,95 @@
-//! Not asking a server that does not answer.
+//! A circuit breaker: a server that does not reply is not called.
 
 use std::time::Duration;
 
-use crate::clock::Tick;
+use crate::clock::{Tick, nanos};
 use crate::store::events::SwitchEvent;
 
-/// So many failures in a row open it.
-const FAILURE_THRESHOLD: u32 = 3;
-/// While it is open, one call in so long goes through to see.
-const PROBE_INTERVAL: Duration = Duration::from_millis(250);
+/// When the breaker opens, and how often it probes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BreakerConfig {
+    /// How many failures in a row open it.
+    pub(super) failure_threshold: u32,
+    /// The time from opening to the first probe. It doubles with each probe that fails.
+    pub(super) min_probe_interval: Duration,
+    pub(super) max_probe_interval: Duration,
+}
 
-/// Counts failures in a row; open, it lets a probe through now and then.
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self {
+            failure_threshold: 3,
+            min_probe_interval: Duration::from_millis(25),
+            max_probe_interval: Duration::from_millis(250),
+        }
+    }
+}
+
+/// Counts failures in a row. While open, it lets a probe through now and then.
 ///
 /// ```text
-/// closed --3 failures--> open --250 ms--> one probe --ok--> closed
-///                          ^                 |
-///                          +----- failed ----+
+/// closed --3 failures--> open --25 ms--> one probe --ok--> closed
+///                          ^                |
+///                          +-- twice as ----+ failed
+///                              long, <= 250 ms
 /// ```
-#[derive(Debug, Default)]
+///
+/// Calls that are in flight together and time out together are one failure: a call counts only if
+/// it was sent after the last failure that counted. So one stall of the server is one failure,
+/// however many calls it delays.
+#[derive(Debug)]
 pub(super) struct Breaker {
+    config: BreakerConfig,
     failures: u32,
-    /// When the next probe may go; `None` while it is closed.
+    /// When the last failure was counted.
+    failed_at: Option<Tick>,
+    /// When the next probe is due; `None` while closed.
     probe_at: Option<Tick>,
+    /// The time from the next failed probe to the one after it, without jitter.
+    probe_interval: Duration,
+    /// The state of a generator of pseudo-random numbers. It spreads the probes of a fleet.
+    random: u64,
     opened: u64,
     probes: u64,
 }
 
-/// How it went with asking a Redis server; see [`Redis::breaker`](super::Redis::breaker).
+/// The state of the breakers of a [`Redis`](super::Redis); see [`Redis::breaker`](super::Redis::breaker).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BreakerCounts {
-    /// Whether the server is left alone now.
+    /// Whether a breaker is open: calls fail without being sent.
     pub is_open: bool,
-    /// How many times it began to be left alone.
+    /// How many times breakers opened.
     pub opened: u64,
-    /// How many calls went to see whether it answers again.
+    /// How many probes were sent.
     pub probes: u64,
 }
 
+impl BreakerCounts {
+    /// The counts of two breakers together.
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self {
+            is_open: self.is_open || other.is_open,
+            opened: self.opened + other.opened,
+            probes: self.probes + other.probes,
+        }
+    }
+}
+
 impl Breaker {
+    pub(super) const fn new(config: BreakerConfig, seed: u64) -> Self {
+        Self {
+            config,
+            failures: 0,
+            failed_at: None,
+            probe_at: None,
+            probe_interval: config.min_probe_interval,
+            random: seed | 1,
+            opened: 0,
+            probes: 0,
+        }
+    }
+
     pub(super) const fn counts(&self) -> BreakerCounts {
         BreakerCounts {
             is_open: self.probe_at.is_some(),
@@ -47,13 +98,13 @@ impl Breaker {
         }
     }
 
-    /// Whether a call may go to the server.
-    pub(super) fn lets_through(&mut self, now: Tick) -> bool {
-        match &mut self.probe_at {
+    /// Whether a call may be sent. While open, one call per interval is a probe.
+    pub(super) fn allows_call(&mut self, now: Tick) -> bool {
+        match self.probe_at {
             None => true,
-            Some(at) if *at <= now => {
-                // Only this one: the next probe is due if nothing is heard of it.
-                *at = now.plus(PROBE_INTERVAL);
+            Some(at) if at <= now => {
+                // Only this call: without a result, the next probe is due after the interval.
+                self.schedule_probe(now);
                 self.probes += 1;
                 true
             }
@@ -61,20 +112,39 @@ impl Breaker {
         }
     }
 
-    pub(super) fn succeeded(&mut self) -> Option<SwitchEvent> {
+    pub(super) fn record_success(&mut self) -> Option<SwitchEvent> {
         self.failures = 0;
+        self.failed_at = None;
+        self.probe_interval = self.config.min_probe_interval;
         self.probe_at.take().map(|_| SwitchEvent::BreakerClosed)
     }
 
-    pub(super) fn failed(&mut self, now: Tick) -> Option<SwitchEvent> {
-        self.failures = self.failures.saturating_add(1);
-        if self.failures < FAILURE_THRESHOLD {
+    /// Records the failure of a call that was sent at `sent_at`.
+    pub(super) fn record_failure(&mut self, sent_at: Tick, now: Tick) -> Option<SwitchEvent> {
+        if self.failed_at.is_some_and(|last| sent_at < last) {
             return None;
         }
-        let was_closed = self.probe_at.is_none();
-        self.opened += u64::from(was_closed);
-        self.probe_at = Some(now.plus(PROBE_INTERVAL));
-        was_closed.then_some(SwitchEvent::BreakerOpened)
+        self.failed_at = Some(now);
+        self.failures = self.failures.saturating_add(1);
+        if self.failures < self.config.failure_threshold || self.probe_at.is_some() {
+            return None;
+        }
+        self.opened += 1;
+        self.schedule_probe(now);
+        Some(SwitchEvent::BreakerOpened)
+    }
+
+    /// Schedules the next probe, and doubles the interval for the one after it.
+    fn schedule_probe(&mut self, now: Tick) {
+        // xorshift64
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        // Up to a quarter longer.
+        let jitter = self.random % (nanos(self.probe_interval) / 4 + 1);
+        let interval = self.probe_interval + Duration::from_nanos(jitter);
+        self.probe_at = Some(now.plus(interval));
+        self.probe_interval = (2 * self.probe_interval).min(self.config.max_probe_interval);
     }
 }
 
@@ -86,35 +156,67 @@ mod tests {
         Tick::from_nanos(ms * 1_000_000)
     }
 
-    #[test]
-    fn three_failures_in_a_row_open_it_and_one_success_closes_it() {
-        let mut breaker = Breaker::default();
-        assert_eq!(breaker.failed(at(0)), None);
-        assert_eq!(breaker.failed(at(0)), None);
-        assert_eq!(breaker.succeeded(), None);
-        assert_eq!(breaker.failed(at(1)), None);
-        assert_eq!(breaker.failed(at(1)), None);
-        assert!(breaker.lets_through(at(1)));
-        assert_eq!(breaker.failed(at(1)), Some(SwitchEvent::BreakerOpened));
-        assert!(!breaker.lets_through(at(250)));
-        assert_eq!(breaker.succeeded(), Some(SwitchEvent::BreakerClosed));
-        assert!(breaker.lets_through(at(250)));
+    fn breaker() -> Breaker {
+        Breaker::new(BreakerConfig::default(), 7)
     }
 
     #[test]
-    fn while_it_is_open_one_probe_goes_through_in_each_interval() {
-        let mut breaker = Breaker::default();
-        for _ in 0..FAILURE_THRESHOLD {
-            breaker.failed(at(0));
+    fn three_failures_in_a_row_open_it_and_one_success_closes_it() {
+        let mut breaker = breaker();
+        let fail = |breaker: &mut Breaker, ms| breaker.record_failure(at(ms), at(ms));
+        assert_eq!(fail(&mut breaker, 0), None);
+        assert_eq!(fail(&mut breaker, 1), None);
+        assert_eq!(breaker.record_success(), None);
+        assert_eq!(fail(&mut breaker, 2), None);
+        assert_eq!(fail(&mut breaker, 3), None);
+        assert!(breaker.allows_call(at(3)));
+        assert_eq!(fail(&mut breaker, 4), Some(SwitchEvent::BreakerOpened));
+        assert!(!breaker.allows_call(at(28)));
+        assert_eq!(breaker.record_success(), Some(SwitchEvent::BreakerClosed));
+        assert!(breaker.allows_call(at(28)));
+    }
+
+    #[test]
+    fn calls_that_fail_in_one_stall_are_one_failure() {
+        let mut breaker = breaker();
+        // Sent in the first 20 ms of a stall of 70 ms, with a deadline of 50 ms.
+        for sent in 0..20 {
+            assert_eq!(breaker.record_failure(at(sent), at(sent + 50)), None);
         }
-        let through = |breaker: &mut Breaker, ms| breaker.lets_through(at(ms));
-        assert!(!through(&mut breaker, 249));
-        assert!(through(&mut breaker, 250));
-        assert!(!through(&mut breaker, 251) && !through(&mut breaker, 499));
-        assert!(through(&mut breaker, 500), "nothing was heard of the first");
-        assert_eq!(breaker.failed(at(510)), None, "it was open already");
-        let counts = breaker.counts();
-        assert_eq!((counts.is_open, counts.opened, counts.probes), (true, 1, 2));
-        assert!(!through(&mut breaker, 759) && through(&mut breaker, 760));
+        assert!(!breaker.counts().is_open);
+        // An outage: calls that were sent after the last failure.
+        assert_eq!(breaker.record_failure(at(69), at(119)), None);
+        assert_eq!(
+            breaker.record_failure(at(119), at(169)),
+            Some(SwitchEvent::BreakerOpened)
+        );
+    }
+
+    #[test]
+    fn probes_come_early_then_less_often_and_with_jitter() {
+        let mut first_probes = Vec::new();
+        for seed in 0..20 {
+            let mut breaker = Breaker::new(BreakerConfig::default(), 1 << seed);
+            for ms in 0..3 {
+                breaker.record_failure(at(ms), at(ms));
+            }
+            let (mut now, mut last, mut gaps) = (2, 2, Vec::new());
+            while gaps.len() < 7 {
+                now += 1;
+                if breaker.allows_call(at(now)) {
+                    gaps.push(now - last);
+                    last = now;
+                    assert_eq!(breaker.record_failure(at(now), at(now)), None, "is open");
+                }
+            }
+            for (gap, least) in gaps.iter().zip([25, 50, 100, 200, 250, 250, 250]) {
+                assert!((least..=least * 5 / 4 + 1).contains(gap), "{gaps:?}");
+            }
+            let counts = breaker.counts();
+            assert_eq!((counts.is_open, counts.opened, counts.probes), (true, 1, 7));
+            first_probes.push(gaps[0]);
+        }
+        first_probes.dedup();
+        assert!(first_probes.len() > 1, "no jitter: {first_probes:?}");
     }
 }

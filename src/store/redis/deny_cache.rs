@@ -1,4 +1,4 @@
-//! Denials that are known without asking: those that Redis told, until the moment it told.
+//! Denials that Redis returned, until the moment at which they end.
 
 use std::{
     collections::HashMap,
@@ -10,12 +10,11 @@ use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::sync::{Mutex, lock};
 
-/// So that callers seldom meet at a lock.
+/// Shards keep lock contention low.
 const SHARDS: usize = 16;
-/// Keys remembered in each shard; further ones are asked for.
+/// The most denials per shard; further ones are not cached.
 const MAX_KEYS_PER_SHARD: usize = 1_024;
-/// A denial is believed for so long, then asked for again: somebody may have reset the key from
-/// another machine.
+/// A denial is cached for at most this long: another machine may have reset the key.
 const MAX_TTL: Duration = Duration::from_secs(10);
 
 /// The denials of one limiter.
@@ -27,25 +26,25 @@ pub(super) struct DenyCache {
 
 #[derive(Debug, Default)]
 struct Shard {
-    known: HashMap<String, CachedDenial>,
-    /// Counts what was given back, so that a denial from before it is not remembered after it.
-    forgotten: u64,
+    denials: HashMap<String, CachedDenial>,
+    /// Counts invalidations: a denial from before one is not cached after it.
+    invalidations: u64,
 }
 
 #[derive(Debug)]
 struct CachedDenial {
     decision: Decision,
     cost: u64,
-    /// When the decision was asked for, which is not later than when it was made.
-    asked: Tick,
+    /// When the call began, which is not later than when the decision was made.
+    called_at: Tick,
     until: Tick,
 }
 
-/// What was known when a call began.
+/// The state of the cache when a call began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CacheVersion {
-    asked: Tick,
-    forgotten: u64,
+    called_at: Tick,
+    invalidations: u64,
 }
 
 impl DenyCache {
@@ -61,68 +60,70 @@ impl DenyCache {
         &self.shards[usize::from(hash[0]) % SHARDS]
     }
 
-    /// The denial of a request that is known to be denied, or what to remember one with.
-    pub(super) fn look(&self, key: &str, cost: u64, now: Tick) -> Result<Decision, CacheVersion> {
+    /// The cached denial of a request, or the version to insert one with.
+    pub(super) fn get(&self, key: &str, cost: u64, now: Tick) -> Result<Decision, CacheVersion> {
         let shard = lock(self.shard(key));
-        match shard.known.get(key) {
-            Some(known) if known.cost == cost && known.until > now => {
-                let passed = now.since(known.asked);
-                let left = |span: Duration| ceil_micros(span.saturating_sub(passed));
+        match shard.denials.get(key) {
+            Some(denial) if denial.cost == cost && denial.until > now => {
+                let elapsed = now.since(denial.called_at);
+                let remaining = |span: Duration| ceil_micros(span.saturating_sub(elapsed));
                 Ok(Decision {
-                    retry_after: known.decision.retry_after.map(left),
-                    reset_after: left(known.decision.reset_after),
-                    ..known.decision
+                    retry_after: denial.decision.retry_after.map(remaining),
+                    reset_after: remaining(denial.decision.reset_after),
+                    ..denial.decision
                 })
             }
             _ => Err(CacheVersion {
-                asked: now,
-                forgotten: shard.forgotten,
+                called_at: now,
+                invalidations: shard.invalidations,
             }),
         }
     }
 
-    /// Remembers a denial of `cost`.
-    pub(super) fn remember(&self, key: String, cost: u64, decision: Decision, since: CacheVersion) {
+    /// Caches a denial of `cost`, unless the shard was invalidated since the call began.
+    pub(super) fn insert(&self, key: String, cost: u64, decision: Decision, version: CacheVersion) {
         let Some(wait) = decision.retry_after else {
             return;
         };
         let mut shard = lock(self.shard(&key));
-        if shard.forgotten != since.forgotten {
+        if shard.invalidations != version.invalidations {
             return;
         }
-        if shard.known.len() >= MAX_KEYS_PER_SHARD && !shard.known.contains_key(&key) {
-            shard.known.retain(|_, known| known.until > since.asked);
-            if shard.known.len() >= MAX_KEYS_PER_SHARD {
+        if shard.denials.len() >= MAX_KEYS_PER_SHARD && !shard.denials.contains_key(&key) {
+            shard
+                .denials
+                .retain(|_, denial| denial.until > version.called_at);
+            if shard.denials.len() >= MAX_KEYS_PER_SHARD {
                 return;
             }
         }
-        let known = CachedDenial {
+        let denial = CachedDenial {
             decision,
             cost,
-            asked: since.asked,
-            until: since.asked.plus(wait.min(MAX_TTL)),
+            called_at: version.called_at,
+            until: version.called_at.plus(wait.min(MAX_TTL)),
         };
-        shard.known.insert(key, known);
+        shard.denials.insert(key, denial);
     }
 
-    /// Another quota holds.
-    pub(super) fn forget_all(&self) {
+    /// Forgets all denials: the quota has changed.
+    pub(super) fn invalidate_all(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
-            shard.known.clear();
-            shard.forgotten += 1;
+            shard.denials.clear();
+            shard.invalidations += 1;
         }
     }
 
-    /// Something was given back to the key.
-    pub(super) fn forget(&self, key: &str) {
+    /// Forgets the denial of a key: units were returned to it.
+    pub(super) fn invalidate(&self, key: &str) {
         let mut shard = lock(self.shard(key));
-        shard.known.remove(key);
-        shard.forgotten += 1;
+        shard.denials.remove(key);
+        shard.invalidations += 1;
     }
 }
 
-/// As everything that Redis says is.
+/// Rounds up to microseconds, as all decisions of Redis are.
 fn ceil_micros(span: Duration) -> Duration {
     let rest = span.subsec_nanos() % 1_000;
     match rest {
@@ -150,62 +151,62 @@ mod tests {
         )
     }
 
-    fn since(denied: &DenyCache, ms: u64) -> CacheVersion {
-        denied.look("key", 1, at(ms)).expect_err("not known")
+    fn version_at(cache: &DenyCache, ms: u64) -> CacheVersion {
+        cache.get("key", 1, at(ms)).expect_err("not cached")
     }
 
     #[test]
     fn a_cached_denial_expires_and_its_waits_shrink() {
-        let denied = DenyCache::new();
-        let begun = since(&denied, 100);
-        denied.remember("key".into(), 1, denial(50), begun);
-        let known = denied.look("key", 1, at(130)).expect("known");
+        let cache = DenyCache::new();
+        let version = version_at(&cache, 100);
+        cache.insert("key".into(), 1, denial(50), version);
+        let known = cache.get("key", 1, at(130)).expect("cached");
         assert_eq!(known.retry_after, Some(Duration::from_millis(20)));
         assert_eq!(known.reset_after, Duration::from_millis(70));
-        assert!(denied.look("key", 1, at(149)).is_ok());
-        assert!(denied.look("key", 1, at(150)).is_err());
-        assert!(denied.look("key", 2, at(130)).is_err(), "another cost");
-        assert!(denied.look("other", 1, at(130)).is_err());
+        assert!(cache.get("key", 1, at(149)).is_ok());
+        assert!(cache.get("key", 1, at(150)).is_err());
+        assert!(cache.get("key", 2, at(130)).is_err(), "another cost");
+        assert!(cache.get("other", 1, at(130)).is_err());
     }
 
     #[test]
     fn a_refund_invalidates_an_older_denial() {
-        let denied = DenyCache::new();
-        let begun = since(&denied, 0);
-        denied.forget("key");
-        denied.remember("key".into(), 1, denial(50), begun);
-        assert!(denied.look("key", 1, at(1)).is_err());
-        let begun = since(&denied, 1);
-        denied.remember("key".into(), 1, denial(50), begun);
-        assert!(denied.look("key", 1, at(2)).is_ok());
-        denied.forget("key");
-        assert!(denied.look("key", 1, at(2)).is_err());
+        let cache = DenyCache::new();
+        let version = version_at(&cache, 0);
+        cache.invalidate("key");
+        cache.insert("key".into(), 1, denial(50), version);
+        assert!(cache.get("key", 1, at(1)).is_err());
+        let version = version_at(&cache, 1);
+        cache.insert("key".into(), 1, denial(50), version);
+        assert!(cache.get("key", 1, at(2)).is_ok());
+        cache.invalidate("key");
+        assert!(cache.get("key", 1, at(2)).is_err());
     }
 
     #[test]
     fn a_long_denial_expires_from_the_cache() {
-        let denied = DenyCache::new();
-        let begun = since(&denied, 0);
-        denied.remember("key".into(), 1, denial(86_400_000), begun);
-        assert!(denied.look("key", 1, at(9_999)).is_ok());
-        assert!(denied.look("key", 1, at(10_000)).is_err());
+        let cache = DenyCache::new();
+        let version = version_at(&cache, 0);
+        cache.insert("key".into(), 1, denial(86_400_000), version);
+        assert!(cache.get("key", 1, at(9_999)).is_ok());
+        assert!(cache.get("key", 1, at(10_000)).is_err());
     }
 
     #[test]
     fn the_cache_is_bounded() {
-        let denied = DenyCache::new();
+        let cache = DenyCache::new();
         for number in 0..100_000 {
             let key = number.to_string();
-            let begun = denied.look(&key, 1, at(0)).expect_err("not known");
-            denied.remember(key, 1, denial(50), begun);
+            let version = cache.get(&key, 1, at(0)).expect_err("not cached");
+            cache.insert(key, 1, denial(50), version);
         }
-        let known = || -> usize { denied.shards.iter().map(|s| lock(s).known.len()).sum() };
+        let known = || -> usize { cache.shards.iter().map(|s| lock(s).denials.len()).sum() };
         assert_eq!(known(), SHARDS * MAX_KEYS_PER_SHARD);
-        let begun = denied.look("late", 1, at(60)).expect_err("not known");
-        denied.remember("late".into(), 1, denial(50), begun);
+        let version = cache.get("late", 1, at(60)).expect_err("not cached");
+        cache.insert("late".into(), 1, denial(50), version);
         assert!(
-            denied.look("late", 1, at(61)).is_ok(),
-            "what is over makes room"
+            cache.get("late", 1, at(61)).is_ok(),
+            "expired denials make room"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A decision on its way from Redis.
+//! The future of a decision.
 
 use std::{
     fmt,
@@ -8,63 +8,112 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::batch::{self, PendingCall};
-use super::{RedisLimiter, deny_cache::CacheVersion, params::Call};
-use super::{live_policy::ActivePolicy, script::Scripted};
+use super::{
+    call::Call,
+    deny_cache::{CacheVersion, DenyCache},
+    executor::CallReply,
+    live_policy::ActivePolicy,
+    pending::PendingCall,
+    script::{Scripted, decode_reply},
+};
 use crate::decision::Decision;
 use crate::error::StoreError;
 
-/// What is told in the end.
-pub(super) type DecisionResult = Result<Decision, StoreError>;
+type DecisionResult = Result<Decision, StoreError>;
 
-/// A decision on its way from Redis.
+/// The decision of a [`RedisLimiter`](super::RedisLimiter), in flight.
+///
+/// It ends by the deadline wherever it is polled.
 ///
 /// # Cancel safety
-/// A call starts when it is polled for the first time, or before. Dropped before its turn came it
-/// is never sent; dropped later it has been counted, or will be.
+/// The call is sent when the future is first polled, or before. If it is dropped before the call was
+/// sent, the call never is. If it is dropped later, the call is counted.
 #[must_use = "futures do nothing unless polled"]
 pub struct RedisFuture<A: Scripted> {
-    pub(super) limiter: RedisLimiter<A>,
-    /// As it was asked with.
-    pub(super) tuned: Arc<ActivePolicy<A>>,
-    pub(super) call: Call,
-    pub(super) state: FutureState,
-    /// The name under which to remember a denial.
-    pub(super) watch: Option<(String, CacheVersion)>,
+    /// The policy that the call was made with.
+    policy: Arc<ActivePolicy<A>>,
+    call: Call,
+    state: FutureState,
+    cache_slot: Option<CacheSlot>,
 }
 
 #[derive(Debug)]
-pub(super) enum FutureState {
+enum FutureState {
     Pending(PendingCall),
-    /// What was known without asking, until it is told.
+    /// A result that was known without a call; `None` after it was returned.
     Ready(Option<DecisionResult>),
+}
+
+/// Where a denial is cached.
+#[derive(Debug)]
+pub(super) struct CacheSlot {
+    pub(super) cache: Arc<DenyCache>,
+    pub(super) key: String,
+    pub(super) version: CacheVersion,
+}
+
+impl<A: Scripted> RedisFuture<A> {
+    /// A call in flight.
+    pub(super) const fn pending(
+        policy: Arc<ActivePolicy<A>>,
+        call: Call,
+        pending: PendingCall,
+        cache_slot: Option<CacheSlot>,
+    ) -> Self {
+        Self {
+            policy,
+            call,
+            state: FutureState::Pending(pending),
+            cache_slot,
+        }
+    }
+
+    /// A result that needs no call.
+    pub(super) const fn ready(
+        policy: Arc<ActivePolicy<A>>,
+        call: Call,
+        result: DecisionResult,
+    ) -> Self {
+        Self {
+            policy,
+            call,
+            state: FutureState::Ready(Some(result)),
+            cache_slot: None,
+        }
+    }
+
+    /// The decision of a reply. Caches the denial that it implies for the next request.
+    fn decode(&mut self, reply: &CallReply) -> DecisionResult {
+        let algorithm = &self.policy.algorithm;
+        let reply = decode_reply(algorithm, self.call, reply.now(), reply.outcome())?;
+        if let (Some(denial), Some(slot), Call::Take(cost)) =
+            (reply.next_denial, self.cache_slot.take(), self.call)
+        {
+            slot.cache.insert(slot.key, cost, denial, slot.version);
+        }
+        Ok(reply.decision)
+    }
 }
 
 impl<A: Scripted> Future for RedisFuture<A> {
     type Output = Result<Decision, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let heard = match &mut self.state {
-            FutureState::Ready(known) => {
-                return known.take().map_or(Poll::Pending, Poll::Ready);
+        let result = match &mut self.state {
+            FutureState::Ready(result) => {
+                return result.take().map_or(Poll::Pending, Poll::Ready);
             }
-            FutureState::Pending(answer) => match answer.poll(cx) {
-                Poll::Ready(heard) => heard,
+            FutureState::Pending(pending) => match pending.poll(cx) {
+                Poll::Ready(result) => result,
                 Poll::Pending => return Poll::Pending,
             },
         };
         self.state = FutureState::Ready(None);
-        let watch = self.watch.take();
-        Poll::Ready(match heard {
-            Some(Ok(answer)) => self
-                .limiter
-                .hear(&self.tuned.algorithm, self.call, &answer, watch),
-            Some(Err(error)) => Err(error),
-            None => Err(batch::late(self.limiter.deadline())),
-        })
+        Poll::Ready(result.and_then(|reply| self.decode(&reply)))
     }
 }
 
+/// Manual impl: the key is not logged.
 impl<A: Scripted> fmt::Debug for RedisFuture<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisFuture")

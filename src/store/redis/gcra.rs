@@ -1,10 +1,9 @@
-//! What a script has to be told of governor's algorithm, which is a token bucket whose interval is cut
-//! to whole nanoseconds.
+//! The script of governor's algorithm: a token bucket whose interval is truncated to nanoseconds.
 
-use super::params::{BIGNUM_LUA, Call, PRELUDE_LUA};
-use super::rates::{
-    BUCKET_FAST_LUA, BUCKET_LUA, Pace, bucket_params, check_depth, push_span_and_bound,
-};
+use super::call::Call;
+use super::interval::Interval;
+use super::params::BIGNUM_LUA;
+use super::rates::{BUCKET_LUA, SHARED_BUCKET_LUA, bucket_fast_path};
 use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::Gcra;
 use crate::error::ConfigError;
@@ -12,37 +11,37 @@ use crate::error::ConfigError;
 impl Script for Gcra {
     fn prepared(self) -> Result<Self, ConfigError> {
         let (interval, burst) = self.params();
-        check_depth(Pace::of(interval), burst)?;
+        Interval::from_nanos(interval).check_depth(burst)?;
         Ok(self)
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
         let (interval, burst) = self.params();
-        let pace = Pace::of(interval);
+        let interval = Interval::from_nanos(interval);
         parts.push(Part {
-            name: "gcra",
-            quick: &["local figures_at = 9\n", BUCKET_FAST_LUA],
+            function: "gcra",
+            fast_path: Some(bucket_fast_path(0)),
             sources: &[
-                PRELUDE_LUA,
                 BIGNUM_LUA,
+                SHARED_BUCKET_LUA,
                 BUCKET_LUA,
                 include_str!("lua/gcra.lua"),
             ],
-            header: pace.header('c', burst),
-            figures: bucket_params(pace, burst, 0, 0).to_vec(),
-            words: 2,
+            header: interval.value_header('c', burst),
+            params: interval.bucket_params(burst, 0, 0).to_vec(),
+            state_words: 2,
         });
     }
 
-    fn arguments(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Args) {
         let (interval, burst) = self.params();
-        let (pace, cost) = (Pace::of(interval), call.cost());
-        let bound = (cost <= burst).then(|| pace.span(burst));
-        push_span_and_bound(pace, pace.span(cost), bound, args);
+        let (interval, cost) = (Interval::from_nanos(interval), call.cost());
+        let bound = (cost <= burst).then(|| interval.parts_for_units(burst));
+        interval.push_span_and_bound(interval.parts_for_units(cost), bound, args);
     }
 
-    fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
-        let (us, ns) = (words.next()?, words.next()?);
+    fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
+        let (us, ns) = (words.next_word()?, words.next_word()?);
         Some(Self::with_tat(us.saturating_mul(1_000).saturating_add(ns)))
     }
 }

@@ -1,20 +1,20 @@
 //! A quota that changes while the fleet runs.
 //!
-//! Whoever changes it stores, at a key of the policy, the quota that all were configured with and
-//! the one that holds instead. Every limiter that is in use looks there once a second, beside its
-//! decisions: they wait for nothing and cost nothing more. One that was configured otherwise, as
-//! after a rollout, takes no notice.
+//! A change is stored at a key of the policy: the quota that all limiters were configured with, and
+//! the one that replaces it. Every limiter in use reads the key once per `REFRESH_INTERVAL`, beside
+//! its decisions, which do not wait for it. A limiter that was configured with another quota, as
+//! after a rollout, ignores the change.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
 use super::{
-    batch::{self, Batcher},
+    batch::Batcher,
+    call::Call,
     deny_cache::DenyCache,
-    params::Call,
     pool::ConnectionPool,
     script::{Args, Program, Scripted},
 };
@@ -23,104 +23,116 @@ use crate::error::StoreError;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Ordering};
 
-/// A limiter in use looks for a change so often.
-const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// Less than the second that is promised, so that there is time for the reply.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(800);
 
-/// An algorithm and what asks for its decisions. Calls that began with it end with it.
+/// An algorithm and what executes its calls. A call ends with the policy that it began with.
 #[derive(Debug)]
 pub(super) struct ActivePolicy<A> {
-    /// With figures that its script can count with.
+    /// With parameters that its script can represent.
     pub(super) algorithm: A,
-    /// One for each connection.
-    batches: Box<[Arc<Batcher>]>,
-    links: ConnectionPool,
-    /// What the script is told of the usual call.
-    pub(super) take_one: Args,
+    /// One per connection.
+    batchers: Box<[Arc<Batcher>]>,
+    pool: ConnectionPool,
+    /// The arguments of the most frequent call.
+    take_one_args: Args,
 }
 
-/// The algorithm that holds now.
+/// The policy that is active now.
 #[derive(Debug)]
 pub(super) struct LivePolicy<A> {
-    links: ConnectionPool,
+    pool: ConnectionPool,
     deadline: Duration,
-    /// Where the change is stored.
+    /// The key at which a change is stored.
     key: String,
-    /// The one it was made with.
     configured: A,
-    present: RwLock<Arc<ActivePolicy<A>>>,
-    /// When it was looked for a change, in nanoseconds; 0 is never.
-    looked: AtomicU64,
-    /// Changes so far, so that a look from before one does not undo it.
+    active: RwLock<Arc<ActivePolicy<A>>>,
+    /// When the key was last read, in nanoseconds; 0 means never.
+    refreshed_at: AtomicU64,
+    /// Counts changes made here: a value read before one does not undo it.
     changes: AtomicU64,
 }
 
 impl<A: Scripted> ActivePolicy<A> {
-    fn new(links: &ConnectionPool, deadline: Duration, algorithm: A) -> Arc<Self> {
+    fn new(pool: &ConnectionPool, deadline: Duration, algorithm: A) -> Arc<Self> {
         let program = Arc::new(Program::new(&algorithm));
-        let batch = |link| Batcher::new(Arc::clone(link), Arc::clone(&program), deadline);
+        let batcher =
+            |connection| Batcher::new(Arc::clone(connection), Arc::clone(&program), deadline);
         Arc::new(Self {
-            batches: links.iter().map(batch).collect(),
-            links: links.clone(),
-            take_one: Args::of(&algorithm, Call::Take(1)),
+            batchers: pool.iter().map(batcher).collect(),
+            pool: pool.clone(),
+            take_one_args: Args::for_call(&algorithm, Call::Take(1)),
             algorithm,
         })
     }
 
-    /// Who asks about a key.
-    pub(super) fn batch(&self, key: &str) -> &Arc<Batcher> {
-        &self.batches[self.links.place(key, self.batches.len())]
+    /// The batcher for a key.
+    pub(super) fn batcher(&self, key: &str) -> &Arc<Batcher> {
+        &self.batchers[self.pool.index_for(key, self.batchers.len())]
+    }
+
+    pub(super) fn args(&self, call: Call) -> Args {
+        match call {
+            Call::Take(1) => self.take_one_args.clone(),
+            call => Args::for_call(&self.algorithm, call),
+        }
     }
 }
 
 impl<A: Scripted> LivePolicy<A> {
     pub(super) fn new(
-        links: &ConnectionPool,
+        pool: &ConnectionPool,
         deadline: Duration,
         key: String,
         configured: A,
     ) -> Self {
         Self {
-            links: links.clone(),
+            pool: pool.clone(),
             deadline,
             key,
-            present: RwLock::new(ActivePolicy::new(links, deadline, configured.clone())),
+            active: RwLock::new(ActivePolicy::new(pool, deadline, configured.clone())),
             configured,
-            looked: AtomicU64::new(0),
+            refreshed_at: AtomicU64::new(0),
             changes: AtomicU64::new(0),
         }
     }
 
-    pub(super) const fn deadline(&self) -> Duration {
-        self.deadline
+    pub(super) fn active(&self) -> Arc<ActivePolicy<A>> {
+        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&active)
     }
 
-    pub(super) fn present(&self) -> Arc<ActivePolicy<A>> {
-        let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&present)
+    /// Whether a refresh is due. If so, the caller has to run it. Never due while the server does
+    /// not reply.
+    pub(super) fn is_refresh_due(&self, now: Tick) -> bool {
+        let last = self.refreshed_at.load(Ordering::Relaxed);
+        let is_due = last == 0 || now.since(Tick::from_nanos(last)) >= REFRESH_INTERVAL;
+        is_due
+            && !self.is_unavailable()
+            && self
+                .refreshed_at
+                .compare_exchange(
+                    last,
+                    now.as_nanos().max(1),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
     }
 
-    /// Whether it is time to look, which then is the caller's to do.
-    pub(super) fn is_due(&self, now: Tick) -> bool {
-        let looked = self.looked.load(Ordering::Relaxed);
-        let due = looked == 0 || now.since(Tick::from_nanos(looked)) >= REFRESH_INTERVAL;
-        due && self
-            .looked
-            .compare_exchange(
-                looked,
-                now.as_nanos().max(1),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            )
-            .is_ok()
+    /// Whether the breaker of the key's server is open.
+    fn is_unavailable(&self) -> bool {
+        let connection = self.pool.first();
+        let server = connection.server_of(&self.key);
+        connection.breakers().is_open(&server)
     }
 
-    /// Takes over what is stored, if it can be asked.
-    pub(super) async fn look(&self, denied: Option<&DenyCache>) {
+    /// Adopts the stored quota, if the server replies.
+    pub(super) async fn refresh(&self, deny_cache: Option<&DenyCache>) {
         let before = self.changes.load(Ordering::Acquire);
         let mut command = redis::cmd("GET");
         command.arg(&self.key);
-        let asked = tokio::time::timeout(self.deadline, self.links.first().send(&command));
-        let Ok(Ok(value)) = asked.await else {
+        let Ok(value) = self.send(&command).await else {
             return;
         };
         let stored = match value {
@@ -134,9 +146,9 @@ impl<A: Scripted> LivePolicy<A> {
             .and_then(|(_, to)| to.parse().ok())
             .unwrap_or(configured);
         if self.changes.load(Ordering::Acquire) == before {
-            // Another version of this program may store what this one cannot count with.
+            // Another version of the program may store a quota that this one cannot represent.
             if let Ok(algorithm) = self.with_quota(quota) {
-                self.change(algorithm, denied);
+                self.replace_algorithm(algorithm, deny_cache);
             }
         }
     }
@@ -145,11 +157,11 @@ impl<A: Scripted> LivePolicy<A> {
     pub(super) async fn set_quota(
         &self,
         quota: Quota,
-        denied: Option<&DenyCache>,
+        deny_cache: Option<&DenyCache>,
     ) -> Result<(), StoreError> {
         let algorithm = self.with_quota(quota)?;
         Handle::try_current()
-            .map_err(|_| StoreError::new("Redis: asked outside of a tokio runtime", false))?;
+            .map_err(|_| StoreError::new("Redis: called outside of a tokio runtime", false))?;
         let configured = self.configured.quota();
         let command = if quota == configured {
             let mut command = redis::cmd("DEL");
@@ -162,15 +174,17 @@ impl<A: Scripted> LivePolicy<A> {
                 .arg(format!("{configured} -> {quota}"));
             command
         };
-        let asked = tokio::time::timeout(self.deadline, self.links.first().send(&command));
-        match asked.await {
-            Ok(Ok(_)) => {
-                self.changes.fetch_add(1, Ordering::AcqRel);
-                self.change(algorithm, denied);
-                Ok(())
-            }
-            Ok(Err(failure)) => Err(failure.error),
-            Err(_) => Err(batch::late(self.deadline)),
+        self.send(&command).await?;
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.replace_algorithm(algorithm, deny_cache);
+        Ok(())
+    }
+
+    async fn send(&self, command: &Cmd) -> Result<Value, StoreError> {
+        let connection = self.pool.first();
+        match tokio::time::timeout(self.deadline, connection.send(command)).await {
+            Ok(reply) => reply.map_err(|error| error.error),
+            Err(_) => Err(connection.deadline_exceeded(self.deadline)),
         }
     }
 
@@ -184,14 +198,14 @@ impl<A: Scripted> LivePolicy<A> {
             .map_err(|error| StoreError::new(error.to_string(), false))
     }
 
-    fn change(&self, algorithm: A, denied: Option<&DenyCache>) {
-        if algorithm.quota() == self.present().algorithm.quota() {
+    fn replace_algorithm(&self, algorithm: A, deny_cache: Option<&DenyCache>) {
+        if algorithm.quota() == self.active().algorithm.quota() {
             return;
         }
-        let tuned = ActivePolicy::new(&self.links, self.deadline, algorithm);
-        *self.present.write().unwrap_or_else(PoisonError::into_inner) = tuned;
-        if let Some(denied) = denied {
-            denied.forget_all();
+        let policy = ActivePolicy::new(&self.pool, self.deadline, algorithm);
+        *self.active.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        if let Some(deny_cache) = deny_cache {
+            deny_cache.invalidate_all();
         }
     }
 }

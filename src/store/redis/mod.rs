@@ -1,7 +1,7 @@
-//! One limit for many machines, exact, in a Redis server.
+//! One exact limit for many machines, in a Redis server.
 //!
-//! Every algorithm is one script: a decision is one round trip, decided in the order in which the
-//! server takes the calls, on the server's clock. Many machines under one limit admit together
+//! Every algorithm is one script, and every decision is one round trip. The server decides calls in
+//! the order in which they arrive, on its own clock. Machines that share a limit together admit
 //! exactly what one machine would.
 //!
 //! ```no_run
@@ -19,64 +19,78 @@
 //!
 //! # What is stored
 //!
-//! One key for each limit and key, `{prefix:policy:key}` (see [`RedisKey`]; the further limits of a
-//! tuple are at the same name and `:1`, `:2`, in the same slot). It expires when the limiter would
-//! decide the same without it, so what nobody asks for disappears. A denied request writes
-//! nothing. The value says which quota it was made for: a limiter with another quota carries it
-//! over as [`Inherit::AsIs`](crate::algorithm::Inherit::AsIs) says, so a changed configuration neither forgets
-//! what was used nor gives it out again.
+//! One Redis key per limit and key, `{prefix:policy:key}` (see [`RedisKey`]). The further limits of
+//! a tuple are at the same name with `:1`, `:2`, in the same slot. A Redis key expires when the
+//! limiter would decide the same without it, so unused keys disappear. A denied request writes
+//! nothing. The value names the quota it was written with. A limiter with another quota converts it
+//! as [`Inherit::AsIs`](crate::algorithm::Inherit::AsIs) says: a changed configuration neither
+//! forgets usage nor grants it again.
 //!
-//! [`RedisLimiter::set_quota`] changes the quota of the fleet while it runs: one key more for each
-//! policy, where all limiters look once a second.
+//! [`RedisLimiter::set_quota`] changes the quota of the fleet at run time. It uses one more key per
+//! policy, which every limiter in use reads once a second.
 //!
 //! # Speed
 //!
-//! Calls in flight together share a script call, and one that is alone costs hardly more than a
-//! script written by hand. `cargo run --release -p compare -- redis` measures both beside such a
-//! script, on the machine that it runs on.
+//! Calls in flight at the same time share a script call. A single call costs hardly more than a
+//! minimal script. `cargo run --release -p compare -- redis` compares both on your machine.
 //!
 //! # Numbers
 //!
-//! Redis counts microseconds, and its scripts count exactly up to 2^53. Windows and their offsets
-//! are whole microseconds, and what a caller is told to wait is rounded up to one; within that
-//! every decision is the one that the algorithm makes in process. A quota whose figures do not fit
-//! is refused when the limiter is made. If the server's clock is set back, states move with it:
-//! nobody is admitted more for it, and nobody denied for longer than an exhausted key would be. If
-//! it is set forward, keys regain at most what they had at the beginning.
+//! Redis counts microseconds, and its scripts are exact up to 2^53. Windows and their offsets are
+//! whole microseconds, and waits are rounded up to one. Apart from that, every decision is that of
+//! the algorithm in process. A quota whose numbers do not fit is refused when the limiter is built.
+//! If the server's clock is set back, states move with it: no more is admitted because of it, and no
+//! key is denied for longer than an exhausted one. If it is set forward, keys regain at most what
+//! they had at the start.
 //!
 //! # Failure
 //!
-//! A call ends within the [deadline](Redis::deadline), with a decision or with a
-//! [`StoreError`](crate::StoreError) that says whether it passes by itself. What may have been
-//! carried out is never sent again, so a request is counted at most once. What a replica refused,
-//! or a slot of a cluster on its way, was not carried out: it is sent once more while there is time.
-//! A connection that broke, went silent or leads to a replica is replaced. After three failures in a row the server is left
-//! alone, but for a probe each 250 ms; calls in between fail at once. In a cluster the other servers
-//! are asked as always.
+//! A call ends within the [deadline](Redis::deadline), on every runtime, with a decision or with a
+//! [`StoreError`](crate::StoreError) that says whether it is transient. A call that may have been
+//! executed is never sent again, so a request is counted at most once. A call that a replica or a
+//! migrating slot of a cluster refused was not executed: it is sent once more while there is time. A
+//! connection that is broken, silent or leads to a replica is replaced.
 //!
-//! If the server loses what it stored (a failover before the last writes reached the replica,
-//! `FLUSHALL`, eviction, a restart without its file), the keys begin anew. Give a limit that
-//! matters a server whose `maxmemory-policy` is `noeviction`.
+//! After three failures in a row the circuit breaker opens: calls fail at once, and name the last
+//! error, until a probe gets a reply. [`Redis::failure_threshold`] and [`Redis::probe_interval`]
+//! change that. An error that is not transient closes the breaker: it is a mistake, not an outage. In
+//! a cluster each master has a breaker.
+//!
+//! If the server loses its data (a failover before the last writes reached the replica, `FLUSHALL`,
+//! eviction, a restart without a file), the keys start fresh. For limits that matter, use a server
+//! whose `maxmemory-policy` is `noeviction`; [`Redis::check`] warns of another one.
 
 mod any;
 mod backend;
 mod batch;
 mod breaker;
+mod breakers;
+mod call;
+#[cfg(feature = "redis-cluster")]
+mod cluster;
 mod connection;
+mod connector;
 mod deny_cache;
 #[cfg(test)]
 mod differential;
+mod executor;
 mod future;
 #[cfg(feature = "governor")]
 mod gcra;
+mod interval;
 mod key;
 mod live_policy;
+mod panic;
 mod params;
+mod pending;
 mod pool;
 mod rates;
 mod reply;
 mod script;
 mod server;
+mod sets;
+mod slots;
+mod windows;
 
 pub use self::{
     backend::RedisLimiter,

@@ -1,4 +1,4 @@
-//! The connections that the keys are spread over.
+//! The connections that keys are spread over.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -6,69 +6,86 @@ use std::{
 };
 
 use super::{
-    breaker::BreakerCounts,
-    connection::{Connection, Connector},
+    breaker::{BreakerConfig, BreakerCounts},
+    connection::Connection,
+    connector::Connector,
 };
 use crate::error::ConfigError;
 
-/// At least one. Each has a breaker of its own, for one may break where the others do not.
+/// One or more connections to the same server, each with its own breaker: one may break while the
+/// others work.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionPool {
-    links: Arc<[Arc<Connection>]>,
-    /// By which a key finds its connection.
+    connections: Arc<[Arc<Connection>]>,
+    breaker: BreakerConfig,
+    /// Assigns keys to connections.
     hasher: RandomState,
 }
 
 impl ConnectionPool {
-    pub(super) fn new(source: Connector) -> Self {
+    pub(super) fn new(connector: Connector) -> Self {
+        let breaker = BreakerConfig::default();
         Self {
-            links: [Connection::new(Arc::new(source))].into(),
+            connections: [Connection::new(Arc::new(connector), breaker)].into(),
+            breaker,
             hasher: RandomState::new(),
         }
     }
 
-    /// So many to the same server.
-    pub(super) fn again(&self, count: usize) -> Result<Self, ConfigError> {
-        let source = self.first().source();
-        if count > 1 && !source.supports_pool() {
+    /// A pool of `size` new connections to the same server.
+    pub(super) fn with_size(&self, size: usize) -> Result<Self, ConfigError> {
+        if size > 1 && !self.first().connector().supports_pool() {
             return Err(ConfigError::Unsupported {
-                what: "several connections of a cluster, or of a connection that is there already",
+                what: "more than one connection to a cluster, or through an existing connection",
                 instead: "give Redis a URL or a client, or leave a cluster to its own connections",
             });
         }
-        let links = (0..count).map(|_| Connection::new(Arc::clone(source)));
-        Ok(Self {
-            links: links.collect(),
-            hasher: self.hasher.clone(),
-        })
+        Ok(self.rebuild(size, self.breaker))
     }
 
-    /// The one for what is about no key.
+    /// A pool of as many new connections with another breaker.
+    pub(super) fn with_breaker(&self, breaker: BreakerConfig) -> Self {
+        self.rebuild(self.connections.len(), breaker)
+    }
+
+    fn rebuild(&self, size: usize, breaker: BreakerConfig) -> Self {
+        let connector = self.first().connector();
+        let connections = (0..size).map(|_| Connection::new(Arc::clone(connector), breaker));
+        Self {
+            connections: connections.collect(),
+            breaker,
+            hasher: self.hasher.clone(),
+        }
+    }
+
+    pub(super) const fn breaker_config(&self) -> BreakerConfig {
+        self.breaker
+    }
+
+    /// The connection for commands that concern no key.
     pub(super) fn first(&self) -> &Arc<Connection> {
-        &self.links[0]
+        &self.connections[0]
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Connection>> {
-        self.links.iter()
+        self.connections.iter()
     }
 
-    /// Which one of `count` is for a key, always the same.
-    pub(super) fn place(&self, key: &str, count: usize) -> usize {
+    /// The index below `count` of a key's connection, always the same.
+    pub(super) fn index_for(&self, key: &str, count: usize) -> usize {
         if count == 1 {
             return 0;
         }
         let hash = u128::from(self.hasher.hash_one(key));
-        // The upper half of the product: a share of `count`, without a division.
+        // The upper half of the product is uniform below `count`, without a division.
         usize::try_from((hash * count as u128) >> 64).unwrap_or(0)
     }
 
-    /// Of all of them together.
-    pub(super) fn breaker(&self) -> BreakerCounts {
+    /// The counts of all breakers together.
+    pub(super) fn breaker_counts(&self) -> BreakerCounts {
         let mut sum = BreakerCounts::default();
-        for counts in self.links.iter().map(|link| link.breaker()) {
-            sum.is_open |= counts.is_open;
-            sum.opened += counts.opened;
-            sum.probes += counts.probes;
+        for connection in self.iter() {
+            sum = sum.plus(connection.breakers().counts());
         }
         sum
     }
@@ -81,14 +98,14 @@ mod tests {
     #[test]
     fn a_key_has_one_connection_and_keys_are_spread_evenly() {
         let client = redis::Client::open("redis://127.0.0.1:1").expect("a url");
-        let links = ConnectionPool::new(Connector::Client(client));
+        let pool = ConnectionPool::new(Connector::Client(client));
         let mut keys = [0; 7];
         for key in 0..7_000 {
             let key = format!("key{key}");
-            let place = links.place(&key, 7);
-            assert_eq!(links.clone().place(&key, 7), place);
-            assert_eq!(links.place(&key, 1), 0);
-            keys[place] += 1;
+            let index = pool.index_for(&key, 7);
+            assert_eq!(pool.clone().index_for(&key, 7), index);
+            assert_eq!(pool.index_for(&key, 1), 0);
+            keys[index] += 1;
         }
         assert!(
             keys.iter().all(|count| (800..1_200).contains(count)),

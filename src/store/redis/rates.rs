@@ -1,286 +1,193 @@
-//! What a script has to be told of the algorithms that know a rate: spans of time, exactly.
+//! The scripts of the algorithms that have a rate.
+//!
+//! A script never multiplies a rate by a cost. That is done here, in 128 bits, and the script gets
+//! spans of time as microseconds and parts of one. Nor does it compute waits: it returns the state
+//! it decided on, and the algorithm in Rust derives the decision from that.
 
-use super::params::{BIGNUM_LUA, Call, MAX_EXACT, PRELUDE_LUA, count, header, too_large};
-use super::script::{Args, Part, StateWords, sealed::Script};
-use crate::algorithm::{Algorithm, Charge, ExactNanos, LeakyBucket, TokenBucket, WarmUp};
+use super::call::Call;
+use super::interval::Interval;
+use super::params::{BIGNUM_LUA, MAX_EXACT, checked_count, too_large, value_header};
+use super::script::{Args, FastPath, Part, StateWords, sealed::Script};
+use crate::algorithm::{Algorithm, Charge, LeakyBucket, TokenBucket, WarmUp};
 use crate::error::ConfigError;
-use crate::quota::Quota;
 
+pub(super) const SHARED_BUCKET_LUA: &str = include_str!("lua/shared/bucket.lua");
 pub(super) const BUCKET_LUA: &str = include_str!("lua/bucket.lua");
-/// Needs to be told where the bucket's figures are.
-pub(super) const BUCKET_FAST_LUA: &str = include_str!("lua/quick/bucket.lua");
 
-/// Exact time: W/L = num/den nanoseconds a unit, a microsecond has 1000 * den parts.
-#[derive(Clone, Copy)]
-pub(super) struct Pace {
-    num: u64,
-    den: u64,
-}
-
-impl Pace {
-    fn new(quota: &Quota) -> Self {
-        let (mut common, mut rest) = (quota.period_ns(), quota.limit());
-        while rest > 0 {
-            (common, rest) = (rest, common % rest);
-        }
-        Self {
-            num: quota.period_ns() / common,
-            den: quota.limit() / common,
-        }
-    }
-
-    /// Of so many nanoseconds a unit.
-    #[cfg(feature = "governor")]
-    pub(super) const fn of(interval: u64) -> Self {
-        Self {
-            num: interval,
-            den: 1,
-        }
-    }
-
-    /// As [`new`](Self::new), if a script can count with it.
-    fn checked(quota: &Quota) -> Result<Self, ConfigError> {
-        let pace = Self::new(quota);
-        if pace.den > MAX_EXACT / 1_000 {
-            return Err(too_large("limit", quota.limit()));
-        }
-        Ok(pace)
-    }
-
-    const fn parts(&self) -> u64 {
-        1_000 * self.den
-    }
-
-    /// The time that `units` are worth, in parts.
-    pub(super) fn span(&self, units: u64) -> u128 {
-        u128::from(units) * u128::from(self.num)
-    }
-
-    /// A time in parts.
-    fn time(&self, ns: u64) -> u128 {
-        u128::from(ns) * u128::from(self.den)
-    }
-
-    /// Parts as microseconds and parts; what is beyond all time is cut.
-    pub(super) fn split(&self, parts: u128) -> (u64, u64) {
-        let whole = u128::from(self.parts());
-        let fits = |number: u128| {
-            u64::try_from(number)
-                .ok()
-                .filter(|number| *number <= MAX_EXACT)
-        };
-        match (fits(parts / whole), fits(parts % whole)) {
-            (Some(us), Some(part)) => (us, part),
-            _ => (MAX_EXACT, 0),
-        }
-    }
-
-    fn due(&self, us: u64, part: u64) -> ExactNanos {
-        ExactNanos::new(
-            us.saturating_mul(1_000).saturating_add(part / self.den),
-            part % self.den,
-        )
-    }
-
-    /// den, the price of a unit, and a number of units: what a later quota has to know of this one.
-    pub(super) fn header(&self, tag: char, units: u64) -> String {
-        let (us, part) = (self.num / self.parts(), self.num % self.parts());
-        header(tag, &[self.den, us, part, units])
-    }
-}
-
-fn push_span(pace: Pace, span: u128, args: &mut Args) {
-    let (us, part) = pace.split(span);
-    args.push(us);
-    args.push(part);
-}
-
-/// Pushes a span of cost, and the latest moment that admits it if there is one.
-pub(super) fn push_span_and_bound(pace: Pace, span: u128, bound: Option<u128>, args: &mut Args) {
-    push_span(pace, span, args);
-    if let Some(bound) = bound {
-        let (us, part) = pace.split(bound);
-        args.push(us);
-        args.push(part);
-    } else {
-        args.never();
-        args.push(0);
+/// The fast path of a bucket whose parameters begin at `first_param`.
+pub(super) const fn bucket_fast_path(first_param: usize) -> FastPath {
+    FastPath {
+        shared: SHARED_BUCKET_LUA,
+        source: include_str!("lua/fast/bucket.lua"),
+        first_param,
     }
 }
 
 impl Script for TokenBucket {
     fn prepared(self) -> Result<Self, ConfigError> {
         let quota = self.quota();
-        check_bucket(&quota, quota.capacity())?;
+        Interval::try_new(&quota)?.check_depth(quota.capacity())?;
         Ok(self)
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
-        /// A key that began with less than a full bucket is forgotten so long after it is full, in
-        /// microseconds: a month. The next request then begins anew, with fewer tokens.
+        /// How long a key that started with less than a full bucket is kept after it is full: a
+        /// month, in microseconds. After that the next request starts with the initial tokens again.
         const MIN_TTL_US: u64 = 30 * 86_400 * 1_000_000;
 
         let quota = self.quota();
-        let gone = self.initial_tokens().map(|first| quota.capacity() - first);
-        let rest = gone.map_or(0, |_| MIN_TTL_US);
+        let interval = Interval::new(&quota);
+        let used = self.initial_tokens().map(|first| quota.capacity() - first);
+        let min_ttl = used.map_or(0, |_| MIN_TTL_US);
         parts.push(Part {
-            name: "token_bucket",
-            quick: if gone.is_some() {
-                &[]
-            } else {
-                &["local figures_at = 9\n", BUCKET_FAST_LUA]
-            },
+            function: "token_bucket",
+            fast_path: used.is_none().then(|| bucket_fast_path(0)),
             sources: &[
-                PRELUDE_LUA,
                 BIGNUM_LUA,
+                SHARED_BUCKET_LUA,
                 BUCKET_LUA,
                 include_str!("lua/token_bucket.lua"),
             ],
-            header: Pace::new(&quota).header('t', quota.capacity()),
-            figures: bucket_params(Pace::new(&quota), quota.capacity(), gone.unwrap_or(0), rest)
+            header: interval.value_header('t', quota.capacity()),
+            params: interval
+                .bucket_params(quota.capacity(), used.unwrap_or(0), min_ttl)
                 .to_vec(),
-            words: 2,
+            state_words: 2,
         });
     }
 
-    fn arguments(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Args) {
         let quota = self.quota();
-        let pace = Pace::new(&quota);
-        let most = match (call, self.queue_params()) {
-            (Call::Reserve(_, most), _) => pace.time(most),
+        let interval = Interval::new(&quota);
+        let max_wait = match (call, self.queue_params()) {
+            (Call::Reserve(_, max_wait), _) => interval.parts_for_ns(max_wait),
             (_, None) => 0,
-            (_, Some((units, most))) => pace.span(units).min(pace.time(most)),
+            (_, Some((units, max_wait))) => interval
+                .parts_for_units(units)
+                .min(interval.parts_for_ns(max_wait)),
         };
         let fits = call.cost() <= quota.capacity();
-        let bound = fits.then(|| pace.span(quota.capacity()) + most);
-        push_span_and_bound(pace, pace.span(call.cost()), bound, args);
+        let bound = fits.then(|| interval.parts_for_units(quota.capacity()) + max_wait);
+        interval.push_span_and_bound(interval.parts_for_units(call.cost()), bound, args);
     }
 
-    fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
-        Some(Pace::new(&self.quota()).due(words.next()?, words.next()?))
+    fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
+        let interval = Interval::new(&self.quota());
+        Some(interval.to_exact_nanos(words.next_word()?, words.next_word()?))
     }
-}
-
-fn check_bucket(quota: &Quota, capacity: u64) -> Result<(), ConfigError> {
-    check_depth(Pace::checked(quota)?, capacity)
-}
-
-pub(super) fn check_depth(pace: Pace, capacity: u64) -> Result<(), ConfigError> {
-    count("burst", capacity)?;
-    if pace.span(capacity) / u128::from(pace.parts()) >= u128::from(MAX_EXACT) {
-        return Err(too_large("burst", capacity));
-    }
-    Ok(())
-}
-
-/// `gone`: what a new key has used. `rest`: how long a key is kept that needs no keeping.
-pub(super) fn bucket_params(pace: Pace, capacity: u64, gone: u64, rest: u64) -> [u64; 6] {
-    let depth = pace.split(pace.span(capacity));
-    let gone = pace.split(pace.span(gone));
-    [pace.parts(), depth.0, depth.1, gone.0, gone.1, rest]
 }
 
 impl Script for LeakyBucket {
     fn prepared(self) -> Result<Self, ConfigError> {
-        check_bucket(&self.quota(), self.capacity_and_max_cost().0)?;
+        Interval::try_new(&self.quota())?.check_depth(self.capacity_and_max_cost().0)?;
         Ok(self)
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
         let (queue, _, charge) = self.queue_params();
-        let (quota, pace) = (self.quota(), Pace::new(&self.quota()));
-        // How many units a free line counts as rest before it is one never used.
+        let (quota, interval) = (self.quota(), Interval::new(&self.quota()));
+        // How many units an empty queue rests before it counts as never used.
         let idle = match charge {
             Charge::After => 0,
             Charge::Before => self.capacity_and_max_cost().0 - 1,
         };
-        let mut figures = vec![
+        let (idle_us, idle_part) = interval.to_micros(interval.parts_for_units(idle));
+        let mut params = vec![
             u64::from(queue.is_some()),
             u64::from(charge == Charge::Before),
+            idle_us,
+            idle_part,
         ];
-        let (us, part) = pace.split(pace.span(idle));
-        figures.extend([us, part]);
-        figures.extend(bucket_params(pace, quota.capacity(), 0, 0));
+        let bucket_at = params.len();
+        params.extend(interval.bucket_params(quota.capacity(), 0, 0));
         parts.push(Part {
-            name: "leaky_bucket",
-            // Its own figures come first.
-            quick: match charge {
-                Charge::After => &["local figures_at = 41\n", BUCKET_FAST_LUA],
-                Charge::Before => &[],
+            function: "leaky_bucket",
+            fast_path: match charge {
+                Charge::After => Some(bucket_fast_path(bucket_at)),
+                Charge::Before => None,
             },
             sources: &[
-                PRELUDE_LUA,
                 BIGNUM_LUA,
+                SHARED_BUCKET_LUA,
                 BUCKET_LUA,
                 include_str!("lua/leaky_bucket.lua"),
             ],
-            header: pace.header('l', idle),
-            figures,
-            words: 2,
+            header: interval.value_header('l', idle),
+            params,
+            state_words: 2,
         });
     }
 
-    fn arguments(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Args) {
         let quota = self.quota();
-        let pace = Pace::new(&quota);
+        let interval = Interval::new(&quota);
         let (queue, max_wait, charge) = self.queue_params();
         let cost = call.cost();
-        let in_line = match call {
+        let queues = match call {
             Call::Take(_) | Call::Peek(_) | Call::Charge(_) => queue.is_some(),
             Call::Reserve(..) => true,
             Call::Refund(_) | Call::Reset => false,
         };
-        // What a request waits for itself when the line is free, and what is paid when it goes.
+        // What a request waits for its own units if the queue is empty, and what is charged when it
+        // is released.
         let (lead, span) = match charge {
-            Charge::Before if in_line && cost > 0 => (pace.span(cost - 1), pace.span(1)),
-            _ => (0, pace.span(cost)),
+            Charge::Before if queues && cost > 0 => (
+                interval.parts_for_units(cost - 1),
+                interval.parts_for_units(1),
+            ),
+            _ => (0, interval.parts_for_units(cost)),
         };
         let longest = match (call, queue) {
             _ if cost > self.capacity_and_max_cost().1 => None,
-            (Call::Reserve(_, most), _) => Some(pace.time(most)),
-            // A meter admits what stays within its capacity once it is paid.
+            (Call::Reserve(_, max_wait), _) => Some(interval.parts_for_ns(max_wait)),
+            // A meter admits what stays within its capacity after it is charged.
             (_, None) => quota
                 .capacity()
                 .checked_sub(cost)
-                .map(|room| pace.span(room)),
+                .map(|free| interval.parts_for_units(free)),
             (_, Some(units)) => {
                 let places = match charge {
                     Charge::After => units.saturating_sub(cost.saturating_sub(1)),
                     Charge::Before => units,
                 };
-                Some(pace.span(places).min(pace.time(max_wait)))
+                Some(
+                    interval
+                        .parts_for_units(places)
+                        .min(interval.parts_for_ns(max_wait)),
+                )
             }
         };
         if charge == Charge::Before {
-            push_span(pace, lead, args);
+            interval.push_span(lead, args);
         }
-        push_span_and_bound(pace, span, longest.map(|longest| longest + span), args);
+        interval.push_span_and_bound(span, longest.map(|longest| longest + span), args);
     }
 
-    fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
-        Some(Pace::new(&self.quota()).due(words.next()?, words.next()?))
+    fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
+        let interval = Interval::new(&self.quota());
+        Some(interval.to_exact_nanos(words.next_word()?, words.next_word()?))
     }
 }
 
-/// The store of a warm-up in numbers that a script can count with: a permit, the refill of a
-/// nanosecond, the threshold, the whole, and how many microseconds fill it.
+/// The store of a warm-up as integers for a script: a permit, the refill per nanosecond, the
+/// threshold, the whole, and the microseconds that fill it.
 fn warm_up_params(algorithm: &WarmUp) -> Option<[u64; 5]> {
     let (_, ramp, [permit, refill, threshold, full]) = algorithm.permit_params();
-    let cooling = full / (1_000 * refill) + 2;
-    let most_stored = full + (cooling + 1) * 1_000 * refill;
-    if most_stored > u128::from(2 * MAX_EXACT) || ramp > MAX_EXACT {
+    let cooldown = full / (1_000 * refill) + 2;
+    let max_stored = full + (cooldown + 1) * 1_000 * refill;
+    if max_stored > u128::from(2 * MAX_EXACT) || ramp > MAX_EXACT {
         return None;
     }
-    // A permit worth more than the whole store takes all of it.
-    let figures = [
+    let params = [
+        // A permit worth more than the whole store takes all of it.
         permit.min(u128::from(MAX_EXACT)),
         refill,
         threshold,
         full,
-        cooling,
+        cooldown,
     ];
     let mut store = [0; 5];
-    for (to, from) in store.iter_mut().zip(figures) {
+    for (to, from) in store.iter_mut().zip(params) {
         *to = u64::try_from(from).ok()?;
     }
     Some(store)
@@ -288,8 +195,8 @@ fn warm_up_params(algorithm: &WarmUp) -> Option<[u64; 5]> {
 
 impl Script for WarmUp {
     fn prepared(self) -> Result<Self, ConfigError> {
-        Pace::checked(&self.quota())?;
-        count("limit", self.quota().limit())?;
+        Interval::try_new(&self.quota())?;
+        checked_count("limit", self.quota().limit())?;
         match warm_up_params(&self) {
             Some(_) => Ok(self),
             None => Err(too_large(
@@ -300,38 +207,43 @@ impl Script for WarmUp {
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
-        let pace = Pace::new(&self.quota());
-        let (cold, ramp, _) = self.permit_params();
-        let [_, refill, threshold, full, cooling] = warm_up_params(self).unwrap_or_default();
+        let den = Interval::new(&self.quota()).den();
+        let (cold_factor, ramp, _) = self.permit_params();
+        let [_, refill, threshold, full, cooldown] = warm_up_params(self).unwrap_or_default();
         parts.push(Part {
-            name: "warm_up",
-            quick: &[],
-            sources: &[PRELUDE_LUA, BIGNUM_LUA, include_str!("lua/warm_up.lua")],
-            header: header('u', &[pace.den, refill, full, cooling]),
-            figures: vec![pace.den, refill, threshold, full, cold, ramp, cooling],
-            words: 3,
+            function: "warm_up",
+            fast_path: None,
+            sources: &[BIGNUM_LUA, include_str!("lua/warm_up.lua")],
+            header: value_header('u', &[den, refill, full, cooldown]),
+            params: vec![den, refill, threshold, full, cold_factor, ramp, cooldown],
+            state_words: 3,
         });
     }
 
-    fn arguments(&self, call: Call, args: &mut Args) {
+    fn push_args(&self, call: Call, args: &mut Args) {
         let quota = self.quota();
-        let pace = Pace::new(&quota);
+        let interval = Interval::new(&quota);
         let [permit, ..] = warm_up_params(self).unwrap_or_default();
         let cost = call.cost();
-        let (line, max_wait, max_cost) = self.queue_params();
-        let bound = match (call, line) {
+        let (queue, max_wait, max_cost) = self.queue_params();
+        let bound = match (call, queue) {
             _ if max_cost.is_some_and(|most| cost > most) => None,
-            (Call::Reserve(_, most), _) => Some(pace.time(most)),
+            (Call::Reserve(_, max_wait), _) => Some(interval.parts_for_ns(max_wait)),
             (_, None) => Some(0),
-            (_, Some(units)) => Some(pace.span(units).min(pace.time(max_wait))),
+            (_, Some(units)) => Some(
+                interval
+                    .parts_for_units(units)
+                    .min(interval.parts_for_ns(max_wait)),
+            ),
         };
         args.push(cost.saturating_mul(permit).min(2 * MAX_EXACT));
-        push_span_and_bound(pace, pace.span(cost), bound, args);
+        interval.push_span_and_bound(interval.parts_for_units(cost), bound, args);
     }
 
-    fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
-        let stored = u128::from(words.next()?);
-        let free = Pace::new(&self.quota()).due(words.next()?, words.next()?);
+    fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
+        let stored = u128::from(words.next_word()?);
+        let interval = Interval::new(&self.quota());
+        let free = interval.to_exact_nanos(words.next_word()?, words.next_word()?);
         Some(Self::state(stored, free))
     }
 }

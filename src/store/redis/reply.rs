@@ -1,4 +1,4 @@
-//! What a reply means: whether the call was carried out, and what to do about it.
+//! What a reply means: whether the call was executed, and what to do about it.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -9,23 +9,26 @@ use crate::error::StoreError;
 /// How a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorClass {
-    /// The server does not know the script: not carried out, and mended by sending its text.
+    /// Not executed: the server does not know the script. Sending its text helps.
     NoScript,
-    /// Not carried out, and this connection leads to the wrong server.
+    /// Not executed: this connection leads to the wrong server.
     WrongServer,
-    /// Not carried out, for the slot is on its way to another server.
+    /// Not executed: the slot is migrating to another server.
     SlotMigrating,
-    /// Not carried out; passes by itself.
+    /// Not executed, and transient.
     Unavailable,
-    /// Nobody knows whether it was carried out, so it is never sent again; the connection is of no
-    /// further use.
+    /// A proxy lost its connection to the server. It is unknown whether the call was executed, so it
+    /// is never sent again. The connection to the proxy stays usable.
+    ProxyLostServer,
+    /// It is unknown whether the call was executed, so it is never sent again. The connection is no
+    /// longer usable.
     Indeterminate,
-    /// Not carried out, and somebody has to mend it.
+    /// Not executed, and not transient: the configuration is wrong.
     Permanent,
 }
 
 impl ErrorClass {
-    pub(super) fn of(error: &RedisError) -> Self {
+    pub(super) fn from_error(error: &RedisError) -> Self {
         match error.kind() {
             ErrorKind::AuthenticationFailed
             | ErrorKind::InvalidClientConfig
@@ -39,25 +42,36 @@ impl ErrorClass {
             _ => {}
         }
         match error.code() {
-            Some("ERR") => Self::from_legacy_text(error.detail().unwrap_or_default()),
-            Some(code) => Self::from_code(code),
+            Some("ERR") => Self::from_text(error.detail().unwrap_or_default()),
+            Some(code) => Self::from_code(code, error.detail().unwrap_or_default()),
             None => Self::Indeterminate,
         }
     }
 
-    fn from_code(code: &str) -> Self {
-        match code {
-            "NOSCRIPT" => Self::NoScript,
-            "READONLY" | "MOVED" | "ASK" | "MASTERDOWN" | "UNBLOCKED" => Self::WrongServer,
-            "TRYAGAIN" | "CLUSTERDOWN" => Self::SlotMigrating,
-            "LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF" => Self::Unavailable,
+    /// The class of an error while connecting: no call has been sent, so nothing is unknown.
+    pub(super) fn from_connect_error(error: &RedisError) -> Self {
+        match Self::from_error(error) {
+            Self::Permanent => Self::Permanent,
+            _ if is_certificate_error(error) => Self::Permanent,
+            _ => Self::Unavailable,
+        }
+    }
+
+    fn from_code(code: &str, detail: &str) -> Self {
+        match (code, detail) {
+            ("NOSCRIPT", _) => Self::NoScript,
+            ("READONLY" | "MOVED" | "ASK" | "MASTERDOWN" | "UNBLOCKED", _) => Self::WrongServer,
+            ("TRYAGAIN" | "CLUSTERDOWN", _) => Self::SlotMigrating,
+            ("LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF", _) => Self::Unavailable,
+            // Envoy.
+            ("no", "upstream host") => Self::Unavailable,
+            ("upstream", _) => Self::ProxyLostServer,
             _ => Self::Permanent,
         }
     }
 
-    /// Before 7.0 a server wrapped what a command in a script replied into text:
-    /// `Error running script (call to f_..): @user_script:6: -OOM command not allowed`.
-    fn from_legacy_text(text: &str) -> Self {
+    /// The class of an error that has no code of its own.
+    fn from_text(text: &str) -> Self {
         const CODES: [&str; 8] = [
             "READONLY",
             "MASTERDOWN",
@@ -68,36 +82,57 @@ impl ErrorClass {
             "LOADING",
             "BUSY",
         ];
-        if text.contains("max number of clients reached") {
+        // What twemproxy, Envoy and Predixy say when they have no connection to a server.
+        const NOT_CONNECTED: [&str; 6] = [
+            "max number of clients",
+            "Connection refused",
+            "Host is down",
+            "No route to host",
+            "Network is unreachable",
+            "no upstream host",
+        ];
+        const CONNECTION_LOST: [&str; 5] = [
+            "Connection timed out",
+            "Connection reset by peer",
+            "Broken pipe",
+            "upstream failure",
+            "Server closed connection",
+        ];
+        let has = |patterns: &[&str]| patterns.iter().any(|pattern| text.contains(pattern));
+        if has(&NOT_CONNECTED) {
             return Self::Unavailable;
         }
+        if has(&CONNECTION_LOST) {
+            return Self::ProxyLostServer;
+        }
+        // Before 7.0 a server wrapped the error of a command in a script:
+        // `Error running script (call to f_..): @user_script:6: -OOM command not allowed`.
         let found = CODES
             .iter()
             .find(|code| text.contains(&format!("-{code} ")));
-        found.map_or(Self::Permanent, |code| Self::from_code(code))
+        found.map_or(Self::Permanent, |code| Self::from_code(code, ""))
     }
 
-    /// Whether the connection is to be replaced.
+    /// Whether the connection has to be replaced.
     pub(super) const fn invalidates_connection(self) -> bool {
         matches!(self, Self::WrongServer | Self::Indeterminate)
     }
 
-    pub(super) fn error(self, error: &RedisError) -> StoreError {
+    pub(super) fn to_store_error(self, error: &RedisError) -> StoreError {
         let advice = match (self, error.code()) {
-            (Self::Permanent, Some("NOPERM")) => {
+            _ if is_forbidden(error) => {
                 "; let this user run EVAL, EVALSHA and TIME, and GET, SET, PSETEX, DEL, GETRANGE, \
                  SETRANGE and PEXPIRE on the keys under the prefix"
             }
-            (Self::Permanent, Some("NOAUTH" | "WRONGPASS")) => {
-                "; mend the user or password in the URL"
-            }
+            (Self::Permanent, Some("NOAUTH" | "WRONGPASS")) => WRONG_PASSWORD,
             (Self::Permanent, Some("CROSSSLOT")) => "; connect with a cluster client",
-            (_, Some("OOM")) => "; give the server memory, its maxmemory is used up",
-            (Self::WrongServer, Some("READONLY")) => {
-                "; a replica answers in the place of a primary"
+            (_, Some("OOM")) => "; the server's maxmemory is used up: give it more memory",
+            (Self::WrongServer, Some("READONLY")) => "; the address leads to a replica",
+            _ if error.kind() == ErrorKind::AuthenticationFailed || is_unauthenticated(error) => {
+                WRONG_PASSWORD
             }
-            _ if error.kind() == ErrorKind::AuthenticationFailed || unauthenticated(error) => {
-                "; mend the user or password in the URL"
+            _ if is_certificate_error(error) => {
+                "; check the server's certificate, its host name and the trusted certificates"
             }
             _ => "",
         };
@@ -106,45 +141,59 @@ impl ErrorClass {
     }
 }
 
-/// A long command before any password is not answered with NOAUTH but with a protocol error.
-fn unauthenticated(error: &RedisError) -> bool {
+const WRONG_PASSWORD: &str = "; correct the user or password in the URL";
+
+/// A long command before authentication gets a protocol error instead of NOAUTH.
+fn is_unauthenticated(error: &RedisError) -> bool {
     let detail = error.detail().unwrap_or_default();
     detail.contains("unauthenticated")
 }
 
-/// The numbers that a script answered: the time, then the outcome of each call. They come
-/// packed in a text, which is read in a fraction of the time that so many replies take, or in a list
-/// of a few.
-pub(super) fn numbers(value: &Value, expected: usize) -> Result<Arc<[i64]>, StoreError> {
+/// A command inside a script reports a missing permission as text, with another code.
+fn is_forbidden(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    error.code() == Some("NOPERM")
+        || detail.contains("NOPERM")
+        || detail.contains("The user executing the script")
+}
+
+fn is_certificate_error(error: &RedisError) -> bool {
+    error.is_io_error() && error.to_string().contains("certificate")
+}
+
+/// The numbers of a script's reply: the time, then the outcome of each call.
+///
+/// They come packed in a string, which takes a fraction of the time to parse that as many replies
+/// would take. A large reply is a list of such strings.
+pub(super) fn parse_numbers(value: &Value, expected: usize) -> Result<Arc<[i64]>, StoreError> {
     let unexpected = || StoreError::new("Redis: a reply that is not the script's", false);
-    let text = match value {
-        Value::BulkString(text) => Cow::Borrowed(text),
-        // Of so many calls that the stack of the script had no room for all numbers at once.
-        Value::Array(texts) => {
-            let mut whole = Vec::new();
-            for text in texts {
-                let Value::BulkString(text) = text else {
+    let packed = match value {
+        Value::BulkString(packed) => Cow::Borrowed(packed),
+        Value::Array(chunks) => {
+            let mut packed = Vec::new();
+            for chunk in chunks {
+                let Value::BulkString(chunk) = chunk else {
                     return Err(unexpected());
                 };
-                whole.extend(text);
+                packed.extend(chunk);
             }
-            Cow::Owned(whole)
+            Cow::Owned(packed)
         }
         _ => return Err(unexpected()),
     };
-    if text.len() != 8 * expected {
+    if packed.len() != 8 * expected {
         return Err(unexpected());
     }
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "whole numbers below 2^53; of any other the largest or zero"
+        reason = "integers below 2^53; other numbers saturate or become zero"
     )]
-    let whole = |double: &[u8]| {
+    let integer = |double: &[u8]| {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(double);
         f64::from_le_bytes(bytes) as i64
     };
-    Ok(text.chunks_exact(8).map(whole).collect())
+    Ok(packed.chunks_exact(8).map(integer).collect())
 }
 
 #[cfg(test)]
@@ -181,10 +230,22 @@ mod tests {
             ),
             ("ERR max number of clients reached", ErrorClass::Unavailable),
             (
+                "ERR max number of clients + cluster connections reached",
+                ErrorClass::Unavailable,
+            ),
+            ("no upstream host", ErrorClass::Unavailable),
+            ("ERR Connection refused", ErrorClass::Unavailable),
+            ("ERR Connection timed out", ErrorClass::ProxyLostServer),
+            ("upstream failure", ErrorClass::ProxyLostServer),
+            (
                 "NOPERM this user has no permissions to run 'evalsha'",
                 ErrorClass::Permanent,
             ),
             ("NOAUTH Authentication required.", ErrorClass::Permanent),
+            (
+                "ERR The user executing the script can't run this command or subcommand",
+                ErrorClass::Permanent,
+            ),
             ("WRONGTYPE Operation against a key", ErrorClass::Permanent),
             ("ERR unknown command", ErrorClass::Permanent),
             (
@@ -197,7 +258,7 @@ mod tests {
             ),
         ];
         for (reply, class) in cases {
-            assert_eq!(ErrorClass::of(&server(reply)), class, "{reply}");
+            assert_eq!(ErrorClass::from_error(&server(reply)), class, "{reply}");
         }
     }
 
@@ -205,24 +266,32 @@ mod tests {
     fn a_broken_connection_is_indeterminate_and_a_refused_one_is_not_executed() {
         use std::io::{Error, ErrorKind};
 
-        let of = |kind: ErrorKind| ErrorClass::of(&RedisError::from(Error::from(kind)));
+        let class_of =
+            |kind: ErrorKind| ErrorClass::from_error(&RedisError::from(Error::from(kind)));
         for kind in [
             ErrorKind::TimedOut,
             ErrorKind::ConnectionReset,
             ErrorKind::UnexpectedEof,
             ErrorKind::BrokenPipe,
         ] {
-            assert_eq!(of(kind), ErrorClass::Indeterminate, "{kind:?}");
+            assert_eq!(class_of(kind), ErrorClass::Indeterminate, "{kind:?}");
         }
-        assert_eq!(of(ErrorKind::ConnectionRefused), ErrorClass::Unavailable);
+        assert_eq!(
+            class_of(ErrorKind::ConnectionRefused),
+            ErrorClass::Unavailable
+        );
     }
 
     #[test]
     fn only_permanent_errors_are_not_transient() {
         let error = server("NOPERM this user has no permissions");
-        let error = ErrorClass::of(&error).error(&error);
+        let error = ErrorClass::from_error(&error).to_store_error(&error);
         assert!(!error.is_transient() && error.to_string().contains("let this user run"));
         let error = server("OOM command not allowed");
-        assert!(ErrorClass::of(&error).error(&error).is_transient());
+        assert!(
+            ErrorClass::from_error(&error)
+                .to_store_error(&error)
+                .is_transient()
+        );
     }
 }

@@ -1,44 +1,46 @@
-//! A script for an algorithm: its text, what it is called with, and what its answer means.
+//! The script of a policy: its text, its arguments, and how its reply is decoded.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
 use self::sealed::Script;
-use super::params::Call;
+use super::call::Call;
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
 
-/// The algorithms that a Redis server can carry out: every one of this crate and every tuple of
-/// these; of [`AnyAlgorithm`](crate::algorithm::AnyAlgorithm) what holds one of this crate or
+/// The algorithms that a Redis server can run.
+///
+/// These are all algorithms of this crate and all tuples of them, and
+/// [`AnyAlgorithm`](crate::algorithm::AnyAlgorithm) if it holds one of this crate or an
 /// [`All`](crate::algorithm::All) of such.
 pub trait Scripted: Script {}
 
 impl<A: Script> Scripted for A {}
 
 pub(super) mod sealed {
-    use super::super::params::Call;
+    use super::super::call::Call;
     use super::{Args, Part, StateWords};
     use crate::algorithm::Algorithm;
     use crate::error::ConfigError;
 
-    /// How an algorithm talks to its script; what an argument, a figure and a word mean stands
-    /// there.
+    /// How an algorithm is encoded for its script. The Lua file of the algorithm documents its
+    /// parameters, arguments and state.
     #[expect(
         unnameable_types,
         reason = "sealed: the scripts are part of this crate"
     )]
     pub trait Script: Algorithm {
-        /// The algorithm in figures that the script can count with.
+        /// The algorithm with parameters that the script can represent.
         fn prepared(self) -> Result<Self, ConfigError>;
 
-        /// The limits it is made of, one script function and one key each.
+        /// The limits it consists of. Each has its own script function and its own key.
         fn parts(&self, parts: &mut Vec<Part>);
 
-        /// What each part is told of a call.
-        fn arguments(&self, call: Call, args: &mut Args);
+        /// Writes the arguments of a call for each part.
+        fn push_args(&self, call: Call, args: &mut Args);
 
-        /// The state that the script decided upon, or left behind where it decided nothing.
-        fn recall(&self, words: &mut StateWords<'_>) -> Option<Self::State>;
+        /// The state that the script decided on, or that it left if it decided nothing.
+        fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State>;
     }
 }
 
@@ -46,54 +48,63 @@ pub(super) mod sealed {
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "an argument of the sealed trait")]
 pub struct Part {
-    /// The function that makes it.
-    pub(super) name: &'static str,
-    /// What decides the usual call, where that is written a second time for speed.
-    pub(super) quick: &'static [&'static str],
-    /// What that function needs, in order, itself last.
+    /// The Lua function that constructs it.
+    pub(super) function: &'static str,
+    /// The Lua code that decides common calls before the full script is built.
+    pub(super) fast_path: Option<FastPath>,
+    /// The Lua sources of `function`, in order, its own last.
     pub(super) sources: &'static [&'static str],
-    /// What its values begin with: which algorithm, and the figures it was made for.
+    /// The start of its values: the algorithm and the parameters they were written with.
     pub(super) header: String,
-    /// What it reads when it is made.
-    pub(super) figures: Vec<u64>,
-    /// How many numbers tell its state.
-    pub(super) words: usize,
+    /// The numbers that `function` reads.
+    pub(super) params: Vec<u64>,
+    /// The length of its state in numbers.
+    pub(super) state_words: usize,
 }
 
-/// The operation and the arguments of a call: whole numbers below 2^53, packed as a script reads
-/// them.
+/// Lua code that decides common calls.
+#[derive(Debug)]
+pub(super) struct FastPath {
+    /// The functions it has in common with the full path.
+    pub(super) shared: &'static str,
+    pub(super) source: &'static str,
+    /// The index of the first parameter that it reads.
+    pub(super) first_param: usize,
+}
+
+/// The operation and the arguments of a call: integers below 2^53, packed as doubles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(unnameable_types, reason = "an argument of the sealed trait")]
 pub struct Args(Vec<u8>);
 
 impl Args {
-    /// What a script is told of a call.
-    pub(super) fn of<A: Script>(algorithm: &A, call: Call) -> Self {
+    /// The arguments of one call.
+    pub(super) fn for_call<A: Script>(algorithm: &A, call: Call) -> Self {
         let mut args = Self(Vec::with_capacity(8 * 8));
-        args.push(call.op().unsigned_abs());
-        algorithm.arguments(call, &mut args);
+        args.push(call.opcode());
+        algorithm.push_args(call, &mut args);
         args
     }
 
     pub(super) fn push(&mut self, number: u64) {
-        /// The largest number of which a script can count every one before it.
+        /// The largest integer up to which doubles are exact.
         const MAX_INT: u64 = (1 << 53) - 1;
-        #[expect(clippy::cast_precision_loss, reason = "below 2^53 there is none")]
+        #[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
         let double = number.min(MAX_INT) as f64;
         self.0.extend(double.to_le_bytes());
     }
 
-    /// In the place of a moment that is never reached.
-    pub(super) fn never(&mut self) {
+    /// Pushes a moment that is never reached.
+    pub(super) fn push_never(&mut self) {
         self.0.extend((-1.0_f64).to_le_bytes());
     }
 
-    pub(super) fn packed(&self) -> &[u8] {
+    pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// The numbers of a state, as a script told them.
+/// The numbers of a state in a reply.
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "an argument of the sealed trait")]
 pub struct StateWords<'a> {
@@ -102,87 +113,100 @@ pub struct StateWords<'a> {
 }
 
 impl StateWords<'_> {
-    pub(super) fn next(&mut self) -> Option<u64> {
+    pub(super) fn next_word(&mut self) -> Option<u64> {
         self.words.next().and_then(|word| u64::try_from(*word).ok())
     }
 
-    /// What was asked for.
+    /// The cost of the call.
     pub(super) const fn cost(&self) -> u64 {
         self.cost
     }
 }
 
-/// A script for one policy: its text, and the figures that every call of it begins with.
+/// The script of one policy, and the arguments that all its calls have in common.
 pub(super) struct Program {
     pub(super) body: String,
     pub(super) hash: String,
-    /// All figures, packed.
-    figures: Args,
+    /// The parameters of all parts, packed.
+    params: Args,
     headers: Vec<String>,
     /// How many keys a call has.
-    pub(super) parts: usize,
-    /// How many numbers tell the state of a call.
-    pub(super) words: usize,
+    pub(super) keys_per_call: usize,
+    /// The length of a call's state in numbers.
+    pub(super) state_words: usize,
 }
 
 impl Program {
     pub(super) fn new<A: Scripted>(algorithm: &A) -> Self {
-        Self::after("", algorithm)
+        Self::with_prelude("", algorithm)
     }
 
-    /// With a prelude, by which tests put their own clock in the place of the server's.
-    pub(super) fn after<A: Scripted>(prelude: &str, algorithm: &A) -> Self {
+    /// With a prelude, by which tests replace the server's clock.
+    pub(super) fn with_prelude<A: Scripted>(prelude: &str, algorithm: &A) -> Self {
         let mut parts = Vec::new();
         algorithm.parts(&mut parts);
-        let mut seen = BTreeSet::new();
-        let mut body = prelude.to_owned();
-        match &*parts {
-            [alone] if !alone.quick.is_empty() => {
-                body.push_str(include_str!("lua/quick/open.lua"));
-                body.extend(alone.quick.iter().copied());
-                body.push_str(include_str!("lua/quick/close.lua"));
-            }
-            _ => body.push_str("local answer, left, clock, spread = {}\n"),
+        let state_words = parts.iter().map(|part| part.state_words).sum::<usize>();
+        let mut params = Args::default();
+        params.push(state_words as u64);
+        for param in parts.iter().flat_map(|part| &part.params) {
+            params.push(*param);
         }
-        for source in parts.iter().flat_map(|part| part.sources) {
-            if seen.insert(*source) {
-                body.push_str(source);
-            }
-        }
-        let names: Vec<_> = parts.iter().map(|part| part.name).collect();
-        body.extend(["local parts = { ", &names.join(", "), " }\n"]);
-        body.push_str(include_str!("lua/run.lua"));
-
-        let words = parts.iter().map(|part| part.words).sum::<usize>();
-        let mut figures = Args::default();
-        figures.push(words as u64);
-        for figure in parts.iter().flat_map(|part| &part.figures) {
-            figures.push(*figure);
-        }
-        let count = parts.len();
-        let headers = parts.into_iter().map(|part| part.header).collect();
+        let body = body(prelude, &parts);
         Self {
             hash: sha1_smol::Sha1::from(&body).digest().to_string(),
             body,
-            figures,
-            headers,
-            parts: count,
-            words,
+            params,
+            keys_per_call: parts.len(),
+            headers: parts.into_iter().map(|part| part.header).collect(),
+            state_words,
         }
     }
 
-    /// What every call begins with, after its keys.
-    pub(super) fn begin(&self) -> (&[u8], &[String]) {
-        (self.figures.packed(), &self.headers)
+    /// The arguments that all calls begin with, after the keys.
+    pub(super) fn shared_args(&self) -> (&[u8], &[String]) {
+        (self.params.as_bytes(), &self.headers)
     }
 
-    /// How many numbers tell the outcome of a call.
+    /// How many numbers of a reply belong to one call: its status and its state.
     pub(super) const fn stride(&self) -> usize {
-        1 + self.words
+        1 + self.state_words
     }
 }
 
-/// The text is long and of no use in a log.
+/// The text of a script; lua/common.lua describes its structure.
+fn body(prelude: &str, parts: &[Part]) -> String {
+    let mut body = prelude.to_owned();
+    body.push_str(include_str!("lua/common.lua"));
+    let mut seen = BTreeSet::new();
+    if let [
+        Part {
+            fast_path: Some(fast),
+            ..
+        },
+    ] = parts
+    {
+        // Lua counts bytes from 1, and the length of the state precedes the parameters.
+        let offset = 1 + 8 * (1 + fast.first_param);
+        seen.insert(fast.shared);
+        body.push_str(fast.shared);
+        body.push_str(include_str!("lua/fast/prelude.lua"));
+        body.push_str(&format!("local params_offset = {offset}\n"));
+        body.push_str(fast.source);
+        body.push_str(include_str!("lua/fast/epilogue.lua"));
+    }
+    body.push_str(include_str!("lua/prelude.lua"));
+    for source in parts.iter().flat_map(|part| part.sources) {
+        if seen.insert(*source) {
+            body.push_str(source);
+        }
+    }
+    let functions: Vec<_> = parts.iter().map(|part| part.function).collect();
+    body.extend(["local constructors = { ", &functions.join(", "), " }\n"]);
+    body.push_str(include_str!("lua/epilogue.lua"));
+    body
+}
+
+/// Manual impl: the text is long and the same for all policies of an algorithm.
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Program")
@@ -192,29 +216,29 @@ impl fmt::Debug for Program {
     }
 }
 
-/// What a script told of a call.
+/// What a script replied on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScriptReply {
     pub(super) decision: Decision,
-    /// The denial of the same request that comes next, if it would be denied.
-    pub(super) denied: Option<Decision>,
+    /// The decision on a repetition of the same request, if that is denied.
+    pub(super) next_denial: Option<Decision>,
 }
 
-/// The decision on a call, from the numbers that the script told of it: how it went, and a state.
-pub(super) fn decision<A: Scripted>(
+/// Decodes a script's reply on one call: its status and a state.
+pub(super) fn decode_reply<A: Scripted>(
     algorithm: &A,
     call: Call,
     now_us: u64,
     outcome: &[i64],
 ) -> Result<ScriptReply, StoreError> {
     let now = Tick::from_nanos(now_us.saturating_mul(1_000));
-    let (how, words) = outcome.split_first().ok_or_else(disagree)?;
-    let denied = match how {
+    let (status, words) = outcome.split_first().ok_or_else(unexpected_reply)?;
+    let denied = match status {
         0 => true,
         1 => false,
-        2 => return Err(corrupt_value("is not one that this crate wrote")),
-        3 => return Err(corrupt_value("is of another type than a string")),
-        _ => return Err(disagree()),
+        2 => return Err(corrupt_value("was not written by this crate")),
+        3 => return Err(corrupt_value("is not a string")),
+        _ => return Err(unexpected_reply()),
     };
     let cost = match call {
         Call::Take(cost) | Call::Reserve(cost, _) | Call::Peek(cost) => cost,
@@ -224,7 +248,9 @@ pub(super) fn decision<A: Scripted>(
         words: words.iter(),
         cost,
     };
-    let mut state = algorithm.recall(&mut words).ok_or_else(disagree)?;
+    let mut state = algorithm
+        .read_state(&mut words)
+        .ok_or_else(unexpected_reply)?;
     let decision = match call {
         Call::Take(_) => algorithm.decide(&mut state, now, cost),
         Call::Reserve(_, most) => {
@@ -232,29 +258,28 @@ pub(super) fn decision<A: Scripted>(
         }
         _ => {
             return Ok(ScriptReply {
-                decision: in_micros(algorithm.peek(&state, now, cost)),
-                denied: None,
+                decision: ceil_to_micros(algorithm.peek(&state, now, cost)),
+                next_denial: None,
             });
         }
     };
-    // A script only looks where nothing is asked for, and so denies nothing; a line may be too long
-    // even for that.
-    if call.op() == Call::Take(1).op() && decision.is_denied() != denied {
-        return Err(disagree());
+    // A take of no cost is a peek to the script, and never denied there. A full queue may deny it.
+    if call.takes() && decision.is_denied() != denied {
+        return Err(unexpected_reply());
     }
-    let denied = match call {
+    let next_denial = match call {
         _ if denied => Some(decision),
         Call::Take(_) if decision.remaining() < cost => Some(algorithm.peek(&state, now, cost)),
         _ => None,
     };
     Ok(ScriptReply {
-        decision: in_micros(decision),
-        denied: denied.filter(Decision::is_denied).map(in_micros),
+        decision: ceil_to_micros(decision),
+        next_denial: next_denial.filter(Decision::is_denied).map(ceil_to_micros),
     })
 }
 
-/// Redis counts microseconds: whoever waits a part of one waits for the whole.
-pub(super) fn in_micros(decision: Decision) -> Decision {
+/// Rounds waits up to microseconds, which is what Redis counts in.
+pub(super) fn ceil_to_micros(decision: Decision) -> Decision {
     let whole = |span: Duration| {
         let ns = nanos(span);
         Duration::from_nanos(ns.checked_next_multiple_of(1_000).unwrap_or(ns))
@@ -273,16 +298,16 @@ pub(super) fn in_micros(decision: Decision) -> Decision {
 fn corrupt_value(what: &str) -> StoreError {
     StoreError::new(
         format!(
-            "the value at the key in Redis {what}; another program writes there: give this limiter \
-             a prefix of its own, or delete the key"
+            "Redis: the value at the key {what}; another program writes there: give this limiter a \
+             prefix of its own, or delete the key"
         ),
         false,
     )
 }
 
-fn disagree() -> StoreError {
+fn unexpected_reply() -> StoreError {
     StoreError::new(
-        "the script in Redis answered what it cannot answer: its text or its values were changed",
+        "Redis: the script returned an impossible reply; its text or its values were changed",
         false,
     )
 }

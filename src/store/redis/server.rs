@@ -1,12 +1,11 @@
-//! The server, and how it is asked.
+//! A Redis server and its settings.
 
 use std::time::Duration;
 
 use super::{
     backend::RedisLimiter,
-    breaker::BreakerCounts,
-    connection::Connector,
-    deny_cache::DenyCache,
+    breaker::{BreakerConfig, BreakerCounts},
+    connector::Connector,
     live_policy::LivePolicy,
     pool::ConnectionPool,
     script::{Scripted, sealed::Script as _},
@@ -14,52 +13,55 @@ use super::{
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::{ConfigError, StoreError, expect_valid};
 
-/// A Redis server, or a cluster of them, to keep limits in.
+/// A Redis server or cluster that stores limits.
 ///
-/// Clones share the connection, or [several](Self::connections). It is made when the first call needs
-/// it.
+/// Clones share the connection, or [several](Self::connections). The first call connects.
 #[derive(Clone, Debug)]
 pub struct Redis {
-    links: ConnectionPool,
+    pool: ConnectionPool,
     prefix: String,
     deadline: Duration,
-    remembers: bool,
+    caches_denials: bool,
 }
 
 impl Redis {
     /// The server at a URL: `redis://user:password@host:6379/0`, `rediss://..` for TLS (with the
     /// feature `redis-tls`), `redis+unix:///path`.
     ///
+    /// TLS is by rustls. A program that has installed no rustls `CryptoProvider` before the first
+    /// connection gets that of ring as its default.
+    ///
     /// # Errors
-    /// If that is no URL of a Redis server.
+    /// If `url` is not the URL of a Redis server.
+    ///
+    /// ```
+    /// use tower_throttle::store::redis::Redis;
+    ///
+    /// let error = Redis::open("http://localhost").unwrap_err();
+    /// assert!(error.to_string().starts_with("Redis URL"), "{error}");
+    /// ```
     pub fn open(url: &str) -> Result<Self, ConfigError> {
-        // The URL is not repeated: it may hold a password.
-        let client = redis::Client::open(url).map_err(|error| ConfigError::Syntax {
-            field: "Redis URL",
-            text: "(not shown)".to_owned(),
-            expected: format!("redis://user:password@host:port/database ({error})"),
-        })?;
+        let client = redis::Client::open(url).map_err(|error| wrong_address(&error))?;
         Ok(Self::with_client(client))
     }
 
     /// The server of a client.
     pub fn with_client(client: redis::Client) -> Self {
-        Self::with(Connector::Client(client))
+        Self::from_connector(Connector::Client(client))
     }
 
-    /// A connection that is there already. It cannot be replaced if it breaks; prefer a URL or a
-    /// client.
+    /// An existing connection. It cannot be replaced if it breaks: prefer a URL or a client.
     pub fn with_connection(connection: redis::aio::MultiplexedConnection) -> Self {
-        Self::with(Connector::Connection(connection))
+        Self::from_connector(Connector::Connection(connection))
     }
 
-    /// The primary that Redis Sentinel names, asked for whenever a connection is made: after a
-    /// failover calls go to the new primary. Build the client for
+    /// The primary that Redis Sentinel reports for each new connection: after a failover, calls go to
+    /// the new primary. Build the client for
     /// [`SentinelServerType::Master`](redis::sentinel::SentinelServerType::Master).
     ///
-    /// A primary that was cut off takes itself for one until a Sentinel tells it otherwise, and
-    /// whoever reaches it meanwhile is counted there, in vain. `min-replicas-to-write 1` in its
-    /// configuration keeps that short.
+    /// A primary that is cut off from the Sentinels continues as a primary until one reaches it.
+    /// Requests that reach it meanwhile are counted there, and that count is lost.
+    /// `min-replicas-to-write 1` in its configuration keeps that time short.
     ///
     /// ```no_run
     /// use redis::sentinel::{SentinelClient, SentinelServerType};
@@ -80,16 +82,16 @@ impl Redis {
     #[cfg(feature = "redis-sentinel")]
     #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis-sentinel")))]
     pub fn with_sentinel(client: redis::sentinel::SentinelClient) -> Self {
-        Self::with(Connector::Sentinel(Box::new(tokio::sync::Mutex::new(
+        Self::from_connector(Connector::Sentinel(Box::new(tokio::sync::Mutex::new(
             client,
         ))))
     }
 
     /// A Redis Cluster.
     ///
-    /// However the builder is set, its client tries nothing again by itself: it would also send a
-    /// call again whose connection broke, which may then be counted twice. A slot that has moved,
-    /// or is on its way, is followed.
+    /// Retries are switched off, whatever the builder says: its client would also send a call again
+    /// after the connection broke, and the call might be counted twice. Redirections to a slot that
+    /// moved or is migrating are followed.
     ///
     /// # Errors
     /// If the builder has no valid address of a server.
@@ -107,55 +109,50 @@ impl Redis {
     pub fn with_cluster(
         builder: redis::cluster::ClusterClientBuilder,
     ) -> Result<Self, ConfigError> {
-        let source = Connector::cluster(builder).map_err(|error| ConfigError::Syntax {
-            field: "Redis URL",
-            text: "(not shown)".to_owned(),
-            expected: format!("redis://user:password@host:port ({error})"),
-        })?;
-        Ok(Self::with(source))
+        let connector = Connector::cluster(builder).map_err(|error| wrong_address(&error))?;
+        Ok(Self::from_connector(connector))
     }
 
-    fn with(source: Connector) -> Self {
+    fn from_connector(connector: Connector) -> Self {
         Self {
-            links: ConnectionPool::new(source),
+            pool: ConnectionPool::new(connector),
             prefix: "throttle".to_owned(),
             deadline: Duration::from_millis(50),
-            remembers: true,
+            caches_denials: true,
         }
     }
 
-    /// What the names of all keys begin with, `throttle` where nothing is said. Limits with the
-    /// same prefix and policy are one limit.
+    /// Sets the start of the names of all keys, by default `throttle`. Limits with the same prefix
+    /// and policy are one limit.
     ///
     /// # Errors
     /// If it is not 1 to 64 letters, digits and any of `. _ -`.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, ConfigError> {
-        named("prefix", prefix)?;
+        check_name("prefix", prefix)?;
         prefix.clone_into(&mut self.prefix);
         Ok(self)
     }
 
-    /// How long a call may take, 50 ms where nothing is said. A call that takes longer is an
-    /// error; it may have been counted.
+    /// Sets how long a call may take, by default 50 ms. A call that takes longer is an error; it may
+    /// have been counted.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Spreads the keys over so many connections, one where nothing is said. All calls of a key go
-    /// by the same one.
+    /// Spreads the keys over several connections, by default one. All calls of a key use the same
+    /// one.
     ///
-    /// One connection carries what a server decides. More are of use where a machine asks so much
-    /// that reading and writing fill one of its cores, or where a proxy in between does; the calls
-    /// in flight at a time are then gathered in smaller groups. `cargo run --release -p compare --
-    /// redis` measures both.
+    /// One connection can carry all that a server decides. More help if reading and writing use up
+    /// one core of this machine or of a proxy in between; batches are then smaller. `cargo run
+    /// --release -p compare -- redis` measures both.
     ///
-    /// A limiter that was made before keeps the connections that it has.
+    /// Limiters that were made before keep their connections.
     ///
     /// # Errors
-    /// If it is not 1 to 64, or other than 1 of a cluster, whose client has connections to all
-    /// servers, or of a connection that was there already.
+    /// If `count` is not 1 to 64; or if it is not 1 for a cluster, whose client has connections to
+    /// all servers, or for an existing connection.
     ///
     /// ```
     /// use tower_throttle::store::redis::Redis;
@@ -169,48 +166,107 @@ impl Redis {
             let allowed = "a number from 1 to 64";
             return Err(ConfigError::out_of_range("connections", count, allowed));
         }
-        self.links = self.links.again(count)?;
+        self.pool = self.pool.with_size(count)?;
         Ok(self)
     }
 
-    /// Asks Redis about every request, also about those that are known to be denied.
+    /// Sets how many failures in a row open the breaker, by default 3. Calls that are in flight
+    /// together and time out together are one failure.
     ///
-    /// Where nothing is said a denial is remembered until its exact `retry_after`, for at most 10
-    /// seconds, and the same request of the same key is denied without asking: whoever hammers
-    /// costs Redis next to nothing. Giving something back, or a reset, through this limiter or its
-    /// clones ends that at once; through another machine it is seen when the denial ends.
+    /// Limiters that were made before keep their connections and breakers.
+    ///
+    /// # Errors
+    /// If `failures` is 0.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::store::redis::Redis;
+    ///
+    /// let redis = Redis::open("redis://127.0.0.1:6379")?
+    ///     .failure_threshold(5)?
+    ///     .probe_interval(Duration::from_millis(10), Duration::from_secs(1))?;
+    /// assert!(redis.failure_threshold(0).is_err());
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn failure_threshold(mut self, failures: u32) -> Result<Self, ConfigError> {
+        if failures == 0 {
+            return Err(ConfigError::out_of_range(
+                "failure_threshold",
+                failures,
+                "a number from 1",
+            ));
+        }
+        self.pool = self.pool.with_breaker(BreakerConfig {
+            failure_threshold: failures,
+            ..self.pool.breaker_config()
+        });
+        Ok(self)
+    }
+
+    /// Sets when an open breaker lets a probe through: first after `min`, by default 25 ms, then
+    /// after twice as long each time, up to `max`, by default 250 ms. Up to a quarter is added at
+    /// random, so that the machines of a fleet do not probe at the same moments.
+    ///
+    /// Limiters that were made before keep their connections and breakers.
+    ///
+    /// # Errors
+    /// If `min` is zero, `max` is shorter than `min`, or `max` is longer than a day.
+    pub fn probe_interval(mut self, min: Duration, max: Duration) -> Result<Self, ConfigError> {
+        const DAY: Duration = Duration::from_secs(86_400);
+
+        if min.is_zero() || max < min || max > DAY {
+            return Err(ConfigError::out_of_range(
+                "probe_interval",
+                format!("{min:?} to {max:?}"),
+                "a minimum above zero and a maximum from that to a day",
+            ));
+        }
+        self.pool = self.pool.with_breaker(BreakerConfig {
+            min_probe_interval: min,
+            max_probe_interval: max,
+            ..self.pool.breaker_config()
+        });
+        Ok(self)
+    }
+
+    /// Asks Redis about every request, even if it is known to be denied.
+    ///
+    /// By default a denial is cached until its exact `retry_after`, for at most 10 seconds. The same
+    /// request of the same key is denied without a call meanwhile, so clients far above their limits
+    /// cost Redis little. A refund or a reset through this limiter or its clones ends that at once.
+    /// One through another machine takes effect when the cached denial ends.
     #[must_use]
     pub const fn without_deny_cache(mut self) -> Self {
-        self.remembers = false;
+        self.caches_denials = false;
         self
     }
 
-    /// Asks the server whether it may lose limits, for a warning in the log when a program starts:
-    /// answers what is amiss, and what to do about it. Nothing is asked of a cluster.
+    /// Checks whether the server may lose limits. Returns a warning that says what to change, for the
+    /// log of a program that starts. A cluster is not checked.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// If the server does not reply.
     ///
     /// ```no_run
     /// # async fn example(redis: tower_throttle::store::redis::Redis) {
     /// match redis.check().await {
     ///     Ok(Some(warning)) => eprintln!("limits in Redis: {warning}"),
     ///     Ok(None) => {}
-    ///     Err(error) => eprintln!("Redis cannot be asked yet: {error}"),
+    ///     Err(error) => eprintln!("Redis does not reply yet: {error}"),
     /// }
     /// # }
     /// ```
     pub async fn check(&self) -> Result<Option<String>, StoreError> {
-        if !self.links.first().supports_batching() {
+        if !self.pool.first().supports_batching() {
             return Ok(None);
         }
         let mut info = redis::cmd("INFO");
         info.arg("memory");
         let limit = Duration::from_secs(2).max(self.deadline);
-        let value = tokio::time::timeout(limit, self.links.first().send(&info))
+        let value = tokio::time::timeout(limit, self.pool.first().send(&info))
             .await
             .map_err(|_| StoreError::new(format!("Redis: no answer within {limit:?}"), true))?
-            .map_err(|failure| failure.error)?;
+            .map_err(|error| error.error)?;
         let text = match value {
             redis::Value::BulkString(bytes) => String::from_utf8(bytes).unwrap_or_default(),
             redis::Value::VerbatimString { text, .. } => text,
@@ -223,15 +279,14 @@ impl Redis {
         Ok(match policy {
             None | Some("noeviction") => None,
             Some(policy) => Some(format!(
-                "maxmemory-policy is {policy}: a full server forgets keys, and whoever is forgotten \
-                 begins anew; set it to noeviction"
+                "maxmemory-policy is {policy}: a full server evicts keys, and their limits start \
+                 fresh; set it to noeviction"
             )),
         })
     }
 
-    /// Whether the server is left alone because it does not answer, and how often it was. Each
-    /// switch is also logged (feature `tracing`) and counted as `tower_throttle_switches_total`
-    /// (feature `metrics`).
+    /// The state of the circuit breakers: one per connection, or one per master of a cluster. Each change is also logged (feature `tracing`) and counted as
+    /// `tower_throttle_switches_total` (feature `metrics`).
     ///
     /// ```
     /// use tower_throttle::store::redis::Redis;
@@ -241,13 +296,13 @@ impl Redis {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn breaker(&self) -> BreakerCounts {
-        self.links.breaker()
+        self.pool.breaker_counts()
     }
 
-    /// A limit under a name of its own. Takes an algorithm or a tuple of them.
+    /// A limit under a name of its own, by an algorithm or a tuple of them.
     ///
     /// # Panics
-    /// If [`try_limiter`](Self::try_limiter) answers with an error.
+    /// If [`try_limiter`](Self::try_limiter) returns an error.
     #[track_caller]
     pub fn limiter<I>(&self, policy: &str, algorithm: I) -> RedisLimiter<I::Algorithm>
     where
@@ -256,11 +311,11 @@ impl Redis {
         expect_valid(self.try_limiter(policy, algorithm))
     }
 
-    /// As [`limiter`](Self::limiter), for values that come from elsewhere.
+    /// As [`limiter`](Self::limiter), for a policy from a configuration.
     ///
     /// # Errors
-    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or the algorithm has figures
-    /// that a script cannot count with.
+    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm has numbers
+    /// that a script cannot represent.
     ///
     /// ```
     /// use std::time::Duration;
@@ -280,19 +335,27 @@ impl Redis {
     where
         I: IntoAlgorithm<Algorithm: Scripted>,
     {
-        named("policy", policy)?;
+        check_name("policy", policy)?;
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
         let algorithm = algorithm.prepared()?;
         let key = format!("{{{}:{policy}}}:quota", self.prefix);
-        let tuning = LivePolicy::new(&self.links, self.deadline, key, algorithm);
-        let start = format!("{{{}:{policy}:", self.prefix);
-        let denied = self.remembers.then(DenyCache::new);
-        Ok(RedisLimiter::new(start, denied, tuning))
+        let live = LivePolicy::new(&self.pool, self.deadline, key, algorithm);
+        let name_prefix = format!("{{{}:{policy}:", self.prefix);
+        Ok(RedisLimiter::new(name_prefix, self.caches_denials, live))
     }
 }
 
-fn named(field: &'static str, name: &str) -> Result<(), ConfigError> {
+/// The error for an address. It does not repeat the URL, which may hold a password.
+fn wrong_address(error: &redis::RedisError) -> ConfigError {
+    ConfigError::Syntax {
+        field: "Redis URL",
+        text: "(not shown)".to_owned(),
+        expected: format!("redis://user:password@host:port/database ({error})"),
+    }
+}
+
+fn check_name(field: &'static str, name: &str) -> Result<(), ConfigError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if (1..=64).contains(&name.len()) && name.bytes().all(plain) {
         return Ok(());

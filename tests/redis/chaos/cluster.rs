@@ -1,4 +1,4 @@
-//! A cluster changes while it is asked.
+//! Changes of a cluster under load.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use super::connections::KILL;
 use super::failover::is_following;
 use super::{Evidence, Fleet, Row, Stage, command};
 use crate::cluster::{ask, cluster, tell};
+use crate::proxy_server::{Harm, Proxy};
 use crate::reached;
 use crate::redis_server::RedisServer;
-use crate::wire::{Harm, Proxy};
 
 fn fleet(stage: Stage, nodes: &[RedisServer]) -> Fleet {
     stage.fleet(&|| {
@@ -29,7 +29,7 @@ fn evidence<'a>(servers: Vec<&'a RedisServer>, happened: u64, what: &'static str
     evidence
 }
 
-/// Slots go from one master to another, key by key, that of the hot key among them.
+/// Slots migrate from one master to another, key by key, among them that of the hot key.
 pub(super) fn slots_move(stage: Stage) -> Row {
     let nodes = cluster(0);
     let slot: usize = redis::cmd("CLUSTER")
@@ -41,7 +41,7 @@ pub(super) fn slots_move(stage: Stage) -> Row {
     let (from, to) = (&nodes[from], &nodes[(from + 1) % 3]);
     let mut fleet = fleet(stage, &nodes);
     let mut moved = 0;
-    // The slots around it as far as they are the same master's.
+    // The slots around it that belong to the same master.
     let last = [5_460, 10_922, 16_383].into_iter().find(|end| slot <= *end);
     for slot in slot..=last.expect("its range").min(slot + 40) {
         moved += move_slot(slot, from, to, &nodes, &mut || {
@@ -57,7 +57,7 @@ pub(super) fn slots_move(stage: Stage) -> Row {
     };
     let servers = nodes.iter().collect();
     let mut evidence = evidence(servers, happened, "calls redirected");
-    // One master is still connected to the other, to send it keys.
+    // One master is still connected to the other: it sent keys.
     evidence.others = 1;
     Row::of("cluster slots move", fleet, &evidence)
 }
@@ -91,7 +91,7 @@ fn move_slot(
         migrate.exec(&mut connection).expect("moved");
         moved += keys.len();
     }
-    // Both have to be asked for a while: the keys that are new are the other's already.
+    // Both serve the slot for a while: new keys already belong to the other one.
     meanwhile();
     for node in [to, from].into_iter().chain(nodes) {
         tell(node, &["SETSLOT", &slot, "NODE", &to_id]);
@@ -99,7 +99,7 @@ fn move_slot(
     moved
 }
 
-/// How often a server has answered with an error.
+/// How often a server has replied with an error.
 fn errors(server: &RedisServer, code: &str) -> u64 {
     let info: String = redis::cmd("INFO")
         .arg("errorstats")
@@ -131,7 +131,7 @@ pub(super) fn connections_killed(stage: Stage) -> Row {
     Row::of("cluster CLIENT KILL", fleet, &evidence)
 }
 
-/// Each master is behind a proxy, which cuts connections after calls that were carried out.
+/// Each master is behind a proxy, which cuts connections after calls were executed.
 pub(super) fn replies_cut(stage: Stage) -> Row {
     let nodes = cluster(0);
     let proxies: Vec<_> = nodes.iter().map(Proxy::before).collect();
@@ -171,8 +171,8 @@ fn with_replica() -> Vec<RedisServer> {
     let id = ask(&nodes[0], &["MYID"]);
     tell(&nodes[3], &["REPLICATE", &id]);
     reached("the replica follows", || is_following(&nodes[3]));
-    // The others have to know too, or they elect nobody.
-    reached("the others know it", || {
+    // The other nodes have to know it too, or they elect no master.
+    reached("the other nodes know it", || {
         let replica = |node| ask(node, &["NODES"]).contains(&format!("slave {id}"));
         nodes.iter().all(replica)
     });
@@ -204,7 +204,7 @@ pub(super) fn master_stopped(stage: Stage) -> Row {
     Row::of("cluster SIGSTOP", fleet, &evidence).answered(share, 50)
 }
 
-/// The replica takes the place of the first node, and the others know.
+/// The replica replaces the first node, and the other nodes know it.
 fn replaced(fleet: &mut Fleet, nodes: &[RedisServer]) {
     let id = ask(&nodes[3], &["MYID"]);
     fleet.until("the replica is a master", |_| {

@@ -1,10 +1,10 @@
-//! What goes wrong between machines and a server.
+//! Faults between machines and a server.
 
 use std::time::Duration;
 
 use super::{Evidence, Fleet, Row, Stage, command, told};
+use crate::proxy_server::{Harm, Proxy};
 use crate::redis_server::RedisServer;
-use crate::wire::{Harm, Proxy};
 
 pub(super) const KILL: [&str; 6] = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
 
@@ -36,7 +36,7 @@ pub(super) fn without_permission(stage: Stage) -> Row {
     Row::of("NOPERM", fleet, &evidence).covered(false)
 }
 
-/// Has a server do what is said, by a connection that stays until it is dropped.
+/// Sends commands to a server by a connection that stays open until it is dropped.
 fn guest(server: &RedisServer) -> impl FnMut(&[&str]) + use<> {
     let mut guest = server.connection();
     move |words| {
@@ -49,7 +49,7 @@ pub(super) fn without_password(stage: Stage) -> Row {
     let server = RedisServer::start();
     let mut fleet = stage.on(&server);
     let mut has = guest(&server);
-    // Only those who connect from now on have to say it.
+    // Only new connections have to authenticate.
     has(&["CONFIG", "SET", "requirepass", "right"]);
     has(&KILL);
     fleet.lasts();
@@ -76,7 +76,7 @@ pub(super) fn without_room(stage: Stage) -> Row {
     Row::of("maxclients", fleet, &evidence).covered(true)
 }
 
-/// Harms one in so many replies while the fault lasts.
+/// Harms one in `every` replies while the fault lasts.
 fn harmed(
     stage: Stage,
     fault: &'static str,
@@ -120,7 +120,7 @@ pub(super) fn replies_late(stage: Stage) -> Row {
     harmed(stage, "replies late", "replies late", how)
 }
 
-/// Connections are made, and then nothing is heard.
+/// Connections are accepted, but no reply arrives.
 pub(super) fn silent(stage: Stage) -> Row {
     let server = RedisServer::start();
     let proxy = Proxy::before(&server);
@@ -134,7 +134,7 @@ pub(super) fn silent(stage: Stage) -> Row {
     Row::of("silent connection", fleet, &evidence).covered(true)
 }
 
-/// The same name leads to another server, which knows nothing; connections to the first one end.
+/// The same address leads to another, empty server; connections to the first one end.
 pub(super) fn address_flips(stage: Stage) -> Row {
     let (first, second) = (RedisServer::start(), RedisServer::start());
     let proxy = Proxy::before(&first);

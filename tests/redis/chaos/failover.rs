@@ -1,13 +1,13 @@
-//! Another server takes the place of the one that had the keys.
+//! Failovers to another server.
 
 use std::collections::HashMap;
 
 use super::{Evidence, Row, Stage, command};
+use crate::proxy_server::Proxy;
 use crate::reached;
 use crate::redis_server::RedisServer;
-use crate::wire::Proxy;
 
-/// A server that follows another one, which it reaches at this port.
+/// A replica of the server at this port.
 pub(super) fn follower(port: u16) -> RedisServer {
     let server = RedisServer::with(&["--replicaof", "127.0.0.1", &port.to_string()]);
     reached("the replica follows", || is_following(&server));
@@ -36,13 +36,13 @@ fn replication(server: &RedisServer) -> HashMap<String, String> {
         .collect()
 }
 
-/// A primary becomes a replica for a while, of a server that cannot be reached.
+/// A primary becomes the replica of an unreachable server for a while.
 pub(super) fn read_only(stage: Stage) -> Row {
     let server = RedisServer::start();
-    let mut nobody = RedisServer::start();
-    nobody.kill();
+    let mut unreachable = RedisServer::start();
+    unreachable.kill();
     let mut fleet = stage.on(&server);
-    let port = nobody.port().to_string();
+    let port = unreachable.port().to_string();
     command(&server, &["REPLICAOF", "127.0.0.1", &port]);
     fleet.lasts();
     let refused = fleet.heard("read only replica");
@@ -52,7 +52,7 @@ pub(super) fn read_only(stage: Stage) -> Row {
     Row::of("READONLY", fleet, &evidence).covered(true)
 }
 
-/// The replica is made primary in order: nothing is lost, and nobody's connection ends.
+/// The replica is promoted in order: nothing is lost, and no connection ends.
 pub(super) fn handed_over(stage: Stage) -> Row {
     let first = RedisServer::start();
     let second = follower(first.port());
@@ -66,7 +66,7 @@ pub(super) fn handed_over(stage: Stage) -> Row {
     let port = second.port().to_string();
     command(&first, &["FAILOVER", "TO", "127.0.0.1", &port]);
     fleet.until("the replica is the primary", |_| is_primary(&second));
-    // For a while the address leads to the old one still.
+    // For a while the address still leads to the old primary.
     fleet.lasts();
     let refused = fleet.heard("read only replica");
     proxy.leads_to(&second);
@@ -75,7 +75,7 @@ pub(super) fn handed_over(stage: Stage) -> Row {
     Row::of("FAILOVER with TCP up", fleet, &evidence).covered(true)
 }
 
-/// The replica had not heard of the last calls when it was made primary.
+/// The replica had not received the last calls when it was promoted.
 pub(super) fn cut_before(stage: Stage) -> Row {
     let mut first = RedisServer::start();
     let between = Proxy::of_replica(&first);
@@ -118,7 +118,7 @@ mod sentinel {
 
     const NAME: &str = "limits";
 
-    /// Three of them watch a primary.
+    /// Three sentinels of a primary.
     fn sentinels(primary: &RedisServer) -> Vec<RedisServer> {
         let watch = format!(
             "sentinel monitor {NAME} 127.0.0.1 {} 2\n\
@@ -150,7 +150,7 @@ mod sentinel {
         })
     }
 
-    /// Whether so many sentinels name this server.
+    /// Whether so many sentinels report this server as the primary.
     fn is_named(sentinels: &[RedisServer], server: &RedisServer, most: usize) -> bool {
         let names = |sentinel: &&RedisServer| {
             let (_, port): (String, u16) = redis::cmd("SENTINEL")
@@ -167,7 +167,7 @@ mod sentinel {
         let mut evidence = Evidence::new(second, happened, "calls failed");
         // A connection to the primary, and one to each sentinel.
         evidence.tasks = 4;
-        // Each sentinel looks after it.
+        // Each sentinel is connected to it.
         evidence.others = 3;
         evidence
     }
@@ -178,7 +178,7 @@ mod sentinel {
         let sentinels = sentinels(&first);
         let mut fleet = fleet(stage, &sentinels);
         first.kill();
-        fleet.until("a sentinel names the other", |_| {
+        fleet.until("a sentinel reports the other server", |_| {
             is_named(&sentinels, &second, 1)
         });
         fleet.loses();
@@ -188,14 +188,14 @@ mod sentinel {
         Row::of("Sentinel kill -9", fleet, &evidence).covered(true)
     }
 
-    /// The primary stands still; when it goes on it takes itself for the primary, until it is told.
+    /// The primary is stopped. When it continues, it acts as a primary until a sentinel demotes it.
     pub(in super::super) fn primary_stopped(stage: Stage) -> Row {
         let first = RedisServer::start();
         let second = follower(first.port());
         let sentinels = sentinels(&first);
         let mut fleet = fleet(stage, &sentinels);
         first.signal("STOP");
-        fleet.until("the sentinels name the other", |_| {
+        fleet.until("the sentinels report the other server", |_| {
             is_named(&sentinels, &second, 3)
         });
         fleet.loses();

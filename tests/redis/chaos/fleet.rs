@@ -1,9 +1,8 @@
-//! Machines under load, and the log of what they were told.
+//! Machines under load, and the log of their decisions.
 //!
-//! Four machines share two limits, each machine by a connection of its own. Half of the calls are
-//! for a key that nobody asks for again, so that what the server holds at such a key tells how
-//! often its one call was carried out. The others are for one hot key, whose limit is used up. The
-//! last machine has a limit of its own for the hot key, which stands in while the server is gone.
+//! Four machines share two limits, each by a connection of its own. Half of the calls use a new key
+//! each, so that the value at the key shows how often its one call was executed. The other calls use
+//! one hot key, whose limit is exhausted. The last machine has a fallback for the hot key.
 
 use std::{
     collections::HashMap,
@@ -28,27 +27,27 @@ use crate::faults::Local;
 
 pub(super) const DEADLINE: Duration = Duration::from_millis(50);
 pub(super) const MACHINES: usize = 4;
-/// The limit of the hot key, and what the last machine admits of it by itself.
+/// The limit of the hot key, and that of the fallback of the last machine.
 pub(super) const HOT: u64 = 200;
 pub(super) const SHARE: u64 = HOT / 4;
-/// Each machine makes its calls in bunches, one in so long.
+/// Each machine makes a burst of calls per interval.
 const TICK: Duration = Duration::from_millis(10);
-/// What is to become true is waited for no longer.
+/// The longest wait for a condition.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How much is asked for, and how long a fault lasts.
+/// The load, and how long a fault lasts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// Calls of each kind in a bunch.
+    /// Calls of each kind per burst.
     pub(super) calls: usize,
     pub(super) fault: Duration,
 }
 
-/// A call that is over.
+/// A finished call.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) machine: usize,
-    /// Its own key, or the hot one.
+    /// Its own key, or `None` for the hot one.
     pub(super) key: Option<String>,
     pub(super) began: Instant,
     pub(super) took: Duration,
@@ -64,7 +63,7 @@ impl Call {
         self.heard.as_ref().is_ok_and(Decision::is_admitted)
     }
 
-    /// Decided by the machine itself.
+    /// Decided by the fallback.
     pub(super) fn is_covered(&self) -> bool {
         self.heard.is_ok_and_limit(SHARE)
     }
@@ -88,8 +87,8 @@ impl HasLimit for Result<Decision, StoreError> {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) calls: Vec<Call>,
-    /// Mere timers that were to go off after [`DEADLINE`]: when they began and what they took.
-    /// They tell how late a busy machine makes everything.
+    /// Timers of [`DEADLINE`]: when they began and how long they took. They show how late everything
+    /// is on a busy machine.
     pub(super) timers: Vec<(Instant, Duration)>,
 }
 
@@ -99,7 +98,7 @@ enum Hot {
     StandsIn(Fallback<Subject, Local>),
 }
 
-/// One of those who share the limits.
+/// A machine that shares the limits.
 #[derive(Debug)]
 pub(super) struct Machine {
     each: Subject,
@@ -134,22 +133,22 @@ impl Machine {
     fn is_covering(&self) -> bool {
         match &self.hot {
             Hot::Plain(_) => false,
-            Hot::StandsIn(limiter) => limiter.is_covering(),
+            Hot::StandsIn(limiter) => limiter.is_on_secondary(),
         }
     }
 
     fn covered(&self) -> u64 {
         match &self.hot {
             Hot::Plain(_) => 0,
-            Hot::StandsIn(limiter) => limiter.covered(),
+            Hot::StandsIn(limiter) => limiter.secondary_calls(),
         }
     }
 }
 
-/// The machines, their load, and when what became of the servers.
+/// The machines, their load, and the times of the fault.
 ///
-/// It has a runtime of its own, on whose threads a panic is counted; a fault is done from outside
-/// of it.
+/// It has a runtime of its own, on whose threads panics are counted. Faults are caused from other
+/// threads.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     runtime: Runtime,
@@ -160,13 +159,13 @@ pub(crate) struct Fleet {
     scale: Scale,
     panics: u64,
     pub(super) ended: Option<Instant>,
-    /// When something that was stored was lost for the last time, and how often it was.
+    /// When stored data was last lost, and how often.
     pub(super) lost: Option<Instant>,
     pub(super) losses: u64,
 }
 
 impl Fleet {
-    /// Starts the load, and waits until every machine is answered.
+    /// Starts the load, and waits until every machine gets replies.
     pub(super) fn start(scale: Scale, plant: Plant, connect: &dyn Fn() -> Redis) -> Self {
         count_panics();
         let runtime = Builder::new_multi_thread()
@@ -198,7 +197,7 @@ impl Fleet {
             lost: None,
             losses: 0,
         };
-        fleet.until("every machine is answered", |fleet| {
+        fleet.until("every machine gets replies", |fleet| {
             fleet.is_answered_since(None) && fleet.with_log(|log| log.calls.len() >= 200)
         });
         fleet
@@ -208,7 +207,7 @@ impl Fleet {
         look(&self.log.lock().expect("a log"))
     }
 
-    /// Whether every machine has had an answer to a call that began after `since`.
+    /// Whether every machine got a reply to a call that began after `since`.
     pub(super) fn is_answered_since(&self, since: Option<Instant>) -> bool {
         self.with_log(|log| {
             (0..MACHINES).all(|machine| {
@@ -222,7 +221,7 @@ impl Fleet {
         })
     }
 
-    /// How many calls failed with an error that has this text in it.
+    /// How many calls failed with an error that contains this text.
     pub(super) fn heard(&self, text: &str) -> u64 {
         let has = |call: &&Call| match &call.heard {
             Ok(_) => false,
@@ -231,8 +230,7 @@ impl Fleet {
         self.with_log(|log| log.calls.iter().filter(has).count() as u64)
     }
 
-    /// How many in a hundred were answered of the calls for keys of their own that began after
-    /// `since`.
+    /// The percentage of calls with keys of their own, begun after `since`, that got a reply.
     #[cfg(feature = "redis-cluster")]
     pub(super) fn answered_since(&self, since: Instant) -> usize {
         self.with_log(|log| {
@@ -243,16 +241,16 @@ impl Fleet {
         })
     }
 
-    /// Waits for what a fault brings about; the load goes on.
+    /// Waits for an effect of the fault under load.
     pub(super) fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !is_so(self) {
-            assert!(begun.elapsed() < PATIENCE, "it never came that {what}");
+            assert!(begun.elapsed() < PATIENCE, "timed out waiting until {what}");
             thread::park_timeout(Duration::from_millis(2));
         }
     }
 
-    /// The fault lasts: does something again and again, one time in so long.
+    /// Repeats an action at an interval while the fault lasts.
     pub(super) fn lasts_with(&self, every: Duration, again: impl FnMut()) {
         Self::goes_on(self.scale.fault, every, again);
     }
@@ -268,12 +266,15 @@ impl Fleet {
         }
     }
 
-    /// The fault lasts, and the load goes on.
+    /// Waits while the fault lasts, under load.
     pub(super) fn lasts(&self) {
         self.lasts_for(self.scale.fault);
     }
 
-    #[expect(clippy::unused_self, reason = "it is the fleet whose load goes on")]
+    #[expect(
+        clippy::unused_self,
+        reason = "a method of the fleet, whose load continues"
+    )]
     pub(super) fn lasts_for(&self, span: Duration) {
         Self::goes_on(span, Duration::from_millis(5), || {});
     }
@@ -282,18 +283,18 @@ impl Fleet {
         self.scale.fault
     }
 
-    /// Servers have lost what they stored, once more.
+    /// Records that servers have lost their data.
     pub(super) fn loses(&mut self) {
         self.losses += 1;
         self.lost = Some(Instant::now());
     }
 
-    /// The servers are whole again: from now on the time is taken.
+    /// Records that the fault has ended: recovery is timed from now.
     pub(super) fn ends(&mut self) {
         self.ended = Some(Instant::now());
     }
 
-    /// Load for a while after the fault, and then no more.
+    /// Continues the load for a while after the fault, then stops it.
     pub(super) fn calms_down(&mut self, tail: Duration) {
         let ended = *self.ended.get_or_insert_with(Instant::now);
         self.until("the tail is over", |_| ended.elapsed() >= tail);
@@ -309,7 +310,7 @@ impl Fleet {
         self.machines.iter().map(|machine| machine.covered()).sum()
     }
 
-    /// Whether a limit that stands in does so for longer than a second after the load.
+    /// Whether a fallback still decides a second after the load.
     pub(super) fn is_covering_on(&self) -> bool {
         let begun = Instant::now();
         let Some(machine) = self.machines.last() else {
@@ -325,19 +326,19 @@ impl Fleet {
         PANICS.load(Ordering::Relaxed) - self.panics
     }
 
-    /// How many tasks are left once more than `allowed` had two seconds to end.
+    /// How many tasks are left. Those above `allowed` get two seconds to end.
     pub(super) fn tasks(&self, allowed: usize) -> usize {
         let metrics = self.runtime.metrics();
         settled(allowed, || metrics.num_alive_tasks())
     }
 
-    /// The machines go away; only their tasks may be left.
+    /// Drops the machines. Their tasks may be left.
     pub(super) fn goes_away(&mut self) {
         self.machines.clear();
     }
 }
 
-/// The last count, which had two seconds to become no more than `allowed`.
+/// The last count. It gets two seconds to fall to `allowed`.
 pub(super) fn settled(allowed: usize, count: impl Fn() -> usize) -> usize {
     let begun = Instant::now();
     loop {
@@ -396,8 +397,7 @@ async fn offer(
 const THREADS: &str = "chaos";
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// A task that panics is nobody's failure: tokio keeps it quiet. So panics are counted where they
-/// begin.
+/// Counts panics by the panic hook, because tokio catches those of tasks.
 fn count_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -413,7 +413,7 @@ fn count_panics() {
     });
 }
 
-/// How often the call of each key was carried out, as the servers tell.
+/// How often the call of each key was executed, by the values in the servers.
 pub(super) fn charges(servers: &[&crate::redis_server::RedisServer]) -> HashMap<String, u64> {
     let script = "
         local told = {}

@@ -1,8 +1,7 @@
-//! Everything that is known to go wrong with a server, done to real ones under load.
+//! Known faults of servers, caused on real ones under load.
 //!
-//! A few faults are done whenever the tests run. `CHAOS=all` does every one with more load and for
-//! longer, `CHAOS=part,part` those whose names have one of these parts in them. Each is a line of a
-//! table.
+//! Every test run causes a few of them. `CHAOS=all` causes all, longer and with more load, and
+//! `CHAOS=part,part` those whose names contain one of the parts. Each is a row of a table.
 
 #[cfg(feature = "redis-cluster")]
 mod cluster;
@@ -26,7 +25,7 @@ use self::planted::Plant;
 use self::report::{Check, Evidence, Row};
 use crate::redis_server::RedisServer;
 
-/// What a fault is given.
+/// The settings of a run.
 #[derive(Clone, Copy, Debug)]
 struct Stage {
     scale: Scale,
@@ -49,7 +48,7 @@ impl Stage {
     }
 }
 
-/// Often enough to be done whenever the tests run.
+/// Part of every test run.
 const OFTEN: bool = true;
 const SELDOM: bool = false;
 
@@ -103,7 +102,7 @@ const FAULTS: &[(&str, bool, Fault)] = &[
     ("cluster SIGSTOP", SELDOM, cluster::master_stopped),
 ];
 
-/// One at a time, so that the panics that are counted are its own.
+/// One fault at a time, so that counted panics belong to it.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -142,7 +141,7 @@ fn every_fault_is_survived() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Each check finds the mistake that it is there for.
+/// Each check finds its planted mistake.
 #[test]
 fn planted_mistakes_are_found() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -180,14 +179,14 @@ fn nothing(stage: Stage) -> Row {
     Row::of("nothing", fleet, &Evidence::new(&server, 0, "fault"))
 }
 
-/// Has a server carry out a command.
+/// Runs a command on a server.
 fn command(server: &RedisServer, words: &[&str]) {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     command.exec(&mut server.connection()).expect("done");
 }
 
-/// A number that a server's INFO tells.
+/// A number in the INFO of a server.
 fn told(server: &RedisServer, name: &str) -> u64 {
     let info: String = redis::cmd("INFO")
         .query(&mut server.connection())

@@ -1,4 +1,4 @@
-//! Limiters with a mistake in them, each of which a check must find.
+//! Limiters with a planted mistake each, which a check must find.
 
 use std::{
     future::Future,
@@ -25,21 +25,21 @@ use super::fleet::DEADLINE;
 pub(crate) enum Plant {
     /// None: the limiter as it is.
     Nothing,
-    /// It asks again where nobody knows whether the call was carried out.
+    /// It sends a call again that may have been executed.
     AsksAgain,
     /// It waits for ten seconds.
     Waits,
-    /// It gives back what it took, now and then.
+    /// It refunds what it took, now and then.
     GivesBack,
     /// Each machine has a limit of its own.
     Alone,
-    /// After an error it never asks again.
+    /// After an error it never calls the server again.
     StaysAway,
-    /// A task stays behind after an error.
+    /// It leaks a task after an error.
     LeavesTask,
-    /// A connection stays behind after an error, to this port.
+    /// It leaks a connection to this port after an error.
     LeavesConnection(u16),
-    /// Something panics out of sight after an error.
+    /// A task panics after an error.
     Panics,
 }
 
@@ -113,9 +113,9 @@ impl Backend<str> for Subject {
     fn apply(&self, key: &str, op: Op) -> Self::Future {
         let (subject, key) = (self.clone(), key.to_owned());
         if subject.away.load(Ordering::Relaxed) {
-            return Box::pin(async { Err(StoreError::new("it stays away", true)) });
+            return Box::pin(async { Err(StoreError::new("planted: no more calls", true)) });
         }
-        // A call begins when it is made.
+        // The call begins here, not when it is polled.
         let first = self.limiter.apply(key.as_str(), op);
         Box::pin(async move {
             match first.await {

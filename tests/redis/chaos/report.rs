@@ -1,4 +1,4 @@
-//! What a fault did to the machines, held against what was promised.
+//! The effects of a fault, checked against the promises.
 
 use std::{fmt, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::redis_server::RedisServer;
 
 /// The most that a call may take beyond its deadline.
 const GRACE: Duration = Duration::from_millis(20);
-/// After this every machine is answered again.
+/// The longest recovery.
 const RECOVERY: Duration = Duration::from_secs(1);
 /// Load after that.
 const TAIL: Duration = Duration::from_millis(500);
@@ -19,15 +19,15 @@ pub(crate) enum Check {
     Happened,
     /// No call took longer than its deadline.
     Deadline,
-    /// Every admission has been counted.
+    /// Every admission was counted.
     Charges,
-    /// No call was carried out twice.
+    /// No call was executed twice.
     Once,
-    /// No more was admitted than the limit, once more for each loss of what was stored.
+    /// At most the limit was admitted, once more per loss of data.
     Limit,
-    /// Every machine is answered within a second of the end, and stays so.
+    /// Every machine gets replies within a second of the end, and from then on.
     Recovery,
-    /// What stood in does so no longer, and never stood in for what somebody has to mend.
+    /// The fallback no longer decides, and never covered a permanent error.
     StandIn,
     /// Nothing panicked.
     Panics,
@@ -35,23 +35,23 @@ pub(crate) enum Check {
     Tasks,
     /// No connection is left behind.
     Connections,
-    /// Whom the fault of one server did not concern was answered.
+    /// Calls that the fault of one server did not concern got replies.
     #[cfg(feature = "redis-cluster")]
     Others,
 }
 
-/// The servers at the end, and what is known about a fault.
+/// The servers at the end, and the expectations about a fault.
 pub(crate) struct Evidence<'a> {
-    /// Those that hold the keys now.
+    /// The servers that hold the keys.
     pub(crate) servers: Vec<&'a RedisServer>,
-    /// How often the fault happened, in its own measure.
+    /// How often the fault happened, in its own unit.
     pub(crate) happened: u64,
     pub(crate) what: &'static str,
     /// Tasks that a connected machine may have.
     pub(crate) tasks: usize,
-    /// Clients of each server that are none of the machines.
+    /// Clients of each server besides the machines.
     pub(crate) others: usize,
-    /// How long after the end every machine is answered again.
+    /// How long after the end every machine gets replies again.
     pub(crate) recovery: Duration,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Debug)]
 pub(crate) struct Row {
     fault: &'static str,
@@ -97,7 +97,11 @@ impl Row {
         says(Check::Happened, happened == 0, format!("no {what}"));
 
         let covering = fleet.is_covering_on();
-        says(Check::StandIn, covering, "it stands in on".to_owned());
+        says(
+            Check::StandIn,
+            covering,
+            "the fallback still decides".to_owned(),
+        );
         let charges = charges(&evidence.servers);
         let charged = |key: &str| charges.get(key).copied().unwrap_or(0);
         let hot_charged = charged("{throttle:hot:key}");
@@ -121,7 +125,7 @@ impl Row {
             let hot_counted = hot.clone().filter(counts).count() as u64;
             missing += hot_counted.saturating_sub(hot_charged);
             says(Check::Charges, missing > 0, format!("{missing} lost"));
-            says(Check::Once, twice > 0, format!("{twice} carried out twice"));
+            says(Check::Once, twice > 0, format!("{twice} executed twice"));
 
             let admitted = hot.filter(|call| call.is_admitted());
             let (alone, together): (Vec<_>, Vec<_>) = admitted.partition(|call| call.is_covered());
@@ -131,7 +135,7 @@ impl Row {
             says(Check::Limit, over, text);
 
             let (worst, late) = worst(log);
-            let text = format!("{late:?} later than a mere timer");
+            let text = format!("{late:?} later than a timer");
             says(Check::Deadline, late > GRACE, text);
             let recovered = recovery(&fleet, log, evidence.recovery);
             let text = format!("{recovered:?}");
@@ -170,7 +174,7 @@ impl Row {
         Self { broken, ..row }
     }
 
-    /// That the stand-in stood in, or that it did not where somebody has to mend something.
+    /// Checks that the fallback decided, or that it did not because the error is permanent.
     pub(crate) fn covered(mut self, expected: bool) -> Self {
         if (self.covered > 0) != expected {
             let text = format!("{} calls covered", self.covered);
@@ -179,7 +183,7 @@ impl Row {
         self
     }
 
-    /// That so many in a hundred calls during the fault were answered.
+    /// Checks the percentage of calls that got replies during the fault.
     #[cfg(feature = "redis-cluster")]
     pub(crate) fn answered(mut self, share: usize, least: usize) -> Self {
         if share < least {
@@ -232,7 +236,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// What the longest call took, and how much later than a mere timer beside it the latest one was.
+/// What the longest call took, and how much later than a timer beside it the latest one was.
 fn worst(log: &Log) -> (Duration, Duration) {
     let mut worst = Duration::ZERO;
     let mut latest = Duration::ZERO;
@@ -246,8 +250,7 @@ fn worst(log: &Log) -> (Duration, Duration) {
     (worst, latest)
 }
 
-/// How late any mere timer was that was waited for at the same time as a call: the machine was as
-/// slow for it.
+/// How late the timers were that ran at the same time as a call: the machine was as slow for it.
 fn slowness(log: &Log, call: &Call) -> Duration {
     let timers = log.timers.iter();
     let beside =
@@ -256,7 +259,7 @@ fn slowness(log: &Log, call: &Call) -> Duration {
     late.max().unwrap_or(Duration::ZERO)
 }
 
-/// How long after the fault's end the last machine was answered, or why that is not over.
+/// How long after the fault's end the last machine got a reply, or why it did not.
 fn recovery(fleet: &Fleet, log: &Log, allowed: Duration) -> Result<Duration, String> {
     let ended = fleet.ended.expect("the fault is over");
     let mut longest = Duration::ZERO;
@@ -268,10 +271,10 @@ fn recovery(fleet: &Fleet, log: &Log, allowed: Duration) -> Result<Duration, Str
         };
         let answered = after(ended).filter(|call| call.heard.is_ok());
         let Some(first) = answered.map(Call::ended).min() else {
-            return Err(format!("machine {machine} is never answered"));
+            return Err(format!("machine {machine} never gets a reply"));
         };
         longest = longest.max(first - ended);
-        // Where mere timers are late, a call may be too late for no fault of anybody's.
+        // If timers are late, calls are late because the machine is busy.
         let tail = after(ended + allowed);
         let tail = tail.filter(|call| call.heard.is_ok() || slowness(log, call) < GRACE);
         let tail: Vec<_> = tail.collect();
@@ -287,7 +290,7 @@ fn recovery(fleet: &Fleet, log: &Log, allowed: Duration) -> Result<Duration, Str
     Ok(longest)
 }
 
-/// How many clients a server has, without whoever asks.
+/// How many clients a server has, without this one.
 fn clients(server: &RedisServer) -> usize {
     let list: String = redis::cmd("CLIENT")
         .arg("LIST")

@@ -1,4 +1,4 @@
-//! What goes wrong in a server.
+//! Faults of a server.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub(super) fn killed_without_file(stage: Stage) -> Row {
 }
 
 pub(super) fn killed_with_file(stage: Stage) -> Row {
-    // Written before the reply, which is what counts where only the process ends; a disk that is
-    // busy with something else is no fault of this one.
+    // Written before the reply, which suffices if only the process ends. Not synced: the speed of
+    // the disk is not tested.
     let file = ["--appendonly", "yes", "--appendfsync", "no"];
     let mut server = RedisServer::with(&file);
     let mut fleet = stage.on(&server);
@@ -70,7 +70,7 @@ pub(super) fn flushed(stage: Stage) -> Row {
         lost += keys(&server);
         command(&server, &["FLUSHALL"]);
         fleet.loses();
-        fleet.until("machines are answered", |fleet| {
+        fleet.until("machines get replies", |fleet| {
             fleet.is_answered_since(fleet.lost)
         });
     }
@@ -115,7 +115,7 @@ pub(super) fn loading(stage: Stage) -> Row {
     let server = RedisServer::with(&["--loading-process-events-interval-bytes", "1024"]);
     let mut fleet = stage.on(&server);
     command(&server, &["DEBUG", "POPULATE", "20000"]);
-    // Microseconds for each of them.
+    // Microseconds per key.
     let delay = (fleet.span().as_micros() / 20_000).to_string();
     command(&server, &["CONFIG", "SET", "key-load-delay", &delay]);
     command(&server, &["DEBUG", "RELOAD"]);
@@ -152,7 +152,7 @@ pub(super) fn evicting(stage: Stage) -> Row {
     drop(connection);
     command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
     let evicted = told(&server, "evicted_keys");
-    // Any of them may have been the hot key.
+    // Any evicted key may have been the hot key.
     fleet.losses = evicted;
     fleet.lost = Some(tokio::time::Instant::now());
     fleet.ends();
@@ -160,7 +160,7 @@ pub(super) fn evicting(stage: Stage) -> Row {
     Row::of("allkeys-lru", fleet, &evidence)
 }
 
-/// A million keys, or as many as there is time for, end at one moment.
+/// A million keys, or as many as there is time for, expire at one moment.
 pub(super) fn expiring(stage: Stage) -> Row {
     let server = RedisServer::start();
     let count = if stage.scale.fault > Duration::from_secs(1) {
@@ -175,7 +175,9 @@ pub(super) fn expiring(stage: Stage) -> Row {
     fill.arg(script).arg(0).arg(count).arg(6_000);
     fill.exec(&mut server.connection()).expect("done");
     let mut fleet = stage.on(&server);
-    fleet.until("all have ended", |_| told(&server, "expired_keys") >= count);
+    fleet.until("all have expired", |_| {
+        told(&server, "expired_keys") >= count
+    });
     fleet.ends();
     let expired = told(&server, "expired_keys");
     let evidence = Evidence::new(&server, expired, "keys expired");

@@ -1,7 +1,7 @@
-//! The clock of the server is set, by an hour at a time.
+//! Jumps of the server's clock by an hour.
 //!
-//! Debian's libfaketime does not get on with the allocator of its redis-server, so a few lines in
-//! C take its place: they are loaded before the C library and add to what its clock tells.
+//! Debian's libfaketime does not work with the allocator of its redis-server. A few lines of C do
+//! instead: they are loaded before the C library and add an offset to its clock.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use super::{Evidence, Row, Stage};
 use crate::reached;
 use crate::redis_server::{RedisServer, Setup};
 
-/// The seconds to add are the first eight bytes of a file that is mapped into memory.
+/// The offset in seconds is the first eight bytes of a file that is mapped into memory.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -51,14 +51,14 @@ time_t time(time_t *told) {
 }
 "#;
 
-/// An hour back, an hour on, and so on.
+/// An hour back, an hour forward, and so on.
 const OFFSETS: [i64; 6] = [-3_600, 0, 3_600, 0, -7_200, 0];
 
 pub(super) fn jumps(stage: Stage) -> Row {
     let folder = std::env::temp_dir().join(format!("tower-throttle-{}-time", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
     let (library, offset) = (compiled(&folder), folder.join("offset"));
-    // It is mapped, so it is never cut short.
+    // The file is mapped, so it is never truncated.
     let file = fs::File::create(&offset).expect("a file");
     file.write_all_at(&0_i64.to_ne_bytes(), 0).expect("a file");
     let server = Setup::default()

@@ -1,18 +1,18 @@
-//! Calls on several keys in one script call, each of which is decided as if it were alone.
+//! Batches: calls on several keys in one script call are decided like single calls.
 
 use super::policies::{fixed_window, leaky_queue, sliding_log, sliding_window, token_bucket};
 use super::random::{Random, seeds};
 use super::toggle_fast_path;
-use super::{CENTURY, FAKE_CLOCK, Oracle, Program, RedisServer, in_micros, steps};
+use super::{CENTURY, FAKE_CLOCK, Oracle, Program, RedisServer, random_steps};
 use crate::store::{
-    redis::reply::numbers,
-    redis::script::{Args, Scripted, decision, sealed::Script as _},
+    redis::reply::parse_numbers,
+    redis::script::{Args, Scripted, ceil_to_micros, decode_reply, sealed::Script as _},
 };
 
 const KEYS: usize = 5;
 
-/// What the traces of some keys, gathered, tell otherwise than one by one.
-fn difference<A: Scripted>(
+/// The first difference between batched and single calls on several keys.
+fn find_difference<A: Scripted>(
     connection: &mut redis::Connection,
     algorithm: &A,
     seed: u64,
@@ -20,19 +20,19 @@ fn difference<A: Scripted>(
 ) -> Option<String> {
     let mut random = Random::new(99 << 40 | seed);
     let variants = std::slice::from_ref(algorithm);
-    let mut times = steps(&mut random, variants, false);
-    let mut program = Program::after(FAKE_CLOCK, algorithm);
+    let mut times = random_steps(&mut random, variants, false);
+    let mut program = Program::with_prelude(FAKE_CLOCK, algorithm);
     program.body = toggle_fast_path(seed, sabotage(program.body));
     let mut keys: Vec<_> = (0..KEYS)
         .map(|_| Oracle::<A> {
             state: None,
-            made_for: 0,
+            variant: 0,
         })
         .collect();
     let _: () = redis::cmd("FLUSHALL").query(connection).expect("done");
     for at in 0..times.len() {
         let now = times[at].now;
-        // Of all calls alike, and of calls that differ.
+        // Batches of equal calls, and of different ones.
         let alike = random.below(2) == 0;
         let calls: Vec<_> = (0..KEYS)
             .map(|key| {
@@ -41,28 +41,28 @@ fn difference<A: Scripted>(
             })
             .collect();
         let mut command = redis::cmd("EVAL");
-        command.arg(&program.body).arg(KEYS * program.parts);
+        command.arg(&program.body).arg(KEYS * program.keys_per_call);
         for key in 0..KEYS {
-            for part in 0..program.parts {
+            for part in 0..program.keys_per_call {
                 command.arg(format!("{key}:{part}"));
             }
         }
-        let (figures, headers) = program.begin();
-        command.arg(figures).arg(headers);
-        let args = calls.iter().map(|call| Args::of(algorithm, *call));
+        let (params, headers) = program.shared_args();
+        command.arg(params).arg(headers);
+        let args = calls.iter().map(|call| Args::for_call(algorithm, *call));
         for args in args.take(if alike { 1 } else { KEYS }) {
-            command.arg(args.packed());
+            command.arg(args.as_bytes());
         }
-        let answer: redis::Value = command.arg(0).arg(now).query(connection).expect("it runs");
-        let answer = numbers(&answer, 1 + KEYS * program.stride()).expect("the script's");
+        let reply: redis::Value = command.arg(0).arg(now).query(connection).expect("it runs");
+        let numbers = parse_numbers(&reply, 1 + KEYS * program.stride()).expect("the script's");
         for (key, call) in calls.into_iter().enumerate() {
             times[at].call = call;
-            let expected = in_micros(keys[key].step(variants, times[at]));
+            let expected = ceil_to_micros(keys[key].step(variants, times[at]));
             if expected.reset_after > CENTURY {
                 return None;
             }
             let stride = program.stride();
-            let told = decision(algorithm, call, now, &answer[1 + key * stride..][..stride]);
+            let told = decode_reply(algorithm, call, now, &numbers[1 + key * stride..][..stride]);
             let told = told.map(|told| told.decision);
             if told.as_ref() != Ok(&expected) {
                 return Some(format!(
@@ -75,13 +75,13 @@ fn difference<A: Scripted>(
     None
 }
 
-fn agree<A: Scripted>(policy: impl Fn(&mut Random) -> A) {
+fn assert_agree<A: Scripted>(policy: impl Fn(&mut Random) -> A) {
     let server = RedisServer::start();
     let mut connection = server.connection();
     for seed in seeds(40) {
         let algorithm = policy(&mut Random::new(55 << 40 | seed));
         let algorithm = algorithm.prepared().expect("figures that fit");
-        if let Some(difference) = difference(&mut connection, &algorithm, seed, |body| body) {
+        if let Some(difference) = find_difference(&mut connection, &algorithm, seed, |body| body) {
             panic!("seed {seed}: {difference}");
         }
     }
@@ -89,12 +89,12 @@ fn agree<A: Scripted>(policy: impl Fn(&mut Random) -> A) {
 
 #[test]
 fn batched_calls_decide_as_single_calls() {
-    agree(fixed_window);
-    agree(|random| fixed_window(random).anchored());
-    agree(sliding_window);
-    agree(token_bucket);
-    agree(leaky_queue);
-    agree(|random| (token_bucket(random), sliding_log(random)));
+    assert_agree(fixed_window);
+    assert_agree(|random| fixed_window(random).anchored());
+    assert_agree(sliding_window);
+    assert_agree(token_bucket);
+    assert_agree(leaky_queue);
+    assert_agree(|random| (token_bucket(random), sliding_log(random)));
 }
 
 #[test]
@@ -109,15 +109,15 @@ fn a_planted_bug_in_batching_is_caught() {
                 assert!(body.contains(right), "no {right:?} to plant a bug in");
                 body.replace(right, wrong)
             };
-            difference(&mut connection, &algorithm, seed, sabotage).is_some()
+            find_difference(&mut connection, &algorithm, seed, sabotage).is_some()
         })
     };
     assert!(
-        is_caught("if differ or index == 1 then", "if index == 1 then"),
-        "the first one's arguments for all"
+        is_caught("if args_differ or index == 1 then", "if index == 1 then"),
+        "the arguments of the first call for all"
     );
     assert!(
-        is_caught("not left or left[index]", "true"),
-        "a call that is carried out twice"
+        is_caught("not undecided or undecided[index]", "true"),
+        "a call that is executed twice"
     );
 }

@@ -1,21 +1,21 @@
-//! What the scripts say when the server's clock is set.
+//! The scripts after the server's clock was set.
 
 use std::time::Duration;
 
-use super::{RedisServer, Step, play};
+use super::{RedisServer, Step, run_scripts};
 use crate::algorithm::{
     FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use crate::decision::Decision;
 use crate::quota::Quota;
 use crate::store::{
-    redis::params::Call,
+    redis::call::Call,
     redis::script::{Scripted, sealed::Script as _},
 };
 
-/// What a key that used everything says after the clock was set back by a thousand periods, and
-/// three periods (and `more` microseconds) later.
-fn set_back<A: Scripted>(connection: &mut redis::Connection, algorithm: A, more: u64) {
+/// Checks an exhausted key after the clock was set back by a thousand periods, and three periods
+/// (and `more` microseconds) later.
+fn check_clock_set_back<A: Scripted>(connection: &mut redis::Connection, algorithm: A, more: u64) {
     let algorithm = algorithm.prepared().expect("figures that fit");
     let period = u64::try_from(algorithm.quota().period().as_micros()).unwrap();
     let limit = algorithm.quota().limit();
@@ -39,7 +39,7 @@ fn set_back<A: Scripted>(connection: &mut redis::Connection, algorithm: A, more:
             call,
         })
         .collect();
-    let answers = play(
+    let answers = run_scripts(
         connection,
         std::slice::from_ref(&algorithm),
         &steps,
@@ -53,23 +53,23 @@ fn set_back<A: Scripted>(connection: &mut redis::Connection, algorithm: A, more:
 }
 
 #[test]
-fn a_clock_set_back_admits_no_more_and_denies_no_longer_than_a_key_that_is_used_up() {
+fn a_clock_set_back_admits_no_more_and_denies_no_longer_than_an_exhausted_key() {
     let server = RedisServer::start();
     let server = &mut server.connection();
     let quota = Quota::per_second(4);
-    set_back(server, FixedWindow::new(quota), 0);
-    set_back(server, FixedWindow::new(quota).anchored(), 0);
-    set_back(server, SlidingLog::new(quota), 0);
-    set_back(server, SlidingWindow::new(quota), 0);
-    set_back(server, SlidingGrid::new(quota), 0);
-    set_back(server, SlidingGrid::new(quota).strict(), 0);
-    set_back(server, TokenBucket::new(quota), 0);
-    set_back(server, LeakyBucket::new(quota), 0);
-    set_back(server, (LeakyBucket::new(quota), SlidingLog::new(quota)), 0);
+    check_clock_set_back(server, FixedWindow::new(quota), 0);
+    check_clock_set_back(server, FixedWindow::new(quota).anchored(), 0);
+    check_clock_set_back(server, SlidingLog::new(quota), 0);
+    check_clock_set_back(server, SlidingWindow::new(quota), 0);
+    check_clock_set_back(server, SlidingGrid::new(quota), 0);
+    check_clock_set_back(server, SlidingGrid::new(quota).strict(), 0);
+    check_clock_set_back(server, TokenBucket::new(quota), 0);
+    check_clock_set_back(server, LeakyBucket::new(quota), 0);
+    check_clock_set_back(server, (LeakyBucket::new(quota), SlidingLog::new(quota)), 0);
 }
 
 #[test]
-fn a_warm_up_whose_clock_is_set_back_lets_its_line_move_on() {
+fn the_queue_of_a_warm_up_moves_on_after_the_clock_was_set_back() {
     let server = RedisServer::start();
     let algorithm = WarmUp::new(Quota::per_second(4), Duration::from_secs(2)).queue(3);
     let algorithm = algorithm.prepared().expect("figures that fit");
@@ -80,13 +80,13 @@ fn a_warm_up_whose_clock_is_set_back_lets_its_line_move_on() {
         variant: 0,
         call: Call::Take(1),
     });
-    let answers = play(&mut server.connection(), &[algorithm], &steps, |body| body);
+    let answers = run_scripts(&mut server.connection(), &[algorithm], &steps, |body| body);
     let waits: Vec<_> = answers
         .iter()
         .map(|answer| answer.as_ref().unwrap().wait())
         .collect();
     assert_eq!(waits[0], Some(Duration::ZERO));
     assert!(waits[1] > Some(Duration::ZERO), "{waits:?}");
-    assert_ne!(waits[2], Some(Duration::ZERO), "no sooner for it");
-    assert!(waits[3].is_some(), "and not a day later");
+    assert_ne!(waits[2], Some(Duration::ZERO), "not admitted sooner");
+    assert!(waits[3].is_some(), "not a day later");
 }

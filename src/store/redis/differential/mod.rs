@@ -1,18 +1,19 @@
-//! The scripts against the transitions that they repeat: the same traces, on a real server, give
-//! equal decisions.
+//! Differential tests: the same traces give equal decisions by the scripts, on a real server, and by
+//! the algorithms in Rust.
 //!
 //! `TRACES=100000 cargo test --release --all-features --lib redis::differential` is the long run.
 
 use std::time::Duration;
 
-use super::params::Call;
-use super::reply::numbers;
-use super::script::{Part, Program, Scripted, decision};
-use crate::algorithm::{All, AnyAlgorithm, Charge, Inherit, TokenBucket};
+use super::call::Call;
+use super::reply::parse_numbers;
+use super::script::{Args, Part, Program, Scripted, ceil_to_micros, decode_reply};
+use crate::algorithm::Inherit;
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
 
+mod agreement;
 mod batched;
 mod clock;
 mod mutants;
@@ -23,17 +24,13 @@ mod random;
 #[expect(dead_code, reason = "shared with the tests of the store")]
 mod redis_server;
 
-use self::policies::{
-    fixed_window, leaky_meter, leaky_queue, sliding_grid, sliding_log, sliding_window, small,
-    token_bucket, warm_up,
-};
-use self::random::{Random, seeds};
+use self::random::Random;
 use self::redis_server::RedisServer;
 
-/// A clock of the test's own in the place of the server's, for the time and for expiry.
+/// Replaces the server's clock, for the time and for expiry.
 const FAKE_CLOCK: &str = include_str!("../../../../examples/replay/clock.lua");
 
-/// What happens to one key: at a time in microseconds, under one of several variants.
+/// A call on one key: at a time in microseconds, under one of several variants of a policy.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     now: u64,
@@ -41,24 +38,24 @@ struct Step {
     call: Call,
 }
 
-/// One key as the pure transitions see it.
+/// One key, decided by the algorithm in Rust.
 struct Oracle<A: Scripted> {
     state: Option<A::State>,
-    made_for: usize,
+    variant: usize,
 }
 
 impl<A: Scripted> Oracle<A> {
     fn step(&mut self, variants: &[A], step: Step) -> Decision {
         let now = Tick::from_nanos(step.now * 1_000);
         let algorithm = &variants[step.variant];
-        if self.made_for != step.variant {
-            let from = &variants[self.made_for];
+        if self.variant != step.variant {
+            let from = &variants[self.variant];
             self.state = self.state.take().filter(|s| from.forgettable_at(s) > now);
-            // Two variants may be one policy, to a script.
+            // Two variants may be one policy to a script.
             if let Some(state) = self.state.as_mut().filter(|_| !is_same(from, algorithm)) {
                 algorithm.rescale(state, from, now, Inherit::AsIs);
             }
-            self.made_for = step.variant;
+            self.variant = step.variant;
         }
         let mut state = self.state.clone().unwrap_or_else(|| algorithm.fresh(now));
         let decision = match step.call {
@@ -80,7 +77,7 @@ impl<A: Scripted> Oracle<A> {
                 algorithm.peek(&state, now, 0)
             }
         };
-        if !decision.is_denied() && step.call.op() != 2 {
+        if !decision.is_denied() && step.call.opcode() != 2 {
             self.state = Some(state);
         }
         decision
@@ -93,11 +90,11 @@ fn is_same<A: Scripted>(one: &A, other: &A) -> bool {
         algorithm.parts(&mut parts);
         parts
     });
-    let figures = |parts: Vec<Part>| parts.into_iter().map(|part| (part.header, part.figures));
+    let figures = |parts: Vec<Part>| parts.into_iter().map(|part| (part.header, part.params));
     figures(one).eq(figures(other))
 }
 
-/// Half of the traces go without what decides the usual call before.
+/// Half of the traces run without the fast path.
 fn toggle_fast_path(seed: u64, body: String) -> String {
     match seed / 2 % 2 {
         0 => body,
@@ -105,12 +102,8 @@ fn toggle_fast_path(seed: u64, body: String) -> String {
     }
 }
 
-fn in_micros(decision: Decision) -> Decision {
-    super::script::in_micros(decision)
-}
-
-/// Plays the steps on the server, on a key that no other trace has.
-fn play<A: Scripted>(
+/// Runs the steps on the server, on an empty database.
+fn run_scripts<A: Scripted>(
     connection: &mut redis::Connection,
     variants: &[A],
     steps: &[Step],
@@ -118,15 +111,15 @@ fn play<A: Scripted>(
 ) -> Vec<Result<Decision, StoreError>> {
     let mut programs = Vec::<Program>::new();
     for variant in variants {
-        let mut program = Program::after(FAKE_CLOCK, variant);
+        let mut program = Program::with_prelude(FAKE_CLOCK, variant);
         program.body = sabotage(program.body);
-        // A server takes longer to learn a script than to carry it out.
-        let learned = programs.iter().find(|other| other.body == program.body);
-        program.hash = learned.map_or_else(
+        // Loading a script takes longer than running it.
+        let loaded = programs.iter().find(|other| other.body == program.body);
+        program.hash = loaded.map_or_else(
             || {
                 let mut load = redis::cmd("SCRIPT");
-                let loaded = load.arg("LOAD").arg(&program.body).query(connection);
-                loaded.expect("the script compiles")
+                let reply = load.arg("LOAD").arg(&program.body).query(connection);
+                reply.expect("the script compiles")
             },
             |other| other.hash.clone(),
         );
@@ -136,34 +129,38 @@ fn play<A: Scripted>(
     pipeline.cmd("FLUSHALL").ignore();
     for step in steps {
         let program = &programs[step.variant];
-        let args = super::script::Args::of(&variants[step.variant], step.call);
+        let args = Args::for_call(&variants[step.variant], step.call);
         let command = pipeline
             .cmd("EVALSHA")
             .arg(&program.hash)
-            .arg(program.parts);
-        for part in 0..program.parts {
+            .arg(program.keys_per_call);
+        for part in 0..program.keys_per_call {
             command.arg(format!("{{k}}:{part}"));
         }
-        let (figures, headers) = program.begin();
-        command.arg(figures).arg(headers);
-        command.arg(args.packed()).arg(0).arg(step.now);
+        let (params, headers) = program.shared_args();
+        command.arg(params).arg(headers);
+        command.arg(args.as_bytes()).arg(0).arg(step.now);
     }
-    let answers: Vec<redis::Value> = pipeline.query(connection).expect("no script fails");
+    let replies: Vec<redis::Value> = pipeline.query(connection).expect("no script fails");
     steps
         .iter()
-        .zip(answers)
-        .map(|(step, answer)| {
+        .zip(replies)
+        .map(|(step, reply)| {
             let variant = &variants[step.variant];
-            let answer = numbers(&answer, 1 + programs[step.variant].stride())?;
-            assert_eq!(answer[0].cast_unsigned(), step.now, "the clock of the test");
-            let told = decision(variant, step.call, step.now, &answer[1..]);
-            told.map(|told| told.decision)
+            let numbers = parse_numbers(&reply, 1 + programs[step.variant].stride())?;
+            assert_eq!(
+                numbers[0].cast_unsigned(),
+                step.now,
+                "the clock of the test"
+            );
+            let decoded = decode_reply(variant, step.call, step.now, &numbers[1..]);
+            decoded.map(|reply| reply.decision)
         })
         .collect()
 }
 
-/// A trace under variants of one algorithm, of which the first is the usual one.
-fn steps<A: Scripted>(random: &mut Random, variants: &[A], retunes: bool) -> Vec<Step> {
+/// A random trace under variants of one algorithm. The first variant is the most frequent.
+fn random_steps<A: Scripted>(random: &mut Random, variants: &[A], retunes: bool) -> Vec<Step> {
     let mut now = 1_700_000_000_000_000 + random.below(1 << 50);
     let mut variant = 0;
     let mut steps = Vec::new();
@@ -207,8 +204,8 @@ fn steps<A: Scripted>(random: &mut Random, variants: &[A], retunes: bool) -> Vec
     steps
 }
 
-/// The first step on which the server and the oracle differ, and what they say.
-fn difference<A: Scripted>(
+/// The first step on which the server and the oracle differ, with both decisions.
+fn find_difference<A: Scripted>(
     connection: &mut redis::Connection,
     variants: &[A],
     steps: &[Step],
@@ -216,19 +213,22 @@ fn difference<A: Scripted>(
 ) -> Option<String> {
     let mut oracle = Oracle::<A> {
         state: None,
-        made_for: 0,
+        variant: 0,
     };
-    let answers = play(connection, variants, steps, sabotage);
-    for (at, (step, answer)) in steps.iter().zip(&answers).enumerate() {
-        let expected = in_micros(oracle.step(variants, *step));
-        // Debts of a century are where figures saturate, each side at its own.
-        let ends = |decision: &Decision| decision.reset_after > CENTURY;
-        if ends(&expected) || answer.as_ref().is_ok_and(ends) || saturates(variants, steps, at) {
+    let decisions = run_scripts(connection, variants, steps, sabotage);
+    for (at, (step, decided)) in steps.iter().zip(&decisions).enumerate() {
+        let expected = ceil_to_micros(oracle.step(variants, *step));
+        // Script and algorithm saturate at different debts, both above a century.
+        let saturated = |decision: &Decision| decision.reset_after > CENTURY;
+        if saturated(&expected)
+            || decided.as_ref().is_ok_and(saturated)
+            || saturates(variants, steps, at)
+        {
             return None;
         }
-        if answer.as_ref() != Ok(&expected) {
+        if decided.as_ref() != Ok(&expected) {
             return Some(format!(
-                "{variants:#?}\nsteps {:#?}\nstep {at}: the script says\n{answer:?}\nthe transition\n{expected:?}",
+                "{variants:#?}\nsteps {:#?}\nstep {at}: the script\n{decided:?}\nthe algorithm\n{expected:?}",
                 &steps[..=at]
             ));
         }
@@ -238,129 +238,11 @@ fn difference<A: Scripted>(
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Whether a change of quota up to this step makes a full bucket of the old one worth a century of
-/// the new one.
+/// Whether a change of quota up to this step makes a full bucket worth a century of the new quota.
 fn saturates<A: Scripted>(variants: &[A], steps: &[Step], at: usize) -> bool {
     steps[..=at].windows(2).any(|pair| {
         let [from, to] = [0, 1].map(|step| variants[pair[step].variant].quota());
         let units = u128::from(from.capacity().max(from.limit()));
         units * to.period().as_nanos() / u128::from(to.limit()) > CENTURY.as_nanos()
     })
-}
-
-fn agree<A: Scripted>(name: u64, retunes: bool, policy: impl Fn(&mut Random) -> A) {
-    let server = RedisServer::start();
-    let mut connection = server.connection();
-    for seed in seeds(200) {
-        let mut random = Random::new(name << 40 | seed);
-        let variants: Vec<_> = (0..3)
-            .map(|_| policy(&mut random).prepared().expect("figures that fit"))
-            .collect();
-        let steps = steps(&mut random, &variants, retunes && seed % 2 == 0);
-        let body = |body| toggle_fast_path(seed, body);
-        if let Some(difference) = difference(&mut connection, &variants, &steps, body) {
-            panic!("seed {seed}: {difference}");
-        }
-    }
-}
-
-#[test]
-fn the_fixed_window_decides_as_its_script() {
-    agree(1, true, fixed_window);
-}
-
-#[test]
-fn the_anchored_window_decides_as_its_script() {
-    agree(2, true, |random| fixed_window(random).anchored());
-}
-
-#[test]
-fn the_sliding_log_decides_as_its_script() {
-    agree(3, true, sliding_log);
-}
-
-#[test]
-fn the_sliding_window_decides_as_its_script() {
-    agree(4, true, sliding_window);
-}
-
-#[test]
-fn the_sliding_grid_decides_as_its_script() {
-    agree(5, true, sliding_grid);
-}
-
-#[test]
-fn the_token_bucket_decides_as_its_script() {
-    agree(6, true, token_bucket);
-}
-
-#[test]
-fn a_token_bucket_that_begins_with_less_decides_as_its_script() {
-    agree(7, true, |random| {
-        let quota = small(random);
-        TokenBucket::new(quota).initial(random.below(quota.limit()))
-    });
-}
-
-#[test]
-fn the_leaky_meter_decides_as_its_script() {
-    agree(8, true, leaky_meter);
-    // How it charges matters to those who wait.
-    agree(14, true, |random| {
-        leaky_meter(random).charge_mode(Charge::Before)
-    });
-}
-
-#[test]
-fn the_leaky_queue_decides_as_its_script() {
-    agree(9, true, leaky_queue);
-}
-
-#[test]
-fn the_warm_up_decides_as_its_script() {
-    agree(10, true, warm_up);
-}
-
-#[cfg(feature = "governor")]
-#[test]
-fn governors_algorithm_decides_as_its_script() {
-    agree(15, true, policies::gcra);
-}
-
-#[test]
-fn any_algorithm_decides_as_its_script() {
-    agree(16, true, |random| AnyAlgorithm::new(token_bucket(random)));
-    agree(18, true, |random| AnyAlgorithm::new(sliding_grid(random)));
-    agree(17, false, |random| {
-        AnyAlgorithm::new(All::new([
-            AnyAlgorithm::new(leaky_meter(random)),
-            AnyAlgorithm::new(sliding_log(random)),
-        ]))
-    });
-}
-
-#[test]
-fn a_pair_decides_as_its_script() {
-    agree(11, false, |random| {
-        (token_bucket(random), sliding_log(random))
-    });
-}
-
-#[test]
-fn four_limits_of_four_kinds_decide_as_their_script() {
-    agree(12, true, |random| {
-        let windows = (fixed_window(random), sliding_window(random));
-        (windows, (sliding_grid(random), leaky_meter(random)))
-    });
-}
-
-#[test]
-fn a_list_of_one_kind_decides_as_its_script() {
-    agree(13, false, |random| {
-        All::new([
-            token_bucket(random),
-            token_bucket(random),
-            token_bucket(random),
-        ])
-    });
 }

@@ -1,13 +1,13 @@
-//! Bugs planted in the scripts, which a trace must find.
+//! Bugs planted in the scripts, which the traces must find.
 
 use super::policies::{
     fixed_window, leaky_meter, leaky_queue, sliding_grid, sliding_log, sliding_window,
     token_bucket, warm_up,
 };
-use super::{RedisServer, difference, random::Random, steps, toggle_fast_path};
+use super::{RedisServer, find_difference, random::Random, random_steps, toggle_fast_path};
 use crate::store::redis::script::Scripted;
 
-/// Whether a trace tells a script with a planted bug from the transition.
+/// Whether a trace finds the planted bug.
 fn is_caught<A: Scripted>(policy: impl Fn(&mut Random) -> A, right: &str, wrong: &str) -> bool {
     let server = RedisServer::start();
     let mut connection = server.connection();
@@ -16,12 +16,12 @@ fn is_caught<A: Scripted>(policy: impl Fn(&mut Random) -> A, right: &str, wrong:
         let variants: Vec<_> = (0..3)
             .map(|_| policy(&mut random).prepared().expect("figures that fit"))
             .collect();
-        let steps = steps(&mut random, &variants, seed % 2 == 0);
+        let steps = random_steps(&mut random, &variants, seed % 2 == 0);
         let sabotage = |body: String| {
             assert!(body.contains(right), "no {right:?} to plant a bug in");
             toggle_fast_path(seed, body.replace(right, wrong))
         };
-        difference(&mut connection, &variants, &steps, sabotage).is_some()
+        find_difference(&mut connection, &variants, &steps, sabotage).is_some()
     })
 }
 
@@ -33,89 +33,93 @@ fn a_planted_bug_in_a_script_is_caught() {
         is_caught(fixed_window, bug, "used + cost <= limit + 1"),
         "one too many",
     );
-    let bug = "used, open = place(from, used, old";
+    let bug = "is_open = advance(stored_window, used, old_params";
     plant(
         is_caught(fixed_window, &format!("{bug}[1]"), &format!("{bug}[1] + 1")),
         "another grid",
     );
-    let bug = "room + 1, length)";
+    let bug = "admitted = product_less(";
     plant(
-        is_caught(sliding_window, bug, "room, length)"),
-        "a floor that is none",
+        is_caught(sliding_window, bug, "admitted = true or product_less("),
+        "large products that are not compared",
     );
-    let bug = "window + 1 == present and current or 0";
+    let bug = "window + 1 == current_window and current or 0";
     plant(
         is_caught(sliding_window, bug, "current"),
         "a window that was skipped",
     );
-    let bug = "passed < age and";
+    let bug = "elapsed_cells < age and";
     plant(
-        is_caught(sliding_grid, bug, "passed <= age and"),
+        is_caught(sliding_grid, bug, "elapsed_cells <= age and"),
         "a cell too many",
     );
-    let bug = "if not log[2] or log[2] == 0 or now < log[4] + span then";
-    let wrong = "if not log[2] or log[2] == 0 or now <= log[4] + span then";
+    let bug = "if log.count == 0 or now < log.first_at + span then";
+    let wrong = "if log.count == 0 or now <= log.first_at + span then";
     plant(
         is_caught(sliding_log, bug, wrong),
-        "an entry that is gone a moment late",
+        "an entry that expires a moment late",
     );
     let bug = "return total >= target";
     plant(
         is_caught(sliding_log, bug, "return total > target"),
         "the wrong entry",
     );
-    let bug = "after_part <= bound_part";
+    let bug = "part <= bound_part";
     plant(
-        is_caught(token_bucket, bug, "after_part < bound_part"),
-        "what exactly fits",
+        is_caught(token_bucket, bug, "part < bound_part"),
+        "a cost that fits exactly",
     );
-    let bug = "after, after_part = after + 1, after_part - parts";
+    let bug = "due, part = due + 1, part - parts_per_us\n    end\n    if due >= MAX_INT";
     plant(
-        is_caught(leaky_meter, bug, "after_part = after_part - parts"),
+        is_caught(
+            leaky_meter,
+            bug,
+            "part = part - parts_per_us\n    end\n    if due >= MAX_INT",
+        ),
         "no carry",
     );
-    let bug = "return x.divide_up(times(count, x.to.num), x.from.num)";
-    let wrong = "return (x.divide(times(count, x.to.num), x.from.num))";
+    let bug = "return bn.divide_up(multiply(count, bn.to.num), bn.from.num)";
+    let wrong = "return (bn.divide(multiply(count, bn.to.num), bn.from.num))";
     plant(
         is_caught(leaky_meter, bug, wrong),
         "a change of quota that mints",
     );
-    let bug = "local held = x.divide(";
+    let bug = "local tokens = bn.divide(";
     plant(
-        is_caught(token_bucket, bug, "local held = x.divide_up("),
+        is_caught(token_bucket, bug, "local tokens = bn.divide_up("),
         "a change of quota that mints a part of a token",
     );
     let bug = "if lead + lead_part > 0 and due + part > 0 then";
     plant(
         is_caught(leaky_queue, bug, "if false then"),
-        "a place in line that nobody paid before",
+        "a lead that is not charged",
     );
-    let bug = "if due > unused or due == unused and part >= unused_part then";
+    let bug = "if due > earliest or due == earliest and part >= earliest_part then";
     plant(
         is_caught(leaky_queue, bug, "if due >= now then"),
-        "a free line that cannot be given back",
+        "a refund that an empty queue ignores",
     );
-    let bug = "local more = extra(s) - extra(left)";
+    let bug = "local ramp_ns = ramp_cost(stored_now) - ramp_cost(stored_after)";
     plant(
-        is_caught(warm_up, bug, "local more = extra(s)"),
+        is_caught(warm_up, bug, "local ramp_ns = ramp_cost(stored_now)"),
         "an extra that does not telescope",
     );
-    let bug = "stored + (idle * 1000 - begun) * refill";
+    let bug = "stored + (idle * 1000 - begun_ns) * refill";
     plant(
         is_caught(warm_up, bug, "stored + idle * 1000 * refill"),
-        "a begun nanosecond",
+        "a nanosecond that has begun",
     );
     let pair = |random: &mut Random| (fixed_window(random), leaky_meter(random));
-    let bug = "fault = steps[part](KEYS[first + part - 1], op, ok)";
+    let bug = "part_err = limits[part](KEYS[first_key + part - 1], op, admitted)";
     plant(
         is_caught(
             pair,
             bug,
-            "fault = steps[part](KEYS[first + part - 1], op, true)",
+            "part_err = limits[part](KEYS[first_key + part - 1], op, true)",
         ),
-        "half a pair",
+        "half of a pair",
     );
-    let bug = "call('PSETEX', key, floor((forgettable - now) / 1000) + 2, value)";
+    let bug = "call('PSETEX', key, ttl_ms(forgettable_at), value)";
     plant(
         is_caught(token_bucket, bug, "call('PSETEX', key, 1, value)"),
         "a key that expires too early",
@@ -124,19 +128,19 @@ fn a_planted_bug_in_a_script_is_caught() {
 
 #[cfg(feature = "governor")]
 #[test]
-fn a_planted_bug_in_governors_script_is_caught() {
+fn a_planted_bug_in_the_gcra_script_is_caught() {
     let gcra = super::policies::gcra;
     assert!(
-        is_caught(gcra, "max(old[4] - used, 0)", "old[4]"),
+        is_caught(gcra, "max(old_params[4] - used, 0)", "old_params[4]"),
         "a change of quota that forgets what was used"
     );
     assert!(
         is_caught(
             gcra,
-            "x.small((x.divide(arrival, interval(old))))",
-            "x.small((x.divide_up(arrival, interval(old))))"
+            "bn.to_number((bn.divide(used_ns, interval(old_params))))",
+            "bn.to_number((bn.divide_up(used_ns, interval(old_params))))"
         ),
-        "a begun cell that counts"
+        "a cell that has begun"
     );
 }
 
@@ -144,20 +148,24 @@ fn a_planted_bug_in_governors_script_is_caught() {
 fn a_planted_bug_in_the_fast_path_is_caught() {
     let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
     plant(
-        is_caught(sliding_window, "or weight < most", "or weight <= most"),
-        "a floor that is none, where it is decided before",
+        is_caught(
+            sliding_window,
+            "return weight < weight_limit",
+            "return weight <= weight_limit",
+        ),
+        "a missing floor",
     );
     plant(
         is_caught(fixed_window, "window < oldest", "window <= oldest"),
-        "a window that is over too early",
+        "a window that ends too early",
     );
-    let bug = "answer[slot + 1], answer[slot + 2] = due, part";
+    let bug = "reply[reply_offset + 1], reply[reply_offset + 2] = due, part";
     plant(
         is_caught(
             leaky_meter,
             bug,
-            "answer[slot + 1], answer[slot + 2] = due, 0",
+            "reply[reply_offset + 1], reply[reply_offset + 2] = due, 0",
         ),
-        "a part that is not told",
+        "a part that is not returned",
     );
 }

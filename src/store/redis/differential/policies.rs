@@ -1,4 +1,4 @@
-//! Policies of all sizes.
+//! Random policies of all sizes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::algorithm::{
 use crate::quota::Quota;
 use crate::store::redis::script::sealed::Script as _;
 
-/// From 1 a day to 1e9 a second, in whole microseconds.
+/// From 1 per day to 1e9 per second, in whole microseconds.
 pub(super) fn quota(random: &mut Random) -> Quota {
     let limit = match random.below(3) {
         0 => 1 + random.below(10),
@@ -26,7 +26,7 @@ pub(super) fn quota(random: &mut Random) -> Quota {
     Quota::per(limit, Duration::from_micros(period))
 }
 
-pub(super) fn small(random: &mut Random) -> Quota {
+pub(super) fn small_quota(random: &mut Random) -> Quota {
     Quota::per(
         1 + random.below(12),
         Duration::from_micros(1 + random.log_uniform(24)),
@@ -40,9 +40,9 @@ pub(super) fn burst(random: &mut Random, quota: Quota) -> Quota {
     }
 }
 
-/// For windows of this length in nanoseconds. Offsets that differ by whole windows are one grid to
-/// a script but two to the transition, so among short windows, where that is no rare coincidence,
-/// they are shorter than a window.
+/// An offset for windows of `length` nanoseconds. Offsets that differ by whole windows are the same
+/// grid to a script, but not to the algorithm. Among short windows that would be frequent, so their
+/// offsets are shorter than a window.
 pub(super) fn offset(random: &mut Random, length: u64) -> Duration {
     let offset = Duration::from_micros(random.log_uniform(40));
     match Duration::from_nanos(length) {

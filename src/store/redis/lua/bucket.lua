@@ -1,34 +1,33 @@
--- What the token bucket, the leaky meter and the leaky queue share: when the bucket is unused
--- again, or the line free.
+-- What the token bucket, the leaky bucket and GCRA share: the moment at which the bucket is unused
+-- again, or the queue is empty.
 --
 -- State: when it was written (microseconds), and when it is due: microseconds, and parts of one.
 -- A microsecond has 1000 * den parts, where W/L = num/den nanoseconds in lowest terms, so every
--- moment is a whole number of parts and nothing is rounded.
+-- moment is an integer number of parts and nothing is rounded.
 --   after = max(due, now) + span of the cost
---   admitted if after <= now + bound, where the caller has worked out the bound
--- A negative bound admits nothing. With an `idle` span, a cost has a lead too (see
--- leaky_bucket.lua), and what is due stays in the past until it is `idle` ago; 0 is never.
-local function bucket(rescaled, idle, idle_part)
-    local mine = text()
-    local parts, depth, depth_part = number(), number(), number()
-    local gone, gone_part, rest = number(), number(), number()
-    local size = #mine + 24
-    local begun = gone + gone_part > 0
-    local fresh = idle and 0 or now + gone
+--   admitted if after <= now + bound; the caller computes the bound
+-- A negative bound admits nothing. With an `idle` span, each cost also has a lead (see
+-- leaky_bucket.lua), and `due` stays in the past until it is `idle` ago; 0 means never used.
+local function bucket(rescale, idle, idle_part)
+    local own_header = next_arg()
+    local parts_per_us, depth, depth_part = next_number(), next_number(), next_number()
+    local initial_used, initial_used_part, min_ttl = next_number(), next_number(), next_number()
+    local starts_used = initial_used + initial_used_part > 0
+    local fresh_due = idle and 0 or now + initial_used
 
-    -- The first microsecond at which a line free since then is one never used.
-    local function unused_at(due, part)
+    -- The first microsecond from which a queue that emptied at `due` counts as never used.
+    local function idle_from(due, part)
         if due + part == 0 then
             return 0
         end
-        return due + idle + ceil((part + idle_part) / parts)
+        return due + idle + ceil((part + idle_part) / parts_per_us)
     end
-    local function put(key, due, part)
+    local function save(key, due, part)
         if idle then
-            keep(key, mine .. pack('<ddd', now, due, part), unused_at(due, part))
-        elseif due > now or part > 0 and due == now or begun then
-            local forgettable = due + rest + (part > 0 and 1 or 0)
-            keep(key, mine .. pack('<ddd', now, due, part), max(forgettable, now + 1))
+            store(key, own_header .. pack('<ddd', now, due, part), idle_from(due, part))
+        elseif due > now or part > 0 and due == now or starts_used then
+            local forgettable_at = due + min_ttl + (part > 0 and 1 or 0)
+            store(key, own_header .. pack('<ddd', now, due, part), max(forgettable_at, now + 1))
         else
             call('DEL', key)
         end
@@ -37,140 +36,125 @@ local function bucket(rescaled, idle, idle_part)
     return function(key, op, commit)
         local lead, lead_part = 0, 0
         if idle then
-            lead, lead_part = number(), number()
+            lead, lead_part = next_number(), next_number()
         end
-        local span, span_part = numbers[read + 1], numbers[read + 2]
-        local bound, bound_part = numbers[read + 3], numbers[read + 4]
-        read = read + 4
-        local value = attempt('GET', key)
-        local due, part, moved, written = fresh, gone_part, false, 0
-        if value and #value == size and sub(value, 1, size - 24) == mine then
-            written, due, part = unpack('<ddd', value, size - 23)
-            -- The clock was set back: no more is owed than was, and where nothing was, no more than
-            -- a bucket that is used up.
-            if written > now then
-                local owed, owed_part = due - written, part
-                if owed < depth or owed == depth and part < depth_part then
-                    owed, owed_part = depth, depth_part
+        local span, span_part = next_number(), next_number()
+        local bound, bound_part = next_number(), next_number()
+        local value, state_offset, old_params, err = read_value(key, own_header, 24)
+        if err then
+            return nil, err
+        end
+        local due, part, dirty = fresh_due, initial_used_part, false
+        if value then
+            local written
+            written, due, part = unpack('<ddd', value, state_offset)
+            if old_params then
+                due, part = rescale(due, part, old_params, own_header, initial_used, initial_used_part)
+                dirty = true
+            elseif written > now then
+                -- The clock was set back: the debt stays at most what it was, or what an exhausted
+                -- bucket owes.
+                local debt, debt_part = due - written, part
+                if debt < depth or debt == depth and part < depth_part then
+                    debt, debt_part = depth, depth_part
                 end
-                if due > now + owed or due == now + owed and part > owed_part then
-                    due, part, moved = now + owed, owed_part, true
+                if due > now + debt or due == now + debt and part > debt_part then
+                    due, part, dirty = now + debt, debt_part, true
                 end
-            end
-        elseif value then
-            local old, at = false, 0
-            if type(value) == 'string' then
-                old, at = header(value, mine)
-            end
-            if old == false or old and #value ~= at + 23 then
-                return nil, fault(value)
-            elseif old then
-                written, due, part = unpack('<ddd', value, at)
-                due, part = rescaled(due, part, old, mine, gone, gone_part)
-                moved = true
             end
         end
 
-        -- The server may be late to forget it.
-        if idle and unused_at(due, part) <= now then
+        -- The server may expire the key late.
+        if idle and idle_from(due, part) <= now then
             due, part = 0, 0
         end
-        local after, after_part = due, part
+        local start, start_part = due, part
         if lead + lead_part > 0 and due + part > 0 then
-            after, after_part = due + lead, part + lead_part
-            if after_part >= parts then
-                after, after_part = after + 1, after_part - parts
+            start, start_part = due + lead, part + lead_part
+            if start_part >= parts_per_us then
+                start, start_part = start + 1, start_part - parts_per_us
             end
         end
-        if after < now then
-            after, after_part = now, 0
-        end
-        after, after_part = after + span, after_part + span_part
-        if after_part >= parts then
-            after, after_part = after + 1, after_part - parts
-        end
-        if after >= MOST then
-            after, after_part = MOST, 0
-        end
         bound = bound < 0 and -1 or now + bound
-        local ok = after < bound or after == bound and after_part <= bound_part
+        local admitted, after, after_part =
+            bucket_step(start, start_part, span, span_part, bound, bound_part, parts_per_us)
         if commit == nil then
-            return ok
+            return admitted
         end
 
         if op == TAKE then
-            if ok and commit then
-                put(key, after, after_part)
-                moved = false
+            if admitted and commit then
+                save(key, after, after_part)
+                dirty = false
             end
         elseif op == REFUND then
-            -- Back to a state never used, but not past it.
-            local unused, unused_part = now, 0
+            -- Back to a state that was never used, but not past it.
+            local earliest, earliest_part = now, 0
             if idle then
-                unused, unused_part = now - idle, -idle_part
-                if unused_part < 0 then
-                    unused, unused_part = unused - 1, unused_part + parts
+                earliest, earliest_part = now - idle, -idle_part
+                if earliest_part < 0 then
+                    earliest, earliest_part = earliest - 1, earliest_part + parts_per_us
                 end
-                if unused < 0 then
-                    unused, unused_part = 0, 0
+                if earliest < 0 then
+                    earliest, earliest_part = 0, 0
                 end
             end
-            if due > unused or due == unused and part >= unused_part then
+            if due > earliest or due == earliest and part >= earliest_part then
                 due, part = due - span, part - span_part
                 if part < 0 then
-                    due, part = due - 1, part + parts
+                    due, part = due - 1, part + parts_per_us
                 end
-                if due < unused or due == unused and part < unused_part then
-                    due, part = unused, unused_part
+                if due < earliest or due == earliest and part < earliest_part then
+                    due, part = earliest, earliest_part
                 end
-                moved = true
+                dirty = true
             end
-        elseif op == ABSORB then
+        elseif op == CHARGE then
             if span + span_part > 0 then
-                due, part, moved = after, after_part, true
+                due, part, dirty = after, after_part, true
             end
         elseif op == RESET then
-            due, part, moved = fresh, gone_part, true
+            due, part, dirty = fresh_due, initial_used_part, true
         end
-        if moved then
-            put(key, due, part)
+        if dirty then
+            save(key, due, part)
         end
-        answer[said + 1], answer[said + 2] = due, part
-        said = said + 2
-        return ok
+        push_reply(due)
+        push_reply(part)
+        return admitted
     end
 end
 
--- What a change of quota needs.
-local function exchange(old, mine)
-    local x = exact()
-    local big, plus, times, divide = x.big, x.plus, x.times, x.divide
-    -- A pace from the figures den, num (in parts of a microsecond: whole, rest) and a number of units.
-    local function pace(figures)
-        local parts = 1000 * figures[1]
+-- The conversions for a change of quota, by bignum.lua.
+local function quota_change(old_params, own_header)
+    local bn = bignum()
+    local from_number, add, multiply, divide = bn.from_number, bn.add, bn.multiply, bn.divide
+    -- The interval of a unit, from the parameters den, num (microseconds, parts) and units.
+    local function interval(params)
+        local parts_per_us = parts_of(params[1])
         return {
-            den = figures[1],
-            parts = parts,
-            num = plus(times(big(figures[2]), big(parts)), big(figures[3])),
-            units = figures[4],
+            den = params[1],
+            parts_per_us = parts_per_us,
+            num = add(multiply(from_number(params[2]), from_number(parts_per_us)), from_number(params[3])),
+            units = params[4],
         }
     end
-    x.from, x.to = pace(old), pace((header(mine, mine)))
+    bn.from, bn.to = interval(old_params), interval((parse_header(own_header, own_header)))
     -- Parts into microseconds and parts.
-    function x.split(count, parts)
-        local whole, rest = divide(count, big(parts))
-        return x.small(whole), x.small(rest)
+    function bn.split(count, parts_per_us)
+        local whole, rest = divide(count, from_number(parts_per_us))
+        return bn.to_number(whole), bn.to_number(rest)
     end
-    -- What is used of the old bucket, in parts.
-    function x.used(due, part)
+    -- The parts that are used of the old bucket.
+    function bn.used(due, part)
         if due < now then
             return {}
         end
-        return plus(times(big(due - now), big(x.from.parts)), big(part))
+        return add(multiply(from_number(due - now), from_number(bn.from.parts_per_us)), from_number(part))
     end
-    -- The parts that hold as many units at the new pace as `count` do at the old one.
-    function x.exchanged(count)
-        return x.divide_up(times(count, x.to.num), x.from.num)
+    -- The parts at the new interval that are worth as many units as `count` parts at the old one.
+    function bn.convert(count)
+        return bn.divide_up(multiply(count, bn.to.num), bn.from.num)
     end
-    return x
+    return bn
 end

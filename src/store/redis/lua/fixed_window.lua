@@ -1,93 +1,79 @@
--- State: the window (its number, or if anchored its first microsecond, plus one; 0 is none yet),
--- and what was used in it.
+-- State: the window (its number, or if anchored its first microsecond, plus one), and the units
+-- used in it.
 --   admitted if used + cost <= limit
 local function fixed_window()
-    local mine = text()
-    local limit, length, pad, anchored = number(), number(), number(), number() == 1
-    local size = #mine + 16
+    local own_header = next_arg()
+    local limit, length, pad, anchored = next_number(), next_number(), next_number(), next_number() == 1
 
-    -- The window at `now`, given the newest one used, and whether it is that one. A window may lie ahead of `now` if the clock
-    -- was set back; further ahead than the next one it is brought back to that.
-    local function place(window, used, length, pad, anchored)
-        if anchored then
-            if window == 0 or now >= window - 1 + length then
-                return now + 1, 0, false
-            end
-            return min(window, now + length + 1), used, true
+    -- The window at `now`, given the newest one stored, and whether the stored one has not ended. A
+    -- window may lie ahead of `now` if the clock was set back. It is moved back to the next one at
+    -- most.
+    local function advance(window, used, length, pad, anchored)
+        local fresh, oldest = fixed_window_at(length, pad, anchored)
+        if window < oldest then
+            return fresh, 0, false
         end
-        local present = quotient(now + pad, length) + 1
-        if window < present then
-            return present, 0, false
-        end
-        return min(window, present + 1), used, true
+        return min(window, fresh + (anchored and length or 1)), used, true
     end
-    local function over(window)
-        return anchored and window - 1 + length or window * length - pad
-    end
-    -- An anchored window that was opened stays open, whatever was given back of it.
-    local function put(key, window, used, open)
-        if used > 0 or open and anchored then
-            keep(key, mine .. pack('<dd', window, used), over(window))
+    -- An anchored window that was opened stays open, even if all of it is refunded.
+    local function save(key, window, used, is_open)
+        if used > 0 or is_open and anchored then
+            local forgettable_at = fixed_window_end(window, length, pad, anchored)
+            store(key, own_header .. pack('<dd', window, used), forgettable_at)
         else
             call('DEL', key)
         end
     end
 
     return function(key, op, commit)
-        local cost = number()
-        local value = attempt('GET', key)
-        local window, used, moved, open, from = 0, 0, false, false, 0
-        if value and #value == size and sub(value, 1, size - 16) == mine then
-            from, used = unpack('<dd', value, size - 15)
-            window, used, open = place(from, used, length, pad, anchored)
-            moved = window < from
-        elseif value then
-            local old, at = false, 0
-            if type(value) == 'string' then
-                old, at = header(value, mine)
-            end
-            if old == false or old and #value ~= at + 15 then
-                return nil, fault(value)
-            elseif old then
-                from, used = unpack('<dd', value, at)
-                local was_anchored = old[3] == 1
-                window, used, open = place(from, used, old[1], old[2], was_anchored)
-                -- An anchored window keeps its start; any other one is found again.
-                if not (anchored and was_anchored and open) then
-                    window = place(0, 0, length, pad, anchored)
+        local cost = next_number()
+        local value, state_offset, old_params, err = read_value(key, own_header, 16)
+        if err then
+            return nil, err
+        end
+        local used, dirty, is_open = 0, false, false
+        local window = fixed_window_at(length, pad, anchored)
+        if value then
+            local fresh, stored_window = window, nil
+            stored_window, used = unpack('<dd', value, state_offset)
+            if old_params then
+                local was_anchored = old_params[3] == 1
+                window, used, is_open = advance(stored_window, used, old_params[1], old_params[2], was_anchored)
+                -- An anchored window keeps its start. Any other one is computed anew.
+                if anchored and was_anchored and is_open then
+                    window, used, is_open = advance(window, used, length, pad, anchored)
                 else
-                    window, used, open = place(window, used, length, pad, anchored)
+                    window = fresh
                 end
-                moved = true
+                dirty = true
             else
-                window = place(0, 0, length, pad, anchored)
+                window, used, is_open = advance(stored_window, used, length, pad, anchored)
+                dirty = window < stored_window
             end
-        else
-            window = place(0, 0, length, pad, anchored)
         end
 
-        local ok = used + cost <= limit
+        local admitted = used + cost <= limit
         if commit == nil then
-            return ok
+            return admitted
         end
-        local left = used
+        local new_used = used
         if op == TAKE then
-            if ok and commit then
-                put(key, window, used + cost, true)
-                moved = false
+            if admitted and commit then
+                save(key, window, used + cost, true)
+                dirty = false
             end
         elseif op == REFUND then
-            left = max(used - cost, 0)
-        elseif op == ABSORB then
-            left = min(used + cost, MOST)
+            new_used = max(used - cost, 0)
+        elseif op == CHARGE then
+            new_used = min(used + cost, MAX_INT)
         elseif op == RESET then
-            left, moved, open = 0, moved or open, false
+            new_used, dirty, is_open = 0, dirty or is_open, false
         end
-        if moved or left ~= used then
-            put(key, window, left, open)
+        if dirty or new_used ~= used then
+            save(key, window, new_used, is_open)
         end
-        say(window)
-        say(left)
-        return ok
+        push_reply(window)
+        push_reply(new_used)
+        return admitted
     end
 end

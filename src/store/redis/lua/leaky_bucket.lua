@@ -1,31 +1,28 @@
--- The state is when the level is zero, or the line free; see bucket.lua. A change of quota keeps
--- what is used: the level, or the units that wait. A line that is free has been since the same moment.
+-- The state is when the level reaches zero, or the queue is empty; see bucket.lua. A change of
+-- quota keeps the level or the units in the queue. An empty queue stays empty since the same moment.
 --
--- Where a request pays before it goes, a line that is free and rests is not yet one never used:
---   turn = max(due + lead, now), or now where it was never used
+-- With charging before the release, an empty queue still counts a rest before it is never used:
+--   turn = max(due + lead, now), or now if it was never used
 local function leaky_bucket()
-    local queue, before = number() == 1, number() == 1
-    local idle, idle_part = number(), number()
-    return bucket(function(due, part, old, mine)
-        local x = exchange(old, mine)
-        local from, to = x.from, x.to
-        -- A line that has rested long enough is a new one, whether or not the server has forgotten
+    local queue, charge_before = next_number() == 1, next_number() == 1
+    local idle, idle_part = next_number(), next_number()
+    return bucket(function(due, part, old_params, own_header)
+        local bn = quota_change(old_params, own_header)
+        local from, to = bn.from, bn.to
+        -- A queue that has rested long enough equals a new one, even if the server has not expired
         -- it yet.
-        local whole, rest = x.split(x.times(x.big(from.units), from.num), from.parts)
-        if due + whole + ceil((part + rest) / from.parts) <= now then
+        local whole, rest = bn.split(bn.multiply(bn.from_number(from.units), from.num), from.parts_per_us)
+        if due + whole + ceil((part + rest) / from.parts_per_us) <= now then
             return 0, 0
         end
         if not queue or due > now or due == now and part > 0 then
-            whole, rest = x.split(x.exchanged(x.used(due, part)), to.parts)
-            return min(now + whole, MOST), rest
+            whole, rest = bn.split(bn.convert(bn.used(due, part)), to.parts_per_us)
+            return min(now + whole, MAX_INT), rest
         end
-        -- Whole nanoseconds stay; the rest of one is rounded up.
-        local ns = quotient(part, from.den)
-        rest = x.times(x.big(part - ns * from.den), x.big(to.den))
-        part = ns * to.den + x.small(x.divide_up(rest, x.big(from.den)))
-        if part >= to.parts then
-            due, part = due + 1, part - to.parts
+        part = bn.rescale_part(part, from.den, to.den)
+        if part >= to.parts_per_us then
+            due, part = due + 1, part - to.parts_per_us
         end
         return due, part
-    end, before and idle, idle_part)
+    end, charge_before and idle, idle_part)
 end

@@ -1,116 +1,121 @@
--- State: the newest cell, and the counts of the cells that matter, the newest first.
+-- State: the newest cell, and the counts of the last cells, newest first.
 --   admitted if the sum of the counts + cost <= limit
 local function sliding_grid()
-    local mine = text()
-    local limit, length, pad, counted = number(), number(), number(), number()
-    local shape = '<' .. rep('d', counted + 1)
-    local width = 8 * (counted + 1)
-    local size = #mine + width
+    local own_header = next_arg()
+    local limit, length, pad, cell_count = next_number(), next_number(), next_number(), next_number()
 
-    -- Moves the counts on to the cell of `now`. The newest cell may lie ahead if the clock was set
-    -- back; further ahead than a whole window it is brought back to that.
-    local function place(state, length, pad, counted)
-        local present = quotient(now + pad, length)
-        local passed = present - state[1]
-        if passed > 0 then
-            for age = counted, 1, -1 do
-                state[age + 1] = passed < age and state[age + 1 - passed] or 0
+    local function state_len(cell_count)
+        return 8 * (cell_count + 1)
+    end
+    local function len_of(params)
+        return state_len(params[3])
+    end
+    local function unpack_state(value, state_offset, cell_count)
+        local state = { unpack('<' .. rep('d', cell_count + 1), value, state_offset) }
+        -- The offset after the last number.
+        state[cell_count + 2] = nil
+        return state
+    end
+    -- Shifts the counts to the cell of `now`. The newest cell may lie ahead if the clock was set
+    -- back. It is moved back to a whole window ahead at most. Returns whether it was moved back.
+    local function advance(state, length, pad, cell_count)
+        local current_cell = quotient(now + pad, length)
+        local elapsed_cells = current_cell - state[1]
+        if elapsed_cells > 0 then
+            for age = cell_count, 1, -1 do
+                state[age + 1] = elapsed_cells < age and state[age + 1 - elapsed_cells] or 0
             end
-            state[1] = present
+            state[1] = current_cell
             return false
         end
-        state[1] = min(state[1], present + counted)
-        return passed < -counted
+        state[1] = min(state[1], current_cell + cell_count)
+        return elapsed_cells < -cell_count
     end
-    local function used(state, counted)
+    local function used(state, cell_count)
         local sum = 0
-        for age = 1, counted do
+        for age = 1, cell_count do
             sum = sum + state[age + 1]
         end
-        return min(sum, MOST)
+        return min(sum, MAX_INT)
     end
-    local function put(key, state)
+    local function save(key, state)
         local newest
-        for age = 1, counted do
+        for age = 1, cell_count do
             if state[age + 1] > 0 then
                 newest = state[1] - age + 1
                 break
             end
         end
         if newest then
-            keep(key, mine .. pack(shape, spread(state)), (newest + counted) * length - pad)
+            local value = own_header .. pack('<' .. rep('d', #state), unpack_table(state))
+            store(key, value, (newest + cell_count) * length - pad)
         else
             call('DEL', key)
         end
     end
 
     return function(key, op, commit)
-        local cost = number()
-        local value = attempt('GET', key)
-        local state, moved
-        if value and #value == size and sub(value, 1, size - width) == mine then
-            state = { unpack(shape, value, #mine + 1) }
-            state[counted + 2] = nil
-            moved = place(state, length, pad, counted)
+        local cost = next_number()
+        local value, state_offset, old_params, err =
+            read_value(key, own_header, state_len(cell_count), len_of)
+        if err then
+            return nil, err
+        end
+        local state, dirty
+        if value and not old_params then
+            state = unpack_state(value, state_offset, cell_count)
+            dirty = advance(state, length, pad, cell_count)
         else
             state = { 0 }
-            for age = 1, counted do
+            for age = 1, cell_count do
                 state[age + 1] = 0
             end
-            place(state, length, pad, counted)
+            advance(state, length, pad, cell_count)
             if value then
-                local old, at = false, 0
-                if type(value) == 'string' then
-                    old, at = header(value, mine)
-                end
-                if old == false or old and #value ~= at + 8 * (old[3] + 1) - 1 then
-                    return nil, fault(value)
-                elseif old then
-                    local was = { unpack('<' .. rep('d', old[3] + 1), value, at) }
-                    place(was, old[1], old[2], old[3])
-                    -- What counts now counts as taken now.
-                    state[2] = used(was, old[3])
-                    moved = state[2] > 0
-                end
+                local old_state = unpack_state(value, state_offset, old_params[3])
+                advance(old_state, old_params[1], old_params[2], old_params[3])
+                -- What counts now counts as taken now.
+                state[2] = used(old_state, old_params[3])
+                dirty = state[2] > 0
             end
         end
 
-        local sum = used(state, counted)
-        local ok = sum + cost <= limit
+        local sum = used(state, cell_count)
+        local admitted = sum + cost <= limit
         if commit == nil then
-            return ok
+            return admitted
         end
-        local changed = moved
+        local changed = dirty
         if op == TAKE then
-            if ok and commit then
-                local found = state[2]
-                state[2] = found + cost
-                put(key, state)
-                state[2] = found
+            if admitted and commit then
+                local previous_count = state[2]
+                state[2] = previous_count + cost
+                save(key, state)
+                state[2] = previous_count
                 changed = false
             end
         elseif op == REFUND then
-            for age = 1, counted do
-                local given = min(cost, state[age + 1])
-                state[age + 1] = state[age + 1] - given
-                cost = cost - given
-                changed = changed or given > 0
+            for age = 1, cell_count do
+                local refunded = min(cost, state[age + 1])
+                state[age + 1] = state[age + 1] - refunded
+                cost = cost - refunded
+                changed = changed or refunded > 0
             end
-        elseif op == ABSORB then
-            state[2] = min(state[2] + cost, MOST)
+        elseif op == CHARGE then
+            state[2] = min(state[2] + cost, MAX_INT)
             changed = changed or cost > 0
         elseif op == RESET then
             changed = changed or sum > 0
-            for age = 1, counted do
+            for age = 1, cell_count do
                 state[age + 1] = 0
             end
         end
         if changed then
-            put(key, state)
+            save(key, state)
         end
-        for place = 1, counted + 1 do
-            say(state[place])
+        for index = 1, cell_count + 1 do
+            push_reply(state[index])
         end
-        return ok
+        return admitted
     end
 end

@@ -1,45 +1,57 @@
--- State: the header, then where the entries begin (a number of entries), how many there are, the
--- total of the last one that has left, the first one's time, the last one's time and total; then
--- the entries, each its time and the total of all costs up to it.
---   admitted if last total - left + cost <= limit
--- Entries are looked up in place, so a decision reads and writes a few of them however many there
--- are. Those that have left are cut off when they are half of what is stored.
+-- State: the head, then the entries. The head is: how many stored entries to skip, how many entries
+-- there are, the total of the last expired entry, the time of the first entry, the time and the
+-- total of the last entry. An entry is its time and the total of all costs up to it.
+--   admitted if last_total - expired_total + cost <= limit
+-- Entries are looked up in place: a decision reads and writes a few of them, however many there
+-- are. Expired entries are cut off when they are half of what is stored.
 local function sliding_log()
-    local function ttl(forgettable)
-        return floor((forgettable - now) / 1000) + 2
-    end
-    local mine = text()
-    local limit, period = number(), number()
-    local top = #mine + 48
+    -- Totals stay below this: half of MAX_INT, so that two of them can be added.
+    local MAX_TOTAL = 4503599627370496
+    local own_header = next_arg()
+    local limit, period = next_number(), next_number()
+    local entries_offset = #own_header + 48
 
-    local function list(key)
-        local value = attempt('GETRANGE', key, 0, top - 1)
+    local function new_log()
+        return { skip = 0, count = 0, expired_total = 0, first_at = 0, last_at = 0, last_total = 0 }
+    end
+    local function unpack_head(value)
+        local log = new_log()
+        log.skip, log.count, log.expired_total, log.first_at, log.last_at, log.last_total =
+            unpack('<dddddd', value, #own_header + 1)
+        return log
+    end
+    local function pack_head(log)
+        return own_header .. pack('<dddddd',
+            log.skip, log.count, log.expired_total, log.first_at, log.last_at, log.last_total)
+    end
+    local function load_head(key)
+        local value = try_call('GETRANGE', key, 0, entries_offset - 1)
         if type(value) == 'table' then
-            return nil, WRONG_TYPE
+            return nil, read_error(value)
         elseif value == '' then
-            return {}
-        elseif sub(value, 1, #mine) == mine and #value == top then
-            return { unpack('<dddddd', value, #mine + 1) }
+            return new_log()
+        elseif sub(value, 1, #own_header) == own_header and #value == entries_offset then
+            return unpack_head(value)
         end
-        local old = header(call('GETRANGE', key, 0, 63), mine)
-        if old == false or old and #old ~= 1 then
+        local old_params = parse_header(call('GETRANGE', key, 0, 63), own_header)
+        if old_params == false or old_params and #old_params ~= 1 then
             return nil, CORRUPT
-        elseif old == nil then
+        elseif old_params == nil then
             call('DEL', key)
-            return {}
+            return new_log()
         end
-        return nil, nil, old[1]
+        return nil, nil, old_params[1]
     end
     -- The time and the total of an entry, counted from 0.
-    local function entry(key, log, index)
-        local at = top + 16 * (log[1] + index)
+    local function read_entry(key, log, index)
+        local at = entries_offset + 16 * (log.skip + index)
         return unpack('<dd', call('GETRANGE', key, at, at + 15))
     end
-    -- The first entry from `low` to `high` - 1 that is far enough, or `high`.
-    local function first(key, log, low, high, enough)
+    -- The first entry from `low` to `high` - 1 for which `predicate` holds, or `high`.
+    local function lower_bound(key, log, low, high, predicate)
         while low < high do
             local middle = floor((low + high) / 2)
-            if enough(entry(key, log, middle)) then
+            if predicate(read_entry(key, log, middle)) then
                 high = middle
             else
                 low = middle + 1
@@ -47,192 +59,192 @@ local function sliding_log()
         end
         return low
     end
-    -- How many entries are gone at `now`.
-    local function gone(key, log, span)
-        if not log[2] or log[2] == 0 or now < log[4] + span then
+    -- How many entries have expired at `now`.
+    local function expired_count(key, log, span)
+        if log.count == 0 or now < log.first_at + span then
             return 0
-        elseif now >= log[5] + span then
-            return log[2]
+        elseif now >= log.last_at + span then
+            return log.count
         end
-        return first(key, log, 1, log[2], function(at)
+        return lower_bound(key, log, 1, log.count, function(at)
             return now < at + span
         end)
     end
-    local function drop(key, log, count)
+    local function drop_oldest(key, log, count)
         if count == 0 then
             return
-        elseif count == log[2] then
-            log[1], log[2], log[3] = 0, 0, 0
+        elseif count == log.count then
+            log.skip, log.count, log.expired_total = 0, 0, 0
             return
         end
-        local _, total = entry(key, log, count - 1)
-        log[1], log[2], log[3] = log[1] + count, log[2] - count, total
-        log[4] = entry(key, log, 0)
+        local _, total = read_entry(key, log, count - 1)
+        log.skip, log.count, log.expired_total = log.skip + count, log.count - count, total
+        log.first_at = read_entry(key, log, 0)
     end
-    local function write(key, log)
-        call('SETRANGE', key, 0, mine .. pack('<dddddd', spread(log)))
-        call('PEXPIRE', key, ttl(log[5] + period))
+    local function save(key, log, entries)
+        call('SET', key, pack_head(log) .. entries, 'PX', ttl_ms(log.last_at + period))
     end
-    -- Writes everything anew, each time and total less so much.
+    local function write_head(key, log)
+        call('SETRANGE', key, 0, pack_head(log))
+        call('PEXPIRE', key, ttl_ms(log.last_at + period))
+    end
+    -- Rewrites the value, with `span` subtracted from each time and `total` from each total.
     local function rewrite(key, log, span, total)
-        local stored, texts = call('GET', key), {}
-        for index = 0, log[2] - 1 do
-            local at, sum = unpack('<dd', stored, top + 16 * (log[1] + index) + 1)
-            texts[index + 1] = pack('<dd', max(at - span, 0), sum - total)
+        local stored, chunks = call('GET', key), {}
+        for index = 0, log.count - 1 do
+            local at, sum = unpack('<dd', stored, entries_offset + 16 * (log.skip + index) + 1)
+            chunks[index + 1] = pack('<dd', max(at - span, 0), sum - total)
         end
-        log[1], log[3], log[6] = 0, log[3] - total, log[6] - total
-        log[4], log[5] = max(log[4] - span, 0), max(log[5] - span, 0)
-        local value = mine .. pack('<dddddd', spread(log)) .. table.concat(texts)
-        call('SET', key, value, 'PX', ttl(log[5] + period))
+        log.skip, log.expired_total, log.last_total = 0, log.expired_total - total, log.last_total - total
+        log.first_at, log.last_at = max(log.first_at - span, 0), max(log.last_at - span, 0)
+        save(key, log, table.concat(chunks))
     end
-    local function record(key, log, cost)
-        if not log[2] or log[2] == 0 then
-            local value = mine .. pack('<dddddddd', 0, 1, 0, now, now, cost, now, cost)
-            call('SET', key, value, 'PX', ttl(now + period))
-            log[1], log[2], log[3], log[4], log[5], log[6] = 0, 1, 0, now, now, cost
+    local function append(key, log, cost)
+        if log.count == 0 then
+            log.skip, log.count, log.expired_total = 0, 1, 0
+            log.first_at, log.last_at, log.last_total = now, now, cost
+            save(key, log, pack('<dd', now, cost))
             return
         end
-        -- The same moment, or one before the state's: the newest moment counts.
-        if log[5] >= now then
-            log[6] = log[6] + cost
+        -- An equal or earlier time than the last entry's counts as that time.
+        if log.last_at >= now then
+            log.last_total = log.last_total + cost
         else
-            log[2], log[5], log[6] = log[2] + 1, now, log[6] + cost
+            log.count, log.last_at, log.last_total = log.count + 1, now, log.last_total + cost
         end
-        local at = top + 16 * (log[1] + log[2] - 1)
-        call('SETRANGE', key, at, pack('<dd', log[5], log[6]))
-        if log[6] > 4503599627370496 then
-            rewrite(key, log, 0, log[3])
-        elseif log[1] >= 64 and log[1] >= log[2] then
-            local from = top + 16 * log[1]
-            local live = call('GETRANGE', key, from, from + 16 * log[2] - 1)
-            log[1] = 0
-            local value = mine .. pack('<dddddd', spread(log)) .. live
-            call('SET', key, value, 'PX', ttl(log[5] + period))
+        local at = entries_offset + 16 * (log.skip + log.count - 1)
+        call('SETRANGE', key, at, pack('<dd', log.last_at, log.last_total))
+        if log.last_total > MAX_TOTAL then
+            rewrite(key, log, 0, log.expired_total)
+        elseif log.skip >= 64 and log.skip >= log.count then
+            local from = entries_offset + 16 * log.skip
+            local live_entries = call('GETRANGE', key, from, from + 16 * log.count - 1)
+            log.skip = 0
+            save(key, log, live_entries)
         else
-            write(key, log)
+            write_head(key, log)
         end
     end
-    -- A log of another period: what has left under it must not come back under a longer one.
-    local function carried(key, old)
-        local ours, ours_top = mine, top
-        mine = '~s' .. string.format('%.0f', old) .. '\n'
-        top = #mine + 48
-        local value = call('GETRANGE', key, 0, top - 1)
-        if #value ~= top or sub(value, 1, #mine) ~= mine then
-            mine, top = ours, ours_top
+    -- A log of another period: what has expired under it must not return under a longer one.
+    local function migrate(key, old_period)
+        local new_header, new_offset = own_header, entries_offset
+        own_header = '~s' .. string.format('%.0f', old_period) .. '\n'
+        entries_offset = #own_header + 48
+        local value = call('GETRANGE', key, 0, entries_offset - 1)
+        if #value ~= entries_offset or sub(value, 1, #own_header) ~= own_header then
+            own_header, entries_offset = new_header, new_offset
             return nil, CORRUPT
         end
-        local log = { unpack('<dddddd', value, #mine + 1) }
-        drop(key, log, gone(key, log, old))
-        local from = top + 16 * log[1]
-        local live = log[2] > 0 and call('GETRANGE', key, from, from + 16 * log[2] - 1) or ''
-        mine, top = ours, ours_top
-        log[1] = 0
-        if log[2] == 0 or log[5] + period <= now then
+        local log = unpack_head(value)
+        drop_oldest(key, log, expired_count(key, log, old_period))
+        local from = entries_offset + 16 * log.skip
+        local live_entries = log.count > 0 and call('GETRANGE', key, from, from + 16 * log.count - 1) or ''
+        own_header, entries_offset = new_header, new_offset
+        log.skip = 0
+        if log.count == 0 or log.last_at + period <= now then
             call('DEL', key)
-            return {}
+            return new_log()
         end
-        value = mine .. pack('<dddddd', spread(log)) .. live
-        call('SET', key, value, 'PX', ttl(log[5] + period))
+        save(key, log, live_entries)
         return log
     end
 
     return function(key, op, commit)
-        local cost = number()
-        local log, wrong, old = list(key)
-        if old then
-            log, wrong = carried(key, old)
+        local cost = next_number()
+        local log, err, old_period = load_head(key)
+        if old_period then
+            log, err = migrate(key, old_period)
         end
-        if wrong then
-            return nil, wrong
+        if err then
+            return nil, err
         end
-        -- The clock was set back by more than a period: the newest entry is of now.
-        if log[2] and log[2] > 0 and log[5] > now + period then
-            rewrite(key, log, log[5] - now, 0)
+        -- The clock was set back by more than a period: the newest entry moves to now.
+        if log.count > 0 and log.last_at > now + period then
+            rewrite(key, log, log.last_at - now, 0)
         end
 
-        local left = gone(key, log, period)
-        local count = (log[2] or 0) - left
-        local before = log[3] or 0
-        if left > 0 and count > 0 then
-            local _, total = entry(key, log, left - 1)
+        local expired = expired_count(key, log, period)
+        local count = log.count - expired
+        local before = log.expired_total
+        if expired > 0 and count > 0 then
+            local _, total = read_entry(key, log, expired - 1)
             before = total
         end
-        local used = count > 0 and log[6] - before or 0
-        local ok = cost <= limit - used
+        local used = count > 0 and log.last_total - before or 0
+        local admitted = cost <= limit - used
         if commit == nil then
-            return ok
+            return admitted
         end
 
-        local free = 0
+        local free_at = 0
         if op == TAKE or op == PEEK then
-            if not ok and cost <= limit then
+            if not admitted and cost <= limit then
                 local target = before + used - (limit - cost)
-                local found = first(key, log, left, log[2], function(_, total)
+                local found = lower_bound(key, log, expired, log.count, function(_, total)
                     return total >= target
                 end)
-                free = found < log[2] and entry(key, log, found) or 0
+                free_at = found < log.count and read_entry(key, log, found) or 0
             end
-            say(used)
-            say(count > 0 and log[5] or 0)
-            say(free)
-            if op == TAKE and ok and commit then
-                drop(key, log, left)
-                record(key, log, cost)
+            push_reply(used)
+            push_reply(count > 0 and log.last_at or 0)
+            push_reply(free_at)
+            if op == TAKE and admitted and commit then
+                drop_oldest(key, log, expired)
+                append(key, log, cost)
             end
-            return ok
+            return admitted
         end
 
-        drop(key, log, left)
+        drop_oldest(key, log, expired)
         if op == REFUND then
-            local written
+            local changed
             while cost > 0 and count > 0 do
-                local before = log[3]
+                local before = log.expired_total
                 if count > 1 then
-                    local _, total = entry(key, log, count - 2)
+                    local _, total = read_entry(key, log, count - 2)
                     before = total
                 end
-                local held = log[6] - before
-                if held > cost then
-                    log[6] = log[6] - cost
+                local entry_cost = log.last_total - before
+                if entry_cost > cost then
+                    log.last_total = log.last_total - cost
                     cost = 0
-                    local at = top + 16 * (log[1] + count - 1)
-                    call('SETRANGE', key, at, pack('<dd', log[5], log[6]))
+                    local at = entries_offset + 16 * (log.skip + count - 1)
+                    call('SETRANGE', key, at, pack('<dd', log.last_at, log.last_total))
                 else
-                    cost = cost - held
+                    cost = cost - entry_cost
                     count = count - 1
-                    log[2] = count
+                    log.count = count
                     if count > 0 then
-                        log[5], log[6] = entry(key, log, count - 1)
+                        log.last_at, log.last_total = read_entry(key, log, count - 1)
                     end
                 end
-                written = true
+                changed = true
             end
-            if written and count > 0 then
-                write(key, log)
+            if changed and count > 0 then
+                write_head(key, log)
             end
-        elseif op == ABSORB then
-            cost = min(cost, 4503599627370496 - used)
+        elseif op == CHARGE then
+            cost = min(cost, MAX_TOTAL - used)
             if cost > 0 then
-                -- What comes on top of a full log joins the newest moment, or it would grow.
-                if log[2] and log[2] >= limit then
-                    log[5] = max(log[5], now)
-                    if log[2] == 1 then
-                        log[4] = log[5]
+                -- A full log adds to its newest entry, so that it does not grow.
+                if log.count >= limit then
+                    log.last_at = max(log.last_at, now)
+                    if log.count == 1 then
+                        log.first_at = log.last_at
                     end
                 end
-                record(key, log, cost)
+                append(key, log, cost)
             end
         elseif op == RESET then
-            log[2] = 0
+            log.count = 0
         end
-        count = log[2] or 0
+        count = log.count
         if count == 0 then
             call('DEL', key)
         end
-        say(count > 0 and log[6] - log[3] or 0)
-        say(count > 0 and log[5] or 0)
-        say(0)
-        return ok
+        push_reply(count > 0 and log.last_total - log.expired_total or 0)
+        push_reply(count > 0 and log.last_at or 0)
+        push_reply(0)
+        return admitted
     end
 end

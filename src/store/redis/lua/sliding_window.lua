@@ -1,89 +1,81 @@
--- State: the window, what was used in the one before it and in itself.
+-- State: the window, and the units used in the window before it and in it.
 --   admitted if floor(previous * (length - elapsed) / length) + current + cost <= limit
 local function sliding_window()
-    local mine = text()
-    local limit, length, pad = number(), number(), number()
-    local size = #mine + 24
+    local own_header = next_arg()
+    local limit, length, pad = next_number(), next_number(), next_number()
 
-    -- Carries a state to `now`; answers how far into its window that is. A window may lie ahead of
-    -- `now` if the clock was set back; further ahead than the next one it is brought back to that.
-    local function place(window, previous, current, length, pad)
-        local elapsed = fmod(now + pad, length)
-        local present = (now + pad - elapsed) / length
-        if window == present then
-            return window, previous, current, elapsed
-        elseif window > present then
-            return min(window, present + 1), previous, current, 0
+    -- Moves a state to `now`, and returns how far into its window that is. A window may lie ahead
+    -- of `now` if the clock was set back. It is moved back to the next one at most.
+    local function advance(window, previous, current, length, pad)
+        local current_window, elapsed = sliding_window_at(length, pad)
+        if window > current_window then
+            return min(window, current_window + 1), previous, current, 0
+        elseif window < current_window then
+            previous, current = sliding_window_carry(window, current_window, current)
         end
-        return present, window + 1 == present and current or 0, 0, elapsed
+        return current_window, previous, current, elapsed
     end
-    local function put(key, window, previous, current)
+    local function save(key, window, previous, current)
         if previous + current > 0 then
-            keep(key, mine .. pack('<ddd', window, previous, current), (window + 2) * length - pad)
+            local forgettable_at = sliding_window_end(window, length, pad)
+            store(key, own_header .. pack('<ddd', window, previous, current), forgettable_at)
         else
             call('DEL', key)
         end
     end
 
     return function(key, op, commit)
-        local cost = number()
-        local value = attempt('GET', key)
-        local window, previous, current, elapsed, moved = 0, 0, 0, 0, false
-        local from, old, at = 0, nil, 0
-        if value and #value == size and sub(value, 1, size - 24) == mine then
-            at = size - 23
-        elseif value then
-            old = false
-            if type(value) == 'string' then
-                old, at = header(value, mine)
-            end
-            if old == false or old and #value ~= at + 23 then
-                return nil, fault(value)
-            end
+        local cost = next_number()
+        local value, state_offset, old_params, err = read_value(key, own_header, 24)
+        if err then
+            return nil, err
         end
-        if old then
-            from, previous, current = unpack('<ddd', value, at)
-            window, previous, current, elapsed = place(from, previous, current, old[1], old[2])
-            -- What counts now counts as taken now.
-            current = share(previous, old[1] - elapsed, old[1]) + current
-            window, previous, moved = 0, 0, current > 0
-            local used = current
-            window, previous, current, elapsed = place(0, 0, 0, length, pad)
-            previous, current = 0, used
-        elseif at and at > 0 then
-            from, previous, current = unpack('<ddd', value, at)
-            window, previous, current, elapsed = place(from, previous, current, length, pad)
-            moved = window < from
-        else
-            window, previous, current, elapsed = place(0, 0, 0, length, pad)
+        local window, elapsed = sliding_window_at(length, pad)
+        local previous, current, dirty = 0, 0, false
+        if value then
+            local stored_window
+            stored_window, previous, current = unpack('<ddd', value, state_offset)
+            if old_params then
+                local old_length, old_elapsed, _ = old_params[1], 0, nil
+                _, previous, current, old_elapsed =
+                    advance(stored_window, previous, current, old_length, old_params[2])
+                -- What counts now counts as taken now.
+                current = mul_div(previous, old_length - old_elapsed, old_length) + current
+                previous, dirty = 0, current > 0
+            else
+                window, previous, current, elapsed =
+                    advance(stored_window, previous, current, length, pad)
+                dirty = window < stored_window
+            end
         end
 
-        local room = limit - current - cost
-        local ok = room >= 0
-            and (previous <= room or product_less(previous, length - elapsed, room + 1, length))
-        if commit == nil then
-            return ok
+        local admitted = sliding_window_admits(previous, current, cost, limit, length, elapsed)
+        if admitted == nil then
+            admitted = product_less(previous, length - elapsed, limit - current - cost + 1, length)
         end
-        local before, left = previous, current
+        if commit == nil then
+            return admitted
+        end
+        local new_previous, new_current = previous, current
         if op == TAKE then
-            if ok and commit then
-                put(key, window, previous, current + cost)
-                moved = false
+            if admitted and commit then
+                save(key, window, previous, current + cost)
+                dirty = false
             end
         elseif op == REFUND then
-            left = max(current - cost, 0)
-            before = max(previous - (cost - (current - left)), 0)
-        elseif op == ABSORB then
-            left = min(current + cost, MOST)
+            new_current = max(current - cost, 0)
+            new_previous = max(previous - (cost - (current - new_current)), 0)
+        elseif op == CHARGE then
+            new_current = min(current + cost, MAX_INT)
         elseif op == RESET then
-            before, left = 0, 0
+            new_previous, new_current = 0, 0
         end
-        if moved or before ~= previous or left ~= current then
-            put(key, window, before, left)
+        if dirty or new_previous ~= previous or new_current ~= current then
+            save(key, window, new_previous, new_current)
         end
-        say(window)
-        say(before)
-        say(left)
-        return ok
+        push_reply(window)
+        push_reply(new_previous)
+        push_reply(new_current)
+        return admitted
     end
 end

@@ -1,128 +1,121 @@
--- State: when it was written, the permits in store (in units that make every figure whole), and
--- when the line is free: microseconds, and parts of one as in bucket.lua.
---   rested: stored = min(full, stored + idle nanoseconds * refill)
+-- State: when it was written, the stored permits (in units that make every parameter an integer),
+-- and when the queue is empty: microseconds, and parts of one as in bucket.lua.
+--   accrue: stored = min(full, stored + idle nanoseconds * refill)
 --   admitted if max(free, now) <= now + bound
---   free = max(free, now) + span of the cost + extra(stored) - extra(stored - permits taken)
---   extra(s) = floor((cold - 1) * ramp * a^2 / ((cold + 1) * most^2)), a = what s is above the
---   threshold, most = full - threshold
+--   free = max(free, now) + span of the cost + ramp_cost(stored) - ramp_cost(stored - permits)
+--   ramp_cost(s) = floor((cold_factor - 1) * ramp * a^2 / ((cold_factor + 1) * ramp_permits^2)),
+--     where a is what s exceeds the threshold by, and ramp_permits = full - threshold
 local function warm_up()
-    local mine = text()
-    local den, refill, threshold, full = number(), number(), number(), number()
-    local cold, ramp, cooling = number(), number(), number()
-    local parts, most = 1000 * den, full - threshold
-    local size = #mine + 32
+    local own_header = next_arg()
+    local den, refill, threshold, full = next_number(), next_number(), next_number(), next_number()
+    local cold_factor, ramp, cooldown = next_number(), next_number(), next_number()
+    local parts_per_us, ramp_permits = parts_of(den), full - threshold
 
-    -- Nanoseconds that `stored` costs more than warm permits.
-    local function extra(stored)
+    -- The nanoseconds that `stored` costs more than as many warm permits.
+    local function ramp_cost(stored)
         local above = stored - threshold
-        if above <= 0 or cold == 1 then
+        if above <= 0 or cold_factor == 1 then
             return 0
         end
-        local x = exact()
-        local big, times = x.big, x.times
-        local square, whole = times(big(above), big(above)), times(big(most), big(most))
-        local ratio = x.divide(
-            times(times(big(cold - 1), big(ramp)), square),
-            times(big(cold + 1), whole)
+        local bn = bignum()
+        local from_number, multiply = bn.from_number, bn.multiply
+        local square = multiply(from_number(above), from_number(above))
+        local whole = multiply(from_number(ramp_permits), from_number(ramp_permits))
+        local cost = bn.divide(
+            multiply(multiply(from_number(cold_factor - 1), from_number(ramp)), square),
+            multiply(from_number(cold_factor + 1), whole)
         )
-        return x.small(ratio)
+        return bn.to_number(cost)
     end
-    -- With the idle time up to `now` stored; `cooling` microseconds fill any store.
-    local function rested(stored, free, part, den, refill, full, cooling)
+    -- Adds the permits of the idle time up to `now`. `cooldown` microseconds fill any store.
+    local function accrue(stored, free, part, den, refill, full, cooldown)
         if free > now or free == now and part > 0 then
             return stored, free, part
         end
         local idle = now - free
-        if idle > cooling then
+        if idle > cooldown then
             return full, now, 0
         end
-        -- The part of a nanosecond that had begun is not stored.
-        local begun = quotient(part + den - 1, den)
-        return min(full, stored + (idle * 1000 - begun) * refill), now, 0
+        -- The nanosecond that has begun does not count.
+        local begun_ns = quotient(part + den - 1, den)
+        return min(full, stored + (idle * 1000 - begun_ns) * refill), now, 0
     end
-    local function put(key, stored, free, part)
-        local forgettable = free + quotient(full - stored, 1000 * refill) + 2
-        keep(key, mine .. pack('<dddd', now, stored, free, part), forgettable)
+    local function save(key, stored, free, part)
+        local forgettable_at = free + quotient(full - stored, 1000 * refill) + 2
+        store(key, own_header .. pack('<dddd', now, stored, free, part), forgettable_at)
     end
 
     return function(key, op, commit)
-        local taken, span, span_part = number(), number(), number()
-        local bound, bound_part = number(), number()
-        local value = attempt('GET', key)
-        local stored, free, part, moved = full, 0, 0, false
-        local written
-        if value and #value == size and sub(value, 1, size - 32) == mine then
-            written, stored, free, part = unpack('<dddd', value, size - 31)
-            -- The clock was set back: nobody waits longer than before, or than a warm-up takes.
-            if written > now and free > now + cooling then
-                free, moved = now + max(free - written, cooling), true
-            end
-        elseif value then
-            local old, at = false, 0
-            if type(value) == 'string' then
-                old, at = header(value, mine)
-            end
-            if old == false or old and #value ~= at + 31 then
-                return nil, fault(value)
-            elseif old then
-                written, stored, free, part = unpack('<dddd', value, at)
-                stored, free, part = rested(stored, free, part, old[1], old[2], old[3], old[4])
-                -- As warm as before, and everyone keeps his turn.
-                stored = min(share(stored, full, old[3]), full)
-                local ns = quotient(part, old[1])
-                local x = exact()
-                local rest = x.times(x.big(part - ns * old[1]), x.big(den))
-                part = ns * den + x.small(x.divide_up(rest, x.big(old[1])))
-                if part >= parts then
-                    free, part = free + 1, part - parts
+        local permits, span, span_part = next_number(), next_number(), next_number()
+        local bound, bound_part = next_number(), next_number()
+        local value, state_offset, old_params, err = read_value(key, own_header, 32)
+        if err then
+            return nil, err
+        end
+        local stored, free, part, dirty = full, 0, 0, false
+        if value then
+            local written
+            written, stored, free, part = unpack('<dddd', value, state_offset)
+            if old_params then
+                stored, free, part =
+                    accrue(stored, free, part, old_params[1], old_params[2], old_params[3], old_params[4])
+                -- As warm as before, and queued requests keep their turns.
+                stored = min(mul_div(stored, full, old_params[3]), full)
+                part = bignum().rescale_part(part, old_params[1], den)
+                if part >= parts_per_us then
+                    free, part = free + 1, part - parts_per_us
                 end
-                moved = true
+                dirty = true
+            elseif written > now and free > now + cooldown then
+                -- The clock was set back: no wait is longer than before, or than a warm-up takes.
+                free, dirty = now + max(free - written, cooldown), true
             end
         end
 
-        local s, f, p = rested(stored, free, part, den, refill, full, cooling)
+        local stored_now, free_now, part_now = accrue(stored, free, part, den, refill, full, cooldown)
         bound = bound < 0 and -1 or now + bound
-        local ok = f < bound or f == bound and p <= bound_part
+        local admitted = free_now < bound or free_now == bound and part_now <= bound_part
         if commit == nil then
-            return ok
+            return admitted
         end
-        if op == TAKE and ok and commit or op == ABSORB and span + span_part > 0 then
-            local left = max(s - taken, 0)
-            local more = extra(s) - extra(left)
-            local rest = fmod(more, 1000)
-            local after, after_part = f + span + (more - rest) / 1000, p + span_part + rest * den
-            while after_part >= parts do
-                after, after_part = after + 1, after_part - parts
+        if op == TAKE and admitted and commit or op == CHARGE and span + span_part > 0 then
+            local stored_after = max(stored_now - permits, 0)
+            local ramp_ns = ramp_cost(stored_now) - ramp_cost(stored_after)
+            local rest = fmod(ramp_ns, 1000)
+            local after = free_now + span + (ramp_ns - rest) / 1000
+            local after_part = part_now + span_part + rest * den
+            while after_part >= parts_per_us do
+                after, after_part = after + 1, after_part - parts_per_us
             end
-            if after >= MOST then
-                after, after_part = MOST, 0
+            if after >= MAX_INT then
+                after, after_part = MAX_INT, 0
             end
-            put(key, left, after, after_part)
-            moved = false
-            if op == ABSORB then
-                stored, free, part = left, after, after_part
+            save(key, stored_after, after, after_part)
+            dirty = false
+            if op == CHARGE then
+                stored, free, part = stored_after, after, after_part
             end
         elseif op == REFUND then
-            stored, free, part = s, f, p
+            stored, free, part = stored_now, free_now, part_now
             free, part = free - span, part - span_part
             if part < 0 then
-                free, part = free - 1, part + parts
+                free, part = free - 1, part + parts_per_us
             end
             if free < now then
                 free, part = now, 0
             end
-            moved = true
+            dirty = true
         elseif op == RESET then
             stored, free, part = full, 0, 0
             call('DEL', key)
-            moved = false
+            dirty = false
         end
-        if moved then
-            put(key, stored, free, part)
+        if dirty then
+            save(key, stored, free, part)
         end
-        say(stored)
-        say(free)
-        say(part)
-        return ok
+        push_reply(stored)
+        push_reply(free)
+        push_reply(part)
+        return admitted
     end
 end

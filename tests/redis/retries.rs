@@ -1,14 +1,14 @@
-//! What is sent a second time, and what never is.
+//! Which calls are sent a second time.
 
 use std::time::Duration;
 
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{FixedWindow, Quota, store::Backend};
 
+use crate::proxy_server::Proxy;
 use crate::redis_server::RedisServer;
-use crate::wire::Proxy;
 
-/// Certainly not carried out, and better next time.
+/// Errors of calls that were not executed and may succeed when sent again.
 const AGAIN: [&str; 5] = [
     "NOSCRIPT No matching script",
     "READONLY You can't write against a read only replica.",
@@ -16,7 +16,7 @@ const AGAIN: [&str; 5] = [
     "TRYAGAIN Multiple keys request during rehashing of slot",
     "CLUSTERDOWN The cluster is down",
 ];
-/// Certainly not carried out, and no better next time.
+/// Errors of calls that were not executed and would fail again.
 const LATER: [&str; 5] = [
     "LOADING Redis is loading the dataset in memory",
     "BUSY Redis is busy running a script",
@@ -36,7 +36,7 @@ impl Stage {
         let server = RedisServer::start();
         let proxy = Proxy::before(&server);
         let redis = Redis::open(&proxy.url()).expect("a url");
-        // What is looked at is not who gives up.
+        // Deadlines are not what is tested.
         let redis = redis.deadline(Duration::from_secs(5));
         Self {
             server,
@@ -45,12 +45,12 @@ impl Stage {
         }
     }
 
-    /// Whether a call is answered that is refused so often, and how often it was then carried out.
+    /// Whether a call that is refused `times` times succeeds, and how often it was executed.
     async fn refused(&self, reply: &'static str, times: u64) -> (bool, u64) {
         let window = FixedWindow::new(Quota::per_day(1_000));
         let limiter = self.redis.limiter("again", window);
         let key = format!("{}{times}", reply.split(' ').next().expect("a code"));
-        // So that the server knows the script.
+        // The server learns the script.
         let _ = limiter.decide("other", 1).await.expect("a decision");
         self.proxy.refuses(reply, times);
         let answered = limiter.decide(key.as_str(), 1).await;
@@ -62,7 +62,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn what_was_not_carried_out_is_sent_once_more_and_counted_once() {
+async fn a_call_that_was_not_executed_is_sent_again_and_counted_once() {
     let stage = Stage::new();
     for reply in AGAIN {
         assert_eq!(stage.refused(reply, 1).await, (true, 1), "{reply}");
@@ -70,25 +70,25 @@ async fn what_was_not_carried_out_is_sent_once_more_and_counted_once() {
 }
 
 #[tokio::test]
-async fn what_is_refused_twice_is_an_error_and_not_counted() {
+async fn a_call_that_is_refused_twice_is_an_error_and_not_counted() {
     for reply in AGAIN {
-        // Of its own, because a server that fails is left alone.
+        // A proxy per error, because failures open the breaker.
         let stage = Stage::new();
         assert_eq!(stage.refused(reply, 2).await, (false, 0), "{reply}");
     }
 }
 
 #[tokio::test]
-async fn what_would_be_refused_again_is_not_sent_again() {
+async fn a_call_that_would_be_refused_again_is_not_sent_again() {
     for reply in LATER {
         let stage = Stage::new();
-        // Were it sent again, it would be carried out.
+        // If it were sent again, it would be executed.
         assert_eq!(stage.refused(reply, 1).await, (false, 0), "{reply}");
     }
 }
 
 #[tokio::test]
-async fn a_call_that_a_replica_refused_is_answered_by_the_primary_at_the_same_address() {
+async fn a_call_that_a_replica_refused_is_sent_to_the_primary_at_the_same_address() {
     let stage = Stage::new();
     let primary = RedisServer::start();
     let window = FixedWindow::new(Quota::per_day(10));

@@ -56,7 +56,7 @@ async fn keys_are_spread_over_connections_and_each_has_one_limit() {
 }
 
 #[tokio::test]
-async fn where_one_connection_breaks_the_keys_of_the_others_are_answered() {
+async fn a_broken_connection_fails_only_its_own_keys() {
     let server = RedisServer::start();
     let window = FixedWindow::new(Quota::per_day(1_000));
     let limiter = several(&server, 4).limiter("several", window);
@@ -82,12 +82,15 @@ async fn where_one_connection_breaks_the_keys_of_the_others_are_answered() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_there_already_stays_the_only_one() {
+async fn an_existing_connection_cannot_be_multiplied() {
     let server = RedisServer::start();
     let client = redis::Client::open(server.url()).expect("a url");
     let connection = client.get_multiplexed_async_connection().await;
     let redis = Redis::with_connection(connection.expect("a server"));
     assert!(redis.clone().connections(1).is_ok());
     let error = redis.connections(2).expect_err("there is one");
-    assert!(error.to_string().contains("several connections"), "{error}");
+    assert!(
+        error.to_string().contains("more than one connection"),
+        "{error}"
+    );
 }

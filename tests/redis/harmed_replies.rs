@@ -1,12 +1,12 @@
-//! What a proxy does to replies, one at a time.
+//! Replies that are lost, cut or split on the way.
 
 use std::time::Duration;
 
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{FixedWindow, Quota, store::Backend};
 
+use crate::proxy_server::{Harm, Proxy};
 use crate::redis_server::RedisServer;
-use crate::wire::{Harm, Proxy};
 
 fn used(server: &RedisServer, key: &str) -> u64 {
     let script = "local v = redis.call('GET', KEYS[1]) return v and string.format('%.0f', (struct.unpack('<d', v, #v - 7)))";
@@ -46,7 +46,7 @@ async fn a_lost_reply_is_an_error_and_its_call_is_counted_once() {
             let used = used(&server, &key);
             assert!(admitted <= used && used <= 8, "{key}: {admitted}, {used}");
             if matches!(harm, Harm::Swallow) {
-                // Nothing is heard until the connection is replaced.
+                // No reply arrives until the connection is replaced.
                 assert!(failed >= 1, "{key}");
                 recovers(&limiter).await;
             } else {
@@ -57,7 +57,7 @@ async fn a_lost_reply_is_an_error_and_its_call_is_counted_once() {
     }
 }
 
-/// Calls until one is answered, for at most a second.
+/// Calls until one succeeds, for at most a second.
 async fn recovers(limiter: &RedisLimiter<FixedWindow>) {
     let begun = tokio::time::Instant::now();
     while let Err(error) = limiter.decide("again", 1).await {
@@ -68,7 +68,7 @@ async fn recovers(limiter: &RedisLimiter<FixedWindow>) {
 }
 
 #[tokio::test]
-async fn replies_that_arrive_byte_by_byte_are_replies() {
+async fn replies_that_arrive_byte_by_byte_are_parsed() {
     let server = RedisServer::start();
     let proxy = Proxy::before(&server);
     proxy.harms_every(Harm::Split, 1);

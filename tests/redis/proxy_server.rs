@@ -1,6 +1,6 @@
-//! A proxy that knows where replies end, and what can be done to them on the way.
+//! A proxy that parses replies and harms them on the way.
 //!
-//! It has threads of its own, so that nothing of it runs among the tasks that a test counts.
+//! It runs on threads of its own, so that it adds no tasks to those that a test counts.
 
 use std::{
     collections::VecDeque,
@@ -16,22 +16,22 @@ use std::{
 
 use crate::redis_server::RedisServer;
 
-/// What happens to the reply of a script.
+/// A fault of the reply of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Harm {
-    /// It never arrives, nor does anything after it; the connection stays.
+    /// Neither it nor any later reply arrives; the connection stays open.
     Swallow,
-    /// The connection is cut in its place.
+    /// The connection is cut instead of it.
     Cut,
     /// The connection is cut in the middle of it.
     CutInside,
     /// It arrives byte by byte.
     Split,
-    /// It arrives late, and so does all after it.
+    /// It arrives late, and so do all later replies.
     Delay(Duration),
 }
 
-/// Stands between clients and a server on an address of its own.
+/// A proxy before a server, at an address of its own.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     address: SocketAddr,
@@ -45,18 +45,18 @@ struct Shared {
     plan: Mutex<Plan>,
     refusals: Mutex<Refusals>,
     harmed: AtomicU64,
-    /// What comes from clients is read and forgotten.
+    /// Requests are read and dropped.
     silent: AtomicBool,
-    /// Both ends of every connection.
+    /// Both sockets of every connection.
     open: Mutex<Vec<TcpStream>>,
     is_raw: bool,
     over: AtomicBool,
 }
 
-/// Which calls of scripts do not reach the server.
+/// Which script calls do not reach the server.
 #[derive(Clone, Debug, Default)]
 struct Refusals {
-    /// The reply in its place.
+    /// The reply instead.
     reply: &'static str,
     left: u64,
     count: u64,
@@ -66,9 +66,9 @@ struct Refusals {
 #[derive(Clone, Copy, Debug, Default)]
 struct Plan {
     harm: Option<Harm>,
-    /// So many go unharmed before it.
+    /// How many unharmed replies come before it.
     before: u64,
-    /// One in so many after it, or no other.
+    /// The interval of further ones, if there are any.
     again: Option<u64>,
 }
 
@@ -92,7 +92,7 @@ impl Proxy {
         Self::with(server, false)
     }
 
-    /// For a replica: what it is sent is no list of replies, and passes as it is.
+    /// For a replica: the replication stream is forwarded without parsing.
     pub(crate) fn of_replica(server: &RedisServer) -> Self {
         Self::with(server, true)
     }
@@ -130,18 +130,18 @@ impl Proxy {
         self.address.port()
     }
 
-    /// Responder so many calls of scripts with an error, in the place of the server.
+    /// Replies to so many script calls with an error, instead of the server.
     pub(crate) fn refuses(&self, reply: &'static str, left: u64) {
         let count = 0;
         *self.shared.refusals.lock().expect("refusals") = Refusals { reply, left, count };
     }
 
-    /// How many calls it answered so.
+    /// How many script calls it refused.
     pub(crate) fn refused(&self) -> u64 {
         self.shared.refusals.lock().expect("refusals").count
     }
 
-    /// Harms one reply of a script, after so many others.
+    /// Harms one reply of a script, after `before` others.
     pub(crate) fn harms_one(&self, harm: Harm, before: u64) {
         *self.shared.plan.lock().expect("a plan") = Plan {
             harm: Some(harm),
@@ -150,7 +150,7 @@ impl Proxy {
         };
     }
 
-    /// Harms one in so many replies of scripts.
+    /// Harms one in `every` replies of scripts.
     pub(crate) fn harms_every(&self, harm: Harm, every: u64) {
         *self.shared.plan.lock().expect("a plan") = Plan {
             harm: Some(harm),
@@ -168,12 +168,12 @@ impl Proxy {
         self.shared.harmed.load(Ordering::Relaxed)
     }
 
-    /// Whether what comes from clients is read and forgotten.
+    /// Sets whether requests are read and dropped.
     pub(crate) fn is_silent(&self, silent: bool) {
         self.shared.silent.store(silent, Ordering::Relaxed);
     }
 
-    /// New connections lead to another server; those that are there stay.
+    /// New connections lead to another server; existing ones stay.
     pub(crate) fn leads_to(&self, server: &RedisServer) {
         *self.shared.target.lock().expect("a port") = server.port();
     }
@@ -183,7 +183,7 @@ impl Proxy {
         *self.shared.target.lock().expect("a port") = 1;
     }
 
-    /// Cuts all connections; answers how many there were.
+    /// Cuts all connections. Returns how many there were.
     pub(crate) fn cuts_all(&self) -> u64 {
         let mut cut = 0;
         for end in self.shared.open.lock().expect("connections").drain(..) {
@@ -197,13 +197,13 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         self.cuts_all();
-        // So that the accepting thread looks up.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
 
 impl Shared {
-    /// Connects a client with the server, by a thread each way.
+    /// Connects a client to the server, with a thread per direction.
     fn join(self: &Arc<Self>, client: TcpStream) {
         let target = *self.target.lock().expect("a port");
         let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else {
@@ -240,7 +240,7 @@ impl Shared {
                 continue;
             }
             bytes.extend_from_slice(&more[..count]);
-            // A command is written as a list of texts, as a reply may be.
+            // Commands have the syntax of array replies.
             while let Some(end) = end_of_reply(&bytes) {
                 let command: Vec<u8> = bytes.drain(..end).collect();
                 if self.silent.load(Ordering::Relaxed) {
@@ -312,16 +312,16 @@ impl Shared {
     }
 }
 
-/// A command that has no reply yet.
+/// A command without a reply yet.
 #[derive(Debug, PartialEq, Eq)]
 enum Command {
     Script,
     Other,
-    /// It did not reach the server, and this is the reply.
+    /// It did not reach the server; this is its reply.
     Refused(&'static str),
 }
 
-/// The commands on a connection that have no reply yet, in order.
+/// The commands of a connection without a reply yet, in order.
 #[derive(Debug, Default)]
 struct Asked(Mutex<VecDeque<Command>>);
 
@@ -336,13 +336,13 @@ impl Asked {
         *commands.front().expect("a command for every reply") == Command::Script
     }
 
-    /// The next reply has been handed on.
+    /// Records that the next reply was forwarded.
     fn replied(&self, to: &TcpStream) {
         self.0.lock().expect("the commands").pop_front();
         self.answer_refused(to);
     }
 
-    /// Replies to what was refused, if its turn has come.
+    /// Writes the replies of refused commands whose turn it is.
     fn answer_refused(&self, mut to: &TcpStream) {
         let mut commands = self.0.lock().expect("the commands");
         while let Some(Command::Refused(reply)) = commands.front() {
@@ -352,14 +352,14 @@ impl Asked {
     }
 }
 
-/// The first of the texts in a command is its name.
+/// Whether a command is a script call, by its name.
 fn is_script(command: &[u8]) -> bool {
     let mut lines = command.split(|byte| *byte == b'\n');
     let name = lines.nth(2).expect("a name");
     name == b"EVALSHA\r" || name == b"EVAL\r"
 }
 
-/// Hands a reply on; false if the connection is to end.
+/// Forwards a reply. Returns false if the connection has to end.
 fn pass(reply: &[u8], harm: Option<Harm>, mut to: &TcpStream) -> bool {
     match harm {
         Some(Harm::Cut | Harm::Swallow) => return false,
@@ -376,13 +376,13 @@ fn pass(reply: &[u8], harm: Option<Harm>, mut to: &TcpStream) -> bool {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the delay is what this proxy does to a reply; nobody waits by it for anything"
+    reason = "the delay is the fault; no test waits by it"
 )]
 fn delay(span: Duration) {
     thread::sleep(span);
 }
 
-/// Where the first reply ends, if all of it is there.
+/// Where the first reply ends, if it is complete.
 fn end_of_reply(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let number = || {

@@ -1,0 +1,154 @@
+//! The circuit breakers of a connection: one for a server, or one per master of a cluster.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
+
+use super::breaker::{Breaker, BreakerConfig, BreakerCounts};
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::error::StoreError;
+use crate::store::events::{SwitchEvent, switched};
+use crate::sync::{Mutex, lock};
+
+/// The server that a call is sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Server {
+    /// The only one of a connection.
+    Single,
+    /// A master of a cluster, by its id.
+    Master(Arc<str>),
+    /// A master of a cluster whose slots are not known. It has no breaker.
+    Unknown,
+}
+
+#[derive(Debug)]
+pub(super) struct Breakers {
+    config: BreakerConfig,
+    /// Few: searched in order.
+    states: Mutex<Vec<BreakerState>>,
+}
+
+#[derive(Debug)]
+struct BreakerState {
+    server: Server,
+    breaker: Breaker,
+    /// The error of the last failure, which errors of an open breaker name.
+    last_error: Option<StoreError>,
+}
+
+impl Breakers {
+    pub(super) const fn new(config: BreakerConfig) -> Self {
+        Self {
+            config,
+            states: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// An error if the breaker of `server` is open and no probe is due.
+    pub(super) fn check(&self, server: &Server, now: Tick) -> Result<(), StoreError> {
+        let checked = self.with_state(server, |state| {
+            let probes = state.breaker.counts().probes;
+            if !state.breaker.allows_call(now) {
+                return Err(state.last_error.clone());
+            }
+            Ok(state.breaker.counts().probes != probes)
+        });
+        match checked {
+            None | Some(Ok(false)) => Ok(()),
+            Some(Ok(true)) => {
+                switched(SwitchEvent::BreakerProbed);
+                Ok(())
+            }
+            Some(Err(cause)) => {
+                let cause =
+                    cause.map_or_else(String::new, |cause| format!("; the last error: {cause}"));
+                let message = format!("Redis: not asked, because the last calls failed{cause}");
+                Err(StoreError::new(message, true))
+            }
+        }
+    }
+
+    /// Whether the breaker of `server` is open. Sends no probe.
+    pub(super) fn is_open(&self, server: &Server) -> bool {
+        let counts = self.with_state(server, |state| state.breaker.counts());
+        counts.is_some_and(|counts| counts.is_open)
+    }
+
+    /// Records that `server` replied, with a result or with a permanent error.
+    pub(super) fn record_success(&self, server: &Server) {
+        let switch = self.with_state(server, |state| {
+            state.last_error = None;
+            state.breaker.record_success()
+        });
+        switch.flatten().into_iter().for_each(switched);
+    }
+
+    /// Records the failure of a call that was sent to `server` at `sent_at`.
+    pub(super) fn record_failure(&self, server: &Server, sent_at: Tick, error: &StoreError) {
+        let switch = self.with_state(server, |state| {
+            state.last_error = Some(error.clone());
+            state.breaker.record_failure(sent_at, MonotonicClock.now())
+        });
+        switch.flatten().into_iter().for_each(switched);
+    }
+
+    /// The counts of all breakers together.
+    pub(super) fn counts(&self) -> BreakerCounts {
+        let mut sum = BreakerCounts::default();
+        for state in lock(&self.states).iter() {
+            sum = sum.plus(state.breaker.counts());
+        }
+        sum
+    }
+
+    /// Applies `change` to the breaker of `server`, if it has one.
+    fn with_state<T>(
+        &self,
+        server: &Server,
+        change: impl FnOnce(&mut BreakerState) -> T,
+    ) -> Option<T> {
+        if *server == Server::Unknown {
+            return None;
+        }
+        let mut states = lock(&self.states);
+        let index = states.iter().position(|state| state.server == *server);
+        let index = index.unwrap_or_else(|| {
+            let seed = RandomState::new().hash_one(states.len());
+            states.push(BreakerState {
+                server: server.clone(),
+                breaker: Breaker::new(self.config, seed),
+                last_error: None,
+            });
+            states.len() - 1
+        });
+        Some(change(&mut states[index]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_has_its_own_breaker() {
+        let breakers = Breakers::new(BreakerConfig::default());
+        let [stopped, other] = ["a", "b"].map(|id| Server::Master(id.into()));
+        let error = StoreError::new("no answer", true);
+        for server in [&stopped, &Server::Unknown] {
+            for _ in 0..3 {
+                breakers.record_failure(server, MonotonicClock.now(), &error);
+            }
+        }
+        let now = MonotonicClock.now();
+        let refused = breakers.check(&stopped, now).expect_err("it is open");
+        assert!(refused.to_string().contains("the last error: no answer"));
+        assert!(breakers.is_open(&stopped) && !breakers.is_open(&other));
+        assert_eq!(breakers.check(&other, now), Ok(()));
+        assert_eq!(breakers.check(&Server::Unknown, now), Ok(()));
+        assert_eq!(breakers.counts().opened, 1);
+        breakers.record_success(&stopped);
+        assert_eq!(breakers.check(&stopped, now), Ok(()));
+        assert!(!breakers.counts().is_open);
+    }
+}

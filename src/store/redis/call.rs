@@ -1,0 +1,47 @@
+//! The operations of a script.
+
+/// An operation on the state of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(unnameable_types, reason = "an argument of the sealed trait")]
+pub enum Call {
+    Take(u64),
+    /// A cost, and the longest wait in nanoseconds.
+    Reserve(u64, u64),
+    Peek(u64),
+    Refund(u64),
+    Charge(u64),
+    Reset,
+}
+
+impl Call {
+    /// The number of the operation in a script. An operation of no cost is a peek.
+    pub(super) const fn opcode(self) -> u64 {
+        match self {
+            Self::Take(0)
+            | Self::Reserve(0, _)
+            | Self::Refund(0)
+            | Self::Charge(0)
+            | Self::Peek(_) => 2,
+            Self::Take(_) | Self::Reserve(..) => 1,
+            Self::Refund(_) => 3,
+            Self::Charge(_) => 4,
+            Self::Reset => 5,
+        }
+    }
+
+    /// Whether the operation takes its cost if the limit admits it.
+    pub(super) const fn takes(self) -> bool {
+        self.opcode() == 1
+    }
+
+    pub(super) const fn cost(self) -> u64 {
+        match self {
+            Self::Take(cost)
+            | Self::Reserve(cost, _)
+            | Self::Peek(cost)
+            | Self::Refund(cost)
+            | Self::Charge(cost) => cost,
+            Self::Reset => 0,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Every algorithm decides as its script.
+
+#[cfg(feature = "governor")]
+use super::policies::gcra;
+use super::policies::{
+    fixed_window, leaky_meter, leaky_queue, sliding_grid, sliding_log, sliding_window, small_quota,
+    token_bucket, warm_up,
+};
+use super::random::{Random, seeds};
+use super::{RedisServer, find_difference, random_steps, toggle_fast_path};
+use crate::algorithm::{All, AnyAlgorithm, Charge, TokenBucket};
+use crate::store::redis::script::Scripted;
+
+/// Compares random traces of a policy. `name` selects the random numbers.
+fn assert_agree<A: Scripted>(name: u64, retunes: bool, policy: impl Fn(&mut Random) -> A) {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    for seed in seeds(200) {
+        let mut random = Random::new(name << 40 | seed);
+        let variants: Vec<_> = (0..3)
+            .map(|_| policy(&mut random).prepared().expect("figures that fit"))
+            .collect();
+        let steps = random_steps(&mut random, &variants, retunes && seed % 2 == 0);
+        let body = |body| toggle_fast_path(seed, body);
+        if let Some(difference) = find_difference(&mut connection, &variants, &steps, body) {
+            panic!("seed {seed}: {difference}");
+        }
+    }
+}
+
+#[test]
+fn fixed_window_decides_as_its_script() {
+    assert_agree(1, true, fixed_window);
+}
+
+#[test]
+fn anchored_window_decides_as_its_script() {
+    assert_agree(2, true, |random| fixed_window(random).anchored());
+}
+
+#[test]
+fn sliding_log_decides_as_its_script() {
+    assert_agree(3, true, sliding_log);
+}
+
+#[test]
+fn sliding_window_decides_as_its_script() {
+    assert_agree(4, true, sliding_window);
+}
+
+#[test]
+fn sliding_grid_decides_as_its_script() {
+    assert_agree(5, true, sliding_grid);
+}
+
+#[test]
+fn token_bucket_decides_as_its_script() {
+    assert_agree(6, true, token_bucket);
+}
+
+#[test]
+fn a_token_bucket_that_begins_with_less_decides_as_its_script() {
+    assert_agree(7, true, |random| {
+        let quota = small_quota(random);
+        TokenBucket::new(quota).initial(random.below(quota.limit()))
+    });
+}
+
+#[test]
+fn leaky_meter_decides_as_its_script() {
+    assert_agree(8, true, leaky_meter);
+    // The charge mode matters to queued requests.
+    assert_agree(14, true, |random| {
+        leaky_meter(random).charge_mode(Charge::Before)
+    });
+}
+
+#[test]
+fn leaky_queue_decides_as_its_script() {
+    assert_agree(9, true, leaky_queue);
+}
+
+#[test]
+fn warm_up_decides_as_its_script() {
+    assert_agree(10, true, warm_up);
+}
+
+#[cfg(feature = "governor")]
+#[test]
+fn gcra_decides_as_its_script() {
+    assert_agree(15, true, gcra);
+}
+
+#[test]
+fn any_algorithm_decides_as_its_script() {
+    assert_agree(16, true, |random| AnyAlgorithm::new(token_bucket(random)));
+    assert_agree(18, true, |random| AnyAlgorithm::new(sliding_grid(random)));
+    assert_agree(17, false, |random| {
+        AnyAlgorithm::new(All::new([
+            AnyAlgorithm::new(leaky_meter(random)),
+            AnyAlgorithm::new(sliding_log(random)),
+        ]))
+    });
+}
+
+#[test]
+fn a_pair_decides_as_its_script() {
+    assert_agree(11, false, |random| {
+        (token_bucket(random), sliding_log(random))
+    });
+}
+
+#[test]
+fn four_limits_of_four_kinds_decide_as_their_script() {
+    assert_agree(12, true, |random| {
+        let windows = (fixed_window(random), sliding_window(random));
+        (windows, (sliding_grid(random), leaky_meter(random)))
+    });
+}
+
+#[test]
+fn a_list_of_one_kind_decides_as_its_script() {
+    assert_agree(13, false, |random| {
+        All::new([
+            token_bucket(random),
+            token_bucket(random),
+            token_bucket(random),
+        ])
+    });
+}

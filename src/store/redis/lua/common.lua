@@ -1,0 +1,39 @@
+-- Every script begins with this file.
+--
+-- Script = common.lua, the functions that the fast path shares with the full path, the fast path
+-- (fast/prelude.lua .. fast/epilogue.lua) if the policy has one, prelude.lua, one constructor per
+-- kind of limit, epilogue.lua.
+--
+-- Numbers are doubles, which represent integers exactly up to 2^53. Scripts only compare, add and
+-- divide integers below that bound. Larger products go through bignum.lua. Times are microseconds
+-- since 1970 on the server's clock.
+--
+-- KEYS: per call, one key per limit.
+-- ARGV[1]: packed doubles: how many numbers the state of a call has, then the parameters of each
+--   limit.
+-- ARGV[2..]: the header of each limit; then per call, as packed doubles, the operation and the
+--   arguments of each limit. Calls with equal arguments pass them once.
+-- Reply: packed doubles: the time, then per call its status and the numbers of its state. A large
+--   reply is a list of such strings.
+--
+-- A stored value is a header, which names the algorithm and its parameters, followed by the state
+-- as packed doubles. Headers of different algorithms begin with different letters.
+local TAKE, PEEK, REFUND, CHARGE, RESET = 1, 2, 3, 4, 5
+local DENIED, DONE, CORRUPT, WRONG_TYPE = 0, 1, 2, 3
+-- Counts and times saturate here.
+local MAX_INT = 9007199254740991
+
+local call, try_call, pack, unpack, unpack_table =
+    redis.call, redis.pcall, struct.pack, struct.unpack, unpack
+local floor, fmod, sub = math.floor, math.fmod, string.sub
+
+-- The clock is read once per script call.
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local reply, undecided = { now }, nil
+
+-- Time to live, in milliseconds, of a state that decides like a fresh one from `forgettable_at` on.
+-- Rounded up, plus one: the server may be in the middle of a millisecond.
+local function ttl_ms(forgettable_at)
+    return floor((forgettable_at - now) / 1000) + 2
+end

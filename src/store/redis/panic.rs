@@ -1,0 +1,46 @@
+//! Panics in tasks of this crate.
+
+use std::{
+    any::Any,
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+};
+
+use crate::error::StoreError;
+
+/// Runs `future`. Returns a permanent error if it panics: a panic is a bug or a wrong configuration,
+/// not an outage, so nothing may stand in for the store meanwhile.
+pub(super) async fn catch_panic<F: Future>(future: F) -> Result<F::Output, StoreError> {
+    let mut future = pin!(future);
+    poll_fn(
+        |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => {
+                let message = format!("Redis: the client panicked: {}", text(&*panic));
+                std::task::Poll::Ready(Err(StoreError::new(message, false)))
+            }
+        },
+    )
+    .await
+}
+
+fn text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_a_permanent_error_with_its_message() {
+        assert_eq!(catch_panic(async { 7 }).await, Ok(7));
+        let error = catch_panic(async { panic!("no crypto {}", "provider") }).await;
+        let error: StoreError = error.map(|(): ()| ()).unwrap_err();
+        assert!(!error.is_transient());
+        assert!(error.to_string().contains("no crypto provider"), "{error}");
+    }
+}
