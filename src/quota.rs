@@ -319,7 +319,7 @@ impl FromStr for Quota {
             count(times, "period")?
         };
         let unit = unit.trim();
-        let names = |names: &[&str]| names.iter().any(|name| *name == unit);
+        let names = |names: &[&str]| names.contains(&unit);
         let Some((_, unit)) = UNITS.iter().find(|(spellings, _)| names(spellings)) else {
             return Err(expected(
                 "a unit of time after the slash: ns, us, ms, s, min, h, d or w",

@@ -54,7 +54,7 @@ async fn main() {
         match retry {
             None => println!("{at:>5} ms  request {number}: {status}"),
             Some(retry) => {
-                println!("{at:>5} ms  request {number}: {status}, retry after {retry:?} s")
+                println!("{at:>5} ms  request {number}: {status}, retry after {retry:?} s");
             }
         }
         if status == StatusCode::OK {

@@ -77,16 +77,17 @@ pub(super) fn resolve<K>(
         (None, Some(Missing::Reject(status))) => {
             Extracted::Reject(Rejection::new(status, absent.to_string()))
         }
-        (None, None) => match absent {
-            Absent::Address => Extracted::Reject(Rejection::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                NO_PEER_ADDRESS,
-            )),
-            _ => {
+        (None, None) => {
+            if let Absent::Address = absent {
+                Extracted::Reject(Rejection::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    NO_PEER_ADDRESS,
+                ))
+            } else {
                 warn_once(absent);
                 Extracted::Key(shared)
             }
-        },
+        }
     }
 }
 

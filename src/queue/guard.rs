@@ -272,7 +272,7 @@ impl LineGuard<'_> {
     /// Removes a waiter to make room for a request of `cost`; see [`Line::shed`].
     pub(crate) fn shed(&mut self, cost: u64, wait: Duration, quota: impl Fn() -> Option<Quota>) {
         self.update(false, |line, wakers, _| {
-            line.shed(cost, wait, quota, wakers)
+            line.shed(cost, wait, quota, wakers);
         });
     }
 

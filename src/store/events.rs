@@ -37,7 +37,7 @@ fn trace(switch: SwitchEvent) {
         }
         #[cfg(feature = "redis")]
         SwitchEvent::BreakerClosed => {
-            tracing::info!(target: "tower_throttle", "Redis replies again: the circuit breaker is closed")
+            tracing::info!(target: "tower_throttle", "Redis replies again: the circuit breaker is closed");
         }
         SwitchEvent::FallbackOn => {
             tracing::warn!(target: "tower_throttle", "the fallback decides");

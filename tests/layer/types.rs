@@ -102,7 +102,7 @@ async fn an_error_of_another_crate_is_boxed_below_the_limit() {
     let service = tower::ServiceBuilder::new()
         .layer(per_minute().respond(AsError))
         .layer(tower::util::MapErrLayer::new(BoxError::from))
-        .service(service_fn(async |_: ()| Err::<(), _>(ForeignError)));
+        .service(service_fn(async |(): ()| Err::<(), _>(ForeignError)));
     let error = service.clone().oneshot(()).await.unwrap_err();
     assert_eq!(error.to_string(), "foreign");
     let error = service.oneshot(()).await.unwrap_err();

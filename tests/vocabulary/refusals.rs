@@ -144,7 +144,7 @@ fn settings_without_effect_in_several_limits() {
 #[test]
 fn settings_without_effect_in_a_layer() {
     let burst = Quota::per_minute(5).burst(50);
-    let key = |_: &()| 7_u64;
+    let key = |(): &()| 7_u64;
     refused(
         || RateLimitLayer::new(Global, FixedWindow::new(burst)),
         "burst: 50 is",

@@ -50,7 +50,7 @@ use crate::key::{Extracted, KeyExtractor};
 ///
 /// | the request comes through | write |
 /// |---|---|
-/// | nginx, HAProxy, Caddy, Envoy or Traefik in your network | `x_forwarded_for().trusting(["10.0.0.0/8"])`, with its network |
+/// | nginx, `HAProxy`, Caddy, Envoy or Traefik in your network | `x_forwarded_for().trusting(["10.0.0.0/8"])`, with its network |
 /// | an ingress controller of Kubernetes | the same, with the network of the pods |
 /// | a load balancer of AWS, or the router of Heroku | `x_forwarded_for().hops(1)` |
 /// | an Application Load Balancer of Google Cloud, which appends its own address too | `x_forwarded_for().hops(2)` |

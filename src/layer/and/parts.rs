@@ -105,17 +105,16 @@ impl<L1, L2> Parts<L1, L2> {
         L1: Backend<A>,
         L2: Backend<B>,
     {
-        match answers.take {
-            Some(cost) => self.poll_take(keys, cost, answers, cx),
-            None => {
-                let polled = (answers.first.poll(cx), answers.second.poll(cx));
-                if polled.0.is_pending() || polled.1.is_pending() {
-                    return Poll::Pending;
-                }
-                let first = answers.first.decided().cloned().transpose();
-                let second = answers.second.decided().cloned().transpose();
-                Poll::Ready(first.and_then(|first| Ok(self.peeked::<A>(first, second?))))
+        if let Some(cost) = answers.take {
+            self.poll_take(keys, cost, answers, cx)
+        } else {
+            let polled = (answers.first.poll(cx), answers.second.poll(cx));
+            if polled.0.is_pending() || polled.1.is_pending() {
+                return Poll::Pending;
             }
+            let first = answers.first.decided().cloned().transpose();
+            let second = answers.second.decided().cloned().transpose();
+            Poll::Ready(first.and_then(|first| Ok(self.peeked::<A>(first, second?))))
         }
     }
 
