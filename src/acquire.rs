@@ -15,8 +15,8 @@ pub(crate) trait Acquire {
     /// Makes one [`attempt`] on the state.
     fn attempt(&self, now: Tick, cost: u64, max_wait: Duration) -> Attempt;
 
-    /// Gives `cost` back.
-    fn refund(&self, cost: u64);
+    /// Gives back `cost` that was taken at `taken_at`.
+    fn refund(&self, taken_at: Tick, cost: u64);
 }
 
 /// One attempt to take a cost, with some time left to wait.
@@ -61,7 +61,11 @@ pub(crate) async fn acquire(target: &impl Acquire, cost: u64, timeout: Duration)
             retry,
         } = target.attempt(now, cost, deadline.since(now));
         if let Verdict::Wait(wait) = decision.verdict {
-            let place = RefundGuard { target, cost };
+            let place = RefundGuard {
+                target,
+                taken_at: now,
+                cost,
+            };
             clock.sleep_until(now.plus(wait)).await;
             std::mem::forget(place);
             decision.verdict = Verdict::Admit;
@@ -79,11 +83,12 @@ pub(crate) async fn acquire(target: &impl Acquire, cost: u64, timeout: Duration)
 /// A place in line, given back if the future is dropped before its turn.
 struct RefundGuard<'a, T: Acquire> {
     target: &'a T,
+    taken_at: Tick,
     cost: u64,
 }
 
 impl<T: Acquire> Drop for RefundGuard<'_, T> {
     fn drop(&mut self) {
-        self.target.refund(self.cost);
+        self.target.refund(self.taken_at, self.cost);
     }
 }

@@ -147,11 +147,35 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
             .transition(|algorithm, state| take_up_to(algorithm, state, now, max).0)
     }
 
-    /// Gives back `cost` that was taken and not used. The state never gets better than unused.
+    /// Gives back `cost` that was taken just now and not used. The state never gets better than unused.
     pub fn refund(&self, cost: u64) {
         let now = self.clock.now();
+        self.refund_at(now, now, cost);
+    }
+
+    /// Gives back `cost` that was taken at `taken_at`, a moment of this limiter's clock. What time has
+    /// returned since then is not returned again.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Limiter, ManualClock, Quota, SlidingLog, clock::Clock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiter = Limiter::new(SlidingLog::new(Quota::per_second(10))).with_clock(clock.clone());
+    /// let taken_at = clock.now();
+    /// assert!(limiter.check_n(10).is_admitted());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(limiter.check_n(10).is_admitted());
+    /// limiter.refund_from(taken_at, 10);
+    /// assert!(limiter.check().is_denied(), "the first ten have expired");
+    /// ```
+    pub fn refund_from(&self, taken_at: Tick, cost: u64) {
+        self.refund_at(taken_at, self.clock.now(), cost);
+    }
+
+    fn refund_at(&self, taken_at: Tick, now: Tick, cost: u64) {
         self.state
-            .transition(|algorithm, state| algorithm.refund(state, now, now, cost));
+            .transition(|algorithm, state| algorithm.refund(state, taken_at, now, cost));
     }
 
     /// Takes `cost` even if that is more than allowed, such as a cost that is known only
@@ -282,8 +306,8 @@ impl<A: Algorithm, C: Timer> Acquire for Limiter<A, C> {
             .transition(|algorithm, state| attempt(algorithm, state, now, cost, max_wait))
     }
 
-    fn refund(&self, cost: u64) {
-        self.refund(cost);
+    fn refund(&self, taken_at: Tick, cost: u64) {
+        self.refund_from(taken_at, cost);
     }
 }
 

@@ -355,16 +355,23 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         .unwrap_or(0)
     }
 
-    /// Gives back `cost` that was taken and not used. The state never gets better than unused.
+    /// Gives back `cost` that was taken just now and not used. The state never gets better than unused.
     pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {
-        self.refund_hash(self.hash(key), cost);
+        let now = self.shared.clock.now();
+        self.refund_hash(self.hash(key), now, now, cost);
     }
 
-    fn refund_hash(&self, hash: u64, cost: u64) {
+    /// Gives back `cost` that was taken at `taken_at`, a moment of this limiter's clock. What time has
+    /// returned since then is not returned again.
+    pub fn refund_from<K: Hash + ?Sized>(&self, key: &K, taken_at: Tick, cost: u64) {
         let now = self.shared.clock.now();
+        self.refund_hash(self.hash(key), taken_at, now, cost);
+    }
+
+    fn refund_hash(&self, hash: u64, taken_at: Tick, now: Tick, cost: u64) {
         // A key without a slot has nothing to give back.
         let _ = self.at(hash, now, false, |algorithm: &A, state: &mut A::State| {
-            algorithm.refund(state, now, now, cost);
+            algorithm.refund(state, taken_at, now, cost);
         });
     }
 
@@ -616,8 +623,9 @@ impl<A: Algorithm, C: Timer, S: BuildHasher> Acquire for Entry<'_, A, C, S> {
             })
     }
 
-    fn refund(&self, cost: u64) {
-        self.local.refund_hash(self.hash, cost);
+    fn refund(&self, taken_at: Tick, cost: u64) {
+        let now = self.local.shared.clock.now();
+        self.local.refund_hash(self.hash, taken_at, now, cost);
     }
 }
 
