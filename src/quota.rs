@@ -237,10 +237,6 @@ impl Quota {
 
 /// Panics with the text of `ConfigError::OutOfRange`, in constant functions too, which cannot format.
 #[track_caller]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the remainder of a division by ten"
-)]
 const fn refuse(field: &str, value: u64, allowed: &str) -> ! {
     let mut digits = [b'0'; 20];
     let (mut at, mut rest) = (20, value);

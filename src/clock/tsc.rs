@@ -158,7 +158,7 @@ impl Tsc {
         let Ok(mut calibration) = self.calibration.try_lock() else {
             return now;
         };
-        let line = self.load_line().unwrap_or(Line::stopped(floor));
+        let line = self.load_line().unwrap_or_else(|| Line::stopped(floor));
         if seen != Some(line) {
             if let Some(ns) = line.read(source) {
                 return ns;

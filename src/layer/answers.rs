@@ -3,6 +3,9 @@
 use super::RateLimitLayer;
 use crate::respond::{Responder, SettleByResponse, SettleByResult, SettleWith};
 
+/// The responder of a layer that settles with what was captured from the request.
+type SettledWith<D, H, C, G, T> = Responder<D, H, SettleWith<C, G, T>>;
+
 impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
     /// The answer to a denied request: [`HeadersOnly`](crate::respond::HeadersOnly),
     /// [`ProblemJson`](crate::ProblemJson), [`Grpc`](crate::respond::Grpc), a choice by content type
@@ -140,7 +143,7 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
         self,
         capture: C,
         settle: G,
-    ) -> RateLimitLayer<K, L, Responder<D, H, SettleWith<C, G, T>>>
+    ) -> RateLimitLayer<K, L, SettledWith<D, H, C, G, T>>
     where
         C: Fn(&Req) -> T,
     {

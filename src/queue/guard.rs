@@ -44,7 +44,7 @@ pub(super) type Shard = HashMap<u64, LineEntry, BuildHasherDefault<PassThroughHa
 
 /// The lines of all keys, by the hash of the key.
 pub(super) struct Shards {
-    shards: Box<[Mutex<Shard>]>,
+    maps: Box<[Mutex<Shard>]>,
     waiting: AtomicU64,
     /// How often the limiter got a refund that moved a line. Changes while that line is locked.
     epoch: AtomicU64,
@@ -69,7 +69,7 @@ impl Hasher for PassThroughHasher {
 impl Shards {
     pub(super) fn new() -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
+            maps: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
             waiting: AtomicU64::new(0),
             epoch: AtomicU64::new(1),
         }
@@ -103,11 +103,11 @@ impl Shards {
     pub(super) fn lock_shard(&self, line_id: u64) -> MutexGuard<'_, Shard> {
         // Other bits than those by which the shard's map finds the line.
         let shard = usize::try_from((line_id >> 32) % SHARDS).unwrap_or_default();
-        lock(&self.shards[shard])
+        lock(&self.maps[shard])
     }
 
     pub(super) fn lock_all(&self) -> Vec<MutexGuard<'_, Shard>> {
-        self.shards.iter().map(lock).collect()
+        self.maps.iter().map(lock).collect()
     }
 
     pub(super) fn guard<'a>(

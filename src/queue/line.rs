@@ -341,6 +341,10 @@ mod tests {
         (line, ranks)
     }
 
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the closure that the line takes returns an option"
+    )]
     fn quota() -> Option<Quota> {
         Some(Quota::per(1, Duration::from_nanos(1)))
     }

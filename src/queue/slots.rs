@@ -166,7 +166,9 @@ mod tests {
                         // Another quota: remainders are dropped, to the later side.
                         quota = &quotas[usize::try_from(which % 2).expect("it is small")];
                         slots.reschedule(|slot| slot);
-                        model.iter_mut().for_each(|one| one.1 = 0);
+                        for slot in &mut model {
+                            slot.1 = 0;
+                        }
                     }
                     slots.shift_earlier(what, quota);
                     for (at, rest) in &mut model {
@@ -178,7 +180,9 @@ mod tests {
                 }
                 12 if which < 20_000 => {
                     slots.reschedule(|at| at);
-                    model.iter_mut().for_each(|one| one.1 = 0);
+                    for slot in &mut model {
+                        slot.1 = 0;
+                    }
                 }
                 13 => {
                     let now = 50 * PERIOD + at / 4;

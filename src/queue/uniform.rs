@@ -89,6 +89,10 @@ impl UniformQueue {
     }
 
     /// Removes the waiter of this rank. Returns its waker, or `None` if there is no such waiter.
+    #[expect(
+        clippy::option_option,
+        reason = "a waiter may have no waker yet, and there may be no such waiter"
+    )]
     pub(super) fn leave(&mut self, rank: Rank) -> Option<Option<Waker>> {
         let waker = self.waiters.remove(rank)?;
         self.slots.pop_last();

@@ -157,6 +157,10 @@ impl Waiters {
     }
 
     /// Removes the waiter with this rank. Returns its waker, or `None` if there is no such waiter.
+    #[expect(
+        clippy::option_option,
+        reason = "a waiter may have no waker yet, and there may be no such waiter"
+    )]
     pub(super) fn remove(&mut self, rank: Rank) -> Option<Option<Waker>> {
         let at = self.find(rank)?;
         let waiter = self.entries.get_mut(at)?;

@@ -46,7 +46,7 @@ use tower::ServiceExt;
 async fn send(app: &Router, method: &str, path: &str, header: (&str, &str)) -> StatusCode {
     let request = Request::builder().method(method).uri(path);
     let request = request.header(header.0, header.1).body(Body::empty());
-    let Ok(response) = app.clone().oneshot(request.unwrap()).await;
+    let Ok(response) = app.clone().oneshot(request.expect("a request")).await;
     response.status()
 }
 

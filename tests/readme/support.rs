@@ -15,11 +15,19 @@ pub(crate) struct Response {
 
 /// Sends one request, such as `GET /path`, with these header lines.
 pub(crate) async fn send(address: SocketAddr, route: &str, headers: &str) -> Response {
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
     let request = format!("{route} HTTP/1.1\r\nhost: local\r\nconnection: close\r\n{headers}\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .expect("an open connection");
     let mut head = String::new();
-    stream.read_to_string(&mut head).await.unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    stream.read_to_string(&mut head).await.expect("a response");
+    let status = head
+        .split(' ')
+        .nth(1)
+        .expect("a status")
+        .parse()
+        .expect("a number");
     Response { status, head }
 }

@@ -1,6 +1,7 @@
 //! The states of many keys in this process: a table bounded by construction.
 
 mod attempt;
+mod backend;
 mod epoch;
 mod hash;
 mod insertion;
@@ -17,9 +18,9 @@ mod slot;
 mod spill;
 mod states;
 mod table;
+mod waiting;
 
 use std::fmt;
-use std::future::{Ready, ready};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +28,12 @@ use std::time::Duration;
 pub use self::hash::{Seeded, SeededHasher};
 pub use self::overflow::{Overflow, Stats};
 use self::table::Table;
-use crate::acquire::{Acquire, Attempt, acquire, attempt};
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, quotas, take_now, take_up_to};
-use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::acquire::Acquire;
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, take_now, take_up_to};
+use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
-use crate::error::{ConfigError, StoreError, expect_valid};
+use crate::error::{ConfigError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
 
@@ -528,195 +529,6 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let wait = free.as_nanos().saturating_sub(now.as_nanos());
         let limit = self.quota().capacity();
         Decision::new(Verdict::Deny, limit, 0, Some(wait), wait)
-    }
-}
-
-impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
-    /// Waits until a cost of 1 is admitted for this key, and takes it.
-    ///
-    /// As [`Limiter::until_ready`](crate::Limiter::until_ready): callers of one key are first come,
-    /// first served if the algorithm keeps a line, and no runtime is needed. If the table is full
-    /// and its policy is [`Overflow::Deny`], it waits for a slot.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives the place in line back.
-    ///
-    /// ```
-    /// # #[cfg(not(feature = "tokio"))] fn main() {}
-    /// # #[cfg(feature = "tokio")]
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// use tower_throttle::{Local, Quota, TokenBucket};
-    ///
-    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10).burst(1)));
-    /// let start = tokio::time::Instant::now();
-    /// for _ in 0..5 {
-    ///     limiter.until_ready("api.example.com").await;
-    ///     limiter.until_ready("api.example.org").await;
-    /// }
-    /// assert_eq!(start.elapsed().as_millis(), 400);
-    /// # }
-    /// ```
-    pub async fn until_ready<K: Hash + ?Sized>(&self, key: &K) {
-        // Without a timeout only a cost above the capacity is denied, and 1 never is.
-        let _ = self.acquire(key, 1, Duration::MAX).await;
-    }
-
-    /// Waits until `cost` is admitted for this key, at most `timeout`. Denied at once, with nothing
-    /// taken, if it takes longer.
-    ///
-    /// # Cancel safety
-    /// As [`until_ready`](Self::until_ready).
-    ///
-    /// ```
-    /// # #[cfg(not(feature = "tokio"))] fn main() {}
-    /// # #[cfg(feature = "tokio")]
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// use std::time::Duration;
-    /// use tower_throttle::{Local, Quota, TokenBucket};
-    ///
-    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10)));
-    /// assert!(limiter.acquire("alice", 10, Duration::ZERO).await.is_admitted());
-    /// let late = limiter.acquire("alice", 5, Duration::from_millis(400)).await;
-    /// assert_eq!(late.retry_after, Some(Duration::from_millis(100)));
-    /// # }
-    /// ```
-    pub async fn acquire<K: Hash + ?Sized>(
-        &self,
-        key: &K,
-        cost: u64,
-        timeout: Duration,
-    ) -> Decision {
-        let entry = Entry {
-            local: self,
-            hash: self.hash(key),
-        };
-        acquire(&entry, cost, timeout).await
-    }
-}
-
-/// One key of a table.
-struct Entry<'a, A: Algorithm, C, S> {
-    local: &'a Local<A, C, S>,
-    hash: u64,
-}
-
-impl<A: Algorithm, C: Timer, S: BuildHasher> Acquire for Entry<'_, A, C, S> {
-    type Clock = C;
-
-    fn clock(&self) -> &C {
-        &self.local.shared.clock
-    }
-
-    fn attempt(&self, now: Tick, cost: u64, max_wait: Duration) -> Attempt {
-        let step =
-            |algorithm: &A, state: &mut A::State| attempt(algorithm, state, now, cost, max_wait);
-        self.local
-            .at(self.hash, now, cost > 0, step)
-            .unwrap_or_else(|free| {
-                let decision = self.local.deny_full(free, now);
-                Attempt {
-                    decision,
-                    retry: decision.retry_after.filter(|retry| *retry <= max_wait),
-                }
-            })
-    }
-
-    fn refund(&self, taken_at: Tick, cost: u64) {
-        let now = self.local.shared.clock.now();
-        self.local.refund_hash(self.hash, taken_at, now, cost);
-    }
-}
-
-impl<A, C, S, K> Backend<K> for Local<A, C, S>
-where
-    A: Algorithm,
-    C: Clock,
-    S: BuildHasher + Send + Sync + 'static,
-    K: Key + ?Sized,
-{
-    type Future = Ready<Result<Decision, StoreError>>;
-
-    fn apply(&self, key: &K, op: Op) -> Self::Future {
-        ready(Ok(self.apply_hashed(self.hash(key), op)))
-    }
-
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed"
-    )]
-    #[inline(always)]
-    fn decide(&self, key: &K, cost: u64) -> Self::Future {
-        ready(Ok(self.check_n(key, cost)))
-    }
-
-    fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
-        let now = self.shared.clock.now();
-        let hash = self.hash(key);
-        let decided = self.at(hash, now, true, |algorithm: &A, state: &mut A::State| {
-            let mut next = state.clone();
-            algorithm.refund(&mut next, now, now, freed);
-            let decision = algorithm.decide(&mut next, now, cost);
-            if !peek && !decision.is_denied() {
-                *state = next;
-            }
-            decision
-        });
-        Some(self.or_denied(decided, now))
-    }
-
-    fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
-        Some(self.apply_hashed(self.hash(key), Op::Peek(cost)))
-    }
-
-    fn quotas(&self) -> Vec<Quota> {
-        quotas(self.shared.table.epochs.current().algorithm())
-    }
-
-    fn limits(&self) -> usize {
-        A::Packing::limit_count(self.shared.table.epochs.current().algorithm())
-    }
-
-    #[inline]
-    fn losses(&self) -> Losses {
-        self.shared.table.core.counters.losses()
-    }
-}
-
-/// An algorithm, or a tuple of them, means: in this process.
-impl<T: IntoAlgorithm> IntoBackend for T {
-    type Backend = Local<T::Algorithm>;
-
-    #[track_caller]
-    fn into_backend(self) -> Self::Backend {
-        Local::new(self)
-    }
-
-    #[track_caller]
-    fn into_single_key_backend(self) -> Self::Backend {
-        let algorithm = self.into_algorithm();
-        expect_valid(algorithm.validate());
-        Local::build(
-            algorithm,
-            1,
-            Overflow::default(),
-            MonotonicClock,
-            Seeded::default(),
-        )
-    }
-}
-
-impl<A, C, S> IntoBackend for Local<A, C, S>
-where
-    A: Algorithm,
-    C: Clock,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    type Backend = Self;
-
-    fn into_backend(self) -> Self {
-        self
     }
 }
 

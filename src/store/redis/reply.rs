@@ -62,9 +62,9 @@ impl ErrorClass {
             ("NOSCRIPT", _) => Self::NoScript,
             ("READONLY" | "MOVED" | "ASK" | "MASTERDOWN" | "UNBLOCKED", _) => Self::WrongServer,
             ("TRYAGAIN" | "CLUSTERDOWN", _) => Self::SlotMigrating,
-            ("LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF", _) => Self::Unavailable,
-            // Envoy.
-            ("no", "upstream host") => Self::Unavailable,
+            // The last one is Envoy's.
+            ("LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF", _)
+            | ("no", "upstream host") => Self::Unavailable,
             ("upstream", _) => Self::ProxyLostServer,
             _ => Self::Permanent,
         }

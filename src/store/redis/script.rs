@@ -190,7 +190,9 @@ fn body(prelude: &str, parts: &[Part]) -> String {
         seen.insert(fast.shared);
         body.push_str(fast.shared);
         body.push_str(include_str!("lua/fast/prelude.lua"));
-        body.push_str(&format!("local params_offset = {offset}\n"));
+        body.push_str("local params_offset = ");
+        body.push_str(&offset.to_string());
+        body.push('\n');
         body.push_str(fast.source);
         body.push_str(include_str!("lua/fast/epilogue.lua"));
     }

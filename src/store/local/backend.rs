@@ -1,0 +1,106 @@
+//! A table, or an algorithm, as the backend of a layer.
+
+use std::future::{Ready, ready};
+use std::hash::{BuildHasher, Hash};
+
+use super::Local;
+use super::hash::Seeded;
+use super::overflow::Overflow;
+use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
+use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::Decision;
+use crate::error::{StoreError, expect_valid};
+use crate::key::Key;
+use crate::quota::Quota;
+
+impl<A, C, S, K> Backend<K> for Local<A, C, S>
+where
+    A: Algorithm,
+    C: Clock,
+    S: BuildHasher + Send + Sync + 'static,
+    K: Key + ?Sized,
+{
+    type Future = Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, key: &K, op: Op) -> Self::Future {
+        ready(Ok(self.apply_hashed(self.hash(key), op)))
+    }
+
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
+    fn decide(&self, key: &K, cost: u64) -> Self::Future {
+        ready(Ok(self.check_n(key, cost)))
+    }
+
+    fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
+        let now = self.shared.clock.now();
+        let hash = self.hash(key);
+        let decided = self.at(hash, now, true, |algorithm: &A, state: &mut A::State| {
+            let mut next = state.clone();
+            algorithm.refund(&mut next, now, now, freed);
+            let decision = algorithm.decide(&mut next, now, cost);
+            if !peek && !decision.is_denied() {
+                *state = next;
+            }
+            decision
+        });
+        Some(self.or_denied(decided, now))
+    }
+
+    fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
+        Some(self.apply_hashed(self.hash(key), Op::Peek(cost)))
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        quotas(self.shared.table.epochs.current().algorithm())
+    }
+
+    fn limits(&self) -> usize {
+        A::Packing::limit_count(self.shared.table.epochs.current().algorithm())
+    }
+
+    #[inline]
+    fn losses(&self) -> Losses {
+        self.shared.table.core.counters.losses()
+    }
+}
+
+/// An algorithm, or a tuple of them, means: in this process.
+impl<T: IntoAlgorithm> IntoBackend for T {
+    type Backend = Local<T::Algorithm>;
+
+    #[track_caller]
+    fn into_backend(self) -> Self::Backend {
+        Local::new(self)
+    }
+
+    #[track_caller]
+    fn into_single_key_backend(self) -> Self::Backend {
+        let algorithm = self.into_algorithm();
+        expect_valid(algorithm.validate());
+        Local::build(
+            algorithm,
+            1,
+            Overflow::default(),
+            MonotonicClock,
+            Seeded::default(),
+        )
+    }
+}
+
+impl<A, C, S> IntoBackend for Local<A, C, S>
+where
+    A: Algorithm,
+    C: Clock,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}

@@ -1,0 +1,108 @@
+//! Waiting for a key of a table.
+
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+use super::Local;
+use crate::acquire::{Acquire, Attempt, acquire, attempt};
+use crate::algorithm::Algorithm;
+use crate::clock::{Clock, Tick, Timer};
+use crate::decision::Decision;
+
+impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
+    /// Waits until a cost of 1 is admitted for this key, and takes it.
+    ///
+    /// As [`Limiter::until_ready`](crate::Limiter::until_ready): callers of one key are first come,
+    /// first served if the algorithm keeps a line, and no runtime is needed. If the table is full
+    /// and its policy is [`Overflow::Deny`], it waits for a slot.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the place in line back.
+    ///
+    /// ```
+    /// # #[cfg(not(feature = "tokio"))] fn main() {}
+    /// # #[cfg(feature = "tokio")]
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// use tower_throttle::{Local, Quota, TokenBucket};
+    ///
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10).burst(1)));
+    /// let start = tokio::time::Instant::now();
+    /// for _ in 0..5 {
+    ///     limiter.until_ready("api.example.com").await;
+    ///     limiter.until_ready("api.example.org").await;
+    /// }
+    /// assert_eq!(start.elapsed().as_millis(), 400);
+    /// # }
+    /// ```
+    pub async fn until_ready<K: Hash + ?Sized>(&self, key: &K) {
+        // Without a timeout only a cost above the capacity is denied, and 1 never is.
+        let _ = self.acquire(key, 1, Duration::MAX).await;
+    }
+
+    /// Waits until `cost` is admitted for this key, at most `timeout`. Denied at once, with nothing
+    /// taken, if it takes longer.
+    ///
+    /// # Cancel safety
+    /// As [`until_ready`](Self::until_ready).
+    ///
+    /// ```
+    /// # #[cfg(not(feature = "tokio"))] fn main() {}
+    /// # #[cfg(feature = "tokio")]
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// use std::time::Duration;
+    /// use tower_throttle::{Local, Quota, TokenBucket};
+    ///
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10)));
+    /// assert!(limiter.acquire("alice", 10, Duration::ZERO).await.is_admitted());
+    /// let late = limiter.acquire("alice", 5, Duration::from_millis(400)).await;
+    /// assert_eq!(late.retry_after, Some(Duration::from_millis(100)));
+    /// # }
+    /// ```
+    pub async fn acquire<K: Hash + ?Sized>(
+        &self,
+        key: &K,
+        cost: u64,
+        timeout: Duration,
+    ) -> Decision {
+        let entry = Entry {
+            local: self,
+            hash: self.hash(key),
+        };
+        acquire(&entry, cost, timeout).await
+    }
+}
+
+/// One key of a table.
+struct Entry<'a, A: Algorithm, C, S> {
+    local: &'a Local<A, C, S>,
+    hash: u64,
+}
+
+impl<A: Algorithm, C: Timer, S: BuildHasher> Acquire for Entry<'_, A, C, S> {
+    type Clock = C;
+
+    fn clock(&self) -> &C {
+        &self.local.shared.clock
+    }
+
+    fn attempt(&self, now: Tick, cost: u64, max_wait: Duration) -> Attempt {
+        let step =
+            |algorithm: &A, state: &mut A::State| attempt(algorithm, state, now, cost, max_wait);
+        self.local
+            .at(self.hash, now, cost > 0, step)
+            .unwrap_or_else(|free| {
+                let decision = self.local.deny_full(free, now);
+                Attempt {
+                    decision,
+                    retry: decision.retry_after.filter(|retry| *retry <= max_wait),
+                }
+            })
+    }
+
+    fn refund(&self, taken_at: Tick, cost: u64) {
+        let now = self.local.shared.clock.now();
+        self.local.refund_hash(self.hash, taken_at, now, cost);
+    }
+}
