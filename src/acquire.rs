@@ -61,11 +61,7 @@ pub(crate) async fn acquire(target: &impl Acquire, cost: u64, timeout: Duration)
             retry,
         } = target.attempt(now, cost, deadline.since(now));
         if let Verdict::Wait(wait) = decision.verdict {
-            let place = RefundGuard {
-                target,
-                taken_at: now,
-                cost,
-            };
+            let place = RefundGuard { target, cost };
             clock.sleep_until(now.plus(wait)).await;
             std::mem::forget(place);
             decision.verdict = Verdict::Admit;
@@ -83,12 +79,12 @@ pub(crate) async fn acquire(target: &impl Acquire, cost: u64, timeout: Duration)
 /// A place in line, given back if the future is dropped before its turn.
 struct RefundGuard<'a, T: Acquire> {
     target: &'a T,
-    taken_at: Tick,
     cost: u64,
 }
 
 impl<T: Acquire> Drop for RefundGuard<'_, T> {
     fn drop(&mut self) {
-        self.target.refund(self.taken_at, self.cost);
+        // Its turn has not come, so time has returned nothing of its cost yet.
+        self.target.refund(self.target.clock().now(), self.cost);
     }
 }

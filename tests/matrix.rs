@@ -139,7 +139,11 @@ impl Matrix {
         K: KeyExtractor<Request> + Clone + Send + Sync + 'static,
         K::Key: RedisKey + Clone + Send + Sync + Unpin + 'static,
     {
-        let name = |backend: &str| format!("{what} {backend}");
+        // A policy name is made of letters, digits and few other characters.
+        let name = |backend: &str| {
+            let name = format!("{what}.{backend}");
+            name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-")
+        };
         let keys = || keys.clone();
         let of_redis = self.redis.limiter(&name("Redis"), bucket());
         let several = self

@@ -92,11 +92,12 @@ fn token_bucket(
     if let Some(tokens) = fields.number("initial")? {
         bucket = bucket.initial(tokens);
     }
+    // Without a queue the maximum wait is that of `acquire`, which passes it on.
     if let Some(units) = fields.number("queue")? {
         bucket = bucket.queue(units);
-    }
-    if let Some(max_wait) = max_wait {
-        bucket = bucket.max_wait(max_wait);
+        if let Some(max_wait) = max_wait {
+            bucket = bucket.max_wait(max_wait);
+        }
     }
     Ok(AnyAlgorithm::new(bucket))
 }
@@ -106,18 +107,24 @@ fn leaky_bucket(
     max_wait: Option<Duration>,
     fields: &mut Fields,
 ) -> Result<AnyAlgorithm, String> {
-    let mut bucket = LeakyBucket::new(quota).charge_mode(match fields.text("charge")?.as_deref() {
-        None | Some("after") => Charge::After,
-        Some("before") => Charge::Before,
+    let charge = match fields.text("charge")?.as_deref() {
+        None => None,
+        Some("after") => Some(Charge::After),
+        Some("before") => Some(Charge::Before),
         Some(other) => return Err(format!("charge: expected after or before, found {other:?}")),
-    });
-    if let Some(units) = fields.number("queue")? {
-        bucket = bucket.queue(units);
-    }
-    if let Some(max_wait) = max_wait {
-        bucket = bucket.max_wait(max_wait);
-    }
-    Ok(AnyAlgorithm::new(bucket))
+    };
+    let bucket = LeakyBucket::new(quota);
+    let bucket = match fields.number("queue")? {
+        Some(units) => bucket.queue(units),
+        // A trace of `acquire`: only that waits.
+        None if charge.is_some() || max_wait.is_some() => bucket.queue(0),
+        None => return Ok(AnyAlgorithm::new(bucket)),
+    };
+    let bucket = bucket.charge_mode(charge.unwrap_or_default());
+    Ok(AnyAlgorithm::new(match max_wait {
+        Some(max_wait) => bucket.max_wait(max_wait),
+        None => bucket,
+    }))
 }
 
 fn warm_up(
@@ -131,9 +138,9 @@ fn warm_up(
     let mut line = line.map_err(|error| error.to_string())?;
     if let Some(units) = fields.number("queue")? {
         line = line.queue(units);
-    }
-    if let Some(max_wait) = max_wait {
-        line = line.max_wait(max_wait);
+        if let Some(max_wait) = max_wait {
+            line = line.max_wait(max_wait);
+        }
     }
     Ok(AnyAlgorithm::new(line))
 }

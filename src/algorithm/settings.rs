@@ -29,7 +29,7 @@ pub(super) fn refuse_without_queue<T: fmt::Debug>(
         Some(value) => Err(ConfigError::out_of_range(
             field,
             format!("{value:?}"),
-            "`queue` too: without a queue no request waits",
+            "a `queue` too: without one no request waits",
         )),
     }
 }

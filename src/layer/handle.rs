@@ -43,7 +43,7 @@ use crate::store::redis::{RedisLimiter, Scripted};
 ///
 /// let client = clients.key([192, 0, 2, 7].into());
 /// handle.penalise(&client, 30);
-/// assert_eq!(handle.peek(&client, 1).await?.remaining(), 69);
+/// assert_eq!(handle.peek(&client, 1).await?.remaining(), 70);
 /// handle.reset(&client);
 /// # Ok(())
 /// # }
@@ -209,7 +209,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// use tower_throttle::{FixedWindow, Quota, RateLimitLayer};
     ///
     /// let per_user = RateLimitLayer::new(|user: &String| user.clone(), FixedWindow::new(Quota::per_day(100)));
-    /// assert_eq!(per_user.handle().peek_now("alice", 1).remaining(), 99);
+    /// assert_eq!(per_user.handle().peek_now("alice", 1).remaining(), 100);
     /// ```
     pub fn peek_now<Q>(&self, key: &Q, cost: u64) -> Decision
     where

@@ -225,9 +225,8 @@ fn settings_without_effect_or_out_of_range_are_refused() {
             "max_wait: 1s",
         ),
     ] {
-        let expected = format!(
-            "{expected} is not allowed; give `queue` too: without a queue no request waits"
-        );
+        let expected =
+            format!("{expected} is not allowed; give a `queue` too: without one no request waits");
         assert_eq!(refused(algorithm), expected);
     }
     let most = u64::MAX;

@@ -152,7 +152,7 @@ fn logs_of_a_flood_stay_within_the_stated_bound() {
     let stated = |local: &Local<SlidingLog, ManualClock>| local.stats().most_bytes;
     for limit in [1, 3, 10, 64] {
         let share = share_of_its_bound(limit, 0, stated);
-        assert!((30..=100).contains(&share), "{limit} a second: {share} %");
+        assert!((25..=100).contains(&share), "{limit} a second: {share} %");
     }
     // Nor does what is charged afterwards make them longer.
     let share = share_of_its_bound(10, 100, stated);

@@ -1,7 +1,7 @@
 //! A table, or an algorithm, as the backend of a layer.
 
 use std::future::{Ready, ready};
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 
 use super::Local;
 use super::hash::Seeded;

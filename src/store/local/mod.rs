@@ -28,13 +28,11 @@ use std::time::Duration;
 pub use self::hash::{Seeded, SeededHasher};
 pub use self::overflow::{Overflow, Stats};
 use self::table::Table;
-use crate::acquire::Acquire;
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, take_now, take_up_to};
-use crate::backend::{Backend, IntoBackend, Op};
-use crate::clock::{Clock, MonotonicClock, Tick, Timer};
+use crate::backend::Op;
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
-use crate::key::Key;
 use crate::quota::Quota;
 
 /// One limit for each of many keys, in this process.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Local;
 use crate::acquire::{Acquire, Attempt, acquire, attempt};
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, Tick, Timer};
+use crate::clock::{Tick, Timer};
 use crate::decision::Decision;
 
 impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
