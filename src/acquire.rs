@@ -1,4 +1,4 @@
-//! Waiting for an admission, for [`Limiter`](crate::Limiter) and [`Local`](crate::Local) alike.
+//! Waiting for an admission, shared by [`Limiter`](crate::Limiter) and [`Local`](crate::Local).
 
 use std::time::Duration;
 
@@ -23,11 +23,12 @@ pub(crate) trait Acquire {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
     pub(crate) decision: Decision,
-    /// Denied now; another attempt after this time succeeds, and in time, if there are no rivals.
+    /// Set if the cost was denied now but another attempt after this time succeeds before the
+    /// deadline, provided that no other caller takes the cost first.
     pub(crate) retry: Option<Duration>,
 }
 
-/// Takes `cost`, or a place in line that is reached within `max_wait`.
+/// Takes `cost` now, or a queue position that is reached within `max_wait`.
 pub(crate) fn attempt<A: Algorithm>(
     algorithm: &A,
     state: &mut A::State,
@@ -37,8 +38,8 @@ pub(crate) fn attempt<A: Algorithm>(
 ) -> Attempt {
     let decision = algorithm.reserve(state, now, cost, max_wait);
     let retry = decision.retry_after.filter(|retry| {
-        // A window may admit it then. A line that is too long now is still too long then, for there
-        // is less time left.
+        // A window may admit the cost by then. A queue that is too long now will still be too long,
+        // because less time is left.
         max_wait.checked_sub(*retry).is_some_and(|left| {
             let at = now.plus(*retry);
             !A::Packing::peek_reserve(algorithm, state, at, cost, left).is_denied()
@@ -47,10 +48,10 @@ pub(crate) fn attempt<A: Algorithm>(
     Attempt { decision, retry }
 }
 
-/// Waits until `cost` is admitted, at most `timeout`. Denied at once, with nothing taken, if that
-/// takes longer.
+/// Waits until `cost` is admitted, for at most `timeout`. If that is not long enough, the cost is
+/// denied at once and nothing is taken.
 ///
-/// Dropping the future gives the place in line back.
+/// Dropping the future gives the queue position back.
 pub(crate) async fn acquire(target: &impl Acquire, cost: u64, timeout: Duration) -> Decision {
     let clock = target.clock();
     let deadline = clock.now().plus(timeout);
@@ -61,22 +62,22 @@ pub(crate) async fn acquire(target: &impl Acquire, cost: u64, timeout: Duration)
             retry,
         } = target.attempt(now, cost, deadline.since(now));
         if let Verdict::Wait(wait) = decision.verdict {
-            let place = RefundGuard { target, cost };
+            let guard = RefundGuard { target, cost };
             clock.sleep_until(now.plus(wait)).await;
-            std::mem::forget(place);
+            std::mem::forget(guard);
             decision.verdict = Verdict::Admit;
             return decision;
         }
         let Some(retry) = retry else {
             return decision;
         };
-        // At least until the next moment, so that time passes between two attempts.
+        // At least one nanosecond, so that time passes between two attempts.
         let retry = retry.max(Duration::from_nanos(1));
         clock.sleep_until(now.plus(retry)).await;
     }
 }
 
-/// A place in line, given back if the future is dropped before its turn.
+/// A queue position. It is given back if the future is dropped before its turn.
 struct RefundGuard<'a, T: Acquire> {
     target: &'a T,
     cost: u64,

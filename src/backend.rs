@@ -1,4 +1,4 @@
-//! Port: where the states of many keys live, and what can be done to them.
+//! The `Backend` trait: stores the states of many keys and applies operations to them.
 
 use std::{
     future::Future,
@@ -12,10 +12,10 @@ use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
 
-/// Decides for many keys.
+/// Stores the states of many keys and decides on their requests.
 ///
-/// Implementations differ in where the states live: in this process, in Redis, or behind another
-/// backend. In process the future is ready at once and nothing is allocated.
+/// Implementations differ in where they store the states: in this process, in Redis, or in another
+/// backend that they wrap. In process the future is ready at once and nothing is allocated.
 ///
 /// ```
 /// use std::future::{Ready, ready};
@@ -60,49 +60,52 @@ use crate::quota::Quota;
     note = "`Tiers` needs a pair of a tier and a key; Redis needs `tower_throttle::store::redis::RedisKey` for a key of your own"
 )]
 pub trait Backend<K: ?Sized>: Send + Sync + 'static {
-    /// Returns the decision.
+    /// The future that resolves to the decision.
     ///
-    /// `Unpin`, so that it can be polled once in place and moved only if it is pending. A future
-    /// that does I/O is boxed.
+    /// It is `Unpin`, so that it can be polled once in place and is moved only if it is pending.
+    /// A future that does I/O is boxed.
     type Future: Future<Output = Result<Decision, StoreError>> + Send + Unpin + 'static;
 
-    /// Applies `op` to the state of `key`. Returns the decision; for an operation that decides
-    /// nothing, an admission with the figures of the state that it left.
+    /// Applies `op` to the state of `key` and returns the decision.
+    ///
+    /// An operation that decides nothing returns an admission with the figures of the new state.
     fn apply(&self, key: &K, op: Op) -> Self::Future;
 
-    /// Decides on a request of `cost` and takes the cost unless it is denied.
+    /// Decides on a request of `cost` and takes the cost unless the request is denied.
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
         self.apply(key, Op::Take(cost))
     }
 
-    /// Decides on a request of `cost` as if `freed` had been given back first. Unless the request is
-    /// denied, or with `peek`, both then happen in one step.
+    /// Decides on a request of `cost` as if `freed` had been refunded first.
     ///
-    /// By this, a layer with [`Order::Newest`](crate::queue::Order::Newest) makes room in a full line.
-    /// With `None`, new requests are denied while the line is full.
+    /// The refund and the taking of the cost happen in one step. Neither happens if the request is
+    /// denied or if `peek` is set.
+    ///
+    /// A layer with [`Order::Newest`](crate::queue::Order::Newest) uses this to replace a request
+    /// in a full queue. If it returns `None`, new requests are denied while the queue is full.
     fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
         let _ = (key, freed, cost, peek);
         None
     }
 
-    /// Applies `op` without awaiting it: what a cancelled request gives back.
+    /// Applies `op` without awaiting it, for the refund of a cancelled request.
     ///
-    /// A backend that does I/O has to make sure that the operation is finished although no future is
-    /// kept; otherwise the cost stays taken.
+    /// The caller keeps no future. A backend that does I/O must complete the operation anyway,
+    /// otherwise the cost stays taken.
     fn detach(&self, key: &K, op: Op) {
         let mut future = self.apply(key, op);
         let _ = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
     }
 
-    /// The decision that a request of `cost` would get now, if that is known without I/O.
+    /// The decision that a request of `cost` would get now, if it is known without I/O.
     ///
-    /// With `None`, a request that has waited is told the figures of when it came.
+    /// If it is `None`, a request that has waited reports the figures of its original decision.
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
         let _ = (key, cost);
         None
     }
 
-    /// Hashes what identifies the queue in which a request of `key` waits: by default, the key.
+    /// Hashes the identity of the queue in which a request of `key` waits: by default, the key.
     fn hash_queue<H: Hasher>(&self, key: &K, state: &mut H)
     where
         K: Hash,
@@ -111,38 +114,39 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         key.hash(state);
     }
 
-    /// Whether requests of different keys wait in one queue; see
+    /// Whether requests of different keys may wait in the same queue; see
     /// [`hash_queue`](Self::hash_queue).
     fn shares_queues(&self) -> bool {
         false
     }
 
-    /// What it evicted or denied because it was full, in all so far.
+    /// Counts of keys evicted and requests denied because the backend was full, since it was
+    /// created.
     fn losses(&self) -> Losses {
         Losses::default()
     }
 
-    /// Its limits, in the order in which [`Decision::policy`] counts them.
+    /// The quotas of its limits. [`Decision::policy`] is an index into them.
     fn quotas(&self) -> Vec<Quota>;
 
-    /// How many limits it has; called for every decision of a backend that comes after this one.
+    /// The number of its limits. In a chain of backends, it is called for every decision of a later
+    /// one.
     fn limits(&self) -> usize {
         self.quotas().len()
     }
 }
 
-/// How often a backend had no room for a key; [`Overflow`](crate::store::local::Overflow) says what
-/// it does then.
+/// Counters of a backend that was full; see [`Overflow`](crate::store::local::Overflow).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
-    /// How many keys were evicted before their states were forgettable.
+    /// Keys that were evicted before their states had expired.
     pub evicted: u64,
-    /// How many of those were being denied.
+    /// Evicted keys that were over their limit.
     pub evicted_denied: u64,
-    /// How many requests were denied because there was no room for their key.
+    /// Requests that were denied because there was no free slot for their key.
     pub denied: u64,
-    /// How many requests were counted in a state shared by keys without room.
+    /// Requests that were decided by the state shared by all keys without a slot.
     pub shared: u64,
 }
 
@@ -163,20 +167,22 @@ impl Add for Losses {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
-    /// Decide, and take the cost unless it is denied.
+    /// Decide on a cost, and take it unless it is denied.
     Take(u64),
-    /// The decision that `Take` would return, taking nothing.
+    /// Return the decision that `Take` would return, and take nothing.
     Peek(u64),
-    /// Give back what was taken, at most what is there.
+    /// Give back a cost that was taken, at most as much as is in use.
     Refund(u64),
-    /// Count as taken, even if that is more than allowed.
+    /// Take a cost even if the limit does not allow it.
     Charge(u64),
-    /// Forget the key.
+    /// Reset the key to unused.
     Reset,
 }
 
-/// What a layer accepts as its limit: an algorithm or a tuple of algorithms (in this process), or a
-/// backend of any other kind.
+/// A conversion into a [`Backend`]: the types that a layer accepts as its limit.
+///
+/// It is implemented for algorithms and tuples of algorithms, which become a table in this process,
+/// and for all backends.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limit",
     label = "neither an algorithm nor a backend",
@@ -184,17 +190,17 @@ pub enum Op {
     note = "for a backend of your own, write `impl tower_throttle::store::IntoBackend for {Self} {{ .. }}`"
 )]
 pub trait IntoBackend {
-    /// The backend that it becomes.
+    /// The type of the backend.
     type Backend: Send + Sync + 'static;
 
-    /// Makes the backend; called once, when the layer is built.
+    /// Creates the backend. Called once, when the layer is built.
     ///
     /// # Panics
     /// If a setting is invalid or has no effect.
     #[track_caller]
     fn into_backend(self) -> Self::Backend;
 
-    /// Makes a backend for a single key, for a layer whose requests all share one key.
+    /// Creates a backend for a single key, for a layer whose requests all share one key.
     #[track_caller]
     fn into_single_key_backend(self) -> Self::Backend
     where

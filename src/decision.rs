@@ -1,13 +1,13 @@
-//! The answer to "may this request go through?", and the numbers a caller may be told.
+//! The decision on one request, and the figures that are reported with it.
 
 use std::{fmt, num::NonZeroU64, time::Duration};
 
-/// What a limiter says about one request.
+/// A limiter's decision on one request.
 ///
-/// The durations count from the moment of the decision. [`remaining`](Self::remaining) and
-/// `reset_after` describe the state the decision left behind; in what a service and a client are
-/// told about a request that has waited, that of the end of its wait, if the limiter is in this
-/// process.
+/// All durations are measured from the moment of the decision. [`remaining`](Self::remaining) and
+/// `reset_after` describe the state after the decision. For a request that has waited in a layer,
+/// the inner service and the client get the figures of the end of the wait if the limiter is in
+/// this process, otherwise those of the original decision.
 ///
 /// ```
 /// use tower_throttle::{Limiter, Quota, TokenBucket, Verdict};
@@ -23,40 +23,41 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 /// assert!(third.retry_after.is_some_and(|wait| wait.as_secs() >= 29));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a decision that nobody looks at limits nothing"]
+#[must_use = "a decision has no effect unless the caller acts on it"]
 #[non_exhaustive]
 pub struct Decision {
-    /// Whether the request goes through, waits or is turned away.
+    /// Whether the request is admitted, waits or is denied.
     pub verdict: Verdict,
-    /// The most that an unused key is ever granted at once.
+    /// The largest cost that an unused key is granted at once.
     pub limit: u64,
-    /// For a denied request, when the same request passes if nothing else comes: it is admitted
-    /// exactly then and still denied one nanosecond earlier. `None` if it was not denied, or if it
-    /// costs more than can ever be granted.
+    /// After how long a denied request would be admitted, provided that no other request arrives.
+    ///
+    /// The value is exact: one nanosecond earlier the request would still be denied. `None` if the
+    /// request was not denied, or if it costs more than can ever be granted.
     pub retry_after: Option<Duration>,
-    /// When the whole limit is available again if nothing else comes.
+    /// After how long the whole limit is available again, provided that no other request arrives.
     pub reset_after: Duration,
-    /// Which limit the numbers speak of: 0 for a single one, its position among several.
+    /// The index of the limit that the figures describe. Always 0 if there is only one limit.
     pub policy: usize,
     pub(crate) remaining: Remaining,
 }
 
-/// A count that is a quotient: dividing is half of what a decision costs, and few who ask read it.
+/// The remaining count, divided lazily: the division is half a decision's cost and is rarely read.
 #[derive(Clone, Copy)]
 pub(crate) struct Remaining {
     dividend: u64,
     divisor: NonZeroU64,
 }
 
-/// Goes through, waits or is turned away.
+/// Whether a request is admitted, waits or is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The request goes through now; its cost has been taken.
+    /// The request proceeds now. Its cost has been taken.
     Admit,
-    /// The request has its place and goes through after this long; its cost has been taken.
+    /// The request has a queue position and proceeds after this time. Its cost has been taken.
     Wait(Duration),
-    /// The request is turned away and has taken nothing.
+    /// The request is denied. Nothing has been taken.
     Deny,
 }
 
@@ -74,18 +75,18 @@ impl Decision {
         self
     }
 
-    /// The request goes through now.
+    /// Whether the request is admitted now.
     pub const fn is_admitted(&self) -> bool {
         matches!(self.verdict, Verdict::Admit)
     }
 
-    /// The request is turned away.
+    /// Whether the request is denied.
     pub const fn is_denied(&self) -> bool {
         matches!(self.verdict, Verdict::Deny)
     }
 
-    /// How long an accepted request waits before it goes through: zero when it is admitted now,
-    /// `None` when it is turned away.
+    /// How long the request waits before it proceeds: zero if it is admitted now, `None` if it is
+    /// denied.
     pub const fn wait(&self) -> Option<Duration> {
         match self.verdict {
             Verdict::Admit => Some(Duration::ZERO),
@@ -94,7 +95,7 @@ impl Decision {
         }
     }
 
-    /// A decision, for algorithms and limiters of your own. The durations are nanoseconds.
+    /// Creates a decision, for custom algorithms and limiters. The durations are in nanoseconds.
     ///
     /// ```
     /// use tower_throttle::{Decision, Verdict};
@@ -125,9 +126,11 @@ impl Decision {
 }
 
 impl Decision {
-    /// The same decision, as a value of unknown origin. A call that is not inlined returns its decision
-    /// in memory. Without this, the compiler would write the decisions of the inline paths to the
-    /// same memory, and so compute fields that no caller reads.
+    /// Returns the same decision, and hides from the optimizer where it came from.
+    ///
+    /// A call that is not inlined returns its decision in memory. Without this, the compiler would
+    /// write the decisions of the inlined paths to the same memory, and would compute fields that
+    /// no caller reads.
     #[inline]
     pub(crate) fn hide_from_optimizer(self) -> Self {
         Self {
@@ -136,7 +139,7 @@ impl Decision {
         }
     }
 
-    /// The same decision, with the figures of `state`: of one from which nothing was taken.
+    /// The same decision with the figures of `state`, a decision that took nothing.
     #[inline]
     pub(crate) const fn with_figures_of(mut self, state: &Self) -> Self {
         self.remaining = state.remaining;
@@ -144,7 +147,7 @@ impl Decision {
         self
     }
 
-    /// The same decision, with `dividend / divisor` remaining.
+    /// The same decision with `dividend / divisor` remaining.
     #[inline]
     pub(crate) const fn with_remaining_ratio(mut self, dividend: u64, divisor: NonZeroU64) -> Self {
         self.remaining = Remaining { dividend, divisor };
@@ -152,19 +155,19 @@ impl Decision {
     }
 }
 
-/// A decision in half the room, for whoever has to keep it. From 584 years on a span is `MAX`.
+/// A [`Decision`] in half the memory, for storing it. Durations of 584 years or more become `MAX`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompactDecision {
     limit: u64,
     remaining: u64,
     reset_ns: u64,
-    /// How long the request waits, or after how long it may come again.
+    /// The wait of the request, or the time after which it may be retried.
     span_ns: u64,
     policy: u32,
-    says: CompactVerdict,
+    kind: CompactVerdict,
 }
 
-/// What a decision says, and what its `span_ns` is.
+/// The verdict of a decision, and the meaning of its `span_ns`.
 #[derive(Clone, Copy, Debug)]
 enum CompactVerdict {
     Admit,
@@ -175,7 +178,7 @@ enum CompactVerdict {
 
 impl CompactDecision {
     pub(crate) fn new(decision: &Decision) -> Self {
-        let (says, span) = match (decision.verdict, decision.retry_after) {
+        let (kind, span) = match (decision.verdict, decision.retry_after) {
             (Verdict::Admit, _) => (CompactVerdict::Admit, Duration::ZERO),
             (Verdict::Wait(wait), _) => (CompactVerdict::Wait, wait),
             (Verdict::Deny, Some(retry)) => (CompactVerdict::DenyRetry, retry),
@@ -187,13 +190,13 @@ impl CompactDecision {
             reset_ns: duration_to_nanos(decision.reset_after),
             span_ns: duration_to_nanos(span),
             policy: u32::try_from(decision.policy).unwrap_or(u32::MAX),
-            says,
+            kind,
         }
     }
 
     pub(crate) fn get(self) -> Decision {
         let (span, reset_after) = (duration(self.span_ns), duration(self.reset_ns));
-        let (verdict, retry_after) = match self.says {
+        let (verdict, retry_after) = match self.kind {
             CompactVerdict::Admit => (Verdict::Admit, None),
             CompactVerdict::Wait => (Verdict::Wait(span), None),
             CompactVerdict::DenyRetry => (Verdict::Deny, Some(span)),
@@ -231,7 +234,7 @@ impl Remaining {
     }
 }
 
-/// By hand: equal quotients are equal, however they came about.
+/// Manual impl: derive would compare dividends and divisors instead of quotients.
 impl PartialEq for Remaining {
     fn eq(&self, other: &Self) -> bool {
         self.dividend / self.divisor == other.dividend / other.divisor
@@ -240,7 +243,7 @@ impl PartialEq for Remaining {
 
 impl Eq for Remaining {}
 
-/// By hand: the number that a reader wants to see.
+/// Manual impl: prints the quotient, not the dividend and the divisor.
 impl fmt::Debug for Remaining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (self.dividend / self.divisor).fmt(f)
@@ -248,7 +251,7 @@ impl fmt::Debug for Remaining {
 }
 
 impl Verdict {
-    /// `Admit` for no wait, else `Wait`.
+    /// `Admit` if the wait is zero, otherwise `Wait`.
     #[inline]
     pub(crate) const fn after(wait_ns: u64) -> Self {
         if wait_ns == 0 {
@@ -272,7 +275,7 @@ mod tests {
         Duration::MAX,
     ];
 
-    fn all() -> impl Iterator<Item = Decision> {
+    fn all_decisions() -> impl Iterator<Item = Decision> {
         let verdicts = SPANS.into_iter().flat_map(|span| {
             [
                 (Verdict::Admit, None),
@@ -293,9 +296,9 @@ mod tests {
     }
 
     #[test]
-    fn a_compact_decision_is_the_same() {
-        assert_eq!(all().count(), 144);
-        for decision in all() {
+    fn a_compact_decision_converts_back_unchanged() {
+        assert_eq!(all_decisions().count(), 144);
+        for decision in all_decisions() {
             assert_eq!(CompactDecision::new(&decision).get(), decision);
         }
         let quotient = Decision::new(Verdict::Admit, 100, 0, None, 1)

@@ -1,4 +1,4 @@
-//! What can go wrong: with a configuration, with one request, with the place where states live.
+//! Errors of a configuration, of one request and of a store.
 
 use std::{borrow::Cow, error::Error, fmt, sync::Arc, time::Duration};
 
@@ -6,9 +6,9 @@ use http::StatusCode;
 
 use crate::decision::Decision;
 
-/// A value that no policy can be built from.
+/// An invalid setting.
 ///
-/// The message names the field, the value it was given and what is allowed instead.
+/// The message contains the field, the value that was given and the values that are allowed.
 ///
 /// ```
 /// use tower_throttle::Quota;
@@ -23,23 +23,23 @@ pub enum ConfigError {
     OutOfRange {
         /// The field that was set.
         field: &'static str,
-        /// The value it was given.
+        /// The value that was given.
         value: String,
-        /// What it may be.
+        /// The values that are allowed.
         allowed: Cow<'static, str>,
     },
-    /// A text that cannot be parsed.
+    /// Text that cannot be parsed.
     Syntax {
         /// What the text was parsed as, such as `"quota"` or `"Redis URL"`.
         field: &'static str,
         /// The text that was given.
         text: String,
-        /// What was expected, and where.
+        /// What was expected, and at which position.
         expected: String,
     },
-    /// A change that this limiter cannot make.
+    /// A change that the limiter does not support.
     Unsupported {
-        /// What was asked for.
+        /// The change that was requested.
         what: &'static str,
         /// What to do instead.
         instead: &'static str,
@@ -92,7 +92,7 @@ impl Error for ConfigError {}
 
 /// Why a limiter could not decide.
 ///
-/// A limiter in this process always decides; one that asks a server may fail.
+/// A limiter in this process always decides. A limiter that uses a server may fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     message: String,
@@ -100,15 +100,16 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// An error that passes by itself (`transient`: a timeout, a server that restarts), or one that
-    /// somebody has to mend (wrong credentials, a key of another type).
+    /// Creates an error. A `transient` error goes away by itself (a timeout, a server that
+    /// restarts). Any other has to be fixed by an operator (wrong credentials, a key of another
+    /// type).
     ///
     /// ```
     /// use tower_throttle::StoreError;
     ///
-    /// let error = StoreError::new("no answer within 50ms", true);
+    /// let error = StoreError::new("no response within 50ms", true);
     /// assert!(error.is_transient());
-    /// assert_eq!(error.to_string(), "no answer within 50ms");
+    /// assert_eq!(error.to_string(), "no response within 50ms");
     /// ```
     pub fn new(message: impl Into<String>, transient: bool) -> Self {
         Self {
@@ -117,7 +118,7 @@ impl StoreError {
         }
     }
 
-    /// Whether trying again later may succeed without anybody mending anything.
+    /// Whether a later retry may succeed without an operator fixing anything.
     pub const fn is_transient(&self) -> bool {
         self.transient
     }
@@ -131,10 +132,10 @@ impl fmt::Display for StoreError {
 
 impl Error for StoreError {}
 
-/// Why a request has no key, and what its sender is told.
+/// Why a request has no key, with the status and message of the response to the client.
 ///
-/// A key closure that returns `Result` answers with it; errors of your own become one through
-/// `From`.
+/// This is the error type of a key closure that returns a `Result`. Convert custom errors to it by
+/// implementing `From`.
 ///
 /// ```
 /// use http::StatusCode;
@@ -158,8 +159,8 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// A rejection with its HTTP status, or what comes closest to it elsewhere, and a message for
-    /// the sender of the request.
+    /// Creates a rejection from an HTTP status and a message for the client. Protocols other than
+    /// HTTP use the closest equivalent of the status.
     pub fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             status,
@@ -167,7 +168,7 @@ impl Rejection {
         }
     }
 
-    /// The status of the answer.
+    /// The status of the response.
     pub const fn status(&self) -> StatusCode {
         self.status
     }
@@ -190,10 +191,10 @@ impl fmt::Display for Rejection {
 
 impl Error for Rejection {}
 
-/// A request that did not reach the service, and why.
+/// Why a request did not reach the inner service.
 ///
-/// For HTTP it stands in the extensions of the answer, where an outer layer or a test finds it.
-/// Other services get it as their error, through `From<RateLimited>`.
+/// For HTTP it is in the extensions of the response, so that an outer layer or a test can read it.
+/// Other services return it as their error, through `From<RateLimited>`.
 ///
 /// ```
 /// use tower_throttle::{Limiter, Quota, RateLimited, TokenBucket};
@@ -229,13 +230,13 @@ enum Cause {
 }
 
 impl RateLimited {
-    /// What a denial becomes; for tests of your own answers.
+    /// Creates the error of a denied request, for tests of custom responses.
     pub const fn new(decision: Decision) -> Self {
-        Self::because(Cause::Limited(decision))
+        Self::from_cause(Cause::Limited(decision))
     }
 
     pub(crate) const fn unavailable(error: StoreError) -> Self {
-        Self::because(Cause::Unavailable(error))
+        Self::from_cause(Cause::Unavailable(error))
     }
 
     pub(crate) fn by(self, policy: Arc<str>) -> Self {
@@ -245,14 +246,14 @@ impl RateLimited {
         }
     }
 
-    const fn because(cause: Cause) -> Self {
+    const fn from_cause(cause: Cause) -> Self {
         Self {
             cause,
             policy: None,
         }
     }
 
-    /// The limiter's decision, if it was a limit that turned the request away.
+    /// The limiter's decision, if the request was denied by a limit.
     pub const fn decision(&self) -> Option<&Decision> {
         match &self.cause {
             Cause::Limited(decision) => Some(decision),
@@ -260,8 +261,8 @@ impl RateLimited {
         }
     }
 
-    /// When the same request passes if nothing else comes; `None` if it never will, or if no
-    /// limit turned it away.
+    /// After how long the same request would be admitted, provided that no other request arrives.
+    /// `None` if it never would, or if the request was not denied by a limit.
     pub const fn retry_after(&self) -> Option<Duration> {
         match &self.cause {
             Cause::Limited(decision) => decision.retry_after,
@@ -269,12 +270,12 @@ impl RateLimited {
         }
     }
 
-    /// Whether the request costs more than is ever granted at once, so that no retry helps.
+    /// Whether the request costs more than is ever granted at once, so that retrying is useless.
     pub const fn is_permanent(&self) -> bool {
         matches!(&self.cause, Cause::Limited(decision) if decision.retry_after.is_none())
     }
 
-    /// The name of the limit that turned the request away.
+    /// The name of the limit that denied the request.
     pub fn policy(&self) -> Option<&str> {
         self.policy.as_deref()
     }
@@ -295,8 +296,8 @@ impl RateLimited {
         }
     }
 
-    /// The status that says it in HTTP: 429 for a limit, 503 where no decision could be had, and
-    /// what the rejection says where there was no key.
+    /// The HTTP status: 429 if a limit denied the request, 503 if the limiter could not decide, and
+    /// the status of the rejection if the request had no key.
     pub const fn status(&self) -> StatusCode {
         match &self.cause {
             Cause::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
@@ -308,11 +309,11 @@ impl RateLimited {
 
 impl From<Rejection> for RateLimited {
     fn from(rejection: Rejection) -> Self {
-        Self::because(Cause::Rejected(rejection))
+        Self::from_cause(Cause::Rejected(rejection))
     }
 }
 
-/// Never the key, and no details of the store: this text is what strangers are sent.
+/// Contains neither the key nor details of the store, because this text is sent to clients.
 impl fmt::Display for RateLimited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {

@@ -6,18 +6,18 @@ use crate::error::{ConfigError, expect_valid};
 
 /// A limit per period, and optionally a burst.
 ///
-/// `per_second(20)` is twenty per second. A quota has a text form: `"20/s"`, `"100/min"`, `"5/10s"`,
-/// `"10/s; burst=50"`. The text that it prints parses to the same quota.
+/// `per_second(20)` is twenty per second. A quota has a text form: `"20/s"`, `"100/min"`,
+/// `"5/10s"`, `"10/s; burst=50"`. Parsing the text of a quota returns the same quota.
 ///
 /// # Bursts
 /// The burst is the capacity of a bucket: of [`TokenBucket`](crate::TokenBucket),
-/// [`LeakyBucket`](crate::LeakyBucket) as a meter and [`Gcra`](crate::algorithm). Without a burst the
-/// capacity is the limit. Windows, logs and [`WarmUp`](crate::WarmUp) have no use for a burst
-/// and are refused with one when the limiter is built.
+/// [`LeakyBucket`](crate::LeakyBucket) as a meter and [`Gcra`](crate::algorithm). Without a burst
+/// the capacity is the limit. Windows, logs and [`WarmUp`](crate::WarmUp) do not support a burst:
+/// building a limiter from one whose quota has a burst is an error.
 ///
 /// # Weeks
-/// An aligned window of a week begins on Thursday at 00:00 UTC, in this process and in Redis, because
-/// the Unix epoch was a Thursday. An offset of four days makes it begin on Monday:
+/// An aligned window of a week begins on Thursday at 00:00 UTC, in this process and in Redis,
+/// because the Unix epoch was a Thursday. An offset of four days makes it begin on Monday:
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,7 +61,7 @@ const ALLOWED_PERIODS: &str = "a period from 1 ns to 4611686018427387904 ns (146
 const ALLOWED_BURSTS: &str = "a number from 1 that the limit refills within 146 years";
 
 const SECOND: u64 = 1_000_000_000;
-/// The spellings that are parsed, of which the first is printed, and the length.
+/// The spellings of each unit and its length in nanoseconds. The first spelling is printed.
 const UNITS: [(&[&str], u64); 8] = [
     (&["w", "week", "weeks"], 7 * 86_400 * SECOND),
     (&["d", "day", "days"], 86_400 * SECOND),
@@ -149,7 +149,8 @@ impl Quota {
         }
     }
 
-    /// Sets the burst: the capacity of a bucket. See [Bursts](Self#bursts) for who uses it.
+    /// Sets the burst: the capacity of a bucket. [Bursts](Self#bursts) lists the algorithms that
+    /// support it.
     ///
     /// # Panics
     /// If it is zero, or so large that refilling it takes more than 146 years;
@@ -235,7 +236,7 @@ impl Quota {
     }
 }
 
-/// Panics with the text of `ConfigError::OutOfRange`, in constant functions too, which cannot format.
+/// Panics with the text of `ConfigError::OutOfRange`. For const functions, which cannot format.
 #[track_caller]
 const fn refuse(field: &str, value: u64, allowed: &str) -> ! {
     let mut digits = [b'0'; 20];
@@ -275,8 +276,8 @@ const fn refuse(field: &str, value: u64, allowed: &str) -> ! {
 impl FromStr for Quota {
     type Err = ConfigError;
 
-    /// Parses `LIMIT/PERIOD`, then optionally `; burst=N`. A period is a unit with an optional number
-    /// before it. Units are `ns`, `us`, `ms`, `s`, `min`, `h`, `d`, `w` and their names, such as
+    /// Parses `LIMIT/PERIOD`, then optionally `; burst=N`. A period is a unit with an optional
+    /// number before it. Units are `ns`, `us`, `ms`, `s`, `min`, `h`, `d`, `w` and their names, such as
     /// `second` or `seconds`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let expected = |expected: &str| ConfigError::Syntax {

@@ -1,4 +1,4 @@
-//! The standard library's synchronisation, or that of loom or shuttle when their models are checked.
+//! Synchronization primitives of the standard library, or of loom or shuttle in their models.
 
 #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
 pub(crate) use std::sync::{
@@ -19,14 +19,15 @@ pub(crate) use shuttle::sync::{
 #[cfg(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))]
 pub(crate) use std::sync::PoisonError;
 
-/// Locks, whatever a panic elsewhere has done: every critical section of this crate leaves its data
-/// valid at each step, so a poisoned lock holds nothing worse than a request that was counted.
+/// Locks a mutex and ignores poisoning.
+///
+/// Every critical section of this crate keeps its data valid at each step. The worst effect of a
+/// panic in one is that a request was counted although it failed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets another thread finish what this one waits for: a few turns of the loop, then the
-/// scheduler's help.
+/// Waits for another thread to make progress: spins for the first turns, then yields.
 #[cold]
 pub(crate) fn backoff(turns: &mut u32) {
     #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
