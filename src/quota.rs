@@ -277,8 +277,8 @@ impl FromStr for Quota {
     type Err = ConfigError;
 
     /// Parses `LIMIT/PERIOD`, then optionally `; burst=N`. A period is a unit with an optional
-    /// number before it. Units are `ns`, `us`, `ms`, `s`, `min`, `h`, `d`, `w` and their names, such as
-    /// `second` or `seconds`.
+    /// number before it. Units are `ns`, `us`, `ms`, `s`, `min`, `h`, `d`, `w` and their names,
+    /// such as `second` or `seconds`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let expected = |expected: &str| ConfigError::Syntax {
             field: "quota",

@@ -1,7 +1,7 @@
 //! The slow path: finding the slot of a key and changing its state.
 //!
-//! It moves words and tags and does not depend on the type of a state, so it is compiled once for
-//! all algorithms. It reaches the states through [`StateOps`].
+//! This code moves words and tags and does not depend on the type of a state, so it is compiled
+//! once for all algorithms. It accesses the states through [`StateOps`].
 
 use super::overflow::{Counters, Overflow};
 use super::probe::make_tag;
@@ -14,54 +14,58 @@ use crate::clock::Tick;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TryResult {
     Done,
-    /// No slot is free before this moment.
+    /// No slot becomes free before this time.
     Full(Tick),
-    /// The set was written or the algorithm was replaced in between.
+    /// Another thread has written the set or replaced the algorithm in between.
     Retry,
 }
 
 /// Operations on the states of one algorithm.
 pub(super) trait StateOps {
-    /// The epoch of the algorithm that decides.
+    /// The epoch of the current algorithm.
     fn epoch(&self) -> u64;
 
-    /// Changes the state in `words` and packs it into `next`. If it does not pack, it is kept for
-    /// [`spill`](Self::spill), and the moment from which it may be forgotten is returned.
+    /// Changes the state in `words` and packs it into `next`. If the state does not pack, keeps it
+    /// for
+    /// [`spill`](Self::spill) and returns the time at which it expires.
     fn update(&mut self, words: &Words, next: &mut Words) -> Option<Tick>;
 
-    /// Changes the state of a new key and keeps it. Returns the moment from which it may be
-    /// forgotten.
+    /// Changes the state of a new key and keeps it for [`pack`](Self::pack) or
+    /// [`spill`](Self::spill). Returns the time at which it expires.
     fn create(&mut self, now: Tick) -> Tick;
 
-    /// Changes a copy of another key's state and keeps that instead: the state in `words`, or if that
-    /// is spilled, of `id` in the shard that is locked. `None` if it is no longer there.
+    /// Changes a copy of another key's state and keeps it in place of the one from `create`.
+    /// Returns the time at which it expires.
+    ///
+    /// The other state is the one in `words`. If that is spilled, it is the state of `id` in the
+    /// locked shard; returns `None` if it is no longer there.
     fn inherit(&mut self, words: &Words, id: KeyId) -> Option<Tick>;
 
-    /// Packs the state that is kept; false if it does not pack.
+    /// Packs the kept state. Returns false if it does not pack.
     fn pack(&mut self, words: &mut Words) -> bool;
 
     /// Locks the spilled states of a group of sets until the attempt ends.
     fn lock_shard(&mut self, group: usize);
 
-    /// Moves the state that is kept to the shard that is locked. Returns its index.
+    /// Moves the kept state to the locked shard. Returns its index.
     fn spill(&mut self, id: KeyId) -> usize;
 
-    /// Removes a state from the shard that is locked.
+    /// Removes a state from the locked shard.
     fn remove(&mut self, index: usize, id: KeyId);
 
-    /// The moment from which the state in a slot may be forgotten.
+    /// The time at which the state in a slot expires.
     fn forgettable_at(&self, words: &Words) -> Tick;
 
-    /// Whether the key in a slot of set `at` is being denied.
+    /// Whether the key in a slot of set `at` is over its limit.
     fn is_denied(&self, at: usize, tag: u64, words: &Words, now: Tick) -> bool;
 
-    /// Changes a spilled state. Its slot is at `probe` of the key's probe sequence.
+    /// Changes a spilled state whose slot is at `probe` of the key's probe sequence.
     fn update_spilled(&mut self, id: KeyId, probe: usize) -> TryResult;
 
-    /// Changes the state that all keys without a slot share.
+    /// Changes the state shared by all keys without a slot.
     fn run_shared(&mut self, now: Tick) -> TryResult;
 
-    /// Migrates all states of a set to the algorithm that decides.
+    /// Migrates all states of a set to the current algorithm.
     fn migrate_set(&self, at: usize) -> TryResult;
 }
 
@@ -74,8 +78,8 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Changes the state of a key. A key without a slot gets one if `keep` is set and the new state
-    /// has not expired.
+    /// Changes the state of a key. If `keep` is set, a key without a slot gets one unless its new
+    /// state has expired already.
     #[inline(never)]
     pub(super) fn attempt(
         &self,
@@ -149,7 +153,7 @@ impl Core {
     }
 }
 
-/// Whether the states of a set are those of the algorithm that decides.
+/// Whether the states of a set were packed by the current algorithm.
 pub(super) fn is_of_epoch(header: Header, ops: &dyn StateOps) -> bool {
     header.epoch() == ops.epoch() & 0xFFF
 }

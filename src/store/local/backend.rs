@@ -1,4 +1,4 @@
-//! A table, or an algorithm, as the backend of a layer.
+//! `Backend` for tables, and `IntoBackend` for tables and algorithms.
 
 use std::future::{Ready, ready};
 use std::hash::BuildHasher;
@@ -29,7 +29,7 @@ where
 
     #[expect(
         clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed"
+        reason = "lets the compiler drop the figures that a caller does not read"
     )]
     #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
@@ -69,7 +69,7 @@ where
     }
 }
 
-/// An algorithm, or a tuple of them, means: in this process.
+/// An algorithm or a tuple of algorithms becomes a table in this process.
 impl<T: IntoAlgorithm> IntoBackend for T {
     type Backend = Local<T::Algorithm>;
 

@@ -1,8 +1,8 @@
 //! A fast hash with a secret seed.
 //!
 //! Integers are collected two words at a time and bytes sixteen at a time. Each pair is multiplied
-//! to 128 bits and the halves are folded together by xor (the step of wyhash and foldhash). A fold
-//! depends on the one before, so the two pairs of 17 to 32 bytes are folded in parallel with
+//! to 128 bits and the halves are folded together by xor, as in wyhash and foldhash. A fold depends
+//! on the previous one, so the two pairs of 17 to 32 bytes are folded in parallel with
 //! different seeds. A last fold mixes once more, because all bits of the result are used. It also
 //! takes the few bits that follow bytes, such as the 0xff after a `str`. The seed comes from the
 //! operating system through [`RandomState`] and differs per table.
@@ -43,7 +43,7 @@ impl BuildHasher for Seeded {
         SeededHasher {
             hash: self.seeds[0],
             seeds: self.seeds,
-            waiting: 0,
+            pending: 0,
             bits: 0,
             folded: false,
         }
@@ -55,10 +55,10 @@ impl BuildHasher for Seeded {
 pub struct SeededHasher {
     hash: u64,
     seeds: [u64; 4],
-    /// The integers that are not hashed yet, and their size.
-    waiting: u128,
+    /// The integers that are not hashed yet, and their size in bits.
+    pending: u128,
     bits: u32,
-    /// Set after bytes: `hash` is mixed already.
+    /// Set once bytes were written, because `hash` is mixed then.
     folded: bool,
 }
 
@@ -109,12 +109,12 @@ impl SeededHasher {
     #[inline]
     fn mix_integer(&mut self, value: u64, bits: u32) {
         if self.bits + bits > u128::BITS {
-            let (low, high) = split_u128(self.waiting);
+            let (low, high) = split_u128(self.pending);
             self.hash = folded_multiply(low ^ self.hash, high ^ self.seeds[1]);
-            self.waiting = u128::from(value);
+            self.pending = u128::from(value);
             self.bits = bits;
         } else {
-            self.waiting |= u128::from(value) << self.bits;
+            self.pending |= u128::from(value) << self.bits;
             self.bits += bits;
         }
     }
@@ -129,7 +129,7 @@ impl Hasher for SeededHasher {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let len = bytes.len();
-        // Multiplied by a secret: otherwise chosen bytes could compensate for a length.
+        // Multiplied by a secret. Otherwise an attacker could choose bytes that cancel the length.
         let length = (len as u64).wrapping_mul(self.seeds[3] | 1);
         self.hash = self.hash.wrapping_add(length);
         let mut parallel = 0;
@@ -202,7 +202,7 @@ impl Hasher for SeededHasher {
 
     #[inline]
     fn finish(&self) -> u64 {
-        let (low, high) = split_u128(self.waiting);
+        let (low, high) = split_u128(self.pending);
         let hash = if self.folded && self.bits <= 8 {
             low ^ self.hash
         } else {
@@ -245,8 +245,8 @@ mod tests {
 
     const ROUNDS: u64 = 200;
 
-    /// Flips each bit of texts of each length up to 64. Returns the first length and bit that flips
-    /// the bits of the hash too rarely or too often.
+    /// Flips each bit of texts of 1 to 64 bytes. Returns the length and bit of the first flip that
+    /// changes the bits of the hash too rarely or too often.
     fn biased_bit(hash: impl Fn(u64, &[u8]) -> u64) -> Option<(usize, usize)> {
         for len in 1..=64 {
             let mut message = [0; 64];
@@ -263,7 +263,7 @@ mod tests {
                         *flips += flipped >> at & 1;
                     }
                 }
-                // Six standard deviations of the sum, seven of each bit.
+                // Six standard deviations for the sum, seven for each bit.
                 let all = flips.iter().sum::<u64>();
                 let even = (32 * ROUNDS).abs_diff(all) < 6 * 57
                     && flips.iter().all(|flips| (ROUNDS / 2).abs_diff(*flips) < 50);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_that_mixes_too_little_is_caught() {
+    fn a_hash_with_too_little_mixing_is_detected() {
         let unmixed = |seeds: u64, bytes: &[u8]| {
             let mut hasher = seeded(seeds).build_hasher();
             hasher.write(bytes);
@@ -303,9 +303,9 @@ mod tests {
         bits.windows(2).filter(|pair| pair[0] == pair[1]).count()
     }
 
-    /// The first bit range in which too many or too few of 2^19 keys collide: 32 pairs are expected.
-    /// 64 if two hashes are equal.
-    fn crowded_bits(key: impl Fn(u64) -> u64) -> Option<u32> {
+    /// The first bit of the first range in which too many or too few of 2^19 keys collide; 32 pairs
+    /// are expected. Returns 64 if two hashes are equal.
+    fn biased_range(key: impl Fn(u64) -> u64) -> Option<u32> {
         let hashes: Vec<_> = (0..1 << 19).map(key).collect();
         let mut whole = hashes.clone();
         whole.sort_unstable();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn similar_keys_collide_no_more_than_random_ones() {
+    fn similar_keys_collide_no_more_than_random_keys() {
         for seeds in 0..3 {
             check_similar_keys(seeds);
         }
@@ -328,14 +328,14 @@ mod tests {
 
     fn check_similar_keys(seeds: u64) {
         let hash = seeded(seeds);
-        assert_eq!(crowded_bits(|key| hash.hash_one(key)), None, "integers");
+        assert_eq!(biased_range(|key| hash.hash_one(key)), None, "integers");
         assert_eq!(
-            crowded_bits(|key| hash.hash_one(key << 40)),
+            biased_range(|key| hash.hash_one(key << 40)),
             None,
             "high bits"
         );
         let ends = |key: u64| hash.hash_one((key & 0x3ff, key >> 10));
-        assert_eq!(crowded_bits(ends), None, "pairs");
+        assert_eq!(biased_range(ends), None, "pairs");
         for (name, before, after) in [
             ("short", "", ""),
             ("users", "user:", ""),
@@ -347,22 +347,23 @@ mod tests {
             ),
         ] {
             let text = |key: u64| hash.hash_one(format!("{before}{key}{after}"));
-            assert_eq!(crowded_bits(text), None, "{name}");
+            assert_eq!(biased_range(text), None, "{name}");
         }
-        // Only two words of a text differ, one in each of the pairs folded in parallel.
+        // Only two words of a text differ: one in each of the two pairs that are folded in
+        // parallel.
         let parallel = |key: u64| {
             let mut bytes = [0; 32];
             bytes[..2].copy_from_slice(&key.to_le_bytes()[..2]);
             bytes[16] = key.to_le_bytes()[2];
             text(seeds, &bytes)
         };
-        assert_eq!(crowded_bits(parallel), None, "in parallel");
+        assert_eq!(biased_range(parallel), None, "in parallel");
     }
 
     #[test]
-    fn a_hash_of_half_the_key_is_caught() {
-        assert!(crowded_bits(|key| seeded(7).hash_one(key >> 1)).is_some());
-        assert!(crowded_bits(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).is_some());
+    fn a_hash_of_half_the_key_is_detected() {
+        assert!(biased_range(|key| seeded(7).hash_one(key >> 1)).is_some());
+        assert!(biased_range(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).is_some());
     }
 
     #[test]
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn borrowed_and_owned_text_hash_alike() {
+    fn borrowed_and_owned_text_have_the_same_hash() {
         let hash = Seeded::default();
         for text in [
             "",

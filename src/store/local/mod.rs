@@ -1,4 +1,4 @@
-//! The states of many keys in this process: a table bounded by construction.
+//! A table in this process that stores the states of many keys. Its size is fixed.
 
 mod attempt;
 mod backend;
@@ -35,15 +35,15 @@ use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 
-/// One limit for each of many keys, in this process.
+/// A rate limiter per key, in this process.
 ///
-/// A table of fixed size, known when it is made. It needs no sweeper: a state expires by itself,
-/// and a new key takes the slot of one whose state has expired. Only when there is none near it
-/// does the [`Overflow`] policy act. It holds its [`capacity`](Self::capacity) of keys that are all
-/// in use, but for one in ten million at most.
+/// The states are stored in a table whose size is fixed when it is created. The table needs no
+/// background task: a new key takes an empty slot or one whose state has expired. The [`Overflow`]
+/// policy applies only if none of the slots that the key may use is free. If a table holds as many
+/// live keys as its [`capacity`](Self::capacity), at most one in ten million of them has no slot.
 ///
-/// Clones share the table. Keys are anything that hashes; they are hashed with a secret seed and
-/// not stored.
+/// Clones share the table. A key can be any type that implements [`Hash`]. Keys are hashed with a
+/// secret seed and are not stored.
 ///
 /// ```
 /// use tower_throttle::{Local, Quota, TokenBucket};
@@ -55,23 +55,25 @@ use crate::quota::Quota;
 /// assert!(limiter.check("bob").is_admitted());
 /// ```
 ///
-/// # How it scales
-/// Different keys meet only where they share a cache line. A decision locks nothing while it is
-/// made; an admission writes one line, a denial none, so a crowd that is being refused costs least.
+/// # Scalability
+/// Threads that use different keys contend only if the keys share a cache line. No lock is held
+/// while a decision is computed. An admission writes one cache line. A denial writes none, so
+/// requests that are denied cost the least.
 ///
-/// # What a key is
-/// Its hash: 43 bits of it stand in a slot, and the others say which sets that may be in. Two keys
-/// that agree in these share one limit: among ten million keys the odds that any two do are less
-/// than 4 in a million, and among fewer they are less. Nobody who does not know the seed can look
-/// for such a pair.
+/// # Hash collisions
+/// The table identifies a key by its hash: 43 bits are stored in a slot, and the high bits choose
+/// the sets that may hold it. Two keys that agree in these bits share one limit. Among ten million
+/// keys the probability that any two do is less than 4 in a million, and it is lower for fewer
+/// keys. An attacker who does not know the seed cannot search for such a pair.
 ///
 /// # Memory
-/// A key takes 23 bytes where its state is one word, 37 where it is two, 46 where it is three and
-/// 47 where it is four. One word are token buckets, meters, windows and
-/// sliding windows of ordinary figures; a sliding grid takes as many as its counts need. All of it
-/// is taken when the table is made. States that do not fit, such as a log, stand outside the
-/// table: [`stats`](Self::stats) tells what they take, and [the most that they ever
-/// can](Stats::most_bytes).
+/// A key takes 23 bytes if its state is one word, 37 bytes if it is two, 46 if it is three and 47
+/// if it is four. Token buckets, meters, windows and sliding windows with common quotas take one
+/// word. A sliding grid takes as many words as its counts need. All of this memory is allocated
+/// when the table is created. States that do not fit a slot, such as a log, are stored outside the
+/// table.
+/// [`stats`](Self::stats) reports how much memory they take, and [how much they can take at
+/// most](Stats::most_bytes).
 pub struct Local<A: Algorithm, C = MonotonicClock, S = Seeded> {
     shared: Arc<LocalInner<A, C, S>>,
 }
@@ -85,7 +87,7 @@ struct LocalInner<A: Algorithm, C, S> {
 
 /// A table of this many keys takes 2.3 megabytes.
 const DEFAULT_CAPACITY: usize = 100_000;
-/// The bytes of a larger table would not fit the address space.
+/// A larger table would not fit the address space.
 const MAX_CAPACITY: usize = 1 << if usize::BITS < 64 { 25 } else { 36 };
 const ALLOWED_CAPACITIES: &str = if usize::BITS < 64 {
     "a number of keys from 1 to 33554432"
@@ -94,8 +96,8 @@ const ALLOWED_CAPACITIES: &str = if usize::BITS < 64 {
 };
 
 impl<A: Algorithm> Local<A> {
-    /// Creates a table with room for 100,000 keys, on the system's monotonic clock, from an
-    /// algorithm or a tuple of them.
+    /// Creates a table for 100,000 keys, on the system's monotonic clock, from an algorithm or a
+    /// tuple of algorithms.
     ///
     /// # Panics
     /// If a setting of the algorithm is invalid or has no effect.
@@ -127,12 +129,13 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     }
 }
 
-/// Settings, made before the first use: each answers a new and empty table.
+/// Settings. Each method returns a new, empty table, so call them before the first use.
 impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
-    /// Sets for how many keys there is room.
+    /// Sets how many keys the table can hold.
     ///
-    /// The table has some more slots than that. [`Overflow`] says what happens to further keys. No
-    /// capacity is too small to limit: all keys together never get more than one limit per slot.
+    /// The table has slightly more slots than that. [`Overflow`] describes what happens to further
+    /// keys. Even a capacity that is too small enforces limits: all keys together never get more
+    /// than one limit per slot.
     ///
     /// # Panics
     /// If `keys` is 0 or above 2^36 (on 32-bit systems 2^25);
@@ -151,7 +154,7 @@ impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
         expect_valid(self.try_capacity(keys))
     }
 
-    /// Sets for how many keys there is room, for values from a configuration.
+    /// Sets how many keys the table can hold, for values from a configuration.
     ///
     /// # Errors
     /// If `keys` is 0 or above 2^36 (on 32-bit systems 2^25).
@@ -186,7 +189,7 @@ impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
         ))
     }
 
-    /// What happens to a new key when no slot can be forgotten.
+    /// Sets what a full table does with a new key.
     #[must_use]
     pub fn overflow(self, overflow: Overflow) -> Self {
         let LocalInner {
@@ -230,7 +233,7 @@ impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
         Local::build(self.algorithm(), capacity, *overflow, clock, hasher.clone())
     }
 
-    /// With another hash of the keys, such as the standard library's `SipHash`.
+    /// Uses another hash function for the keys, such as the standard library's `SipHash`.
     ///
     /// ```
     /// use std::hash::RandomState;
@@ -257,18 +260,18 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides on one request of cost 1.
     #[expect(
         clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed"
+        reason = "lets the compiler drop the figures that a caller does not read"
     )]
     #[inline(always)]
     pub fn check<K: Hash + ?Sized>(&self, key: &K) -> Decision {
         self.check_n(key, 1)
     }
 
-    /// Decides on one request of `cost`. All of the cost is taken or nothing. A cost of 0 takes
+    /// Decides on one request of `cost`. Takes either the whole cost or nothing. A cost of 0 takes
     /// nothing and is admitted.
     #[expect(
         clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed"
+        reason = "lets the compiler drop the figures that a caller does not read"
     )]
     #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
@@ -290,8 +293,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.peek_n(key, 1)
     }
 
-    /// Returns the decision that [`check_n`](Self::check_n) would return, and takes nothing. For a
-    /// key without a slot it is the decision on an unused key.
+    /// Returns the decision that [`check_n`](Self::check_n) would return, and takes nothing. A key
+    /// without a slot is treated as unused.
     pub fn peek_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now();
         let hash = self.hash(key);
@@ -319,8 +322,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.or_denied(decided, now).is_admitted()
     }
 
-    /// Takes `cost` and a place in line, if the wait is at most `max_wait`; else denied. The
-    /// decision says how long to wait; see [`Algorithm::reserve`].
+    /// Takes `cost` and a queue position if the wait is at most `max_wait`, and denies it
+    /// otherwise. The decision contains the time to wait; see [`Algorithm::reserve`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -330,7 +333,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// assert!(limiter.try_acquire("alice"));
     /// let placed = limiter.reserve("alice", 1, Duration::from_secs(7_200));
     /// assert!(matches!(placed.verdict, Verdict::Wait(_)));
-    /// limiter.refund("alice", 1); // gives the place back
+    /// limiter.refund("alice", 1); // gives the queue position back
     /// ```
     pub fn reserve<K: Hash + ?Sized>(&self, key: &K, cost: u64, max_wait: Duration) -> Decision {
         let now = self.shared.clock.now();
@@ -354,28 +357,29 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         .unwrap_or(0)
     }
 
-    /// Gives back `cost` that was taken just now and not used. The state never gets better than unused.
+    /// Gives back `cost` that was taken just now and not used. A refund never leaves more than an
+    /// unused key has.
     pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {
         let now = self.shared.clock.now();
         self.refund_hash(self.hash(key), now, now, cost);
     }
 
-    /// Gives back `cost` that was taken at `taken_at`, a moment of this limiter's clock. What time has
-    /// returned since then is not returned again.
+    /// Gives back `cost` that was taken at `taken_at`, a time of this limiter's clock. The part
+    /// that has been refilled since then is not given back again.
     pub fn refund_from<K: Hash + ?Sized>(&self, key: &K, taken_at: Tick, cost: u64) {
         let now = self.shared.clock.now();
         self.refund_hash(self.hash(key), taken_at, now, cost);
     }
 
     fn refund_hash(&self, hash: u64, taken_at: Tick, now: Tick, cost: u64) {
-        // A key without a slot has nothing to give back.
+        // A key without a slot has nothing to refund.
         let _ = self.at(hash, now, false, |algorithm: &A, state: &mut A::State| {
             algorithm.refund(state, taken_at, now, cost);
         });
     }
 
-    /// Takes `cost` even if that is more than allowed, such as a cost that is known only
-    /// afterwards. Returns how long it takes until no debt is left.
+    /// Takes `cost` even if the limit does not allow it, for example because the cost is known only
+    /// after the request. Returns the time until no debt is left.
     pub fn charge<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Duration {
         let now = self.shared.clock.now();
         let hash = self.hash(key);
@@ -388,24 +392,24 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         .unwrap_or_default()
     }
 
-    /// Makes the key's state as good as unused.
+    /// Resets the key to unused.
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
         self.shared.table.remove(self.hash(key));
     }
 
-    /// The present quota. Of several limits it is that of the first.
+    /// The current quota. If there are several limits, it is the quota of the first.
     pub fn quota(&self) -> Quota {
         self.shared.table.epochs.current().algorithm().quota()
     }
 
-    /// Changes the quota at run time. What is used stays used; see [`Inherit::AsIs`].
+    /// Changes the quota at run time. The usage of each key is kept; see [`Inherit::AsIs`].
     ///
-    /// Each key's state is converted when the key is next used, as of the time of this call.
+    /// The state of a key is converted when the key is next used. The result is the same as if it
+    /// were converted at the time of this call.
     ///
     /// # Errors
-    /// If the algorithm has no such quota, or if its states would take more words than the slots
-    /// have. Several limits have no single quota; use [`set_algorithm`](Self::set_algorithm) for
-    /// them.
+    /// If the algorithm does not support the quota, or if its states would take more words than a
+    /// slot has. Several limits have no single quota: use [`set_algorithm`](Self::set_algorithm).
     ///
     /// ```
     /// use tower_throttle::{FixedWindow, Local, Quota};
@@ -423,8 +427,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Changes the algorithm's settings at run time.
     ///
     /// # Errors
-    /// If a setting is invalid or has no effect, or if the algorithm's states take more words than
-    /// the slots have, which the first algorithm decided.
+    /// If a setting is invalid or has no effect, or if the states of the algorithm take more words
+    /// than a slot has. The algorithm with which the table was created determines the slot size.
     pub fn set_algorithm(
         &self,
         algorithm: impl IntoAlgorithm<Algorithm = A>,
@@ -435,7 +439,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         if A::Packing::word_count(&algorithm) > self.shared.table.state_words() {
             return Err(ConfigError::Unsupported {
                 what: "a policy whose states take more words than the slots of this table have",
-                instead: "make the table with the widest policy first, and then set this one",
+                instead: "create the table with the policy of the widest states, then set this one",
             });
         }
         let now = self.shared.clock.now();
@@ -467,7 +471,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.hasher.hash_one(key)
     }
 
-    /// Applies an operation to the key with this hash, apart from the fast path.
+    /// Applies an operation to the key with this hash, on the slow path.
     #[inline(never)]
     fn apply_hashed(&self, hash: u64, op: Op) -> Decision {
         let now = self.shared.clock.now();
@@ -492,7 +496,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         };
         match (self.shared.table.transition(hash, now, keep, step), op) {
             (Ok(decision), _) => decision,
-            // Nothing was charged: the figures are those of a fresh key.
+            // Nothing was charged. Return the figures of an unused key.
             (Err(_), Op::Charge(_)) => self.apply_hashed(hash, Op::Peek(0)),
             (Err(free), _) => self.deny_full(free, now),
         }
@@ -508,10 +512,10 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.table.transition(hash, now, keep, step)
     }
 
-    /// The denial of a key without a slot.
+    /// Returns the decision, or a denial if the table was full.
     #[expect(
         clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed"
+        reason = "lets the compiler drop the figures that a caller does not read"
     )]
     #[inline(always)]
     fn or_denied(&self, decided: Result<Decision, Tick>, now: Tick) -> Decision {
@@ -539,7 +543,7 @@ impl<A: Algorithm, C, S> Clone for Local<A, C, S> {
     }
 }
 
-/// By hand: the policy and the figures, not millions of slots.
+/// Manual impl: derive would print millions of slots.
 impl<A: Algorithm, C: fmt::Debug, S> fmt::Debug for Local<A, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let table = &self.shared.table;

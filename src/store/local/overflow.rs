@@ -6,24 +6,28 @@ use crate::backend::Losses;
 
 /// What a full table does with a new key.
 ///
-/// A table is full for a key if none of the slots that the key may use is free: no slot is empty, and
-/// dropping any of the states would change a decision. A key may use up to 64 to 160 slots, all slots
-/// of the smallest tables. [`Stats`] counts how often that happens.
+/// A table is full for a key if none of the slots that the key may use is free. A slot is free if
+/// it is empty or if its state has expired, that is, if dropping the state changes no decision. A
+/// key may use 80 to 256 slots, depending on the size of its state; in the smallest tables, it may
+/// use all slots. [`Stats`] counts how often a table is full for a key.
 ///
 /// # What a flood of keys can do
-/// No policy admits without limit. Each admission is stored in a slot (or in the one shared state), and
-/// nothing stored is dropped before its time. All keys of a table together therefore never get more
-/// than one limit per slot, however many keys there are and however small the
-/// [`capacity`](crate::Local::capacity) is. New keys are denied then, or have less left than unused keys;
-/// a larger capacity is the remedy.
+/// A flood cannot get around the limits with any policy. Each admission is counted in a slot, or in
+/// the shared state, and that usage is kept until it expires: a new key in a full table takes over
+/// the usage of the key that it replaces. All keys of a table together therefore never get more
+/// than one limit per slot, even if there are many more keys than the
+/// [`capacity`](crate::Local::capacity). While the table is full, a new key is denied or has less
+/// left than an unused key. A larger capacity avoids this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// Gives the new key the slot of another key, together with what that key has used.
+    /// Gives the new key the slot of another key, and that key's usage with it.
     ///
-    /// The other key is the one whose state would expire first among those that are not being denied.
-    /// It counts as a new key when it comes back. If all are being denied, the new key is denied as
-    /// well. Only up to 16 sets of slots are searched, so that a flood costs little.
+    /// The key that is replaced is the one whose state expires first among the keys that are not
+    /// over their limit. It is treated as a new key when it returns. If all keys are over their
+    /// limit, the new key is denied. If the new key's request is denied because of the usage that
+    /// it took over, nothing is stored and the other key keeps its slot. At most 16 sets of slots
+    /// are searched, so that a flood of new keys costs little.
     #[default]
     EvictLeast,
     /// Denies the new key until a slot becomes free.
@@ -40,23 +44,26 @@ pub struct Stats {
     pub capacity: usize,
     /// The bytes of the table, which are allocated when it is built.
     pub table_bytes: usize,
-    /// How many states do not fit a slot and are stored outside the table.
+    /// The number of states that do not fit a slot and are stored outside the table.
     pub outside: usize,
-    /// The bytes of these states and of the lists that hold them: a multiple of 64 per state. A log
-    /// grows with its use: beyond three entries it takes 16 bytes per admission in its window, at most
-    /// its limit, and up to twice that while it grows. Computing this reads each of these states.
+    /// The bytes of these states and of the lists that hold them: a multiple of 64 per state.
+    ///
+    /// A log grows with its use. Beyond three entries it takes 16 bytes per admission in its
+    /// window, up to its limit, and up to twice that while it grows. Computing this number reads
+    /// each of these states.
     pub outside_bytes: usize,
-    /// The most bytes that the table and the states outside of it can take together. If all states
-    /// fit their slots, these are the [`table_bytes`](Self::table_bytes). A log whose limit is lowered
-    /// may take more until its older entries have expired.
+    /// The most bytes that the table and the states outside of it can take together.
+    ///
+    /// This equals [`table_bytes`](Self::table_bytes) if all states fit their slots. A log whose
+    /// limit is lowered may take more until its older entries have expired.
     pub most_bytes: usize,
-    /// How many keys lost their slot before their state had expired.
+    /// Keys that were evicted before their states had expired.
     pub evicted: u64,
-    /// How many of these were being denied.
+    /// Evicted keys that were over their limit.
     pub evicted_denied: u64,
-    /// How many requests were denied because the table was full.
+    /// Requests that were denied because the table was full.
     pub denied: u64,
-    /// How many requests were decided by the shared state.
+    /// Requests that were decided by the state shared by all keys without a slot.
     pub shared: u64,
 }
 

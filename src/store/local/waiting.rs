@@ -1,4 +1,4 @@
-//! Waiting for a key of a table.
+//! Waiting until a request of a key is admitted.
 
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -12,12 +12,13 @@ use crate::decision::Decision;
 impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
     /// Waits until a cost of 1 is admitted for this key, and takes it.
     ///
-    /// As [`Limiter::until_ready`](crate::Limiter::until_ready): callers of one key are first come,
-    /// first served if the algorithm keeps a line, and no runtime is needed. If the table is full
-    /// and its policy is [`Overflow::Deny`], it waits for a slot.
+    /// This is [`Limiter::until_ready`](crate::Limiter::until_ready) for one key: the callers of a
+    /// key are served first come, first served if the algorithm has a queue, and no runtime is
+    /// needed. If the table is full and its policy is
+    /// [`Overflow::Deny`](crate::store::local::Overflow::Deny), the caller waits for a slot.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the place in line back.
+    /// Dropping the future gives the queue position back.
     ///
     /// ```
     /// # #[cfg(not(feature = "tokio"))] fn main() {}
@@ -36,15 +37,15 @@ impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
     /// # }
     /// ```
     pub async fn until_ready<K: Hash + ?Sized>(&self, key: &K) {
-        // Without a timeout only a cost above the capacity is denied, and 1 never is.
+        // Without a timeout only a cost above the capacity is denied. A cost of 1 never is.
         let _ = self.acquire(key, 1, Duration::MAX).await;
     }
 
-    /// Waits until `cost` is admitted for this key, at most `timeout`. Denied at once, with nothing
-    /// taken, if it takes longer.
+    /// Waits until `cost` is admitted for this key, for at most `timeout`. If that is not long
+    /// enough, the cost is denied at once and nothing is taken.
     ///
     /// # Cancel safety
-    /// As [`until_ready`](Self::until_ready).
+    /// The same as for [`until_ready`](Self::until_ready).
     ///
     /// ```
     /// # #[cfg(not(feature = "tokio"))] fn main() {}
