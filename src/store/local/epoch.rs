@@ -1,8 +1,8 @@
 //! The algorithm of a table, which can be replaced while the table is in use.
 //!
-//! An epoch is the time during which one algorithm decides. The header of a set holds the epoch
-//! whose algorithm packed its states. A change appends an epoch to the history. Each set migrates
-//! through the epochs it has missed when it is next used. A state is rescaled as of the moment of
+//! An epoch is the period during which one algorithm decides. The header of a set holds the epoch
+//! whose algorithm packed its states. A change appends an epoch to the history. When a set is next
+//! used, it migrates through the epochs that it has missed. A state is rescaled as of the time of
 //! each change, so the delay makes no difference.
 //!
 //! The initial algorithm is read without a lock. After a change, threads read the history from one
@@ -15,24 +15,24 @@ use crate::algorithm::{Algorithm, Inherit};
 use crate::clock::Tick;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// The longest history. Headers hold epochs modulo 2^12, so no set may fall further behind than
-/// half of that.
+/// The longest history. Headers hold epochs modulo 2^12, so no set may be more than half of that
+/// behind.
 pub(super) const MAX_EPOCHS: u64 = 1_000;
 
 #[derive(Debug)]
 pub(super) struct Epochs<A> {
     initial: A,
-    /// The latest epoch, which is the number of changes.
+    /// The number of the latest epoch, which equals the number of changes.
     latest: AtomicU64,
     replicas: Box<[Replica<A>]>,
 }
 
-/// In a cache line of its own.
+/// One copy of the history, in its own cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Replica<A>(Mutex<Arc<History<A>>>);
 
-/// The epochs that sets may still be in, without a gap. The last one decides.
+/// The consecutive epochs that sets may still be in. The last one is the current one.
 #[derive(Debug)]
 pub(super) struct History<A> {
     epochs: Vec<Arc<Epoch<A>>>,
@@ -46,7 +46,7 @@ struct Epoch<A> {
     inherit: Inherit,
 }
 
-/// The history at one moment.
+/// The history at one point in time.
 #[derive(Debug)]
 pub(super) enum EpochView<'a, A> {
     Initial(&'a A),
@@ -159,13 +159,13 @@ impl<A: Algorithm> EpochView<'_, A> {
         }
     }
 
-    /// How many changes a set's epoch is behind this view; `None` if the set is newer.
+    /// By how many changes a set of `epoch` is behind this view. `None` if the set is newer.
     pub(super) fn epochs_behind(&self, epoch: u64) -> Option<u64> {
         let behind = self.epoch().wrapping_sub(epoch) & 0xFFF;
         (behind < 0x800).then_some(behind)
     }
 
-    /// The algorithm that decided `behind` changes ago.
+    /// The algorithm of the epoch `behind` changes ago.
     pub(super) fn algorithm_before(&self, behind: u64) -> &A {
         match self {
             Self::Initial(algorithm) => algorithm,
@@ -175,8 +175,8 @@ impl<A: Algorithm> EpochView<'_, A> {
 
     /// Rescales a state through the last `behind` changes.
     ///
-    /// Returns false if the state had expired at one of them. The caller then drops it: a key must
-    /// not do worse because its expired state was still stored.
+    /// Returns false if the state had expired at one of them. The caller then drops the state,
+    /// because a key must not lose anything only because its expired state was still stored.
     pub(super) fn migrate_state(&self, state: &mut A::State, behind: u64) -> bool {
         if let Self::Changed(history) = self {
             for ago in (0..behind).rev() {

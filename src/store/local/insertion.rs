@@ -1,4 +1,4 @@
-//! Inserting a key that has no slot: finding a slot, and evicting another key if there is none.
+//! Inserts a key that has no slot: finds a free slot, or evicts another key if there is none.
 
 use super::attempt::{Core, StateOps, TryResult, is_of_epoch};
 use super::overflow::{Counters, Overflow};
@@ -7,17 +7,17 @@ use super::slot::{Header, SetGuard, Snapshot, Words};
 use super::spill::{KeyId, is_spilled, spill_index, spilled_word};
 use crate::clock::Tick;
 
-/// A slot that a new key may take.
+/// The slot for a new key.
 #[derive(Debug)]
 struct TargetSlot {
     probe: usize,
     slot: usize,
     header: Header,
-    /// The key that holds the slot now; zero if there is none.
+    /// The tag of the key that holds the slot now. Zero if the slot is empty.
     tag: u64,
     /// The index of that key's state in the spill store, if it has spilled.
     spill_index: Option<usize>,
-    /// Set if that key is evicted before its state has expired; true if it is being denied.
+    /// Set if that key is evicted before its state has expired: whether it is over its limit.
     evicts_denied: Option<bool>,
 }
 
@@ -35,25 +35,25 @@ impl Core {
         if !keep || until <= now {
             return TryResult::Done;
         }
-        let (place, victim) = match self.find_slot(ops, id, now) {
-            Ok(Some(place)) => (place, None),
+        let (target, victim) = match self.find_slot(ops, id, now) {
+            Ok(Some(target)) => (target, None),
             // Another thread may have given this key the last slot.
             Ok(None) if !self.sets.set(id.home).is_unchanged(home) => return TryResult::Retry,
             Ok(None) if self.overflow == Overflow::Shared => return ops.run_shared(now),
             Ok(None) => match self.find_victim(ops, id, now) {
-                Ok((place, words)) => (place, Some(words)),
+                Ok((target, words)) => (target, Some(words)),
                 Err(full) => return full,
             },
             Err(retry) => return retry,
         };
-        let at = self.sets.probes.set_index(id.home, place.probe);
-        let replaced = self.sets.key_id_at(at, place.tag);
+        let at = self.sets.probes.set_index(id.home, target.probe);
+        let replaced = self.sets.key_id_at(at, target.tag);
         let group = self.sets.group_of(id.home);
-        if place.spill_index.is_some() {
+        if target.spill_index.is_some() {
             ops.lock_shard(group);
         }
         if let Some(words) = &victim {
-            // Else keys that evict each other would start afresh for ever.
+            // Otherwise keys that evict each other would start as unused again and again.
             match ops.inherit(words, replaced) {
                 Some(inherited) => until = inherited,
                 None => return TryResult::Retry,
@@ -62,22 +62,22 @@ impl Core {
         let mut words = Words::default();
         let packs = ops.pack(&mut words);
         if packs && victim == Some(words) {
-            // Denied: there is nothing to store.
+            // The request was denied, so there is nothing to store.
             Counters::count(&self.counters.denied);
             return TryResult::Done;
         }
         let mut spilled = None;
         if !packs {
-            if place.spill_index.is_none() {
+            if target.spill_index.is_none() {
                 ops.lock_shard(group);
             }
             let index = ops.spill(id);
             spilled = Some((index, id));
             words = spilled_word(index, until);
         }
-        let written = self.write_slot(id, home, &place, &words);
+        let written = self.write_slot(id, home, &target, &words);
         let unused = if written {
-            place.spill_index.map(|index| (index, replaced))
+            target.spill_index.map(|index| (index, replaced))
         } else {
             spilled
         };
@@ -87,7 +87,7 @@ impl Core {
         if !written {
             return TryResult::Retry;
         }
-        self.count_eviction(&place);
+        self.count_eviction(&target);
         TryResult::Done
     }
 
@@ -121,7 +121,7 @@ impl Core {
         Ok(None)
     }
 
-    /// The slot whose key is evicted, with its state, or `Full` if the policy evicts none.
+    /// The slot whose key is evicted, with the words of its state. `Full` if no key is evicted.
     fn find_victim(
         &self,
         ops: &mut dyn StateOps,
@@ -147,7 +147,8 @@ impl Core {
                 let words = &snapshot.states[slot];
                 let until = ops.forgettable_at(words);
                 soonest = soonest.min(until);
-                // The test for denial is expensive. Skip it if this key would lose more anyway.
+                // Checking the limit is expensive. Skip it if this key would lose more than the
+                // best candidate in any case.
                 let loses_more = |least: &((bool, Tick), _)| least.0 < (false, until);
                 if !evicts || least.as_ref().is_some_and(loses_more) {
                     continue;
@@ -156,17 +157,17 @@ impl Core {
                 let loses = (denied, until);
                 if least.as_ref().is_none_or(|least| loses < least.0) {
                     let evicts_denied = Some(denied);
-                    let place = TargetSlot {
+                    let target = TargetSlot {
                         evicts_denied,
                         ..TargetSlot::new(probe, slot, &snapshot)
                     };
-                    least = Some((loses, (place, *words)));
+                    least = Some((loses, (target, *words)));
                 }
             }
         }
         match least {
-            // Denied without a copy of a state that may be large.
-            Some(((true, _), (place, _))) if place.spill_index.is_some() => {
+            // Deny without copying a state that may be large.
+            Some(((true, _), (target, _))) if target.spill_index.is_some() => {
                 Err(TryResult::Full(soonest))
             }
             Some((_, victim)) => Ok(victim),
@@ -174,8 +175,8 @@ impl Core {
         }
     }
 
-    fn count_eviction(&self, place: &TargetSlot) {
-        if let Some(denied) = place.evicts_denied {
+    fn count_eviction(&self, target: &TargetSlot) {
+        if let Some(denied) = target.evicts_denied {
             Counters::count(&self.counters.evicted);
             if denied {
                 Counters::count(&self.counters.evicted_denied);
@@ -183,20 +184,21 @@ impl Core {
         }
     }
 
-    /// Writes a new key into `place`. Returns false if its home set or that slot's set has changed.
-    fn write_slot(&self, id: KeyId, home: Header, place: &TargetSlot, words: &Words) -> bool {
-        let at = self.sets.probes.set_index(id.home, place.probe);
+    /// Writes a new key into `target`. Returns false if its home set or that slot's set has
+    /// changed.
+    fn write_slot(&self, id: KeyId, home: Header, target: &TargetSlot, words: &Words) -> bool {
+        let at = self.sets.probes.set_index(id.home, target.probe);
         let (home_set, set) = (self.sets.set(id.home), self.sets.set(at));
         let longest = self
             .sets
             .longest_probe(id.home, home.probe_len())
-            .max(place.probe);
+            .max(target.probe);
         let write = |locked: &mut SetGuard<'_>| {
-            locked.write_state(place.slot, words);
-            locked.write_tag(place.slot, make_tag(id.fingerprint, place.probe));
+            locked.write_state(target.slot, words);
+            locked.write_tag(target.slot, make_tag(id.fingerprint, target.probe));
         };
-        if place.probe == 0 {
-            if place.header != home {
+        if target.probe == 0 {
+            if target.header != home {
                 return false;
             }
             let Some(mut locked) = set.try_lock(home) else {
@@ -206,20 +208,22 @@ impl Core {
             locked.set_probe_len(longest);
             return true;
         }
-        let mut homes;
-        let mut places;
+        let mut home_guard;
+        let mut target_guard;
         if id.home < at {
-            homes = home_set.try_lock(home);
-            places = homes.as_ref().and_then(|_| set.try_lock(place.header));
+            home_guard = home_set.try_lock(home);
+            target_guard = home_guard
+                .as_ref()
+                .and_then(|_| set.try_lock(target.header));
         } else {
-            places = set.try_lock(place.header);
-            homes = places.as_ref().and_then(|_| home_set.try_lock(home));
+            target_guard = set.try_lock(target.header);
+            home_guard = target_guard.as_ref().and_then(|_| home_set.try_lock(home));
         }
-        let (Some(homes), Some(places)) = (&mut homes, &mut places) else {
+        let (Some(home_guard), Some(target_guard)) = (&mut home_guard, &mut target_guard) else {
             return false;
         };
-        write(places);
-        homes.set_probe_len(longest);
+        write(target_guard);
+        home_guard.set_probe_len(longest);
         true
     }
 }

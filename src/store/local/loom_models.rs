@@ -27,7 +27,7 @@ fn quota(limit: u64) -> Quota {
     Quota::per(limit, Duration::from_nanos(10))
 }
 
-/// Decides on the fast path, else on the slow one, as `Local` does.
+/// Decides on the fast path and falls back to the slow path, as `Local` does.
 fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
     let (now, cost) = (at(now), 1);
     let slow_path = || {
@@ -104,13 +104,13 @@ fn loom_a_key_inserted_twice_beside_a_full_home_set_has_one_state() {
         assert_eq!(admitted[0] + admitted[1], 2);
         assert!(
             (1..=4).all(|key| admits(&table, key, 0)),
-            "each has one left"
+            "each key has one left"
         );
     });
 }
 
 #[test]
-fn loom_a_state_of_two_words_is_read_whole() {
+fn loom_a_state_of_two_words_is_not_torn() {
     // The interval's remainder is too wide for one word.
     let odd = Quota::per(1_021, Duration::from_nanos(10_007)).burst(2);
     loom::model(move || {
@@ -145,7 +145,7 @@ fn loom_a_quota_change_is_atomic_for_a_decision() {
         let change = thread::spawn(move || {
             other.set_algorithm(FixedWindow::new(quota(1)), at(1), Inherit::AsIs);
         });
-        // One of two is used: the second is admitted before the change, and denied after it.
+        // One of two is used. A second request is admitted before the change and denied after it.
         use_replica(1);
         let before = admits(&table, 7, 1);
         change.join().expect("no thread panics");
@@ -158,7 +158,7 @@ fn loom_a_quota_change_is_atomic_for_a_decision() {
 }
 
 #[test]
-fn loom_a_key_that_takes_the_last_slot_is_not_denied_as_one_without() {
+fn loom_a_key_inserted_twice_into_the_last_slot_is_not_denied() {
     loom::model(|| {
         let bucket = TokenBucket::new(quota(2));
         let table = Arc::new(Table::new(bucket, 1, Overflow::Deny, at(0)));
@@ -179,7 +179,7 @@ fn loom_an_evicted_spilled_state_is_not_written_to_its_old_slot() {
                 window.charge(state, at(now), cost)
             });
         };
-        // Five against a limit of two do not fit the slot, which is the first one.
+        // A count of five against a limit of two does not fit the slot, which is the first one.
         charge(&table, 0, 5);
         for key in 2..=4 {
             assert!(admits(&table, key, 0));
@@ -196,7 +196,7 @@ fn loom_an_evicted_spilled_state_is_not_written_to_its_old_slot() {
 }
 
 #[test]
-fn loom_a_state_spills_and_returns_whole() {
+fn loom_a_state_that_spills_and_unspills_loses_no_count() {
     loom::model(|| {
         let table = table(FixedWindow::new(quota(2)));
         let debtor = Arc::clone(&table);
@@ -216,7 +216,7 @@ fn loom_a_state_spills_and_returns_whole() {
     });
 }
 
-/// One thread writes two words together, and another reads them by `read`.
+/// One thread writes a state of two words while another reads it with `read`.
 fn check_pair_reads(read: fn(Set<'_>) -> Option<[u64; 2]>) {
     loom::model(move || {
         let lines: Arc<[CacheLine; 2]> = Arc::default();
@@ -238,22 +238,22 @@ fn check_pair_reads(read: fn(Set<'_>) -> Option<[u64; 2]>) {
 }
 
 #[test]
-fn loom_try_read_returns_a_whole_state_or_none() {
+fn loom_try_read_returns_no_torn_state() {
     check_pair_reads(|set| set.try_read::<2>(7).map(|(_, (_, words))| words));
 }
 
-/// The bug that loading the header a second time prevents.
+/// Loading the header a second time prevents this bug.
 #[test]
 #[should_panic(expected = "torn read")]
-fn loom_a_reader_without_validation_is_caught() {
+fn loom_a_reader_without_validation_is_detected() {
     check_pair_reads(|set| {
         set.read_unvalidated(7)
             .map(|[first, second, ..]| [first, second])
     });
 }
 
-/// Two threads increment a state. They lock the set at the version they read, or, if `stale`, at a
-/// later one.
+/// Two threads increment a state. Each locks the set at the version that it read or, if `stale` is
+/// set, at a later one.
 fn check_increments(stale: bool) {
     loom::model(move || {
         let lines: Arc<[CacheLine; 1]> = Arc::default();
@@ -289,9 +289,9 @@ fn loom_locking_the_version_read_loses_no_update() {
     check_increments(false);
 }
 
-/// The bug that locking at the version read prevents.
+/// Locking at the version that was read prevents this bug.
 #[test]
 #[should_panic(expected = "lost update")]
-fn loom_locking_a_later_version_is_caught() {
+fn loom_locking_a_later_version_is_detected() {
     check_increments(true);
 }

@@ -1,4 +1,4 @@
-//! Replacing the algorithm while the table is in use.
+//! Replaces the algorithm while the table is in use.
 
 use super::attempt::TryResult;
 use super::epoch::{EpochView, MAX_EPOCHS};
@@ -10,9 +10,9 @@ use crate::clock::Tick;
 use crate::sync::lock;
 
 impl<A: Algorithm> Table<A> {
-    /// Decides by `algorithm` from `now` on. Its states must fit the slots.
+    /// Makes `algorithm` the current one from `now` on. Its states must fit the slots.
     pub(super) fn set_algorithm(&self, algorithm: A, now: Tick, inherit: Inherit) {
-        let _one_at_a_time = lock(&self.change_lock);
+        let _guard = lock(&self.change_lock);
         if self.epochs.current().history_len() >= MAX_EPOCHS {
             self.migrate_all(now);
             self.epochs.truncate_history();

@@ -2,11 +2,11 @@
 
 use super::slot::{MAX_PROBES, slots_per_set};
 
-/// The sets that may hold the keys of a home set: its index, xor each of the masks.
+/// The sets that may hold the keys of a home set: its index xor each of the masks.
 ///
-/// Xor is its own inverse, so a set and a probe number give the home. The masks stay within a group
-/// of sets, and are spread so that a crowded set and the sets it overflows into have different
-/// neighbours.
+/// Xor is its own inverse, so the home can be computed from a set and a probe number. The masks
+/// stay within a group of sets. They are spread so that a full set and the sets that take its
+/// overflow have different probe sequences.
 #[derive(Debug)]
 pub(super) struct ProbeSequence {
     masks: [u8; MAX_PROBES],
@@ -32,11 +32,11 @@ struct TableSizing {
 }
 
 impl TableSizing {
-    /// Sized so that one to three of a hundred million live keys find no slot.
+    /// The sizing with which one to three of a hundred million live keys find no slot.
     ///
-    /// States of four words are large enough to justify a fuller table. A tenth of their keys is
-    /// outside the home set too, but the longest probes are longer: a group of 64 sets may have no
-    /// free slot at all.
+    /// States of four words are large enough to justify a higher load factor. Then a tenth of the
+    /// keys is outside the home set, as for other widths, but the longest probe sequences are
+    /// longer: a group of 64 sets might have no free slot at all.
     const fn for_state_words(words: usize) -> Self {
         match words {
             4 => Self {
@@ -73,7 +73,7 @@ impl ProbeSequence {
     fn new(group_sets: usize, most: usize) -> Self {
         let mut masks = [0; MAX_PROBES];
         let mut len = 0;
-        // A group with fewer sets than that is probed as a whole.
+        // A group with fewer sets than `most` is probed as a whole.
         for mask in PROBE_MASKS.into_iter().chain(0..64) {
             if len < most && usize::from(mask) < group_sets && !masks[..len].contains(&mask) {
                 masks[len] = mask;
@@ -87,8 +87,8 @@ impl ProbeSequence {
         }
     }
 
-    /// How many sets are searched for a key to evict. Not all: a flood of new keys pays for this
-    /// search on every request.
+    /// How many sets are searched for a key to evict. Fewer than all, because in a flood of new
+    /// keys every request performs this search.
     pub(super) fn eviction_len(&self) -> usize {
         self.len.min(16)
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_fits_its_slot_and_keeps_its_probe() {
+    fn a_tag_fits_48_bits_and_contains_its_probe() {
         for probe in 0..MAX_PROBES {
             let tag = make_tag((1 << FINGERPRINT_BITS) - 1, probe);
             assert_eq!(probe_of_tag(tag), probe);

@@ -1,4 +1,4 @@
-//! Which of several replicas a thread reads.
+//! Assigns threads to replicas of the history.
 
 #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
 pub(super) use self::real::thread_replica;
@@ -6,7 +6,7 @@ pub(super) use self::real::thread_replica;
 #[cfg(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))]
 pub(super) use self::model::{thread_replica, use_replica};
 
-/// The number of replicas. Models have few, because each one is a lock.
+/// The number of replicas. Models use few, because each replica has a lock.
 pub(super) const REPLICAS: usize =
     if cfg!(all(test, any(tower_throttle_loom, tower_throttle_shuttle))) {
         2
@@ -36,8 +36,8 @@ mod real {
     }
 }
 
-/// The threads of a model share one thread of the operating system, and the order in which they
-/// begin is up to the model. So a model chooses the replica of each thread.
+/// All threads of a model run on one thread of the operating system, and they start in any order.
+/// A model therefore chooses the replica of each thread.
 #[cfg(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))]
 mod model {
     use std::cell::Cell;
@@ -58,7 +58,7 @@ mod model {
         THREAD_INDEX.with(Cell::get) % REPLICAS
     }
 
-    /// Lets this thread of the model read `replica`, and not the first one.
+    /// Makes this thread of the model read `replica`. The default is the first replica.
     pub(in super::super) fn use_replica(replica: usize) {
         THREAD_INDEX.with(|index| index.set(replica));
     }

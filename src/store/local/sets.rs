@@ -1,6 +1,6 @@
-//! The sets of a table, and which of them a key may be stored in.
+//! The sets of a table, and the sets that may store a key.
 //!
-//! Nothing here depends on the algorithm or on the type of its states.
+//! This module does not depend on the algorithm or on the type of its states.
 
 use super::probe::{FINGERPRINT_BITS, ProbeSequence, probe_of_tag};
 use super::slot::{CacheLine, Set, SetGuard, lines_per_set, slots_per_set};
@@ -31,7 +31,7 @@ impl Sets {
         }
     }
 
-    /// The high bits choose the home set, the low bits are the fingerprint.
+    /// The key with this hash. The high bits choose the home set, the low bits are the fingerprint.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the product's high half is below the number of sets"
@@ -41,17 +41,17 @@ impl Sets {
         let fingerprint = hash & ((1 << FINGERPRINT_BITS) - 1);
         KeyId {
             home: ((hash as u128 * self.len as u128) >> 64) as usize,
-            // Zero is an empty slot.
+            // Zero marks an empty slot.
             fingerprint: if fingerprint == 0 { 1 } else { fingerprint },
         }
     }
 
-    /// The set with this number.
+    /// The set at this index.
     pub(super) fn set(&self, at: usize) -> Set<'_> {
         Set::at_index(&self.lines, at, self.state_words)
     }
 
-    /// The same set for the fast path, if states take `W` words.
+    /// The set at this index, for the fast path. States must take `W` words.
     #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
     #[inline(always)]
     pub(super) fn set_of_words<const W: usize>(&self, at: usize) -> Set<'_> {
@@ -84,8 +84,10 @@ impl Sets {
         self.lines.len() * size_of::<CacheLine>()
     }
 
-    /// The last probe at which a key of this home is stored, at most `probe_len`. Only the holder of
-    /// the home's lock can raise it, so the result is never too small if the home is unchanged.
+    /// The last probe up to `probe_len` at which a key of this home is stored.
+    ///
+    /// Only the holder of the home's lock can raise it, so the result is never too small if the
+    /// home is unchanged.
     pub(super) fn longest_probe(&self, home: usize, probe_len: usize) -> usize {
         (1..=probe_len)
             .rev()
@@ -100,10 +102,10 @@ impl Sets {
     }
 }
 
-/// Locks a set of which other threads change only other slots than the caller's.
+/// Locks a set. The caller must make sure that no other thread changes the caller's slot.
 pub(super) fn spin_lock(set: Set<'_>) -> SetGuard<'_> {
     loop {
-        // Only for the header: no tag is all ones.
+        // Reads only the header, because no tag is all ones.
         let (header, _) = set.lookup(u64::MAX);
         if let Some(locked) = set.try_lock(header) {
             return locked;

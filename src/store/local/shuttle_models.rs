@@ -1,4 +1,5 @@
-//! Shuttle models of `Local`: random interleavings of more and longer threads than loom can explore.
+//! Shuttle models of `Local`: random interleavings of more and longer threads than loom can
+//! explore.
 
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
@@ -54,8 +55,8 @@ fn table<A: Algorithm>(
 const THREADS: usize = 3;
 const KEYS: usize = 6;
 
-/// Each thread requests each key as often as its limit allows in total, in its own order. Returns
-/// how often each key was admitted.
+/// Each thread sends `limit * KEYS` requests, in an order of its own. Returns how often each key
+/// was admitted.
 fn run_threads<A: Algorithm>(local: &Table<A>, limit: usize) -> Vec<usize> {
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
@@ -87,13 +88,13 @@ fn check_schedules(model: impl Fn() + Send + Sync + Clone + 'static) {
     shuttle::check_pct(model, 2_000, 3);
 }
 
-/// How often all threads of `run_threads` together request `key`.
+/// How many requests of `key` all threads of `run_threads` send together.
 fn requests_for(limit: usize, key: usize) -> usize {
     (0..THREADS)
         .flat_map(|thread| {
             (0..limit * KEYS).map(move |turn| (turn * (2 * thread + 1) + thread) % KEYS)
         })
-        .filter(|asked| *asked == key)
+        .filter(|requested| *requested == key)
         .count()
 }
 
@@ -116,7 +117,7 @@ fn shuttle_a_full_table_grants_no_key_more_than_the_limit() {
     check_schedules(|| {
         let clock = ManualClock::new();
         let bucket = TokenBucket::new(Quota::per_hour(2));
-        // One set: two of six keys find no slot.
+        // One set, four slots: two of six keys find no slot.
         let local = table(bucket, 1, Overflow::Deny, &clock);
         let granted = run_threads(&local, 2);
         assert!(granted.iter().all(|granted| *granted <= 2), "{granted:?}");
@@ -146,8 +147,8 @@ fn shuttle_an_expired_slot_is_reused_atomically() {
             assert!(local.check_n(&key, 2).is_admitted());
         }
         clock.advance(Duration::from_secs(2));
-        // Four slots for six keys: two keys are evicted and start anew when they return. Each
-        // eviction allows one further burst at most.
+        // Four slots for six keys, so keys evict each other. Each eviction allows at most one more
+        // burst.
         let granted: usize = run_threads(&local, 1).iter().sum();
         let evicted = usize::try_from(local.stats().evicted).expect("a few");
         assert!(
@@ -169,7 +170,7 @@ fn shuttle_a_concurrent_quota_change_loses_no_count() {
         );
         let other = local.clone();
         let change = thread::spawn(move || {
-            // The change keeps the tokens: three less those taken.
+            // The change keeps the tokens: three minus those taken.
             other
                 .set_quota(Quota::per_day(3))
                 .expect("a quota that fits the slots");
@@ -182,10 +183,10 @@ fn shuttle_a_concurrent_quota_change_loses_no_count() {
     });
 }
 
-/// The bug of deciding at one version and writing at another.
+/// Deciding at one version and writing at another is a bug.
 #[test]
 #[should_panic(expected = "granted twice")]
-fn shuttle_a_decision_on_a_stale_state_is_caught() {
+fn shuttle_a_decision_on_a_stale_state_is_detected() {
     check_schedules(|| {
         let clock = ManualClock::new();
         let local = table(
@@ -199,9 +200,9 @@ fn shuttle_a_decision_on_a_stale_state_is_caught() {
             .map(|_| {
                 let local = local.clone();
                 thread::spawn(move || {
-                    let looked = local.peek(&1_u64).is_admitted();
+                    let admitted = local.peek(&1_u64).is_admitted();
                     let _ = local.check(&1_u64);
-                    looked
+                    admitted
                 })
             })
             .collect();

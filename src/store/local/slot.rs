@@ -1,29 +1,29 @@
 //! Sets of slots: the layout of a set, and its lock.
 //!
-//! A set is one cache line, or two or five for states of several words: a header, then the tags of
-//! its slots, then their states. In a set of five lines the first line holds all tags, and each
-//! other line two states of four words.
+//! A set is one cache line, or two or five if a state takes several words. It contains a header,
+//! then the tags of its slots, then their states. In a set of five lines, the first line holds all
+//! tags and each of the others holds two states of four words.
 //!
 //! ```text
 //! one word per state:  | header | tag tag tag (tag) | state | state | state | state |
 //! ```
 //!
 //! A tag is 48 bits, so three words hold four tags: one in the low bits of each word, and the last
-//! one in three pieces in the high bits. Zero is an empty slot.
+//! one split into three pieces in the high bits. A tag of zero marks an empty slot.
 //!
 //! # The protocol
-//! The header is a seqlock. A writer replaces the header that it has read by the same header with
-//! `LOCKED` (compare-exchange), writes, and stores a header of the next version. The exchange
-//! succeeds only if nothing was written since the header was read, so a decision made from what was
-//! read in between still holds. A writer that fails starts again. No thread waits for a lock while
-//! it holds one.
+//! The header is a seqlock. A writer sets `LOCKED` in the header that it has read
+//! (compare-exchange), writes, and stores a header with the next version. The exchange succeeds
+//! only if nothing was written since the header was read, so a decision made from the words read
+//! since then is still valid. If the exchange fails, the writer starts again. No thread waits for a
+//! lock while it holds one.
 //!
 //! A reader loads the header, the words, and the header again. If both headers are equal and
-//! unlocked, the words belong together: had one of them come from a writer, the fences below would
-//! make that writer's `LOCKED`, or a later header, visible to the second load.
+//! unlocked, the words are consistent. If one of them came from a writer in between, the fences
+//! below would make that writer's `LOCKED`, or a later header, visible to the second load.
 //!
-//! A version does not repeat (2^46 writes to one set), so a slot that was emptied and taken by
-//! another key between the two loads is detected too.
+//! A version does not repeat within 2^46 writes to one set, so a reader also detects a slot that
+//! was emptied and taken by another key between the two loads.
 
 use crate::sync::{AtomicU64, Ordering, backoff, fence};
 
@@ -35,17 +35,19 @@ pub(super) struct CacheLine([AtomicU64; 8]);
 /// The largest number of slots per set.
 pub(super) const MAX_SLOTS: usize = 8;
 
-/// The largest number of sets that may hold the keys of one home set, the home included. Limited by
-/// the five bits that a header and a tag have for it.
+/// The largest number of sets that may hold the keys of one home set, including the home. Headers
+/// and tags have five bits for it.
 pub(super) const MAX_PROBES: usize = 32;
 
-/// The number of lines, slots and words of tags per set, by the words of a state.
+/// The number of lines per set, by the number of words per state.
 pub(super) const fn lines_per_set(words: usize) -> usize {
     [1, 1, 2, 2, 5][words]
 }
+/// The number of slots per set, by the number of words per state.
 pub(super) const fn slots_per_set(words: usize) -> usize {
     [4, 4, 5, 4, 8][words]
 }
+/// The number of words that hold the tags of a set, by the number of words per state.
 const fn tag_words(words: usize) -> usize {
     slots_per_set(words) - 1
 }
@@ -93,13 +95,13 @@ impl Header {
 /// The largest number of words per state.
 const MAX_WORDS: usize = 4;
 
-/// The words of a state. Those beyond its width are zero.
+/// The words of a state, padded with zeros.
 pub(super) type Words = [u64; MAX_WORDS];
 
 /// One set.
 ///
 /// The number of words per state is a field and not a type parameter, so that the cold paths are
-/// compiled once for all widths. On the fast path it is a constant, and all calls are inlined.
+/// compiled once for all widths. On the fast path all calls are inlined and it is a constant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Set<'a> {
     lines: &'a [CacheLine],
@@ -200,7 +202,7 @@ impl<'a> Set<'a> {
     /// written, or if it is not in the initial epoch.
     #[expect(
         clippy::inline_always,
-        reason = "the result is several words, which would go through memory"
+        reason = "the result is several words, which would be returned in memory"
     )]
     #[inline(always)]
     pub(super) fn try_read<const W: usize>(&self, tag: u64) -> Option<(Header, (usize, [u64; W]))> {
@@ -209,7 +211,7 @@ impl<'a> Set<'a> {
             return None;
         }
         for line in 1..lines_per_set(self.state_words) {
-            // Fetches all lines of the set at once: no load depends on another.
+            // Fetches all lines of the set in parallel, because no load depends on another.
             std::hint::black_box(self.word(8 * line).load(Ordering::Relaxed));
         }
         let slot = self.find(tag)?;
@@ -236,7 +238,8 @@ impl<'a> Set<'a> {
                 continue;
             }
             let result = read(header);
-            // With the writer's fence: had `read` seen a word written since, so would this load.
+            // Pairs with the fence in `try_lock`: if `read` has seen a word written since the first
+            // load, the load below sees the changed header.
             fence(Ordering::Acquire);
             if self.header().load(Ordering::Relaxed) == header.0 {
                 return (header, result);
@@ -289,7 +292,7 @@ impl<'a> Set<'a> {
         self.header()
             .compare_exchange(header.0, locked, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
-        // Before any word is written: a reader that sees one of them sees `LOCKED` as well.
+        // Must precede the writes, so that a reader that sees one of them also sees `LOCKED`.
         fence(Ordering::Release);
         Some(SetGuard {
             set: *self,
@@ -302,7 +305,7 @@ impl<'a> Set<'a> {
 #[derive(Debug)]
 pub(super) struct SetGuard<'a> {
     set: Set<'a>,
-    /// The header to unlock with, before the version is advanced.
+    /// The header to unlock with. `drop` advances its version.
     next_header: Header,
 }
 

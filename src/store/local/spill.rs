@@ -1,29 +1,30 @@
 //! States that do not fit a slot: logs, large counts, and algorithms that do not pack their states.
 //!
-//! The slot keeps the key, the expiry of the state, and its index in the shard of the slot's set.
-//! All sets of a probe sequence belong to one shard, so that one lock covers every operation on a
-//! spilled state.
+//! The slot holds the key's tag, the expiry of the state, and the index of the state in the shard
+//! of the slot's set. All sets of a probe sequence belong to one shard, so that one lock covers
+//! every operation on a spilled state.
 
 use super::probe::FINGERPRINT_BITS;
 use super::slot::Words;
 use crate::clock::Tick;
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// The home set and the fingerprint of a key: all that the table knows of it.
+/// The home set and the fingerprint of a key. The table stores nothing else of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyId {
     pub(super) home: usize,
     pub(super) fingerprint: u64,
 }
 
-/// Marks the first word of a spilled state. Below it are 39 bits of expiry and 24 bits of index.
+/// The bit that marks the first word of a spilled state. The bits below are 39 bits of expiry and
+/// 24 bits of index.
 const SPILLED: u64 = 1 << 63;
 const INDEX_BITS: u32 = 24;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
-/// The latest expiry that fits. Every later one counts as [`Tick::MAX`].
+/// The latest expiry that fits. It also represents every later one, and is read as [`Tick::MAX`].
 const MAX_EXPIRY: u64 = (1 << 39) - 1;
 
-/// Whether the state of a slot is in the spill store, by its first word.
+/// Whether a slot with this first word has its state in the spill store.
 #[inline]
 pub(super) const fn is_spilled(word: u64) -> bool {
     word >= SPILLED
@@ -64,15 +65,15 @@ pub(super) struct Shard<S> {
     free: Vec<u32>,
 }
 
-/// A state and its owner, in cache lines of their own: usually one.
+/// A state and its owner, in separate cache lines: usually one.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Entry<S>(Option<(EntryOwner, VersionedState<S>)>);
 
 /// The fingerprint of a [`KeyId`] and the low bits of its home set.
 ///
-/// A second check only: the slot that holds the index, read while the shard is locked, already
-/// determines the owner.
+/// This is only a second check. The slot that holds the index, read while the shard is locked,
+/// already determines the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EntryOwner(u64);
 
@@ -105,9 +106,9 @@ impl<S> SpillStore<S> {
         lock(&self.shards[group % self.shards.len()])
     }
 
-    /// The upper bound of [`usage`](Self::usage) in bytes, if a state allocates at most `held`.
+    /// The upper bound of the bytes in [`usage`](Self::usage) if a state allocates at most `held`.
     pub(super) fn max_bytes(&self, held: usize) -> usize {
-        // While a state replaces another, both are here.
+        // While one state replaces another, both are stored.
         let states = self.slots_per_shard + 1;
         let entry = size_of::<Entry<S>>() + size_of::<u32>();
         let own = states.next_power_of_two().max(4) * entry;

@@ -23,7 +23,7 @@ pub(super) struct Attempt<'a, 'b, A: Algorithm> {
     table: &'a Table<A>,
     view: EpochView<'a, A>,
     step: &'a mut Step<'b, A>,
-    /// A state that has no slot, or no longer fits it.
+    /// A state that has no slot yet, or that no longer fits its slot.
     kept: Option<A::State>,
     shard: Option<MutexGuard<'a, Shard<A::State>>>,
 }
@@ -99,7 +99,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         let epoch = self.view.epoch();
         let (shard, state) = (&mut self.shard, self.kept.take());
         let (Some(shard), Some(state)) = (shard, state) else {
-            unreachable!("a state is spilled after it was kept and its shard was locked");
+            unreachable!("the state is kept and its shard locked before it is spilled");
         };
         shard.insert(id, VersionedState { state, epoch })
     }
@@ -154,10 +154,10 @@ impl<A: Algorithm> Table<A> {
     /// Runs `step` on the state of the key with this hash. The step may run several times and must
     /// depend on nothing but its arguments.
     ///
-    /// A key without a slot gets one if `keep` is set and the new state has not expired.
+    /// If `keep` is set, a key without a slot gets one unless its new state has expired already.
     ///
     /// # Errors
-    /// When a slot may become free, if the table is full.
+    /// If the table is full. The error is the time at which a slot may become free.
     pub(super) fn transition<T>(
         &self,
         hash: u64,
@@ -185,7 +185,7 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// Decides for a key in its home set whose state is spilled. `None` if the slow path has to.
+    /// Decides for a key in its home set whose state is spilled. `None` if the slow path is needed.
     #[inline(never)]
     pub(super) fn decide_spilled(&self, id: KeyId, now: Tick, cost: u64) -> Option<Decision> {
         let mut decision = None;
@@ -198,8 +198,8 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// Runs `step` on a spilled state, with its shard locked: no other thread moves the state or its
-    /// slot meanwhile.
+    /// Runs `step` on a spilled state. Its shard is locked, so no other thread moves the state or
+    /// its slot.
     pub(super) fn update_spilled(
         &self,
         view: &EpochView<'_, A>,
@@ -253,7 +253,7 @@ impl<A: Algorithm> Table<A> {
         let Some(behind) = view.epochs_behind(shared.epoch & 0xFFF) else {
             return TryResult::Retry;
         };
-        // On a copy, so that a panic leaves the old state.
+        // Works on a copy, so that a panic does not change the state.
         let mut state = shared.state.clone();
         if !view.migrate_state(&mut state, behind) {
             state = view.algorithm().fresh(now);

@@ -1,23 +1,24 @@
-//! The table: finding a key, deciding, and storing the result.
+//! The table: finds a key, decides, and stores the result.
 //!
 //! # Where a key is stored
-//! In its home set, which the high bits of its hash choose, or in a later set of the home's probe
-//! sequence. The home's header holds the last probe in use (`probe_len`), so one set is usually
-//! enough to see that a key is absent.
+//! A key is stored in its home set, which is chosen by the high bits of its hash, or in a later set
+//! of the home's probe sequence. The home's header holds the last probe in use (`probe_len`), so
+//! reading one set is usually enough to see that a key is absent.
 //!
 //! # Deciding
-//! 1. Read the key's slot, or see that there is none.
-//! 2. Decide on a copy of its state, with no set locked: the algorithm may be user code, and user
-//!    code may panic. A spilled state is changed in place, with the lock of its shard held.
-//! 3. If the state has not changed, as after a denial, write nothing.
+//! 1. Read the key's slot, if it has one.
+//! 2. Decide on a copy of its state while no set is locked, because the algorithm may be user code,
+//!    which may panic. A spilled state is changed in place while its shard is locked.
+//! 3. If the state has not changed, for example after a denial, write nothing.
 //! 4. Otherwise lock the set at the version that was read, write, and unlock. If the set was
 //!    written in between, start again.
 //!
 //! # Inserting a key
-//! The same four steps with two locks: the home's lock, and the lock of the set with the free slot.
-//! The home's lock prevents two slots for one key: every insertion of a key of this home needs it
-//! at the version that was read. A slot is free if it is empty or if its state has expired. Locks
-//! are only tried, in the order of the sets, so no thread waits for one while it holds another.
+//! The same four steps with two locks: the lock of the home set, and the lock of the set with the
+//! free slot. The home's lock prevents two slots for one key, because every insertion of a key of
+//! this home needs the lock at the version that was read. A slot is free if it is empty or if its
+//! state has expired. Both locks are only tried, in the order of the sets, so no thread waits for a
+//! lock while it holds another.
 
 use super::attempt::Core;
 use super::epoch::Epochs;
@@ -66,10 +67,10 @@ impl<A: Algorithm> Table<A> {
 
     /// Decides for a key.
     ///
-    /// The fast path is inlined: the key is in its home set, the set is not being written, and the
-    /// algorithm is the initial one. Inlined, the compiler drops the figures that a caller does not
-    /// read. Everything else goes to `slow_path`.
-    #[expect(clippy::inline_always, reason = "half of the time")]
+    /// The fast path requires that the key is in its home set, that the set is not being written
+    /// and that the algorithm is the initial one. It is inlined, so that the compiler drops the
+    /// figures that a caller does not read. All other cases use `slow_path`.
+    #[expect(clippy::inline_always, reason = "a call takes twice as long")]
     #[inline(always)]
     pub(super) fn decide(
         &self,
@@ -86,8 +87,8 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// Returns a decision, not an option: the niche of an option would lie in one of the figures,
-    /// which would then always be computed.
+    /// Returns a decision and not an option, because the niche of an option would be in one of the
+    /// figures, which would then always be computed.
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
     fn decide_packed_in<const W: usize>(
@@ -126,7 +127,7 @@ impl<A: Algorithm> Table<A> {
     pub(super) fn remove(&self, hash: u64) {
         let sets = &self.core.sets;
         let id = sets.key_id(hash);
-        // A key that is inserted from now on counts as inserted after the removal.
+        // An insertion after this read counts as one after the removal.
         let (home, _) = sets.set(id.home).lookup(0);
         for probe in 0..=home.probe_len() {
             let set = sets.set(sets.probes.set_index(id.home, probe));
