@@ -1,9 +1,9 @@
-//! Histories of several threads on one table have an order in which one thread could have made
-//! them.
+//! The operations of several threads on one table are linearizable.
 //!
-//! Each operation has a moment of its own. A history is searched for an order that agrees with what
-//! came strictly before what, and in which the plain algorithm gives the same answers (the search of
-//! Wing, Gong and Lowe).
+//! Each operation has its own time. A history is linearizable if the operations have a sequential
+//! order that keeps each operation before those that were called after it had returned, and in
+//! which the plain algorithm returns the same decisions. The search for such an order is the
+//! algorithm of Wing, Gong and Lowe.
 
 use std::collections::HashSet;
 use std::sync::Barrier;
@@ -17,15 +17,15 @@ use tower_throttle::{
 
 use crate::random::{Random, from_env};
 
-/// A clock that each thread sets for itself.
+/// A clock with a separate time per thread.
 #[derive(Clone, Copy, Debug)]
-struct OwnTime;
+struct ThreadClock;
 
 thread_local! {
     static NOW: AtomicU64 = const { AtomicU64::new(0) };
 }
 
-impl Clock for OwnTime {
+impl Clock for ThreadClock {
     fn now(&self) -> Tick {
         NOW.with(|now| Tick::from_nanos(now.load(Ordering::Relaxed)))
     }
@@ -36,10 +36,10 @@ struct Event {
     key: u64,
     now: Tick,
     cost: u64,
-    answer: Decision,
-    /// When it was called and when it answered, by one counter of all threads.
+    decision: Decision,
+    /// When it was called and when it returned, by a counter shared by all threads.
     called: u64,
-    answered: u64,
+    returned: u64,
 }
 
 fn record<A: Algorithm>(
@@ -50,7 +50,7 @@ fn record<A: Algorithm>(
     seed: u64,
 ) -> Vec<Event> {
     let local = Local::new(algorithm.clone())
-        .with_clock(OwnTime)
+        .with_clock(ThreadClock)
         .capacity(1);
     let (steps, start) = (
         AtomicU64::new(0),
@@ -69,16 +69,16 @@ fn record<A: Algorithm>(
                             NOW.with(|clock| clock.store(now, Ordering::Relaxed));
                             let (key, cost) = (random.below(keys), 1 + random.below(2));
                             let called = steps.fetch_add(1, Ordering::SeqCst);
-                            let answer = local.check_n(&key, cost);
-                            let answered = steps.fetch_add(1, Ordering::SeqCst);
+                            let decision = local.check_n(&key, cost);
+                            let returned = steps.fetch_add(1, Ordering::SeqCst);
                             let now = Tick::from_nanos(now);
                             Event {
                                 key,
                                 now,
                                 cost,
-                                answer,
+                                decision,
                                 called,
-                                answered,
+                                returned,
                             }
                         })
                         .collect::<Vec<_>>()
@@ -92,8 +92,8 @@ fn record<A: Algorithm>(
     })
 }
 
-/// Whether the events of one key have an order.
-fn has_an_order<A: Algorithm>(algorithm: &A, events: &[&Event]) -> bool {
+/// Whether the events of one key are linearizable.
+fn is_key_linearizable<A: Algorithm>(algorithm: &A, events: &[&Event]) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![(0_u64, algorithm.fresh(Tick::ZERO))];
     let all = (1_u64 << events.len()) - 1;
@@ -110,13 +110,13 @@ fn has_an_order<A: Algorithm>(algorithm: &A, events: &[&Event]) -> bool {
                 .enumerate()
                 .filter(|(at, _)| done & 1 << at == 0)
         };
-        let first_answer = left()
-            .map(|(_, event)| event.answered)
+        let first_return = left()
+            .map(|(_, event)| event.returned)
             .min()
             .unwrap_or(u64::MAX);
-        for (at, event) in left().filter(|(_, event)| event.called < first_answer) {
+        for (at, event) in left().filter(|(_, event)| event.called < first_return) {
             let mut next = state.clone();
-            if algorithm.decide(&mut next, event.now, event.cost) == event.answer {
+            if algorithm.decide(&mut next, event.now, event.cost) == event.decision {
                 open.push((done | 1 << at, next));
             }
         }
@@ -128,7 +128,7 @@ fn is_linearizable<A: Algorithm>(algorithm: &A, events: &[Event]) -> bool {
     let keys: HashSet<_> = events.iter().map(|event| event.key).collect();
     keys.into_iter().all(|key| {
         let of_key: Vec<_> = events.iter().filter(|event| event.key == key).collect();
-        has_an_order(algorithm, &of_key)
+        is_key_linearizable(algorithm, &of_key)
     })
 }
 
@@ -137,7 +137,7 @@ fn quota() -> Quota {
 }
 
 #[test]
-fn concurrent_decisions_have_an_order() {
+fn concurrent_decisions_are_linearizable() {
     for seed in 0..from_env("HISTORIES", 300) {
         let (threads, each, keys) = (4, 8, 1 + seed % 3);
         let bucket = TokenBucket::new(quota());
@@ -153,14 +153,14 @@ fn concurrent_decisions_have_an_order() {
 }
 
 #[test]
-fn the_search_finds_an_admission_too_many() {
+fn an_extra_admission_is_detected() {
     let bucket = TokenBucket::new(quota());
     let found = (0..100).any(|seed| {
         let mut events = record(&bucket, 2, 8, 1, seed);
-        let Some(denied) = events.iter_mut().find(|event| event.answer.is_denied()) else {
+        let Some(denied) = events.iter_mut().find(|event| event.decision.is_denied()) else {
             return false;
         };
-        denied.answer = bucket.decide(&mut bucket.fresh(Tick::ZERO), denied.now, denied.cost);
+        denied.decision = bucket.decide(&mut bucket.fresh(Tick::ZERO), denied.now, denied.cost);
         !is_linearizable(&bucket, &events)
     });
     assert!(found);

@@ -1,13 +1,13 @@
-//! The table of many keys against a map without bounds, against floods, threads and its users.
+//! Tests of the table: against an unbounded map, floods of keys, threads and panics in user code.
 //!
-//! Each property is a function that answers what it found wrong, so that the same function that
-//! must find nothing in the table must find something in a broken copy of what it holds.
+//! Each property is a function that returns the faults it found. It must find none in the table,
+//! and it must find some in a deliberately broken copy.
 
+mod capacity;
 mod flood;
 mod histories;
 mod memory;
 mod model;
 mod random;
 mod retune;
-mod room;
 mod users;

@@ -1,10 +1,10 @@
-//! The bytes that a table takes, by an allocator that counts.
+//! The memory of a table, measured with a counting allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use crate::room::grid_of;
+use crate::capacity::grid_of;
 
 use tower_throttle::{
     FixedWindow, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
@@ -14,7 +14,7 @@ use tower_throttle::{
 struct Counting;
 
 thread_local! {
-    /// Of one thread, because tests run beside each other.
+    /// The allocated bytes, per thread because tests run in parallel.
     static LIVE: AtomicI64 = const { AtomicI64::new(0) };
 }
 
@@ -27,21 +27,18 @@ fn live() -> i64 {
     LIVE.with(|live| live.load(Ordering::Relaxed))
 }
 
-#[expect(
-    unsafe_code,
-    reason = "counting what is allocated is what this test is for"
-)]
-// SAFETY: every call is handed to the system's allocator as it comes.
+#[expect(unsafe_code, reason = "this test counts allocations")]
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout, 1);
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller upholds the contract of the same method.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         add(layout, -1);
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller upholds the contract of the same method.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -49,8 +46,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Fills a table of `capacity` over and over; answers the most bytes a key that it ever took.
-fn bytes_a_key<A: Algorithm>(algorithm: A, capacity: u32) -> i64 {
+/// Fills a table of `capacity` several times. Returns the most bytes per key that it ever took.
+fn bytes_per_key<A: Algorithm>(algorithm: A, capacity: u32) -> i64 {
     let clock = ManualClock::new();
     let before = live();
     let local = Local::new(algorithm)
@@ -68,22 +65,22 @@ fn bytes_a_key<A: Algorithm>(algorithm: A, capacity: u32) -> i64 {
 }
 
 #[test]
-fn no_table_ever_takes_more_than_its_docs_say() {
+fn no_table_takes_more_bytes_than_documented() {
     let quota = Quota::per_minute(100);
     let capacity = 100_000;
-    assert!(bytes_a_key(TokenBucket::new(quota), capacity) < 24);
-    assert!(bytes_a_key(FixedWindow::new(quota), capacity) < 24);
-    assert!(bytes_a_key(SlidingWindow::new(quota), capacity) < 24);
+    assert!(bytes_per_key(TokenBucket::new(quota), capacity) < 24);
+    assert!(bytes_per_key(FixedWindow::new(quota), capacity) < 24);
+    assert!(bytes_per_key(SlidingWindow::new(quota), capacity) < 24);
     let odd = Quota::per(9_973, Duration::from_secs(1_009));
-    assert!(bytes_a_key(TokenBucket::new(odd), capacity) < 38);
+    assert!(bytes_per_key(TokenBucket::new(odd), capacity) < 38);
     for (words, most) in [(1, 24), (2, 38), (3, 46), (4, 47)] {
-        let bytes = bytes_a_key(grid_of(words), capacity / 5);
+        let bytes = bytes_per_key(grid_of(words), capacity / 5);
         assert!(bytes <= most, "{words} words: {bytes} bytes");
     }
 }
 
 #[test]
-fn the_count_sees_a_table_that_keeps_its_keys() {
+fn the_allocator_counts_the_bytes_of_stored_keys() {
     let mut kept = std::collections::HashMap::new();
     let before = live();
     for key in 0..10_000 {
@@ -93,7 +90,7 @@ fn the_count_sees_a_table_that_keeps_its_keys() {
 }
 
 #[test]
-fn a_log_takes_what_it_uses_and_gives_it_back() {
+fn a_log_allocates_as_needed_and_frees_on_reset() {
     let clock = ManualClock::new();
     let local = Local::new(SlidingLog::new(Quota::per_second(1_000)))
         .with_clock(clock.clone())
@@ -106,12 +103,12 @@ fn a_log_takes_what_it_uses_and_gives_it_back() {
     }
     assert!(local.stats().outside <= 400);
     assert!(live() - before < 400 * 400, "{}", live() - before);
-    // What it says of itself is what the allocator says, but for the maps' own rounding.
-    let said = i64::try_from(local.stats().outside_bytes).expect("small");
+    // The statistics agree with the allocator, up to the rounding of the collections.
+    let reported = i64::try_from(local.stats().outside_bytes).expect("small");
     let taken = live() - before;
     assert!(
-        (said - taken).abs() < taken / 8,
-        "{said} bytes said, {taken} taken"
+        (reported - taken).abs() < taken / 8,
+        "{reported} bytes reported, {taken} taken"
     );
     for key in 0..1_000 {
         local.reset(&key);
@@ -119,12 +116,12 @@ fn a_log_takes_what_it_uses_and_gives_it_back() {
     assert_eq!(local.stats().outside, 0);
 }
 
-/// Fills logs of `limit` a second for many more keys than there is room for, and charges `charges`
-/// more afterwards to each; answers how many percent it took of the bytes that it may take.
-fn share_of_its_bound(
+/// Fills logs of `limit` per second for many more keys than the capacity, and then makes `charges`
+/// more charges to each. Returns the memory they took, in percent of `bound`.
+fn percent_of_bound(
     limit: u64,
     charges: u64,
-    may: impl Fn(&Local<SlidingLog, ManualClock>) -> usize,
+    bound: impl Fn(&Local<SlidingLog, ManualClock>) -> usize,
 ) -> i64 {
     let clock = ManualClock::new();
     let before = live();
@@ -144,25 +141,25 @@ fn share_of_its_bound(
         most = most.max(live() - before);
     }
     assert!(local.stats().evicted > 0 || local.stats().outside > 1_000);
-    100 * most / i64::try_from(may(&local)).expect("small")
+    100 * most / i64::try_from(bound(&local)).expect("small")
 }
 
 #[test]
-fn logs_of_a_flood_stay_within_the_stated_bound() {
-    let stated = |local: &Local<SlidingLog, ManualClock>| local.stats().most_bytes;
+fn logs_of_a_flood_stay_within_most_bytes() {
+    let most_bytes = |local: &Local<SlidingLog, ManualClock>| local.stats().most_bytes;
     for limit in [1, 3, 10, 64] {
-        let share = share_of_its_bound(limit, 0, stated);
-        assert!((25..=100).contains(&share), "{limit} a second: {share} %");
+        let share = percent_of_bound(limit, 0, most_bytes);
+        assert!((25..=100).contains(&share), "{limit} per second: {share} %");
     }
-    // Nor does what is charged afterwards make them longer.
-    let share = share_of_its_bound(10, 100, stated);
+    // Later charges do not make the logs longer.
+    let share = percent_of_bound(10, 100, most_bytes);
     assert!(share <= 100, "with charges: {share} %");
 }
 
 #[test]
-fn a_bound_that_forgets_the_logs_is_found_out() {
+fn logs_take_more_than_the_table_alone() {
     let table_alone = |local: &Local<SlidingLog, ManualClock>| local.stats().table_bytes;
-    assert!(share_of_its_bound(10, 0, table_alone) > 100);
+    assert!(percent_of_bound(10, 0, table_alone) > 100);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Decisions of the table are those of a map without bounds.
+//! The table makes the same decisions as an unbounded map.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::random::{Random, from_env};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What a run of random operations found.
+/// The result of a run of random operations.
 #[derive(Debug, Default)]
 struct Found {
-    /// Decisions that are not the map's.
+    /// The number of decisions that differ from the map's.
     different: usize,
-    /// How many keys the table evicted or denied because it was full.
+    /// The number of evictions and denials because the table was full.
     evicted: u64,
     keys: usize,
 }
 
-/// Random operations on few and many keys, on a table and on a map of every key ever seen.
+/// Applies random operations to a table and to a map that keeps every key.
 fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u64) -> Found {
     let mut random = Random(seed);
     let clock = ManualClock::new();
@@ -74,8 +74,8 @@ fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u
     found
 }
 
-/// Ten and more kinds, of one word to many, and some that do not pack at all.
-fn everywhere(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
+/// Runs `check` for all algorithms: with states of one to four words, and some that do not pack.
+fn for_each_algorithm(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
     macro_rules! with {
         ($($name:literal: $algorithm:expr),* $(,)?) => {$(
             let algorithm = $algorithm;
@@ -107,8 +107,8 @@ fn everywhere(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
 }
 
 #[test]
-fn a_table_with_room_decides_as_a_map_without_bounds() {
-    everywhere(|name, run| {
+fn a_table_below_capacity_decides_as_an_unbounded_map() {
+    for_each_algorithm(|name, run| {
         for seed in 0..from_env("TRACES", 60) {
             let found = run(64, 60, seed);
             assert_eq!(found.evicted, 0, "{name}, seed {seed}: {found:?}");
@@ -118,8 +118,8 @@ fn a_table_with_room_decides_as_a_map_without_bounds() {
 }
 
 #[test]
-fn a_table_too_small_differs_only_if_it_counts_an_overflow() {
-    everywhere(|name, run| {
+fn a_table_that_is_too_small_differs_only_if_it_counts_an_overflow() {
+    for_each_algorithm(|name, run| {
         let mut overflowed = 0;
         let mut reused = 0;
         for seed in 0..from_env("TRACES", 60) {
@@ -138,11 +138,11 @@ fn a_table_too_small_differs_only_if_it_counts_an_overflow() {
     });
 }
 
-/// A bucket whose states are said to be forgettable a second too early.
+/// A bucket whose states expire a quarter of a second too early.
 #[derive(Clone, Debug)]
-struct ForgetsEarly(TokenBucket);
+struct ExpiresEarly(TokenBucket);
 
-impl Algorithm for ForgetsEarly {
+impl Algorithm for ExpiresEarly {
     type State = <TokenBucket as Algorithm>::State;
     type Packing = NotPacked;
 
@@ -174,32 +174,32 @@ impl Algorithm for ForgetsEarly {
 }
 
 #[test]
-fn the_comparison_finds_a_state_forgotten_early() {
-    let broken = ForgetsEarly(TokenBucket::new(Quota::per_second(7).burst(5)));
-    let caught = (0..60).any(|seed| {
+fn a_state_that_expires_early_is_detected() {
+    let broken = ExpiresEarly(TokenBucket::new(Quota::per_second(7).burst(5)));
+    let detected = (0..60).any(|seed| {
         let found = compare(&broken, &broken, 1, 30, seed);
         found.different > 0 && found.evicted == 0
     });
-    assert!(caught);
+    assert!(detected);
 }
 
 #[test]
-fn a_full_table_that_denies_says_when_there_is_room_and_counts() {
+fn a_full_table_that_denies_returns_retry_after_and_counts() {
     let clock = ManualClock::new();
     let local = Local::new(TokenBucket::new(Quota::per_second(1)))
         .with_clock(clock.clone())
         .overflow(Overflow::Deny)
         .capacity(1);
-    let refused = (0..100).find_map(|key| Some(local.check(&key)).filter(Decision::is_denied));
-    let refused = refused.expect("a hundred keys in a table of one");
-    assert_eq!(refused.retry_after, Some(Duration::from_secs(1)));
+    let denied = (0..100).find_map(|key| Some(local.check(&key)).filter(Decision::is_denied));
+    let denied = denied.expect("a hundred keys in a table of one");
+    assert_eq!(denied.retry_after, Some(Duration::from_secs(1)));
     assert_eq!(local.stats().denied, 1);
     clock.advance(Duration::from_secs(1));
-    assert!(local.check(&"anyone").is_admitted());
+    assert!(local.check(&"another key").is_admitted());
 }
 
 #[test]
-fn keys_without_a_slot_share_one_state_if_told_to() {
+fn keys_without_a_slot_share_one_state_with_overflow_shared() {
     let local = Local::new(TokenBucket::new(Quota::per_hour(2)))
         .with_clock(ManualClock::new())
         .overflow(Overflow::Shared)
@@ -213,7 +213,7 @@ fn keys_without_a_slot_share_one_state_if_told_to() {
 }
 
 #[test]
-fn equal_keys_of_different_types_are_equal_and_borrowing_does_not_matter() {
+fn owned_and_borrowed_keys_are_equal() {
     let local = Local::new(TokenBucket::new(Quota::per_hour(1)));
     assert!(local.check("alice").is_admitted());
     assert!(local.check(&String::from("alice")).is_denied());

@@ -1,4 +1,4 @@
-//! Random numbers that come back for the same seed.
+//! Seeded random numbers.
 
 /// `SplitMix64`.
 #[derive(Clone, Debug)]
@@ -18,10 +18,10 @@ impl Random {
     }
 }
 
-/// A number from the environment, for a longer run.
-pub(crate) fn from_env(name: &str, usual: u64) -> u64 {
+/// A number from the environment, which can make a run longer, or `default`.
+pub(crate) fn from_env(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(number) => number.parse().expect("a number"),
-        Err(_) => usual,
+        Err(_) => default,
     }
 }

@@ -1,4 +1,4 @@
-//! A quota changed under a running table.
+//! Quota changes while a table is in use.
 
 use std::time::Duration;
 
@@ -10,15 +10,16 @@ use tower_throttle::{
 
 use crate::random::{Random, from_env};
 
-/// Random requests and changes, on a table and on states that are rescaled at once.
-fn changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
+/// Applies random requests and quota changes to a table and to states that are rescaled
+/// immediately.
+fn check_changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
     let mut random = Random(seed);
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1_000_000));
     let local = Local::new(algorithm.clone())
         .with_clock(clock.clone())
         .capacity(200);
-    let mut present = algorithm.clone();
+    let mut current = algorithm.clone();
     let mut states: Vec<Option<A::State>> = vec![None; 40];
     for _ in 0..300 {
         clock.advance(Duration::from_nanos(random.below(600_000_000)));
@@ -31,27 +32,27 @@ fn changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
                 2 => Inherit::Reset,
                 _ => Inherit::AsIs,
             };
-            let next = algorithm.with_quota(quota).expect("it has quotas");
+            let next = algorithm.with_quota(quota).expect("a supported quota");
             local
                 .set_algorithm(next.clone(), inherit)
-                .expect("states of as many words");
+                .expect("states of the same width");
             for slot in &mut states {
-                // Whoever could be forgotten is as a key never seen.
+                // A key whose state has expired is treated as unused.
                 let state = slot.take();
-                *slot = state.filter(|state| present.forgettable_at(state) > now);
+                *slot = state.filter(|state| current.forgettable_at(state) > now);
                 if let Some(state) = slot {
-                    next.rescale(state, &present, now, inherit);
+                    next.rescale(state, &current, now, inherit);
                 }
             }
-            present = next;
+            current = next;
         }
         let key = usize::try_from(random.below(40)).expect("few");
-        // Not a look, which is not remembered.
+        // At least 1, because a cost of 0 stores no state.
         let cost = 1 + random.below(3);
-        let state = states[key].get_or_insert_with(|| present.fresh(now));
+        let state = states[key].get_or_insert_with(|| current.fresh(now));
         assert_eq!(
             local.check_n(&key, cost),
-            present.decide(state, now, cost),
+            current.decide(state, now, cost),
             "seed {seed}"
         );
     }
@@ -59,7 +60,7 @@ fn changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
 }
 
 #[test]
-fn a_change_counts_from_when_it_was_made_however_late_a_key_is_used() {
+fn a_change_applies_as_of_its_time_even_if_a_key_is_used_later() {
     let quotas = [
         Quota::per_second(5),
         Quota::per_second(20),
@@ -69,17 +70,17 @@ fn a_change_counts_from_when_it_was_made_however_late_a_key_is_used() {
     // Only buckets have a burst.
     let bursts = quotas.map(|quota| quota.burst(7));
     for seed in 0..from_env("TRACES", 60) {
-        changes(&LeakyBucket::new(quotas[0]), &bursts, seed);
-        changes(&LeakyBucket::new(quotas[0]).queue(5), &quotas, seed);
-        changes(&FixedWindow::new(quotas[0]), &quotas, seed);
-        changes(&SlidingWindow::new(quotas[0]), &quotas, seed);
-        changes(&SlidingLog::new(quotas[0]), &quotas, seed);
-        changes(&TokenBucket::new(quotas[0]).initial(1), &bursts, seed);
+        check_changes(&LeakyBucket::new(quotas[0]), &bursts, seed);
+        check_changes(&LeakyBucket::new(quotas[0]).queue(5), &quotas, seed);
+        check_changes(&FixedWindow::new(quotas[0]), &quotas, seed);
+        check_changes(&SlidingWindow::new(quotas[0]), &quotas, seed);
+        check_changes(&SlidingLog::new(quotas[0]), &quotas, seed);
+        check_changes(&TokenBucket::new(quotas[0]).initial(1), &bursts, seed);
     }
 }
 
 #[test]
-fn five_thousand_changes_are_as_good_as_one() {
+fn five_thousand_changes_equal_one() {
     let clock = ManualClock::new();
     let local = Local::new(FixedWindow::new(Quota::per_day(100)))
         .with_clock(clock.clone())
@@ -87,14 +88,16 @@ fn five_thousand_changes_are_as_good_as_one() {
     let _ = local.check_n("idle", 40);
     for limit in 0..5_000 {
         let quota = Quota::per_day(100 + limit % 7);
-        local.set_quota(quota).expect("the same words");
+        local.set_quota(quota).expect("states of the same width");
     }
-    local.set_quota(Quota::per_day(60)).expect("the same words");
+    local
+        .set_quota(Quota::per_day(60))
+        .expect("states of the same width");
     assert_eq!(local.peek("idle").remaining(), 20);
 }
 
 #[test]
-fn a_policy_whose_states_need_more_words_is_refused() {
+fn a_policy_whose_states_need_more_words_is_rejected() {
     let narrow = Quota::per_second(10);
     let wide = Quota::per(9_973, Duration::from_secs(1_009));
     let local = Local::new(TokenBucket::new(narrow));
@@ -106,7 +109,7 @@ fn a_policy_whose_states_need_more_words_is_refused() {
 }
 
 #[test]
-fn changes_while_threads_decide_admit_no_more_than_the_larger_quota() {
+fn concurrent_changes_admit_no_more_than_the_larger_quota() {
     let local = Local::new(FixedWindow::new(Quota::per_day(50)))
         .with_clock(ManualClock::new())
         .capacity(100);
@@ -122,7 +125,7 @@ fn changes_while_threads_decide_admit_no_more_than_the_larger_quota() {
             .collect();
         for round in 0..400 {
             let quota = Quota::per_day(if round % 2 == 0 { 30 } else { 50 });
-            local.set_quota(quota).expect("the same words");
+            local.set_quota(quota).expect("states of the same width");
         }
         deciders
             .into_iter()

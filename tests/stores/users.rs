@@ -1,4 +1,4 @@
-//! What users' code may do to a table: panic, and come back.
+//! User code that a table calls: it may panic, and it may call the table.
 
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,11 +12,11 @@ use tower_throttle::{
 
 /// An algorithm that panics at a cost of 13.
 #[derive(Clone, Debug)]
-struct Unlucky {
+struct PanicsAtCost13 {
     window: FixedWindow,
 }
 
-impl Algorithm for Unlucky {
+impl Algorithm for PanicsAtCost13 {
     type State = <FixedWindow as Algorithm>::State;
     type Packing = NotPacked;
 
@@ -30,7 +30,7 @@ impl Algorithm for Unlucky {
         self.window.fresh(now)
     }
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
-        assert!(cost != 13, "a panic of the user's");
+        assert!(cost != 13, "a panic in user code");
         self.window.decide(state, now, cost)
     }
     fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
@@ -50,7 +50,7 @@ impl Algorithm for Unlucky {
 #[test]
 fn a_panic_in_an_algorithm_changes_no_key() {
     let window = FixedWindow::new(Quota::per_day(100));
-    let local = Local::new(Unlucky { window })
+    let local = Local::new(PanicsAtCost13 { window })
         .with_clock(ManualClock::new())
         .capacity(20);
     for key in 0..20 {
@@ -65,29 +65,37 @@ fn a_panic_in_an_algorithm_changes_no_key() {
     }
 }
 
-/// A key whose hash asks the limiter, or panics.
-struct Curious<'a>(&'a Local<FixedWindow, ManualClock>, Option<&'a str>);
+/// A key whose `Hash` impl calls the limiter with another key, or panics if there is none.
+struct ReentrantKey<'a>(&'a Local<FixedWindow, ManualClock>, Option<&'a str>);
 
-impl Hash for Curious<'_> {
+impl Hash for ReentrantKey<'_> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         if let Some(other) = self.1 {
             let _ = self.0.check(other);
         } else {
-            panic!("a panic of the user's");
+            panic!("a panic in user code");
         }
-        "curious".hash(hasher);
+        "reentrant".hash(hasher);
     }
 }
 
 #[test]
-fn a_key_may_ask_the_limiter_while_it_is_hashed() {
+fn a_key_may_call_the_limiter_while_it_is_hashed() {
     let local = Local::new(FixedWindow::new(Quota::per_day(3)))
         .with_clock(ManualClock::new())
         .capacity(1);
     for _ in 0..2 {
-        assert!(local.check(&Curious(&local, Some("other"))).is_admitted());
+        assert!(
+            local
+                .check(&ReentrantKey(&local, Some("other")))
+                .is_admitted()
+        );
     }
-    assert!(local.check(&Curious(&local, Some("curious"))).is_denied());
+    assert!(
+        local
+            .check(&ReentrantKey(&local, Some("reentrant")))
+            .is_denied()
+    );
     assert_eq!(local.peek("other").remaining(), 1);
 }
 
@@ -97,7 +105,9 @@ fn a_panic_while_a_key_is_hashed_leaves_the_table_usable() {
         .with_clock(ManualClock::new())
         .capacity(1);
     for _ in 0..3 {
-        assert!(catch_unwind(AssertUnwindSafe(|| local.check(&Curious(&local, None)))).is_err());
+        assert!(
+            catch_unwind(AssertUnwindSafe(|| local.check(&ReentrantKey(&local, None)))).is_err()
+        );
     }
     assert_eq!(local.check("other").verdict, Verdict::Admit);
     assert_eq!(local.check("other").verdict, Verdict::Deny);
