@@ -1,4 +1,4 @@
-//! The decisions of other limiters' test suites, replayed through `examples/replay`.
+//! Replays the test suites of other rate limiters with `examples/replay`.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ mod vectors;
 use self::vectors::{cases, fault};
 
 #[test]
-fn every_case_of_the_peers_is_reproduced() {
+fn all_cases_are_reproduced() {
     let cases = cases();
     assert!(cases.len() >= 99, "{} cases", cases.len());
     let faults: Vec<_> = cases
@@ -26,11 +26,11 @@ fn every_case_of_the_peers_is_reproduced() {
 }
 
 #[test]
-fn a_wrong_expectation_is_found() {
+fn a_wrong_expectation_is_detected() {
     let case = cases()
         .into_iter()
         .find(|case| case.ends_with("mennanov-token_bucket-refill.jsonl"))
-        .expect("the case is here");
+        .expect("the case exists");
     let text = fs::read_to_string(case).expect("a readable case");
     for (right, wrong) in [
         ("\"remaining\": 3", "\"remaining\": 4"),
@@ -47,6 +47,6 @@ fn a_wrong_expectation_is_found() {
         fs::write(&altered, text.replacen(right, wrong, 1)).expect("a writable folder");
         let found = fault(&altered, &[]);
         fs::remove_file(&altered).expect("it was written above");
-        assert!(found.is_some(), "{wrong} went unnoticed");
+        assert!(found.is_some(), "{wrong} was not detected");
     }
 }

@@ -1,7 +1,7 @@
-//! A real redis-server on a free port of the loopback interface. It ends with its test.
+//! Starts a real redis-server on a free loopback port. It is stopped when its handle is dropped.
 //!
-//! `REDIS_SERVER` names another program with the same arguments: another version of Redis, or
-//! valkey-server.
+//! The variable `REDIS_SERVER` selects another program that takes the same arguments: another
+//! version of Redis, or valkey-server.
 
 use std::{
     fs,
@@ -57,12 +57,12 @@ impl Setup {
 }
 
 impl RedisServer {
-    /// A server without files.
+    /// Starts a server without persistence.
     pub(crate) fn start() -> Self {
         Self::with(&[])
     }
 
-    /// A server with further command line arguments.
+    /// Starts a server with further command line arguments.
     pub(crate) fn with(arguments: &[&str]) -> Self {
         Setup::default().arguments(arguments).start()
     }
@@ -87,7 +87,7 @@ impl RedisServer {
                 };
             }
         }
-        panic!("no redis-server would start: is one installed?");
+        panic!("no redis-server has started; is one installed?");
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -101,22 +101,22 @@ impl RedisServer {
     /// A connection for the test itself.
     pub(crate) fn connection(&self) -> redis::Connection {
         let client = redis::Client::open(self.url()).expect("a url");
-        client.get_connection().expect("a server that answers")
+        client.get_connection().expect("a server that responds")
     }
 
-    /// Kills the process, which writes nothing.
+    /// Kills the process, so that it cannot save its data.
     pub(crate) fn kill(&mut self) {
-        self.process.kill().expect("a process of ours");
-        self.process.wait().expect("a process of ours");
+        self.process.kill().expect("a child process");
+        self.process.wait().expect("a child process");
     }
 
-    /// Starts it again on the same port after [`kill`](Self::kill).
+    /// Restarts the server on the same port after [`kill`](Self::kill).
     pub(crate) fn restart(&mut self) {
         self.process =
             launch(self.port, &self.folder, &self.setup).expect("the port is still free");
     }
 
-    /// Stops (`STOP`) or continues (`CONT`) the process.
+    /// Sends a signal to the process: `STOP` suspends it and `CONT` resumes it.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill")
             .arg(format!("-{name}"))

@@ -8,9 +8,9 @@ use std::{
 
 use serde_json::Value;
 
-/// The replay example, which `cargo test` builds beside the tests.
+/// The path of the replay example, which `cargo test` builds together with the tests.
 fn replay() -> PathBuf {
-    let tests = std::env::current_exe().expect("this test is a file");
+    let tests = std::env::current_exe().expect("the path of this test");
     let profile = tests.ancestors().nth(2).expect("target/PROFILE/deps/test");
     let replay = profile.join("examples/replay");
     assert!(
@@ -28,18 +28,20 @@ pub(crate) fn lines(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The first difference between the expected and the actual answer of a step.
-fn difference(step: &Value, answer: &Value, tolerance: &Value) -> Option<String> {
+/// The first difference between the expected and the actual decision of a step.
+fn difference(step: &Value, decision: &Value, tolerance: &Value) -> Option<String> {
     let expect = step.get("expect")?;
     let operation = step["op"].as_str().unwrap_or("check");
-    let verdict = answer["verdict"].as_str().expect("every answer has one");
+    let verdict = decision["verdict"]
+        .as_str()
+        .expect("every decision has a verdict");
     if let Some(allowed) = expect.get("allowed").and_then(Value::as_bool) {
-        // `acquire` accepts a place in the queue; `check` and `peek` need an admission now.
-        let came = match operation {
+        // `acquire` accepts a queue position. `check` and `peek` require an immediate admission.
+        let actual = match operation {
             "acquire" => verdict != "deny",
             _ => verdict == "admit" || (verdict == "wait" && expect.get("wait_ns").is_some()),
         };
-        if came != allowed {
+        if actual != allowed {
             return Some(format!("verdict is {verdict}, expected allowed: {allowed}"));
         }
     }
@@ -58,18 +60,18 @@ fn difference(step: &Value, answer: &Value, tolerance: &Value) -> Option<String>
         if figure == "wait_ns" && denied {
             return None;
         }
-        let came = &answer[figure];
-        let same = match (came.as_u64(), expected.as_u64()) {
-            (Some(came), Some(expected)) => {
-                came.abs_diff(expected) <= tolerance[figure].as_u64().unwrap_or(0)
+        let actual = &decision[figure];
+        let same = match (actual.as_u64(), expected.as_u64()) {
+            (Some(actual), Some(expected)) => {
+                actual.abs_diff(expected) <= tolerance[figure].as_u64().unwrap_or(0)
             }
-            _ => came == expected,
+            _ => actual == expected,
         };
-        (!same).then(|| format!("{figure} is {came}, expected {expected}"))
+        (!same).then(|| format!("{figure} is {actual}, expected {expected}"))
     })
 }
 
-/// The first difference of a replay with `arguments`, if there is one.
+/// Replays a case with `arguments`. Returns the first difference, if there is one.
 pub(crate) fn fault(case: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(replay())
         .args(arguments)
@@ -80,29 +82,29 @@ pub(crate) fn fault(case: &Path, arguments: &[&str]) -> Option<String> {
         return Some(String::from_utf8_lossy(&output.stderr).into_owned());
     }
     let input = lines(&fs::read_to_string(case).expect("a readable case"));
-    let answers = lines(&String::from_utf8(output.stdout).expect("JSON is text"));
+    let decisions = lines(&String::from_utf8(output.stdout).expect("JSON is text"));
     let (policy, steps) = input.split_first().expect("a policy first");
-    if answers.len() != steps.len() {
+    if decisions.len() != steps.len() {
         return Some(format!(
-            "{} answers to {} steps",
-            answers.len(),
+            "{} decisions for {} steps",
+            decisions.len(),
             steps.len()
         ));
     }
     let tolerance = &policy["_meta"]["tolerance"];
     (2..)
-        .zip(steps.iter().zip(&answers))
-        .find_map(|(line, (step, answer))| {
-            difference(step, answer, tolerance).map(|fault| format!("line {line}: {fault}"))
+        .zip(steps.iter().zip(&decisions))
+        .find_map(|(line, (step, decision))| {
+            difference(step, decision, tolerance).map(|fault| format!("line {line}: {fault}"))
         })
 }
 
-/// All cases.
+/// The paths of all cases, sorted.
 pub(crate) fn cases() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     let mut cases: Vec<_> = ["peers", "random"]
         .iter()
-        .flat_map(|folder| fs::read_dir(root.join(folder)).expect("the cases are here"))
+        .flat_map(|folder| fs::read_dir(root.join(folder)).expect("the folder of the cases"))
         .map(|entry| entry.expect("a readable folder").path())
         .collect();
     cases.sort();

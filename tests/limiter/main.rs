@@ -1,4 +1,4 @@
-//! The limiter without a key, alone and next to the table: decisions, threads, changes, waiting.
+//! Tests of `Limiter`, alone and compared with `Local`: decisions, threads, changes and waiting.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod outside;
@@ -24,8 +24,13 @@ fn manual<A: Algorithm>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock) 
     (Limiter::new(algorithm).with_clock(clock.clone()), clock)
 }
 
-/// Calls `try_acquire` from `threads` threads at once, `each` times. Returns how many were admitted.
-fn stampede<A: Algorithm>(limiter: &Limiter<A, ManualClock>, threads: usize, each: usize) -> u64 {
+/// Calls `try_acquire` from `threads` threads, `each` times per thread. Returns how many calls were
+/// admitted.
+fn acquire_from_threads<A: Algorithm>(
+    limiter: &Limiter<A, ManualClock>,
+    threads: usize,
+    each: usize,
+) -> u64 {
     std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|_| scope.spawn(|| (0..each).filter(|_| limiter.try_acquire()).count() as u64))
@@ -40,29 +45,33 @@ fn stampede<A: Algorithm>(limiter: &Limiter<A, ManualClock>, threads: usize, eac
 #[test]
 fn many_threads_share_one_limit_exactly() {
     const LIMIT: u64 = 5_000;
-    fn holds<A: Algorithm>(algorithm: A) {
+    fn check<A: Algorithm>(algorithm: A) {
         let (limiter, clock) = manual(algorithm);
-        assert_eq!(stampede(&limiter, 8, 1_000), LIMIT, "{limiter:?}");
+        assert_eq!(
+            acquire_from_threads(&limiter, 8, 1_000),
+            LIMIT,
+            "{limiter:?}"
+        );
         clock.advance(3 * MINUTE);
         assert_eq!(
-            stampede(&limiter, 8, 1_000),
+            acquire_from_threads(&limiter, 8, 1_000),
             LIMIT,
             "after a rollover, {limiter:?}"
         );
     }
     let quota = Quota::per(LIMIT, MINUTE);
-    holds(FixedWindow::new(quota));
-    holds(FixedWindow::new(quota).anchored());
-    holds(SlidingLog::new(quota));
-    holds(SlidingWindow::new(quota));
-    holds(SlidingGrid::new(quota));
-    holds(TokenBucket::new(quota));
-    holds(LeakyBucket::new(quota));
-    holds(All::new([
+    check(FixedWindow::new(quota));
+    check(FixedWindow::new(quota).anchored());
+    check(SlidingLog::new(quota));
+    check(SlidingWindow::new(quota));
+    check(SlidingGrid::new(quota));
+    check(TokenBucket::new(quota));
+    check(LeakyBucket::new(quota));
+    check(All::new([
         TokenBucket::new(quota),
         TokenBucket::new(quota.burst(2 * LIMIT)),
     ]));
-    holds((TokenBucket::new(quota), SlidingLog::new(quota)));
+    check((TokenBucket::new(quota), SlidingLog::new(quota)));
 }
 
 #[test]
@@ -70,14 +79,14 @@ fn a_rollover_with_many_threads_admits_the_limit_of_each_window() {
     let (limiter, clock) = manual(FixedWindow::new(Quota::per(100, MINUTE)));
     let mut admitted = 0;
     for _ in 0..50 {
-        admitted += stampede(&limiter, 4, 100);
+        admitted += acquire_from_threads(&limiter, 4, 100);
         clock.advance(MINUTE);
     }
     assert_eq!(admitted, 50 * 100);
 }
 
 #[test]
-fn a_limit_of_several_takes_nothing_when_one_denies() {
+fn a_tuple_takes_nothing_if_one_limit_denies() {
     let (limiter, _) = manual((
         TokenBucket::new(Quota::per_second(10)),
         FixedWindow::new(Quota::per_minute(3)),
@@ -85,7 +94,7 @@ fn a_limit_of_several_takes_nothing_when_one_denies() {
     assert!(limiter.check_n(3).is_admitted());
     let denied = limiter.check();
     assert!(denied.is_denied());
-    assert_eq!((denied.policy, denied.limit), (1, 3), "the window binds");
+    assert_eq!((denied.policy, denied.limit), (1, 3), "the window denies");
     limiter
         .set_algorithm(
             (
@@ -136,24 +145,24 @@ fn a_changed_quota_is_read_back_and_keeps_usage() {
     .0;
     let error = pair
         .set_quota(Quota::per_second(2))
-        .expect_err("which of the two?");
+        .expect_err("two quotas");
     assert!(error.to_string().contains("set_algorithm"), "{error}");
 }
 
 #[test]
-fn changes_with_many_threads_never_admit_more_than_the_larger_quota() {
+fn concurrent_changes_admit_no_more_than_the_larger_quota() {
     for seed in 0..20 {
         let (limiter, _) = manual(TokenBucket::new(Quota::per(100, MINUTE)));
         let admitted = std::thread::scope(|scope| {
-            let retune = scope.spawn(|| {
+            let changes = scope.spawn(|| {
                 for step in 0..50 {
                     let burst = if (step + seed) % 2 == 0 { 60 } else { 100 };
                     let quota = Quota::per(100, MINUTE).burst(burst);
                     limiter.set_quota(quota).expect("a bucket takes any quota");
                 }
             });
-            let admitted = stampede(&limiter, 2, 500);
-            retune.join().expect("no thread panics");
+            let admitted = acquire_from_threads(&limiter, 2, 500);
+            changes.join().expect("no thread panics");
             admitted
         });
         assert!(admitted <= 100, "{admitted}");
@@ -161,7 +170,7 @@ fn changes_with_many_threads_never_admit_more_than_the_larger_quota() {
 }
 
 #[test]
-fn refund_charge_reset_and_take_up_to_change_what_remains() {
+fn refund_charge_reset_and_take_up_to_change_remaining() {
     let (limiter, clock) = manual(TokenBucket::new(Quota::per_second(10)));
     assert_eq!(limiter.take_up_to(7), 7);
     assert_eq!(limiter.take_up_to(7), 3);
@@ -169,7 +178,11 @@ fn refund_charge_reset_and_take_up_to_change_what_remains() {
     limiter.refund(4);
     assert_eq!(limiter.peek().remaining(), 4);
     limiter.refund(400);
-    assert_eq!(limiter.peek().remaining(), 10, "never more than was there");
+    assert_eq!(
+        limiter.peek().remaining(),
+        10,
+        "never more than an unused limiter has"
+    );
     assert_eq!(limiter.charge(15), Duration::from_millis(500));
     assert!(limiter.check().is_denied());
     clock.advance(Duration::from_millis(600));
@@ -179,7 +192,7 @@ fn refund_charge_reset_and_take_up_to_change_what_remains() {
 }
 
 #[test]
-fn try_acquire_on_a_mixed_tuple_takes_no_place_in_the_line() {
+fn try_acquire_on_a_mixed_tuple_takes_no_queue_position() {
     let quota = Quota::per_second(1);
     let (limiter, clock) = manual((
         LeakyBucket::new(quota).queue(10),
@@ -200,13 +213,13 @@ fn try_acquire_on_a_mixed_tuple_takes_no_place_in_the_line() {
 }
 
 #[test]
-fn try_acquire_never_takes_a_place_in_a_line() {
+fn try_acquire_never_takes_a_queue_position() {
     let (limiter, clock) = manual(LeakyBucket::new(Quota::per_second(1)).queue(10));
     assert!(limiter.try_acquire());
     assert!(!limiter.try_acquire());
     assert!(!limiter.try_acquire());
     clock.advance(Duration::from_secs(1));
-    assert!(limiter.try_acquire(), "the two before took nothing");
+    assert!(limiter.try_acquire(), "the two denied calls took nothing");
     assert_eq!(
         limiter.check().verdict,
         Verdict::Wait(Duration::from_secs(1))
@@ -214,7 +227,7 @@ fn try_acquire_never_takes_a_place_in_a_line() {
 }
 
 #[test]
-fn extreme_quotas_and_times_neither_panic_nor_admit_for_ever() {
+fn extreme_quotas_and_times_neither_panic_nor_admit_without_limit() {
     fn stress<A: Algorithm>(algorithm: A) {
         let (limiter, clock) = manual(algorithm);
         for now in [
@@ -243,7 +256,7 @@ fn extreme_quotas_and_times_neither_panic_nor_admit_for_ever() {
             limiter.reset();
             assert!(limiter.check().wait().is_some(), "{limiter:?}");
         }
-        // At the last moment of the clock nothing is returned any more.
+        // At the largest time of the clock nothing is refilled any more.
         limiter.charge(u64::MAX);
         assert!(
             limiter.check().is_denied(),
@@ -252,14 +265,14 @@ fn extreme_quotas_and_times_neither_panic_nor_admit_for_ever() {
         );
     }
     let nanosecond = Duration::from_nanos(1);
-    let ages = Duration::from_nanos(1 << 62);
+    let longest = Duration::from_nanos(1 << 62);
     let almost = Duration::from_nanos((1 << 62) - 1);
     let most = u64::MAX >> 1;
     for quota in [
         Quota::per(1, nanosecond),
-        Quota::per(1, ages),
+        Quota::per(1, longest),
         Quota::per(most, nanosecond),
-        Quota::per(most, ages),
+        Quota::per(most, longest),
         Quota::per(most, almost),
         Quota::per(999_999_937, Duration::from_secs(1)),
         Quota::per(3, almost),

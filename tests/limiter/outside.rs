@@ -18,7 +18,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread, as an executor other than tokio does.
+/// A minimal executor: runs a future on this thread without tokio.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);
@@ -30,8 +30,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Paces six calls at 200 per second on both limiters: 25 ms at least.
-async fn pace() {
+/// Paces six calls at 200 per second on both limiters, which takes at least 25 ms.
+async fn check_pacing() {
     let bucket = TokenBucket::new(Quota::per_second(200).burst(1));
     let limiter = Limiter::new(bucket);
     let local = Local::new(bucket).capacity(10);
@@ -46,28 +46,28 @@ async fn pace() {
 }
 
 #[test]
-fn without_a_runtime_callers_wait() {
-    block_on(pace());
+fn waiting_works_without_a_runtime() {
+    block_on(check_pacing());
 }
 
 #[cfg(feature = "tokio")]
 #[test]
-fn a_runtime_without_timers_is_enough() {
+fn waiting_works_in_a_runtime_without_timers() {
     use tokio::runtime::Builder;
 
-    let one = Builder::new_current_thread().build().unwrap();
-    one.block_on(pace());
-    let several = Builder::new_multi_thread()
+    let single_threaded = Builder::new_current_thread().build().unwrap();
+    single_threaded.block_on(check_pacing());
+    let multi_threaded = Builder::new_multi_thread()
         .worker_threads(2)
         .build()
         .unwrap();
-    several.block_on(async { tokio::spawn(pace()).await.unwrap() });
+    multi_threaded.block_on(async { tokio::spawn(check_pacing()).await.unwrap() });
     let with_timers = Builder::new_current_thread().enable_time().build().unwrap();
-    with_timers.block_on(pace());
+    with_timers.block_on(check_pacing());
 }
 
 #[test]
-fn threads_wait_at_the_same_time_and_in_order() {
+fn several_threads_can_wait_at_the_same_time() {
     let limiter = Limiter::new(TokenBucket::new(Quota::per_second(1_000).burst(1)));
     let ready = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -82,14 +82,14 @@ fn threads_wait_at_the_same_time_and_in_order() {
 }
 
 #[test]
-fn a_dropped_sleeper_is_forgotten() {
-    struct Never;
-    impl Wake for Never {
+fn a_dropped_sleep_drops_its_waker() {
+    struct NoopWake;
+    impl Wake for NoopWake {
         fn wake(self: Arc<Self>) {}
     }
 
-    fn drops_its_waker(timer: &impl Timer) {
-        let count = Arc::new(Never);
+    fn check(timer: &impl Timer) {
+        let count = Arc::new(NoopWake);
         let waker = Waker::from(Arc::clone(&count));
         let far = timer.now().plus(Duration::from_secs(1_000));
         for _ in 0..100 {
@@ -102,6 +102,6 @@ fn a_dropped_sleeper_is_forgotten() {
         }
         assert_eq!(Arc::strong_count(&count), 2, "{timer:?}");
     }
-    drops_its_waker(&ManualClock::new());
-    drops_its_waker(&MonotonicClock);
+    check(&ManualClock::new());
+    check(&MonotonicClock);
 }

@@ -1,9 +1,9 @@
-//! `Limiter` and `Local` have the same methods, which do the same.
+//! `Limiter` and `Local` have the same methods with the same behaviour.
 
 use super::*;
 
-/// One operation on both.
-macro_rules! same {
+/// Calls a method of both and compares the results.
+macro_rules! assert_same {
     ($limiter:ident, $local:ident, $method:ident($($argument:expr),*)) => {
         assert_eq!(
             $limiter.$method($($argument),*),
@@ -13,7 +13,7 @@ macro_rules! same {
     };
 }
 
-fn run<A: Algorithm>(algorithm: A, other: A, has_one_quota: bool) {
+fn check<A: Algorithm>(algorithm: A, other: A, has_one_quota: bool) {
     let clock = ManualClock::new();
     let limiter = Limiter::new(algorithm.clone()).with_clock(clock.clone());
     let local = Local::new(algorithm)
@@ -21,19 +21,19 @@ fn run<A: Algorithm>(algorithm: A, other: A, has_one_quota: bool) {
         .with_clock(clock.clone());
     let second = Duration::from_secs(1);
     for step in 0..40 {
-        same!(limiter, local, check());
-        same!(limiter, local, check_n(2));
-        same!(limiter, local, peek());
-        same!(limiter, local, peek_n(3));
-        same!(limiter, local, try_acquire());
-        same!(limiter, local, try_acquire_n(2));
-        same!(limiter, local, reserve(1, second));
+        assert_same!(limiter, local, check());
+        assert_same!(limiter, local, check_n(2));
+        assert_same!(limiter, local, peek());
+        assert_same!(limiter, local, peek_n(3));
+        assert_same!(limiter, local, try_acquire());
+        assert_same!(limiter, local, try_acquire_n(2));
+        assert_same!(limiter, local, reserve(1, second));
         if step % 5 == 1 {
-            same!(limiter, local, refund(2));
-            same!(limiter, local, take_up_to(3));
+            assert_same!(limiter, local, refund(2));
+            assert_same!(limiter, local, take_up_to(3));
         }
         if step % 7 == 3 {
-            same!(limiter, local, charge(2));
+            assert_same!(limiter, local, charge(2));
         }
         if step == 20 {
             let quota = Quota::per_second(7);
@@ -48,25 +48,25 @@ fn run<A: Algorithm>(algorithm: A, other: A, has_one_quota: bool) {
             assert_eq!(limiter.quota(), local.quota());
         }
         if step == 30 {
-            same!(limiter, local, reset());
+            assert_same!(limiter, local, reset());
         }
         clock.advance(Duration::from_millis(170));
     }
 }
 
 #[test]
-fn both_limiters_do_the_same() {
+fn limiter_and_local_behave_the_same() {
     let (quota, other) = (Quota::per_second(10), Quota::per_second(4));
-    run(FixedWindow::new(quota), FixedWindow::new(other), true);
-    run(SlidingLog::new(quota), SlidingLog::new(other), true);
-    run(SlidingWindow::new(quota), SlidingWindow::new(other), true);
-    run(TokenBucket::new(quota), TokenBucket::new(other), true);
-    run(
+    check(FixedWindow::new(quota), FixedWindow::new(other), true);
+    check(SlidingLog::new(quota), SlidingLog::new(other), true);
+    check(SlidingWindow::new(quota), SlidingWindow::new(other), true);
+    check(TokenBucket::new(quota), TokenBucket::new(other), true);
+    check(
         LeakyBucket::new(quota).queue(5),
         LeakyBucket::new(other).queue(5),
         true,
     );
-    run(
+    check(
         (LeakyBucket::new(quota).queue(5), SlidingLog::new(quota)),
         (LeakyBucket::new(other).queue(9), SlidingLog::new(other)),
         false,

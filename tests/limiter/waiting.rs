@@ -1,4 +1,4 @@
-//! Waiting in a tokio runtime, on paused time.
+//! Waiting in a tokio runtime with paused time.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use tower_throttle::WarmUp;
 
 use super::*;
 
-/// The milliseconds at which `callers` were let through, in the order in which they called. A
-/// `Limiter` and one key of a `Local` give the same.
-async fn times<A: Algorithm>(algorithm: A, callers: usize) -> Vec<u128> {
+/// The times in milliseconds at which `callers` concurrent calls were admitted, in call order. They
+/// must be the same for a `Limiter` and for one key of a `Local`.
+async fn admission_times<A: Algorithm>(algorithm: A, callers: usize) -> Vec<u128> {
     let limiter = Arc::new(Limiter::new(algorithm.clone()));
     let local = Local::new(algorithm).capacity(100);
-    let single = each(callers, || {
+    let single = spawn_calls(callers, || {
         let limiter = Arc::clone(&limiter);
         async move { limiter.until_ready().await }
     });
-    let keyed = each(callers, || {
+    let keyed = spawn_calls(callers, || {
         let local = local.clone();
         async move { local.until_ready("key").await }
     });
@@ -27,8 +27,8 @@ async fn times<A: Algorithm>(algorithm: A, callers: usize) -> Vec<u128> {
     times.0
 }
 
-/// Starts the same call several times. Returns the millisecond at which each was ready.
-fn each<F>(callers: usize, call: impl Fn() -> F) -> Vec<JoinHandle<u128>>
+/// Spawns `callers` calls. Each task returns the time in milliseconds at which its call was ready.
+fn spawn_calls<F>(callers: usize, call: impl Fn() -> F) -> Vec<JoinHandle<u128>>
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -59,48 +59,48 @@ async fn join(
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_are_first_come_first_served() {
+async fn calls_are_served_in_fifo_order() {
     let queue = LeakyBucket::new(Quota::per_second(10));
-    assert_eq!(times(queue, 5).await, [0, 100, 200, 300, 400]);
+    assert_eq!(admission_times(queue, 5).await, [0, 100, 200, 300, 400]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_bucket_admits_its_burst_at_once_and_paces_the_rest() {
     let bucket = TokenBucket::new(Quota::per_second(10).burst(3));
-    assert_eq!(times(bucket, 6).await, [0, 0, 0, 100, 200, 300]);
+    assert_eq!(admission_times(bucket, 6).await, [0, 0, 0, 100, 200, 300]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cold_start_speeds_up_as_guava_does() {
+async fn warm_up_paces_as_in_guava() {
     let quota = Quota::per_second(2);
     let cold = WarmUp::new(quota, Duration::from_secs(4));
     let ramp = [0, 1_375, 2_500, 3_375, 4_000, 4_500, 5_000, 5_500];
-    assert_eq!(times(cold, 8).await, ramp);
+    assert_eq!(admission_times(cold, 8).await, ramp);
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_works_with_windows() {
+async fn waiting_works_with_logs_and_tuples() {
     let log = SlidingLog::new(Quota::per_second(2));
-    assert_eq!(times(log, 5).await, [0, 0, 1_000, 1_000, 2_000]);
+    assert_eq!(admission_times(log, 5).await, [0, 0, 1_000, 1_000, 2_000]);
     let both = (
         TokenBucket::new(Quota::per_second(10).burst(1)),
         SlidingLog::new(Quota::per_second(3)),
     );
-    assert_eq!(times(both, 4).await, [0, 100, 200, 1_000]);
+    assert_eq!(admission_times(both, 4).await, [0, 100, 200, 1_000]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_beyond_the_timeout_is_denied_at_once_and_takes_nothing() {
+async fn a_wait_longer_than_the_timeout_is_denied_at_once_and_takes_nothing() {
     let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10)));
     assert!(limiter.acquire(10, Duration::ZERO).await.is_admitted());
     let start = Instant::now();
-    let refused = limiter.acquire(5, Duration::from_millis(499)).await;
-    assert_eq!(refused.retry_after, Some(Duration::from_millis(1)));
+    let denied = limiter.acquire(5, Duration::from_millis(499)).await;
+    assert_eq!(denied.retry_after, Some(Duration::from_millis(1)));
     assert_eq!(start.elapsed(), Duration::ZERO);
     let granted = limiter.acquire(5, Duration::from_millis(500)).await;
     assert!(
         granted.is_admitted(),
-        "a wait exactly as long as the maximum is granted"
+        "a wait as long as the timeout is granted"
     );
     assert_eq!(start.elapsed(), Duration::from_millis(500));
 }
@@ -108,16 +108,16 @@ async fn a_wait_beyond_the_timeout_is_denied_at_once_and_takes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_cost_above_the_capacity_is_denied_at_once() {
     let limiter = Limiter::new(TokenBucket::new(Quota::per_second(10)));
-    let refused = limiter.acquire(11, Duration::MAX).await;
-    assert!(refused.is_denied() && refused.retry_after.is_none());
+    let denied = limiter.acquire(11, Duration::MAX).await;
+    assert!(denied.is_denied() && denied.retry_after.is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_future_gives_its_place_back() {
+async fn a_dropped_future_gives_its_queue_position_back() {
     let limiter = Limiter::new(LeakyBucket::new(Quota::per_second(1)));
     limiter.until_ready().await;
-    let given_up = timeout(Duration::from_millis(10), limiter.until_ready()).await;
-    assert!(given_up.is_err());
+    let timed_out = timeout(Duration::from_millis(10), limiter.until_ready()).await;
+    assert!(timed_out.is_err());
     let start = Instant::now();
     limiter.until_ready().await;
     assert_eq!(
@@ -128,7 +128,7 @@ async fn a_dropped_future_gives_its_place_back() {
 }
 
 #[tokio::test]
-async fn a_manual_clock_wakes_its_sleepers() {
+async fn advancing_a_manual_clock_wakes_its_sleepers() {
     let (limiter, clock) = manual(LeakyBucket::new(Quota::per_second(1)));
     assert!(limiter.try_acquire());
     let limiter = Arc::new(limiter);
@@ -141,30 +141,30 @@ async fn a_manual_clock_wakes_its_sleepers() {
     tokio::task::yield_now().await;
     assert!(!waiting.is_finished());
     clock.advance(Duration::from_millis(1));
-    waiting.await.expect("its time has come");
+    waiting.await.expect("no panic");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_waits_only_for_its_own_limit() {
+async fn keys_wait_independently() {
     let local = Local::new(LeakyBucket::new(Quota::per_second(1)).queue(10)).capacity(100);
     let start = Instant::now();
     local.until_ready("a").await;
     local.until_ready("b").await;
     assert_eq!(start.elapsed(), Duration::ZERO);
-    let given_up = timeout(Duration::from_millis(10), local.until_ready("a")).await;
-    assert!(given_up.is_err());
+    let timed_out = timeout(Duration::from_millis(10), local.until_ready("a")).await;
+    assert!(timed_out.is_err());
     local.until_ready("a").await;
     assert_eq!(
         start.elapsed(),
         Duration::from_secs(1),
-        "the dropped call gave its place back"
+        "the dropped call gave its queue position back"
     );
     let late = local.acquire("a", 1, Duration::from_millis(999)).await;
     assert_eq!(late.retry_after, Some(Duration::from_millis(1)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_table_that_denies_is_waited_for() {
+async fn acquire_waits_for_a_slot_of_a_full_table() {
     let local = Local::new(FixedWindow::new(Quota::per_second(1)).anchored())
         .capacity(1)
         .overflow(Overflow::Deny);
@@ -181,8 +181,8 @@ async fn a_full_table_that_denies_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mixed_tuple_that_is_ready_too_late_is_denied_at_once() {
-    // One part has a line of 5 s, the other one is full for 1 s.
+async fn a_mixed_tuple_that_would_be_ready_too_late_is_denied_at_once() {
+    // The bucket has a queue of 5 s, and the log is full for 1 s.
     let second = Quota::per_second(1);
     let limiter = Limiter::new((
         LeakyBucket::new(second).queue(10),
@@ -194,7 +194,11 @@ async fn a_mixed_tuple_that_is_ready_too_late_is_denied_at_once() {
     let start = Instant::now();
     let denied = limiter.acquire(1, Duration::from_secs(5)).await;
     assert!(denied.is_denied());
-    assert_eq!(start.elapsed(), Duration::ZERO, "not after a wait");
+    assert_eq!(
+        start.elapsed(),
+        Duration::ZERO,
+        "it was denied without a wait"
+    );
     let granted = limiter.acquire(1, Duration::from_secs(6)).await;
     assert!(granted.is_admitted());
     assert_eq!(start.elapsed(), Duration::from_secs(6));

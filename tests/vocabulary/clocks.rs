@@ -1,4 +1,4 @@
-//! Clocks.
+//! Tests of clocks.
 
 use std::future::Future;
 use std::pin::pin;
@@ -26,7 +26,7 @@ fn the_default_clock_starts_in_its_second_week() {
     let clock = MonotonicClock;
     let first = clock.now();
     assert!(clock.now() >= first);
-    // So that windows that began before the process have a start.
+    // Windows that began before the process started must have a valid start time.
     let week = Duration::from_secs(7 * 86_400);
     assert!(
         (week..2 * week).contains(&first.since(Tick::ZERO)),
@@ -35,7 +35,7 @@ fn the_default_clock_starts_in_its_second_week() {
 }
 
 #[test]
-fn a_step_of_a_manual_clock_wakes_the_sleepers_that_are_due() {
+fn advancing_a_manual_clock_wakes_the_due_sleepers() {
     struct Count(AtomicUsize);
     impl Wake for Count {
         fn wake(self: Arc<Self>) {
@@ -80,7 +80,7 @@ fn an_offset_of_four_days_makes_weeks_begin_on_monday() {
 }
 
 #[test]
-fn a_coarse_clock_follows_the_default_clock_and_never_leads() {
+fn a_coarse_clock_is_never_ahead_of_the_default_clock() {
     let coarse = CoarseClock::start(Duration::from_millis(1)).expect("a thread");
     let first = coarse.now();
     let mut last = first;
@@ -96,7 +96,7 @@ fn a_coarse_clock_follows_the_default_clock_and_never_leads() {
     }
     assert!(
         last.since(first) >= Duration::from_millis(9),
-        "no more often than told"
+        "ticks are not more frequent than the interval"
     );
     let clone = coarse.clone();
     drop(coarse);
@@ -108,7 +108,7 @@ fn a_coarse_clock_follows_the_default_clock_and_never_leads() {
 
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
-async fn the_default_clock_obeys_paused_time() {
+async fn the_default_clock_uses_paused_tokio_time() {
     let window = FixedWindow::new(Quota::per_hour(1));
     let limiter = Limiter::new(window.anchored());
     assert!(limiter.try_acquire());

@@ -1,12 +1,12 @@
-//! What a state keeps when its quota changes.
+//! What each `Inherit` keeps of a state when the quota changes.
 
 use tower_throttle::algorithm::{Algorithm, Inherit};
 use tower_throttle::{FixedWindow, LeakyBucket, Local, SlidingLog};
 
 use super::*;
 
-/// What remains after `used` of `from` are used and the quota changes to `to`. A `Limiter` and a
-/// `Local` give the same.
+/// The remaining count after a cost of `used` and a change from `from` to `to`. It must be the same
+/// for a `Limiter` and a `Local`.
 fn remaining<A: Algorithm>(from: &A, used: u64, to: &A, inherit: Inherit) -> u64 {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1_000_000));
@@ -18,7 +18,7 @@ fn remaining<A: Algorithm>(from: &A, used: u64, to: &A, inherit: Inherit) -> u64
     assert!(local.check_n("key", used).is_admitted());
     limiter.set_algorithm(to.clone(), inherit).expect("valid");
     local.set_algorithm(to.clone(), inherit).expect("valid");
-    // The table converts a state when it is used next, as of the change.
+    // The table converts a state when it is next used, as of the time of the change.
     let decision = limiter.check_n(0);
     assert_eq!(decision, local.check_n("key", 0), "{to:?}, {inherit:?}");
     decision.remaining()
@@ -29,7 +29,7 @@ fn bucket(limit: u64) -> TokenBucket {
 }
 
 #[test]
-fn a_bucket_keeps_its_tokens_its_level_or_its_debt() {
+fn a_bucket_keeps_its_tokens_its_level_or_its_usage() {
     // 3 of 10 are left.
     let cases = [
         (20, Inherit::AsIs, 3),
@@ -51,7 +51,7 @@ fn a_bucket_keeps_its_tokens_its_level_or_its_debt() {
 }
 
 #[test]
-fn an_unused_or_empty_bucket_stays_that_under_proportional() {
+fn proportional_keeps_a_bucket_full_or_empty() {
     for limit in [1, 3, 7, 10, 1_000] {
         let full = remaining(&bucket(10), 0, &bucket(limit), Inherit::Proportional);
         assert_eq!(full, limit);
@@ -61,7 +61,7 @@ fn an_unused_or_empty_bucket_stays_that_under_proportional() {
 }
 
 #[test]
-fn no_way_to_inherit_gives_more_than_the_new_capacity() {
+fn inherit_never_gives_more_than_the_new_capacity() {
     for from in [1, 2, 7, 100] {
         for to in [1, 2, 7, 100] {
             // A table drops an unused state; then the key has the new capacity.
@@ -81,7 +81,7 @@ fn no_way_to_inherit_gives_more_than_the_new_capacity() {
 }
 
 #[test]
-fn windows_logs_and_meters_keep_what_is_used() {
+fn windows_logs_and_meters_keep_their_usage() {
     for inherit in [Inherit::AsIs, Inherit::Proportional, Inherit::Additive] {
         let (old, new) = (Quota::per_hour(10), Quota::per_hour(20));
         let window = remaining(&FixedWindow::new(old), 7, &FixedWindow::new(new), inherit);

@@ -1,8 +1,8 @@
-//! Quotas and their text form, errors of configuration, and clocks.
+//! Tests of quotas and their text form, configuration errors, and clocks.
 
 mod clocks;
 mod inherit;
-mod refusals;
+mod invalid_settings;
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn a_printed_quota_parses_to_itself() {
 
 #[test]
 fn a_quota_is_parsed_in_common_spellings() {
-    let same = [
+    let spellings = [
         ("10/s", "10/second"),
         ("10/s", "10/seconds"),
         ("10/5s", "10/5 seconds"),
@@ -59,16 +59,16 @@ fn a_quota_is_parsed_in_common_spellings() {
         ("10/s; burst=50", "10/s;burst=50"),
         ("10/s; burst=50", "10/s ; burst = 50 "),
     ];
-    for (plain, written) in same {
+    for (canonical, spelling) in spellings {
         assert_eq!(
-            written.parse::<Quota>().expect(written),
-            plain.parse().expect(plain)
+            spelling.parse::<Quota>().expect(spelling),
+            canonical.parse().expect(canonical)
         );
     }
 }
 
 #[test]
-fn per_second_twenty_admits_twenty_per_second() {
+fn twenty_per_second_admits_twenty() {
     let quota = Quota::per_second(20);
     assert_eq!(
         (quota.limit(), quota.period()),
@@ -80,7 +80,7 @@ fn per_second_twenty_admits_twenty_per_second() {
 }
 
 #[test]
-fn a_parse_error_names_the_value_and_what_is_allowed() {
+fn a_parse_error_contains_the_value_and_the_allowed_values() {
     let cases = [
         ("0/s", "limit: 0 is not allowed"),
         ("10/0s", "period: 0ns is not allowed"),
@@ -110,17 +110,17 @@ fn a_parse_error_names_the_value_and_what_is_allowed() {
         ("10/s;", "expected burst=N after the semicolon"),
         ("1/d; burst=1000000", "burst: 1000000 is not allowed"),
     ];
-    for (text, says) in cases {
+    for (text, expected) in cases {
         let error = text.parse::<Quota>().expect_err(text).to_string();
-        assert!(error.contains(says), "{text:?} says {error:?}");
+        assert!(error.contains(expected), "{text:?}: {error:?}");
         let field = error.split(':').next().expect("a field");
         let fields = ["quota", "limit", "period", "burst"];
-        assert!(fields.contains(&field), "{text:?} says {error:?}");
+        assert!(fields.contains(&field), "{text:?}: {error:?}");
     }
 }
 
 #[test]
-fn every_constructor_error_names_the_field() {
+fn every_constructor_error_starts_with_the_field() {
     let quota = Quota::per_second(1);
     let errors: [(ConfigError, &str); 6] = [
         (
@@ -147,10 +147,10 @@ fn every_constructor_error_names_the_field() {
             "cold_factor: 0 ",
         ),
     ];
-    for (error, names) in errors {
-        let says = error.to_string();
-        assert!(says.starts_with(names), "{says}");
-        assert!(says.contains("give a"), "{says}");
+    for (error, prefix) in errors {
+        let message = error.to_string();
+        assert!(message.starts_with(prefix), "{message}");
+        assert!(message.contains("give a"), "{message}");
     }
     let error = TokenBucket::at_most(5)
         .burst(6)
@@ -167,7 +167,7 @@ fn every_constructor_error_names_the_field() {
 
 #[cfg(feature = "serde")]
 #[test]
-fn a_quota_in_a_configuration_file_is_its_text() {
+fn a_quota_is_serialized_as_its_text_form() {
     let quota = Quota::per_second(10).burst(50);
     let json = serde_json::to_string(&quota).expect("a string");
     assert_eq!(json, "\"10/s; burst=50\"");

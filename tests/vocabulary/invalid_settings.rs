@@ -1,4 +1,4 @@
-//! Invalid settings are refused at the line that has them.
+//! Invalid settings panic at the line that sets them.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -13,12 +13,12 @@ use tower_throttle::{
 use super::*;
 
 thread_local! {
-    /// Where the last expected panic of this thread was, if one is expected.
+    /// The location of the last expected panic of this thread. `None` if no panic is expected.
     static PANIC: RefCell<Option<(String, u32)>> = const { RefCell::new(None) };
 }
 
-/// The text of the panic of `f`, and the file and line that it names.
-fn panic_of<T>(f: impl FnOnce() -> T) -> (String, String, u32) {
+/// The message, file and line of the panic of `f`.
+fn catch_panic<T>(f: impl FnOnce() -> T) -> (String, String, u32) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let print = take_hook();
@@ -35,7 +35,7 @@ fn panic_of<T>(f: impl FnOnce() -> T) -> (String, String, u32) {
         }));
     });
     PANIC.set(Some((String::new(), 0)));
-    let payload = catch_unwind(AssertUnwindSafe(|| drop(f()))).expect_err("a refusal");
+    let payload = catch_unwind(AssertUnwindSafe(|| drop(f()))).expect_err("a panic");
     let (file, line) = PANIC.take().expect("a location");
     let text = match payload.downcast::<String>() {
         Ok(text) => *text,
@@ -44,16 +44,19 @@ fn panic_of<T>(f: impl FnOnce() -> T) -> (String, String, u32) {
     (text, file, line)
 }
 
-/// Expects that `f`, written at `line`, panics there with a text that starts with `says` and names
-/// what is allowed.
+/// Asserts that `f` panics at the line of the caller, with a message that starts with `prefix` and
+/// contains the allowed values.
 #[track_caller]
-fn refused<T>(f: impl FnOnce() -> T, says: &str) {
+fn assert_rejected<T>(f: impl FnOnce() -> T, prefix: &str) {
     let here = std::panic::Location::caller();
-    let (text, file, line) = panic_of(f);
-    assert!(text.starts_with(says), "{text:?} does not say {says:?}");
+    let (text, file, line) = catch_panic(f);
+    assert!(
+        text.starts_with(prefix),
+        "{text:?} does not start with {prefix:?}"
+    );
     assert!(text.contains(" is not allowed; give a"), "{text:?}");
     assert_eq!(file, here.file(), "{text}");
-    // The formatter may break the line of the call.
+    // rustfmt may break the call into several lines.
     let lines = here.line()..here.line() + 8;
     assert!(
         lines.contains(&line),
@@ -62,32 +65,32 @@ fn refused<T>(f: impl FnOnce() -> T, says: &str) {
 }
 
 #[test]
-fn quotas_out_of_range() {
+fn quotas_out_of_range_panic() {
     let second = Duration::from_secs(1);
-    refused(|| Quota::per_second(0), "limit: 0 is");
-    refused(|| Quota::per_minute(0), "limit: 0 is");
-    refused(|| Quota::per_hour(1 << 63), "limit: 9223372036854775808 is");
-    refused(
+    assert_rejected(|| Quota::per_second(0), "limit: 0 is");
+    assert_rejected(|| Quota::per_minute(0), "limit: 0 is");
+    assert_rejected(|| Quota::per_hour(1 << 63), "limit: 9223372036854775808 is");
+    assert_rejected(
         || Quota::per_day(u64::MAX),
         "limit: 18446744073709551615 is",
     );
-    refused(|| Quota::per(0, second), "limit: 0 is");
-    refused(|| Quota::per(1, Duration::ZERO), "period: 0ns is");
-    refused(
+    assert_rejected(|| Quota::per(0, second), "limit: 0 is");
+    assert_rejected(|| Quota::per(1, Duration::ZERO), "period: 0ns is");
+    assert_rejected(
         || Quota::per(1, Duration::MAX),
         "period: 18446744073709551615.999999999s is",
     );
-    refused(|| Quota::per_second(1).burst(0), "burst: 0 is");
-    refused(|| Quota::per_day(1).burst(1_000_000), "burst: 1000000 is");
+    assert_rejected(|| Quota::per_second(1).burst(0), "burst: 0 is");
+    assert_rejected(|| Quota::per_day(1).burst(1_000_000), "burst: 1000000 is");
 }
 
 #[test]
-fn capacities_out_of_range() {
+fn capacities_out_of_range_panic() {
     fn local() -> Local<TokenBucket> {
         Local::new(TokenBucket::new(Quota::per_second(1)))
     }
-    refused(|| local().capacity(0), "capacity: 0 is");
-    refused(
+    assert_rejected(|| local().capacity(0), "capacity: 0 is");
+    assert_rejected(
         || local().capacity(usize::MAX),
         "capacity: 18446744073709551615 is",
     );
@@ -105,51 +108,51 @@ fn capacities_out_of_range() {
 }
 
 #[test]
-fn settings_without_effect() {
+fn settings_without_effect_panic() {
     let burst = Quota::per_minute(5).burst(50);
-    refused(|| Limiter::new(FixedWindow::new(burst)), "burst: 50 is");
-    refused(|| Limiter::new(SlidingLog::new(burst)), "burst: 50 is");
-    refused(|| Limiter::new(SlidingWindow::new(burst)), "burst: 50 is");
-    refused(|| Limiter::new(SlidingGrid::new(burst)), "burst: 50 is");
-    refused(|| Local::new(SlidingLog::new(burst)), "burst: 50 is");
+    assert_rejected(|| Limiter::new(FixedWindow::new(burst)), "burst: 50 is");
+    assert_rejected(|| Limiter::new(SlidingLog::new(burst)), "burst: 50 is");
+    assert_rejected(|| Limiter::new(SlidingWindow::new(burst)), "burst: 50 is");
+    assert_rejected(|| Limiter::new(SlidingGrid::new(burst)), "burst: 50 is");
+    assert_rejected(|| Local::new(SlidingLog::new(burst)), "burst: 50 is");
     let long = Duration::from_secs(1);
-    refused(
+    assert_rejected(
         || Local::new(TokenBucket::new(burst).max_wait(long)),
         "max_wait: 1s is",
     );
-    refused(
+    assert_rejected(
         || Limiter::new(LeakyBucket::new(burst).max_wait(long)),
         "max_wait: 1s is",
     );
 }
 
 #[test]
-fn settings_without_effect_in_several_limits() {
+fn settings_without_effect_in_tuples_panic() {
     let burst = Quota::per_minute(5).burst(50);
     let bucket = TokenBucket::new(burst);
-    refused(
+    assert_rejected(
         || Limiter::new((bucket, SlidingLog::new(burst))),
         "burst: 50 is",
     );
-    refused(
+    assert_rejected(
         || Local::new(All::new([FixedWindow::new(burst)])),
         "burst: 50 is",
     );
-    refused(
+    assert_rejected(
         || Local::new(AnyAlgorithm::new(FixedWindow::new(burst))),
         "burst: 50 is",
     );
 }
 
 #[test]
-fn settings_without_effect_in_a_layer() {
+fn settings_without_effect_in_a_layer_panic() {
     let burst = Quota::per_minute(5).burst(50);
     let key = |(): &()| 7_u64;
-    refused(
+    assert_rejected(
         || RateLimitLayer::new(Global, FixedWindow::new(burst)),
         "burst: 50 is",
     );
-    refused(
+    assert_rejected(
         || RateLimitLayer::new(key, FixedWindow::new(burst)),
         "burst: 50 is",
     );
