@@ -57,8 +57,8 @@ use crate::quota::Quota;
 ///
 /// # Scalability
 /// Threads that use different keys contend only if the keys share a cache line. No lock is held
-/// while a decision is computed. An admission writes one cache line. A denial writes none, so
-/// requests that are denied cost the least.
+/// while a decision is computed, unless the state is stored outside the table. An admission writes
+/// one cache line. A denial writes none, so requests that are denied cost the least.
 ///
 /// # Hash collisions
 /// The table identifies a key by its hash: 43 bits are stored in a slot, and the high bits choose
