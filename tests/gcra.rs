@@ -1,4 +1,4 @@
-//! `Gcra` says what governor's own limiter says.
+//! `Gcra` decides like governor's own limiter.
 #![cfg(feature = "governor")]
 
 use std::{num::NonZeroU32, time::Duration};
@@ -15,7 +15,7 @@ fn next(seed: &mut u64) -> u64 {
 }
 
 #[test]
-fn it_admits_what_governor_admits_and_names_the_same_wait() {
+fn decisions_and_waits_equal_those_of_governor() {
     for mut seed in 0..2_000 {
         let limit = 1 + next(&mut seed) % 30;
         let period = Duration::from_nanos(1 + next(&mut seed) % 10_000_000_000);
@@ -55,8 +55,8 @@ fn it_admits_what_governor_admits_and_names_the_same_wait() {
 }
 
 #[test]
-fn a_cost_that_would_overflow_in_governor_is_refused() {
-    // 51,240,957 cells of six minutes wrap 64 bits of nanoseconds in governor's own check.
+fn a_cost_that_overflows_in_governor_is_denied() {
+    // 51,240,957 cells of six minutes overflow 64 bits of nanoseconds in governor's own check.
     let limiter = Limiter::new(Gcra::new(Quota::per_hour(10))).with_clock(ManualClock::new());
     let decision = limiter.check_n(51_240_957);
     assert!(decision.is_denied() && decision.retry_after.is_none());

@@ -1,5 +1,5 @@
-//! Whatever stands in the headers, nothing panics, and a client that is behind trusted proxies
-//! cannot move its address by anything that it writes itself.
+//! No header causes a panic, and a client behind trusted proxies cannot change its address with the
+//! headers that it sends.
 #![no_main]
 
 use std::net::IpAddr;
@@ -7,14 +7,18 @@ use std::net::IpAddr;
 use arbitrary::Arbitrary;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::{ClientIp, Decision, ProblemJson, RateLimited, Verdict, key::{BearerToken, KeyExtractor, Rejection}, respond::{Auto, Respond}};
+use tower_throttle::{
+    ClientIp, Decision, ProblemJson, RateLimited, Verdict,
+    key::{BearerToken, KeyExtractor, Rejection},
+    respond::{Auto, Respond},
+};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
     peer: IpAddr,
-    /// What the client wrote, in lines.
+    /// The header lines that the client sent.
     written: Vec<Vec<u8>>,
-    /// What the proxies added to the last line, and whether in a line of their own.
+    /// What the proxies append to the last line, or in a line of their own if `own_line`.
     client: IpAddr,
     proxies: Vec<u8>,
     own_line: bool,
@@ -26,8 +30,8 @@ struct Input {
 
 fuzz_target!(|input: Input| {
     nothing_panics(&input);
-    what_stands_left_of_the_client_changes_nothing(&input);
-    answers_are_well_formed(&input);
+    elements_left_of_the_client_change_nothing(&input);
+    responses_are_well_formed(&input);
 });
 
 fn settings() -> [(&'static str, ClientIp); 6] {
@@ -54,7 +58,7 @@ fn nothing_panics(input: &Input) {
             }
         }
         let found = clients.address(Some(input.peer), &headers);
-        let found = found.expect("there is a peer");
+        let found = found.expect("a peer");
         assert_eq!(found, found.to_canonical());
         let _ = clients.key(found).to_string();
         let mut request = Request::new(());
@@ -69,14 +73,14 @@ fn nothing_panics(input: &Input) {
     }
 }
 
-fn what_stands_left_of_the_client_changes_nothing(input: &Input) {
+fn elements_left_of_the_client_change_nothing(input: &Input) {
     let client = input.client.to_canonical();
     let trusted = |address: IpAddr| match address {
         IpAddr::V4(v4) => v4.octets()[0] == 10,
         IpAddr::V6(v6) => v6.octets()[0] == 0xfd,
     };
     if trusted(client) {
-        return; // A proxy: what it tells is believed.
+        return; // A trusted proxy: its elements count.
     }
     let (name, clients) = &settings()[usize::from(input.kind % 2)];
     let element = |address: IpAddr| match (*name, address) {
@@ -84,24 +88,24 @@ fn what_stands_left_of_the_client_changes_nothing(input: &Input) {
         ("forwarded", v4) => format!("for={v4};proto=http"),
         (_, address) => address.to_string(),
     };
-    let mut told = element(input.client);
+    let mut list = element(input.client);
     for last in input.proxies.iter().take(8) {
-        told.push_str(", ");
-        told.push_str(&element(IpAddr::from([10, 0, 0, *last])));
+        list.push_str(", ");
+        list.push_str(&element(IpAddr::from([10, 0, 0, *last])));
     }
     let mut lines = input.written.clone();
     match lines.last_mut() {
         Some(last) if !input.own_line => {
             last.extend_from_slice(b", ");
-            last.extend_from_slice(told.as_bytes());
+            last.extend_from_slice(list.as_bytes());
         }
-        _ => lines.push(told.into_bytes()),
+        _ => lines.push(list.into_bytes()),
     }
     let mut headers = HeaderMap::new();
     for (at, line) in lines.iter().enumerate() {
         match HeaderValue::from_bytes(line) {
             Ok(value) => headers.append(HeaderName::from_static(name), value),
-            Err(_) if at + 1 == lines.len() => return, // no server hands such a line on
+            Err(_) if at + 1 == lines.len() => return, // No server accepts such a line.
             Err(_) => continue,
         };
     }
@@ -113,7 +117,7 @@ fn what_stands_left_of_the_client_changes_nothing(input: &Input) {
     );
 }
 
-fn answers_are_well_formed(input: &Input) {
+fn responses_are_well_formed(input: &Input) {
     let denied = match input.retry_after {
         Some(ns) => RateLimited::new(Decision::new(Verdict::Deny, 1, 0, Some(ns), ns)),
         None => Rejection::new(http::StatusCode::BAD_REQUEST, input.message.clone()).into(),
@@ -122,12 +126,12 @@ fn answers_are_well_formed(input: &Input) {
     if let Ok(value) = HeaderValue::from_bytes(&input.content_type) {
         request.headers_mut().insert("content-type", value);
     }
-    let answer: Result<Response<String>, ()> = Auto::with(ProblemJson).deny(&request, denied);
-    let answer = answer.expect("an answer");
-    if answer.status() == 200 {
-        assert!(answer.headers().contains_key("grpc-status"));
-        assert!(answer.body().is_empty());
-        for value in answer.headers().values() {
+    let response: Result<Response<String>, ()> = Auto::with(ProblemJson).deny(&request, denied);
+    let response = response.expect("an response");
+    if response.status() == 200 {
+        assert!(response.headers().contains_key("grpc-status"));
+        assert!(response.body().is_empty());
+        for value in response.headers().values() {
             assert!(
                 value
                     .as_bytes()
@@ -136,6 +140,6 @@ fn answers_are_well_formed(input: &Input) {
             );
         }
     } else {
-        serde_json::from_str::<serde_json::Value>(answer.body()).expect("JSON");
+        serde_json::from_str::<serde_json::Value>(response.body()).expect("JSON");
     }
 }

@@ -1,4 +1,5 @@
-//! Any policy, any sequence of operations at any times: the laws of `algorithm` hold after each.
+//! Random operations at random moments under a random policy: the laws in the documentation of
+//! `algorithm` hold after each one.
 #![no_main]
 
 use std::time::Duration;
@@ -6,7 +7,11 @@ use std::time::Duration;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, take_up_to};
-use tower_throttle::{FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, algorithm::{Charge, Inherit}, clock::Tick};
+use tower_throttle::{
+    FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    algorithm::{Charge, Inherit},
+    clock::Tick,
+};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -57,7 +62,7 @@ enum Policy {
 #[derive(Arbitrary, Debug)]
 enum Step {
     Pass(u64),
-    /// A moment of its own, which may be older than the state.
+    /// Sets the time, possibly to a moment older than the state.
     At(u64),
     Check(u64),
     Reserve(u64, u64),
@@ -210,7 +215,7 @@ fuzz_target!(|input: Input| {
     }
 });
 
-/// One request, and what must be true of the answer.
+/// Sends one request and checks the decision.
 fn check(
     algorithm: &AnyAlgorithm,
     state: &mut <AnyAlgorithm as Algorithm>::State,
@@ -218,26 +223,26 @@ fn check(
     cost: u64,
 ) {
     let before = state.clone();
-    let looked = algorithm.peek(state, now, cost);
+    let peeked = algorithm.peek(state, now, cost);
     let decision = algorithm.decide(state, now, cost);
-    assert_eq!(looked.verdict, decision.verdict);
-    assert_eq!(looked.retry_after, decision.retry_after);
+    assert_eq!(peeked.verdict, decision.verdict);
+    assert_eq!(peeked.retry_after, decision.retry_after);
     assert!(decision.remaining() <= decision.limit, "{decision:?}");
     if !decision.is_denied() {
         return;
     }
-    assert_eq!(looked, decision, "a denial takes nothing");
+    assert_eq!(peeked, decision, "a denial takes nothing");
     let Some(wait) = decision.retry_after else {
         assert!(cost > decision.limit, "{decision:?}");
         return;
     };
     assert!(!wait.is_zero(), "{decision:?}");
     let then = now.plus(wait);
-    // Where the wait ends beyond all time there is nothing to look at.
+    // A wait beyond `Tick::MAX` cannot be checked.
     if then.since(now) == wait && then < Tick::MAX {
         let tick = Duration::from_nanos(1);
-        let sooner = algorithm.peek(&before, now.plus(wait - tick), cost);
-        assert!(sooner.is_denied(), "{sooner:?} before {wait:?}");
+        let earlier = algorithm.peek(&before, now.plus(wait - tick), cost);
+        assert!(earlier.is_denied(), "{earlier:?} before {wait:?}");
         let later = algorithm.peek(&before, then, cost);
         assert!(!later.is_denied(), "{later:?} after {wait:?}");
     }

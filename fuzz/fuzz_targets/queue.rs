@@ -1,5 +1,5 @@
-//! Requests that enter, leave, wait and are planned anew: who goes when is what a plain queue says
-//! of them, to the millisecond that timers go by.
+//! Queued requests are released in the order and at the times of a simple model, to the millisecond
+//! that timers are exact to, while requests enter and leave and quotas change.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -16,14 +16,16 @@ use libfuzzer_sys::fuzz_target;
 use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
-use tower_throttle::{AsError, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, queue::WhenFull};
+use tower_throttle::{
+    AsError, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
+};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
     micros: u16,
     units: u8,
     seats: u8,
-    dear: bool,
+    costly: bool,
     steps: Vec<Step>,
 }
 
@@ -36,11 +38,11 @@ enum Step {
     Leave(u8),
     Pass(u8),
     Retune(u16),
-    /// A service becomes ready, if there is a seat for it, and keeps that.
-    Sit,
-    /// One of those is dropped.
-    Rise(u8),
-    /// One of those is called.
+    /// Polls a service for readiness. If there is a seat, the service keeps it.
+    Ready,
+    /// Drops one of the ready services.
+    DropReady(u8),
+    /// Calls one of the ready services.
     Call {
         which: u8,
         other: bool,
@@ -54,11 +56,11 @@ struct Job {
     cost: u64,
 }
 
-/// Writes down who came, and when.
+/// A service that records the names of its requests in order.
 #[derive(Clone)]
-struct Desk(Arc<Mutex<Vec<usize>>>);
+struct Recorder(Arc<Mutex<Vec<usize>>>);
 
-impl Service<Job> for Desk {
+impl Service<Job> for Recorder {
     type Response = ();
     type Error = RateLimited;
     type Future = Ready<Result<(), RateLimited>>;
@@ -81,23 +83,23 @@ impl Wake for TestWaker {
     }
 }
 
-/// A queue as one would write it down: moments in nanoseconds.
+/// The model of one queue, in nanoseconds.
 #[derive(Default)]
-struct Plain {
-    /// Name, cost and moment.
+struct QueueModel {
+    /// Name, cost and moment of release.
     line: VecDeque<(usize, u64, u64)>,
     free: u64,
 }
 
-impl Plain {
-    /// Whether it may stay; `room` says whether there is a seat.
-    fn enter(&mut self, job: Job, now: u64, interval: u64, units: u64, room: bool) -> bool {
+impl QueueModel {
+    /// Whether the request is queued or admitted. `free_seat`: whether a seat is free.
+    fn enter(&mut self, job: Job, now: u64, interval: u64, units: u64, free_seat: bool) -> bool {
         if job.cost > units.max(1) {
             return false;
         }
         let turn = self.free.max(now);
-        let places = units.saturating_sub(job.cost - 1);
-        if turn - now > places * interval || turn > now && !room {
+        let positions = units.saturating_sub(job.cost - 1);
+        if turn - now > positions * interval || turn > now && !free_seat {
             return false;
         }
         self.free = turn + job.cost * interval;
@@ -119,24 +121,24 @@ impl Plain {
     }
 
     fn retune(&mut self, now: u64, from: u64, to: u64) {
-        let anew = |turn: u64| {
+        let rescaled = |turn: u64| {
             let left = u128::from(turn.saturating_sub(now)) * u128::from(to);
             now + u64::try_from(left.div_ceil(u128::from(from))).unwrap()
         };
         for (.., turn) in &mut self.line {
-            *turn = anew(*turn);
+            *turn = rescaled(*turn);
         }
         if self.free > now {
-            self.free = anew(self.free);
+            self.free = rescaled(self.free);
         }
     }
 
     fn pass(&mut self, now: u64) -> Vec<usize> {
-        let mut gone = Vec::new();
+        let mut released = Vec::new();
         while self.line.front().is_some_and(|(.., turn)| *turn <= now) {
-            gone.extend(self.line.pop_front().map(|(name, ..)| name));
+            released.extend(self.line.pop_front().map(|(name, ..)| name));
         }
-        gone
+        released
     }
 }
 
@@ -153,7 +155,7 @@ fuzz_target!(|input: Input| {
     runtime.block_on(run(&input));
 });
 
-/// How many seats are to be had.
+/// How many seats are free.
 fn free<S: Service<Job> + Clone>(service: &S, seats: u32) -> usize {
     let mut services = vec![service.clone(); seats as usize + 1];
     let ready = services.iter_mut().map(|service| {
@@ -175,24 +177,24 @@ async fn run(input: &Input) {
         .seats(seats)
         .when_full(WhenFull::Deny);
     let handle = layer.handle();
-    let desk = Desk(Arc::default());
-    let mut service = layer.layer(desk.clone());
-    // Its seats are those of the other: by it they are taken and counted.
+    let recorder = Recorder(Arc::default());
+    let mut service = layer.layer(recorder.clone());
+    // Shares its seats with `service`; used to take and count them.
     let seated = layer
         .clone()
         .when_full(WhenFull::Pending)
-        .layer(desk.clone());
-    let mut seat = Vec::new();
-    let mut plain = [Plain::default(), Plain::default()];
+        .layer(recorder.clone());
+    let mut ready_services = Vec::new();
+    let mut models = [QueueModel::default(), QueueModel::default()];
     let mut calls: Vec<(usize, Job, Arc<TestWaker>, Pin<Box<_>>)> = Vec::new();
     let start = Instant::now();
     let mut names = 0;
     for step in &input.steps {
         let now = || u64::try_from(start.elapsed().as_nanos()).unwrap();
-        let mut stays = None;
+        let mut accepted = None;
         match step {
             Step::Enter { other, cost } => {
-                let cost = if input.dear {
+                let cost = if input.costly {
                     u64::from(cost % 4) + 1
                 } else {
                     1
@@ -203,15 +205,15 @@ async fn run(input: &Input) {
                     cost,
                 };
                 names += 1;
-                let waiting = plain.iter().map(|plain| plain.line.len()).sum::<usize>();
-                let room = waiting + seat.len() < seats as usize;
-                stays = Some(plain[job.key].enter(job, now(), interval, units, room));
-                let bell = Arc::new(TestWaker(AtomicBool::new(true)));
-                calls.push((job.name, job, bell, Box::pin(service.call(job))));
+                let waiting = models.iter().map(|model| model.line.len()).sum::<usize>();
+                let free_seat = waiting + ready_services.len() < seats as usize;
+                accepted = Some(models[job.key].enter(job, now(), interval, units, free_seat));
+                let waker = Arc::new(TestWaker(AtomicBool::new(true)));
+                calls.push((job.name, job, waker, Box::pin(service.call(job))));
             }
             Step::Leave(which) if !calls.is_empty() => {
                 let (name, job, ..) = calls.remove(usize::from(*which) % calls.len());
-                plain[job.key].leave(name, now(), interval);
+                models[job.key].leave(name, now(), interval);
             }
             Step::Leave(_) => {}
             Step::Pass(ms) => {
@@ -220,83 +222,83 @@ async fn run(input: &Input) {
             Step::Retune(to) => {
                 let to = micros(*to);
                 handle.set_quota(quota(to)).unwrap();
-                for plain in &mut plain {
-                    plain.retune(now(), interval, to);
+                for model in &mut models {
+                    model.retune(now(), interval, to);
                 }
                 interval = to;
             }
-            Step::Sit => {
+            Step::Ready => {
                 let mut service = seated.clone();
                 let ready = service.poll_ready(&mut Context::from_waker(Waker::noop()));
-                let waiting: usize = plain.iter().map(|plain| plain.line.len()).sum();
-                let free = waiting + seat.len() < seats as usize;
+                let waiting: usize = models.iter().map(|model| model.line.len()).sum();
+                let free = waiting + ready_services.len() < seats as usize;
                 assert_eq!(ready.is_ready(), free, "{step:?}");
                 if ready.is_ready() {
-                    seat.push(service);
+                    ready_services.push(service);
                 }
             }
-            Step::Rise(which) if !seat.is_empty() => {
-                drop(seat.remove(usize::from(*which) % seat.len()));
+            Step::DropReady(which) if !ready_services.is_empty() => {
+                drop(ready_services.remove(usize::from(*which) % ready_services.len()));
             }
-            Step::Call { which, other } if !seat.is_empty() => {
-                let mut service = seat.remove(usize::from(*which) % seat.len());
+            Step::Call { which, other } if !ready_services.is_empty() => {
+                let mut service = ready_services.remove(usize::from(*which) % ready_services.len());
                 let job = Job {
                     name: names,
                     key: usize::from(*other),
                     cost: 1,
                 };
                 names += 1;
-                // It has its seat.
-                stays = Some(plain[job.key].enter(job, now(), interval, units, true));
-                let bell = Arc::new(TestWaker(AtomicBool::new(true)));
-                calls.push((job.name, job, bell, Box::pin(service.call(job))));
+                // It has its seat already.
+                accepted = Some(models[job.key].enter(job, now(), interval, units, true));
+                let waker = Arc::new(TestWaker(AtomicBool::new(true)));
+                calls.push((job.name, job, waker, Box::pin(service.call(job))));
             }
-            Step::Rise(_) | Step::Call { .. } => {}
+            Step::DropReady(_) | Step::Call { .. } => {}
         }
-        // Only who is woken is polled.
+        // Polls only the calls that were woken.
         let mut denied = false;
         while calls
             .iter()
-            .any(|(_, _, bell, _)| bell.0.load(Ordering::Relaxed))
+            .any(|(_, _, waker, _)| waker.0.load(Ordering::Relaxed))
         {
-            calls.retain_mut(|(.., bell, call)| {
-                if !bell.0.swap(false, Ordering::Relaxed) {
+            calls.retain_mut(|(.., waker, call)| {
+                if !waker.0.swap(false, Ordering::Relaxed) {
                     return true;
                 }
-                let waker = Waker::from(Arc::clone(bell));
-                match call.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    Poll::Ready(answer) => {
-                        denied |= answer.is_err();
+                let context_waker = Waker::from(Arc::clone(waker));
+                match call.as_mut().poll(&mut Context::from_waker(&context_waker)) {
+                    Poll::Ready(result) => {
+                        denied |= result.is_err();
                         false
                     }
                     Poll::Pending => true,
                 }
             });
         }
-        assert_eq!(denied, stays == Some(false), "{step:?}");
-        let mut went = std::mem::take(&mut *desk.0.lock().unwrap());
+        assert_eq!(denied, accepted == Some(false), "{step:?}");
+        let mut served = std::mem::take(&mut *recorder.0.lock().unwrap());
         for key in [0, 1] {
-            let gone = plain[key].pass(now());
-            // In the order of the line, whatever the other line does meanwhile.
-            let place = |name: &usize| went.iter().position(|one| one == name);
-            let places: Option<Vec<_>> = gone.iter().map(place).collect();
+            let released = models[key].pass(now());
+            // Each queue is served in order, independently of the other one.
+            let position = |name: &usize| served.iter().position(|one| one == name);
+            let positions: Option<Vec<_>> = released.iter().map(position).collect();
             assert!(
-                places.is_some_and(|places| places.is_sorted()),
-                "{gone:?}: {went:?}"
+                positions.is_some_and(|positions| positions.is_sorted()),
+                "{released:?}: {served:?}"
             );
-            went.retain(|name| !gone.contains(name));
+            served.retain(|name| !released.contains(name));
         }
-        assert!(went.is_empty(), "too early: {went:?} {step:?}");
-        let waiting: usize = plain.iter().map(|plain| plain.line.len()).sum();
+        assert!(served.is_empty(), "served too early: {served:?} {step:?}");
+        let waiting: usize = models.iter().map(|model| model.line.len()).sum();
         assert_eq!(handle.waiting(), waiting as u64);
-        // Free, waiting and running are always as many as there are.
+        // Every seat is free, held by a queued request or held by a ready service.
         assert_eq!(
-            free(&seated, seats) + waiting + seat.len(),
+            free(&seated, seats) + waiting + ready_services.len(),
             seats as usize
         );
     }
     drop(calls);
     assert_eq!(handle.waiting(), 0);
-    drop(seat);
+    drop(ready_services);
     assert_eq!(free(&seated, seats), seats as usize);
 }

@@ -1,5 +1,5 @@
-//! Random operations on a tiny table and on a map without bounds: equal until the table counts an
-//! eviction.
+//! Random operations on a tiny table and on an unbounded map return the same until the table counts
+//! an eviction.
 #![no_main]
 
 use std::collections::HashMap;
@@ -8,7 +8,11 @@ use std::time::Duration;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tower_throttle::algorithm::Algorithm;
-use tower_throttle::{FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, clock::{Clock, Tick}};
+use tower_throttle::{
+    FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket, WarmUp,
+    clock::{Clock, Tick},
+};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -52,7 +56,7 @@ fn run<A: Algorithm>(algorithm: A, input: &Input) {
         ));
         let (now, cost) = (clock.now(), *cost >> (cost % 64));
         if now == Tick::MAX {
-            // There is no later: what would be forgotten only then is forgotten now.
+            // The last moment: states that would become forgettable later are forgettable now.
             return;
         }
         let state = states.entry(*key).or_insert_with(|| algorithm.fresh(now));

@@ -1,4 +1,4 @@
-//! The worst case is reached: the promises are as tight as they are stated.
+//! The promises are tight: an adversary reaches the worst case that each one allows.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const LIMIT: u64 = 100;
 const PERIOD: u64 = 1_000;
 const CELLS: u64 = 10;
 
-/// Asks at each of `moments` until it is denied.
+/// Sends requests at each of `moments` until one is denied.
 fn greedy(subject: &Subject, moments: &[u64]) -> Vec<Admission> {
     let mut state = subject.algorithm.fresh(Tick::ZERO);
     let mut admissions = Vec::new();
@@ -28,7 +28,7 @@ fn greedy(subject: &Subject, moments: &[u64]) -> Vec<Admission> {
     admissions
 }
 
-/// The most admitted in any half open interval of length `span`.
+/// The most admitted in any half-open interval of length `span`.
 fn worst(admissions: &[Admission], span: u64) -> u64 {
     admissions
         .iter()
@@ -43,12 +43,12 @@ fn worst(admissions: &[Admission], span: u64) -> u64 {
         .unwrap_or(0)
 }
 
-/// Tries every pair of moments for a crowd, on a grid of ten nanoseconds and just before each.
+/// Tries a burst at every pair of moments on a grid, and just before each grid point.
 fn search(name: &str, span: u64) -> u64 {
     let subject = subjects(quota(LIMIT, PERIOD), LIMIT, CELLS)
         .into_iter()
         .find(|subject| subject.name == name)
-        .expect("a subject of that name");
+        .expect("a subject with that name");
     let moments: Vec<u64> = (0..3 * PERIOD)
         .step_by(100)
         .flat_map(|at| [at.saturating_sub(1), at, at + 50])
@@ -66,42 +66,43 @@ fn search(name: &str, span: u64) -> u64 {
 }
 
 #[test]
-fn a_fixed_window_lets_two_limits_through_at_a_boundary_and_no_more() {
+fn a_fixed_window_admits_up_to_two_limits_at_a_boundary() {
     assert_eq!(search("fixed window", PERIOD), 2 * LIMIT);
     assert_eq!(
         search("anchored window", PERIOD),
         LIMIT,
-        "two crowds open two windows"
+        "two bursts open two windows"
     );
 }
 
 #[test]
-fn a_log_never_lets_more_than_the_limit_through() {
+fn a_log_never_admits_more_than_the_limit() {
     assert_eq!(search("sliding log", PERIOD), LIMIT);
 }
 
 #[test]
-fn a_sliding_window_lets_two_limits_through_at_worst_and_no_more() {
-    // All of one window at its end; in the next one less than one of them counts from 99 % on.
+fn a_sliding_window_admits_up_to_two_limits() {
+    // The first burst comes at the end of a window. From 99 % of the next window on, its weighted
+    // count is below one.
     assert_eq!(search("sliding window", PERIOD), 2 * LIMIT);
 }
 
 #[test]
-fn a_grid_keeps_the_limit_but_for_one_cell_and_a_strict_one_entirely() {
+fn a_grid_keeps_the_limit_except_for_one_cell_and_a_strict_grid_in_full() {
     assert_eq!(search("sliding grid", PERIOD - PERIOD / CELLS), LIMIT);
     assert_eq!(search("sliding grid", PERIOD), 2 * LIMIT);
     assert_eq!(search("strict grid", PERIOD), LIMIT);
 }
 
 #[test]
-fn a_bucket_lets_its_burst_and_what_it_earns_through() {
+fn a_bucket_admits_its_burst_and_what_it_earns() {
     for name in ["token bucket", "leaky meter"] {
-        // t = 10 ns; a half open period holds B + floor((W - 1) / t).
+        // t = 10 ns; a half-open period holds B + floor((W - 1) / t).
         assert_eq!(search(name, 1), LIMIT);
         let subject = subjects(quota(LIMIT, PERIOD), LIMIT, CELLS)
             .into_iter()
             .find(|subject| subject.name == name)
-            .expect("a subject of that name");
+            .expect("a subject with that name");
         let always: Vec<u64> = (0..=PERIOD).collect();
         assert_eq!(worst(&greedy(&subject, &always), PERIOD), LIMIT + 99);
         assert_eq!(worst(&greedy(&subject, &always), PERIOD + 1), LIMIT + 100);
@@ -109,7 +110,7 @@ fn a_bucket_lets_its_burst_and_what_it_earns_through() {
 }
 
 #[test]
-fn a_bucket_sized_by_its_promise_reaches_it_and_never_passes_it() {
+fn a_bucket_sized_by_at_most_reaches_n_and_never_exceeds_it() {
     let period = Duration::from_nanos(PERIOD);
     for n in [1_u64, 2, 3, 10, 99, 100] {
         for burst in [1, n.div_ceil(2), n] {
@@ -125,9 +126,9 @@ fn a_bucket_sized_by_its_promise_reaches_it_and_never_passes_it() {
                     admissions.push((now.as_nanos(), 1));
                 }
             }
-            // Closed intervals as long as the period: one nanosecond more, half open.
+            // A closed interval as long as the period is a half-open one that is 1 ns longer.
             let most = worst(&admissions, PERIOD + 1);
-            // A bucket of one is full between two nanoseconds and earns nothing up to the next.
+            // A bucket of one is full within a nanosecond and earns nothing until the next one.
             let reached = if burst > 1 || n <= 3 {
                 n..=n
             } else {

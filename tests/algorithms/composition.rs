@@ -1,4 +1,4 @@
-//! Several limits at once give for each operation what their parts would.
+//! Combined limits return for each operation what follows from their parts.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn functions(source: &str, start: &str, end: &str) -> Vec<String> {
     names
 }
 
-/// A method that a combinator leaves to its default would not reach the parts.
+/// A method left to its default would not reach the parts.
 #[test]
 fn combinators_forward_every_method() {
     let read = |path: &str| {
@@ -49,23 +49,27 @@ fn combinators_forward_every_method() {
         let start = format!("impl{generic} Algorithm for {name} ");
         let methods = functions(source, &start, "}");
         for method in &algorithm {
-            assert!(methods.contains(method), "{name} leaves out `{method}`");
+            assert!(
+                methods.contains(method),
+                "{name} does not implement `{method}`"
+            );
         }
         let own = if name == "P" { "P" } else { "Self" };
         let start = format!("impl{generic} Packing<{own}> for {name} ");
         let methods = functions(source, &start, "}");
         for method in &packing {
-            // Derived from the words: several states do not fit the single word of a limiter.
+            // The defaults are right: several states do not fit one word, and
+            // `decide_packed` unpacks.
             let derived = ["pack", "unpack", "decide_packed"].contains(&method.as_str());
             assert!(
                 derived || methods.contains(method),
-                "{name} leaves out `{method}`"
+                "{name} does not implement `{method}`"
             );
         }
     }
 }
 
-/// A line and a window: one part that lets requests wait, and one that does not.
+/// A queue and a window: one part that makes requests wait, and one that does not.
 fn mixed() -> (LeakyBucket, FixedWindow) {
     (
         LeakyBucket::new(Quota::per_second(1)).queue(10),
@@ -74,7 +78,7 @@ fn mixed() -> (LeakyBucket, FixedWindow) {
 }
 
 #[test]
-fn a_denied_pair_keeps_nothing_in_either_order() {
+fn a_denied_pair_takes_nothing_in_either_order() {
     let (line, window) = mixed();
     let (pair, swapped) = ((line, window), (window, line));
     let mut states = (pair.fresh(at(0)), swapped.fresh(at(0)));
@@ -115,7 +119,7 @@ fn a_pair_reserves_what_each_part_would() {
 }
 
 #[test]
-fn the_figures_belong_to_the_limit_with_the_least_relative_room() {
+fn figures_are_those_of_the_limit_with_the_least_remaining_share() {
     let pair = (
         TokenBucket::new(Quota::per_second(2)),
         FixedWindow::new(Quota::per_day(1_000)),
@@ -126,12 +130,12 @@ fn the_figures_belong_to_the_limit_with_the_least_relative_room() {
     let second = pair.decide(&mut state, at(0), 1);
     assert_eq!((second.policy, second.limit, second.remaining()), (0, 2, 0));
     assert_eq!(second.reset_after, SECOND);
-    // With 400 of 1,000 left the day has less room than a second with 1 of 2.
+    // 400 of 1,000 left for the day is a smaller share than 1 of 2 left for the second.
     pair.1.charge(&mut state.1, at(0), 598);
     let third = pair.decide(&mut state, at(1_000_000_000), 1);
     assert_eq!((third.policy, third.remaining()), (1, 399));
     assert_eq!(third.reset_after, Duration::from_secs(86_399));
-    // A denial tells which limit to wait for.
+    // A denial reports the limit to wait for.
     pair.1.charge(&mut state.1, at(1_000_000_000), 399);
     let denied = pair.decide(&mut state, at(1_000_000_000), 1);
     assert!(denied.is_denied());
@@ -141,7 +145,7 @@ fn the_figures_belong_to_the_limit_with_the_least_relative_room() {
 }
 
 #[test]
-fn equal_room_is_told_of_the_limit_that_resets_last() {
+fn equal_shares_report_the_limit_that_resets_last() {
     let tiers = [
         Quota::per_second(1),
         Quota::per_hour(1),
@@ -155,8 +159,8 @@ fn equal_room_is_told_of_the_limit_that_resets_last() {
 }
 
 #[test]
-fn as_much_is_taken_as_all_parts_have() {
-    // The first has the least relative room, the second the least.
+fn take_up_to_takes_what_all_parts_have() {
+    // The first part has the smallest share left, the second one the smallest number.
     let pair = (
         TokenBucket::new(Quota::per_hour(1_000)),
         TokenBucket::new(Quota::per_hour(10)),
@@ -170,7 +174,7 @@ fn as_much_is_taken_as_all_parts_have() {
 }
 
 #[test]
-fn the_policies_of_nested_lists_are_counted_through() {
+fn policies_of_nested_lists_are_numbered_consecutively() {
     let hour = |limit| TokenBucket::new(Quota::per_hour(limit));
     let inner = |limits: [u64; 2]| All::new(limits.map(hour));
     let nested = All::new([inner([50, 40]), inner([30, 20])]);
@@ -214,7 +218,7 @@ fn rescale_reaches_every_part() {
             assert_eq!(used(part.peek(state, at(0), 0)), expected, "{inherit:?}");
         }
     }
-    // More parts, and fewer.
+    // To more parts, and to fewer.
     let longer = All::new([40, 80, 160].map(window));
     let mut grown = state.clone();
     longer.rescale(&mut grown, &before, at(0), Inherit::AsIs);
@@ -232,7 +236,7 @@ fn rescale_reaches_every_part() {
 }
 
 #[test]
-fn a_set_replans_its_line_if_any_part_does() {
+fn a_set_reschedules_its_queue_if_any_part_does() {
     let (line, window) = mixed();
     assert!((line, window).replans_line());
     assert!((window, line).replans_line());
@@ -259,7 +263,7 @@ fn refund_and_charge_reach_every_part() {
     assert_eq!(window.peek(&state.0.1, at(0), 0).remaining(), 1);
 }
 
-/// Counts how often its state is copied: a log that must not be.
+/// A log whose state panics if it is cloned.
 #[derive(Clone, Debug)]
 struct NeverCopied(SlidingLog);
 
@@ -268,7 +272,7 @@ struct Uncopied(<SlidingLog as Algorithm>::State);
 
 impl Clone for Uncopied {
     fn clone(&self) -> Self {
-        panic!("a whole log was copied");
+        panic!("the log was cloned");
     }
 }
 
@@ -306,13 +310,13 @@ impl Algorithm for NeverCopied {
 }
 
 #[test]
-fn a_pair_copies_no_log() {
+fn a_pair_does_not_clone_a_log() {
     let log = NeverCopied(SlidingLog::new(Quota::per_hour(1_000)));
     let pair = (TokenBucket::new(Quota::per_hour(1_000)), log);
     let mut state = pair.fresh(at(0));
     let _ = pair.decide(&mut state, at(0), 1);
     let _ = pair.peek(&state, at(0), 1);
-    // A log of this crate is not copied by `reserve` either.
+    // `reserve` does not clone a log of this crate either.
     let log = SlidingLog::new(Quota::per_hour(1_000));
     let mut state = log.fresh(at(0));
     let _ = log.decide(&mut state, at(0), 1);

@@ -1,4 +1,4 @@
-//! The library against the oracle, step by step over random traces.
+//! Compares the library with the oracle after each step of random traces.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tower_throttle::{
     clock::Tick,
 };
 
-use crate::oracle::{Kind, Model, Rate, Room};
+use crate::oracle::{Kind, Model, QueueBounds, Rate};
 use crate::random::{Random, seeds};
 
 fn at(ns: u64) -> Tick {
@@ -50,15 +50,15 @@ fn algorithm(kind: Kind, rate: Rate) -> AnyAlgorithm {
             let grid = SlidingGrid::new(quota).cells(cells).offset(span(offset));
             AnyAlgorithm::new(if strict { grid.strict() } else { grid })
         }
-        Kind::TokenBucket { initial, room } => AnyAlgorithm::new(
+        Kind::TokenBucket { initial, queue } => AnyAlgorithm::new(
             TokenBucket::new(quota)
                 .initial(initial)
-                .queue(room.units)
-                .max_wait(span(room.max_wait)),
+                .queue(queue.units)
+                .max_wait(span(queue.max_wait)),
         ),
         Kind::LeakyMeter => AnyAlgorithm::new(LeakyBucket::new(quota)),
         Kind::LeakyQueue {
-            room,
+            queue,
             before,
             max_cost,
         } => {
@@ -68,21 +68,21 @@ fn algorithm(kind: Kind, rate: Rate) -> AnyAlgorithm {
                 Charge::After
             };
             let line = LeakyBucket::new(quota)
-                .queue(room.units)
-                .max_wait(span(room.max_wait))
+                .queue(queue.units)
+                .max_wait(span(queue.max_wait))
                 .charge_mode(charge);
             AnyAlgorithm::new(max_cost.map_or(line, |most| line.max_cost(most)))
         }
         Kind::WarmUp {
             over,
             factor,
-            room,
+            queue,
             max_cost,
         } => {
             let line = WarmUp::new(quota, span(over))
                 .cold_factor(factor)
-                .queue(room.units)
-                .max_wait(span(room.max_wait));
+                .queue(queue.units)
+                .max_wait(span(queue.max_wait));
             AnyAlgorithm::new(max_cost.map_or(line, |most| line.max_cost(most)))
         }
     }
@@ -90,11 +90,12 @@ fn algorithm(kind: Kind, rate: Rate) -> AnyAlgorithm {
 
 const KINDS: usize = 10;
 
-/// A policy of the kind `number`, its figures from 1 a day to 1e9 a second and of all divisibilities.
+/// A random policy of the kind `number`: 1 per day to 1e9 per second, with periods that the limit
+/// divides and periods that it does not.
 fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
     let rate = rate(random);
     let offset = *random.pick(&[0, 0, 1, 12_345_678]);
-    let room = Room {
+    let queue = QueueBounds {
         units: *random.pick(&[0, 1, 3, 20]),
         max_wait: *random.pick(&[u64::MAX >> 1, rate.period, rate.period / rate.limit, 0]),
     };
@@ -117,21 +118,21 @@ fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
         },
         6 => Kind::TokenBucket {
             initial: random.below(rate.burst + 1),
-            room: match random.below(2) {
-                0 => Room { units: 0, ..room },
-                _ => room,
+            queue: match random.below(2) {
+                0 => QueueBounds { units: 0, ..queue },
+                _ => queue,
             },
         },
         7 => Kind::LeakyMeter,
         8 => Kind::LeakyQueue {
-            room,
+            queue,
             before: random.below(2) == 0,
             max_cost,
         },
         _ => Kind::WarmUp {
             over: 1 + random.below((20 * rate.period).min((1 << 62) / rate.limit)),
             factor: *random.pick(&[1, 2, 3, 10]),
-            room,
+            queue,
             max_cost,
         },
     };
@@ -152,7 +153,7 @@ fn rate(random: &mut Random) -> Rate {
             *random.pick(&[10, 1_000, second, 60 * second]),
         ),
     };
-    // A burst is worth no more time than a quota allows.
+    // A quota bounds the time that a burst is worth.
     let most = (u128::from(limit) << 60) / u128::from(period);
     let most = u64::try_from(most.clamp(1, 1 << 40)).expect("clamped");
     let burst = match random.below(3) {
@@ -186,7 +187,7 @@ impl Pair {
         }
     }
 
-    /// Moves on by a gap that is likely to matter. A step back is what a clock makes of it: none.
+    /// Advances by a gap that is likely to matter. Time never goes back, as with a `Clock`.
     fn pass(&mut self, random: &mut Random) {
         let Rate { limit, period, .. } = self.model.rate;
         let unit = (period / limit).max(1);
@@ -201,16 +202,16 @@ impl Pair {
             10 => random.below(3 * period),
             _ => random.log_uniform(62),
         };
-        // The last years of all time are left alone: answers beyond it are cut.
+        // Stays away from `Tick::MAX`, where results saturate.
         self.now = self.now.saturating_add(gap).min(1 << 62);
     }
 
-    /// What is wrong with the figures of a decision, asking the model on both sides of each.
+    /// Returns the figure of a decision that the model contradicts on either side of it.
     fn wrong_figures(&self, decision: &Decision) -> Option<String> {
         let (model, now) = (&self.model, self.now);
         let goes = |now, cost| model.check(now, cost) == Some(0);
         let remaining = decision.remaining();
-        // A free line without a bound accepts more than it reports.
+        // An idle queue without a maximum cost accepts more than it reports.
         let exact = remaining < model.capacity() || model.largest() == model.capacity();
         if !goes(now, remaining) || exact && goes(now, remaining + 1) {
             return Some(format!("remaining {remaining}"));
@@ -224,9 +225,9 @@ impl Pair {
     }
 
     fn wrong_decision(&self, decision: &Decision, expected: Option<u64>) -> Option<String> {
-        let came = decision.wait().map(nanos);
-        if came != expected {
-            return Some(format!("wait {came:?}, expected {expected:?}"));
+        let wait = decision.wait().map(nanos);
+        if wait != expected {
+            return Some(format!("wait {wait:?}, expected {expected:?}"));
         }
         if decision.limit != self.model.capacity() {
             return Some(format!("limit {}", decision.limit));
@@ -238,11 +239,11 @@ impl Pair {
         &self,
         decision: &Decision,
         passes: impl Fn(u64) -> bool,
-        for_good: bool,
+        never: bool,
     ) -> Option<String> {
         let retry = decision.retry_after.map(nanos);
         let right = match retry {
-            None => !decision.is_denied() || for_good,
+            None => !decision.is_denied() || never,
             Some(0) => false,
             Some(wait) => {
                 decision.is_denied() && passes(self.now + wait) && !passes(self.now + wait - 1)
@@ -251,7 +252,7 @@ impl Pair {
         (!right).then(|| format!("retry_after {retry:?}"))
     }
 
-    /// One operation on both; what they disagree about.
+    /// Applies one operation to both. Returns how they differ.
     fn step(&mut self, random: &mut Random) -> Option<String> {
         self.pass(random);
         let (now, capacity, largest) = (self.now, self.model.capacity(), self.model.largest());
@@ -274,7 +275,7 @@ impl Pair {
                 }
                 let passes = |then| before.check(then, cost).is_some();
                 (looked.verdict != decision.verdict)
-                    .then(|| format!("peek says {looked:?}"))
+                    .then(|| format!("peek returned {looked:?}"))
                     .or_else(|| self.wrong_decision(&decision, expected))
                     .or_else(|| self.wrong_retry(&decision, passes, cost > largest))
                     .or_else(|| self.wrong_figures(&decision))
@@ -283,7 +284,7 @@ impl Pair {
             12 | 13 => {
                 let rate = self.model.rate;
                 let most = random.below(4) * (rate.period / rate.limit + 1);
-                // Costs whose time stays far from the end of all time.
+                // The time that these costs are worth stays far from `Tick::MAX`.
                 let cost = cost.min(1_000 + rate.burst);
                 let expected = self.model.reserve(now, cost, most);
                 let before = self.model.clone();
@@ -345,7 +346,7 @@ impl Pair {
 
     fn retune(&mut self, random: &mut Random) -> Option<String> {
         let (kind, old) = (self.model.kind, self.model.rate);
-        // A store is kept in units of its policy: scaled, it is as full as before to a unit only.
+        // A store is kept in units of its policy, so rescaling it is exact to one unit only.
         if matches!(kind, Kind::WarmUp { .. }) {
             return None;
         }
@@ -360,7 +361,7 @@ impl Pair {
             },
             _ => rate(random),
         };
-        // What a bucket has used may be worth more time than there is at a rate so much lower.
+        // At a much lower rate the used part of a bucket may be worth more than `Tick::MAX`.
         let reset = self
             .algorithm
             .peek(&self.state, at(self.now), 0)
@@ -385,8 +386,8 @@ impl Pair {
     }
 }
 
-/// Any time, but for a line that charges before: near the clock's zero it cannot tell an idle time
-/// that would begin before it.
+/// A random start. A queue that charges before starts late: near zero, its idle time would begin
+/// before zero, which its state cannot express.
 fn start(kind: Kind, random: &mut Random) -> u64 {
     match kind {
         Kind::LeakyQueue { before: true, .. } => 1 << 61,
@@ -394,7 +395,7 @@ fn start(kind: Kind, random: &mut Random) -> u64 {
     }
 }
 
-/// What the library and the oracle disagree about over one random trace.
+/// Runs one random trace. Returns how the library and the oracle differ.
 fn disagreement(number: usize, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let (kind, rate) = policy(number, &mut random);
@@ -470,12 +471,12 @@ fn a_warm_up_agrees_with_the_oracle() {
 }
 
 #[test]
-fn several_at_once_admit_what_all_of_their_oracles_admit_and_charge_no_one_otherwise() {
+fn combined_limits_admit_what_all_oracles_admit_and_denials_charge_none() {
     for seed in seeds(2_000) {
         let mut random = Random::new(seed);
         let policies: Vec<_> = (0..=random.below(3))
             .map(|_| {
-                // Those that admit or deny and never make a request wait.
+                // Only kinds that never make a request wait.
                 let number = *random.pick(&[0, 1, 2, 3, 4, 5, 7]);
                 policy(number, &mut random)
             })
@@ -511,8 +512,8 @@ fn several_at_once_admit_what_all_of_their_oracles_admit_and_charge_no_one_other
                     pair.model.take(now, cost);
                 }
             }
-            // The figures are those of one limit, the one with the least relative room.
-            let rooms: Vec<_> = pairs
+            // The figures are those of the limit with the smallest remaining share.
+            let shares: Vec<_> = pairs
                 .iter()
                 .map(|pair| {
                     let goes = |cost| pair.model.check(now, cost) == Some(0);
@@ -520,21 +521,21 @@ fn several_at_once_admit_what_all_of_their_oracles_admit_and_charge_no_one_other
                     (largest_that(goes, limit), limit)
                 })
                 .collect();
-            let (room, limit) = rooms[decision.policy];
-            let told = (decision.remaining(), decision.limit);
-            assert_eq!(told, (room, limit), "seed {seed}: {decision:?}");
+            let (remaining, limit) = shares[decision.policy];
+            let reported = (decision.remaining(), decision.limit);
+            assert_eq!(reported, (remaining, limit), "seed {seed}: {decision:?}");
             if decision.is_admitted() {
                 let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-                let least = rooms
+                let least = shares
                     .iter()
-                    .all(|(other, most)| product(room, *most) <= product(*other, limit));
-                assert!(least, "seed {seed}: {decision:?} of {rooms:?}");
+                    .all(|(other, most)| product(remaining, *most) <= product(*other, limit));
+                assert!(least, "seed {seed}: {decision:?} of {shares:?}");
             }
         }
     }
 }
 
-/// The largest number up to `most` for which `holds` is true, as it is for all below it.
+/// The largest number up to `most` for which `holds` is true. `holds` must be monotonic.
 fn largest_that(holds: impl Fn(u64) -> bool, most: u64) -> u64 {
     let (mut low, mut high) = (0, most);
     while low < high {
@@ -548,7 +549,7 @@ fn largest_that(holds: impl Fn(u64) -> bool, most: u64) -> u64 {
     low
 }
 
-/// An oracle that is off by one somewhere disagrees at once: the comparison looks at something.
+/// Checks that the comparison finds a difference of one unit.
 #[test]
 fn a_planted_difference_is_found_in_every_kind() {
     for number in 0..KINDS {
@@ -556,7 +557,7 @@ fn a_planted_difference_is_found_in_every_kind() {
             let mut random = Random::new(seed);
             let (kind, rate) = policy(number, &mut random);
             let mut pair = Pair::new(kind, rate, random.log_uniform(61));
-            // The library is told of one unit that the oracle never hears of.
+            // The library counts one unit that the oracle does not.
             pair.algorithm.charge(&mut pair.state, at(pair.now), 1);
             (0..20).any(|_| pair.step(&mut random).is_some())
         });

@@ -1,4 +1,4 @@
-//! What every algorithm owes besides its promise.
+//! The laws in the documentation of `algorithm`, for every algorithm.
 
 use std::time::Duration;
 
@@ -19,8 +19,12 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).expect("short spans")
 }
 
-/// Brings a state somewhere by a few requests; answers it and the newest moment it has seen.
-fn wander<A: Algorithm>(algorithm: &A, subject: &Subject, random: &mut Random) -> (A::State, u64) {
+/// Sends a few random requests. Returns the state and the newest moment that it has seen.
+fn random_state<A: Algorithm>(
+    algorithm: &A,
+    subject: &Subject,
+    random: &mut Random,
+) -> (A::State, u64) {
     let mut now = random.log_uniform(41);
     let mut state = algorithm.fresh(at(now));
     for _ in 0..random.below(60) {
@@ -36,11 +40,11 @@ fn wander<A: Algorithm>(algorithm: &A, subject: &Subject, random: &mut Random) -
     (state, now)
 }
 
-/// `retry_after` is the first moment that admits, on both sides.
+/// The request passes at `retry_after` and is denied one nanosecond earlier.
 pub(crate) fn inexact_retry(subject: &Subject, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
-    let (state, now) = wander(algorithm, subject, &mut random);
+    let (state, now) = random_state(algorithm, subject, &mut random);
     let cost = 1 + random.below(subject.burst.max(subject.limit));
     let decision = algorithm.peek(&state, at(now), cost);
     let retry_after = nanos(decision.retry_after?);
@@ -60,10 +64,10 @@ pub(crate) fn inexact_retry(subject: &Subject, seed: u64) -> Option<String> {
     None
 }
 
-/// From `reset_after` on the whole limit is there, and not before.
+/// The whole limit is available from `reset_after` on, and not earlier.
 pub(crate) fn inexact_reset(subject: &Subject, seed: u64) -> Option<String> {
     let algorithm = &subject.algorithm;
-    let (state, now) = wander(algorithm, subject, &mut Random::new(seed));
+    let (state, now) = random_state(algorithm, subject, &mut Random::new(seed));
     let decision = algorithm.peek(&state, at(now), 0);
     let reset_after = nanos(decision.reset_after);
     let full = |after: u64| {
@@ -72,7 +76,7 @@ pub(crate) fn inexact_reset(subject: &Subject, seed: u64) -> Option<String> {
     };
     if !full(reset_after) || (reset_after > 0 && full(reset_after - 1)) {
         return Some(format!(
-            "{}: reset_after {reset_after} is not it",
+            "{}: reset_after {reset_after} is not exact",
             subject.name
         ));
     }
@@ -82,23 +86,26 @@ pub(crate) fn inexact_reset(subject: &Subject, seed: u64) -> Option<String> {
 /// `remaining` is the largest cost that is admitted, and no larger one is.
 pub(crate) fn inexact_remaining(subject: &Subject, seed: u64) -> Option<String> {
     let algorithm = &subject.algorithm;
-    let (state, now) = wander(algorithm, subject, &mut Random::new(seed));
+    let (state, now) = random_state(algorithm, subject, &mut Random::new(seed));
     let remaining = algorithm.peek(&state, at(now), 0).remaining();
     let admitted = |cost| algorithm.peek(&state, at(now), cost).is_admitted();
-    // A free line without a bound accepts more than it reports.
+    // An idle queue without a maximum cost accepts more than it reports.
     let unbounded = matches!(subject.name, "leaky queue" | "warm-up");
     let exact = !unbounded || remaining < algorithm.peek(&state, at(now), 0).limit;
     if !admitted(remaining) || exact && admitted(remaining + 1) {
-        return Some(format!("{}: remaining {remaining} is not it", subject.name));
+        return Some(format!(
+            "{}: remaining {remaining} is not exact",
+            subject.name
+        ));
     }
     None
 }
 
-/// A state that may be forgotten decides as a fresh one, from then on and for ever.
+/// A forgettable state decides like a fresh one, then and at all later times.
 pub(crate) fn early_forget(subject: &Subject, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
-    let (mut state, now) = wander(algorithm, subject, &mut random);
+    let (mut state, now) = random_state(algorithm, subject, &mut random);
     let mut now = now.max(algorithm.forgettable_at(&state).as_nanos());
     let mut fresh = algorithm.fresh(at(now));
     for _ in 0..20 {
@@ -107,7 +114,7 @@ pub(crate) fn early_forget(subject: &Subject, seed: u64) -> Option<String> {
         let forgotten = algorithm.decide(&mut fresh, at(now), cost);
         if kept != forgotten {
             return Some(format!(
-                "{}: forgotten it says {forgotten:?}, kept {kept:?}",
+                "{}: a fresh state returns {forgotten:?}, the kept one {kept:?}",
                 subject.name
             ));
         }
@@ -117,11 +124,11 @@ pub(crate) fn early_forget(subject: &Subject, seed: u64) -> Option<String> {
 }
 
 /// A moment older than the state admits no more than the newest one.
-pub(crate) fn minted_by_a_back_step(subject: &Subject, seed: u64) -> Option<String> {
+pub(crate) fn admits_more_in_the_past(subject: &Subject, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
-    let (mut state, now) = wander(algorithm, subject, &mut random);
-    // The state sees the newest moment by admitting something then, where it can.
+    let (mut state, now) = random_state(algorithm, subject, &mut random);
+    // The state only records the newest moment if it admits something then.
     let _ = algorithm.decide(&mut state, at(now), 1);
     let older = now.saturating_sub(random.log_uniform(42));
     for cost in 1..=subject.burst.min(20) {
@@ -137,11 +144,11 @@ pub(crate) fn minted_by_a_back_step(subject: &Subject, seed: u64) -> Option<Stri
     None
 }
 
-/// A denied request, a peek and a cost of nothing change nothing.
-pub(crate) fn changed_by_nothing(subject: &Subject, seed: u64) -> Option<String> {
+/// A denied request, a peek and a cost of zero change nothing.
+pub(crate) fn changed_without_admission(subject: &Subject, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
-    let (state, now) = wander(algorithm, subject, &mut random);
+    let (state, now) = random_state(algorithm, subject, &mut random);
     let look = |state: &_| -> Vec<Decision> {
         (0..30)
             .map(|step| algorithm.peek(state, at(now + step * (subject.period / 20 + 1)), 1))
@@ -157,10 +164,10 @@ pub(crate) fn changed_by_nothing(subject: &Subject, seed: u64) -> Option<String>
             let _ = algorithm.decide(&mut asked, at(now), cost);
         }
     }
-    (look(&state) != look(&asked)).then(|| format!("{}: a denial left a trace", subject.name))
+    (look(&state) != look(&asked)).then(|| format!("{}: a denial changed the state", subject.name))
 }
 
-/// However often it is asked, the same is admitted in the long run.
+/// The polling interval does not change what is admitted in the long run.
 pub(crate) fn cadence_matters(subject: &Subject, _seed: u64) -> Option<String> {
     let horizon = 20 * subject.period;
     let admitted_asking_each = |step: u64| {
@@ -179,14 +186,14 @@ pub(crate) fn cadence_matters(subject: &Subject, _seed: u64) -> Option<String> {
         }
         admitted
     };
-    // The bucket is deep enough that it is never full in between.
+    // The burst is large enough that the bucket is never full between requests.
     let interval = (subject.period / subject.limit).max(1);
     let seldom: u64 = admitted_asking_each(interval);
     for part in [2, 3, 7, 10] {
         let often = admitted_asking_each((interval / part).max(1));
         if often.abs_diff(seldom) > 1 {
             return Some(format!(
-                "{}: {seldom} admitted asking each {interval} ns, {often} asking {part} times as often",
+                "{}: {seldom} admitted at one request per {interval} ns, {often} at {part} times that",
                 subject.name
             ));
         }
@@ -222,12 +229,12 @@ fn remaining_is_the_largest_cost_that_passes() {
 }
 
 #[test]
-fn a_line_taken_beyond_all_time_asks_nobody_to_come_back_at_once() {
+fn a_queue_charged_beyond_the_last_tick_never_returns_a_zero_retry_after() {
     for charge in [Charge::After, Charge::Before] {
         let quota = Quota::per_second(1);
         let line = LeakyBucket::new(quota).queue(1 << 20).charge_mode(charge);
         let mut state = line.fresh(Tick::MAX);
-        // An unused line lets whatever comes first go at once.
+        // An unused queue admits the first charge at once, so it takes two.
         for _ in 0..2 {
             line.charge(&mut state, Tick::MAX, u64::MAX);
         }
@@ -244,16 +251,16 @@ fn a_forgettable_state_decides_like_a_fresh_one() {
 
 #[test]
 fn a_clock_that_steps_back_admits_no_more() {
-    holds(minted_by_a_back_step, 1_000);
+    holds(admits_more_in_the_past, 1_000);
 }
 
 #[test]
-fn what_is_not_admitted_leaves_no_trace() {
-    holds(changed_by_nothing, 500);
+fn denials_peeks_and_zero_costs_change_nothing() {
+    holds(changed_without_admission, 500);
 }
 
 #[test]
-fn polling_often_admits_as_much_as_polling_seldom() {
+fn the_polling_interval_does_not_change_what_is_admitted() {
     for (limit, period) in [
         (1, 60_000_000),
         (3, 1_000_000),
@@ -274,7 +281,7 @@ fn a_sliding_window_counts_smooth_traffic_within_one_of_the_log() {
         let mut random = Random::new(seed);
         let period = 1_000 + random.below(1_000_000);
         let gap = 1 + random.below(period / 4);
-        // Evenly spaced, below the limit, from any moment on.
+        // Evenly spaced requests below the limit, from a random moment on.
         let quota = quota(period, period);
         let (window, log) = (SlidingWindow::new(quota), SlidingLog::new(quota));
         let mut now = random.below(1 << 40);
@@ -283,7 +290,7 @@ fn a_sliding_window_counts_smooth_traffic_within_one_of_the_log() {
         while now < start + 6 * period {
             let counted = window.decide(&mut states.0, at(now), 1);
             let exact = log.decide(&mut states.1, at(now), 1);
-            // The first two windows have not seen the same traffic all along.
+            // Skips the first two windows, which have not seen the traffic for their whole length.
             if now > start + 2 * period {
                 let apart = counted.remaining().abs_diff(exact.remaining());
                 assert!(apart <= 1, "seed {seed}: {apart} apart at {now}");
@@ -294,7 +301,7 @@ fn a_sliding_window_counts_smooth_traffic_within_one_of_the_log() {
 }
 
 #[test]
-fn another_quota_or_another_order_makes_the_same_policy() {
+fn setters_give_the_same_policy_in_any_order() {
     let (before, quota) = (Quota::per_second(7), Quota::per_minute(300));
     let (over, wait) = (Duration::from_secs(20), Duration::from_millis(30));
     let expected = WarmUp::new(quota, over)
@@ -303,9 +310,9 @@ fn another_quota_or_another_order_makes_the_same_policy() {
         .max_wait(wait);
     let warm = WarmUp::new(before, over).max_wait(wait).queue(9);
     let warm = warm.cold_factor(5).with_quota(quota);
-    assert_eq!(warm.expect("a quota for it"), expected);
+    assert_eq!(warm.expect("a valid quota"), expected);
 
     let expected = SlidingGrid::new(quota).cells(7).strict().offset(wait);
     let grid = SlidingGrid::new(before).offset(wait).strict().cells(7);
-    assert_eq!(grid.with_quota(quota).expect("a quota for it"), expected);
+    assert_eq!(grid.with_quota(quota).expect("a valid quota"), expected);
 }

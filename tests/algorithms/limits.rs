@@ -1,4 +1,4 @@
-//! What no operation may exceed, and what a refused request leaves behind.
+//! Bounds that every operation keeps, and the state after a denial.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use tower_throttle::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The outcome of a future that must be ready at once.
+/// Polls a future once. Returns its output if it is ready.
 fn at_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
@@ -27,7 +27,7 @@ fn limiter<A: Algorithm>(algorithm: A) -> (Limiter<A, ManualClock>, ManualClock)
     (Limiter::new(algorithm).with_clock(clock.clone()), clock)
 }
 
-/// A line and a window: one part that lets requests wait, and one that does not.
+/// A queue and a window: one part that makes requests wait, and one that does not.
 fn mixed() -> (LeakyBucket, FixedWindow) {
     (
         LeakyBucket::new(Quota::per_second(1)).queue(10),
@@ -36,7 +36,7 @@ fn mixed() -> (LeakyBucket, FixedWindow) {
 }
 
 #[test]
-fn try_acquire_that_is_refused_takes_nothing_of_a_mixed_tuple() {
+fn a_denied_try_acquire_takes_nothing_from_a_mixed_tuple() {
     let (pair, _) = limiter(mixed());
     assert!(pair.try_acquire());
     for _ in 0..5 {
@@ -79,7 +79,7 @@ fn try_acquire_admits_what_check_admits_without_a_wait() {
 }
 
 #[test]
-fn acquire_is_refused_at_once_if_its_turn_comes_after_the_timeout() {
+fn acquire_is_denied_at_once_if_its_turn_comes_after_the_timeout() {
     let (pair, _) = limiter(mixed());
     for _ in 0..3 {
         let _ = pair.check();
@@ -91,7 +91,7 @@ fn acquire_is_refused_at_once_if_its_turn_comes_after_the_timeout() {
         SECOND * 2,
         Duration::from_millis(2_999),
     ] {
-        let decision = at_once(pair.acquire(1, timeout)).expect("refused at once");
+        let decision = at_once(pair.acquire(1, timeout)).expect("denied at once");
         assert!(decision.is_denied(), "{timeout:?}");
         assert_eq!(
             decision.retry_after,
@@ -157,7 +157,7 @@ fn a_cost_above_the_capacity_is_denied_by_every_operation() {
 }
 
 #[test]
-fn a_line_without_a_bound_admits_any_cost_by_check_and_by_acquire() {
+fn a_queue_without_max_cost_admits_any_cost() {
     let quota = Quota::per_second(10);
     for algorithm in [
         AnyAlgorithm::new(LeakyBucket::new(quota).queue(5)),
@@ -175,7 +175,7 @@ fn a_line_without_a_bound_admits_any_cost_by_check_and_by_acquire() {
         );
         assert_eq!(checked.peek(), acquired.peek());
     }
-    // Later requests wait for it.
+    // Later requests wait for the large one.
     let (line, _) = limiter(LeakyBucket::new(quota).queue(5));
     let _ = line.check_n(1_000);
     assert_eq!(
@@ -189,7 +189,7 @@ fn settings_without_effect_or_out_of_range_are_refused() {
     let quota = Quota::per_second(10);
     let burst = quota.burst(50);
     let refused = |algorithm: AnyAlgorithm| {
-        let error = algorithm.validate().expect_err("a setting to refuse");
+        let error = algorithm.validate().expect_err("the setting is refused");
         let all = tower_throttle::All::new([AnyAlgorithm::new(TokenBucket::new(quota)), algorithm]);
         assert_eq!(
             all.validate().as_ref(),

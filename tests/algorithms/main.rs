@@ -1,7 +1,7 @@
 //! The algorithms against their promises.
 //!
-//! Each property is a function that answers what it found wrong, so that the same function that
-//! must find nothing in an algorithm must find something in a broken copy of it.
+//! Each property is a function that returns what is wrong. It must find nothing wrong with an
+//! algorithm, and something wrong with a broken copy of it.
 
 mod adversary;
 mod composition;

@@ -1,16 +1,15 @@
-//! What each algorithm is, written down as naively as it can be said.
+//! A naive model of each algorithm.
 //!
-//! Nothing here is shared with the library: no state is packed, no moment is solved for. A model
-//! only says whether a request goes through at a moment, and after what wait. Whether the library's
-//! `retry_after`, `reset_after` and `remaining` are right is then a question of asking the model on
-//! both sides of each.
+//! The model shares no code with the library: it packs no state and solves for no moment. It only
+//! decides whether a request passes at a given moment, and after which wait. The tests check the
+//! library's `retry_after`, `reset_after` and `remaining` by asking the model on both sides of each.
 
 use std::collections::BTreeMap;
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
 
-/// The figures of a policy.
+/// The quota of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     pub(crate) limit: u64,
@@ -18,9 +17,9 @@ pub(crate) struct Rate {
     pub(crate) burst: u64,
 }
 
-/// Where requests may wait: how many units of cost, and how long.
+/// How many units of cost may wait, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct QueueBounds {
     pub(crate) units: u64,
     pub(crate) max_wait: u64,
 }
@@ -42,23 +41,23 @@ pub(crate) enum Kind {
     },
     TokenBucket {
         initial: u64,
-        room: Room,
+        queue: QueueBounds,
     },
     LeakyMeter,
     LeakyQueue {
-        room: Room,
+        queue: QueueBounds,
         before: bool,
         max_cost: Option<u64>,
     },
     WarmUp {
         over: u64,
         factor: u64,
-        room: Room,
+        queue: QueueBounds,
         max_cost: Option<u64>,
     },
 }
 
-/// One key under one policy.
+/// The state of one key under one policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) kind: Kind,
@@ -68,15 +67,15 @@ pub(crate) struct Model {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Units by the moment they were admitted, or by the number of their window or cell.
+    /// Units by the moment of their admission, or by the number of their window or cell.
     Counts(BTreeMap<u64, u64>),
-    /// The first moment of the open window, and what it has seen.
+    /// The first moment of the open window, and the units counted in it.
     Anchored(Option<(u64, u64)>),
-    /// Tokens held (negative: owed) times the period, and when that was.
+    /// The tokens times the period (negative if there is a debt), and when that was.
     Tokens(i128, u64),
-    /// When the line is free for a request of cost 1, times the limit; none if it never was used.
+    /// When the queue is free for a request of cost 1, times the limit; `None` if never used.
     Line(Option<i128>),
-    /// Permits in store, and when the line is free.
+    /// Stored permits, and when the queue is free.
     StoredPermits(BigRational, BigRational),
 }
 
@@ -103,7 +102,7 @@ impl Model {
         model
     }
 
-    /// As a key never seen.
+    /// Resets to the state of a key never seen.
     pub(crate) fn reset(&mut self, now: u64) {
         self.state = match self.kind {
             Kind::AnchoredWindow => State::Anchored(None),
@@ -138,12 +137,12 @@ impl Model {
                 max_cost: Some(most),
                 ..
             } => most,
-            Kind::LeakyQueue { room, .. } => self.rate.burst.max(room.units),
+            Kind::LeakyQueue { queue, .. } => self.rate.burst.max(queue.units),
             _ => self.rate.limit,
         }
     }
 
-    /// The largest cost that is ever admitted: a line without a bound accepts any cost.
+    /// The largest cost that is ever admitted. A queue without `max_cost` accepts any cost.
     pub(crate) fn largest(&self) -> u64 {
         match self.kind {
             Kind::LeakyQueue { max_cost: None, .. } | Kind::WarmUp { max_cost: None, .. } => {
@@ -153,7 +152,7 @@ impl Model {
         }
     }
 
-    /// The windows or cells a moment is counted in: their length, and how many count.
+    /// The length of a window or cell, how many of them count, and their offset.
     fn cells(&self) -> (u64, u64, u64) {
         match self.kind {
             Kind::SlidingGrid {
@@ -171,14 +170,14 @@ impl Model {
         }
     }
 
-    /// The number of the cell that a moment lies in, counted so that none is negative.
+    /// The number of the cell that contains `now`; never negative.
     fn cell(&self, now: u64) -> u64 {
         let (length, _, offset) = self.cells();
         let since = i128::from(now) - i128::from(offset % length);
         u64::try_from(since.div_euclid(i128::from(length)) + 1).expect("not negative")
     }
 
-    /// What counts against the limit of a window at `now`.
+    /// The usage of a window at `now`.
     fn used(&self, now: u64) -> u64 {
         match &self.state {
             State::Anchored(Some((start, used))) if now < start + self.rate.period => *used,
@@ -215,13 +214,13 @@ impl Model {
     /// Tokens at `now`, times the period.
     fn tokens(&self, now: u64) -> i128 {
         let State::Tokens(tokens, at) = self.state else {
-            unreachable!("only asked of buckets");
+            unreachable!("only called for buckets");
         };
         let earned = i128::from(now.saturating_sub(at)) * self.limit();
         (tokens + earned).min(i128::from(self.rate.burst) * self.period())
     }
 
-    /// Whether a line was never used, or pays before and has rested as long as it can.
+    /// Whether a queue was never used, or charges before and has been idle for its whole capacity.
     fn is_unused(&self, now: u64) -> bool {
         let rest = i128::from(self.capacity() - 1) * self.period();
         match (&self.state, self.kind) {
@@ -254,12 +253,12 @@ impl Model {
         ratio(wait.max(0), 1)
     }
 
-    /// The same in whole nanoseconds, as it is told.
-    fn told(&self, wait: &BigRational) -> u64 {
+    /// The wait in whole nanoseconds, as reported.
+    fn reported(&self, wait: &BigRational) -> u64 {
         to_u64(&(wait / whole(self.rate.limit)))
     }
 
-    /// The wait of a checked request that is let through; none if it is denied.
+    /// The wait of a checked request; `None` if it is denied.
     pub(crate) fn check(&self, now: u64, cost: u64) -> Option<u64> {
         if cost == 0 {
             return Some(0);
@@ -267,42 +266,44 @@ impl Model {
         if cost > self.largest() {
             return None;
         }
-        let room = match self.kind {
-            Kind::TokenBucket { room, .. }
-            | Kind::WarmUp { room, .. }
+        let queue = match self.kind {
+            Kind::TokenBucket { queue, .. }
+            | Kind::WarmUp { queue, .. }
             | Kind::LeakyQueue {
-                room, before: true, ..
-            } => room,
+                queue,
+                before: true,
+                ..
+            } => queue,
             Kind::LeakyQueue {
-                room,
+                queue,
                 before: false,
                 ..
-            } => Room {
-                units: room.units.saturating_sub(cost - 1),
-                ..room
+            } => QueueBounds {
+                units: queue.units.saturating_sub(cost - 1),
+                ..queue
             },
-            Kind::LeakyMeter => Room {
+            Kind::LeakyMeter => QueueBounds {
                 units: 0,
                 max_wait: 0,
             },
             _ => return (self.used(now).saturating_add(cost) <= self.rate.limit).then_some(0),
         };
         let wait = self.wait(now, cost);
-        let fits = wait <= whole(room.units) * whole(self.rate.period)
-            && wait <= whole(room.max_wait) * whole(self.rate.limit);
-        fits.then(|| self.told(&wait))
+        let fits = wait <= whole(queue.units) * whole(self.rate.period)
+            && wait <= whole(queue.max_wait) * whole(self.rate.limit);
+        fits.then(|| self.reported(&wait))
     }
 
-    /// The wait of a place in line; none if it is longer than `max_wait`.
+    /// The wait of a reservation; `None` if it is longer than `max_wait`.
     pub(crate) fn reserve(&self, now: u64, cost: u64, max_wait: u64) -> Option<u64> {
         match self.kind {
             _ if cost > self.largest() => None,
             Kind::TokenBucket { .. } | Kind::LeakyQueue { .. } if cost == 0 => Some(0),
             Kind::TokenBucket { .. } | Kind::LeakyQueue { .. } | Kind::WarmUp { .. } => {
-                let wait = self.told(&self.wait(now, cost));
+                let wait = self.reported(&self.wait(now, cost));
                 (wait <= max_wait).then_some(wait)
             }
-            // A meter's level is the length of a line.
+            // The level of a meter is the length of a queue.
             Kind::LeakyMeter => {
                 let brim = i128::from(self.rate.burst) * self.period();
                 let level = if cost == 0 {
@@ -310,7 +311,7 @@ impl Model {
                 } else {
                     brim - self.tokens(now)
                 };
-                let wait = self.told(&ratio(level, 1));
+                let wait = self.reported(&ratio(level, 1));
                 (wait <= max_wait).then_some(wait)
             }
             _ => self.check(now, cost),
@@ -331,7 +332,7 @@ impl Model {
                 let lives = |at: u64, units: u64| units > 0 && now < at + rate.period;
                 let moments = counts.iter().filter(|(at, units)| lives(**at, **units));
                 let newest = counts.iter().rev().find(|(at, units)| lives(**at, **units));
-                // A log has as many moments as its limit; what comes on top joins the newest.
+                // A log holds at most `limit` moments; later costs are added to the newest one.
                 let joined = match newest {
                     Some((newest, _)) if moments.count() as u64 >= rate.limit => {
                         counts.remove(&{ *newest }).unwrap_or(0)
@@ -346,7 +347,7 @@ impl Model {
                 _ => *open = Some((now, cost)),
             },
             (State::Tokens(level_then, at), _) => {
-                *level_then = level.expect("of a bucket") - tokens;
+                *level_then = level.expect("a bucket") - tokens;
                 *at = now;
             }
             (State::Line(free), kind) => {
@@ -363,10 +364,10 @@ impl Model {
         }
     }
 
-    /// Permits of a full store, and of the threshold.
+    /// The permits of a full store, and the threshold.
     fn store(&self) -> (BigRational, BigRational) {
         let Kind::WarmUp { over, factor, .. } = self.kind else {
-            unreachable!("only asked of a warm-up");
+            unreachable!("only called for a warm-up");
         };
         let stable = ratio(self.rate.period, self.rate.limit);
         let threshold = whole(over) / (whole(2) * &stable);
@@ -378,12 +379,12 @@ impl Model {
         self.store().0
     }
 
-    /// The state of a store at `now`: what is idle has been stored.
+    /// The store and the free moment at `now`, with the idle time stored.
     fn rested(&self, now: u64) -> (BigRational, BigRational) {
         let (State::StoredPermits(stored, free), Kind::WarmUp { over, .. }) =
             (&self.state, self.kind)
         else {
-            unreachable!("only asked of a warm-up");
+            unreachable!("only called for a warm-up");
         };
         if *free >= whole(now) {
             return (stored.clone(), free.clone());
@@ -396,24 +397,24 @@ impl Model {
 
     fn take_stored(&mut self, now: u64, cost: u64) {
         let Kind::WarmUp { factor, .. } = self.kind else {
-            unreachable!("only asked of a warm-up");
+            unreachable!("only called for a warm-up");
         };
         let (stored, free) = self.rested(now);
         let (full, threshold) = self.store();
         let stable = ratio(self.rate.period, self.rate.limit);
         let slope = (whole(factor) - whole(1)) * &stable / (&full - &threshold);
-        let dearer = |stored: &BigRational| {
+        let extra = |stored: &BigRational| {
             let above = (stored - &threshold).max(whole(0));
             (&slope * &above * &above / whole(2)).floor()
         };
         let left = (&stored - whole(cost)).max(whole(0));
-        let price = whole(cost) * &stable + dearer(&stored) - dearer(&left);
+        let price = whole(cost) * &stable + extra(&stored) - extra(&left);
         self.state = State::StoredPermits(left, free + price);
     }
 
     /// Gives back what is still taken of `cost`, which was taken at `taken_at`.
     pub(crate) fn refund(&mut self, taken_at: u64, now: u64, mut cost: u64) {
-        // Of a rate, time has returned at most what it earned since.
+        // Since `taken_at` at most the refill has been returned already.
         let since = now.saturating_sub(taken_at);
         let earned = i128::from(since) * self.limit();
         let units = (i128::from(cost) * self.period() - earned).max(0);
@@ -445,7 +446,7 @@ impl Model {
                 *used = used.saturating_sub(cost);
             }
             (State::Tokens(tokens, at), _) => {
-                *tokens = (level.expect("of a bucket") + units).min(brim);
+                *tokens = (level.expect("a bucket") + units).min(brim);
                 *at = now;
             }
             (State::Anchored(_) | State::Line(None), _) => {}
@@ -454,16 +455,16 @@ impl Model {
                 *free = (*free - units).max(unused.min(*free));
             }
             (State::StoredPermits(..), _) => {
-                let (stored, free) = rested.expect("of a warm-up");
+                let (stored, free) = rested.expect("a warm-up");
                 let price = (whole(cost) * stable - whole(since)).max(whole(0));
                 let earlier = (&free - price).max(whole(now));
                 self.state = State::StoredPermits(stored, earlier);
             }
-            _ => unreachable!("only a queue has a line"),
+            _ => unreachable!("only a queue has a free moment"),
         }
     }
 
-    /// Whether more is taken than there was.
+    /// Whether there is a debt.
     pub(crate) fn owes(&self, now: u64) -> bool {
         match &self.state {
             State::Tokens(..) => self.tokens(now) < 0,
@@ -473,7 +474,7 @@ impl Model {
         }
     }
 
-    /// Another rate; what is used stays used, what a bucket holds stays there.
+    /// Changes the rate. Windows, meters and queues keep their usage, token buckets their tokens.
     pub(crate) fn retune(&mut self, rate: Rate, now: u64) {
         let old = self.clone();
         self.rate = rate;
@@ -493,14 +494,14 @@ impl Model {
                 self.state = State::Anchored(None);
             }
             (State::Tokens(..), kind) => {
-                // What is gone of the capacity, in time at the new rate, is rounded up to the
-                // parts of a nanosecond that the new rate is counted in.
+                // The used part of the capacity is converted to time at the new rate, rounded up to
+                // the fraction of a nanosecond in which the new rate is expressed.
                 let level = ratio(old.tokens(now), old.rate.period);
-                let gone = match kind {
+                let used = match kind {
                     Kind::LeakyMeter => whole(old.rate.burst) - level,
                     _ => (whole(rate.burst) - level).max(whole(0)),
                 };
-                let time = gone * whole(rate.period) / whole(rate.limit);
+                let time = used * whole(rate.period) / whole(rate.limit);
                 let time = (time * ratio(parts, 1)).ceil() / ratio(parts, 1);
                 let left = whole(rate.burst) - time * whole(rate.limit) / whole(rate.period);
                 let tokens = (left * whole(rate.period)).to_integer();
@@ -510,7 +511,7 @@ impl Model {
                 let mut time = ratio(*free, old.rate.limit);
                 let present = whole(now);
                 if time > present {
-                    // As many units are before the line's end, each worth what it is worth now.
+                    // The same number of units is queued, each worth its time at the new rate.
                     let units = (time - &present) * whole(old.rate.limit) / whole(old.rate.period);
                     time = units * whole(rate.period) / whole(rate.limit) + present;
                 }

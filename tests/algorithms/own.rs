@@ -1,15 +1,15 @@
-//! The example of an algorithm of one's own works in a limiter, a table and a layer.
+//! The example of a custom algorithm works in a limiter, a table and a layer.
 
 #[path = "../../examples/tower/own_algorithm.rs"]
 mod own_algorithm;
 
 #[test]
-fn an_algorithm_of_ones_own_works_in_a_limiter_a_table_and_a_layer() {
+fn a_custom_algorithm_works_in_a_limiter_a_table_and_a_layer() {
     own_algorithm::main();
 }
 
 #[test]
-fn an_algorithm_of_ones_own_takes_less_than_60_lines() {
+fn a_custom_algorithm_takes_less_than_60_lines() {
     let source = include_str!("../../examples/tower/own_algorithm.rs");
     let lines = source
         .lines()

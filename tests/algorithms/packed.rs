@@ -1,4 +1,4 @@
-//! A state in the words of a table decides as it does in memory.
+//! Packed states decide like unpacked ones.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -19,21 +19,21 @@ fn span(ns: u64) -> Duration {
     Duration::from_nanos(ns)
 }
 
-/// From here on a state need not fit its words.
+/// From this moment on, a state may fail to pack.
 const FAR: u64 = 1 << 56;
 
-/// How a state in words is decided on.
+/// A function that decides on packed words.
 type Decide<A> = fn(&A, &mut [u64], Tick, u64) -> Option<Decision>;
 
-/// The states of an algorithm in words and in memory.
+/// Applies the same operations to the packed and the unpacked state.
 struct Twins<A: Algorithm> {
     algorithm: A,
     decide: Decide<A>,
     state: A::State,
     now: u64,
-    /// A gap at which something may change.
+    /// A typical gap between changes of a decision.
     unit: u64,
-    /// How many decisions on words were compared.
+    /// How many packed decisions were compared.
     compared: usize,
 }
 
@@ -58,7 +58,7 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
         packs.then_some(words)
     }
 
-    /// Moves on, or now and then back.
+    /// Advances the time; sometimes steps back.
     fn pass(&mut self, random: &mut Random) {
         let gap = match random.below(10) {
             0..=3 => 0,
@@ -75,7 +75,7 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
         };
     }
 
-    /// One operation on both; what they disagree about.
+    /// Applies one operation to both. Returns how they differ.
     fn step(&mut self, random: &mut Random) -> Option<String> {
         self.pass(random);
         let (now, limit) = (at(self.now), self.algorithm.quota().limit());
@@ -106,20 +106,20 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
         let before = before?;
         let mut words = before.clone();
         let Some(decision) = (self.decide)(&self.algorithm, &mut words, now, cost) else {
-            let excused = self.now >= FAR || self.packed().is_none();
-            return (!excused).then(|| format!("{cost} at {now:?} does not pack"));
+            let may_fail = self.now >= FAR || self.packed().is_none();
+            return (!may_fail).then(|| format!("{cost} at {now:?} does not pack"));
         };
         self.compared += 1;
         let wrong = if decision != expected {
-            "the decision"
+            "wrong decision"
         } else if self.packed().as_ref() != Some(&words) {
-            "the state"
+            "wrong state"
         } else if A::Packing::unpack_from(&self.algorithm, &words) != self.state {
-            "what is unpacked"
+            "unpacks to another state"
         } else if (decision.is_denied() || cost == 0) && words != before {
-            "what is denied"
+            "a denial changed the words"
         } else if words[0] >> 63 > 0 {
-            "the highest bit"
+            "the highest bit is set"
         } else {
             return None;
         };
@@ -129,14 +129,14 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
         ))
     }
 
-    /// What the two disagree about over one random trace.
+    /// Runs one random trace. Returns how the two differ.
     fn disagreement(&mut self, random: &mut Random) -> Option<String> {
         let steps = 1 + random.below(80);
         (0..steps).find_map(|_| self.step(random))
     }
 }
 
-/// No trace of any seed may find a difference, and many decisions must have been compared.
+/// Asserts that no trace finds a difference and that many decisions were compared.
 fn agree<A: Algorithm<State: PartialEq + Debug>>(make: fn(&mut Random) -> (A, u64)) {
     let mut compared = 0;
     for seed in seeds(4_000) {
@@ -165,14 +165,14 @@ fn quota(random: &mut Random) -> (Quota, u64) {
     (Quota::per(limit, span(period)), period)
 }
 
-/// Of all numbers of cells and all widths of a count, as a rule of such as fit a table's slot.
+/// A grid with any number of cells and any width of a count, usually one that fits a table's slot.
 fn grid(random: &mut Random) -> (SlidingGrid, u64) {
     let cells = 1 + random.below(60);
     let width = match random.below(8) {
         0 => 1 + random.below(63),
         _ => 1 + random.below((255 / (cells + 1)).min(63)),
     };
-    // Of that many bits; sometimes all of them.
+    // A limit of that many bits; sometimes with all bits set.
     let limit = (1_u64 << (width - 1)) | (random.next() >> (64 - width));
     let limit = match random.below(3) {
         0 => u64::MAX >> (64 - width),
@@ -191,12 +191,12 @@ fn grid(random: &mut Random) -> (SlidingGrid, u64) {
 }
 
 #[test]
-fn a_grid_decides_in_words_as_in_memory() {
+fn a_packed_grid_decides_like_an_unpacked_one() {
     agree(grid);
 }
 
 #[test]
-fn a_default_grid_takes_as_many_words_as_its_counts_and_its_cell() {
+fn a_default_grid_takes_only_the_words_its_counts_and_cell_need() {
     for (limit, words) in [(7, 1), (8, 2), (1_000, 3), (1 << 15, 3), (1 << 16, 4)] {
         let grid = SlidingGrid::new(Quota::per_second(limit));
         assert_eq!(SlidingGrid::word_count(&grid), words);
@@ -204,7 +204,7 @@ fn a_default_grid_takes_as_many_words_as_its_counts_and_its_cell() {
 }
 
 #[test]
-fn a_warm_up_decides_in_words_as_in_memory() {
+fn a_packed_warm_up_decides_like_an_unpacked_one() {
     agree(|random| {
         let (quota, period) = quota(random);
         let most = (10 * u128::from(period)).min((1 << 62) / u128::from(quota.limit()));
@@ -218,7 +218,7 @@ fn a_warm_up_decides_in_words_as_in_memory() {
 }
 
 #[test]
-fn windows_decide_in_words_as_in_memory() {
+fn packed_windows_decide_like_unpacked_ones() {
     agree(|random| {
         let (quota, period) = quota(random);
         let offset = span(random.log_uniform(62));
@@ -236,7 +236,7 @@ fn windows_decide_in_words_as_in_memory() {
 }
 
 #[test]
-fn buckets_decide_in_words_as_in_memory() {
+fn packed_buckets_decide_like_unpacked_ones() {
     agree(|random| {
         let (quota, period) = quota(random);
         (TokenBucket::new(quota), period / quota.limit() + 1)
@@ -248,23 +248,23 @@ fn buckets_decide_in_words_as_in_memory() {
     });
 }
 
-/// Ways to decide on words that are wrong somewhere are found.
+/// The comparison finds each of these faulty `decide_packed` functions.
 #[test]
 fn planted_differences_are_found() {
     let planted: [Decide<SlidingGrid>; 4] = [
-        // Forgets what it admits.
+        // Does not write the new state.
         |grid, words, now, cost| SlidingGrid::decide_packed(grid, &mut words.to_vec(), now, cost),
-        // Takes the moment for another one.
+        // Decides at a wrong moment.
         |grid, words, now, cost| {
             SlidingGrid::decide_packed(grid, words, now.plus(Duration::from_nanos(1)), cost)
         },
-        // Writes what it denies.
+        // Writes a new state for a denial.
         |grid, words, now, cost| {
             let decision = SlidingGrid::decide_packed(grid, words, now, cost)?;
             words[words.len() - 1] ^= u64::from(decision.is_denied());
             Some(decision)
         },
-        // Cannot tell.
+        // Never packs.
         |_, _, _, _| None,
     ];
     for (number, decide) in planted.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The properties find the bugs they are there for: each one fails on a broken copy.
+//! Checks the properties themselves: each must fail on an algorithm with a planted bug.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::promises::broken_promise;
 use crate::random::Random;
 use crate::subjects::{Subject, random_subjects};
 
-/// A mistake that other implementations have made.
+/// A bug found in other implementations.
 #[derive(Clone, Copy, Debug)]
 enum Bug {
-    /// One more than the capacity: B for B - 1.
+    /// Admits one more than the capacity: B for B - 1.
     OneTooMany,
-    /// Whole units are refilled and the rest of the time is dropped.
+    /// Refills whole units and drops the remaining time.
     TruncatedRefill,
-    /// The moment is taken as it comes, so an older one opens an older window.
+    /// Uses `now` unclamped, so an older moment opens an older window.
     NoClampOnBackStep,
-    /// `>=` for `>`: what should leave at a moment leaves one before it.
+    /// `>=` for `>`: entries expire one nanosecond early.
     LeavesEarly,
-    /// Forgettable one unit before it is.
+    /// Reports `forgettable_at` one unit early.
     EarlyForget,
-    /// The wait is rounded down to a unit too coarse.
+    /// Rounds the wait down to too coarse a unit.
     TruncatedRetry,
-    /// A denied request is charged.
+    /// Charges denied requests.
     ChargedDenial,
 }
 
@@ -72,7 +72,7 @@ impl<A: Algorithm> Algorithm for Broken<A> {
                 }
             }
             Bug::TruncatedRefill => {
-                // Each call starts its time anew.
+                // The refill starts again at each call.
                 let passed = now.since(*newest).as_nanos();
                 let whole = u64::try_from(passed).expect("short") / unit.max(1) * unit;
                 let dropped = u64::try_from(passed).expect("short") - whole;
@@ -133,7 +133,7 @@ impl<A: Algorithm> Algorithm for Broken<A> {
 }
 
 impl<A: Algorithm> Broken<A> {
-    /// The state as if everything in it had come `ns` later: packed words of one part per ns.
+    /// The state as if everything in it had happened `ns` later.
     fn later(&self, state: &A::State, ns: u64) -> A::State {
         match A::Packing::pack(&self.algorithm, state) {
             Some(word) => A::Packing::unpack(&self.algorithm, word + ns),
@@ -142,7 +142,7 @@ impl<A: Algorithm> Broken<A> {
     }
 }
 
-/// Whether `property` finds the bug in one of the subjects `named`.
+/// Whether `property` finds the bug in one of the subjects that `break_it` accepts.
 fn finds(
     property: fn(&Subject, u64) -> Option<String>,
     bug: Bug,
@@ -162,7 +162,7 @@ fn broken<A: Algorithm>(algorithm: A, bug: Bug) -> AnyAlgorithm {
 
 #[expect(
     clippy::unnecessary_wraps,
-    reason = "one of several that may pass a subject over"
+    reason = "the same signature as functions that skip subjects"
 )]
 fn any(subject: &Subject, bug: Bug) -> Option<AnyAlgorithm> {
     Some(broken(subject.algorithm.clone(), bug))
@@ -183,8 +183,8 @@ fn bucket(subject: &Subject, bug: Bug) -> Option<AnyAlgorithm> {
 }
 
 #[test]
-fn one_too_many_breaks_the_promise_of_a_bucket() {
-    // A bucket of one more than it says.
+fn a_bucket_of_one_too_many_breaks_its_promise() {
+    // A bucket that holds one more than it reports.
     let plus_one = |subject: &Subject, _: Bug| {
         let quota = subject.algorithm.quota();
         (subject.name == "token bucket")
@@ -194,7 +194,7 @@ fn one_too_many_breaks_the_promise_of_a_bucket() {
 }
 
 #[test]
-fn a_back_step_without_a_clamp_breaks_the_promise() {
+fn an_unclamped_older_moment_breaks_the_promise() {
     assert!(finds(broken_promise, Bug::NoClampOnBackStep, window));
     assert!(finds(
         laws::minted_by_a_back_step,
@@ -204,7 +204,7 @@ fn a_back_step_without_a_clamp_breaks_the_promise() {
 }
 
 #[test]
-fn a_log_that_lets_go_a_nanosecond_early_is_found() {
+fn a_log_that_expires_entries_a_nanosecond_early_is_found() {
     assert!(finds(laws::inexact_retry, Bug::TruncatedRetry, log));
     let early = |subject: &Subject, _: Bug| {
         let quota = subject.algorithm.quota();
@@ -221,12 +221,12 @@ fn a_log_that_lets_go_a_nanosecond_early_is_found() {
 }
 
 #[test]
-fn an_early_forget_is_found() {
+fn an_early_forgettable_at_is_found() {
     assert!(finds(laws::early_forget, Bug::EarlyForget, any));
 }
 
 #[test]
-fn a_truncated_retry_is_found() {
+fn a_truncated_retry_after_is_found() {
     assert!(finds(laws::inexact_retry, Bug::TruncatedRetry, any));
 }
 

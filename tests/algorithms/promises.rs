@@ -1,4 +1,4 @@
-//! A(T): what is admitted in any interval stays within the promise.
+//! A(T), the cost admitted in any interval of length T, stays within the promise.
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::clock::Tick;
@@ -7,10 +7,10 @@ use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
 use crate::random::{Random, seeds};
 use crate::subjects::{Promise, Subject, random_subjects};
 
-/// A request that went through: when, and its cost.
+/// An admitted request: when, and its cost.
 pub(crate) type Admission = (u64, u64);
 
-/// Looks at every interval from one admission to another.
+/// Checks every interval between two admissions. Returns the first that exceeds the promise.
 pub(crate) fn broken_interval(subject: &Subject, admissions: &[Admission]) -> Option<String> {
     for (first, (start, _)) in admissions.iter().enumerate() {
         let mut sum = 0;
@@ -28,14 +28,14 @@ pub(crate) fn broken_interval(subject: &Subject, admissions: &[Admission]) -> Op
     None
 }
 
-/// Sends what is most likely to be too much: crowds at every moment that matters and between them,
-/// and requests whose moment is older than the state.
+/// Sends bursts at the moments most likely to break a promise and between them, and requests with a
+/// moment older than the state.
 pub(crate) fn attack(subject: &Subject, random: &mut Random) -> Vec<Admission> {
     let algorithm = &subject.algorithm;
     let interval = (subject.period / subject.limit).max(1);
     let mut now = random.log_uniform(41);
     let mut newest = now;
-    // The newest moment at which something was admitted: all that a state can know.
+    // The newest moment of an admission, which is all that a state records.
     let mut seen = 0;
     let mut state = algorithm.fresh(Tick::from_nanos(now));
     let mut admissions = Vec::new();
@@ -71,7 +71,7 @@ pub(crate) fn attack(subject: &Subject, random: &mut Random) -> Vec<Admission> {
     admissions
 }
 
-/// What is wrong with the first of `traces` attacks that breaks the promise.
+/// Runs one attack. Returns how it breaks the promise, if it does.
 pub(crate) fn broken_promise(subject: &Subject, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let admissions = attack(subject, &mut random);
@@ -90,16 +90,16 @@ fn no_attack_breaks_a_promise() {
             admitted += attack(&subject, &mut Random::new(seed)).len();
         }
     }
-    assert!(admitted > 10_000, "the attacks reach something: {admitted}");
+    assert!(admitted > 10_000, "only {admitted} admitted");
 }
 
-/// Takes at random moments and refunds some of it later. Returns the costs that are kept.
+/// Takes costs at random moments and refunds some of them later. Returns the costs that are kept.
 fn kept_costs(subject: &Subject, seed: u64) -> Vec<Admission> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
     let mut now = random.log_uniform(41);
     let mut state = algorithm.fresh(Tick::from_nanos(now));
-    // When a request went, its cost, and when it was decided.
+    // When a request passed, its cost, and when it was decided.
     let mut kept: Vec<(u64, u64, u64)> = Vec::new();
     for _ in 0..150 {
         now += match random.below(6) {
@@ -112,7 +112,7 @@ fn kept_costs(subject: &Subject, seed: u64) -> Vec<Admission> {
             let paced = matches!(subject.promise, Promise::Paced(_));
             let last = kept.len() - 1;
             let index = random.below(kept.len() as u64);
-            // The other requests of a line keep their moments, so only the last turn is free again.
+            // The other queued requests keep their moments, so a refund frees only the last turn.
             let index = if paced {
                 last
             } else {
@@ -120,7 +120,7 @@ fn kept_costs(subject: &Subject, seed: u64) -> Vec<Admission> {
             };
             let (goes_at, cost, decided_at) = kept[index];
             let taken_at = if goes_at > now { now } else { decided_at };
-            // A line that charges before cannot tell which part of a cost is still ahead.
+            // A queue that charges before does not know which part of a cost is still to come.
             let part = match subject.name {
                 "leaky queue that charges before" => cost,
                 _ => 1 + random.below(cost),
@@ -150,7 +150,7 @@ fn kept_costs(subject: &Subject, seed: u64) -> Vec<Admission> {
 }
 
 #[test]
-fn kept_costs_stay_within_the_promise_whatever_is_refunded_and_when() {
+fn kept_costs_stay_within_the_promise_after_any_refunds() {
     let mut costs = 0;
     for seed in seeds(600) {
         for subject in random_subjects(&mut Random::new(seed)) {
@@ -164,9 +164,9 @@ fn kept_costs_stay_within_the_promise_whatever_is_refunded_and_when() {
     assert!(costs > 10_000, "only {costs} costs");
 }
 
-/// 10 taken at 59 s and 10 at 60 s: the first are no longer in the window when they come back.
+/// 10 are taken at 59 s and 10 at 60 s. The first have left the window when they are refunded.
 #[test]
-fn a_refund_returns_nothing_that_time_has_returned() {
+fn a_refund_excludes_what_has_expired_or_been_refilled() {
     let second = 1_000_000_000;
     let quota = Quota::per_minute(10);
     let at = |seconds: u64| Tick::from_nanos(seconds * second);
@@ -182,7 +182,7 @@ fn a_refund_returns_nothing_that_time_has_returned() {
         algorithm.refund(&mut state, at(60), at(61), 10);
         assert_eq!(algorithm.peek(&state, at(61), 0).remaining(), 10);
     }
-    // A log counts both; the first ten come back, and no more than these.
+    // A log counts both; the refund returns the first ten only.
     let log = SlidingLog::new(Quota::per_minute(20));
     let mut state = log.fresh(at(0));
     assert!(log.decide(&mut state, at(59), 10).is_admitted());
@@ -191,7 +191,7 @@ fn a_refund_returns_nothing_that_time_has_returned() {
     assert_eq!(log.peek(&state, at(61), 0).remaining(), 10);
     assert_eq!(log.peek(&state, at(119), 0).remaining(), 10);
     assert_eq!(log.peek(&state, at(120), 0).remaining(), 20);
-    // A bucket of 60 per minute has got back 4 of 10 after 4 s.
+    // A bucket of 60 per minute has refilled 4 of 10 after 4 s.
     let bucket = TokenBucket::new(Quota::per_minute(60));
     let mut state = bucket.fresh(at(0));
     assert!(bucket.decide(&mut state, at(10), 10).is_admitted());

@@ -1,6 +1,6 @@
-//! Random numbers that come back for the same seed.
+//! Seeded random numbers.
 
-/// `SplitMix64`: short, seedable and good enough to choose test cases with.
+/// `SplitMix64`: short, seedable and good enough to choose test cases.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -26,7 +26,7 @@ impl Random {
         &from[usize::try_from(self.below(from.len() as u64)).expect("a small list")]
     }
 
-    /// 0, or a number of up to `bits` bits, each length as likely as another.
+    /// A number of up to `bits` bits; all lengths are equally likely.
     pub(crate) fn log_uniform(&mut self, bits: u64) -> u64 {
         match self.below(bits + 1) {
             0 => 0,
@@ -35,10 +35,10 @@ impl Random {
     }
 }
 
-/// How many seeds a property runs over: some on every run, `TRACES=1000000` for a long one.
+/// The seeds that a property runs over: `usual` of them, or as many as the variable `TRACES` says.
 pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
     match std::env::var("TRACES") {
-        Ok(number) => 0..number.parse().expect("TRACES is a number"),
+        Ok(number) => 0..number.parse().expect("TRACES must be a number"),
         Err(_) => 0..usual,
     }
 }

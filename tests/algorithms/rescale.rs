@@ -1,4 +1,4 @@
-//! What a change of quota keeps.
+//! What a state keeps when its quota changes.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn quota(limit: u64, period: u64) -> Quota {
     Quota::per(limit, Duration::from_nanos(period))
 }
 
-/// Uses `used` at `newest`, changes the algorithm at `older`, and looks at `newest`.
+/// Takes `used` at `newest`, changes the algorithm at `older`, and returns the usage at `newest`.
 fn used_after<A: Algorithm>(from: &A, to: &A, used: u64, newest: u64, older: u64) -> u64 {
     let mut state = from.fresh(at(newest));
     assert!(from.decide(&mut state, at(newest), used).is_admitted());
@@ -32,7 +32,7 @@ fn a_change_at_a_moment_older_than_the_state_loses_nothing() {
         let (period, other) = (1 + random.below(1_000), 1 + random.below(1_000));
         let (from, to) = (quota(50, period), quota(80, other));
         let newest = 10_000 + random.below(10_000);
-        // In an earlier window, which a state can tell.
+        // In an earlier window, which a state can distinguish.
         let older = newest - period - random.below(5_000);
         let used = 1 + random.below(50);
         let offset = Duration::from_nanos(random.below(2_000));
@@ -70,14 +70,14 @@ fn a_grid_keeps_its_usage_with_another_number_of_cells() {
         to.rescale(&mut state, &from, at(6_000), Inherit::AsIs);
         assert_eq!(to.peek(&state, at(6_000), 0).remaining(), 4);
         assert!(to.decide(&mut state, at(6_000), 4).is_admitted());
-        // Nothing counts for less than a period.
+        // Every cost counts for at least a period.
         assert_eq!(to.peek(&state, at(7_199), 0).remaining(), 0);
         assert_eq!(to.peek(&state, at(9_000), 0).remaining(), 10);
     }
 }
 
 #[test]
-fn a_warm_up_is_as_warm_after_two_changes_as_after_none() {
+fn a_warm_up_is_restored_by_a_change_and_its_reverse() {
     let warm_up = |limit| WarmUp::new(Quota::per_second(limit), Duration::from_secs(4)).queue(100);
     let (slow, fast) = (warm_up(2), warm_up(3));
     let mut state = slow.fresh(at(0));
@@ -90,10 +90,10 @@ fn a_warm_up_is_as_warm_after_two_changes_as_after_none() {
     let changed = state;
     assert_ne!(changed, before);
     fast.rescale(&mut state, &fast, at(0), Inherit::AsIs);
-    assert_eq!(state, changed, "no change changes nothing");
+    assert_eq!(state, changed, "the same quota changes nothing");
     slow.rescale(&mut state, &fast, at(0), Inherit::AsIs);
-    assert_eq!(state, before, "there and back");
-    // A store of 8 permits, 6 taken: warm, and the line is free when it was.
+    assert_eq!(state, before, "changed and changed back");
+    // A store of 8 permits with 6 taken: it stays as warm, and the queue is free at the same time.
     let free = slow.peek(&before, at(0), 0).reset_after;
     assert_eq!(fast.peek(&changed, at(0), 0).reset_after, free);
     let now = at(u64::try_from(free.as_nanos()).expect("short"));

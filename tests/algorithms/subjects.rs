@@ -9,7 +9,7 @@ use tower_throttle::{
 
 use crate::random::Random;
 
-/// An algorithm with round figures for its promise.
+/// An algorithm under test and the figures of its promise.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
@@ -20,18 +20,18 @@ pub(crate) struct Subject {
     pub(crate) promise: Promise,
 }
 
-/// What may be admitted in an interval.
+/// The most that may be admitted in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
     /// At most L in each aligned window, so at most 2L in any W.
     Windows,
-    /// At most 2L in any half open interval as long as the period.
+    /// At most 2L in any half-open interval as long as the period.
     Twice,
-    /// At most L in any half open interval of this length.
+    /// At most L in any half-open interval of this length.
     AtMostIn(u64),
     /// At most B + T/t in any closed interval of length T.
     Bucket,
-    /// Released at least t per unit apart, for costs up to this one.
+    /// Requests pass at least t per unit of cost apart, for costs up to this one.
     Paced(u64),
 }
 
@@ -52,7 +52,7 @@ impl Subject {
         }
     }
 
-    /// The same subject with another transition, for planted bugs.
+    /// The same subject with another algorithm, for planted bugs.
     pub(crate) fn with(&self, algorithm: AnyAlgorithm) -> Self {
         Self {
             algorithm,
@@ -60,7 +60,7 @@ impl Subject {
         }
     }
 
-    /// The most that the promise allows in a closed interval of length `span`, whatever its place.
+    /// The most that the promise allows in any closed interval of length `span`.
     pub(crate) fn bound(&self, span: u64) -> u64 {
         let pieces = |length: u64| span / length + 1;
         match self.promise {
@@ -68,12 +68,12 @@ impl Subject {
             Promise::Twice => 2 * self.limit * pieces(self.period),
             Promise::AtMostIn(length) => self.limit * pieces(length),
             Promise::Bucket => self.burst + self.earned(span),
-            // Turns are t apart, exactly; each is told in whole nanoseconds, rounded up.
+            // Turns are exactly t apart, and each is reported in whole nanoseconds, rounded up.
             Promise::Paced(max_cost) => max_cost + self.before(span + 1),
         }
     }
 
-    /// How many intervals are over before T is.
+    /// How many whole intervals end before T.
     fn before(&self, span: u64) -> u64 {
         let units = u128::from(span) * u128::from(self.limit);
         u64::try_from((units - 1) / u128::from(self.period)).expect("small figures")
@@ -147,7 +147,7 @@ pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
     ]
 }
 
-/// One of each algorithm with figures of all sizes: from 1 a day to 1e9 a second, and periods that
+/// One of each algorithm with a random quota: 1 per day to 1e9 per second, including periods that
 /// the limit does not divide.
 pub(crate) fn random_subjects(random: &mut Random) -> Vec<Subject> {
     let limit = 1 + random.log_uniform(10);
