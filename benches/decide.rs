@@ -1,8 +1,8 @@
-//! What one decision costs, for each algorithm, without and with the lone limiter around it.
+//! The time of one decision of each algorithm, alone and behind a `Limiter`.
 //!
 //!     cargo bench --bench decide
 //!
-//! Compare the rows of one run with each other; a nanosecond here is a nanosecond on this machine.
+//! Compare only rows of one run: times differ between machines.
 
 use std::{hint::black_box, time::Duration};
 
@@ -13,12 +13,12 @@ use tower_throttle::{
     TokenBucket, WarmUp, clock::Tick,
 };
 
-/// Far from its limit, so that every request is admitted.
+/// Far from its limit: every request is admitted.
 const OPEN: Quota = Quota::per_second(1_000_000_000);
-/// At its limit after the first few.
+/// At its limit after the first few requests.
 const SHUT: Quota = Quota::per_day(10);
 
-/// One transition over a state in a register or on the stack, a microsecond apart.
+/// Transitions of a local state, a microsecond apart.
 fn transition<A: Algorithm>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A) {
     let mut group = c.benchmark_group(format!("transition/{name}"));
     for (path, quota) in [("admitted", OPEN), ("denied", SHUT)] {
@@ -40,7 +40,7 @@ fn transition<A: Algorithm>(c: &mut Criterion, name: &str, make: impl Fn(Quota) 
     group.finish();
 }
 
-/// The same behind `Limiter`, on a clock that costs one load.
+/// Decisions of a `Limiter` on a clock that is read with one load.
 fn lone<A: Algorithm>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A) {
     let mut group = c.benchmark_group(format!("lone/{name}"));
     for (path, quota) in [("admitted", OPEN), ("denied", SHUT)] {

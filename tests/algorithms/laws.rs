@@ -193,7 +193,7 @@ pub(crate) fn cadence_matters(subject: &Subject, _seed: u64) -> Option<String> {
         let often = admitted_asking_each((interval / part).max(1));
         if often.abs_diff(seldom) > 1 {
             return Some(format!(
-                "{}: {seldom} admitted at one request per {interval} ns, {often} at {part} times that",
+                "{}: {seldom} admitted at 1 request per {interval} ns, {often} at {part} times that",
                 subject.name
             ));
         }

@@ -1,8 +1,8 @@
 //! A naive model of each algorithm.
 //!
 //! The model shares no code with the library: it packs no state and solves for no moment. It only
-//! decides whether a request passes at a given moment, and after which wait. The tests check the
-//! library's `retry_after`, `reset_after` and `remaining` by asking the model on both sides of each.
+//! decides whether a request passes at a given moment, and after which wait. The tests check
+//! `retry_after`, `reset_after` and `remaining` by asking the model just before and after.
 
 use std::collections::BTreeMap;
 

@@ -125,7 +125,7 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
         };
         let state = &self.state;
         Some(format!(
-            "{cost} at {now:?}: {wrong}: {decision:?} and {words:?}, expected {expected:?} and {state:?}"
+            "{cost} at {now:?}: {wrong}: {decision:?}, {words:?}; expected {expected:?}, {state:?}"
         ))
     }
 

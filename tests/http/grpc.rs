@@ -34,7 +34,7 @@ async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
 }
 
 #[tokio::test]
-async fn tower_governor_15_and_modal_1216_a_client_is_told_when_a_retry_makes_sense() {
+async fn tower_governor_15_and_modal_1216_a_denial_states_when_to_retry() {
     let limit = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_hour(2)))
         .headers(Headers::standard());
     let mut client = server!(limit);
@@ -87,7 +87,7 @@ async fn a_denied_stream_ends_with_the_status() {
         .into_inner();
     assert!(
         stream.message().await.unwrap().is_some(),
-        "the first is served"
+        "the first request is served"
     );
     let refused = client
         .watch(HealthCheckRequest::default())
@@ -97,7 +97,7 @@ async fn a_denied_stream_ends_with_the_status() {
     assert!(stream.message_is_still_open().await);
 }
 
-/// Whether the stream has not ended.
+/// Whether the stream is still open.
 trait StillOpen {
     async fn message_is_still_open(&mut self) -> bool;
 }
@@ -111,7 +111,7 @@ impl<T> StillOpen for tonic::Streaming<T> {
 }
 
 #[tokio::test]
-async fn a_request_that_costs_too_much_is_told_not_to_retry() {
+async fn a_request_above_the_capacity_gets_no_retry_info() {
     let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
         .cost(|_: &http::Request<tonic::body::Body>| 2);
     let status = check(&mut server!(limit)).await.unwrap_err();
@@ -134,7 +134,7 @@ async fn a_rejection_arrives_as_its_grpc_code() {
 }
 
 #[tokio::test]
-async fn guardian_363_a_limit_is_not_passed_by_speaking_grpc_instead() {
+async fn guardian_363_a_limit_is_not_bypassed_with_grpc() {
     let inner = service_fn(async |_: http::Request<()>| {
         Ok::<_, Status>(http::Response::new(tonic::body::Body::default()))
     });
@@ -153,7 +153,7 @@ async fn guardian_363_a_limit_is_not_passed_by_speaking_grpc_instead() {
         let refused = service.clone().oneshot(rpc).await.unwrap();
         assert_eq!(refused.headers()["content-type"], answered);
         assert_eq!(refused.headers()["grpc-status"], "8");
-        assert!(refused.body().is_end_stream(), "the headers end the stream");
+        assert!(refused.body().is_end_stream(), "a response of headers only");
     }
 }
 
@@ -174,7 +174,7 @@ async fn the_address_of_a_tonic_peer_is_found() {
 
 #[cfg(feature = "tonic")]
 #[tokio::test]
-async fn iota_12137_one_service_of_a_server_is_limited_and_keeps_its_name() {
+async fn iota_12137_a_single_limited_service_keeps_its_name() {
     use tonic_health::pb::health_server::HealthServer;
     use tower_throttle::RateLimit;
 

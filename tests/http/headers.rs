@@ -30,12 +30,12 @@ async fn header_lines(form: Headers, decision: Decision, quotas: Vec<Quota>) -> 
         .name("api")
         .headers(form);
     let response = ask(&layer, Request::new(())).await;
-    let mut told = Vec::new();
+    let mut stated = Vec::new();
     for (name, value) in response.headers() {
-        told.push(format!("{name}: {}", value.to_str().unwrap()));
+        stated.push(format!("{name}: {}", value.to_str().unwrap()));
     }
-    told.sort();
-    told
+    stated.sort();
+    stated
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn every_form_follows_its_draft() {
 }
 
 #[tokio::test]
-async fn a_denied_response_states_the_time_of_retry_after() {
+async fn a_denied_response_states_the_same_time_as_retry_after() {
     let mut second = denied();
     second.policy = 1;
     assert_eq!(
@@ -108,7 +108,7 @@ async fn a_denied_response_states_the_time_of_retry_after() {
 #[tokio::test]
 #[expect(
     clippy::disallowed_methods,
-    reason = "the header is about the wall clock"
+    reason = "the header contains a wall-clock time"
 )]
 async fn the_epoch_form_states_a_unix_time() {
     let now = || {
@@ -118,8 +118,8 @@ async fn the_epoch_form_states_a_unix_time() {
             .as_secs()
     };
     let before = now();
-    let told = header_lines(Headers::XRateLimitEpoch, admitted(), quotas()).await;
-    let reset: u64 = told[2]
+    let stated = header_lines(Headers::XRateLimitEpoch, admitted(), quotas()).await;
+    let reset: u64 = stated[2]
         .strip_prefix("x-ratelimit-reset: ")
         .unwrap()
         .parse()
@@ -128,26 +128,26 @@ async fn the_epoch_form_states_a_unix_time() {
 }
 
 #[tokio::test]
-async fn large_figures_are_cut_to_the_largest_field_integer() {
+async fn large_values_are_clamped_to_the_largest_field_integer() {
     let mut huge = Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, u64::MAX);
     huge.reset_after = Duration::MAX;
     let quota = Quota::per(u64::MAX >> 1, Duration::from_secs(1 << 32));
-    let told = header_lines(Headers::Draft11, huge, vec![quota]).await;
+    let stated = header_lines(Headers::Draft11, huge, vec![quota]).await;
     assert_eq!(
-        told[0],
+        stated[0],
         r#"ratelimit-policy: "api";q=999999999999999;w=4294967296"#
     );
     assert_eq!(
-        told[1],
+        stated[1],
         r#"ratelimit: "api";r=999999999999999;t=999999999999999"#
     );
 }
 
 #[tokio::test]
-async fn periods_below_a_second_are_left_out_and_others_rounded_up() {
+async fn periods_below_a_second_are_omitted_and_others_rounded_up() {
     let policy = async |quota| {
-        let told = header_lines(Headers::Draft11, admitted(), vec![quota]).await;
-        told[0].split_once("q=").unwrap().1.to_owned()
+        let stated = header_lines(Headers::Draft11, admitted(), vec![quota]).await;
+        stated[0].split_once("q=").unwrap().1.to_owned()
     };
     assert_eq!(policy(Quota::per(5, Duration::from_millis(100))).await, "5");
     assert_eq!(
@@ -158,21 +158,21 @@ async fn periods_below_a_second_are_left_out_and_others_rounded_up() {
     assert_eq!(policy(Quota::per_second(10).burst(5)).await, "5");
 }
 
-/// Parses a line by RFC 9651: names, and the integers of the parameters.
+/// Parses a line by RFC 9651. Returns the names and their integer parameters.
 fn parsed(line: &str) -> Vec<(String, Vec<(String, i64)>)> {
     let list: sfv::List = Parser::new(line).parse().unwrap();
     let items = list.into_iter().map(|entry| match entry {
         ListEntry::Item(item) => item,
-        ListEntry::InnerList(_) => panic!("an inner list"),
+        ListEntry::InnerList(_) => panic!("unexpected inner list"),
     });
     items
         .map(|item| {
             let BareItem::String(name) = item.bare_item else {
-                panic!("no string")
+                panic!("not a string")
             };
             let parameters = item.params.into_iter().map(|(key, value)| {
                 let BareItem::Integer(number) = value else {
-                    panic!("no integer")
+                    panic!("not an integer")
                 };
                 (key.to_string(), i64::from(number))
             });
@@ -230,7 +230,7 @@ async fn the_headers_of_stacked_layers_are_all_kept() {
 
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
-async fn a_response_after_a_wait_has_the_figures_of_its_end() {
+async fn a_response_after_a_wait_has_the_figures_at_its_end() {
     let bucket = tower_throttle::LeakyBucket::new(Quota::per_second(1)).queue(20);
     let layer = RateLimitLayer::new(Global, bucket).headers(Headers::standard());
     let state_header = async || {
@@ -238,12 +238,12 @@ async fn a_response_after_a_wait_has_the_figures_of_its_end() {
         lines(&response, "ratelimit")[0].to_owned()
     };
     let headers: [_; 3] = tokio::join!(state_header(), state_header(), state_header()).into();
-    // When the last one came, two were before it; when it goes, none is behind it.
+    // When the last request arrives, two are ahead of it. When it is released, none is behind it.
     assert!(headers[2].ends_with(";t=1"), "{headers:?}");
     assert!(headers[1].ends_with(";t=2"), "{headers:?}");
 }
 
-/// A planted bug: it inserts its header and so removes those of other layers.
+/// A planted bug: it replaces the headers of other layers.
 #[derive(Clone, Copy)]
 struct Inserted;
 
@@ -271,11 +271,11 @@ async fn inserted_headers_are_detected() {
 }
 
 #[tokio::test]
-async fn a_burst_is_stated_with_the_time_to_refill_it() {
+async fn a_burst_is_stated_with_its_refill_time() {
     for (quota, policy) in [
-        // 10 per second, 50 at once: 50 are refilled in 5 seconds.
+        // 10 per second, burst 50: 50 are refilled in 5 seconds.
         (Quota::per_second(10).burst(50), r#""default";q=50;w=5"#),
-        // Less than the limit at once: the rate stays the same.
+        // A burst below the limit: the rate stays the same.
         (Quota::per_minute(60).burst(10), r#""default";q=10;w=10"#),
         (Quota::per_hour(7).burst(3), r#""default";q=3;w=1543"#),
         // 5 are refilled in half a second, which the field cannot hold.
@@ -290,7 +290,7 @@ async fn a_burst_is_stated_with_the_time_to_refill_it() {
 }
 
 #[tokio::test]
-async fn headers_follow_the_quota_and_the_form_of_the_layer() {
+async fn headers_follow_the_layers_quota_and_form() {
     let layer = RateLimitLayer::new(Global, SlidingLog::new(Quota::per_hour(10)));
     let (new, old) = (
         layer.clone().headers(Headers::Draft11),
@@ -318,7 +318,7 @@ async fn an_admitted_response_has_no_headers_by_default() {
 }
 
 #[tokio::test]
-async fn each_part_of_a_tuple_is_stated_and_the_binding_one_named() {
+async fn headers_state_each_part_of_a_tuple_and_the_binding_one() {
     let parts = (
         TokenBucket::new(Quota::per_second(5)),
         SlidingLog::new(Quota::per_hour(9)),

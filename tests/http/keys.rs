@@ -13,7 +13,7 @@ fn once() -> FixedWindow {
     FixedWindow::new(Quota::per_day(1))
 }
 
-/// The statuses of `requests` with a limit of one request per key.
+/// Sends `requests` with a limit of one request per key. Returns the statuses.
 async fn statuses<K>(keys: K, requests: impl IntoIterator<Item = Request<()>>) -> Vec<u16>
 where
     K: KeyExtractor<Request<()>> + Clone,
@@ -32,7 +32,7 @@ fn with(name: &'static str, values: &[&str]) -> Request<()> {
 }
 
 #[tokio::test]
-async fn a_header_is_a_key_and_requests_without_it_share_a_limit() {
+async fn a_header_can_be_the_key_and_requests_without_it_share_a_limit() {
     let requests = || {
         [&["a"][..], &["b"], &["a"], &[], &[], &["a", "b"]].map(|values| with("x-api-key", values))
     };
@@ -56,7 +56,7 @@ async fn a_header_is_a_key_and_requests_without_it_share_a_limit() {
 }
 
 #[tokio::test]
-async fn a_token_is_a_key_and_its_scheme_has_any_case() {
+async fn a_token_can_be_the_key_and_its_scheme_is_case_insensitive() {
     let requests = [
         "Bearer abc",
         "bearer abc",
@@ -117,7 +117,7 @@ fn a_header_name_is_accepted_in_any_case() {
     }
 }
 
-/// The text of the panic, and whether its location is this file.
+/// Returns the message of the panic. Asserts that its location is in this file.
 fn panic_of(make: impl FnOnce() + std::panic::UnwindSafe) -> String {
     use std::{cell::RefCell, panic};
 
@@ -139,7 +139,7 @@ fn panic_of(make: impl FnOnce() + std::panic::UnwindSafe) -> String {
 }
 
 #[test]
-fn a_panic_names_field_value_and_what_is_allowed_at_the_line_of_the_user() {
+fn a_panic_names_the_field_the_value_and_the_allowed_values_at_the_callers_line() {
     let name = "is not allowed; give the name of a header: letters, digits and any of";
     let text = panic_of(|| drop(HeaderKey::new("x api")));
     assert!(
@@ -185,7 +185,7 @@ fn a_panic_names_field_value_and_what_is_allowed_at_the_line_of_the_user() {
 }
 
 #[tokio::test]
-async fn a_request_without_the_first_key_is_counted_by_the_other() {
+async fn a_request_without_the_first_key_is_counted_by_the_second() {
     let keys = HeaderKey::new("x-api-key").or(ClientIp::peer());
     let from = |peer, values: &[&str]| {
         let headers: Vec<_> = values.iter().map(|value| ("x-api-key", *value)).collect();
@@ -195,14 +195,14 @@ async fn a_request_without_the_first_key_is_counted_by_the_other() {
         from("192.0.2.1", &["a"]),
         // The same key from another address.
         from("192.0.2.2", &["a"]),
-        // No key: by address.
+        // No key: counted by address.
         from("192.0.2.1", &[]),
         from("192.0.2.1", &[]),
-        // A header sent twice: by address, which is used up.
+        // A header sent twice: counted by address, whose limit is used up.
         from("192.0.2.1", &["b", "c"]),
         from("192.0.2.3", &["b", "c"]),
         from("192.0.2.3", &["d", "e"]),
-        // An address as a key is not the address.
+        // A key that looks like an address is not that address.
         from("192.0.2.1", &["192.0.2.4"]),
         from("192.0.2.4", &[]),
     ];
@@ -213,7 +213,7 @@ async fn a_request_without_the_first_key_is_counted_by_the_other() {
 }
 
 #[tokio::test]
-async fn or_is_chained_and_the_last_extractor_decides_about_the_rest() {
+async fn or_can_be_chained_and_the_last_extractor_handles_the_rest() {
     let keys = HeaderKey::new("x-api-key")
         .or(BearerToken::new())
         .or(FromExtension::<User>::new())
@@ -267,7 +267,7 @@ struct User(u32);
 impl Key for User {}
 
 #[tokio::test]
-async fn an_extension_is_a_key() {
+async fn an_extension_can_be_the_key() {
     let from = |user: Option<u32>| {
         let mut request = Request::new(());
         if let Some(user) = user {
@@ -302,7 +302,7 @@ async fn status_list_server_216_a_request_without_an_address_is_rejected_or_shar
 }
 
 #[tokio::test]
-async fn a_client_on_each_path_is_a_tuple() {
+async fn a_limit_per_client_and_path_uses_a_tuple() {
     let path = |req: &Request<()>| req.uri().path().to_owned();
     let from = |peer, path: &str| {
         let mut request = request(Some(peer), &[]);
@@ -341,7 +341,7 @@ async fn labrinth_874_preflights_are_not_counted() {
     let get = || request(Some("192.0.2.1"), &[]);
     assert_eq!(ask(&layer, get()).await.status(), 200);
     assert_eq!(ask(&layer, get()).await.status(), 429);
-    // OPTIONS alone is not a preflight; otherwise clients could bypass the limit.
+    // OPTIONS alone is not a preflight, or clients could bypass the limit.
     let mut options = get();
     *options.method_mut() = http::Method::OPTIONS;
     assert_eq!(ask(&layer, options).await.status(), 429);
@@ -380,7 +380,7 @@ fn an_unread_proxy_header_is_reported_through_every_wrapper() {
 }
 
 #[tokio::test]
-async fn a_rejection_is_explained_in_body_and_header_but_a_denial_has_no_body() {
+async fn a_rejection_has_a_body_and_a_header_but_a_denial_has_no_body() {
     use tower_throttle::{ProblemJson, RateLimited, respond::HeadersOnly};
 
     let nameless = || with("x-other", &["a"]);

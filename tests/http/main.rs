@@ -1,7 +1,7 @@
-//! HTTP and gRPC: whose request it is, and what a client is told, up to real servers and clients.
+//! HTTP and gRPC: keys, responses and headers, with mock services and with real servers.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod answers;
+mod denials;
 mod grpc;
 mod headers;
 mod keys;

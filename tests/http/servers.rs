@@ -35,7 +35,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// The responses to `requests` requests over one connection.
+/// Sends `requests` requests over one connection. Returns the responses.
 async fn requests(address: SocketAddr, h2: bool, requests: usize) -> Vec<Response<Bytes>> {
     let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
     let mut responses = Vec::new();
@@ -98,7 +98,7 @@ async fn crowd(address: SocketAddr, h2: bool) -> usize {
     remaining.sort_unstable();
     assert!(
         remaining.into_iter().eq(0..admitted),
-        "each is told another rest"
+        "each response states a different remaining count"
     );
     admitted
 }
@@ -127,7 +127,7 @@ async fn two_thousand_requests_over_200_connections_to_axum() {
     assert_eq!(
         reached.load(Ordering::Relaxed),
         500,
-        "the handler saw no denied request"
+        "denied requests do not reach the handler"
     );
 }
 
@@ -143,7 +143,7 @@ async fn two_thousand_requests_over_200_connections_to_hyper_by_http_2() {
     assert_eq!(crowd(address, true).await, 500);
 }
 
-/// A server without a framework, whose requests have the address of their peer.
+/// A server without a framework, which adds the peer address to its requests.
 async fn hyper_server<L>(layer: L) -> SocketAddr
 where
     L: Layer<tower::util::ServiceFn<fn(Request<Incoming>) -> Ready>> + Send + Clone + 'static,
@@ -208,7 +208,7 @@ async fn a_whole_axum_application_can_be_limited() {
 }
 
 #[tokio::test]
-async fn a_handler_finds_the_decision_and_an_outer_layer_the_reason() {
+async fn a_handler_sees_the_decision_and_an_outer_layer_sees_the_reason() {
     use tower::ServiceExt;
     let left = async |Extension(decision): Extension<Decision>| decision.remaining().to_string();
     let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(2))).share_decision();

@@ -1,11 +1,11 @@
-//! Forged addresses: a client writes headers itself.
+//! Forged addresses: headers set by the client.
 
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tower_throttle::ClientIp;
 
-/// A description, the peer address, the headers, and the expected address of the client.
+/// A description, the peer address, the headers, and the expected client address.
 type Case = (
     &'static str,
     Option<&'static str>,
@@ -242,7 +242,7 @@ const TWO_HOPS: &[Case] = &[
         Some("10.0.0.1"),
     ),
     (
-        "an invalid element in its place",
+        "an invalid element in the position of the client",
         Some("10.0.0.1"),
         &[(XFF, "6.6.6.6, x, 10.0.0.2")],
         Some("10.0.0.1"),
@@ -279,7 +279,7 @@ fn wrong(cases: &[Case], find: Find<'_>) -> Vec<&'static str> {
 const TRUSTED: [&str; 2] = ["10.0.0.0/8", "fd00::/8"];
 
 #[test]
-fn no_client_chooses_its_own_address() {
+fn clients_cannot_choose_their_address() {
     let none: [&str; 0] = [];
     let clients = ClientIp::x_forwarded_for().trusting(TRUSTED);
     assert_eq!(
@@ -326,7 +326,7 @@ fn the_peer_address_ignores_all_headers() {
     }
 }
 
-/// Planted bugs, each of which a published server had.
+/// Planted bugs, each of which existed in a published server.
 #[test]
 fn known_bugs_of_other_servers_are_detected() {
     let trusted = |address: IpAddr| match address {
@@ -409,7 +409,7 @@ fn cve_2026_90711_and_92395_a_mapped_network_does_not_contain_all_of_ipv4() {
 }
 
 #[test]
-fn cve_2026_30827_mapped_clients_are_different_clients() {
+fn cve_2026_30827_mapped_clients_are_distinct() {
     let clients = ClientIp::peer();
     let client = |text: &str| clients.key(text.parse().unwrap()).to_string();
     assert_eq!(client("::ffff:192.0.2.1"), "192.0.2.1");

@@ -39,7 +39,7 @@ impl IntoBackend for Says {
     }
 }
 
-/// Answers every request with `fine`. Its body needs no framework.
+/// Responds to every request with `fine`. The body type needs no framework.
 #[derive(Clone)]
 pub(crate) struct Fine;
 
@@ -57,7 +57,7 @@ impl Service<Request<()>> for Fine {
     }
 }
 
-/// The response to `request` of [`Fine`] behind `layer`.
+/// Sends `request` to [`Fine`] behind `layer`.
 pub(crate) async fn ask<L>(layer: &L, request: Request<()>) -> Response<String>
 where
     L: Layer<Fine>,
@@ -66,7 +66,7 @@ where
     layer.layer(Fine).oneshot(request).await.unwrap()
 }
 
-/// A request with these headers, from the given end of the connection.
+/// A request with these headers and this peer address.
 pub(crate) fn request(peer: Option<&str>, headers: &[(&str, &str)]) -> Request<()> {
     let mut request = Request::builder();
     for (name, value) in headers {
@@ -80,7 +80,7 @@ pub(crate) fn request(peer: Option<&str>, headers: &[(&str, &str)]) -> Request<(
     request
 }
 
-/// All lines of a header.
+/// All values of a header.
 pub(crate) fn lines<'a, B>(response: &'a Response<B>, name: &str) -> Vec<&'a str> {
     let lines = response.headers().get_all(name).iter();
     lines.map(|line| line.to_str().unwrap()).collect()

@@ -1,6 +1,5 @@
-//! Problems that users of other crates reported, each named after its issue. More of them are in
-//! `sharing`, `stacks` and `types` of the layer's tests, and in `spoofing`, `keys`, `grpc` and
-//! `servers` here.
+//! Problems reported by users of other crates, each named after its issue. More are in `sharing`,
+//! `stacks` and `types` of the layer's tests, and in `spoofing`, `keys`, `grpc` and `servers` here.
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ async fn tower_governor_65_retry_after_is_never_zero() {
 }
 
 #[tokio::test]
-async fn shodh_memory_58_and_actix_governor_49_per_second_is_so_many_a_second() {
+async fn shodh_memory_58_and_actix_governor_49_per_second_is_requests_per_second() {
     let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(4000)));
     let mut admitted = 0;
     for _ in 0..4000 {
@@ -36,7 +35,7 @@ async fn shodh_memory_58_and_actix_governor_49_per_second_is_so_many_a_second() 
 }
 
 #[tokio::test]
-async fn governor_219_n_a_minute_is_never_more_than_n_in_a_minute() {
+async fn governor_219_n_per_minute_never_admits_more_than_n_in_a_minute() {
     let layer = RateLimitLayer::new(Global, SlidingLog::new(Quota::per_minute(5)));
     let mut statuses = Vec::new();
     for _ in 0..7 {
@@ -46,7 +45,7 @@ async fn governor_219_n_a_minute_is_never_more_than_n_in_a_minute() {
 }
 
 #[tokio::test]
-async fn tower_governor_38_and_actix_governor_17_the_standard_headers_are_there() {
+async fn tower_governor_38_and_actix_governor_17_standard_headers_are_set() {
     let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_minute(10)))
         .headers(Headers::standard());
     let response = ask(&layer, Request::new(())).await;
@@ -58,7 +57,7 @@ async fn tower_governor_38_and_actix_governor_17_the_standard_headers_are_there(
 }
 
 #[tokio::test]
-async fn status_list_server_262_a_made_up_address_is_no_new_client() {
+async fn status_list_server_262_a_forged_address_is_not_a_new_client() {
     let layer = RateLimitLayer::new(ClientIp::peer(), FixedWindow::new(Quota::per_day(1)));
     let mut admitted = 0;
     for n in 0..50 {
@@ -77,7 +76,7 @@ async fn status_list_server_262_a_made_up_address_is_no_new_client() {
 }
 
 #[tokio::test]
-async fn posthog_40341_and_f1_dash_113_clients_behind_a_proxy_have_a_limit_each() {
+async fn posthog_40341_and_f1_dash_113_each_client_behind_a_proxy_has_its_own_limit() {
     let clients = ClientIp::x_forwarded_for().trusting(["10.0.0.0/8"]);
     let layer = RateLimitLayer::new(clients, FixedWindow::new(Quota::per_day(1)));
     for client in ["192.0.2.1", "192.0.2.2", "2001:db8::1"] {
@@ -88,7 +87,7 @@ async fn posthog_40341_and_f1_dash_113_clients_behind_a_proxy_have_a_limit_each(
 }
 
 #[tokio::test]
-async fn actix_governor_34_only_the_anonymous_are_limited() {
+async fn actix_governor_34_only_anonymous_requests_are_limited() {
     let anonymous =
         |req: &Request<()>| (!req.headers().contains_key("authorization")).then_some("anonymous");
     let layer = RateLimitLayer::new(anonymous, FixedWindow::new(Quota::per_day(1)));
@@ -101,7 +100,7 @@ async fn actix_governor_34_only_the_anonymous_are_limited() {
 }
 
 #[tokio::test]
-async fn actix_governor_12_global_per_address_and_per_token_at_once() {
+async fn actix_governor_12_global_per_address_and_per_token_limits_together() {
     let each_day = |limit| FixedWindow::new(Quota::per_day(limit));
     let stack = tower::ServiceBuilder::new()
         .layer(RateLimitLayer::new(Global, each_day(4)))
@@ -126,7 +125,7 @@ async fn actix_governor_12_global_per_address_and_per_token_at_once() {
 
 #[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
-async fn tower_governor_50_tests_need_not_wait() {
+async fn tower_governor_50_tests_do_not_need_to_wait() {
     let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_hour(1)));
     assert_eq!(ask(&layer, Request::new(())).await.status(), 200);
     assert_eq!(ask(&layer, Request::new(())).await.status(), 429);
@@ -135,7 +134,7 @@ async fn tower_governor_50_tests_need_not_wait() {
 }
 
 #[tokio::test]
-async fn governor_15_and_273_a_look_takes_nothing_and_limits_change_at_run_time() {
+async fn governor_15_and_273_peek_takes_nothing_and_limits_change_at_run_time() {
     let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)));
     let handle = layer.handle();
     for _ in 0..5 {
@@ -149,7 +148,7 @@ async fn governor_15_and_273_a_look_takes_nothing_and_limits_change_at_run_time(
 }
 
 #[tokio::test]
-async fn tower_governor_40_a_refusal_says_the_same_whatever_features_are_on() {
+async fn tower_governor_40_a_denial_does_not_depend_on_features() {
     let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)));
     ask(&layer, Request::new(())).await;
     let response = ask(&layer, Request::new(())).await;
@@ -160,7 +159,7 @@ async fn tower_governor_40_a_refusal_says_the_same_whatever_features_are_on() {
 }
 
 #[tokio::test]
-async fn governor_193_and_tower_governor_59_each_plan_has_a_quota_of_its_own() {
+async fn governor_193_and_tower_governor_59_each_plan_has_its_own_quota() {
     let plans = Tiers::new(FixedWindow::new(Quota::per_day(1)))
         .tier("pro".to_owned(), FixedWindow::new(Quota::per_day(3)));
     let of = |req: &Request<()>, name: &str| {
@@ -193,7 +192,7 @@ async fn governor_117_several_quotas_are_taken_together_or_not_at_all() {
         statuses.push(ask(&layer, asks).await.status().as_u16());
     }
     assert_eq!(statuses, [200, 200, 429, 429, 429, 429]);
-    // The first has not counted what the second denied.
+    // The first limit did not count what the second one denied.
     let wider = (
         FixedWindow::new(Quota::per_day(4)),
         SlidingLog::new(Quota::per_day(9)),
@@ -208,7 +207,7 @@ async fn governor_117_several_quotas_are_taken_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn limitador_506_and_ornn_808_what_a_request_cost_is_known_by_its_response() {
+async fn limitador_506_and_ornn_808_the_response_determines_the_cost() {
     let limit = TokenBucket::new(Quota::per_day(1).burst(100));
     let layer = RateLimitLayer::new(Global, limit)
         .cost(|_: &Request<()>| 10)
@@ -216,15 +215,18 @@ async fn limitador_506_and_ornn_808_what_a_request_cost_is_known_by_its_response
     let handle = layer.handle();
     assert_eq!(ask(&layer, Request::new(())).await.body(), "fine");
     let left = handle.peek(&(), 0).await.unwrap().remaining();
-    assert_eq!(left, 96, "the response has 4 bytes and 10 were taken");
+    assert_eq!(
+        left, 96,
+        "4 charged for the response instead of the 10 taken"
+    );
 }
 
 #[tokio::test]
-async fn bamboo_agent_427_and_stoatchat_496_a_page_may_read_why_it_was_refused() {
+async fn bamboo_agent_427_and_stoatchat_496_a_cors_page_can_read_the_denial_headers() {
     use axum::{Router, body::Body, middleware::map_response, routing::get};
     use tower::ServiceExt as _;
 
-    // What a CORS layer outside of the limit does.
+    // Does what a CORS layer outside of the limit does.
     async fn allow(mut response: Response<Body>) -> Response<Body> {
         for (name, value) in [
             ("access-control-allow-origin", "https://a.example"),

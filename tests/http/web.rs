@@ -17,7 +17,7 @@ fn once() -> FixedWindow {
     FixedWindow::new(Quota::per_day(1))
 }
 
-/// The status of a client's second request.
+/// Sends two requests. Returns the status of the second one.
 async fn refused(address: SocketAddr) -> Status {
     let browser = ServiceBuilder::new()
         .layer(GrpcWebClientLayer::new())
@@ -43,7 +43,7 @@ fn assert_retry_info(status: &Status) {
 }
 
 #[tokio::test]
-async fn a_limit_inside_the_grpc_web_layer_is_understood() {
+async fn clients_understand_a_limit_inside_the_grpc_web_layer() {
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();
     let (_, health) = tonic_health::server::health_reporter();
@@ -57,7 +57,7 @@ async fn a_limit_inside_the_grpc_web_layer_is_understood() {
 }
 
 #[tokio::test]
-async fn a_limit_outside_the_grpc_web_layer_is_understood() {
+async fn clients_understand_a_limit_outside_the_grpc_web_layer() {
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();
     let (_, health) = tonic_health::server::health_reporter();

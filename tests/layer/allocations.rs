@@ -1,6 +1,6 @@
-//! What an admitted request costs in allocations: nothing.
+//! Counts allocations: an admitted request makes none.
 
-#![expect(unsafe_code, reason = "a global allocator cannot be written without")]
+#![expect(unsafe_code, reason = "a global allocator needs unsafe code")]
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -62,7 +62,7 @@ impl Service<Request<u64>> for Still {
     }
 }
 
-/// Allocations of the second admitted request through `layer`, without those of making it.
+/// Allocations of the second admitted request through `layer`, without those of creating it.
 fn allocations<L>(layer: &L) -> usize
 where
     L: Layer<Still>,
@@ -72,7 +72,7 @@ where
     let mut counted = 0;
     for _ in 0..2 {
         let mut request = Request::new(7);
-        // As a server does; so the map of extensions is allocated and large enough.
+        // A server inserts extensions too, so the map is allocated and large enough.
         request
             .extensions_mut()
             .insert(PeerAddr(([192, 0, 2, 1], 80).into()));
@@ -97,7 +97,7 @@ fn bucket() -> TokenBucket {
 }
 
 #[test]
-fn an_admitted_request_allocates_nothing_of_its_own() {
+fn the_layer_allocates_nothing_for_an_admitted_request() {
     assert_eq!(allocations(&RateLimitLayer::new(Global, bucket())), 0);
     assert_eq!(
         allocations(&RateLimitLayer::new(ClientIp::peer(), bucket())),
@@ -121,7 +121,7 @@ fn an_admitted_request_allocates_nothing_of_its_own() {
 }
 
 /// Allocations of a request that `layer` denies, and of the response with `Retry-After`.
-fn refused<L>(layer: &L) -> usize
+fn denied_allocations<L>(layer: &L) -> usize
 where
     L: Layer<Still>,
     L::Service: Service<Request<u64>, Response = Response<()>, Error = Infallible>,
@@ -135,7 +135,7 @@ where
         let before = ALLOCATIONS.get();
         assert!(service.poll_ready(&mut cx).is_ready());
         let Poll::Ready(Ok(response)) = pin!(service.call(request)).poll(&mut cx) else {
-            panic!("a limit in this process is never pending");
+            panic!("a local limit is never pending");
         };
         counted = ALLOCATIONS.get() - before;
         assert_eq!(response.status(), expected);
@@ -153,13 +153,13 @@ where
 }
 
 #[test]
-fn a_denial_allocates_headers_and_reason_and_no_more() {
+fn a_denial_allocates_only_headers_and_reason() {
     let slow = |quota| RateLimitLayer::new(Global, FixedWindow::new(quota));
-    // The two allocations of a header map, and the reason.
-    assert_eq!(refused(&slow(Quota::per_minute(1))), 3);
-    // Also a number of more than three digits.
+    // Two allocations for the header map, one for the reason.
+    assert_eq!(denied_allocations(&slow(Quota::per_minute(1))), 3);
+    // Also with a number of more than three digits.
     let day = Quota::per(1, std::time::Duration::from_secs(100 * 86_400));
-    assert_eq!(refused(&slow(day)), 4);
+    assert_eq!(denied_allocations(&slow(day)), 4);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_global_limit_allocates_a_table_for_one_key() {
         BYTES.get() - before
     };
     let of_all = taken(&|| drop(RateLimitLayer::new(Global, bucket())));
-    // The counters grow with the number of threads.
+    // The counters take more memory with more threads.
     let counts = 128 * (2 * std::thread::available_parallelism().map_or(1, usize::from) + 1).max(5);
     assert!(of_all < 8_000 + counts, "{of_all} bytes");
     let of_each = taken(&|| drop(RateLimitLayer::new(ClientIp::peer(), bucket())));
@@ -181,17 +181,20 @@ fn a_global_limit_allocates_a_table_for_one_key() {
     assert!(table.table_bytes < 1_000, "{table:?}");
     assert_eq!(allocations(&layer.clone()), 0);
     assert_eq!(layer.handle().stats().evicted, 0);
-    assert!(layer.handle().counts().admitted == 2, "it counts");
+    assert!(
+        layer.handle().counts().admitted == 2,
+        "both requests are counted"
+    );
 }
 
 #[test]
-fn the_allocation_of_a_copied_string_is_detected() {
+fn a_cloned_string_key_is_detected() {
     let layer = RateLimitLayer::new(|req: &Request<u64>| req.body().to_string(), bucket());
     assert!(allocations(&layer) > 0);
 }
 
 #[test]
-fn a_key_is_not_copied_on_the_heap() {
+fn a_key_is_not_cloned_on_the_heap() {
     let window = FixedWindow::new(Quota::per_second(1_000_000));
     let client: Client = ClientIp::peer().key([192, 0, 2, 1].into());
     let layer = RateLimitLayer::new(move |_: &Request<u64>| client, window);

@@ -14,7 +14,7 @@ use tower_throttle::{
     store::{Backend, Op},
 };
 
-use crate::support::{Answer, Script, admit, deny, wait};
+use crate::support::{Reply, Script, admit, deny, wait};
 
 fn window(limit: u64) -> FixedWindow {
     FixedWindow::new(Quota::per_day(limit))
@@ -49,7 +49,11 @@ async fn neither_limit_counts_what_the_other_denies() {
         assert_eq!(status(&app, from(1)).await, StatusCode::OK);
     }
     assert_eq!(status(&app, from(1)).await, StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(left(1), (0, 2), "the total has not counted the denied one");
+    assert_eq!(
+        left(1),
+        (0, 2),
+        "the total does not count the denied request"
+    );
     for _ in 0..2 {
         assert_eq!(status(&app, from(2)).await, StatusCode::OK);
     }
@@ -57,7 +61,11 @@ async fn neither_limit_counts_what_the_other_denies() {
         assert_eq!(status(&app, from(2)).await, StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(status(&app, from(3)).await, StatusCode::TOO_MANY_REQUESTS);
     }
-    assert_eq!(left(2), (1, 0), "nor has the client's limit");
+    assert_eq!(
+        left(2),
+        (1, 0),
+        "the limit per client does not count it either"
+    );
     assert_eq!(left(3), (3, 0));
 
     handle.second().reset(&());
@@ -68,7 +76,7 @@ async fn neither_limit_counts_what_the_other_denies() {
     assert_eq!((counts.admitted, counts.denied), (6, 9));
 }
 
-/// The problem that `and` solves.
+/// Two layers instead of `and`: the problem that `and` solves.
 #[tokio::test]
 async fn the_outer_of_two_layers_counts_what_the_inner_one_denies() {
     let outer = RateLimitLayer::new(ClientIp::peer(), window(3));
@@ -84,7 +92,7 @@ async fn the_outer_of_two_layers_counts_what_the_inner_one_denies() {
 }
 
 #[tokio::test]
-async fn threads_take_from_both_limits_or_neither() {
+async fn concurrent_requests_take_from_both_limits_or_neither() {
     let layer = RateLimitLayer::new(|n: &u64| n % 8, window(700))
         .and(Global, window(3_000))
         .respond(AsError);
@@ -116,7 +124,7 @@ async fn threads_take_from_both_limits_or_neither() {
 }
 
 #[tokio::test]
-async fn a_request_without_one_of_the_keys_is_counted_by_the_other() {
+async fn a_request_with_one_key_is_counted_by_its_limit() {
     let by_name = HeaderKey::new("x-api-key").if_missing(Missing::Skip);
     let layer = RateLimitLayer::new(by_name, window(1))
         .and(
@@ -143,15 +151,15 @@ async fn a_request_without_one_of_the_keys_is_counted_by_the_other() {
     assert_eq!(status(&app, request(&["x-api-key"], "GET")).await, 200);
     assert_eq!(status(&app, request(&["x-api-key"], "GET")).await, 429);
     assert_eq!(status(&app, request(&["tenant"], "GET")).await, 200);
-    // The name of the limit that denies is its position among all.
+    // The limit that denies is named by its position among all limits.
     for (headers, method, expected) in [
         (&["x-api-key", "tenant"][..], "POST", "three-1"),
         (&["tenant"], "POST", ""),
         (&["tenant"], "GET", "three-2"),
         (&[], "POST", "three-3"),
     ] {
-        let answer = app.clone().oneshot(request(headers, method)).await.unwrap();
-        let limited = answer.extensions().get::<RateLimited>();
+        let result = app.clone().oneshot(request(headers, method)).await.unwrap();
+        let limited = result.extensions().get::<RateLimited>();
         let policy = limited.and_then(RateLimited::policy).unwrap_or_default();
         assert_eq!(policy, expected, "{headers:?} {method}");
     }
@@ -190,11 +198,11 @@ async fn the_cost_is_the_same_for_both_limits_and_settled_in_both() {
 }
 
 mod on_servers {
-    //! Limits that answer later.
+    //! Limits that are pending at first.
 
     use super::*;
 
-    /// A pair, and what both are asked. The second one answers later.
+    /// A pair and its two scripts.
     fn pair() -> (And<Script, Script>, Script, Script) {
         let (first, second) = (Script::default(), Script::default());
         (And::new(first.clone(), second.clone()), first, second)
@@ -203,73 +211,73 @@ mod on_servers {
     const BOTH: KeyPair<u8, u8> = KeyPair::new(1, 2);
 
     #[tokio::test]
-    async fn the_second_limit_is_asked_after_the_first_has_admitted() {
+    async fn the_second_limit_decides_after_the_first_has_admitted() {
         let (both, first, second) = pair();
-        let answer = first.later();
+        let result = first.later();
         let mut deciding = task::spawn(both.decide(&BOTH, 3));
         assert_pending!(deciding.poll());
-        assert_eq!((first.asked(), second.asked()), (vec![Op::Take(3)], vec![]));
-        answer.send(Ok(admit())).unwrap();
+        assert_eq!((first.ops(), second.ops()), (vec![Op::Take(3)], vec![]));
+        result.send(Ok(admit())).unwrap();
         let decision = assert_ready!(deciding.poll()).unwrap();
         assert!(decision.is_admitted());
-        assert_eq!(second.asked(), [Op::Take(3)]);
-        assert_eq!(first.asked(), [Op::Take(3)]);
+        assert_eq!(second.ops(), [Op::Take(3)]);
+        assert_eq!(first.ops(), [Op::Take(3)]);
     }
 
     #[tokio::test]
-    async fn a_denial_of_the_first_does_not_reach_the_second() {
+    async fn after_a_denial_by_the_first_limit_the_second_is_not_called() {
         let (both, first, second) = pair();
         first.later().send(Ok(deny())).unwrap();
         assert_eq!(both.decide(&BOTH, 3).await, Ok(deny()));
-        assert_eq!(second.asked(), []);
+        assert_eq!(second.ops(), []);
     }
 
     #[tokio::test]
-    async fn a_denial_of_the_second_gives_the_cost_back_to_the_first() {
+    async fn a_denial_by_the_second_limit_refunds_the_first() {
         let (both, first, second) = pair();
         second.later().send(Ok(deny())).unwrap();
         let decision = both.decide(&BOTH, 3).await.unwrap();
         assert!(decision.is_denied());
         assert_eq!(decision.policy, 1);
-        assert_eq!(first.asked(), [Op::Take(3), Op::Refund(3)]);
-        assert_eq!(second.asked(), [Op::Take(3)]);
+        assert_eq!(first.ops(), [Op::Take(3), Op::Refund(3)]);
+        assert_eq!(second.ops(), [Op::Take(3)]);
     }
 
     #[tokio::test]
-    async fn other_operations_reach_both_at_the_same_time() {
+    async fn other_operations_reach_both_limits() {
         let (both, first, second) = pair();
         for op in [Op::Peek(2), Op::Refund(2), Op::Charge(2), Op::Reset] {
             let _ = both.apply(&BOTH, op).await.unwrap();
             both.detach(&BOTH, op);
         }
-        let asked = [Op::Peek(2), Op::Refund(2), Op::Charge(2), Op::Reset];
-        let asked: Vec<_> = asked.into_iter().flat_map(|op| [op, op]).collect();
-        assert_eq!(first.asked(), asked);
-        assert_eq!(second.asked(), asked);
+        let ops = [Op::Peek(2), Op::Refund(2), Op::Charge(2), Op::Reset];
+        let ops: Vec<_> = ops.into_iter().flat_map(|op| [op, op]).collect();
+        assert_eq!(first.ops(), ops);
+        assert_eq!(second.ops(), ops);
     }
 
     #[tokio::test]
-    async fn requests_queue_for_the_limit_that_has_a_wait_first() {
+    async fn requests_queue_for_the_limit_that_first_returns_a_wait() {
         let second = Duration::from_secs(1);
         for first_waits in [true, false] {
             let (both, first, other) = pair();
             let queue = if first_waits { &first } else { &other };
-            queue.push(Answer::Now(Ok(wait(second))));
+            queue.push(Reply::Now(Ok(wait(second))));
             let decision = both.decide(&BOTH, 3).await.unwrap();
             assert_eq!(decision.verdict, Verdict::Wait(second));
-            // From now on a wait of the other one is a denial.
-            first.push(Answer::Now(Ok(wait(2 * second))));
-            other.push(Answer::Now(Ok(wait(3 * second))));
+            // From now on a wait by the other limit is a denial.
+            first.push(Reply::Now(Ok(wait(2 * second))));
+            other.push(Reply::Now(Ok(wait(3 * second))));
             let decision = both.decide(&BOTH, 3).await.unwrap();
             assert!(decision.is_denied());
             let taken = [Op::Take(3), Op::Take(3), Op::Refund(3)];
-            assert_eq!(first.asked(), taken);
+            assert_eq!(first.ops(), taken);
             if first_waits {
                 assert_eq!(decision.retry_after, Some(3 * second));
-                assert_eq!(other.asked(), taken);
+                assert_eq!(other.ops(), taken);
             } else {
                 assert_eq!(decision.retry_after, Some(2 * second));
-                assert_eq!(other.asked(), [Op::Take(3)]);
+                assert_eq!(other.ops(), [Op::Take(3)]);
             }
         }
     }
@@ -281,17 +289,17 @@ mod on_servers {
             first: None,
             ..BOTH
         };
-        first.push(Answer::Now(Ok(wait(Duration::from_secs(1)))));
+        first.push(Reply::Now(Ok(wait(Duration::from_secs(1)))));
         assert!(both.decide(&BOTH, 1).await.unwrap().wait().is_some());
-        second.push(Answer::Now(Ok(wait(Duration::from_secs(1)))));
+        second.push(Reply::Now(Ok(wait(Duration::from_secs(1)))));
         let decision = both.decide(&only, 1).await.unwrap();
         assert!(decision.is_denied());
         assert_eq!(decision.policy, 1);
-        assert_eq!(second.asked(), [Op::Take(1), Op::Take(1), Op::Refund(1)]);
+        assert_eq!(second.ops(), [Op::Take(1), Op::Take(1), Op::Refund(1)]);
     }
 
     #[tokio::test]
-    async fn a_limit_in_an_outage_does_not_switch_off_the_other() {
+    async fn an_outage_of_one_limit_does_not_disable_the_other() {
         let outage = || StoreError::new("timed out", true);
         let layer = |first: &Script, second: &Script| {
             RateLimitLayer::new(Global, first.clone())
@@ -303,42 +311,38 @@ mod on_servers {
         for (denied, passes) in [(false, true), (true, false)] {
             let second_answer = || if denied { deny() } else { admit() };
             let (first, second) = (Script::default(), Script::now([second_answer()]));
-            first.push(Answer::Now(Err(outage())));
-            let answer = layer(&first, &second).oneshot(1).await;
-            assert_eq!(answer.is_ok(), passes, "the first has an outage");
+            first.push(Reply::Now(Err(outage())));
+            let result = layer(&first, &second).oneshot(1).await;
+            assert_eq!(result.is_ok(), passes, "outage of the first");
             assert_eq!(
-                first.asked(),
+                first.ops(),
                 [Op::Take(1)],
-                "it is not given back what it has not taken"
+                "nothing was taken, so nothing is refunded"
             );
 
             let (first, second) = (Script::now([second_answer()]), Script::default());
-            second.push(Answer::Now(Err(outage())));
-            let answer = layer(&first, &second).oneshot(1).await;
-            assert_eq!(answer.is_ok(), passes, "the second has an outage");
-            assert_eq!(
-                first.asked(),
-                [Op::Take(1)],
-                "what it counted stays counted"
-            );
+            second.push(Reply::Now(Err(outage())));
+            let result = layer(&first, &second).oneshot(1).await;
+            assert_eq!(result.is_ok(), passes, "outage of the second");
+            assert_eq!(first.ops(), [Op::Take(1)], "the cost stays taken");
         }
     }
 
     #[tokio::test]
-    async fn a_mistake_goes_before_an_outage() {
-        let mistake = StoreError::new("wrong password", false);
+    async fn a_configuration_error_takes_precedence_over_an_outage() {
+        let misconfigured = StoreError::new("wrong password", false);
         for first_is_wrong in [true, false] {
             let (both, first, second) = pair();
             let outage = StoreError::new("timed out", true);
             let errors = if first_is_wrong {
-                [mistake.clone(), outage]
+                [misconfigured.clone(), outage]
             } else {
-                [outage, mistake.clone()]
+                [outage, misconfigured.clone()]
             };
-            let [a, b] = errors.map(|error| Answer::Now(Err(error)));
+            let [a, b] = errors.map(|error| Reply::Now(Err(error)));
             first.push(a);
             second.push(b);
-            assert_eq!(both.decide(&BOTH, 1).await, Err(mistake.clone()));
+            assert_eq!(both.decide(&BOTH, 1).await, Err(misconfigured.clone()));
         }
     }
 }
@@ -354,27 +358,27 @@ mod queued {
 
     use super::*;
 
-    type Went = Arc<Mutex<Vec<(u32, u64)>>>;
+    type Served = Arc<Mutex<Vec<(u32, u64)>>>;
 
     fn queue() -> LeakyBucket {
         LeakyBucket::new(Quota::per_second(1)).queue(10)
     }
 
-    /// Notes the second at which each request reaches it.
+    /// A service that records each request and the second of its arrival.
     fn record(
-        went: &Went,
+        served: &Served,
     ) -> impl Service<u32, Response = (), Error = BoxError, Future: Send> + Clone + Send + 'static
     {
-        let (begun, went) = (Instant::now(), Arc::clone(went));
+        let (begun, served) = (Instant::now(), Arc::clone(served));
         service_fn(move |n: u32| {
-            went.lock().unwrap().push((n, begun.elapsed().as_secs()));
+            served.lock().unwrap().push((n, begun.elapsed().as_secs()));
             std::future::ready(Ok(()))
         })
     }
 
     async fn after_a_cancelled_waiter(layer_first: bool) -> Vec<(u32, u64)> {
-        let went = Went::default();
-        let service = record(&went);
+        let served = Served::default();
+        let service = record(&served);
         let client = |n: &u32| *n;
         let run = |service: tower::util::BoxCloneService<u32, (), BoxError>| async move {
             let mut calls = Vec::new();
@@ -382,7 +386,7 @@ mod queued {
                 calls.push(tokio::spawn(service.clone().oneshot(n)));
                 tokio::task::yield_now().await;
             }
-            // The first one that waits gives up; a new one takes the place that is free.
+            // The first waiter is cancelled; a new request takes the free position.
             calls.remove(1).abort();
             tokio::task::yield_now().await;
             calls.push(tokio::spawn(service.clone().oneshot(4)));
@@ -398,7 +402,7 @@ mod queued {
             assert_eq!(
                 handle.second().peek_now(&1, 0).remaining(),
                 1,
-                "it has its unit back"
+                "its unit was refunded"
             );
         } else {
             let layer = RateLimitLayer::new(client, window(1)).and(Global, queue());
@@ -408,11 +412,11 @@ mod queued {
             assert_eq!(
                 handle.first().peek_now(&1, 0).remaining(),
                 1,
-                "it has its unit back"
+                "its unit was refunded"
             );
         }
-        let went = went.lock().unwrap();
-        went.clone()
+        let served = served.lock().unwrap();
+        served.clone()
     }
 
     #[tokio::test(start_paused = true)]
@@ -423,14 +427,14 @@ mod queued {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_two_queues_the_other_one_denies() {
+    async fn if_both_limits_have_queues_only_one_queues_requests() {
         let layer = RateLimitLayer::new(|n: &u32| n % 2, queue())
             .and(Global, queue())
             .respond(AsError);
         let handle = layer.handle();
         let service = layer.layer(service_fn(async |_: u32| Ok::<_, BoxError>(())));
         service.clone().oneshot(0).await.unwrap();
-        // The total has the first wait.
+        // The global limit returns the first wait.
         let mut waits = task::spawn(service.clone().oneshot(1));
         assert_pending!(waits.poll());
         let error = service.oneshot(0).await.unwrap_err();
@@ -443,13 +447,13 @@ mod queued {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refund_moves_up_the_queue_of_its_limit() {
+    async fn a_refund_releases_waiters_of_its_limit() {
         let layer = RateLimitLayer::new(|n: &u32| *n, window(10))
             .and(Global, queue())
             .respond(AsError);
         let handle = layer.handle();
-        let went = Went::default();
-        let service = layer.layer(record(&went));
+        let served = Served::default();
+        let service = layer.layer(record(&served));
         let mut calls = Vec::new();
         for n in 0..3 {
             calls.push(tokio::spawn(service.clone().oneshot(n)));
@@ -460,20 +464,20 @@ mod queued {
         for call in calls {
             call.await.unwrap().unwrap();
         }
-        assert_eq!(*went.lock().unwrap(), [(0, 0), (1, 0), (2, 1)]);
+        assert_eq!(*served.lock().unwrap(), [(0, 0), (1, 0), (2, 1)]);
     }
 
-    /// The queue of a tier is found by the tier and the key.
+    /// A tier's queue is identified by the tier and the key.
     #[tokio::test(start_paused = true)]
-    async fn a_refund_moves_up_the_queue_of_its_tier() {
+    async fn a_refund_releases_waiters_of_its_tier() {
         let limits = Tiers::new(window(10)).tier(1, window(10));
         let tiers = Tiers::new(AnyAlgorithm::from(window(1))).tier(1, AnyAlgorithm::from(queue()));
         let layer = RateLimitLayer::new(|n: &u32| (1, *n), limits)
             .and(|_: &u32| (1, "all"), tiers)
             .respond(AsError);
         let handle = layer.handle();
-        let went = Went::default();
-        let service = layer.layer(record(&went));
+        let served = Served::default();
+        let service = layer.layer(record(&served));
         let mut calls = Vec::new();
         for n in 0..3 {
             calls.push(tokio::spawn(service.clone().oneshot(n)));
@@ -483,6 +487,6 @@ mod queued {
         for call in calls {
             call.await.unwrap().unwrap();
         }
-        assert_eq!(*went.lock().unwrap(), [(0, 0), (1, 0), (2, 1)]);
+        assert_eq!(*served.lock().unwrap(), [(0, 0), (1, 0), (2, 1)]);
     }
 }

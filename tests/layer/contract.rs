@@ -32,7 +32,7 @@ async fn an_admitted_request_gets_the_response_of_the_service() {
 }
 
 #[tokio::test]
-async fn readiness_is_that_of_the_service() {
+async fn readiness_is_that_of_the_inner_service() {
     let (mut service, mut handle) = mock::spawn_layer::<u8, u8, _>(layer(&Script::default()));
     handle.allow(0);
     assert_pending!(service.poll_ready());
@@ -42,7 +42,7 @@ async fn readiness_is_that_of_the_service() {
 }
 
 #[tokio::test]
-async fn an_error_of_readiness_and_one_of_the_response_pass_unchanged() {
+async fn errors_of_poll_ready_and_of_the_response_pass_unchanged() {
     let (mut service, mut handle) = mock::spawn_layer::<u8, u8, _>(layer(&Script::default()));
     assert_ready_ok!(service.poll_ready());
     let response = service.call(1);
@@ -75,7 +75,7 @@ async fn a_denied_request_does_not_use_the_readiness_of_the_service() {
     assert_pending!(request.poll());
     drop(request);
 
-    // The one slot that the mock gave is still there for the next request.
+    // The one request that the mock allows is still available.
     assert_ready_ok!(service.poll_ready());
     let response = service.call(2);
     assert_request_eq!(handle, 2).send_response(2);
@@ -97,7 +97,7 @@ async fn a_call_without_readiness_fails_as_in_the_service() {
     );
 }
 
-/// Panics if it is called without being ready itself; readiness of a clone does not count.
+/// Fails if it is called without being ready itself. Clones are not ready.
 struct Strict {
     ready: bool,
 }
@@ -122,13 +122,13 @@ impl Service<u8> for Strict {
         ready(if std::mem::take(&mut self.ready) {
             Ok(request)
         } else {
-            Err("called without being asked".into())
+            Err("called without poll_ready".into())
         })
     }
 }
 
-/// Whether `wrap` calls only a service that was ready.
-async fn calls_only_what_is_ready<L>(wrap: L) -> bool
+/// Whether the service that `wrap` makes calls only a service that was ready.
+async fn calls_only_ready_services<L>(wrap: L) -> bool
 where
     L: Layer<Strict>,
     L::Service: Service<u8, Response = u8, Error = Boxed>,
@@ -161,8 +161,8 @@ impl<S: Service<u8> + Clone> Service<u8> for UnreadyClone<S> {
 
 #[tokio::test]
 async fn the_service_that_was_polled_is_the_one_that_is_called() {
-    assert!(calls_only_what_is_ready(layer(&Script::default())).await);
-    assert!(!calls_only_what_is_ready(layer_fn(UnreadyClone)).await);
+    assert!(calls_only_ready_services(layer(&Script::default())).await);
+    assert!(!calls_only_ready_services(layer_fn(UnreadyClone)).await);
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn after_a_pending_decision_the_service_is_polled_for_readiness_again() {
     let (first, second) = (script.later(), script.later());
     first.send(Ok(admit())).unwrap();
     second.send(Ok(admit())).unwrap();
-    assert!(calls_only_what_is_ready(layer(&script)).await);
+    assert!(calls_only_ready_services(layer(&script)).await);
 }
 
 #[tokio::test]

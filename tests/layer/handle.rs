@@ -89,7 +89,7 @@ async fn outcomes_are_counted() {
     assert_eq!((counts.waited, counts.store_errors), (0, 0));
 }
 
-/// An extractor of a user's own, without `KeyType`.
+/// A custom extractor, without `KeyType`.
 #[derive(Clone)]
 struct Modulo(u64);
 
@@ -102,7 +102,7 @@ impl KeyExtractor<u64> for Modulo {
 }
 
 #[tokio::test]
-async fn handle_for_takes_the_keys_of_an_own_extractor() {
+async fn handle_for_takes_the_keys_of_a_custom_extractor() {
     let layer = RateLimitLayer::new(Modulo(10), FixedWindow::new(Quota::per_day(3)))
         .cost(|n: &u64| n / 10)
         .skip(|n: &u64| *n == 0)
@@ -137,7 +137,7 @@ fn handles_know_the_key_type_of_every_extractor() {
 }
 
 #[tokio::test]
-async fn keys_may_be_given_in_a_borrowed_form() {
+async fn keys_may_be_borrowed() {
     let layer = RateLimitLayer::new(
         |name: &String| name.clone(),
         FixedWindow::new(Quota::per_day(10)),
@@ -154,9 +154,9 @@ async fn keys_may_be_given_in_a_borrowed_form() {
     assert_eq!(handle.peek_now("alice", 0).remaining(), 10);
 }
 
-/// The changes are done although their futures are never polled.
+/// Local changes happen even if their futures are never polled.
 #[test]
-fn a_change_in_this_process_is_done_when_the_call_returns() {
+fn a_local_change_is_complete_when_the_call_returns() {
     let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(10)));
     let handle = layer.handle_for::<()>();
     drop(handle.penalise(&(), 7));
@@ -167,7 +167,7 @@ fn a_change_in_this_process_is_done_when_the_call_returns() {
     assert_eq!(handle.peek_now(&(), 0).remaining(), 10);
 }
 
-/// Answers when it is sent something, and counts the calls that ended.
+/// Completes calls on a signal, and counts completed calls.
 #[derive(Clone, Default)]
 struct Slow(Arc<Mutex<Vec<oneshot::Receiver<()>>>>, Arc<AtomicUsize>);
 
@@ -198,7 +198,7 @@ impl<K: ?Sized> Backend<K> for Slow {
 
 #[cfg(feature = "tokio")]
 #[tokio::test]
-async fn a_change_on_a_server_goes_on_when_it_is_dropped() {
+async fn a_remote_change_continues_if_its_future_is_dropped() {
     let slow = Slow::default();
     let (go, wait) = oneshot::channel();
     slow.0.lock().unwrap().push(wait);
@@ -212,7 +212,7 @@ async fn a_change_on_a_server_goes_on_when_it_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_change_on_a_server_that_is_awaited_tells_whether_it_failed() {
+async fn an_awaited_remote_change_returns_its_error() {
     let slow = Slow::default();
     let (go, wait) = oneshot::channel();
     slow.0.lock().unwrap().push(wait);
@@ -240,12 +240,12 @@ impl KeyExtractor<u64> for IgnoresProxies {
 }
 
 #[test]
-fn ignored_proxy_headers_are_counted_in_a_sample() {
+fn ignored_proxy_headers_are_sampled_and_counted() {
     for shares in [false, true] {
         let bucket = TokenBucket::new(Quota::per_second(1_000_000));
         let mut layer = RateLimitLayer::new(IgnoresProxies, bucket).respond(AsError);
         if shares {
-            layer = layer.share_decision(); // another path through the service
+            layer = layer.share_decision(); // Takes another path through the service.
         }
         let handle = layer.handle_for::<u64>();
         let service = layer.layer(service_fn(async |_: u64| Ok::<_, BoxError>(())));

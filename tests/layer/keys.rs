@@ -64,7 +64,7 @@ async fn the_error_of_a_key_closure_becomes_the_rejection() {
 }
 
 #[tokio::test]
-async fn a_tuple_of_extractors_counts_by_all_its_keys() {
+async fn a_tuple_of_extractors_counts_per_combination_of_keys() {
     #[derive(Clone)]
     struct Digit(u32);
     impl KeyExtractor<u32> for Digit {

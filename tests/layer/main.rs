@@ -1,4 +1,4 @@
-//! The tower part: the contract of services, keys, and what happens to requests of any kind.
+//! The layer and its service: the `Service` contract, keys, settings and requests of any type.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 // With the feature `metrics` each request also allocates the labels of its counter.

@@ -54,7 +54,7 @@ impl<E> Respond<String, String, E> for Busy {
 }
 
 #[tokio::test]
-async fn an_own_respond_impl_sees_the_request() {
+async fn a_custom_respond_impl_sees_the_request() {
     let redis = service_fn(|line: String| async move { Ok::<_, BoxError>(line) });
     let service = RateLimitLayer::new(Global, hourly())
         .respond(Busy)
@@ -70,7 +70,7 @@ async fn an_own_respond_impl_sees_the_request() {
 }
 
 #[tokio::test]
-async fn any_response_can_settle_the_cost() {
+async fn a_response_of_any_type_can_settle_the_cost() {
     let echo = service_fn(|ok: bool| async move { Ok::<_, BoxError>(ok) });
     let service = RateLimitLayer::new(Global, hourly())
         .respond(AsError)

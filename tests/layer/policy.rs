@@ -13,7 +13,7 @@ async fn echo(n: u64) -> Result<u64, BoxError> {
 }
 
 #[tokio::test]
-async fn each_request_costs_what_the_closure_says() {
+async fn the_closure_sets_the_cost_of_each_request() {
     let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(10)))
         .cost(|n: &u64| *n)
         .respond(AsError);
@@ -31,7 +31,7 @@ async fn each_request_costs_what_the_closure_says() {
 }
 
 #[tokio::test]
-async fn skipped_requests_are_not_counted_whatever_order_the_options_come_in() {
+async fn skipped_requests_are_not_counted_in_any_order_of_settings() {
     let script = Script::default();
     let one = RateLimitLayer::new(Global, script.clone())
         .skip(|n: &u64| *n == 0)
@@ -45,7 +45,7 @@ async fn skipped_requests_are_not_counted_whatever_order_the_options_come_in() {
         one.layer(service_fn(echo)).oneshot(n).await.unwrap();
         other.layer(service_fn(echo)).oneshot(n).await.unwrap();
     }
-    assert_eq!(script.asked(), [Op::Take(2), Op::Take(2)]);
+    assert_eq!(script.ops(), [Op::Take(2), Op::Take(2)]);
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn shadow_mode_counts_but_denies_nothing() {
 
 #[tokio::test]
 async fn the_response_settles_the_total_cost() {
-    for (settle, asked) in [
+    for (settle, expected) in [
         (Settle::Keep, None),
         (Settle::Refund, Some(Op::Refund(5))),
         (Settle::Charge(5), None),
@@ -86,8 +86,8 @@ async fn the_response_settles_the_total_cost() {
             .settle(move |_: &u64| settle)
             .respond(AsError);
         layer.layer(service_fn(echo)).oneshot(1).await.unwrap();
-        let then: Vec<_> = script.asked().into_iter().skip(1).collect();
-        assert_eq!(then, Vec::from_iter(asked), "{settle:?}");
+        let then: Vec<_> = script.ops().into_iter().skip(1).collect();
+        assert_eq!(then, Vec::from_iter(expected), "{settle:?}");
     }
 }
 
@@ -99,11 +99,11 @@ async fn an_error_of_the_service_keeps_the_cost() {
         .settle(|_: &u64| Settle::Refund)
         .respond(AsError);
     layer.layer(failing).oneshot(1).await.unwrap_err();
-    assert_eq!(script.asked(), [Op::Take(1)]);
+    assert_eq!(script.ops(), [Op::Take(1)]);
 }
 
 #[tokio::test]
-async fn an_error_of_the_service_can_be_settled_too() {
+async fn settle_result_settles_errors_of_the_service() {
     let odd_fails = async |n: u64| -> Result<u64, BoxError> {
         if n % 2 == 1 {
             Err(format!("{n} is odd").into())
@@ -123,9 +123,9 @@ async fn an_error_of_the_service_can_be_settled_too() {
     assert_eq!(service.clone().oneshot(0).await.unwrap(), 0);
     assert_eq!(service.clone().oneshot(2).await.unwrap(), 2);
     let error = service.clone().oneshot(3).await.unwrap_err();
-    assert_eq!(error.to_string(), "3 is odd", "it passes unchanged");
+    assert_eq!(error.to_string(), "3 is odd", "the error is unchanged");
     assert_eq!(
-        script.asked(),
+        script.ops(),
         [
             Op::Take(1),
             Op::Take(1),
@@ -143,19 +143,19 @@ async fn a_denied_request_is_not_settled() {
         .settle_result(|_: &Result<u64, BoxError>| Settle::Refund)
         .respond(AsError);
     layer.layer(service_fn(echo)).oneshot(1).await.unwrap_err();
-    assert_eq!(script.asked(), [Op::Take(1)]);
+    assert_eq!(script.ops(), [Op::Take(1)]);
 }
 
 #[tokio::test]
 async fn only_failures_count_and_settling_twice_or_never_is_detected() {
-    // Of 3 per day, 2 successes are refunded and 3 failures stay.
+    // With 3 per day, 2 successes are refunded and 3 failures are counted.
     let admitted = async |times: u32| {
         let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(3)));
         let handle = limit.handle();
         let layer = limit
             .settle_result(move |result: &Result<u64, BoxError>| match result {
                 Ok(_) if times > 0 => {
-                    // The planted bug: once more than the layer itself does.
+                    // The planted bug: refunds in addition to the layer's own refund.
                     for _ in 1..times {
                         drop(handle.refund(&(), 1));
                     }
@@ -173,15 +173,15 @@ async fn only_failures_count_and_settling_twice_or_never_is_detected() {
         }));
         let mut reached = 0;
         for n in [0, 1, 0, 1, 0, 0, 0] {
-            let answer = service.clone().oneshot(n).await;
-            let refused = answer.is_err_and(|error| error.is::<RateLimited>());
+            let result = service.clone().oneshot(n).await;
+            let refused = result.is_err_and(|error| error.is::<RateLimited>());
             reached += u32::from(!refused);
         }
         reached
     };
     assert_eq!(admitted(1).await, 5);
-    assert_eq!(admitted(0).await, 3, "not at all");
-    assert_eq!(admitted(2).await, 7, "twice");
+    assert_eq!(admitted(0).await, 3, "no refund");
+    assert_eq!(admitted(2).await, 7, "two refunds");
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -194,7 +194,7 @@ enum Plan {
 impl Key for Plan {}
 
 #[tokio::test]
-async fn each_tier_has_its_own_limit_and_counts_for_itself() {
+async fn each_tier_has_its_own_limit_and_count() {
     let limits = Tiers::new(FixedWindow::new(Quota::per_day(1)))
         .tier(Plan::Pro, FixedWindow::new(Quota::per_day(3)))
         .tier(Plan::Internal, FixedWindow::new(Quota::per_day(5)));
@@ -224,19 +224,19 @@ async fn each_tier_has_its_own_limit_and_counts_for_itself() {
 }
 
 #[tokio::test]
-async fn several_limits_admit_together_or_take_nothing() {
+async fn several_limits_all_admit_or_take_nothing() {
     let both = (
         TokenBucket::new(Quota::per_day(10)),
         SlidingLog::new(Quota::per_day(2)),
     );
     let layer = RateLimitLayer::new(Global, both).respond(AsError);
     let service = layer.layer(service_fn(echo));
-    let mut answers = Vec::new();
+    let mut admitted = Vec::new();
     for n in 0..5 {
-        answers.push(service.clone().oneshot(n).await.is_ok());
+        admitted.push(service.clone().oneshot(n).await.is_ok());
     }
-    assert_eq!(answers, [true, true, false, false, false]);
-    // The bucket has not counted what the log denied.
+    assert_eq!(admitted, [true, true, false, false, false]);
+    // The bucket did not count what the log denied.
     let left: Decision = layer.handle().peek(&(), 0).await.unwrap();
     assert_eq!(left.remaining(), 0);
     layer.handle().reset(&()).await.unwrap();
@@ -268,10 +268,10 @@ async fn tiers_may_have_different_algorithms_and_change_at_run_time() {
     assert_eq!((left(Plan::Free), left(Plan::Pro)), (0, 2));
     assert_eq!(left(Plan::Internal), 1);
 
-    // The same algorithm: its state stays. Another one: the tier begins afresh.
+    // The same algorithm keeps its state; another one starts afresh.
     let bucket = TokenBucket::new(Quota::per_day(10));
     handle.tier(&Plan::Pro).set_algorithm(bucket).unwrap();
-    assert_eq!(left(Plan::Pro), 2, "the bucket holds what it held");
+    assert_eq!(left(Plan::Pro), 2, "the bucket keeps its tokens");
     let window = FixedWindow::new(Quota::per_day(4));
     handle.tier(&Plan::Internal).set_algorithm(window).unwrap();
     assert_eq!(left(Plan::Internal), 4);
@@ -281,7 +281,7 @@ async fn tiers_may_have_different_algorithms_and_change_at_run_time() {
         .unwrap();
     assert_eq!(left(Plan::Free), 1);
 
-    // Of the limits of all tiers, the last one is that of the internal tier, with one limit now.
+    // The internal tier has one limit now, which is the last one of all tiers.
     handle.tier(&Plan::Internal).penalise(&7, 100);
     let error = service.oneshot((Plan::Internal, 7)).await.unwrap_err();
     let limited = error.downcast::<RateLimited>().unwrap();
@@ -290,7 +290,7 @@ async fn tiers_may_have_different_algorithms_and_change_at_run_time() {
 }
 
 #[tokio::test]
-async fn the_last_limit_given_to_a_tier_holds() {
+async fn the_last_limit_set_for_a_tier_applies() {
     let limits = Tiers::new(FixedWindow::new(Quota::per_day(1)))
         .tier(Plan::Pro, FixedWindow::new(Quota::per_day(2)))
         .tier(Plan::Pro, FixedWindow::new(Quota::per_day(3)));
@@ -299,12 +299,12 @@ async fn the_last_limit_given_to_a_tier_holds() {
     assert_eq!(pro.remaining(), 3);
 }
 
-/// A response that says how much it was.
+/// A response with its size.
 struct Sized(u64);
 
 #[tokio::test]
-async fn the_cost_is_settled_with_the_key_and_what_was_kept_of_the_request() {
-    // Odd users pay what the response says, times the first letter of their request.
+async fn settle_with_gets_the_key_and_a_value_from_the_request() {
+    // Odd users pay the size of the response times the length of the request. Even users pay 0.
     let layer = RateLimitLayer::new(
         |req: &(u64, String)| req.0,
         FixedWindow::new(Quota::per_day(1_000)),

@@ -1,4 +1,4 @@
-//! Values that a layer refuses when they are given.
+//! Invalid values, which a layer's setters refuse with a panic.
 
 use std::{
     panic::{self, PanicHookInfo},
@@ -12,7 +12,7 @@ fn layer() -> RateLimitLayer<Global, Local<FixedWindow>> {
     RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
 }
 
-/// The text and the file of the panic in `build`.
+/// Returns the message and the file of the panic in `build`.
 fn refusal(build: impl FnOnce() + Send + 'static) -> (String, String) {
     let (send, receive) = mpsc::channel();
     let (go, gone) = mpsc::channel::<()>();
@@ -39,7 +39,7 @@ fn refusal(build: impl FnOnce() + Send + 'static) -> (String, String) {
 }
 
 #[test]
-fn a_refusal_names_the_value_what_is_allowed_and_the_line_of_the_caller() {
+fn a_refusal_names_the_value_the_allowed_values_and_the_callers_line() {
     for (build, expected) in [
         (
             (|| drop(layer().seats(0))) as fn(),

@@ -1,4 +1,4 @@
-//! Backends that are pending, or fail.
+//! Backends that are pending or fail.
 
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
@@ -6,7 +6,7 @@ use tower_throttle::{
     AsError, Global, RateLimitLayer, RateLimited, StoreError, layer::OnStoreError,
 };
 
-use crate::support::{Answer, Script, admit, deny};
+use crate::support::{Reply, Script, admit, deny};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -15,21 +15,21 @@ async fn echo(request: u8) -> Result<u8, Boxed> {
 }
 
 #[tokio::test]
-async fn a_request_goes_on_when_the_backend_has_decided() {
+async fn a_request_proceeds_when_the_backend_has_decided() {
     let script = Script::default();
-    let answer = script.later();
+    let reply = script.later();
     let layer = RateLimitLayer::new(Global, script).respond(AsError);
     let mut service = layer.layer(service_fn(echo));
     let mut response = task::spawn(service.ready().await.unwrap().call(3));
     assert_pending!(response.poll());
-    answer.send(Ok(admit())).unwrap();
+    reply.send(Ok(admit())).unwrap();
     assert!(response.is_woken());
     assert_eq!(assert_ready_ok!(response.poll()), 3);
     assert_eq!(layer.handle().counts().admitted, 1);
 }
 
 #[tokio::test]
-async fn a_denial_of_a_pending_backend_denies() {
+async fn a_pending_backend_can_deny() {
     let script = Script::default();
     script.later().send(Ok(deny())).unwrap();
     let layer = RateLimitLayer::new(Global, script).respond(AsError);
@@ -40,7 +40,7 @@ async fn a_denial_of_a_pending_backend_denies() {
 #[tokio::test]
 async fn a_pending_decision_does_not_hold_readiness_of_the_service() {
     let script = Script::default();
-    let answer = script.later();
+    let reply = script.later();
     let shared = ConcurrencyLimit::new(service_fn(echo), 1);
     let mut others = shared.clone();
     let layer = RateLimitLayer::new(Global, script).respond(AsError);
@@ -49,13 +49,13 @@ async fn a_pending_decision_does_not_hold_readiness_of_the_service() {
     assert_pending!(response.poll());
     assert_eq!(others.ready().await.unwrap().call(2).await.unwrap(), 2);
     drop(others);
-    answer.send(Ok(admit())).unwrap();
+    reply.send(Ok(admit())).unwrap();
     assert_eq!(response.await.unwrap(), 1);
 }
 
 async fn outcome(on: OnStoreError, error: StoreError, shadow: bool) -> Result<u8, Boxed> {
     let script = Script::default();
-    script.push(Answer::Now(Err(error)));
+    script.push(Reply::Now(Err(error)));
     let mut layer = RateLimitLayer::new(Global, script)
         .respond(AsError)
         .on_store_error(on);
@@ -83,7 +83,7 @@ async fn an_outage_allows_or_denies_as_configured() {
     assert_eq!(limited.store_error(), Some(&outage()));
     assert!(
         !limited.to_string().contains("timed out"),
-        "clients see no details"
+        "clients must not see details"
     );
 }
 

@@ -1,4 +1,4 @@
-//! What is logged and measured: names and outcomes, never a key.
+//! Logs and metrics: names and outcomes, but no keys.
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::store::Fallback;
@@ -6,18 +6,18 @@ use tower_throttle::{
     AsError, ClientIp, FixedWindow, Quota, RateLimitLayer, StoreError, store::Backend,
 };
 
-use crate::support::{Answer, Script, admit};
+use crate::support::{Reply, Script, admit};
 
-/// A backend that fails twice, with a fallback that does not.
+/// Sends requests to a backend that fails twice and has a fallback.
 async fn covered() {
     let first = Script::default();
     for _ in 0..2 {
-        first.push(Answer::Now(Err(StoreError::new("timed out", true))));
+        first.push(Reply::Now(Err(StoreError::new("timed out", true))));
     }
-    first.push(Answer::Now(Ok(admit())));
+    first.push(Reply::Now(Ok(admit())));
     let second = Script::default();
     for _ in 0..2 {
-        second.push(Answer::Now(Ok(admit())));
+        second.push(Reply::Now(Ok(admit())));
     }
     let limiter = Fallback::new(first, second);
     for _ in 0..3 {
@@ -26,7 +26,7 @@ async fn covered() {
     }
 }
 
-/// One admitted and two denied requests of a key that must not be logged.
+/// Sends one admitted and two denied requests with a key that must not be logged.
 async fn requests() {
     let layer = RateLimitLayer::new(|(): &()| "hunter2", FixedWindow::new(Quota::per_day(1)))
         .name("vault")
@@ -50,7 +50,7 @@ mod traced {
         static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Writes to a thread-local log: each test has its own.
+    /// Writes to a thread-local log, so each test has its own.
     struct Log;
 
     impl io::Write for Log {
@@ -63,8 +63,8 @@ mod traced {
         }
     }
 
-    /// One subscriber for the process: tracing caches whether an event is enabled, so a subscriber of
-    /// one thread would miss events that another thread has reached before.
+    /// One subscriber for the whole process. tracing caches whether an event is enabled, so a
+    /// subscriber of one thread would miss events that another thread reached first.
     fn subscribe() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
@@ -124,9 +124,9 @@ mod traced {
         subscribe();
         let script = Script::default();
         for _ in 0..3 {
-            script.push(Answer::Now(Err(StoreError::new("timed out", true))));
+            script.push(Reply::Now(Err(StoreError::new("timed out", true))));
         }
-        script.push(Answer::Now(Ok(admit())));
+        script.push(Reply::Now(Ok(admit())));
         let layer = RateLimitLayer::new(|(): &()| 1, script).respond(AsError);
         let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
         for _ in 0..5 {
@@ -138,7 +138,7 @@ mod traced {
     }
 
     #[tokio::test]
-    async fn an_ignored_proxy_header_is_logged_once_with_what_to_set() {
+    async fn an_ignored_proxy_header_is_logged_once_with_a_hint() {
         subscribe();
         let window = FixedWindow::new(Quota::per_day(100));
         let layer = RateLimitLayer::new(ClientIp::peer(), window).name("clients");
@@ -224,7 +224,7 @@ mod metered {
     }
 
     #[test]
-    fn outcomes_are_counted_by_the_name_of_the_limit_alone() {
+    fn outcomes_are_labelled_with_the_name_of_the_limit_only() {
         let names = Names::default();
         metrics::with_local_recorder(&names, || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -238,7 +238,7 @@ mod metered {
         assert_eq!(*names.0.lock().unwrap(), expected);
     }
 
-    /// The sum of a counter.
+    /// A counter's sum.
     struct Sum(Arc<AtomicU64>);
 
     impl CounterFn for Sum {
@@ -278,7 +278,7 @@ mod metered {
     }
 
     #[test]
-    fn keys_without_room_are_counted_in_the_handle_and_in_metrics() {
+    fn keys_that_do_not_fit_are_counted_in_the_handle_and_in_metrics() {
         for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
             let table = Local::new(FixedWindow::new(Quota::per_day(1_000)))
                 .capacity(7)

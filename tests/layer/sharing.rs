@@ -15,7 +15,7 @@ fn ten() -> FixedWindow {
     FixedWindow::new(Quota::per_day(10))
 }
 
-/// How many of 90 requests over 10 routes and 3 methods are admitted by `app`.
+/// Sends 90 requests over 10 routes and 3 methods. Returns how many `app` admits.
 async fn admitted(app: Router) -> usize {
     let mut admitted = 0;
     for n in 0..90 {
@@ -25,7 +25,7 @@ async fn admitted(app: Router) -> usize {
             .uri(format!("/{}", n % 10))
             .body(Body::empty())
             .unwrap();
-        // A clone per request, as a server makes one per connection.
+        // A clone per request, because a server makes one per connection.
         let response = app.clone().oneshot(request).await.unwrap();
         admitted += usize::from(response.status().is_success());
     }
@@ -76,7 +76,7 @@ async fn a_state_per_service_is_detected() {
 }
 
 #[tokio::test]
-async fn axum_2582_a_router_that_is_used_as_it_is_counts_too() {
+async fn axum_2582_a_router_used_as_a_service_is_limited() {
     let mut app = Router::new()
         .route("/", get(async || ()))
         .layer(RateLimitLayer::new(Global, ten()));

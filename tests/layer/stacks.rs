@@ -1,4 +1,4 @@
-//! With tower's own layers, inside and outside.
+//! Combinations with tower's own layers, inside and outside.
 
 use std::{convert::Infallible, future::Ready, time::Duration};
 
@@ -18,7 +18,7 @@ async fn ok(_: Request<()>) -> Result<Response<String>, Infallible> {
     Ok(Response::new("ok".into()))
 }
 
-/// The statuses of four requests in a row.
+/// Sends four requests in a row. Returns their statuses.
 async fn four<S>(mut service: S) -> Vec<u16>
 where
     S: Service<Request<()>, Response = Response<String>, Error: std::fmt::Debug>,
@@ -113,7 +113,7 @@ async fn retries_outside_are_counted_and_retries_inside_are_not() {
 }
 
 #[tokio::test]
-async fn tower_794_the_error_type_stays_what_it_was() {
+async fn tower_794_the_error_type_is_unchanged() {
     fn same<S: Service<Request<()>, Error = Infallible>>(service: S) -> S {
         service
     }

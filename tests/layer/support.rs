@@ -1,4 +1,4 @@
-//! A backend with scripted answers.
+//! A backend with scripted results.
 
 use std::{
     collections::VecDeque,
@@ -17,58 +17,58 @@ use tower_throttle::{
 
 pub(crate) type Decided = Result<Decision, StoreError>;
 
-/// Returns the given answers in order, then admits. Records the operations.
+/// Returns the given results in order, then admits. Records the operations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Script(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    answers: VecDeque<Answer>,
-    asked: Vec<Op>,
+    replies: VecDeque<Reply>,
+    ops: Vec<Op>,
 }
 
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     Now(Decided),
     Later(oneshot::Receiver<Decided>),
 }
 
 impl Script {
-    pub(crate) fn now(answers: impl IntoIterator<Item = Decision>) -> Self {
+    pub(crate) fn now(replies: impl IntoIterator<Item = Decision>) -> Self {
         let script = Self::default();
-        for answer in answers {
-            script.push(Answer::Now(Ok(answer)));
+        for reply in replies {
+            script.push(Reply::Now(Ok(reply)));
         }
         script
     }
 
-    /// The next answer is pending until it is sent.
+    /// Adds a result that is pending until it is sent.
     pub(crate) fn later(&self) -> oneshot::Sender<Decided> {
         let (send, receive) = oneshot::channel();
-        self.push(Answer::Later(receive));
+        self.push(Reply::Later(receive));
         send
     }
 
-    pub(crate) fn push(&self, answer: Answer) {
-        self.0.lock().unwrap().answers.push_back(answer);
+    pub(crate) fn push(&self, reply: Reply) {
+        self.0.lock().unwrap().replies.push_back(reply);
     }
 
-    pub(crate) fn asked(&self) -> Vec<Op> {
-        self.0.lock().unwrap().asked.clone()
+    pub(crate) fn ops(&self) -> Vec<Op> {
+        self.0.lock().unwrap().ops.clone()
     }
 }
 
 impl<K: ?Sized> Backend<K> for Script {
-    type Future = Answer;
+    type Future = Reply;
 
-    fn apply(&self, _: &K, op: Op) -> Answer {
+    fn apply(&self, _: &K, op: Op) -> Reply {
         let mut inner = self.0.lock().unwrap();
-        inner.asked.push(op);
+        inner.ops.push(op);
         let next = match op {
-            Op::Take(_) => inner.answers.pop_front(),
+            Op::Take(_) => inner.replies.pop_front(),
             _ => None,
         };
-        next.unwrap_or(Answer::Now(Ok(admit())))
+        next.unwrap_or(Reply::Now(Ok(admit())))
     }
 
     fn quotas(&self) -> Vec<Quota> {
@@ -84,7 +84,7 @@ impl IntoBackend for Script {
     }
 }
 
-impl Future for Answer {
+impl Future for Reply {
     type Output = Decided;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decided> {
@@ -92,7 +92,7 @@ impl Future for Answer {
             Self::Now(decided) => Poll::Ready(decided.clone()),
             Self::Later(receive) => Pin::new(receive)
                 .poll(cx)
-                .map(|sent| sent.unwrap_or_else(|_| Err(StoreError::new("hung up", true)))),
+                .map(|sent| sent.unwrap_or_else(|_| Err(StoreError::new("sender dropped", true)))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Types that can be named.
+//! The types of layers, services and futures can be named.
 
 use std::future::ready;
 
@@ -12,7 +12,7 @@ use tower_throttle::{
     respond::Responder,
 };
 
-/// A limit that a library may return: no type here is of another crate.
+/// A limit that a library may return: no type is from another crate.
 fn per_client() -> RateLimitLayer<ClientIp, Local<TokenBucket>> {
     RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_second(10)))
 }
@@ -38,7 +38,7 @@ fn tower_governor_49_and_miden_839_every_type_can_be_named() {
 }
 
 #[test]
-fn tower_governor_24_the_body_of_the_service_is_kept_whatever_it_is() {
+fn tower_governor_24_the_body_type_of_the_service_is_kept() {
     fn body<B: Default + 'static>() {
         fn same<S, B>(_: &S)
         where
@@ -75,7 +75,7 @@ fn the_future_can_be_named() {
     let _ = named::<tower_test::mock::Mock<u8, u8>, Global, Local<TokenBucket>, Responder, u8>;
 }
 
-/// Many requests may wait. With what tokio adds to a task, this fills three cache lines.
+/// Many requests may wait at once. With tokio's task header, a future fills three cache lines.
 #[test]
 fn a_waiting_request_is_small() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(5);
@@ -85,7 +85,7 @@ fn a_waiting_request_is_small() {
     assert!(size_of_val(&future) <= 104, "{}", size_of_val(&future));
 }
 
-/// The remedy that the compile error names for an error type without `From<RateLimited>`.
+/// The solution that the compile error suggests for an error type without `From<RateLimited>`.
 #[tokio::test]
 async fn an_error_of_another_crate_is_boxed_below_the_limit() {
     #[derive(Debug)]

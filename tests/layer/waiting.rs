@@ -1,4 +1,4 @@
-//! Requests that wait for their turn, on paused time.
+//! Queued requests, in paused time.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use tower_throttle::{
     store::{Backend, IntoBackend, Op},
 };
 
-use crate::support::{Answer, Script, admit, deny, wait};
+use crate::support::{Reply, Script, admit, deny, wait};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -29,7 +29,7 @@ async fn echo(request: u8) -> Result<u8, Boxed> {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_request_goes_on_when_its_turn_has_come() {
+async fn a_queued_request_proceeds_at_its_turn() {
     let layer = RateLimitLayer::new(Global, Script::now([wait(SECOND)])).respond(AsError);
     let start = Instant::now();
     assert_eq!(layer.layer(service_fn(echo)).oneshot(5).await.unwrap(), 5);
@@ -38,7 +38,7 @@ async fn a_request_goes_on_when_its_turn_has_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leaky_bucket_releases_requests_in_even_steps() {
+async fn a_leaky_bucket_releases_requests_at_even_intervals() {
     let bucket = LeakyBucket::new(Quota::per_second(2)).queue(20);
     let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
     let start = Instant::now();
@@ -58,14 +58,14 @@ async fn a_leaky_bucket_releases_requests_in_even_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_request_holds_no_readiness_of_the_service() {
+async fn a_waiting_request_does_not_hold_the_services_readiness() {
     let shared = ConcurrencyLimit::new(service_fn(echo), 1);
     let mut others = shared.clone();
     let layer = RateLimitLayer::new(Global, Script::now([wait(SECOND)])).respond(AsError);
     let mut service = layer.layer(shared);
     let mut response = task::spawn(service.ready().await.unwrap().call(1));
     assert_pending!(response.poll());
-    // The service and the waiting request are alive, and the only permit is free.
+    // The service and the waiting request are alive, but the only permit is free.
     assert_eq!(others.ready().await.unwrap().call(2).await.unwrap(), 2);
     drop(others);
     assert_eq!(response.await.unwrap(), 1);
@@ -87,7 +87,7 @@ impl Respond<u8, u8, Boxed> for Shown {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_after_a_wait_has_the_figures_of_its_end() {
+async fn a_decision_after_a_wait_has_the_figures_at_its_end() {
     let shown = Shown::default();
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
     let layer = RateLimitLayer::new(Global, bucket)
@@ -98,7 +98,7 @@ async fn a_decision_after_a_wait_has_the_figures_of_its_end() {
     assert_eq!(assert_ready_ok!(calls[0].poll()), 0);
     assert_pending!(calls[1].poll());
     assert_pending!(calls[2].poll());
-    // Another request comes while they wait.
+    // Another request arrives while they wait.
     tokio::time::advance(SECOND).await;
     assert_eq!(assert_ready_ok!(calls[1].poll()), 1);
     let mut late = task::spawn(layer.layer(service_fn(echo)).oneshot(3));
@@ -115,7 +115,7 @@ async fn a_decision_after_a_wait_has_the_figures_of_its_end() {
             Verdict::Wait(SECOND * 2)
         ]
     );
-    // One request is still behind each of them.
+    // Each of them is released with one request still behind it.
     let resets: Vec<_> = shown.iter().map(|shown| shown.reset_after).collect();
     assert_eq!(resets, [SECOND, SECOND * 2, SECOND * 2]);
 }
@@ -138,19 +138,23 @@ async fn the_policy_of_a_tier_is_the_same_after_a_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_with_io_is_not_asked_again_after_a_wait() {
+async fn a_backend_with_io_is_not_called_again_after_a_wait() {
     let shown = Shown::default();
     let script = Script::default();
-    let answer = script.later();
+    let reply = script.later();
     let layer = RateLimitLayer::new(Global, script.clone())
         .respond(shown.clone())
         .share_decision();
     let mut call = task::spawn(layer.layer(service_fn(echo)).oneshot(1));
     assert_pending!(call.poll());
-    answer.send(Ok(wait(SECOND))).unwrap();
+    reply.send(Ok(wait(SECOND))).unwrap();
     call.await.unwrap();
-    assert_eq!(*shown.0.lock().unwrap(), [wait(SECOND)], "as it came");
-    assert_eq!(script.asked(), [Op::Take(1)]);
+    assert_eq!(
+        *shown.0.lock().unwrap(),
+        [wait(SECOND)],
+        "the decision is unchanged"
+    );
+    assert_eq!(script.ops(), [Op::Take(1)]);
 }
 
 /// A backend with I/O that sends nothing if its future is dropped.
@@ -161,9 +165,9 @@ struct Distant {
 }
 
 impl<K: ?Sized> Backend<K> for Distant {
-    type Future = Answer;
+    type Future = Reply;
 
-    fn apply(&self, key: &K, op: Op) -> Answer {
+    fn apply(&self, key: &K, op: Op) -> Reply {
         self.script.apply(key, op)
     }
 
@@ -196,11 +200,15 @@ async fn the_refund_of_a_cancelled_waiter_is_detached() {
     assert_pending!(response.poll());
     drop(response);
     assert_eq!(*limiter.detached.lock().unwrap(), [Op::Refund(1)]);
-    assert_eq!(limiter.script.asked(), [Op::Take(1)], "and not by a future");
+    assert_eq!(
+        limiter.script.ops(),
+        [Op::Take(1)],
+        "the refund does not depend on a future"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_waiter_gets_its_cost_back() {
+async fn the_cost_of_a_cancelled_waiter_is_refunded() {
     let script = Script::now([wait(SECOND)]);
     let layer = RateLimitLayer::new(Global, script.clone())
         .respond(AsError)
@@ -208,9 +216,9 @@ async fn a_cancelled_waiter_gets_its_cost_back() {
     let mut service = layer.layer(service_fn(echo));
     let mut response = task::spawn(service.ready().await.unwrap().call(1));
     assert_pending!(response.poll());
-    assert_eq!(script.asked(), [Op::Take(3)]);
+    assert_eq!(script.ops(), [Op::Take(3)]);
     drop(response);
-    assert_eq!(script.asked(), [Op::Take(3), Op::Refund(3)]);
+    assert_eq!(script.ops(), [Op::Take(3), Op::Refund(3)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,7 +228,7 @@ async fn a_request_that_has_waited_keeps_its_cost() {
     for request in 0..3 {
         let _ = layer.layer(service_fn(echo)).oneshot(request).await;
     }
-    assert_eq!(script.asked(), [Op::Take(1); 3], "nothing was given back");
+    assert_eq!(script.ops(), [Op::Take(1); 3], "nothing was refunded");
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,11 +239,11 @@ async fn an_admitted_request_that_is_dropped_keeps_its_cost() {
     let mut response = task::spawn(layer.layer(never).oneshot(()));
     assert_pending!(response.poll());
     drop(response);
-    assert_eq!(script.asked(), [Op::Take(1)]);
+    assert_eq!(script.ops(), [Op::Take(1)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn shadowed_requests_do_not_wait() {
+async fn requests_in_shadow_mode_do_not_wait() {
     let layer = RateLimitLayer::new(Global, Script::now([wait(SECOND)]))
         .respond(AsError)
         .shadow();
@@ -246,7 +254,7 @@ async fn shadowed_requests_do_not_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn the_service_is_polled_for_readiness_again_after_a_wait() {
-    // Only one of two waiting requests at a time may be in the service.
+    // Only one of the two queued requests may be in the service at a time.
     let inside = Arc::new(AtomicUsize::new(0));
     let most = Arc::new(AtomicUsize::new(0));
     let (at, peak) = (inside.clone(), most.clone());
@@ -270,7 +278,7 @@ async fn the_service_is_polled_for_readiness_again_after_a_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_place_of_a_cancelled_waiter_is_free() {
+async fn the_queue_position_of_a_cancelled_waiter_is_free() {
     let bucket = TokenBucket::new(Quota::per_second(1).burst(1)).queue(1);
     let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
     let mut service = layer.layer(service_fn(echo));
@@ -279,7 +287,7 @@ async fn the_place_of_a_cancelled_waiter_is_free() {
     assert_pending!(waits.poll());
     assert!(
         service.ready().await.unwrap().call(2).await.is_err(),
-        "the line is full"
+        "the queue is full"
     );
     drop(waits);
     assert!(service.ready().await.unwrap().call(3).await.is_ok());

@@ -1,4 +1,4 @@
-//! Ten thousand waiting requests: rates, wake-ups, and the end of the runtime.
+//! Ten thousand queued requests: rates, wake-ups and the shutdown of a runtime.
 
 use std::{
     future::Future,
@@ -19,7 +19,7 @@ use crate::support::{Harness, Job, Record, pass, settle};
 const JOB: Job = Job { name: 1, cost: 1 };
 
 #[tokio::test(start_paused = true)]
-async fn the_rate_is_kept_in_the_long_run_and_never_exceeded() {
+async fn the_rate_is_reached_in_the_long_run_and_never_exceeded() {
     for (rate, count) in [(1_u32, 50_u32), (100, 2_000), (10_000, 20_000)] {
         let bucket = LeakyBucket::new(Quota::per_second(rate.into())).queue(1_000_000);
         let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
@@ -35,23 +35,23 @@ async fn the_rate_is_kept_in_the_long_run_and_never_exceeded() {
         for (turn, (name, time)) in (0_u32..).zip(&times) {
             assert_eq!(*name, turn, "first come, first served");
             let due = u64::from(turn) * 1_000_000 / u64::from(rate);
-            // Never before it is due, and at the next millisecond at the latest.
+            // Never early, and at most a millisecond late.
             assert!(
                 (due..=due + 2_000).contains(time),
-                "{turn} of {rate}/s: {time} for {due}"
+                "request {turn} at {rate}/s: released at {time}, due at {due}"
             );
         }
         let (_, last) = times[times.len() - 1];
         let ideal = u64::from(count - 1) * 1_000_000 / u64::from(rate);
         assert!(
             last - ideal <= ideal / 1_000,
-            "{rate}/s: {last} for {ideal}"
+            "{rate}/s: last at {last}, expected {ideal}"
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_due_requests_go_however_many() {
+async fn all_due_requests_are_released_at_once() {
     for waiting in [1_u32, 63, 64, 65, 1_000] {
         let bucket = LeakyBucket::new(Quota::per_second(100)).queue(1_000_000);
         let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
@@ -60,18 +60,18 @@ async fn all_due_requests_go_however_many() {
             tokio::spawn(harness.service.clone().oneshot(Job { name, cost: 1 }));
         }
         pass(1).await;
-        assert_eq!(harness.went(), [(0, 0)]);
+        assert_eq!(harness.served(), [(0, 0)]);
         tokio::time::advance(Duration::from_secs(20)).await;
         pass(1).await;
-        let went = harness.went();
-        assert_eq!(went.len(), waiting as usize + 1);
-        for (turn, gone) in (1_u32..).zip(&went[1..]) {
+        let served = harness.served();
+        assert_eq!(served.len(), waiting as usize + 1);
+        for (turn, gone) in (1_u32..).zip(&served[1..]) {
             assert_eq!(*gone, (turn, 20_001));
         }
     }
 }
 
-/// Counts how often it is woken.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct TestWaker(AtomicUsize);
 
@@ -81,10 +81,10 @@ impl Wake for TestWaker {
     }
 }
 
-/// A call, its waker, how often that had been woken at the last poll, and whether the call is done.
+/// A call, its waker, the waker's count at the last poll, and whether the call is done.
 type Woken<F> = (Pin<Box<F>>, Arc<TestWaker>, usize, bool);
 
-/// Polls all calls that have been woken until none is. Returns how many have completed.
+/// Polls woken calls until no call is woken. Returns how many have completed.
 fn run<F: Future>(calls: &mut [Woken<F>]) -> usize {
     let mut over = 0;
     loop {
@@ -116,7 +116,7 @@ async fn each_waiter_is_woken_once() {
     let harness = Harness::new(&layer);
     let mut calls: Vec<_> = (0..10_000)
         .map(|_| {
-            // Woken once for the first poll, which is not counted below.
+            // Woken once for the first poll, which is excluded below.
             let waker = Arc::new(TestWaker(AtomicUsize::new(1)));
             (
                 Box::pin(harness.service.clone().oneshot(JOB)),
@@ -130,7 +130,7 @@ async fn each_waiter_is_woken_once() {
     assert_eq!(over, 1);
     for round in 0..10_010 {
         if round < 1_000 {
-            // One in ten is cancelled, all over the line.
+            // One in ten is cancelled, all along the queue.
             let (call, waker, ..) = calls.swap_remove((round * 7_919) % calls.len());
             let _ = waker;
             drop(call);
@@ -138,7 +138,7 @@ async fn each_waiter_is_woken_once() {
         tokio::time::advance(Duration::from_millis(1)).await;
         over += run(&mut calls);
     }
-    assert!(calls.iter().all(|(.., done)| *done), "{over} are over");
+    assert!(calls.iter().all(|(.., done)| *done), "only {over} are done");
     let mut woken = calls
         .iter()
         .map(|(_, waker, ..)| waker.0.load(Ordering::Relaxed) - 1);
@@ -175,34 +175,31 @@ fn shutting_down_a_runtime_is_fast() {
         let start = clock();
         drop(runtime);
         assert!(start.elapsed() < Duration::from_secs(1));
-        // All have left the line, and their costs were refunded.
+        // All have left the queue, and their costs were refunded.
         let look = handle.peek(&(), 1);
         let mut look = pin!(look);
         let Poll::Ready(Ok(decision)) = look.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         else {
-            panic!("it decides at once");
+            panic!("the decision is not pending");
         };
         assert!(decision.wait().unwrap() <= Duration::from_secs(3_600));
         assert_eq!(handle.waiting(), 0);
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "measures how long it really takes"
-)]
+#[expect(clippy::disallowed_methods, reason = "measures real time")]
 fn clock() -> Instant {
     Instant::now()
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_runtimes_share_a_line() {
+async fn two_runtimes_share_a_queue() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(100);
     let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
     let harness = Harness::new(&layer);
     let _first = harness.send(0).await;
     let mut service = harness.service.clone();
-    // Waits on another runtime, which shuts down.
+    // Waits on another runtime, which is shut down.
     let other = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -222,8 +219,8 @@ async fn two_runtimes_share_a_line() {
     let _last = harness.send(2).await;
     drop(call);
     pass(5_000).await;
-    let went = harness.went();
-    assert_eq!(went[0], (0, 0));
-    assert_eq!((went.len(), went[1].0), (2, 2));
-    assert!((999..=1_001).contains(&went[1].1), "{went:?}");
+    let served = harness.served();
+    assert_eq!(served[0], (0, 0));
+    assert_eq!((served.len(), served[1].0), (2, 2));
+    assert!((999..=1_001).contains(&served[1].1), "{served:?}");
 }

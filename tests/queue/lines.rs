@@ -1,4 +1,4 @@
-//! When each waiting request goes.
+//! When each queued request is released.
 
 use std::{
     sync::{Arc, Mutex},
@@ -14,7 +14,7 @@ use tower_throttle::{
 
 use crate::support::{Boxed, Call, Harness, Job, Record, cancel, key, pass, settle};
 
-/// A layer with the key `key` and the cost `job.cost`.
+/// A harness whose layer has the key `key` and the cost `job.cost`.
 macro_rules! harness {
     ($limit:expr) => {
         Harness::new(
@@ -36,7 +36,7 @@ async fn a_leaky_bucket_releases_one_per_interval() {
     let _calls = harness.send_all(0..5).await;
     pass(5_000).await;
     assert_eq!(
-        harness.went(),
+        harness.served(),
         [(0, 0), (1, 500), (2, 1_000), (3, 1_500), (4, 2_000)]
     );
 }
@@ -47,17 +47,17 @@ async fn a_token_bucket_admits_a_burst_and_paces_the_rest() {
     let _calls = harness.send_all(0..6).await;
     pass(5_000).await;
     let expected = [(0, 0), (1, 0), (2, 0), (3, 500), (4, 1_000), (5, 1_500)];
-    assert_eq!(harness.went(), expected);
+    assert_eq!(harness.served(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_warm_up_paces_ever_faster() {
+async fn a_warm_up_releases_faster_and_faster() {
     let warm = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(20);
     let harness = harness!(warm);
     let _calls = harness.send_all(0..5).await;
     pass(10_000).await;
     let expected = [(0, 0), (1, 1_375), (2, 2_500), (3, 3_375), (4, 4_000)];
-    assert_eq!(harness.went(), expected);
+    assert_eq!(harness.served(), expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,10 +65,10 @@ async fn a_cancelled_request_frees_the_last_slot() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
     let mut calls = harness.send_all(0..6).await;
     pass(1_500).await;
-    assert_eq!(harness.went(), [(0, 0), (1, 1_000)]);
-    // The third would go at 2 s: all behind it go a second earlier.
+    assert_eq!(harness.served(), [(0, 0), (1, 1_000)]);
+    // The third request was due at 2 s. All behind it are released a second earlier.
     cancel(calls.remove(2)).await;
-    // And a new request goes after them.
+    // A new request is released after them.
     let _last = harness.send(9).await;
     pass(10_000).await;
     let expected = [
@@ -79,7 +79,7 @@ async fn a_cancelled_request_frees_the_last_slot() {
         (5, 4_000),
         (9, 5_000),
     ];
-    assert_eq!(harness.went(), expected);
+    assert_eq!(harness.served(), expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,22 +92,25 @@ async fn many_cancelled_requests_free_as_many_slots() {
         cancel(call).await;
     }
     pass(5_000).await;
-    assert_eq!(harness.went(), [(0, 0), (99, 1_000)]);
+    assert_eq!(harness.served(), [(0, 0), (99, 1_000)]);
     assert_eq!(last.await.unwrap().unwrap(), 99);
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_warm_up_each_request_takes_the_slot_of_the_one_before() {
+async fn in_a_warm_up_a_cancellation_passes_each_slot_to_the_next_request() {
     let warm = WarmUp::new(Quota::per_second(2), Duration::from_secs(4)).queue(20);
     let harness = harness!(warm);
     let mut calls = harness.send_all(0..5).await;
     cancel(calls.remove(2)).await;
     pass(10_000).await;
-    assert_eq!(harness.went(), [(0, 0), (1, 1_375), (3, 2_500), (4, 3_375)]);
+    assert_eq!(
+        harness.served(),
+        [(0, 0), (1, 1_375), (3, 2_500), (4, 3_375)]
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_of_large_cost_frees_all_it_took() {
+async fn a_cancelled_request_of_large_cost_frees_all_it_took() {
     for charge in [Charge::After, Charge::Before] {
         let harness = harness!(
             LeakyBucket::new(Quota::per_second(1).burst(50))
@@ -126,14 +129,14 @@ async fn a_request_of_large_cost_frees_all_it_took() {
             Charge::After => [(0, 0), (1, 1_000), (3, 3_000), (4, 4_000), (9, 6_000)],
             Charge::Before => [(0, 0), (1, 2_000), (3, 3_000), (4, 5_000), (9, 7_000)],
         };
-        assert_eq!(harness.went(), expected, "{charge:?}");
+        assert_eq!(harness.served(), expected, "{charge:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn thirds_of_a_nanosecond_are_not_lost_by_refunds() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(3).burst(50)).queue(1_000));
-    // Different costs, so that moments are shifted and not passed on.
+    // Different costs, so moments are shifted and not passed on.
     let _first = harness.send_of(0, 2).await;
     let calls = harness.send_all(1..301).await;
     let _last = harness.send(999).await;
@@ -141,14 +144,14 @@ async fn thirds_of_a_nanosecond_are_not_lost_by_refunds() {
         cancel(call).await;
     }
     pass(10_000).await;
-    let went = harness.times();
-    assert_eq!(went.len(), 2);
-    // 666,666,666 and two thirds; timers ring at whole milliseconds.
-    assert_eq!(went[1], (999, 667_000));
+    let served = harness.times();
+    assert_eq!(served.len(), 2);
+    // 666,666,666 and two thirds; timers fire at whole milliseconds.
+    assert_eq!(served[1], (999, 667_000));
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_limits_move_up_together() {
+async fn with_several_limits_a_cancellation_moves_all_queues_up() {
     let fast = TokenBucket::new(Quota::per_second(10).burst(1)).queue(50);
     let slow = LeakyBucket::new(Quota::per_second(1)).queue(50);
     let harness = harness!((fast, slow));
@@ -157,11 +160,11 @@ async fn several_limits_move_up_together() {
     let _last = harness.send(9).await;
     pass(10_000).await;
     let expected = [(0, 0), (2, 1_000), (3, 2_000), (4, 3_000), (9, 4_000)];
-    assert_eq!(harness.went(), expected);
+    assert_eq!(harness.served(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_several_limits_and_different_costs_a_cancelled_place_is_lost() {
+async fn with_several_limits_and_different_costs_a_cancelled_slot_is_lost() {
     let fast = TokenBucket::new(Quota::per_second(10).burst(5)).queue(50);
     let slow = LeakyBucket::new(Quota::per_second(1).burst(5)).queue(50);
     let harness = harness!((fast, slow));
@@ -171,24 +174,24 @@ async fn with_several_limits_and_different_costs_a_cancelled_place_is_lost() {
     cancel(dear).await;
     let _last = harness.send(9).await;
     pass(10_000).await;
-    assert_eq!(harness.went(), [(0, 0), (2, 3_000), (9, 4_000)]);
+    assert_eq!(harness.served(), [(0, 0), (2, 3_000), (9, 4_000)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_key_has_its_own_line() {
+async fn each_key_has_its_own_queue() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
     let _a = harness.send_all(0..3).await;
     let mut b = harness.send_all(1_000..1_003).await;
     cancel(b.remove(1)).await;
     pass(10_000).await;
     let expected = [(0, 0), (1_000, 0), (1, 1_000), (1_002, 1_000), (2, 2_000)];
-    let mut went = harness.went();
-    went.sort_unstable_by_key(|(name, time)| (*time, *name));
-    assert_eq!(went, expected);
+    let mut served = harness.served();
+    served.sort_unstable_by_key(|(name, time)| (*time, *name));
+    assert_eq!(served, expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_request_does_not_overtake_even_if_the_limiter_has_room() {
+async fn a_new_request_does_not_overtake_even_if_the_limiter_would_admit_it() {
     let layer =
         RateLimitLayer::new(key, LeakyBucket::new(Quota::per_second(1)).queue(20)).respond(AsError);
     let harness = Harness::new(&layer);
@@ -196,10 +199,10 @@ async fn a_new_request_does_not_overtake_even_if_the_limiter_has_room() {
     // The limiter forgets the key and would admit the next request at once.
     layer.handle().reset(&0_u32).await.unwrap();
     let _next = harness.send(9).await;
-    // Its moment goes to the first in line.
-    assert_eq!(harness.went(), [(0, 0), (1, 0)]);
+    // Its moment is passed to the first waiter.
+    assert_eq!(harness.served(), [(0, 0), (1, 0)]);
     pass(10_000).await;
-    assert_eq!(harness.went(), [(0, 0), (1, 0), (2, 1_000), (9, 2_000)]);
+    assert_eq!(harness.served(), [(0, 0), (1, 0), (2, 1_000), (9, 2_000)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,8 +212,8 @@ async fn a_request_that_would_wait_too_long_is_denied_at_once() {
     let _calls = harness.send_all(0..3).await;
     pass(100).await;
     let late = harness.send(3).await;
-    assert!(late.is_finished(), "at once");
-    // It would go at 3 s, and will be let in when that is 2.5 s away.
+    assert!(late.is_finished(), "denied at once");
+    // It would be released at 3 s, and is accepted once that is 2.5 s away.
     assert_eq!(
         denied(late).await.retry_after(),
         Some(Duration::from_millis(400))
@@ -220,7 +223,10 @@ async fn a_request_that_would_wait_too_long_is_denied_at_once() {
     pass(1).await;
     assert!(!harness.send(5).await.is_finished());
     pass(10_000).await;
-    assert_eq!(harness.went(), [(0, 0), (1, 1_000), (2, 2_000), (5, 3_000)]);
+    assert_eq!(
+        harness.served(),
+        [(0, 0), (1, 1_000), (2, 2_000), (5, 3_000)]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,14 +241,14 @@ async fn a_call_that_is_never_polled_passes_its_turn_on() {
     let _next = harness.send(2).await;
     // Its turn comes, but it is never polled.
     pass(1_200).await;
-    assert_eq!(harness.went(), [(0, 0)]);
+    assert_eq!(harness.served(), [(0, 0)]);
     drop(held);
     settle().await;
-    assert_eq!(harness.went(), [(0, 0), (2, 1_200)]);
+    assert_eq!(harness.served(), [(0, 0), (2, 1_200)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_not_polled_does_not_block_the_line() {
+async fn a_call_that_is_not_polled_does_not_block_the_queue() {
     use tower::Service;
 
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
@@ -252,16 +258,19 @@ async fn a_call_that_is_not_polled_does_not_block_the_line() {
     let held = service.call(job);
     let _next = harness.send_all(2..5).await;
     pass(2_100).await;
-    // It was released, and so was the one behind it.
-    assert_eq!(harness.went(), [(0, 0), (2, 2_000)]);
-    // It never goes: the next one has its turn, and the last one the turn of the next.
+    // It was released, and so was the request behind it.
+    assert_eq!(harness.served(), [(0, 0), (2, 2_000)]);
+    // It is dropped, so each request behind it moves up one turn.
     drop(held);
     pass(10_000).await;
-    assert_eq!(harness.went(), [(0, 0), (2, 2_000), (3, 2_100), (4, 3_000)]);
+    assert_eq!(
+        harness.served(),
+        [(0, 0), (2, 2_000), (3, 2_100), (4, 3_000)]
+    );
 }
 
-/// A call that is polled once and then not for a while. Its line is removed when it has been
-/// released, and the key has a new one.
+/// A call that is polled once and then not for a while. Its queue is removed after its release, and
+/// then a new queue is created for the key.
 macro_rules! released_and_not_polled {
     ($harness:expr) => {{
         let _first = $harness.send(0).await;
@@ -277,16 +286,16 @@ macro_rules! released_and_not_polled {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_released_call_that_is_dropped_passes_its_turn_on_to_a_new_line() {
+async fn a_released_call_that_is_dropped_passes_its_turn_on_to_a_new_queue() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
     let (slow, _next) = released_and_not_polled!(harness);
     drop(slow);
     pass(5_000).await;
-    assert_eq!(harness.went(), [(0, 0), (2, 1_200)]);
+    assert_eq!(harness.served(), [(0, 0), (2, 1_200)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_released_call_goes_even_if_the_key_has_a_new_line() {
+async fn a_released_call_proceeds_even_if_the_key_has_a_new_queue() {
     for order in [Order::Oldest, Order::Newest] {
         let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
         let layer = RateLimitLayer::new(key, bucket)
@@ -296,12 +305,12 @@ async fn a_released_call_goes_even_if_the_key_has_a_new_line() {
         let (mut slow, _next) = released_and_not_polled!(harness);
         assert!(slow.poll().is_ready());
         pass(5_000).await;
-        assert_eq!(harness.went(), [(0, 0), (1, 1_200), (2, 2_000)]);
+        assert_eq!(harness.served(), [(0, 0), (1, 1_200), (2, 2_000)]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_polled_without_a_wake_up_does_not_go_early() {
+async fn a_call_polled_without_a_wake_up_does_not_proceed_early() {
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
     let _first = harness.send(0).await;
     let mut calls: Vec<_> = (1..4)
@@ -325,10 +334,13 @@ async fn a_call_polled_without_a_wake_up_does_not_go_early() {
         }
         pass(1_000).await;
     }
-    assert_eq!(harness.went(), [(0, 0), (1, 1_000), (2, 2_000), (3, 3_000)]);
+    assert_eq!(
+        harness.served(),
+        [(0, 0), (1, 1_000), (2, 2_000), (3, 3_000)]
+    );
 }
 
-/// What the service returns when it is polled for readiness.
+/// The result of the service's `poll_ready`.
 #[derive(Clone, Default)]
 enum Readiness {
     #[default]
@@ -358,7 +370,7 @@ impl Service<Job> for Flaky {
             }
             Readiness::FailsOnce => {
                 *readiness = Readiness::Ready;
-                Poll::Ready(Err("it has failed".into()))
+                Poll::Ready(Err("not ready".into()))
             }
         }
     }
@@ -368,7 +380,7 @@ impl Service<Job> for Flaky {
     }
 }
 
-/// One request per second, to a service of changing readiness.
+/// One request per second to a service whose readiness changes.
 macro_rules! flaky {
     ($readiness:expr) => {{
         let readiness = Arc::clone(&$readiness);
@@ -390,14 +402,17 @@ async fn a_turn_is_used_up_by_a_request_that_then_waits_for_the_service() {
     pass(900).await;
     *readiness.lock().unwrap() = Readiness::Busy(None);
     pass(600).await;
-    assert_eq!(harness.went(), [(0, 0)]);
+    assert_eq!(harness.served(), [(0, 0)]);
     let busy = std::mem::take(&mut *readiness.lock().unwrap());
     let Readiness::Busy(Some(waker)) = busy else {
-        panic!("the service was not polled");
+        panic!("the service is not polled");
     };
     waker.wake();
     pass(5_000).await;
-    assert_eq!(harness.went(), [(0, 0), (1, 1_500), (2, 2_000), (3, 3_000)]);
+    assert_eq!(
+        harness.served(),
+        [(0, 0), (1, 1_500), (2, 2_000), (3, 3_000)]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -409,6 +424,6 @@ async fn a_turn_is_used_up_by_a_request_whose_service_then_fails() {
     *readiness.lock().unwrap() = Readiness::FailsOnce;
     pass(5_000).await;
     let error = calls.remove(1).await.unwrap().unwrap_err();
-    assert_eq!(error.to_string(), "it has failed");
-    assert_eq!(harness.went(), [(0, 0), (2, 2_000), (3, 3_000)]);
+    assert_eq!(error.to_string(), "not ready");
+    assert_eq!(harness.served(), [(0, 0), (2, 2_000), (3, 3_000)]);
 }

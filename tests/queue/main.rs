@@ -1,4 +1,4 @@
-//! Waiting requests, on tokio's paused time.
+//! Queued requests, mostly in tokio's paused time.
 #![cfg(feature = "tokio")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

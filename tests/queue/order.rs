@@ -1,4 +1,4 @@
-//! The order of waiting requests, and which one is denied when the line is full.
+//! The order of queued requests, and which one is denied if the queue is full.
 
 use std::{convert::Infallible, task::Poll, time::Duration};
 
@@ -13,7 +13,7 @@ use tower_throttle::{
 use crate::support::{Harness, Job, cancel, key, pass, settle};
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_goes_first_and_the_oldest_is_shed() {
+async fn the_newest_is_released_first_and_the_oldest_is_shed() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(3);
     let layer = RateLimitLayer::new(key, bucket)
         .respond(AsError)
@@ -28,7 +28,10 @@ async fn the_newest_goes_first_and_the_oldest_is_shed() {
     let limited = error.downcast_ref::<RateLimited>().unwrap();
     assert_eq!(limited.retry_after(), Some(Duration::from_millis(900)));
     pass(10_000).await;
-    assert_eq!(harness.went(), [(0, 0), (4, 1_000), (3, 2_000), (2, 3_000)]);
+    assert_eq!(
+        harness.served(),
+        [(0, 0), (4, 1_000), (3, 2_000), (2, 3_000)]
+    );
     let counts = layer.handle().counts();
     assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 4, 1));
     drop(newest);
@@ -46,65 +49,71 @@ async fn the_newest_may_be_cancelled() {
     pass(1_500).await;
     let _later = harness.send(5).await;
     pass(10_000).await;
-    assert_eq!(harness.went(), [(0, 0), (2, 1_000), (5, 2_000), (1, 3_000)]);
+    assert_eq!(
+        harness.served(),
+        [(0, 0), (2, 1_000), (5, 2_000), (1, 3_000)]
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_orders_may_share_a_line() {
+async fn two_orders_may_share_a_queue() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(4);
     let layer = RateLimitLayer::new(key, bucket).respond(AsError);
     let harness = Harness::new(&layer);
-    let hasty = Harness::new(&layer.clone().order(Order::Newest));
+    let newest_first = Harness::new(&layer.clone().order(Order::Newest));
     let mut calls = harness.send_all(0..4).await;
-    let _newest = hasty.send(4).await;
+    let _newest = newest_first.send(4).await;
     pass(1_100).await;
-    // One in the middle is cancelled, and the line is full again.
+    // A waiter in the middle is cancelled, then the queue is filled again.
     cancel(calls.remove(2)).await;
     let _more = harness.send_all(5..7).await;
     let last = calls.remove(2);
-    let _newer = hasty.send_all(7..8).await;
+    let _newer = newest_first.send_all(7..8).await;
     pass(10_000).await;
     assert!(last.is_finished());
-    assert_eq!(hasty.went(), [(4, 1_000), (7, 2_000)]);
-    assert_eq!(harness.went(), [(0, 0), (1, 3_000), (3, 4_000), (5, 5_000)]);
+    assert_eq!(newest_first.served(), [(4, 1_000), (7, 2_000)]);
+    assert_eq!(
+        harness.served(),
+        [(0, 0), (1, 3_000), (3, 4_000), (5, 5_000)]
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shed_request_is_denied_even_if_polled_after_the_line_has_emptied() {
+async fn a_shed_request_is_denied_even_if_polled_after_the_queue_is_empty() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(3);
     let layer = RateLimitLayer::new(key, bucket)
         .cost(|job: &Job| job.cost)
         .respond(AsError);
     let harness = Harness::new(&layer);
-    let hasty = Harness::new(&layer.clone().order(Order::Newest));
+    let newest_first = Harness::new(&layer.clone().order(Order::Newest));
     let _calls = harness.send_all(0..3).await;
     let job = Job { name: 3, cost: 1 };
     let mut last = tokio_test::task::spawn(harness.service.clone().call(job));
     assert!(last.poll().is_pending());
-    // It needs the place of two. It goes after the one that is left, whose cost is another.
-    let _dear = hasty.send_of(4, 2).await;
+    // Its cost of 2 sheds one waiter. It is released after the remaining one, whose cost differs.
+    let _costly = newest_first.send_of(4, 2).await;
     pass(10_000).await;
-    assert_eq!(hasty.went().len(), 1);
+    assert_eq!(newest_first.served().len(), 1);
     let Poll::Ready(Err(error)) = last.poll() else {
-        panic!("it was shed");
+        panic!("the request was not shed");
     };
     assert!(error.is::<RateLimited>());
-    assert_eq!(harness.went(), [(0, 0), (1, 1_000)]);
+    assert_eq!(harness.served(), [(0, 0), (1, 1_000)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_does_not_go_before_a_granted_moment() {
+async fn the_newest_is_not_released_before_a_granted_moment() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
     let layer = RateLimitLayer::new(key, bucket).respond(AsError);
     let harness = Harness::new(&layer);
-    let hasty = Harness::new(&layer.clone().order(Order::Newest));
+    let newest_first = Harness::new(&layer.clone().order(Order::Newest));
     let _calls = harness.send_all(0..3).await;
     pass(1_500).await;
-    let _newest = hasty.send(3).await;
-    assert_eq!(hasty.went(), []);
+    let _newest = newest_first.send(3).await;
+    assert_eq!(newest_first.served(), []);
     pass(10_000).await;
-    assert_eq!(harness.went(), [(0, 0), (1, 1_000), (2, 3_000)]);
-    assert_eq!(hasty.went(), [(3, 2_000)]);
+    assert_eq!(harness.served(), [(0, 0), (1, 1_000), (2, 3_000)]);
+    assert_eq!(newest_first.served(), [(3, 2_000)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,11 +130,11 @@ async fn one_odd_cost_leaves_the_others_last_come_first_served() {
     }
     pass(20_000).await;
     let expected = [(0, 0), (4, 1_000), (2, 2_000), (3, 7_000), (1, 8_000)];
-    assert_eq!(harness.went(), expected);
+    assert_eq!(harness.served(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_costs_differ_the_newest_takes_the_place_of_the_oldest_of_its_cost() {
+async fn with_different_costs_the_newest_replaces_the_oldest_of_its_cost() {
     let bucket = LeakyBucket::new(Quota::per_second(1).burst(10)).queue(4);
     let layer = RateLimitLayer::new(key, bucket)
         .cost(|job: &Job| job.cost)
@@ -139,7 +148,10 @@ async fn where_costs_differ_the_newest_takes_the_place_of_the_oldest_of_its_cost
     let newest = harness.send_of(4, 1).await;
     assert!(calls.remove(1).is_finished());
     pass(20_000).await;
-    assert_eq!(harness.went(), [(0, 0), (4, 1_000), (2, 2_000), (3, 4_000)]);
+    assert_eq!(
+        harness.served(),
+        [(0, 0), (4, 1_000), (2, 2_000), (3, 4_000)]
+    );
     drop((calls, newest));
 }
 
@@ -152,7 +164,7 @@ async fn no_waiter_is_shed_for_a_request_that_another_limit_denies() {
         .order(Order::Newest);
     let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..3).await;
-    // Far more than the waiters could give back.
+    // Far more than shedding waiters could refund.
     let penalty = layer.handle().penalise(&0_u32, 9).await;
     penalty.unwrap();
     let denied = harness.send(3).await;
@@ -161,14 +173,14 @@ async fn no_waiter_is_shed_for_a_request_that_another_limit_denies() {
     assert!(error.is::<RateLimited>());
     assert_eq!(layer.handle().waiting(), 2);
     pass(10_000).await;
-    // It took nothing either: the others go when they would have gone.
-    assert_eq!(harness.went(), [(0, 0), (2, 1_000), (1, 2_000)]);
+    // It took nothing, so the release times of the others are unchanged.
+    assert_eq!(harness.served(), [(0, 0), (2, 1_000), (1, 2_000)]);
     let counts = layer.handle().counts();
     assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 2, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_admitted_request_without_a_seat_is_denied_and_told_when_to_retry() {
+async fn an_admitted_request_without_a_seat_is_denied_with_retry_after() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
     let layer = RateLimitLayer::new(key, bucket)
         .respond(AsError)
@@ -177,7 +189,7 @@ async fn an_admitted_request_without_a_seat_is_denied_and_told_when_to_retry() {
     let harness = Harness::new(&layer);
     let _calls = harness.send_all(0..2).await;
     pass(300).await;
-    // The limiter would admit the next request, whose moment goes to the one that waits.
+    // The limiter would admit the next request. Its moment is passed to the waiter.
     layer.handle().reset(&0_u32).await.unwrap();
     let denied = harness.send(2).await.await.unwrap().unwrap_err();
     let limited = denied.downcast_ref::<RateLimited>().unwrap();
@@ -185,7 +197,7 @@ async fn an_admitted_request_without_a_seat_is_denied_and_told_when_to_retry() {
     let counts = layer.handle().counts();
     assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 1, 1));
     settle().await;
-    assert_eq!(harness.went(), [(0, 0), (1, 300)]);
+    assert_eq!(harness.served(), [(0, 0), (1, 300)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,9 +210,9 @@ async fn shedding_is_per_key() {
     let _others = harness.send_all(1_000..1_002).await;
     let _calls = harness.send_all(0..3).await;
     pass(10_000).await;
-    let mut went = harness.went();
-    went.sort_unstable();
-    assert_eq!(went, [(0, 0), (2, 1_000), (1_000, 0), (1_001, 1_000)]);
+    let mut served = harness.served();
+    served.sort_unstable();
+    assert_eq!(served, [(0, 0), (2, 1_000), (1_000, 0), (1_001, 1_000)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,13 +231,13 @@ async fn a_quota_change_reschedules_waiters() {
         }
         let _last = harness.send(9).await;
         pass(20_000).await;
-        // Half an interval was left, and then one interval per request.
+        // Half an interval was left; then one interval per request.
         let expected = if faster {
             [(0, 0), (1, 550), (2, 650), (3, 750), (9, 850)]
         } else {
             [(0, 0), (1, 1_500), (2, 3_500), (3, 5_500), (9, 7_500)]
         };
-        assert_eq!(harness.went(), expected);
+        assert_eq!(harness.served(), expected);
     }
 }
 
@@ -243,7 +255,7 @@ async fn a_quota_change_reschedules_waiters_of_a_token_bucket() {
     let _last = harness.send(9).await;
     pass(20_000).await;
     let expected = [(0, 0), (1, 0), (2, 550), (3, 650), (4, 750), (9, 850)];
-    assert_eq!(harness.went(), expected);
+    assert_eq!(harness.served(), expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,7 +266,7 @@ async fn a_quota_change_keeps_the_moments_of_a_warm_up() {
     let _calls = harness.send_all(0..3).await;
     layer.handle().set_quota(Quota::per_second(20)).unwrap();
     pass(20_000).await;
-    assert_eq!(harness.went(), [(0, 0), (1, 1_375), (2, 2_500)]);
+    assert_eq!(harness.served(), [(0, 0), (1, 1_375), (2, 2_500)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,7 +289,7 @@ async fn a_request_whose_timeout_is_shorter_than_its_wait_is_denied_at_once() {
     );
     let reason = denied.extensions().get::<RateLimited>().unwrap();
     assert_eq!(reason.retry_after(), Some(Duration::from_millis(100)));
-    // It took no place: a request with time to wait goes after one second.
+    // It took nothing: a request with a longer timeout is released after one second.
     assert_eq!(request("1S").await.unwrap().status(), 200);
     assert_eq!(start.elapsed().as_millis(), 1_000);
     assert_eq!(layer.handle().counts().denied, 1);

@@ -1,4 +1,4 @@
-//! Checks of the queue, and services with a planted mistake on which each check fails.
+//! Checks of the queue, and services with planted bugs that each fail one check.
 
 use std::{
     future::Future,
@@ -20,9 +20,9 @@ enum Fault {
     SeatKept,
     /// A seat waiter is not woken when a seat is free.
     NoWake,
-    /// Each poll for readiness joins the seat waiters anew, behind the others.
+    /// Each poll for readiness joins the seat waiters again, behind the others.
     Barging,
-    /// A dropped call stays in line.
+    /// A dropped call stays in the queue.
     SlotLost,
 }
 
@@ -155,14 +155,14 @@ async fn a_cancelled_call_leaves_no_gap(fault: Fault) -> bool {
     let mut calls = harness.send_all(0..4).await;
     cancel(calls.remove(1)).await;
     pass(10_000).await;
-    harness.went() == [(0, 0), (2, 1_000), (3, 2_000)]
+    harness.served() == [(0, 0), (2, 1_000), (3, 2_000)]
 }
 
 #[tokio::test(start_paused = true)]
-async fn checks_pass_and_each_planted_mistake_fails_one() {
+async fn checks_pass_and_each_planted_bug_fails_one() {
     for (fault, expected) in [
         (Fault::None, [true; 4]),
-        // A call drops a service as well.
+        // Calling also drops a service.
         (Fault::SeatKept, [false, true, false, true]),
         (Fault::NoWake, [true, false, true, true]),
         (Fault::Barging, [true, true, false, true]),

@@ -1,4 +1,4 @@
-//! The timers of a line whose requests wait on several runtimes, or on none.
+//! The timers of a queue whose requests wait on several runtimes, or on none.
 
 use std::{
     future::Future,
@@ -30,7 +30,8 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// One request goes and the next has to wait. Returns its result, and the wait of a third one.
+/// Sends a request that passes and one that has to wait. Returns the result of the second one, and
+/// the wait of a third one.
 fn second_of_three(
     layer: &Layered,
     handle: &Handle<(), Local<LeakyBucket>>,
@@ -39,21 +40,21 @@ fn second_of_three(
     assert!(poll_once(&mut service.call(JOB)).is_ready());
     let polled = poll_once(&mut service.call(JOB));
     let Poll::Ready(Ok(third)) = poll_once(&mut handle.peek(&(), 1)) else {
-        panic!("it decides at once");
+        panic!("the decision is not pending");
     };
     (polled, third.wait().unwrap())
 }
 
 fn assert_denied(polled: Poll<Result<u32, Boxed>>, third: Duration) {
     let Poll::Ready(Err(error)) = polled else {
-        panic!("it is not denied: {polled:?}");
+        panic!("not denied: {polled:?}");
     };
     let denied = error.downcast_ref::<RateLimited>().unwrap();
     let retry = denied.retry_after().unwrap();
     assert!(retry > Duration::ZERO && retry <= Duration::from_secs(1));
     assert!(
         third <= Duration::from_secs(1),
-        "the denied request has left no gap"
+        "the denied request leaves no gap"
     );
 }
 
@@ -118,38 +119,38 @@ async fn a_runtime_that_is_not_driven_does_not_block_another() {
     let undriven = wait_on_another_runtime(&harness.service, Builder::new_current_thread());
     let _last = harness.send(2).await;
     pass(5_000).await;
-    let went = harness.went();
-    assert_eq!((went.len(), went[1].0), (2, 2));
-    assert!((1_999..=2_001).contains(&went[1].1), "{went:?}");
+    let served = harness.served();
+    assert_eq!((served.len(), served[1].0), (2, 2));
+    assert!((1_999..=2_001).contains(&served[1].1), "{served:?}");
     std::thread::spawn(move || drop(undriven)).join().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_runtime_shuts_down_others_drive_its_lines() {
+async fn after_a_runtime_shuts_down_others_drive_its_queues() {
     let harness = Harness::new(&layer(1));
     let _first = harness.send(0).await;
-    // Its workers drive the timer of the line, for later requests too.
+    // Its workers drive the timer of the queue, for later requests too.
     let (runtime, call) = wait_on_another_runtime(&harness.service, Builder::new_multi_thread());
     let _last = harness.send(2).await;
     std::thread::spawn(move || drop(runtime)).join().unwrap();
     settle().await;
     pass(5_000).await;
-    let went = harness.went();
-    assert_eq!((went.len(), went[1].0), (2, 2));
-    assert!((1_999..=2_001).contains(&went[1].1), "{went:?}");
+    let served = harness.served();
+    assert_eq!((served.len(), served[1].0), (2, 2));
+    assert!((1_999..=2_001).contains(&served[1].1), "{served:?}");
     drop(call);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_polled_only_once_does_not_block_the_line() {
-    // All of them within a millisecond, so that one timer is enough.
+async fn a_call_that_is_polled_only_once_does_not_block_the_queue() {
+    // All are due within a millisecond, so one timer is enough.
     let harness = Harness::new(&layer(10_000));
     let _first = harness.send(0).await;
     let mut held = Box::pin(harness.service.clone().oneshot(JOB));
     assert!(poll_once(&mut held).is_pending());
     let _rest = harness.send_all(2..6).await;
     pass(5).await;
-    let names: Vec<_> = harness.went().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = harness.served().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, [0, 2, 3, 4, 5]);
     drop(held);
 }

@@ -12,7 +12,7 @@ use crate::support::{Harness, Job, Record, cancel, pass, poll_ready, settle};
 
 const JOB: Job = Job { name: 1, cost: 1 };
 
-/// One a second, at most `seats` waiting in all.
+/// One request per second, and at most `seats` queued requests in total.
 fn layer(
     seats: u32,
 ) -> RateLimitLayer<Global, <LeakyBucket as tower_throttle::store::IntoBackend>::Backend, AsErrors>
@@ -31,7 +31,7 @@ async fn a_service_is_ready_while_there_is_a_seat() {
     let mut services = [(); 3].map(|()| task::spawn(harness.service.clone()));
     assert_ready_ok!(poll_ready(&mut services[0]));
     assert_ready_ok!(poll_ready(&mut services[1]));
-    assert_ready_ok!(poll_ready(&mut services[1]), "it has one already");
+    assert_ready_ok!(poll_ready(&mut services[1]), "it already has a seat");
     assert_pending!(poll_ready(&mut services[2]));
     let [first, second, mut third] = services;
     drop(first);
@@ -68,7 +68,7 @@ async fn a_waiting_request_keeps_its_seat_until_its_turn() {
     let harness = Harness::new(&layer(2));
     let _calls = harness.send_all(0..6).await;
     pass(10_000).await;
-    // A request without a seat is granted its moment only once it has one. None goes later for that.
+    // A request is granted its moment only when it has a seat. This delays no release.
     let expected = [
         (0, 0),
         (1, 1_000),
@@ -77,7 +77,7 @@ async fn a_waiting_request_keeps_its_seat_until_its_turn() {
         (4, 4_000),
         (5, 5_000),
     ];
-    assert_eq!(harness.went(), expected);
+    assert_eq!(harness.served(), expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,7 +94,7 @@ async fn dropping_a_response_wakes_exactly_one_seat_waiter() {
         services.each_ref().map(task::Spawn::is_woken),
         [true, false, false]
     );
-    // It is dropped too: the next one has the seat.
+    // It is dropped too, so the next one gets the seat.
     let [first, second, third] = services;
     drop(first);
     assert!(second.is_woken() && !third.is_woken());
@@ -129,7 +129,7 @@ async fn a_seat_waiter_is_not_overtaken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_waiting_room_can_deny_instead() {
+async fn a_full_queue_can_deny_instead() {
     let harness = Harness::new(&layer(2).when_full(WhenFull::Deny));
     let calls = harness.send_all(0..3).await;
     let over = harness.send(3).await;
@@ -138,10 +138,13 @@ async fn a_full_waiting_room_can_deny_instead() {
     let limited = error.downcast_ref::<RateLimited>().unwrap();
     assert_eq!(limited.retry_after(), Some(Duration::from_secs(3)));
     pass(1_500).await;
-    // One has gone, so a seat is free. The denied request has left no gap.
+    // One was released, so a seat is free. The denied request leaves no gap.
     let next = harness.send(4).await;
     pass(10_000).await;
-    assert_eq!(harness.went(), [(0, 0), (1, 1_000), (2, 2_000), (4, 3_000)]);
+    assert_eq!(
+        harness.served(),
+        [(0, 0), (1, 1_000), (2, 2_000), (4, 3_000)]
+    );
     drop((calls, next));
 }
 
@@ -168,7 +171,7 @@ async fn the_number_of_seats_is_constant() {
             }
             _ => pass(700).await,
         }
-        // As many seats are free as requests do not wait.
+        // Every seat without a queued request is free.
         let mut services = [(); 5].map(|()| task::spawn(harness.service.clone()));
         let polled = services.each_mut().map(|it| poll_ready(it).is_ready());
         let free = polled.iter().filter(|ready| **ready).count();
@@ -176,14 +179,14 @@ async fn the_number_of_seats_is_constant() {
     }
     calls.iter().for_each(tokio::task::JoinHandle::abort);
     settle().await;
-    // All four seats are free, and there is no fifth.
+    // Four seats are free, and there is no fifth.
     let mut services = [(); 5].map(|()| task::spawn(harness.service.clone()));
     let polled = services.each_mut().map(|it| poll_ready(it).is_ready());
     assert_eq!(polled, [true, true, true, true, false]);
 }
 
 #[test]
-fn without_seats_readiness_is_the_services_own() {
+fn without_seats_readiness_is_that_of_the_inner_service() {
     let plain = Record::idle();
     let bucket = LeakyBucket::new(Quota::per_second(1));
     let layer = RateLimitLayer::new(Global, bucket).respond(AsError);

@@ -1,4 +1,4 @@
-//! Too many requests under several servers: the rows of the table at `RateLimitLayer::seats`.
+//! Too many requests with several servers: the rows of the table at `RateLimitLayer::seats`.
 
 use std::{convert::Infallible, future::Future};
 
@@ -32,7 +32,7 @@ fn app() -> Router {
     Router::new().route("/", get(|| async { "done" }))
 }
 
-/// Six requests at once.
+/// Sends six requests at once.
 async fn six<F>(send: impl Fn() -> F) -> Vec<JoinHandle<StatusCode>>
 where
     F: Future<Output = StatusCode> + Send + 'static,
@@ -45,7 +45,7 @@ where
     calls
 }
 
-/// The statuses of the calls that are done.
+/// The statuses of the completed calls.
 async fn over(calls: Vec<JoinHandle<StatusCode>>) -> Vec<u16> {
     let mut statuses = Vec::new();
     for call in calls {
@@ -101,7 +101,7 @@ async fn axum_with_load_shedding_sheds_requests_without_a_seat() {
     assert_eq!(over(calls).await, [200, 503, 503, 503]);
 }
 
-/// Six streams of one connection. A gRPC status is returned plus 100.
+/// Sends six requests as streams of one connection. gRPC statuses are returned plus 100.
 async fn six_streams<S>(service: S) -> Vec<u16>
 where
     S: Service<
@@ -190,7 +190,7 @@ async fn a_buffer_fills_up_before_its_callers_wait() {
         settle().await;
         sent.push(call);
     }
-    // One has gone, two wait for their turn, one waits for a seat, and two are in the buffer.
+    // One was served, two are queued, one waits for a seat, and two are in the buffer.
     assert_eq!(handle.waiting(), 2);
     let mut extra = tokio_test::task::spawn(client.ready());
     assert!(extra.poll().is_pending());
@@ -236,6 +236,6 @@ async fn a_client_waits_until_a_seat_is_free() {
     }
     assert_eq!(sent, [0, 0, 0, 1_000, 2_000, 3_000]);
     pass(10_000).await;
-    let names: Vec<_> = harness.went().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = harness.served().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, [0, 1, 2, 3, 4, 5]);
 }

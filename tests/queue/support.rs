@@ -25,19 +25,19 @@ pub(crate) fn key(job: &Job) -> u32 {
 }
 
 /// The names of the requests that reached the service, and when.
-pub(crate) type Went = Vec<(u32, u64)>;
+pub(crate) type Served = Vec<(u32, u64)>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     start: Instant,
-    went: Arc<Mutex<Went>>,
+    served: Arc<Mutex<Served>>,
 }
 
 impl Record {
     pub(crate) fn idle() -> Self {
         Self {
             start: Instant::now(),
-            went: Arc::default(),
+            served: Arc::default(),
         }
     }
 }
@@ -53,7 +53,7 @@ impl Service<Job> for Record {
 
     fn call(&mut self, job: Job) -> Self::Future {
         let time = u64::try_from(self.start.elapsed().as_micros()).unwrap();
-        self.went.lock().unwrap().push((job.name, time));
+        self.served.lock().unwrap().push((job.name, time));
         ready(Ok(job.name))
     }
 }
@@ -79,7 +79,7 @@ where
         }
     }
 
-    /// Sends a request and lets it run as far as it can.
+    /// Sends a request and runs it as far as it can go.
     pub(crate) async fn send(&self, name: u32) -> Call {
         self.send_of(name, 1).await
     }
@@ -98,21 +98,22 @@ where
         calls
     }
 
-    /// The requests that went so far, with the time in milliseconds.
-    pub(crate) fn went(&self) -> Went {
-        let went = self.record.went.lock().unwrap().clone();
-        went.into_iter()
+    /// The requests served so far, with the time in milliseconds.
+    pub(crate) fn served(&self) -> Served {
+        let served = self.record.served.lock().unwrap().clone();
+        served
+            .into_iter()
             .map(|(name, time)| (name, time / 1_000))
             .collect()
     }
 
     /// The same in microseconds.
-    pub(crate) fn times(&self) -> Went {
-        self.record.went.lock().unwrap().clone()
+    pub(crate) fn times(&self) -> Served {
+        self.record.served.lock().unwrap().clone()
     }
 }
 
-/// Lets all tasks run as far as they can.
+/// Runs all tasks as far as they can go.
 pub(crate) async fn settle() {
     for _ in 0..8 {
         tokio::task::yield_now().await;

@@ -1,5 +1,5 @@
 //! The rows of the table at `RateLimitLayer::seats` for a real gRPC server. Time is real, so the
-//! limit is one per hour: no waiting request goes during a test.
+//! limit is one per hour and no queued request is released during a test.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn two_seats() -> RateLimitLayer<Global, Local<LeakyBucket>> {
     RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_hour(1)).queue(100)).seats(2)
 }
 
-/// Six calls at once to a health service behind `layer`.
+/// Sends six calls at once to a health service behind `layer`.
 fn six(
     layer: RateLimitLayer<Global, Local<LeakyBucket>>,
 ) -> (JoinSet<Result<(), Status>>, Vec<AbortHandle>) {
@@ -87,7 +87,7 @@ async fn tonic_holds_requests_without_a_seat_by_default() {
     let (mut calls, aborts) = six(layer);
     assert_eq!(next(&mut calls).await, Ok(()));
     wait_until("two requests wait", || handle.waiting() == 2).await;
-    // When callers give up, the requests that were held get their seats, until none is left.
+    // When callers give up, the held requests get their seats, until none is left.
     for left in aborts {
         left.abort();
     }

@@ -1,4 +1,4 @@
-//! Counts what is allocated: how often by the current thread, and how much of it stays.
+//! Counts allocations of the current thread, and the bytes that stay allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Bytes allocated and not yet given back, while they are counted.
+/// Bytes allocated and not yet freed since counting began.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 static COUNTS: AtomicBool = AtomicBool::new(false);
 
@@ -20,12 +20,12 @@ fn note(bytes: usize, sign: i64) {
     }
 }
 
-// SAFETY: every call is passed on to the system's allocator as it came.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
         note(layout.size(), 1);
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -33,20 +33,21 @@ unsafe impl GlobalAlloc for Counting {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
         note(layout.size(), -1);
         note(size, 1);
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
         note(layout.size(), 1);
-        // SAFETY: the caller keeps the contract. A table of many zeros costs nothing this way.
+        // SAFETY: the caller upholds the contract. Forwarded so that a large table of zeros is not
+        // written.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         note(layout.size(), -1);
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -59,13 +60,13 @@ pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 
-/// Counts from now on what is allocated and stays, by any thread.
+/// Starts counting the bytes that stay allocated, of all threads.
 pub(crate) fn count_live() {
     LIVE.store(0, Ordering::Relaxed);
     COUNTS.store(true, Ordering::Relaxed);
 }
 
-/// Ends that; how many bytes it is.
+/// Stops counting. Returns the bytes that are still allocated.
 pub(crate) fn live() -> i64 {
     COUNTS.store(false, Ordering::Relaxed);
     LIVE.load(Ordering::Relaxed)

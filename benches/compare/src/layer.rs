@@ -1,8 +1,8 @@
 //! The layer around a service that does nothing, keyed by the address of the peer.
 //!
-//! What counts is the time that the limit adds: the same calls to the service alone, measured in
-//! turn with the others, are taken off. Admitted requests come back from the service and are used
-//! again; denied ones are gone, so there all sides make new ones.
+//! The result is the time that the limit adds: the time of the same calls to the service alone,
+//! measured in turn with the others, is subtracted. Admitted requests are returned by the service
+//! and reused. Denied requests are dropped, so all sides make new ones.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -28,11 +28,11 @@ use crate::peers;
 use crate::row::{Effort, Row};
 
 thread_local! {
-    /// The requests that the service got.
+    /// The requests that the service received.
     static BACK: RefCell<Vec<Request<()>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Responder at once and gives the request back.
+/// Responds at once and keeps the request for reuse.
 #[derive(Clone, Copy)]
 struct Still;
 
@@ -62,15 +62,15 @@ pub(crate) fn run(effort: &Effort) {
     }
     compare(effort, 1, true, true);
     compare(effort, 1, false, true);
-    by_hand(effort);
+    minimal(effort);
     for admits in [true, false] {
         by_rate_net(effort, admits);
         without_keys(effort, admits);
     }
 }
 
-/// Beside the least that can be: the same key and the same table, with nothing around them.
-fn by_hand(effort: &Effort) {
+/// Compares with a minimal middleware: the same key and the same table, and nothing else.
+fn minimal(effort: &Effort) {
     let calls = Calls::of_one(true);
     let work = format!("layer by peer address, 1 peers, {}", calls.path());
     if !effort.wants(&work) {
@@ -78,12 +78,12 @@ fn by_hand(effort: &Effort) {
     }
     let bucket = TokenBucket::new(peers::quota(true));
     let ours = RateLimitLayer::new(ClientIp::peer(), bucket);
-    let theirs = ByHand {
+    let theirs = Minimal {
         inner: Still,
         keys: ClientIp::peer(),
         limit: Local::new(bucket),
     };
-    let against = ("by hand", [f64::INFINITY, calls.allowance()]);
+    let against = ("minimal middleware", [f64::INFINITY, calls.allowance()]);
     rows(
         effort,
         &work,
@@ -93,23 +93,23 @@ fn by_hand(effort: &Effort) {
     );
 }
 
-/// A limit as one would write it for one service: no waiting, no figures, no counts.
+/// A minimal middleware for one service: no waiting, no headers, no counters.
 #[derive(Clone)]
-struct ByHand {
+struct Minimal {
     inner: Still,
     keys: ClientIp,
     limit: Local<TokenBucket>,
 }
 
-enum ByHandFuture {
+enum MinimalFuture {
     Passed(<Still as Service<Request<()>>>::Future),
     Denied,
 }
 
-impl Service<Request<()>> for ByHand {
+impl Service<Request<()>> for Minimal {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = ByHandFuture;
+    type Future = MinimalFuture;
 
     #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
@@ -117,17 +117,17 @@ impl Service<Request<()>> for ByHand {
     }
 
     #[inline(never)]
-    fn call(&mut self, request: Request<()>) -> ByHandFuture {
+    fn call(&mut self, request: Request<()>) -> MinimalFuture {
         match self.keys.extract(&request) {
             Extracted::Key(client) if self.limit.check(&client).is_admitted() => {
-                ByHandFuture::Passed(self.inner.call(request))
+                MinimalFuture::Passed(self.inner.call(request))
             }
-            _ => ByHandFuture::Denied,
+            _ => MinimalFuture::Denied,
         }
     }
 }
 
-impl Future for ByHandFuture {
+impl Future for MinimalFuture {
     type Output = Result<Response<Body>, Infallible>;
 
     #[inline]
@@ -143,7 +143,7 @@ impl Future for ByHandFuture {
     }
 }
 
-/// rate-net finds the address of the peer where its users put it.
+/// Compares with rate-net, which takes the peer address from an extension set by its user.
 fn by_rate_net(effort: &Effort, admits: bool) {
     let calls = Calls::of_one(admits);
     let work = format!("layer by peer address, 1 peers, {}", calls.path());
@@ -171,7 +171,7 @@ fn by_rate_net(effort: &Effort, admits: bool) {
     );
 }
 
-/// tower-resilience keeps one limit a service and refuses with an error.
+/// Compares with tower-resilience, which has one limit per service and denies with an error.
 fn without_keys(effort: &Effort, admits: bool) {
     let calls = Calls::of_one(admits);
     let work = format!("layer without keys, {}", calls.path());
@@ -214,7 +214,7 @@ fn compare(effort: &Effort, peers: u64, admits: bool, headers: bool) {
     let calls = Calls { admits, peers };
     let goals = match (admits, headers) {
         (true, false) => [0.5, 0.0],
-        // Headers are made by both sides; there is less to win.
+        // Both sides write headers, which takes most of the time.
         (true, true) => [1.0, 3.0],
         (false, false) => [0.1, 4.0],
         (false, true) => [0.1, 6.0],
@@ -238,7 +238,8 @@ fn compare(effort: &Effort, peers: u64, admits: bool, headers: bool) {
     }
 }
 
-/// Time and allocations. The goals: the most of their time, and the most allocations.
+/// Prints added time and allocations. `goals`: the largest ratio of the times, and the most
+/// allocations.
 fn rows<A, B>(
     effort: &Effort,
     work: &str,
@@ -266,14 +267,14 @@ fn rows<A, B>(
         absolute: true,
         ..time.clone()
     };
-    // The first request of each peer is admitted either way.
+    // The first request of each peer is admitted on both sides.
     calls.run(ours.clone());
     calls.run(theirs.clone());
     for _ in 0..effort.rounds() {
         let mut least = [Figures::WORST; 3];
         let begin = Instant::now();
         let span = Duration::from_millis(if effort.quick { 60 } else { 300 });
-        // The least of many short turns is what the work takes where nobody disturbs it.
+        // The minimum over many short turns excludes interference from other processes.
         while begin.elapsed() < span {
             let turns = [
                 calls.run(Still),
@@ -281,7 +282,7 @@ fn rows<A, B>(
                 calls.run(ours.clone()),
             ];
             for (least, turn) in least.iter_mut().zip(turns) {
-                *least = least.or(turn);
+                *least = least.min(turn);
             }
         }
         let [bare, theirs, ours] = least;
@@ -294,7 +295,7 @@ fn rows<A, B>(
     allocated.print(effort);
 }
 
-/// Of one call.
+/// The cost of one call.
 #[derive(Clone, Copy)]
 struct Figures {
     nanos: f64,
@@ -307,7 +308,7 @@ impl Figures {
         allocations: f64::INFINITY,
     };
 
-    fn or(self, other: Self) -> Self {
+    fn min(self, other: Self) -> Self {
         Self {
             nanos: self.nanos.min(other.nanos),
             allocations: self.allocations.min(other.allocations),
@@ -325,7 +326,7 @@ impl Calls {
         Self { admits, peers: 1 }
     }
 
-    /// The allocations that are ours to make.
+    /// The most allocations that our layer may make.
     fn allowance(&self) -> f64 {
         if self.admits { 0.0 } else { 4.0 }
     }
@@ -334,14 +335,14 @@ impl Calls {
         if self.admits { "admitted" } else { "denied" }
     }
 
-    /// Some thousand calls of `service`.
+    /// Calls `service` some thousand times.
     #[inline(never)]
     fn run<S>(&self, mut service: S) -> Figures
     where
         S: Service<Request<()>, Response = Response<Body>>,
     {
         const CALLS: u64 = 4_096;
-        // Enough that none is read again while it is still being written.
+        // Enough requests that none is read while its stores are still in flight.
         const AT_ONCE: usize = 32;
         let mut cx = Context::from_waker(Waker::noop());
         let mut requests = Vec::with_capacity(AT_ONCE);
@@ -361,13 +362,13 @@ impl Calls {
             }
             if let (Some(next), true) = (requests.last_mut(), self.peers > 1) {
                 let peer = next.extensions_mut().get_mut();
-                *peer.expect("it was put there") = self.peer(call);
+                *peer.expect("an address") = self.peer(call);
             }
             assert!(service.poll_ready(&mut cx).is_ready());
-            let next = requests.pop().expect("there are some");
-            let answer = pin!(service.call(next)).poll(&mut cx);
-            std::hint::black_box(&answer);
-            assert!(answer.is_ready());
+            let next = requests.pop().expect("a request");
+            let response = pin!(service.call(next)).poll(&mut cx);
+            std::hint::black_box(&response);
+            assert!(response.is_ready());
         }
         Figures {
             nanos: begin.elapsed().as_nanos() as f64 / CALLS as f64,
@@ -378,7 +379,7 @@ impl Calls {
     fn request(&self, call: u64) -> Request<()> {
         let mut request = Request::new(());
         let peer = self.peer(call);
-        // In the form that axum leaves it in, and in that of rate-net.
+        // The address as axum stores it, and as rate-net expects it.
         request.extensions_mut().insert(peer.0.ip());
         request.extensions_mut().insert(peer);
         request

@@ -1,20 +1,20 @@
-//! Figures of this crate and of others on the same work, in one process.
+//! Compares this crate with others on the same work, in one process.
 //!
 //! ```text
 //! cargo run --release -p compare -- table            all rows of the table, a few minutes
 //! cargo run --release -p compare -- layer            the layer around a service that does nothing
-//! cargo run --release -p compare -- axum             a server on loopback, with and without a limit
+//! cargo run --release -p compare -- axum             a local server, with and without a limit
 //! cargo run --release -p compare -- table --quick    fewer rounds, fewer keys
-//! cargo run --release -p compare -- table --json     one object a row
-//! cargo run --release -p compare -- queue            100,000 who wait; the same options
+//! cargo run --release -p compare -- table --json     one JSON object per row
+//! cargo run --release -p compare -- queue            100,000 queued requests; the same options
 //! cargo run --release -p compare -- redis            decisions in Redis; needs redis-server
 //! cargo run --release -p compare -- size             bytes and crates that a layer adds
 //! cargo run --release -p compare -- table --only IpAddr
-//! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if it grows
+//! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if memory grows
 //! ```
 //!
-//! Every row runs both sides in turn, several rounds; a figure is the median, beside the least and
-//! the most. Only ratios are worth comparing, and only within one run.
+//! Every row runs both sides in turn for several rounds and prints the median, the minimum and the
+//! maximum. Compare only ratios, and only within one run.
 
 #![expect(clippy::disallowed_methods, reason = "this program measures time")]
 

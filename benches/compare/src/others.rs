@@ -1,5 +1,5 @@
-//! Rows of the table against limiters beside governor: without keys against the lone limiter, with
-//! keys against the table.
+//! Rows that compare with limiters other than governor: `Limiter` with limiters without keys, and
+//! `Local` with keyed ones.
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
@@ -13,7 +13,7 @@ use crate::keys::{Access, Key, run as run_keys};
 use crate::peers;
 use crate::row::{Effort, Row, Side};
 
-/// A limit without keys: whether it admits is all that is asked.
+/// Checks a limit without keys; true if it admits.
 type Check<'a> = &'a (dyn Fn() -> bool + Sync);
 
 pub(crate) fn run(effort: &Effort) {
@@ -89,7 +89,7 @@ fn without_keys(effort: &Effort, admits: bool) {
     }
 }
 
-/// Ours is the token bucket; `theirs` answers whether a key is admitted.
+/// Compares our token bucket with `theirs`, which returns whether a key is admitted.
 fn keyed<K: Key>(
     effort: &Effort,
     keys: u64,
@@ -137,7 +137,7 @@ fn by_axum_gcra<K: Key>(effort: &Effort, keys: u64, admits: bool) {
     if !effort.wants(&name::<K>(keys, admits)) {
         return;
     }
-    // As its layer makes it, but that it never sweeps the whole table.
+    // As its layer makes it, except that it never sweeps the whole table.
     let theirs =
         gcra::RateLimiter::<K, ahash::RandomState>::new(u64::MAX, ahash::RandomState::new());
     let quota = if admits {
@@ -167,7 +167,7 @@ fn by_rate_net<K: Key + Into<rate_net::Key>>(effort: &Effort, keys: u64, admits:
     });
 }
 
-/// It counts in windows cut into cells, so ours does as well.
+/// trypema counts in windows of cells, so it is compared with our sliding grid.
 fn by_trypema(effort: &Effort, keys: u64, admits: bool) {
     if !effort.wants(&name::<String>(keys, admits)) {
         return;

@@ -1,4 +1,4 @@
-//! The other side of each row, and ours beside it.
+//! The limiters that rows compare: governor's and ours.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::keys::Key;
 pub(crate) type Keyed<K> = RateLimiter<K, DefaultKeyedStateStore<K>, DefaultClock>;
 pub(crate) type Direct = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
 
-/// A quota that nobody uses up, or one that everybody has used up.
+/// A quota that is never used up, or one that is used up at once.
 pub(crate) fn quota(admits: bool) -> Quota {
     if admits {
         Quota::per_second(1_000_000_000).burst(u64::from(u32::MAX))
@@ -43,7 +43,7 @@ pub(crate) fn direct(admits: bool) -> Direct {
     RateLimiter::direct(governors(admits))
 }
 
-/// With its defaults too, unless there are more keys than those have room for; then it is full.
+/// A table with the default capacity, or with a capacity of `keys` if that is larger.
 pub(crate) fn local(admits: bool, keys: u64) -> Local<TokenBucket> {
     let limiter = Local::new(TokenBucket::new(quota(admits)));
     if keys <= limiter.stats().capacity as u64 {
@@ -52,7 +52,7 @@ pub(crate) fn local(admits: bool, keys: u64) -> Local<TokenBucket> {
     limiter.capacity(keys as usize)
 }
 
-/// The clock measures itself against the system's first; nobody else has to wait for that.
+/// Waits until the clock has calibrated itself, so that no row measures that.
 pub(crate) fn settle_clock() {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(80) {

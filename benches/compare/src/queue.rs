@@ -1,17 +1,17 @@
-//! Many who wait for one key: what each of them takes, and what it costs to let one go.
+//! Many queued requests of one key: the cost of each, and the cost of a release.
 //!
-//! Every side has the same work, on a tokio runtime of one thread: 100,000 tasks wait, 50 are let go
-//! each millisecond, and each of those calls a service that does nothing. The sides:
-//! - the layer, with a leaky bucket of 50 a millisecond; it also decides, for a key.
-//! - the same, where the newest go first.
-//! - the leaky-bucket crate, fair, 50 at the end of each millisecond; each task acquires one.
-//! - what is often written by hand: a tokio semaphore, from which each task takes a permit, and one
-//!   task that adds 50 each millisecond.
+//! Every side does the same work on a tokio runtime of one thread: 100,000 tasks wait, 50 are
+//! released per millisecond, and each released task calls a service that does nothing. The sides:
+//! - the layer with a leaky bucket of 50 per millisecond, which also decides, per key.
+//! - the same, newest first.
+//! - the leaky-bucket crate, fair, with 50 at the end of each millisecond. Each task acquires one.
+//! - a common hand-written solution: each task takes a permit of a tokio semaphore, and one task
+//!   adds 50 permits per millisecond.
 //!
-//! The time to enter is from before a task is spawned until all have been polled and wait; the time
-//! of a release is from then on, of those who still wait then, until all tasks have been joined.
-//! Both are what the processor spent, sleeping not counted. Memory is all that is allocated when
-//! everybody waits: tasks with their futures, lines and lists.
+//! The time to enter is measured from before the first task is spawned until all tasks wait. The
+//! time of a release is measured from then until all tasks are joined, per task that was still
+//! waiting. Both are CPU time, without sleeping. Memory is everything allocated when all tasks
+//! wait: tasks with their futures, and queues.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, poll_fn, ready};
@@ -48,7 +48,7 @@ impl Service<()> for Idle {
     }
 }
 
-/// As in a middleware written by hand: the request waited without the readiness of the service.
+/// Waits for readiness after the release, as a hand-written middleware does.
 async fn serve(mut service: Idle) -> Result<(), Infallible> {
     poll_fn(|cx| service.poll_ready(cx)).await?;
     service.call(()).await
@@ -59,25 +59,25 @@ struct Never;
 
 impl Respond<(), (), Infallible> for Never {
     fn deny(&self, (): &(), denied: RateLimited) -> Result<(), Infallible> {
-        panic!("nobody is denied: {denied}");
+        panic!("unexpected denial: {denied}");
     }
 }
 
 const PER_MS: usize = 50;
 
-/// Nanoseconds that this thread has had of a processor.
+/// The CPU time of this thread in nanoseconds.
 fn busy() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: it writes into `time` and keeps nothing.
+    // SAFETY: the call writes to `time` and does not keep the pointer.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    assert_eq!(failed, 0, "this system does not count the time of a thread");
+    assert_eq!(failed, 0, "this system has no CPU clock per thread");
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// One who waits takes so many bytes, so many nanoseconds to enter and so many to be let go.
+/// Per queued request: bytes, nanoseconds to enter and nanoseconds to be released.
 type Figures = [f64; 3];
 
 fn run<F>(waiting: usize, begin: impl FnOnce() -> Box<dyn FnMut() -> F>) -> Figures
@@ -96,8 +96,8 @@ where
         for _ in 0..waiting {
             tasks.spawn(wait());
         }
-        // The last in the queue of the runtime: all others have been polled before it.
-        tokio::spawn(async {}).await.expect("it does nothing");
+        // The runtime polls this task last, so all others have been polled before it.
+        tokio::spawn(async {}).await.expect("no panic");
         let entered = busy();
         let bytes = count::live() as f64;
         let mut gone = 0;
@@ -105,7 +105,7 @@ where
             gone += 1;
         }
         let left = (waiting - gone) as f64;
-        assert!(left > 0.0, "nobody waits any longer");
+        assert!(left > 0.0, "no task is still waiting");
         let start_of_end = busy();
         while tasks.join_next().await.is_some() {}
         let end = busy();
@@ -165,7 +165,7 @@ fn semaphore(waiting: usize) -> Figures {
         Box::new(move || {
             let permits = Arc::clone(&permits);
             async move {
-                permits.acquire().await.expect("it is open").forget();
+                permits.acquire().await.expect("an open semaphore").forget();
                 serve(Idle).await
             }
         })
@@ -193,16 +193,16 @@ pub(crate) fn run_all(effort: &Effort) {
             }
         }
     }
-    // Only to let one go has a goal: who enters decides as well, and carries what it hands on.
+    // Only the release has a goal: entering the layer also decides, and stores the request.
     let kinds = [
-        ("one who waits takes", "bytes", f64::INFINITY),
+        ("memory per request", "bytes", f64::INFINITY),
         ("to enter", "ns", f64::INFINITY),
-        ("a release", "ns", 1.0),
+        ("to be released", "ns", 1.0),
     ];
     for ((peer, _), theirs) in sides.iter().zip(&figures).skip(1) {
         for (kind, (what, unit, goal)) in kinds.into_iter().enumerate() {
             let row = Row {
-                work: format!("{waiting} wait for one key, {what}"),
+                work: format!("{waiting} queued for one key, {what}"),
                 peer,
                 unit,
                 ours: figures[0][kind].clone(),

@@ -1,8 +1,8 @@
-//! Decisions in Redis beside what the same client and server do without this crate.
+//! Compares decisions in Redis with what the same client and server do without this crate.
 //!
-//! Everything runs against a server that is started for it on a free port of the loopback. In every
-//! round each side has the server for itself for a while, one after the other, so that a busy
-//! machine is equally busy for all of them.
+//! Starts a server on a free port of the loopback interface. In every round each side uses the
+//! server alone for a while, one after the other, so that other load on the machine affects all
+//! sides alike.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -25,7 +25,7 @@ mod redis_server;
 
 use self::redis_server::RedisServer;
 
-/// The generic cell rate algorithm as it is written by hand: the server's clock, one value, and an
+/// A typical script for the generic cell rate algorithm: the server's clock, one value, and an
 /// expiry in the same write.
 const GCRA: &str = r"
 local clock = redis.call('TIME')
@@ -43,7 +43,7 @@ return { 1, math.floor(-wait / interval), 0, after - now }
 ";
 
 const KEYS: u64 = 10_000;
-/// So high that whoever measures is admitted, and everything is written.
+/// So high that every request is admitted and written.
 const LIMIT: u64 = 1_000_000;
 
 pub(crate) fn run(effort: &Effort) {
@@ -64,7 +64,7 @@ pub(crate) fn run(effort: &Effort) {
     });
 }
 
-/// What is measured, ready to go.
+/// Connections and limiters of all sides.
 struct Peers {
     server: RedisServer,
     connection: MultiplexedConnection,
@@ -93,15 +93,15 @@ impl Peers {
             limitador: Arc::new(limitador(&server).await),
             redis: Redis::open(&server.url())
                 .expect("a url")
-                // What is measured is speed, not who gives up.
+                // Long, so that no call gives up.
                 .deadline(Duration::from_secs(10)),
             keys: (0..KEYS).map(|key| format!("key{key}")).collect(),
             server,
         }
     }
 
-    /// The time that the server has spent on commands so far, in microseconds. What a script calls
-    /// is counted once more, but not here.
+    /// The time that the server has spent on commands so far, in microseconds. Commands called by a
+    /// script are counted again under their own names, which are not summed here.
     fn served(&self) -> f64 {
         ["evalsha", "incr", "pexpire", "ping"]
             .iter()
@@ -193,16 +193,16 @@ impl Peers {
     }
 }
 
-/// Its fixed window over its Redis storage: a look, and then a script that counts.
+/// limitador's fixed window in its Redis storage: a read, then a script that counts.
 async fn limitador(server: &RedisServer) -> AsyncRateLimiter {
     let storage = AsyncRedisStorage::new(&server.url()).await;
     let limiter = AsyncRateLimiter::new_with_storage(Box::new(storage.expect("a server")));
-    let nobody = Vec::<String>::new();
+    let conditions = Vec::<String>::new();
     limiter.add_limit(Limit::new(
         "peers",
         LIMIT.cast_signed(),
         60,
-        nobody,
+        conditions,
         ["key"],
     ));
     limiter
@@ -219,7 +219,7 @@ impl Expiring for redis::Pipeline {
     }
 }
 
-/// One call on the key of that number.
+/// One call for the key of a given number.
 trait AsyncSide: Fn(usize) -> Self::Call + Clone + Send + Sync + 'static {
     type Call: Future<Output = ()> + Send;
 }
@@ -232,19 +232,19 @@ where
     type Call = C;
 }
 
-/// What came of one side in all rounds.
+/// The measurements of one side in all rounds.
 #[derive(Default)]
 struct Side {
     per_second: Vec<f64>,
     /// In microseconds.
     p50: Vec<f64>,
     p99: Vec<f64>,
-    /// What the server itself spent on a decision, in microseconds.
+    /// The server's own time per decision, in microseconds.
     served: Vec<f64>,
 }
 
 impl Side {
-    /// `in_flight` tasks, each with one call after the other.
+    /// Runs `in_flight` tasks, each of which makes one call after the other.
     async fn round(
         &mut self,
         peers: &Peers,
@@ -292,8 +292,8 @@ impl Side {
         self.p99.push(f64::from(at(0.99)) / 1e3);
     }
 
-    /// Compared with `raw` by the rate; of a lone caller by the median time, because one slow call
-    /// in a hundred is the scheduler's doing.
+    /// Compares with `raw` by the rate, or for one call in flight by the median time, because the
+    /// scheduler slows down about one call in a hundred.
     fn print(
         &self,
         effort: &Effort,
@@ -337,7 +337,7 @@ impl Side {
     }
 }
 
-/// How many rounds, and how long each side has in one.
+/// The number of rounds, and the time of each side in a round.
 fn plan(effort: &Effort) -> (u64, Duration) {
     if effort.quick {
         (5, Duration::from_millis(150))
@@ -346,8 +346,8 @@ fn plan(effort: &Effort) -> (u64, Duration) {
     }
 }
 
-/// A caller that is alone, whose pace hangs on where the scheduler has put client and server just
-/// now: so the sides take turns call by call.
+/// One call in flight. Its speed depends on the cores on which the scheduler runs client and server
+/// at the moment, so the sides take turns call by call.
 async fn alone(effort: &Effort, peers: &Peers) {
     if !effort.wants("1 in flight") {
         return;
@@ -367,7 +367,7 @@ async fn alone(effort: &Effort, peers: &Peers) {
         let (ping, gcra) = (ping.clone(), gcra.clone());
         let (ours, incr) = (ours.clone(), incr.clone());
         let limitador = limitador.clone();
-        // A task, as whoever serves requests is.
+        // In a task, like a server's handlers.
         let turns = tokio::spawn(async move {
             let mut took = [const { Vec::new() }; 5];
             let mut at = Instant::now();
@@ -441,7 +441,7 @@ async fn speed(effort: &Effort, peers: &Peers, in_flight: usize) {
     several.print(effort, (in_flight, name), raw, None);
 }
 
-/// Whether other algorithms keep up.
+/// Compares other algorithms with the raw script.
 async fn algorithms(effort: &Effort, peers: &Peers) {
     const IN_FLIGHT: usize = 64;
     if !effort.wants("algorithms") {
@@ -479,7 +479,7 @@ async fn algorithms(effort: &Effort, peers: &Peers) {
     }
 }
 
-/// How much of what a client at a hundred times its limit asks does reach the server.
+/// The share of requests that reaches the server from a client at a hundred times its limit.
 async fn hammer(effort: &Effort, server: &RedisServer) {
     const LIMIT: u32 = 100;
     let work = "a client at 100 times its limit";
@@ -521,7 +521,7 @@ async fn hammer(effort: &Effort, server: &RedisServer) {
     }
 }
 
-/// A figure of a command from the server's own statistics.
+/// A value from the server's statistics of `command`.
 fn statistic(server: &RedisServer, command: &str, name: &str) -> f64 {
     let info: String = redis::cmd("INFO")
         .arg("commandstats")

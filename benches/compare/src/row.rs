@@ -1,9 +1,9 @@
-//! One line of the comparison: two sides in turn, and what came of it.
+//! One row of a comparison: two sides, measured in turn.
 
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// How much of a run is wanted.
+/// The options of a run.
 pub(crate) struct Effort {
     pub(crate) quick: bool,
     pub(crate) json: bool,
@@ -28,10 +28,10 @@ impl Effort {
     }
 }
 
-/// Runs a number of operations on one thread; answers something that depends on all of them.
+/// Runs a number of operations on one thread. Returns a value that depends on all of them.
 pub(crate) type Side<'a> = &'a (dyn Fn(u64, u64) -> u64 + Sync);
 
-/// Nanoseconds an operation, of `threads` threads at once.
+/// Nanoseconds per operation of `threads` threads at once.
 fn time(side: Side<'_>, threads: usize, ops: u64, seed: u64) -> f64 {
     let start = Barrier::new(threads + 1);
     let took = std::thread::scope(|scope| {
@@ -62,11 +62,11 @@ pub(crate) struct Row {
     pub(crate) unit: &'static str,
     pub(crate) ours: Vec<f64>,
     pub(crate) theirs: Vec<f64>,
-    /// The most that `ours / theirs` may be, or with `absolute` the most that ours may be; infinite
-    /// where there is no goal.
+    /// The largest allowed `ours / theirs`, or the largest allowed `ours` if `absolute`. Infinite
+    /// if there is no goal.
     pub(crate) goal: f64,
     pub(crate) absolute: bool,
-    /// The goal is the least, as where a figure is so many a second.
+    /// More is better, as for a rate: the goal is a minimum.
     pub(crate) more: bool,
 }
 
@@ -84,14 +84,14 @@ pub(crate) fn ends(figures: &[f64]) -> (f64, f64) {
 }
 
 impl Row {
-    /// Round by round, since a machine is faster at one time than at another.
+    /// The median ratio. Ratios are taken per round, because the speed of a machine varies.
     fn ratio(&self) -> f64 {
         let rounds = self.ours.iter().zip(&self.theirs);
         let ratios: Vec<_> = rounds.map(|(ours, theirs)| ours / theirs).collect();
         median(&ratios)
     }
 
-    /// Both sides in turn.
+    /// Measures both sides in turn.
     pub(crate) fn timed(
         effort: &Effort,
         work: String,
@@ -150,7 +150,7 @@ impl Row {
             false => "no goal".into(),
         };
         if effort.json {
-            // JSON knows no infinity.
+            // JSON has no infinity.
             let finite = |figure: f64, text: String| match figure.is_finite() {
                 true => text,
                 false => "null".into(),

@@ -1,8 +1,8 @@
-//! A whole server: axum's hello world on loopback, with and without a limit.
+//! A whole server: axum's hello world on the loopback interface, with and without a limit.
 //!
-//! The server has one core and the load comes from the other. Several keep-alive connections each
-//! have one request under way, so that the server never waits; what it takes of its core for a
-//! request is told as well, because that is the same however busy the rest of the machine is.
+//! The server runs on one core and the client on another. Several keep-alive connections have one
+//! request in flight each, so the server is never idle. Its CPU time per request is reported too,
+//! because it does not depend on the load of the rest of the machine.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ use tower_throttle::{ClientIp, RateLimitLayer, TokenBucket};
 use crate::peers;
 use crate::row::{Effort, Row};
 
-/// What is served, in this order.
+/// The sides, in the order of their servers.
 const SIDES: [&str; 6] = [
     "bare",
     "ours, admitted",
@@ -33,19 +33,19 @@ const SIDES: [&str; 6] = [
 
 pub(crate) fn run(effort: &Effort) {
     let rows = [
-        ("axum, admitted: requests a second", 1, 0, 0.97),
-        ("axum, denied: requests a second", 2, 0, 1.0),
-        // axum boxes whatever a layer answers with, also if it answers nothing.
-        ("axum, admitted: requests a second", 1, 5, 0.97),
-        ("axum, admitted: requests a second", 1, 3, 1.0),
-        ("axum, denied: requests a second", 2, 4, 1.0),
+        ("axum, admitted: requests per second", 1, 0, 0.97),
+        ("axum, denied: requests per second", 2, 0, 1.0),
+        // Compares with an empty layer too, because axum boxes the response of every layer.
+        ("axum, admitted: requests per second", 1, 5, 0.97),
+        ("axum, admitted: requests per second", 1, 3, 1.0),
+        ("axum, denied: requests per second", 2, 4, 1.0),
     ];
     let cores = [
-        ("axum, admitted: time of the server", 1, 0, 1.03),
-        ("axum, denied: time of the server", 2, 0, 1.0),
-        ("axum, admitted: time of the server", 1, 5, 1.03),
-        ("axum, admitted: time of the server", 1, 3, 1.0),
-        ("axum, denied: time of the server", 2, 4, 1.0),
+        ("axum, admitted: CPU time of the server", 1, 0, 1.03),
+        ("axum, denied: CPU time of the server", 2, 0, 1.0),
+        ("axum, admitted: CPU time of the server", 1, 5, 1.03),
+        ("axum, admitted: CPU time of the server", 1, 3, 1.0),
+        ("axum, denied: CPU time of the server", 2, 4, 1.0),
     ];
     if !rows.iter().chain(&cores).any(|row| effort.wants(row.0)) {
         return;
@@ -94,13 +94,13 @@ pub(crate) fn run(effort: &Effort) {
 
 struct Servers {
     sides: Vec<SocketAddr>,
-    /// Where the kernel tells what the server's thread has used.
+    /// The file with the CPU time of the server's thread.
     usage: String,
 }
 
 /// Serves all sides from one thread.
 fn serve() -> Servers {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         pin_to(0);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -117,15 +117,16 @@ fn serve() -> Servers {
                 let app = app.into_make_service_with_connect_info::<SocketAddr>();
                 tokio::spawn(async move { axum::serve(listener, app).await });
             }
-            // SAFETY: it has no arguments and cannot fail.
+            // SAFETY: the call has no arguments and cannot fail.
             let thread = unsafe { libc::gettid() };
             let usage = format!("/proc/self/task/{thread}/schedstat");
-            tell.send(Servers { sides, usage })
-                .expect("it is waited for");
+            sender
+                .send(Servers { sides, usage })
+                .expect("the receiver is alive");
             std::future::pending::<()>().await;
         });
     });
-    told.recv().expect("servers")
+    receiver.recv().expect("servers")
 }
 
 fn apps() -> [Router; SIDES.len()] {
@@ -153,7 +154,7 @@ fn apps() -> [Router; SIDES.len()] {
     ]
 }
 
-/// Only passes on.
+/// Forwards every call.
 #[derive(Clone)]
 struct Idle<S>(S);
 
@@ -171,11 +172,11 @@ impl<R, S: Service<R>> Service<R> for Idle<S> {
     }
 }
 
-/// Connections with one request under way each.
+/// Connections with one request in flight each.
 struct Load {
     connections: Vec<TcpStream>,
-    /// How long an answer is, but for those that were given first.
-    answer: usize,
+    /// The length of a response, except for the first one.
+    response: usize,
 }
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -189,19 +190,19 @@ impl Load {
         });
         let mut load = Self {
             connections: connections.collect(),
-            answer: 0,
+            response: 0,
         };
-        // The first answer of each peer is an admission, and its length another one.
+        // The first response of each connection may be an admission, which has another length.
         for stream in &mut load.connections {
             for _ in 0..2 {
                 stream.write_all(REQUEST).expect("a server");
-                load.answer = read_answer(stream);
+                load.response = read_response(stream);
             }
         }
         load
     }
 
-    /// Requests a second, and microseconds of the server's core for each.
+    /// Returns requests per second, and the server's CPU time per request in microseconds.
     fn run(&mut self, span: Duration, usage: &str) -> (f64, f64) {
         let mut buffer = [0; 4_096];
         for stream in &mut self.connections {
@@ -212,10 +213,10 @@ impl Load {
         loop {
             let done = begin.elapsed() >= span;
             for stream in &mut self.connections {
-                let mut left = self.answer;
+                let mut left = self.response;
                 while left > 0 {
                     let read = stream.read(&mut buffer).expect("a server");
-                    assert!(read > 0 && read <= left, "another answer than before");
+                    assert!(read > 0 && read <= left, "a response of another length");
                     left -= read;
                 }
                 requests += 1;
@@ -235,8 +236,8 @@ impl Load {
     }
 }
 
-/// Reads one answer by its content length; tells how long all of it was.
-fn read_answer(stream: &mut TcpStream) -> usize {
+/// Reads one response by its content length. Returns its whole length.
+fn read_response(stream: &mut TcpStream) -> usize {
     let (mut text, mut byte) = (Vec::new(), [0]);
     while !text.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte).expect("a server");
@@ -252,16 +253,16 @@ fn read_answer(stream: &mut TcpStream) -> usize {
     text.len() + length
 }
 
-/// What a thread has had of its core, in nanoseconds.
+/// The CPU time of a thread in nanoseconds.
 fn nanos_used(usage: &str) -> f64 {
     let text = std::fs::read_to_string(usage).unwrap_or_default();
     let used = text.split(' ').next().and_then(|used| used.parse().ok());
     used.unwrap_or(f64::NAN)
 }
 
-/// Keeps this thread on one core, if there is such a core.
+/// Pins this thread to `core`, if the machine has it.
 fn pin_to(core: usize) {
-    // SAFETY: the set is plain data, as large as the call is told.
+    // SAFETY: the set is plain data, and its size is passed to the call.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut set);

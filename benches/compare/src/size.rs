@@ -1,9 +1,9 @@
 //! What a limit adds to a program: bytes of a stripped release build, and crates to compile.
 //!
-//! Small axum servers are written into the target directory and built there: one without a limit,
-//! and servers with one, two and three layers of different types, of this crate and of
-//! tower_governor. All are built twice: as cargo does by default, and with fat LTO in one codegen
-//! unit. A figure is the difference to the server with one layer less.
+//! The sources of small axum servers are written into the target directory and built there: one
+//! without a limit, and servers with one, two and three layers of different types, of this crate
+//! and of tower_governor. All are built with cargo's default profile, and with fat LTO in one
+//! codegen unit. Each figure is the difference to the server with one layer less.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::row::Effort;
 
 const MOST_LAYERS: usize = 3;
 
-/// The two ways to build, and the most that the first layer and each further one may add.
+/// The two build profiles, and the most bytes that the first layer and each further one may add.
 const BUILDS: [Build; 2] = [
     Build {
         profile: "release",
@@ -152,7 +152,7 @@ fn binary(subject: &Subject, layers: usize) -> String {
     format!("{}-{layers}", subject.feature)
 }
 
-/// The package of all the servers.
+/// The package that contains all servers.
 struct Apps {
     folder: PathBuf,
 }
@@ -165,7 +165,7 @@ impl Apps {
         let folder = root.join("target/size");
         let sources = folder.join("src/bin");
         fs::create_dir_all(&sources)?;
-        // The versions that the rest of the comparison has, which are there already.
+        // The same versions as the other comparisons, which are downloaded already.
         fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock"))?;
         fs::write(folder.join("Cargo.toml"), manifest(&root))?;
         fs::write(sources.join("plain.rs"), server(&[]))?;
@@ -223,7 +223,7 @@ impl Apps {
         }
         let tree = String::from_utf8_lossy(&output.stdout);
         let lines = tree.lines().filter(|line| !line.is_empty());
-        // After the version come the folder and marks of repetition.
+        // The version is followed by the folder and by marks of repetition.
         let names = lines.map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "));
         Ok(names.collect())
     }

@@ -1,8 +1,8 @@
-//! A table under load for as long as one likes: the process must not grow.
+//! Tables under load for a given time: the memory of the process must not grow.
 //!
-//! Two threads ask for keys that come, stay for a while and never come back, at limits of several
-//! kinds, while quotas change. Once the first third has filled what fills, the process may take no
-//! more than it took then.
+//! Two threads check keys that are used for a while and never again, in tables of several
+//! algorithms, while quotas change. The tables fill up in the first third; after that the process
+//! may not use more memory than it did then.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -16,7 +16,8 @@ use crate::table::resident_bytes;
 
 const CAPACITY: usize = 20_000;
 
-/// Responder whether it stayed flat. With `leaks` it must not: that shows that growth is seen.
+/// Returns whether the memory did not grow. With `leaks` it must, which shows that growth is
+/// detected.
 pub(crate) fn run(seconds: u64, leaks: bool) -> bool {
     let bucket = Local::new(TokenBucket::new(Quota::per_second(5))).capacity(CAPACITY);
     let window = Local::new(SlidingWindow::new(Quota::per_second(5))).capacity(CAPACITY);
@@ -35,10 +36,10 @@ pub(crate) fn run(seconds: u64, leaks: bool) -> bool {
                     for _ in 0..1_000 {
                         random = mix(random + 1);
                         turn += 1;
-                        // A window of keys that moves on by one in eight turns, three times as
-                        // wide as the table.
+                        // A window of keys, three times as wide as the table, that advances
+                        // by one key every eight turns.
                         let key = turn / 8 + random % (3 * CAPACITY as u64);
-                        ask(tables, &key);
+                        check_all(tables, &key);
                         if leaks && turn % 64 == 0 {
                             leaked.push([key; 64]);
                         }
@@ -52,7 +53,7 @@ pub(crate) fn run(seconds: u64, leaks: bool) -> bool {
         let mut retuned = 0;
         println!(
             "{:>8} {:>14} {:>14} {:>14}",
-            "second", "decisions", "resident", "held by logs"
+            "second", "decisions", "resident", "log bytes"
         );
         for tenth in 1..=10 * seconds {
             while begin.elapsed() < Duration::from_millis(100 * tenth) {
@@ -82,7 +83,7 @@ pub(crate) fn run(seconds: u64, leaks: bool) -> bool {
     let flat = rest <= first * 1.02 + 1e6;
     println!(
         "at most {first} bytes in the first third, {rest} after it: {}",
-        if flat { "flat" } else { "IT GROWS" }
+        if flat { "flat" } else { "GROWN" }
     );
     flat
 }
@@ -94,7 +95,7 @@ type Tables<'a> = (
     &'a Local<SlidingLog>,
 );
 
-fn ask((bucket, window, grid, log): Tables<'_>, key: &u64) {
+fn check_all((bucket, window, grid, log): Tables<'_>, key: &u64) {
     let _ = bucket.check(key);
     let _ = window.check(key);
     let _ = grid.check(key);
@@ -103,5 +104,5 @@ fn ask((bucket, window, grid, log): Tables<'_>, key: &u64) {
 
 fn retune<A: Algorithm>(table: &Local<A>, turn: u64) {
     let quota = Quota::per_second(5 + turn % 2 * 15);
-    table.set_quota(quota).expect("of the same kind");
+    table.set_quota(quota).expect("a valid quota");
 }

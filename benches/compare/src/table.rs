@@ -1,4 +1,4 @@
-//! The table of many keys, and the limiter of one.
+//! `Local` with many keys, and `Limiter`.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::row::{Effort, Row};
 const GOVERNOR: &str = "governor";
 
 pub(crate) fn run(effort: &Effort) {
-    // The clock measures itself against the system's first; nobody else has to wait for that.
+    // Waits until the clock has calibrated itself, so that no row measures that.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(80) {
         std::hint::black_box(tower_throttle::clock::Clock::now(&MonotonicClock));
@@ -127,7 +127,7 @@ fn lone(effort: &Effort) {
     }
 }
 
-/// Memory while a table fills, and the slowest insertion.
+/// The slowest insertion while a table fills, and the memory of the full table.
 fn filling<K: Key>(effort: &Effort, keys: u64, goal: f64) {
     let work = format!("worst insertion while filling to {keys} keys {}", K::NAME);
     if !effort.wants(&work) {
@@ -165,7 +165,7 @@ fn filling<K: Key>(effort: &Effort, keys: u64, goal: f64) {
     }
     row.print(effort);
     let row = Row {
-        work: format!("resident bytes a key, full, {keys} keys {}", K::NAME),
+        work: format!("resident bytes per key, full, {keys} keys {}", K::NAME),
         unit: "bytes",
         ours: vec![bytes.0],
         theirs: vec![bytes.1],
@@ -175,10 +175,10 @@ fn filling<K: Key>(effort: &Effort, keys: u64, goal: f64) {
     row.print(effort);
 }
 
-/// Memory of full tables whose states take several words; beside it the token bucket's, of one.
+/// Memory of full tables whose states take several words, compared with one word of a token bucket.
 fn wide(effort: &Effort, keys: u64) {
     for words in 2..=4 {
-        let work = format!("resident bytes a key, full, {keys} keys u64 ({words} words)");
+        let work = format!("resident bytes per key, full, {keys} keys u64 ({words} words)");
         if !effort.wants(&work) {
             continue;
         }
@@ -196,7 +196,7 @@ fn wide(effort: &Effort, keys: u64) {
     }
 }
 
-/// Bytes a key of a table that is full.
+/// Bytes per key of a full table.
 fn filled<A: Algorithm>(keys: u64, algorithm: A) -> f64 {
     let resident = resident_bytes();
     let limiter = Local::new(algorithm).capacity(keys as usize);
@@ -209,12 +209,12 @@ fn filled<A: Algorithm>(keys: u64, algorithm: A) -> f64 {
     (resident_bytes() - resident).max(stats.table_bytes as f64) / keys as f64
 }
 
-/// A grid whose states take so many words.
+/// A grid whose states take `words` words.
 fn grid_of(words: usize) -> SlidingGrid {
     (1..=SlidingGrid::MAX_CELLS)
         .map(|cells| SlidingGrid::new(Quota::per_hour(1_000)).cells(cells))
         .find(|grid| SlidingGrid::word_count(grid) == words)
-        .expect("grids of every size")
+        .expect("a grid of that size")
 }
 
 /// The slowest of `keys` insertions, in milliseconds.
@@ -239,7 +239,7 @@ pub(crate) fn resident_bytes() -> f64 {
     pages.unwrap_or(f64::NAN) * 4096.0
 }
 
-/// Every algorithm beside the token bucket.
+/// Compares every algorithm with the token bucket.
 fn algorithms(effort: &Effort) {
     let fast = Quota::per_second(1_000_000_000).burst(1_000_000_000);
     let busy = Quota::per_second(1_000);
@@ -248,7 +248,7 @@ fn algorithms(effort: &Effort) {
     algorithm(effort, "sliding grid of 10", SlidingGrid::new(busy), 2.0);
     algorithm(effort, "leaky bucket", LeakyBucket::new(fast), 2.0);
     let line = LeakyBucket::new(fast).queue(1_000);
-    algorithm(effort, "leaky bucket as a line", line, 2.0);
+    algorithm(effort, "leaky bucket as a queue", line, 2.0);
     let warm = WarmUp::new(Quota::per_second(1_000), Duration::from_secs(10)).queue(1_000);
     algorithm(effort, "warm-up", warm, 2.0);
     let odd = Quota::per(9_973, Duration::from_secs(1_009)).burst(1_000_000);
@@ -273,7 +273,7 @@ fn algorithm<A: Algorithm>(effort: &Effort, name: &str, algorithm: A, goal: f64)
         if !effort.wants(&work) {
             continue;
         }
-        // Both full.
+        // Fills both tables.
         let (ours, bucket) = (
             Local::new(algorithm.clone()).capacity(keys as usize),
             Local::new(TokenBucket::new(peers::quota(true))).capacity(keys as usize),

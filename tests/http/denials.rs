@@ -1,4 +1,4 @@
-//! What a denied request gets.
+//! The response to a denied request.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn by_default_429_with_retry_after_and_no_body() {
 }
 
 #[tokio::test]
-async fn every_answer_has_the_reason_in_its_extensions() {
+async fn every_denial_has_the_reason_in_its_extensions() {
     let closure = |_: &Request<()>, _: &RateLimited| Response::new(String::new());
     let check = |response: Response<String>| {
         let limited = response.extensions().get::<RateLimited>().unwrap();
@@ -64,7 +64,7 @@ async fn a_problem_has_its_registered_type() {
 }
 
 #[tokio::test]
-async fn one_layer_answers_http_and_grpc() {
+async fn one_layer_responds_to_http_and_grpc() {
     let layer = denying().respond(Auto::with(ProblemJson));
     let http = ask(&layer, Request::new(())).await;
     assert_eq!(http.status(), 429);
@@ -90,7 +90,7 @@ async fn a_closure_sees_the_request_and_its_response_is_kept() {
     assert_eq!(
         lines(&response, "retry-after"),
         ["2"],
-        "added where it was left out"
+        "added if the closure did not set it"
     );
 
     let layer = denying().respond(|_: &Request<()>, _: &RateLimited| {
@@ -114,7 +114,7 @@ async fn a_cost_above_the_capacity_gets_no_retry_after() {
 }
 
 #[tokio::test]
-async fn a_rejection_is_answered_in_http_and_grpc() {
+async fn a_rejection_becomes_an_http_or_grpc_status() {
     let keys = |_: &Request<()>| -> Result<u8, StatusCode> { Err(StatusCode::UNAUTHORIZED) };
     let admitted = Decision::new(Verdict::Admit, 10, 9, None, 0);
     let layer = RateLimitLayer::new(keys, Says(admitted, vec![Quota::per_minute(10)]));
@@ -128,7 +128,7 @@ async fn a_rejection_is_answered_in_http_and_grpc() {
 }
 
 #[tokio::test]
-async fn a_wait_too_long_for_32_bits_is_not_cut_short() {
+async fn a_wait_above_32_bits_is_not_truncated() {
     let denied = Decision::new(Verdict::Deny, 1, 0, Some(1 << 62), 1 << 62);
     let layer = RateLimitLayer::new(Global, Says(denied, vec![Quota::per_day(1)]));
     let http = ask(&layer, Request::new(())).await;
@@ -138,8 +138,8 @@ async fn a_wait_too_long_for_32_bits_is_not_cut_short() {
     assert_eq!(lines(&rpc, "grpc-status-details-bin").len(), 1);
 }
 
-/// Whether a request is admitted after the seconds that `retry_after` returns, and at most one second
-/// late.
+/// Whether a request is admitted after the seconds that `retry_after` returns, which are less than
+/// one second too many.
 fn is_truthful(retry_after: impl Fn(Duration) -> u64) -> bool {
     let spans = [
         1,
@@ -150,8 +150,8 @@ fn is_truthful(retry_after: impl Fn(Duration) -> u64) -> bool {
         60_000_000_000,
     ];
     spans.into_iter().map(Duration::from_nanos).all(|span| {
-        let told = Duration::from_secs(retry_after(span));
-        span <= told && told < span + Duration::from_secs(1)
+        let stated = Duration::from_secs(retry_after(span));
+        span <= stated && stated < span + Duration::from_secs(1)
     })
 }
 
@@ -160,8 +160,8 @@ fn a_request_after_retry_after_is_admitted_and_rounding_down_is_detected() {
     let ours = |span: Duration| {
         let nanos = u64::try_from(span.as_nanos()).unwrap();
         let denied = RateLimited::new(Decision::new(Verdict::Deny, 1, 0, Some(nanos), nanos));
-        let answer: Result<Response<()>, ()> = HeadersOnly.deny(&Request::new(()), denied);
-        lines(&answer.unwrap(), "retry-after")[0].parse().unwrap()
+        let response: Result<Response<()>, ()> = HeadersOnly.deny(&Request::new(()), denied);
+        lines(&response.unwrap(), "retry-after")[0].parse().unwrap()
     };
     assert!(is_truthful(ours));
     assert!(!is_truthful(|span| span.as_secs()));
