@@ -1,4 +1,4 @@
-//! Conversions into [`AnyAlgorithm`]. One for each type: a generic one would overlap `From<T> for T`.
+//! Conversions into [`AnyAlgorithm`], one per type: a generic one would overlap `From<T> for T`.
 
 #[cfg(feature = "governor")]
 use super::Gcra;

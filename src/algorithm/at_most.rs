@@ -1,4 +1,4 @@
-//! Sizes a bucket by the promise it has to keep.
+//! Sizes a bucket so that it keeps a given promise.
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -25,7 +25,7 @@ impl<A> AtMost<A> {
         }
     }
 
-    /// How many of the n may come at once; the rest is the rate. The default is half of n.
+    /// The burst, out of n; the rest is the rate. The default is half of n.
     pub const fn burst(mut self, burst: u64) -> Self {
         self.burst = Some(burst);
         self

@@ -95,7 +95,7 @@ impl Bucket {
         self.decision(Verdict::Deny, due, end, now, Some(retry_after))
     }
 
-    /// When a bucket that is used up at `now` is unused again.
+    /// When a bucket that is empty at `now` is unused again.
     #[inline]
     const fn tolerance_end(&self, now: Tick) -> ExactNanos {
         // 2^63 + 2^62 fits.
@@ -137,7 +137,7 @@ impl Bucket {
         self.interval.sub(state.max(present), present)
     }
 
-    /// The state in which `used` is gone at `now`.
+    /// The state of a bucket of which `used` is used at `now`.
     pub(super) const fn with_used(&self, used: ExactNanos, now: Tick) -> ExactNanos {
         self.interval.add(ExactNanos::from_tick(now), used)
     }

@@ -1,4 +1,4 @@
-//! At most L in each window.
+//! A limit per window.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub struct FixedWindow {
     anchored: bool,
 }
 
-/// What [`FixedWindow`] remembers of a key.
+/// The state of a key under [`FixedWindow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixedWindowState {
     /// The window of `used`: its number if aligned, its first nanosecond plus one if anchored; 0 if

@@ -1,4 +1,4 @@
-//! The decisions of the governor crate.
+//! The algorithm of the governor crate.
 
 use std::{cell::Cell, num::NonZeroU32, time::Duration};
 
@@ -38,7 +38,7 @@ pub struct Gcra {
     burst: u64,
 }
 
-/// What [`Gcra`] remembers of a key.
+/// The state of a key under [`Gcra`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GcraState {
     /// The theoretical arrival time, when the key is unused again; 0 if never seen.
@@ -185,7 +185,7 @@ impl Algorithm for Gcra {
     }
 
     fn refund(&self, state: &mut GcraState, taken_at: Tick, now: Tick, cost: u64) {
-        // At most the time since has been returned already.
+        // The refill has returned at most the time since then already.
         let given = self
             .interval
             .saturating_mul(cost)

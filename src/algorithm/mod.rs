@@ -8,9 +8,9 @@
 //!
 //! 1. [`fresh`](Algorithm::fresh) is the state of a key never seen.
 //! 2. A denied request changes nothing. A cost of zero is admitted and changes nothing.
-//! 3. A cost above the capacity is denied by every operation and has no `retry_after`. A line
-//!    ([`LeakyBucket::queue`], [`WarmUp`]) has no capacity: it accepts a large cost in its turn and
-//!    later requests wait for it.
+//! 3. Every operation denies a cost above the capacity, without `retry_after`. A line
+//!    ([`LeakyBucket::queue`], [`WarmUp`]) has no capacity: it accepts a large cost in its turn.
+//!    Later requests wait for it.
 //! 4. `retry_after` is exact: without other traffic the same request passes then, and is denied one
 //!    nanosecond earlier.
 //! 5. A moment older than the state admits no more than the newest one would.
@@ -93,7 +93,7 @@ use crate::quota::Quota;
 /// assert!(window.decide(&mut state, Tick::from_nanos(1_000_000_000), 1).is_admitted());
 /// ```
 pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
-    /// What is remembered of one key.
+    /// The state of one key.
     type State: Clone + fmt::Debug + Send + Sync + 'static;
 
     /// How states are kept: [`NotPacked`] for an algorithm of your own.
@@ -153,9 +153,10 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Gives back what is still taken of `cost`, which was taken at `taken_at`.
     ///
-    /// `taken_at` is the moment of the decision. What time has returned since is not returned again,
-    /// so the costs that are kept stay within the promise. For a queued request that is cancelled
-    /// before its turn it is `now`: all of its cost is given back, and later requests move up.
+    /// `taken_at` is the moment of the decision. What has been refilled or has expired since is not
+    /// returned again, so the costs that are kept stay within the promise. For a queued
+    /// request that is cancelled before its turn it is `now`: all of its cost is given back, and
+    /// later requests move up.
     fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64);
 
     /// Counts `cost` as admitted, even if that exceeds the limit. Returns how long until the
@@ -210,8 +211,8 @@ pub fn take_up_to<A: Algorithm>(
 
 /// Takes `cost` if that needs no wait.
 ///
-/// Unlike [`Algorithm::reserve`] without a wait, whose line is as long as the level of a leaky
-/// meter.
+/// This differs from [`Algorithm::reserve`] without a wait, which treats the level of a leaky meter
+/// as a line.
 pub(crate) fn take_now<A: Algorithm>(
     algorithm: &A,
     state: &mut A::State,

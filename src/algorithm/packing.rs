@@ -1,4 +1,4 @@
-//! What the crate knows of an algorithm beyond its meaning: how a state is packed into words.
+//! How the states of an algorithm are packed into words.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::quota::Quota;
 
 /// The [`Packing`](Algorithm::Packing) of an algorithm of your own.
 ///
-/// Each state is kept in memory of its own, behind a lock that is held for one decision.
+/// Each state is allocated separately, behind a lock that is held for one decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotPacked;
 
@@ -136,7 +136,7 @@ pub trait Packing<A: Algorithm>: Sealed {
     }
 }
 
-/// Keeps [`Packing`] to this crate.
+/// Seals [`Packing`].
 #[expect(unnameable_types, reason = "sealed")]
 pub trait Sealed {}
 

@@ -41,7 +41,7 @@ pub struct SlidingLog {
     quota: Quota,
 }
 
-/// What [`SlidingLog`] remembers of a key.
+/// The state of a key under [`SlidingLog`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlidingLogState {
     entries: Timestamps,

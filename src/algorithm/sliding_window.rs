@@ -1,4 +1,4 @@
-//! Two counts and a weight instead of a log.
+//! A sliding window of two counts and a weight.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub struct SlidingWindow {
     windows: Windows,
 }
 
-/// What [`SlidingWindow`] remembers of a key.
+/// The state of a key under [`SlidingWindow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlidingWindowState {
     window: u64,
@@ -91,11 +91,11 @@ impl SlidingWindow {
     fn used(&self, state: &SlidingWindowState, elapsed: u64) -> u64 {
         let length = self.windows.length();
         let covered = length - elapsed;
-        let carried = match state.previous.checked_mul(covered) {
+        let previous = match state.previous.checked_mul(covered) {
             Some(product) => product / length,
             None => low_u64(u128::from(state.previous) * u128::from(covered) / u128::from(length)),
         };
-        carried.saturating_add(state.current)
+        previous.saturating_add(state.current)
     }
 
     /// How far into the window at most `room` counts against the limit; beyond the length of the

@@ -119,14 +119,14 @@ impl Timestamps {
         }
     }
 
-    /// How many of the first entries are `gone`.
+    /// How many of the first entries satisfy `expired`.
     #[inline]
-    pub(super) fn partition_point(&self, mut gone: impl FnMut(Entry) -> bool) -> usize {
+    pub(super) fn partition_point(&self, mut expired: impl FnMut(Entry) -> bool) -> usize {
         match &self.0 {
             Repr::Inline { .. } => (0..INLINE_LEN)
-                .take_while(|place| self.get(*place).is_some_and(&mut gone))
+                .take_while(|place| self.get(*place).is_some_and(&mut expired))
                 .count(),
-            Repr::Heap { entries, .. } => entries.partition_point(|entry| gone(*entry)),
+            Repr::Heap { entries, .. } => entries.partition_point(|entry| expired(*entry)),
         }
     }
 
@@ -169,7 +169,7 @@ impl Timestamps {
         });
     }
 
-    /// Changes the entries on the heap, moving them there first. `change` leaves at least one entry.
+    /// Moves the entries to the heap and changes them. `change` must leave at least one entry.
     #[inline]
     fn update_heap(&mut self, change: impl FnOnce(&mut VecDeque<Entry>)) {
         if let Repr::Heap { entries, .. } = &mut self.0 {
@@ -219,7 +219,7 @@ impl Timestamps {
                     entries.drain(..count);
                 }
                 if entries.capacity() / 8 >= entries.len().max(MIN_HEAP_LEN) {
-                    // There were many more under an earlier quota or under more traffic.
+                    // The log was longer, under an earlier quota or more traffic.
                     entries.shrink_to(entries.len().next_power_of_two().max(MIN_HEAP_LEN));
                 }
             }

@@ -207,27 +207,27 @@ impl Algorithm for TokenBucket {
 
     fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick, inherit: Inherit) {
         let (interval, before) = (&self.bucket.interval, &from.bucket);
-        let gone = before.used(*state, now);
-        let up = |gone, ratio| interval.convert_units(gone, &before.interval, ratio, Rounding::Up);
-        let gone = match inherit {
+        let used = before.used(*state, now);
+        let up = |used, ratio| interval.convert_units(used, &before.interval, ratio, Rounding::Up);
+        let used = match inherit {
             Inherit::Reset => {
                 *state = self.fresh(now);
                 return;
             }
-            Inherit::Proportional => up(gone, (self.bucket.capacity, before.capacity)),
-            Inherit::Additive => up(gone, (1, 1)),
+            Inherit::Proportional => up(used, (self.bucket.capacity, before.capacity)),
+            Inherit::Additive => up(used, (1, 1)),
             // The tokens stay, up to the capacity, and so does a debt.
-            Inherit::AsIs if gone <= before.depth => {
-                let held = before.interval.sub(before.depth, gone);
+            Inherit::AsIs if used <= before.depth => {
+                let held = before.interval.sub(before.depth, used);
                 let held = interval.convert_units(held, &before.interval, (1, 1), Rounding::Down);
                 interval.sub(self.bucket.depth, held)
             }
             Inherit::AsIs => {
-                let owed = before.interval.sub(gone, before.depth);
+                let owed = before.interval.sub(used, before.depth);
                 interval.add(self.bucket.depth, up(owed, (1, 1)))
             }
         };
-        *state = self.bucket.with_used(gone, now);
+        *state = self.bucket.with_used(used, now);
     }
 
     fn forgettable_at(&self, state: &ExactNanos) -> Tick {

@@ -1,4 +1,4 @@
-//! A clock that is read for next to nothing, and late.
+//! A cheap clock that lags by up to one interval.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,15 +7,18 @@ use std::time::Duration;
 
 use super::{Clock, MonotonicClock, Tick};
 
-/// The monotonic clock as it was at the last tick of a thread of its own.
+/// The monotonic clock, cached by a background thread.
 ///
-/// Reading it is one load from memory. What it costs is truth: it is late by up to one interval,
-/// and by as long as the system keeps its thread from running. So a limit comes back late by as
-/// much, a `retry_after` counts from a moment that has passed by as much, and two requests the
-/// clock holds to be T apart may really be closer: what a limiter promises of any time T it keeps
-/// of T and the error together. The time between two ticks never admits anything by itself.
+/// Reading it is one load from memory. It lags behind by up to one interval, or longer if the
+/// system does not schedule the thread. This error has three effects:
+/// - A limit recovers late by up to the error.
+/// - A `retry_after` counts from a moment that is past by up to the error.
+/// - Two requests that are T apart on this clock may be closer in reality. A limiter's promise for
+///   an interval of length T holds for T plus the error.
 ///
-/// Clones show the same time; the thread ends with the last of them.
+/// Nothing is refilled between two ticks.
+///
+/// Clones show the same time. The thread ends when the last clone is dropped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,10 +49,10 @@ struct TickerThread {
 }
 
 impl CoarseClock {
-    /// Starts a thread that moves the clock on every `interval`.
+    /// Starts a thread that updates the clock every `interval`.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the thread cannot be started.
     pub fn start(interval: Duration) -> std::io::Result<Self> {
         let tick = Arc::new(Shared {
             now: AtomicU64::new(MonotonicClock.now().as_nanos()),

@@ -10,7 +10,7 @@ use super::sleepers::{SleeperId, Sleepers};
 use super::{Clock, Tick, Timer};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// A clock that only moves when a test moves it.
+/// A clock that moves only when a test moves it.
 ///
 /// Clones show the same time. A step that reaches a sleeper's deadline wakes the sleeper.
 ///

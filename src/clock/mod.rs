@@ -1,4 +1,4 @@
-//! Time, and the only reader of it.
+//! Clocks. No other module reads the time.
 
 mod coarse;
 mod manual;
@@ -22,10 +22,10 @@ pub(crate) use self::system::{tokio_instant, tokio_now};
 
 use std::{fmt, future::Future, time::Duration};
 
-/// A moment: nanoseconds on the clock that gave it out.
+/// A moment, in nanoseconds on the clock that returned it.
 ///
-/// The last moment is 2^63 - 1 ns (292 years); later ones are taken for it, so that sums of a
-/// moment and a span never overflow.
+/// The last moment is 2^63 - 1 ns (292 years). Later ones saturate, so the sum of a moment and a
+/// span never overflows.
 ///
 /// ```
 /// use std::time::Duration;
@@ -77,15 +77,15 @@ impl Tick {
     }
 }
 
-/// A duration in whole nanoseconds; the longest ones are cut at 584 years.
+/// A duration in whole nanoseconds; saturates at 584 years.
 #[inline]
 pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Tells the time to a limiter.
+/// A source of time for a limiter.
 ///
-/// A clock never runs backwards: it answers the newest moment it has given out, or a later one.
+/// A clock never runs backwards: a reading is never earlier than a previous one.
 /// An implementation of your own counts nanoseconds from any zero:
 ///
 /// ```
@@ -106,11 +106,11 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Tick;
 }
 
-/// A clock on which something can be waited for.
+/// A clock that can wake futures at a given moment.
 pub trait Timer: Clock {
-    /// Ends at the moment that was asked for.
+    /// Completes at the deadline.
     type Sleep: Future<Output = ()> + Send;
 
-    /// Ends when `now()` has reached `deadline`, or a little later.
+    /// Completes when `now()` has reached `deadline`, or a little later.
     fn sleep_until(&self, deadline: Tick) -> Self::Sleep;
 }

@@ -17,21 +17,22 @@ use super::{Clock, Tick};
 /// first reading. Aligned windows of any length that divides a week (a minute, an hour, a day)
 /// therefore begin when they do in UTC. A week begins on Thursday at 00:00 UTC, because the Unix
 /// epoch was a Thursday; an offset of four days makes it begin on Monday. Later steps of the wall
-/// clock move nothing.
+/// clock have no effect.
 ///
 /// # Reading
 /// On Linux and x86-64 it reads the processor's counter if the kernel itself does so, which takes
-/// less than half of the time of `Instant::now`. It never runs backwards: a reading is never less than
-/// any reading that happened before it, on any thread. It stays within 100 µs of `Instant`, and is
-/// corrected by running slower or faster, never by a step back. On other systems it reads `Instant`.
+/// less than half of the time of `Instant::now`. It never runs backwards: a reading is never less
+/// than any reading that happened before it, on any thread. It stays within 100 µs of `Instant`,
+/// and is corrected by running slower or faster, never by a step back. On other systems it reads
+/// `Instant`.
 ///
-/// With the `tokio` feature it obeys tokio's paused time in builds in which tokio can pause time
-/// (its feature `test-util`).
+/// With the `tokio` feature it follows tokio's paused time, if tokio's feature `test-util` is
+/// enabled.
 ///
 /// # Waiting
 /// Sleeping needs no runtime: a thread of this crate wakes the sleepers. It starts with the first
-/// sleeper and ends ten seconds after the last. In builds with tokio's `test-util`, tokio's timers do
-/// that inside a runtime that has them, so that paused time works.
+/// sleeper and ends ten seconds after the last one. If tokio's `test-util` is enabled, a sleeper in
+/// a runtime with timers uses tokio's timers, so that paused time works.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 

@@ -48,7 +48,7 @@ impl Future for MonotonicSleep {
     }
 }
 
-/// A sleep on tokio's timers, if its time may be paused and this runtime has timers.
+/// A sleep on tokio's timers, if tokio can pause time and this runtime has timers.
 #[cfg(feature = "tokio")]
 fn tokio_sleep(deadline: Tick) -> Option<Pin<Box<tokio::time::Sleep>>> {
     if !paused::PAUSE_AVAILABLE {
@@ -56,6 +56,6 @@ fn tokio_sleep(deadline: Tick) -> Option<Pin<Box<tokio::time::Sleep>>> {
     }
     tokio::runtime::Handle::try_current().ok()?;
     let left = deadline.since(MonotonicClock.now());
-    // A panic is the only way in which tokio tells that a runtime has no timers.
+    // tokio reports that a runtime has no timers only by a panic.
     std::panic::catch_unwind(|| Box::pin(tokio::time::sleep(left))).ok()
 }

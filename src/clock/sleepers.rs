@@ -12,7 +12,7 @@ pub(super) struct Sleepers {
     next: u64,
 }
 
-/// The deadline, and a number that tells apart sleepers of one deadline.
+/// The deadline, and a number that distinguishes sleepers with the same deadline.
 pub(super) type SleeperId = (Tick, u64);
 
 impl Sleepers {

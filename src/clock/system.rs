@@ -18,7 +18,7 @@ pub(crate) fn tokio_now() -> Tick {
 pub(crate) fn tokio_instant(at: Tick) -> tokio::time::Instant {
     let now = tokio::time::Instant::now();
     let Some((first, tick)) = ANCHOR.get() else {
-        // The clock was not read yet, so `at` came from no reading.
+        // The clock has not been read yet, so `at` is not from a reading.
         return now;
     };
     let at = Duration::from_nanos(at.as_nanos());
@@ -50,8 +50,8 @@ fn nanos_since_anchor(now: Instant) -> u64 {
     })
 }
 
-/// The time since the start of the week before this one: the zero is in the past, so that windows
-/// that began before the process did fit.
+/// The time since the start of the previous week. The zero is in the past, so windows that began
+/// before the process are representable.
 fn tick_of_wall_clock(unix: Duration) -> Duration {
     const WEEK: u64 = 7 * 86_400;
     Duration::new(WEEK + unix.as_secs() % WEEK, unix.subsec_nanos())

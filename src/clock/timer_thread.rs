@@ -23,7 +23,7 @@ static TIMER: TimerThread = TimerThread {
 };
 
 const IDLE: Duration = Duration::from_secs(10);
-/// Later deadlines are looked at again after this time: not every system takes longer timeouts.
+/// The longest timeout of one wait, because not every system supports longer ones.
 const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 struct TimerThread {
@@ -35,7 +35,7 @@ struct TimerThread {
 struct State {
     sleepers: Sleepers,
     is_running: bool,
-    /// When the thread looks again at the latest.
+    /// When the thread wakes up at the latest.
     wakes_at: Tick,
 }
 
@@ -44,8 +44,8 @@ impl TimerThread {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let id = state.sleepers.set(id, deadline, waker);
         if state.is_running {
-            // Most sleepers are removed long before their deadlines. A thread that was woken for each
-            // new first one would never sleep.
+            // Most sleepers are removed long before their deadlines. If each new earliest sleeper
+            // woke the thread, it would never sleep.
             if deadline < state.wakes_at {
                 self.changed.notify_one();
             }
@@ -54,7 +54,7 @@ impl TimerThread {
         let thread = thread::Builder::new().name("tower-throttle-timer".to_owned());
         state.is_running = thread.spawn(|| self.run()).is_ok();
         if !state.is_running {
-            // Without a thread the future is polled until its time has come.
+            // Without a thread the future wakes itself until its deadline.
             waker.wake_by_ref();
         }
         id

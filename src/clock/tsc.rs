@@ -1,30 +1,30 @@
 //! The processor's time stamp counter, between two readings of `Instant`.
 //!
 //! Reading the counter takes less than half of the time of `Instant::now`. It is used only if the
-//! kernel's own clock source is the counter: then the kernel has found that it counts at one rate
-//! and alike on all processors.
+//! kernel's own clock source is the counter: then the kernel has verified that its rate is constant
+//! and the same on all processors.
 //!
 //! # Protocol
 //! A reading of `Instant` starts a *line*, which converts the counter to nanoseconds for
-//! [`VALID_NS`]. When a line has ended, the next caller reads `Instant` again and starts another line.
-//! If calls are rare, no line is started and every call reads `Instant`. So nothing is extrapolated over
-//! an idle time, and the error is bounded whatever the counter does:
+//! [`VALID_NS`]. When a line has ended, the next caller reads `Instant` again and starts another
+//! line. If calls are rare, no line is started and every call reads `Instant`. So nothing is
+//! extrapolated over an idle time, and the error is bounded even if the counter is wrong:
 //!
-//! 1. A line starts [`LEAD_NS`] ahead of `Instant`. That is more than its rate can be wrong, so a line
-//!    is never behind `Instant`.
+//! 1. A line starts [`LEAD_NS`] ahead of `Instant`. That is more than the error of its rate, so a
+//!    line is never behind `Instant`.
 //! 2. A line never starts below the end of the line before. If that is further ahead of `Instant`,
 //!    the new line runs slower, so that it has lost the difference at its end.
 //! 3. A caller without a line returns `Instant`, or the end of the last line if that is later.
 //!
-//! So the time never runs backwards. It is at most 60 µs ahead of `Instant`: a line's length and lead,
-//! if the counter jumps over a whole line. It is behind only if the counter loses time within a line.
-//! The counter is read after all earlier loads, so that this holds between threads as well. A thread
-//! that finds the counter lower than at its own last reading ends the line.
+//! So the time never runs backwards. It is at most 60 µs ahead of `Instant`: a line's length and
+//! lead, if the counter jumps over a whole line. It is behind only if the counter loses time within
+//! a line. The counter is read after all earlier loads, so this holds between threads as well. A
+//! thread that finds the counter lower than at its own last reading ends the line.
 //!
 //! # The rate
-//! It is measured between readings at least 10 ms apart and used once two measurements in a row agree.
-//! When they stop to agree (a virtual machine was moved, the counter was reset), `Instant` is read
-//! for a second, and the kernel is asked again whether it trusts the counter.
+//! It is measured between readings at least 10 ms apart and used once two measurements in a row
+//! agree. When they stop agreeing (a virtual machine was moved, the counter was reset), `Instant`
+//! is read for a second, and the kernel is asked again whether it trusts the counter.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -303,7 +303,7 @@ const fn scaled(counts: u64, rate: u64) -> u64 {
     ((counts as u128 * rate as u128) >> 32) as u64
 }
 
-/// This machine.
+/// Readings of this machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SystemSource;
 

@@ -318,7 +318,7 @@ impl Model {
         }
     }
 
-    /// Counts `cost` as admitted at `now`, after its wait, whatever the limit.
+    /// Counts `cost` as admitted at `now`, after its wait, even above the limit.
     pub(crate) fn take(&mut self, now: u64, cost: u64) {
         if cost == 0 {
             return;

@@ -197,7 +197,7 @@ fn a_bucket_of_one_too_many_breaks_its_promise() {
 fn an_unclamped_older_moment_breaks_the_promise() {
     assert!(finds(broken_promise, Bug::NoClampOnBackStep, window));
     assert!(finds(
-        laws::minted_by_a_back_step,
+        laws::admits_more_in_the_past,
         Bug::NoClampOnBackStep,
         window
     ));
@@ -232,7 +232,11 @@ fn a_truncated_retry_after_is_found() {
 
 #[test]
 fn a_charged_denial_is_found() {
-    assert!(finds(laws::changed_by_nothing, Bug::ChargedDenial, bucket));
+    assert!(finds(
+        laws::changed_without_admission,
+        Bug::ChargedDenial,
+        bucket
+    ));
 }
 
 #[test]

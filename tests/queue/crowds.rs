@@ -65,8 +65,8 @@ async fn all_due_requests_are_released_at_once() {
         pass(1).await;
         let served = harness.served();
         assert_eq!(served.len(), waiting as usize + 1);
-        for (turn, gone) in (1_u32..).zip(&served[1..]) {
-            assert_eq!(*gone, (turn, 20_001));
+        for (turn, request) in (1_u32..).zip(&served[1..]) {
+            assert_eq!(*request, (turn, 20_001));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! [`Algorithm`] and [`Packing`] for everything that has [`Parts`].
+//! Implements [`Algorithm`] and [`Packing`] for all types with [`Parts`].
 //!
-//! Every method reaches every part. `tests/algorithms/composition.rs` checks that none is left to
-//! its default.
+//! Every method forwards to every part. `tests/algorithms/composition.rs` checks that no method is
+//! left to its default.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// All parts, or nothing is taken.
+/// Takes from all parts or from none.
 #[diagnostic::do_not_recommend]
 impl<P: Parts> Algorithm for P {
     type State = P::States;
     type Packing = P;
 
-    /// The first part's.
+    /// The quota of the first part.
     fn quota(&self) -> Quota {
         let mut first = FirstQuota(None);
         self.each(&mut first);
@@ -44,7 +44,7 @@ impl<P: Parts> Algorithm for P {
         self.make(&mut Fresh(now))
     }
 
-    /// Looks at every part before any of them takes the cost.
+    /// Peeks at every part before any of them takes the cost.
     #[inline]
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
         let looked = self.peek(state, now, cost);
@@ -63,7 +63,7 @@ impl<P: Parts> Algorithm for P {
         peek.0.finish()
     }
 
-    /// Looks at every part before any of them takes the cost.
+    /// Peeks at every part before any of them takes the cost.
     fn reserve(
         &self,
         state: &mut Self::State,

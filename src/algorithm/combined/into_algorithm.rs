@@ -1,8 +1,8 @@
-//! What limiters are made from.
+//! Conversion into algorithms, for the constructors of limiters.
 
 use super::super::Algorithm;
 
-/// What a limiter can be made from: an algorithm, or a tuple of two to four algorithms.
+/// An algorithm, or a tuple of two to four algorithms, from which a limiter can be made.
 ///
 /// ```
 /// use tower_throttle::{FixedWindow, LeakyBucket, Limiter, Quota, TokenBucket};
@@ -15,7 +15,7 @@ use super::super::Algorithm;
 /// assert_eq!(limiter.check().remaining(), 9);
 /// ```
 pub trait IntoAlgorithm {
-    /// The algorithm it becomes.
+    /// The resulting algorithm.
     type Algorithm: Algorithm;
 
     /// The algorithm itself. Longer tuples become pairs of pairs.

@@ -1,4 +1,4 @@
-//! The decision of several limits, made of the decisions of the parts.
+//! Merges the decisions of several limits.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ pub(super) struct Merge {
 }
 
 impl Merge {
-    /// Adds the decision of a part that holds so many limits.
+    /// Adds the decision of a part that holds `limits` limits.
     #[inline]
     pub(super) fn add(&mut self, mut decision: Decision, limits: usize) {
         decision.policy += self.limits;
@@ -51,7 +51,7 @@ pub(crate) fn merge(first: Decision, second: Decision) -> Decision {
     binding
 }
 
-/// Whether `a` binds rather than `b`, which comes first.
+/// Whether `a` binds rather than `b`, which comes first in the list.
 ///
 /// A denial binds rather than an admission. Of two denials the one that ends later binds, or never
 /// ends. Of two admissions the one with less room relative to its limit binds, and if that is

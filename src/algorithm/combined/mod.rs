@@ -1,4 +1,4 @@
-//! Several limits at once: all of them admit, or nothing is taken.
+//! Combined limits: all of them admit, or nothing is taken.
 //!
 //! [`Parts`] visits the parts of a pair or an [`All`] with their states. Every method of
 //! [`Algorithm`] is written once for all of these, as a visitor, in `forward.rs`.

@@ -1,4 +1,4 @@
-//! The line of a leaky bucket: requests go one interval per unit apart.
+//! The line of a leaky bucket: requests are released one interval per unit apart.
 
 use super::charge::Charge;
 use crate::algorithm::math::{ExactNanos, Interval};
@@ -19,10 +19,10 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// When a request of `cost` goes, and when the line is then free for one of cost 1.
+    /// When a request of `cost` is released, and when the line is free for one of cost 1 after it.
     ///
-    /// A request goes through an unused line at once, whatever it costs. A line that has been idle
-    /// until it is forgettable counts as unused.
+    /// An unused line releases a request of any cost at once. A line that has been idle until it is
+    /// forgettable counts as unused.
     pub(super) fn start_and_next(
         &self,
         state: ExactNanos,
@@ -66,7 +66,7 @@ impl Line {
             *state = free;
             self.decision(Verdict::after(wait.ceil()), free, now, None)
         } else {
-            // At the latest it goes when the line counts as unused.
+            // It is released at the latest when the line counts as unused.
             let retry_after = self.interval.sub(wait, most).ceil();
             let retry_after = retry_after.min(self.idle_from(*state).nanos_since(now));
             self.decision(Verdict::Deny, *state, now, Some(retry_after))

@@ -24,8 +24,8 @@ use crate::quota::Quota;
 /// level and passes if the level stays within B. Both decide alike. They differ in what a change of
 /// quota keeps: the meter keeps what is used, the token bucket what is left.
 ///
-/// As a **queue** ([`queue`](Self::queue)) it smooths traffic: requests of one key go t = W/L
-/// apart, first come first served, and idle time earns no credit.
+/// As a **queue** ([`queue`](Self::queue)) it smooths traffic: requests of one key are released
+/// t = W/L apart, first come first served, and idle time earns no credit.
 ///
 /// ```text
 /// 2 per second, queue(2) 0s        0.5s       1s        1.5s

@@ -25,7 +25,7 @@ pub struct ExactNanos {
 /// The time that one unit is worth: `num / den` nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::algorithm) struct Interval {
-    // Division by a non-zero divisor cannot panic, so the compiler drops it if the result is unused.
+    // Non-zero, so a division cannot panic and the compiler drops it if the result is unused.
     num: NonZeroU64,
     den: NonZeroU64,
     /// `num / den` as a span, precomputed for a cost of 1.
@@ -54,7 +54,7 @@ impl ExactNanos {
         Self::from_nanos(now.as_nanos())
     }
 
-    /// The same without the fraction. If that is known to be zero, this tells the compiler.
+    /// Drops a fraction that is known to be zero, so that the compiler can simplify.
     #[inline]
     pub(in crate::algorithm) const fn trunc(self) -> Self {
         Self::from_nanos(self.ns)
@@ -100,7 +100,7 @@ impl Interval {
         self.den.get() == 1
     }
 
-    /// The same interval, if it is known to be whole. This tells the compiler.
+    /// The same interval if it is known to be whole, so that the compiler can simplify.
     #[inline]
     pub(in crate::algorithm) const fn trunc(&self) -> Self {
         Self {

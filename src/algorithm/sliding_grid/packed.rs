@@ -1,4 +1,4 @@
-//! The state of a grid in the words of a table.
+//! The packed state of a grid, as a table stores it.
 
 use super::state::{CellSums, SlidingGridState};
 use crate::algorithm::math::{BitBuffer, MAX_WORDS, TIME_BITS, bit_width, mask, words_for_bits};
@@ -79,7 +79,7 @@ impl Layout {
     }
 }
 
-/// A state in words, decided on without unpacking the sums.
+/// A packed state, on which the grid decides without unpacking the sums.
 pub(super) struct PackedSums<'a> {
     words: &'a mut [u64],
     cell: u64,

@@ -5,7 +5,7 @@ use crate::clock::Tick;
 /// The most cells that a window may have.
 pub(super) const MAX_CELLS: usize = 60;
 
-/// What [`SlidingGrid`](crate::SlidingGrid) remembers of a key.
+/// The state of a key under [`SlidingGrid`](crate::SlidingGrid).
 ///
 /// Sums instead of counts: the usage at a time is one sum, elapsed cells shift the sums, a cost is
 /// added to all of them, and a refund, newest cost first, is taken from all of them.

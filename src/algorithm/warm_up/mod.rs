@@ -30,10 +30,11 @@ use crate::quota::Quota;
 ///       0           threshold   full
 /// ```
 ///
-/// A request of cost n takes n stored permits and costs the area below the curve over them. It goes
-/// as soon as the line is free, and the *next* request waits for that time. So the first request of
-/// a cold service goes at once, whatever it costs; [`max_cost`](Self::max_cost) sets a bound. While
-/// no request comes, permits are refilled so that an empty store is full after w.
+/// A request of cost n takes n stored permits and costs the area below the curve over them. It is
+/// released as soon as the line is free, and the *next* request waits for that time. So the first
+/// request of a cold service is released at once, regardless of its cost;
+/// [`max_cost`](Self::max_cost) sets a bound. While no request comes, permits are refilled so that
+/// an empty store is full after w.
 ///
 /// Without a [`queue`](Self::queue) a request that would have to wait is denied.
 ///
@@ -67,7 +68,7 @@ pub struct WarmUp {
     widths: FieldWidths,
 }
 
-/// What [`WarmUp`] remembers of a key.
+/// The state of a key under [`WarmUp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarmUpState {
     /// Units in store when the line was last free.
@@ -208,7 +209,7 @@ impl WarmUp {
         if state.next_free >= present {
             return state;
         }
-        // The fraction of a nanosecond that had begun is not stored.
+        // A fraction of a nanosecond that has begun is not stored.
         let idle = now.as_nanos() - state.next_free.ceil();
         WarmUpState {
             stored: self.permits.refilled(state.stored, idle),
@@ -312,7 +313,7 @@ impl Algorithm for WarmUp {
         self.schedule(state, now, cost, self.longest_wait)
     }
 
-    /// Even a cost of zero waits for its turn, which tells when the line is free.
+    /// Even a cost of zero waits for its turn, so its wait reports when the line is free.
     fn reserve(
         &self,
         state: &mut WarmUpState,
@@ -324,8 +325,8 @@ impl Algorithm for WarmUp {
         self.schedule(state, now, cost, most)
     }
 
-    /// Frees the line of `cost` warm intervals. The permits are not put back: they cost more because
-    /// the service was cold, and a refund makes it neither warmer nor colder.
+    /// Frees the line of `cost` warm intervals. The permits are not put back: they cost more
+    /// because the service was cold, and a refund makes it neither warmer nor colder.
     fn refund(&self, state: &mut WarmUpState, taken_at: Tick, now: Tick, cost: u64) {
         *state = self.refilled(*state, now);
         let (unused, since) = (ExactNanos::from_tick(now), nanos(now.since(taken_at)));

@@ -1,4 +1,4 @@
-//! The state of a warm-up in the words of a table.
+//! The packed state of a warm-up, as a table stores it.
 
 use crate::algorithm::math::{
     BitReader, ExactNanos, Interval, TIME_BITS, bit_width, low_u64, words_for_bits, write_fields,

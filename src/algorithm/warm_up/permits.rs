@@ -1,4 +1,4 @@
-//! Stored permits: idle time that a warm-up has saved, and what spending it costs.
+//! Stored permits: the idle time that a warm-up has stored, and the cost of taking it.
 
 use crate::algorithm::math::{Interval, floor_ratio, gcd, low_u64};
 

@@ -10,7 +10,7 @@ const HOUR: u64 = 3_600 * SECOND;
 /// How far ahead of `Instant` a reading may be.
 const MAX_AHEAD: u64 = 60 * MICRO;
 
-/// A machine of which a test moves the time.
+/// A simulated machine whose time is moved by a test.
 struct Machine {
     /// `Instant`, in picoseconds.
     instant: Cell<u64>,
@@ -22,7 +22,7 @@ struct Machine {
     slew: Cell<i64>,
     /// How long one reading takes.
     reading_takes: Cell<u64>,
-    /// Every so many readings the thread is preempted for this long.
+    /// The number of readings between preemptions, and the length of a preemption.
     preempts: Cell<(u64, u64)>,
     readings: Cell<u64>,
     last_count: Cell<u64>,
@@ -56,7 +56,7 @@ impl Machine {
         self.counter.set(self.counter.get().wrapping_add(counts));
     }
 
-    /// As a suspended machine whose counter stands still or starts at zero.
+    /// Advances `Instant` only, as if the machine was suspended while its counter stopped.
     fn pass_on_instant(&self, ns: u64) {
         let slewed = 1_000_000_i64 + self.slew.get();
         let picos = u128::from(ns) * u128::from(slewed.unsigned_abs()) / 1_000;
@@ -81,7 +81,7 @@ impl Machine {
         self.pass(self.reading_takes.get() + stopped);
     }
 
-    /// Moves the counter by so many nanoseconds.
+    /// Moves the counter by the given nanoseconds.
     fn jump(&self, ns: i64) {
         let counts = ns * i64::try_from(self.counts.get()).unwrap();
         self.counter
@@ -123,7 +123,7 @@ struct Checked {
     ahead: Cell<u64>,
     /// How far behind a reading may be.
     max_behind: Cell<u64>,
-    /// Until when a reading may be further behind.
+    /// Until this moment a reading may be further behind.
     unchecked_until: Cell<u64>,
 }
 
@@ -165,7 +165,7 @@ impl Checked {
             .set(self.ahead.get().max(now.saturating_sub(after)));
     }
 
-    /// Lets `Instant` jump. Only the end of a line shows that.
+    /// Lets `Instant` jump. The clock notices only at the end of a line.
     fn jump_instant(&self, ns: u64) {
         self.machine.pass_on_instant(ns);
         let until = self.machine.true_ns() + VALID_NS + 10 * MICRO;
@@ -198,7 +198,10 @@ fn rare_calls_read_instant_once_each() {
     let checked = Checked::running();
     checked.run(MILLI, 200 * MICRO);
     assert_eq!(checked.run(SECOND, 200 * MICRO), 5_000);
-    assert!(checked.run(10 * MILLI, MICRO) < 500, "used again at once");
+    assert!(
+        checked.run(10 * MILLI, MICRO) < 500,
+        "used again immediately"
+    );
 }
 
 #[test]
@@ -220,7 +223,7 @@ fn idle_hours_add_no_error() {
 }
 
 #[test]
-fn a_clock_that_is_slewed_is_followed() {
+fn the_clock_follows_a_slewed_instant() {
     let checked = Checked::running();
     for slew in [500, -500, 0, -500, 500, 100] {
         checked.machine.slew.set(slew);
@@ -231,13 +234,13 @@ fn a_clock_that_is_slewed_is_followed() {
 }
 
 #[test]
-fn a_jump_of_the_counter_moves_the_time_by_less_than_a_line() {
+fn a_counter_jump_moves_the_time_by_less_than_a_line() {
     let sizes = [1, 10, 25, 40, 60, 100, 1_000, 1_000_000, 3_600_000_000];
     for micros in sizes {
         for sign in [1, -1] {
             let checked = Checked::running();
             for offset in 0..40 {
-                // At every place of a line.
+                // At every position in a line.
                 checked.run(offset * 3 * MICRO + 200 * MICRO, MICRO);
                 checked.machine.jump(sign * micros * 1_000);
                 checked.run(200 * MICRO, MICRO);
@@ -270,7 +273,7 @@ fn jumps_do_not_add_up() {
 #[test]
 fn a_caller_that_finds_the_lock_taken_does_not_step_back() {
     let checked = Checked::running();
-    // As close to the end of a line as can be, at once.
+    // Reads back to back, as close to the end of a line as possible.
     checked.run(200 * MICRO, MICRO);
     checked.machine.jump(20_000);
     checked.read();
@@ -310,7 +313,7 @@ fn a_machine_with_another_frequency_is_measured_again() {
 }
 
 #[test]
-fn a_kernel_that_stops_trusting_the_counter_is_obeyed() {
+fn the_counter_is_dropped_when_the_kernel_stops_trusting_it() {
     let checked = Checked::running();
     checked.machine.is_reliable.set(false);
     checked.machine.jump(1_000_000_000);
@@ -331,11 +334,11 @@ fn a_counter_that_the_kernel_does_not_trust_is_never_used() {
 fn a_suspended_machine_may_stop_either_clock() {
     for _ in 0..3 {
         let checked = Checked::running();
-        // The counter stands still while `Instant` goes on.
+        // The counter stops while `Instant` advances.
         checked.jump_instant(HOUR);
         checked.run(2 * SECOND, 10 * MICRO);
         assert!(checked.run(10 * MILLI, MICRO) < 500);
-        // `Instant` stands still while the counter goes on.
+        // `Instant` stops while the counter advances.
         checked.machine.jump(3_600_000_000_000);
         checked.run(2 * SECOND, 10 * MICRO);
         assert!(checked.run(10 * MILLI, MICRO) < 500);
@@ -355,7 +358,7 @@ fn a_preempted_reading_is_no_measurement() {
 }
 
 #[test]
-fn a_thread_that_changes_between_counters_sees_no_step_back() {
+fn a_thread_that_switches_counters_sees_no_step_back() {
     for apart in [1, 20, 49, 51, 1_000] {
         let checked = Checked::running();
         for step in 0..200_000 {
@@ -375,7 +378,7 @@ fn a_thread_that_changes_between_counters_sees_no_step_back() {
 fn random_faults_never_break_the_bounds() {
     for seed in 1..30 {
         let checked = Checked::new();
-        // A counter that jumps back within its line, and not below the last reading.
+        // The counter jumps back within its line, but not below the last reading.
         checked.max_behind.set(2 * VALID_NS);
         let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
         let mut below = |most: u64| {
@@ -401,7 +404,7 @@ fn random_faults_never_break_the_bounds() {
     }
 }
 
-/// As users get it, on this machine: a thread passes its readings on to others.
+/// The real clock on this machine: a thread passes its readings to other threads.
 #[test]
 fn threads_of_this_machine_never_see_a_step_back() {
     static TSC: Tsc = Tsc::new();
@@ -416,7 +419,7 @@ fn threads_of_this_machine_never_see_a_step_back() {
         let readers = [0, 1].map(|_| {
             scope.spawn(|| {
                 for step in 0..3_000_000 {
-                    // Nothing in between: the counter must not be read before the load.
+                    // No other operation in between: the counter must not be read before the load.
                     let latest = LATEST.load(Ordering::Acquire);
                     let now = TSC.now(&SystemSource);
                     assert!(now >= latest, "{now} after {latest}");
