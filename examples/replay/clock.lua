@@ -15,7 +15,7 @@ local redis = (function()
     local function expire(key, ms)
         real.call('SET', key .. '!', whole(fake - fake % 1000 + ms * 1000))
     end
-    local writes = { SET = true, PSETEX = true, DEL = true, SETRANGE = true, PEXPIRE = true }
+    local writes = { SET = true, PSETEX = true, DEL = true, RENAME = true, SETRANGE = true, PEXPIRE = true }
     local function through(real_call)
         return function(name, key, ...)
             if name == 'TIME' then
@@ -38,6 +38,15 @@ local redis = (function()
                 local ms = ...
                 assert(ms >= 1 and ms % 1 == 0)
                 return expire(key, ms)
+            elseif name == 'PTTL' then
+                local due = real.call('GET', key .. '!')
+                return due and math.floor((tonumber(due) - fake) / 1000) or -1
+            elseif name == 'RENAME' then
+                local to = ...
+                if real.call('EXISTS', key .. '!') == 1 then
+                    real.call('RENAME', key .. '!', to .. '!')
+                end
+                return real_call('RENAME', key, to)
             elseif name == 'DEL' then
                 return real_call('DEL', key, key .. '!')
             end

@@ -196,10 +196,15 @@ impl Proxy {
         let count = count.and_then(|count| count.parse().ok()).unwrap_or(0);
         {
             let mut keys = self.shared.keys();
+            // After the keys: the parameters, then the headers. See `lua/common.lua`.
+            let headers = words.iter().skip(count + 2);
+            let headers = headers.take_while(|word| word.starts_with(b"~"));
             for key in words.iter().skip(1).take(count) {
                 if !keys.contains(key) {
                     keys.insert(key.clone());
                 }
+                // The state is here if another configuration is newer.
+                keys.extend(headers.clone().map(|header| [&**key, header].concat()));
             }
         }
         let mut call = Cmd::new();

@@ -5,6 +5,7 @@ mod and;
 mod chaos;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
+mod configurations;
 mod deadlines;
 mod faults;
 mod harmed_replies;

@@ -22,9 +22,19 @@
 //! One Redis key per limit and key, `{prefix:policy:key}` (see [`RedisKey`]). The further limits of
 //! a tuple are at the same name with `:1`, `:2`, in the same slot. A Redis key expires when the
 //! limiter would decide the same without it, so unused keys disappear. A denied request writes
-//! nothing. The value names the quota it was written with. A limiter with another quota converts it
-//! as [`Inherit::AsIs`](crate::algorithm::Inherit::AsIs) says: a changed configuration neither
-//! forgets usage nor grants it again.
+//! nothing.
+//!
+//! Machines may use different configurations under one policy name, as in a rolling deploy. Each
+//! configuration has a state of its own, so together they admit at most the sum of what each one
+//! promises. The newest configuration's state is at the key, and the state of any other is at the
+//! key followed by its parameters, in the same slot. A configuration that has no state yet takes
+//! over the usage of the newest one, if it is of the same algorithm, as
+//! [`Inherit::AsIs`](crate::algorithm::Inherit::AsIs) says. Between two configurations no usage goes
+//! back to where it came from, so none is denied for longer than its own exhausted key would be. A
+//! reset concerns the configuration of its limiter only.
+//!
+//! With an ACL, the user needs `EVAL`, `EVALSHA` and `TIME`, and `GET`, `SET`, `PSETEX`, `DEL`,
+//! `EXISTS`, `RENAME`, `GETRANGE`, `SETRANGE`, `PTTL` and `PEXPIRE` on the keys under the prefix.
 //!
 //! [`RedisLimiter::set_quota`] changes the quota of the fleet at run time. It uses one more key per
 //! policy, which every limiter in use reads once a second.

@@ -44,5 +44,5 @@ pub(super) fn checked_count(field: &'static str, count: u64) -> Result<u64, Conf
 /// The start of a value: the letter of its algorithm and the parameters it was written with.
 pub(super) fn value_header(tag: char, params: &[u64]) -> String {
     let params: Vec<_> = params.iter().map(u64::to_string).collect();
-    format!("~{tag}{}\n", params.join(" "))
+    format!("~{tag}{};", params.join("."))
 }

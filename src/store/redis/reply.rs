@@ -121,8 +121,8 @@ impl ErrorClass {
     pub(super) fn to_store_error(self, error: &RedisError) -> StoreError {
         let advice = match (self, error.code()) {
             _ if is_forbidden(error) => {
-                "; let this user run EVAL, EVALSHA and TIME, and GET, SET, PSETEX, DEL, GETRANGE, \
-                 SETRANGE and PEXPIRE on the keys under the prefix"
+                "; let this user run EVAL, EVALSHA and TIME, and GET, SET, PSETEX, DEL, EXISTS, RENAME, \
+                 GETRANGE, SETRANGE, PTTL and PEXPIRE on the keys under the prefix"
             }
             (Self::Permanent, Some("NOAUTH" | "WRONGPASS")) => WRONG_PASSWORD,
             (Self::Permanent, Some("CROSSSLOT")) => "; connect with a cluster client",

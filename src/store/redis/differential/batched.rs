@@ -3,7 +3,7 @@
 use super::policies::{fixed_window, leaky_queue, sliding_log, sliding_window, token_bucket};
 use super::random::{Random, seeds};
 use super::toggle_fast_path;
-use super::{CENTURY, FAKE_CLOCK, Oracle, Program, RedisServer, random_steps};
+use super::{CENTURY, FAKE_CLOCK, Oracle, Program, RedisServer, Stored, random_steps};
 use crate::store::{
     redis::reply::parse_numbers,
     redis::script::{Args, Scripted, ceil_to_micros, decode_reply, sealed::Script as _},
@@ -23,13 +23,13 @@ fn find_difference<A: Scripted>(
     let mut times = random_steps(&mut random, variants, false);
     let mut program = Program::with_prelude(FAKE_CLOCK, algorithm);
     program.body = toggle_fast_path(seed, sabotage(program.body));
-    let mut keys: Vec<_> = (0..KEYS)
-        .map(|_| Oracle::<A> {
-            state: None,
-            variant: 0,
-        })
-        .collect();
+    let mut keys: Vec<_> = (0..KEYS).map(|_| Oracle::<A>::new()).collect();
     let _: () = redis::cmd("FLUSHALL").query(connection).expect("done");
+    // All calls are of one configuration.
+    let stored = Stored {
+        newest: None,
+        is_displaced: false,
+    };
     for at in 0..times.len() {
         let now = times[at].now;
         // Batches of equal calls, and of different ones.
@@ -57,7 +57,7 @@ fn find_difference<A: Scripted>(
         let numbers = parse_numbers(&reply, 1 + KEYS * program.stride()).expect("the script's");
         for (key, call) in calls.into_iter().enumerate() {
             times[at].call = call;
-            let expected = ceil_to_micros(keys[key].step(variants, times[at]));
+            let expected = ceil_to_micros(keys[key].step(variants, times[at], &stored));
             if expected.reset_after > CENTURY {
                 return None;
             }

@@ -3,7 +3,7 @@
 //!
 //! `TRACES=100000 cargo test --release --all-features --lib redis::differential` is the long run.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::call::Call;
 use super::reply::parse_numbers;
@@ -16,6 +16,7 @@ use crate::error::StoreError;
 mod agreement;
 mod batched;
 mod clock;
+mod configurations;
 mod mutants;
 mod policies;
 #[path = "../../../../tests/algorithms/random.rs"]
@@ -40,24 +41,67 @@ struct Step {
 
 /// One key, decided by the algorithm in Rust.
 struct Oracle<A: Scripted> {
-    state: Option<A::State>,
-    variant: usize,
+    /// The state of each configuration, by header, and the variant that it is of.
+    states: BTreeMap<String, (usize, A::State)>,
+}
+
+/// What the server holds before a step.
+#[derive(Clone, Debug)]
+struct Stored {
+    /// The header of the value at the key itself: the newest configuration.
+    newest: Option<String>,
+    /// Whether the configuration of the step has a value at a name of its own.
+    is_displaced: bool,
 }
 
 impl<A: Scripted> Oracle<A> {
-    fn step(&mut self, variants: &[A], step: Step) -> Decision {
+    const fn new() -> Self {
+        Self {
+            states: BTreeMap::new(),
+        }
+    }
+
+    /// The decision of a step. The server says which configurations have states: it may keep them
+    /// for up to two milliseconds longer than necessary.
+    fn step(&mut self, variants: &[A], step: Step, stored: &Stored) -> Decision {
         let now = Tick::from_nanos(step.now * 1_000);
         let algorithm = &variants[step.variant];
-        if self.variant != step.variant {
-            let from = &variants[self.variant];
-            self.state = self.state.take().filter(|s| from.forgettable_at(s) > now);
-            // Two variants may be one policy to a script.
-            if let Some(state) = self.state.as_mut().filter(|_| !is_same(from, algorithm)) {
-                algorithm.rescale(state, from, now, Inherit::AsIs);
+        let header = header_of(algorithm);
+        let other = stored.newest.as_ref().filter(|newest| **newest != header);
+        let source = match other {
+            Some(other) if !stored.is_displaced => other,
+            _ => &header,
+        };
+        if *source != header {
+            // What the server has forgotten has to be forgettable.
+            if let Some((variant, state)) = self.states.get(&header) {
+                let expires = variants[*variant].forgettable_at(state);
+                assert!(expires <= now, "expired {:?} early", expires.since(now));
             }
-            self.variant = step.variant;
         }
-        let mut state = self.state.clone().unwrap_or_else(|| algorithm.fresh(now));
+        let state = self.states.get(source).cloned();
+        let state = state.and_then(|(variant, mut state)| {
+            let from = &variants[variant];
+            if variant == step.variant {
+                return Some(state);
+            }
+            // Two variants may be one policy to a script.
+            if from.forgettable_at(&state) <= now {
+                return None;
+            }
+            if !is_same(from, algorithm) {
+                algorithm.rescale(&mut state, from, now, Inherit::AsIs);
+            }
+            Some(state)
+        });
+        match &state {
+            Some(state) => {
+                let state = (step.variant, state.clone());
+                self.states.insert(header.clone(), state);
+            }
+            None => drop(self.states.remove(&header)),
+        }
+        let mut state = state.unwrap_or_else(|| algorithm.fresh(now));
         let decision = match step.call {
             Call::Take(cost) => algorithm.decide(&mut state, now, cost),
             Call::Reserve(cost, most) => {
@@ -78,10 +122,18 @@ impl<A: Scripted> Oracle<A> {
             }
         };
         if !decision.is_denied() && step.call.opcode() != 2 {
-            self.state = Some(state);
+            self.states.insert(header, (step.variant, state));
         }
         decision
     }
+}
+
+/// The header of the first limit, which identifies a configuration of one limit. The variants of
+/// several limits are the same in a trace.
+fn header_of<A: Scripted>(algorithm: &A) -> String {
+    let mut parts = Vec::new();
+    algorithm.parts(&mut parts);
+    parts.swap_remove(0).header
 }
 
 fn is_same<A: Scripted>(one: &A, other: &A) -> bool {
@@ -90,8 +142,8 @@ fn is_same<A: Scripted>(one: &A, other: &A) -> bool {
         algorithm.parts(&mut parts);
         parts
     });
-    let figures = |parts: Vec<Part>| parts.into_iter().map(|part| (part.header, part.params));
-    figures(one).eq(figures(other))
+    let identity = |parts: Vec<Part>| parts.into_iter().map(|part| (part.header, part.params));
+    identity(one).eq(identity(other))
 }
 
 /// Half of the traces run without the fast path.
@@ -102,13 +154,20 @@ fn toggle_fast_path(seed: u64, body: String) -> String {
     }
 }
 
-/// Runs the steps on the server, on an empty database.
+/// A script for what the server holds before a step.
+const STORED_LUA: &str = "\
+    local value = redis.call('GETRANGE', KEYS[1], 0, 127)
+    local newest = string.match(value, '^~%a[%d.]*;') or ''
+    return { newest, redis.call('EXISTS', KEYS[1] .. ARGV[1]) }";
+
+/// Runs the steps on the server, on an empty database. Returns what the server held before each
+/// step, and the decision.
 fn run_scripts<A: Scripted>(
     connection: &mut redis::Connection,
     variants: &[A],
     steps: &[Step],
     sabotage: impl Fn(String) -> String,
-) -> Vec<Result<Decision, StoreError>> {
+) -> Vec<(Stored, Result<Decision, StoreError>)> {
     let mut programs = Vec::<Program>::new();
     for variant in variants {
         let mut program = Program::with_prelude(FAKE_CLOCK, variant);
@@ -125,9 +184,13 @@ fn run_scripts<A: Scripted>(
         );
         programs.push(program);
     }
+    let stored_script = format!("{FAKE_CLOCK}{STORED_LUA}");
     let mut pipeline = redis::pipe();
     pipeline.cmd("FLUSHALL").ignore();
     for step in steps {
+        let header = header_of(&variants[step.variant]);
+        let command = pipeline.cmd("EVAL").arg(&stored_script);
+        command.arg(1).arg("{k}:0").arg(header).arg(0).arg(step.now);
         let program = &programs[step.variant];
         let args = Args::for_call(&variants[step.variant], step.call);
         let command = pipeline
@@ -144,17 +207,21 @@ fn run_scripts<A: Scripted>(
     let replies: Vec<redis::Value> = pipeline.query(connection).expect("no script fails");
     steps
         .iter()
-        .zip(replies)
-        .map(|(step, reply)| {
-            let variant = &variants[step.variant];
-            let numbers = parse_numbers(&reply, 1 + programs[step.variant].stride())?;
-            assert_eq!(
-                numbers[0].cast_unsigned(),
-                step.now,
-                "the clock of the test"
-            );
-            let decoded = decode_reply(variant, step.call, step.now, &numbers[1..]);
-            decoded.map(|reply| reply.decision)
+        .zip(replies.chunks_exact(2))
+        .map(|(step, replies)| {
+            let (newest, is_displaced): (String, bool) =
+                redis::from_redis_value(replies[0].clone()).expect("what is stored");
+            let stored = Stored {
+                newest: Some(newest).filter(|newest| !newest.is_empty()),
+                is_displaced,
+            };
+            let stride = programs[step.variant].stride();
+            let decided = parse_numbers(&replies[1], 1 + stride).and_then(|numbers| {
+                let now = numbers[0].cast_unsigned();
+                assert_eq!(now, step.now, "the clock of the test");
+                decode_reply(&variants[step.variant], step.call, now, &numbers[1..])
+            });
+            (stored, decided.map(|reply| reply.decision))
         })
         .collect()
 }
@@ -211,13 +278,10 @@ fn find_difference<A: Scripted>(
     steps: &[Step],
     sabotage: impl Fn(String) -> String,
 ) -> Option<String> {
-    let mut oracle = Oracle::<A> {
-        state: None,
-        variant: 0,
-    };
+    let mut oracle = Oracle::<A>::new();
     let decisions = run_scripts(connection, variants, steps, sabotage);
-    for (at, (step, decided)) in steps.iter().zip(&decisions).enumerate() {
-        let expected = ceil_to_micros(oracle.step(variants, *step));
+    for (at, (step, (stored, decided))) in steps.iter().zip(&decisions).enumerate() {
+        let expected = ceil_to_micros(oracle.step(variants, *step, stored));
         // Script and algorithm saturate at different debts, both above a century.
         let saturated = |decision: &Decision| decision.reset_after > CENTURY;
         if saturated(&expected)

@@ -119,7 +119,7 @@ fn a_planted_bug_in_a_script_is_caught() {
         ),
         "half of a pair",
     );
-    let bug = "call('PSETEX', key, ttl_ms(forgettable_at), value)";
+    let bug = "call('PSETEX', key, ttl, value)";
     plant(
         is_caught(token_bucket, bug, "call('PSETEX', key, 1, value)"),
         "a key that expires too early",

@@ -29,7 +29,7 @@ local function bucket(rescale, idle, idle_part)
             local forgettable_at = due + min_ttl + (part > 0 and 1 or 0)
             store(key, own_header .. pack('<ddd', now, due, part), max(forgettable_at, now + 1))
         else
-            call('DEL', key)
+            remove(key)
         end
     end
 
@@ -40,7 +40,7 @@ local function bucket(rescale, idle, idle_part)
         end
         local span, span_part = next_number(), next_number()
         local bound, bound_part = next_number(), next_number()
-        local value, state_offset, old_params, err = read_value(key, own_header, 24)
+        local value, state_offset, old_params, home, err = read_value(key, own_header, 24)
         if err then
             return nil, err
         end
@@ -84,7 +84,7 @@ local function bucket(rescale, idle, idle_part)
 
         if op == TAKE then
             if admitted and commit then
-                save(key, after, after_part)
+                save(home, after, after_part)
                 dirty = false
             end
         elseif op == REFUND then
@@ -117,7 +117,7 @@ local function bucket(rescale, idle, idle_part)
             due, part, dirty = fresh_due, initial_used_part, true
         end
         if dirty then
-            save(key, due, part)
+            save(home, due, part)
         end
         push_reply(due)
         push_reply(part)

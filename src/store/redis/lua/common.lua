@@ -18,6 +18,11 @@
 --
 -- A stored value is a header, which names the algorithm and its parameters, followed by the state
 -- as packed doubles. Headers of different algorithms begin with different letters.
+--
+-- Machines with different configurations may share a key, as in a rolling deploy. Each
+-- configuration has a state of its own, so together they admit at most the sum of what each
+-- promises. The newest one has its state at the key, and the others at the key followed by their
+-- header. A configuration that has no state yet takes over the usage of the newest one, once.
 local TAKE, PEEK, REFUND, CHARGE, RESET = 1, 2, 3, 4, 5
 local DENIED, DONE, CORRUPT, WRONG_TYPE = 0, 1, 2, 3
 -- Counts and times saturate here.

@@ -19,6 +19,9 @@ for index = 1, call_count do if not undecided or undecided[index] then
     local admitted, err = true, nil
     if part_count == 1 then
         admitted, err = limit_fn(KEYS[first_key], op, true)
+        if op == RESET then
+            move_foreign()
+        end
     else
         -- First ask every limit without a write, then write with the joint verdict: all admit, or
         -- nothing is taken.
@@ -32,6 +35,9 @@ for index = 1, call_count do if not undecided or undecided[index] then
             for part = 1, part_count do
                 local _, part_err = limits[part](KEYS[first_key + part - 1], op, admitted)
                 err = err or part_err
+                if op == RESET then
+                    move_foreign()
+                end
             end
         end
     end

@@ -21,13 +21,13 @@ local function fixed_window()
             local forgettable_at = fixed_window_end(window, length, pad, anchored)
             store(key, own_header .. pack('<dd', window, used), forgettable_at)
         else
-            call('DEL', key)
+            remove(key)
         end
     end
 
     return function(key, op, commit)
         local cost = next_number()
-        local value, state_offset, old_params, err = read_value(key, own_header, 16)
+        local value, state_offset, old_params, home, err = read_value(key, own_header, 16)
         if err then
             return nil, err
         end
@@ -59,7 +59,7 @@ local function fixed_window()
         local new_used = used
         if op == TAKE then
             if admitted and commit then
-                save(key, window, used + cost, true)
+                save(home, window, used + cost, true)
                 dirty = false
             end
         elseif op == REFUND then
@@ -70,7 +70,7 @@ local function fixed_window()
             new_used, dirty, is_open = 0, dirty or is_open, false
         end
         if dirty or new_used ~= used then
-            save(key, window, new_used, is_open)
+            save(home, window, new_used, is_open)
         end
         push_reply(window)
         push_reply(new_used)

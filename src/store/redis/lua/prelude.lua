@@ -27,15 +27,14 @@ local function quotient(a, b)
     return (a - fmod(a, b)) / b
 end
 
--- The parameters in the header of a value of the same algorithm, and where its state begins.
--- Returns nil if the header is of another algorithm: the policy was changed and starts fresh.
--- Returns false if there is no header.
+-- The parameters in the header of a value, or nil if it is of another algorithm, and where its
+-- state begins. Returns false if there is no header.
 local function parse_header(value, own_header)
-    local _, last = find(value, '^~%a[%d ]*\n')
+    local _, last = find(value, '^~%a[%d.]*;')
     if not last then
         return false
     elseif sub(value, 2, 2) ~= sub(own_header, 2, 2) then
-        return nil
+        return nil, last + 1
     end
     local params = {}
     for param in gmatch(sub(value, 3, last), '%d+') do
@@ -58,32 +57,91 @@ local function read_error(value)
     return error(value.err)
 end
 
--- Reads the value of a key, whose state takes `state_len` bytes, or `len_of(params)` bytes under
--- other parameters. Returns the value, where its state begins, and the parameters if they are not
--- those of `own_header`. Returns nil if there is no value to use, and an error as the last result.
+-- The key at which a value of another configuration was found, and the name of its own that it can
+-- be moved to. `displaced` is that name if the next write takes its place.
+local foreign_key, foreign_name, displaced
+-- `value` begins with the value at `key`, which is of another configuration unless it is damaged.
+local function note_foreign(key, value)
+    local _, last = find(value, '^~%a[%d.]*;')
+    if last then
+        foreign_key, foreign_name = key, key .. sub(value, 1, last)
+    end
+end
+-- Reads the state of a key. Returns the value, where its state begins, and the parameters if they
+-- are those of another configuration, and the key to write to. Returns nil as the value if there is
+-- none to use, and an error as the last result. The state takes `state_len` bytes, or
+-- `len_of(params)` bytes under other parameters.
 local function read_value(key, own_header, state_len, len_of)
+    foreign_key, displaced = nil, nil
     local value = try_call('GET', key)
-    if not value then
-        return nil
-    elseif type(value) == 'table' then
-        return nil, nil, nil, read_error(value)
-    elseif #value == #own_header + state_len and sub(value, 1, #own_header) == own_header then
-        return value, #own_header + 1
+    if type(value) == 'table' then
+        return nil, nil, nil, key, read_error(value)
+    end
+    local header_len = #own_header
+    local function is_own(value)
+        return #value == header_len + state_len and sub(value, 1, header_len) == own_header
+    end
+    if value and is_own(value) then
+        return value, header_len + 1, nil, key
+    end
+    if value then
+        note_foreign(key, value)
+    end
+    local own_key = key .. own_header
+    local own_value = call('GET', own_key)
+    if own_value and is_own(own_value) then
+        return own_value, header_len + 1, nil, own_key
+    elseif not value then
+        return nil, nil, nil, key
     end
     local params, state_offset = parse_header(value, own_header)
-    if params == nil then
-        return nil
-    elseif not params or #value ~= state_offset - 1 + (len_of and len_of(params) or state_len) then
-        return nil, nil, nil, CORRUPT
+    local is_whole = params == nil
+        or params and #value == state_offset - 1 + (len_of and len_of(params) or state_len)
+    if not is_whole then
+        return nil, nil, nil, key, CORRUPT
     end
-    return value, state_offset, params
+    displaced = foreign_name
+    if not params then
+        return nil, nil, nil, key
+    end
+    return value, state_offset, params, key
+end
+
+-- Moves the value of another configuration away, before the key is written with this time to live.
+-- The moved value lives as long at least: the written one has its usage, which its configuration
+-- would otherwise take over from there.
+local function make_room(key, ttl)
+    if displaced then
+        local left = call('PTTL', key)
+        call('RENAME', key, displaced)
+        if left < ttl then
+            call('PEXPIRE', displaced, ttl)
+        end
+        foreign_key, displaced = nil, nil
+    end
+end
+
+-- Deletes the state of this configuration.
+local function remove(key)
+    if not displaced then
+        call('DEL', key)
+    end
+end
+
+-- Ends a reset. The next call would take over the usage of a value that stays at the key.
+local function move_foreign()
+    if foreign_key then
+        call('RENAME', foreign_key, foreign_name)
+    end
 end
 
 -- Writes a state that decides like a fresh one from `forgettable_at` on.
 local function store(key, value, forgettable_at)
     if forgettable_at <= now then
-        call('DEL', key)
+        remove(key)
     else
-        call('PSETEX', key, ttl_ms(forgettable_at), value)
+        local ttl = ttl_ms(forgettable_at)
+        make_room(key, ttl)
+        call('PSETEX', key, ttl, value)
     end
 end

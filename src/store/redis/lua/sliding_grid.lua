@@ -50,13 +50,13 @@ local function sliding_grid()
             local value = own_header .. pack('<' .. rep('d', #state), unpack_table(state))
             store(key, value, (newest + cell_count) * length - pad)
         else
-            call('DEL', key)
+            remove(key)
         end
     end
 
     return function(key, op, commit)
         local cost = next_number()
-        local value, state_offset, old_params, err =
+        local value, state_offset, old_params, home, err =
             read_value(key, own_header, state_len(cell_count), len_of)
         if err then
             return nil, err
@@ -90,7 +90,7 @@ local function sliding_grid()
             if admitted and commit then
                 local previous_count = state[2]
                 state[2] = previous_count + cost
-                save(key, state)
+                save(home, state)
                 state[2] = previous_count
                 changed = false
             end
@@ -111,7 +111,7 @@ local function sliding_grid()
             end
         end
         if changed then
-            save(key, state)
+            save(home, state)
         end
         for index = 1, cell_count + 1 do
             push_reply(state[index])

@@ -14,33 +14,49 @@ local function sliding_log()
     local function new_log()
         return { skip = 0, count = 0, expired_total = 0, first_at = 0, last_at = 0, last_total = 0 }
     end
-    local function unpack_head(value)
+    local function unpack_head(value, header)
         local log = new_log()
         log.skip, log.count, log.expired_total, log.first_at, log.last_at, log.last_total =
-            unpack('<dddddd', value, #own_header + 1)
+            unpack('<dddddd', value, #header + 1)
         return log
     end
     local function pack_head(log)
         return own_header .. pack('<dddddd',
             log.skip, log.count, log.expired_total, log.first_at, log.last_at, log.last_total)
     end
+    -- The head of a value with `header`; nil if there is none.
+    local function read_head(key, header)
+        local value = call('GETRANGE', key, 0, #header + 47)
+        if sub(value, 1, #header) == header and #value == #header + 48 then
+            return unpack_head(value, header)
+        end
+    end
+    -- The log of a key and the key to write to; or an error; or the header of another configuration
+    -- whose entries are to be copied.
     local function load_head(key)
-        local value = try_call('GETRANGE', key, 0, entries_offset - 1)
+        foreign_key, displaced = nil, nil
+        local value = try_call('GETRANGE', key, 0, 127)
         if type(value) == 'table' then
-            return nil, read_error(value)
+            return nil, key, read_error(value)
+        end
+        local log = read_head(key, own_header)
+        if log then
+            return log, key
+        end
+        note_foreign(key, value)
+        log = read_head(key .. own_header, own_header)
+        if log then
+            return log, key .. own_header
         elseif value == '' then
-            return new_log()
-        elseif sub(value, 1, #own_header) == own_header and #value == entries_offset then
-            return unpack_head(value)
+            return new_log(), key
         end
-        local old_params = parse_header(call('GETRANGE', key, 0, 63), own_header)
+        local old_params, state_offset = parse_header(value, own_header)
         if old_params == false or old_params and #old_params ~= 1 then
-            return nil, CORRUPT
-        elseif old_params == nil then
-            call('DEL', key)
-            return new_log()
+            return nil, key, CORRUPT
         end
-        return nil, nil, old_params[1]
+        displaced = foreign_name
+        local header = sub(value, 1, state_offset - 1)
+        return new_log(), key, nil, old_params and old_params[1], header
     end
     -- The time and the total of an entry, counted from 0.
     local function read_entry(key, log, index)
@@ -82,7 +98,9 @@ local function sliding_log()
         log.first_at = read_entry(key, log, 0)
     end
     local function save(key, log, entries)
-        call('SET', key, pack_head(log) .. entries, 'PX', ttl_ms(log.last_at + period))
+        local ttl = ttl_ms(log.last_at + period)
+        make_room(key, ttl)
+        call('SET', key, pack_head(log) .. entries, 'PX', ttl)
     end
     local function write_head(key, log)
         call('SETRANGE', key, 0, pack_head(log))
@@ -125,24 +143,24 @@ local function sliding_log()
             write_head(key, log)
         end
     end
-    -- A log of another period: what has expired under it must not return under a longer one.
-    local function migrate(key, old_period)
-        local new_header, new_offset = own_header, entries_offset
-        own_header = '~s' .. string.format('%.0f', old_period) .. '\n'
-        entries_offset = #own_header + 48
-        local value = call('GETRANGE', key, 0, entries_offset - 1)
-        if #value ~= entries_offset or sub(value, 1, #own_header) ~= own_header then
-            own_header, entries_offset = new_header, new_offset
+    -- Copies the log of a configuration with another period. What has expired under it must not
+    -- return under a longer one.
+    local function migrate(key, old_period, old_header)
+        local new_offset = entries_offset
+        local log = read_head(key, old_header)
+        if not log then
             return nil, CORRUPT
         end
-        local log = unpack_head(value)
+        entries_offset = #old_header + 48
         drop_oldest(key, log, expired_count(key, log, old_period))
         local from = entries_offset + 16 * log.skip
-        local live_entries = log.count > 0 and call('GETRANGE', key, from, from + 16 * log.count - 1) or ''
-        own_header, entries_offset = new_header, new_offset
+        local live_entries = ''
+        if log.count > 0 then
+            live_entries = call('GETRANGE', key, from, from + 16 * log.count - 1)
+        end
+        entries_offset = new_offset
         log.skip = 0
         if log.count == 0 or log.last_at + period <= now then
-            call('DEL', key)
             return new_log()
         end
         save(key, log, live_entries)
@@ -151,23 +169,23 @@ local function sliding_log()
 
     return function(key, op, commit)
         local cost = next_number()
-        local log, err, old_period = load_head(key)
+        local log, home, err, old_period, old_header = load_head(key)
         if old_period then
-            log, err = migrate(key, old_period)
+            log, err = migrate(key, old_period, old_header)
         end
         if err then
             return nil, err
         end
         -- The clock was set back by more than a period: the newest entry moves to now.
         if log.count > 0 and log.last_at > now + period then
-            rewrite(key, log, log.last_at - now, 0)
+            rewrite(home, log, log.last_at - now, 0)
         end
 
-        local expired = expired_count(key, log, period)
+        local expired = expired_count(home, log, period)
         local count = log.count - expired
         local before = log.expired_total
         if expired > 0 and count > 0 then
-            local _, total = read_entry(key, log, expired - 1)
+            local _, total = read_entry(home, log, expired - 1)
             before = total
         end
         local used = count > 0 and log.last_total - before or 0
@@ -180,28 +198,28 @@ local function sliding_log()
         if op == TAKE or op == PEEK then
             if not admitted and cost <= limit then
                 local target = before + used - (limit - cost)
-                local found = lower_bound(key, log, expired, log.count, function(_, total)
+                local found = lower_bound(home, log, expired, log.count, function(_, total)
                     return total >= target
                 end)
-                free_at = found < log.count and read_entry(key, log, found) or 0
+                free_at = found < log.count and read_entry(home, log, found) or 0
             end
             push_reply(used)
             push_reply(count > 0 and log.last_at or 0)
             push_reply(free_at)
             if op == TAKE and admitted and commit then
-                drop_oldest(key, log, expired)
-                append(key, log, cost)
+                drop_oldest(home, log, expired)
+                append(home, log, cost)
             end
             return admitted
         end
 
-        drop_oldest(key, log, expired)
+        drop_oldest(home, log, expired)
         if op == REFUND then
             local changed
             while cost > 0 and count > 0 do
                 local before = log.expired_total
                 if count > 1 then
-                    local _, total = read_entry(key, log, count - 2)
+                    local _, total = read_entry(home, log, count - 2)
                     before = total
                 end
                 local entry_cost = log.last_total - before
@@ -209,19 +227,19 @@ local function sliding_log()
                     log.last_total = log.last_total - cost
                     cost = 0
                     local at = entries_offset + 16 * (log.skip + count - 1)
-                    call('SETRANGE', key, at, pack('<dd', log.last_at, log.last_total))
+                    call('SETRANGE', home, at, pack('<dd', log.last_at, log.last_total))
                 else
                     cost = cost - entry_cost
                     count = count - 1
                     log.count = count
                     if count > 0 then
-                        log.last_at, log.last_total = read_entry(key, log, count - 1)
+                        log.last_at, log.last_total = read_entry(home, log, count - 1)
                     end
                 end
                 changed = true
             end
             if changed and count > 0 then
-                write_head(key, log)
+                write_head(home, log)
             end
         elseif op == CHARGE then
             cost = min(cost, MAX_TOTAL - used)
@@ -233,14 +251,14 @@ local function sliding_log()
                         log.first_at = log.last_at
                     end
                 end
-                append(key, log, cost)
+                append(home, log, cost)
             end
         elseif op == RESET then
             log.count = 0
         end
         count = log.count
         if count == 0 then
-            call('DEL', key)
+            remove(home)
         end
         push_reply(count > 0 and log.last_total - log.expired_total or 0)
         push_reply(count > 0 and log.last_at or 0)

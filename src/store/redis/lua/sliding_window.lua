@@ -20,13 +20,13 @@ local function sliding_window()
             local forgettable_at = sliding_window_end(window, length, pad)
             store(key, own_header .. pack('<ddd', window, previous, current), forgettable_at)
         else
-            call('DEL', key)
+            remove(key)
         end
     end
 
     return function(key, op, commit)
         local cost = next_number()
-        local value, state_offset, old_params, err = read_value(key, own_header, 24)
+        local value, state_offset, old_params, home, err = read_value(key, own_header, 24)
         if err then
             return nil, err
         end
@@ -59,7 +59,7 @@ local function sliding_window()
         local new_previous, new_current = previous, current
         if op == TAKE then
             if admitted and commit then
-                save(key, window, previous, current + cost)
+                save(home, window, previous, current + cost)
                 dirty = false
             end
         elseif op == REFUND then
@@ -71,7 +71,7 @@ local function sliding_window()
             new_previous, new_current = 0, 0
         end
         if dirty or new_previous ~= previous or new_current ~= current then
-            save(key, window, new_previous, new_current)
+            save(home, window, new_previous, new_current)
         end
         push_reply(window)
         push_reply(new_previous)

@@ -48,7 +48,7 @@ local function warm_up()
     return function(key, op, commit)
         local permits, span, span_part = next_number(), next_number(), next_number()
         local bound, bound_part = next_number(), next_number()
-        local value, state_offset, old_params, err = read_value(key, own_header, 32)
+        local value, state_offset, old_params, home, err = read_value(key, own_header, 32)
         if err then
             return nil, err
         end
@@ -90,7 +90,7 @@ local function warm_up()
             if after >= MAX_INT then
                 after, after_part = MAX_INT, 0
             end
-            save(key, stored_after, after, after_part)
+            save(home, stored_after, after, after_part)
             dirty = false
             if op == CHARGE then
                 stored, free, part = stored_after, after, after_part
@@ -107,11 +107,11 @@ local function warm_up()
             dirty = true
         elseif op == RESET then
             stored, free, part = full, 0, 0
-            call('DEL', key)
+            remove(home)
             dirty = false
         end
         if dirty then
-            save(key, stored, free, part)
+            save(home, stored, free, part)
         end
         push_reply(stored)
         push_reply(free)

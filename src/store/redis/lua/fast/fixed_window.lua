@@ -20,6 +20,9 @@ do
                 end
             end
         end
+        if fast and not value then
+            fast = call('EXISTS', KEYS[index] .. own_header) == 0
+        end
         if not fast then
             undecided = undecided or {}
             undecided[index] = true

@@ -20,6 +20,9 @@ do
                 end
             end
         end
+        if fast and not value then
+            fast = call('EXISTS', KEYS[index] .. own_header) == 0
+        end
         local admitted
         if fast then
             admitted = sliding_window_admits(previous, current, cost, limit, length, elapsed)

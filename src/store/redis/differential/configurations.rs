@@ -1,0 +1,72 @@
+//! Two configurations under one policy name, over hours of the server's clock.
+
+use super::{RedisServer, Step, run_scripts};
+use crate::algorithm::{
+    FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+};
+use crate::quota::Quota;
+use crate::store::{redis::call::Call, redis::script::Scripted};
+
+const MINUTE: u64 = 60_000_000;
+
+/// Exhausts a key under the first configuration, and asks both without taking anything for a day,
+/// the second one from half an hour on. Each admits again after at most `longest` minutes.
+fn check_recovery<A: Scripted>(
+    connection: &mut redis::Connection,
+    configurations: [A; 2],
+    longest: [u64; 2],
+) {
+    let variants = configurations.map(|algorithm| algorithm.prepared().expect("figures that fit"));
+    let begun = 1_700_000_000_000_000;
+    let step = |minute, variant, call| Step {
+        now: begun + minute * MINUTE,
+        variant,
+        call,
+    };
+    let exhausting = (0..variants[0].quota().limit()).map(|_| step(0, 0, Call::Take(1)));
+    let asking = (1..24 * 60).flat_map(|minute| {
+        let both = [0, 1].map(|variant| step(minute, variant, Call::Peek(1)));
+        both.into_iter()
+            .filter(move |step| step.variant == 0 || minute >= 30)
+    });
+    let steps: Vec<_> = exhausting.chain(asking).collect();
+    let replies = run_scripts(connection, &variants, &steps, |body| body);
+    for (step, (_, decided)) in steps.iter().zip(replies) {
+        let minute = (step.now - begun) / MINUTE;
+        let since = [0, 30][step.variant];
+        if minute >= since + longest[step.variant] {
+            let decision = decided.expect("a decision");
+            assert!(
+                !decision.is_denied(),
+                "{variants:?}: minute {minute}, configuration {}: {decision:?}",
+                step.variant
+            );
+        }
+    }
+}
+
+#[test]
+fn no_configuration_is_denied_longer_than_its_own_exhausted_key() {
+    let server = RedisServer::start();
+    let server = &mut server.connection();
+    let (hour, less) = (Quota::per_hour(10), Quota::per_hour(9));
+    let two_hours = Quota::per(10, std::time::Duration::from_secs(7_200));
+    for (other, longest) in [(less, 60), (two_hours, 120)] {
+        macro_rules! check {
+            ($new:expr, $factor:expr) => {{
+                let new = $new;
+                let minutes = [60 * $factor, longest * $factor];
+                check_recovery(server, [new(hour), new(other)], minutes);
+                let (one, two) = (new(other), new(hour));
+                check_recovery(server, [one, two], [minutes[1], minutes[0]]);
+            }};
+        }
+        check!(FixedWindow::new, 1);
+        check!(|quota| FixedWindow::new(quota).anchored(), 1);
+        check!(SlidingLog::new, 1);
+        check!(SlidingWindow::new, 2);
+        check!(SlidingGrid::new, 2);
+        check!(TokenBucket::new, 1);
+        check!(LeakyBucket::new, 1);
+    }
+}
