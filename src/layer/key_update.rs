@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::reservation::poll_once;
+use super::keyed::poll_once;
 use crate::decision::Decision;
 use crate::error::StoreError;
 

@@ -8,7 +8,7 @@ use std::{
 
 use super::and::{Part, QueuePart};
 use super::policy_cache::PolicyCache;
-use super::{And, KeyPair, KeyUpdate, Tiers, reservation::single_quota};
+use super::{And, KeyPair, KeyUpdate, Tiers, keyed::single_quota};
 use crate::algorithm::{Algorithm, Inherit};
 use crate::backend::{Backend, Op};
 use crate::clock::Clock;
@@ -127,7 +127,9 @@ impl<'a, K, L> LimitHandle<'a, K, L> {
         }
         // The line and a limit in this process change under the same lock.
         let mut line = self.lines.lock_key(&QueueOf(&self.path, key, self.backend));
-        let _ = line.apply_refund(cost, LineTimer::now(), || single_quota(self.backend));
+        let _ = line.apply_refund(cost, LineTimer::now(), || {
+            single_quota(&self.backend.quotas())
+        });
         let refunding = refund();
         line.advance_epoch();
         refunding

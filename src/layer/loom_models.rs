@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::reservation::{QueueEpoch, Reservation};
+use super::claim::QueueEpoch;
+use super::reservation::Reservation;
 use super::state::State;
 use crate::backend::{Backend, Op};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
-use crate::queue::Order;
+use crate::queue::{Order, RequestSeat};
 use crate::quota::Quota;
 use crate::sync::{Mutex, lock};
 
@@ -50,7 +51,10 @@ fn enqueue(state: &Arc<State<Hourly>>) -> Reservation<u8, Hourly> {
     let decided = state.backend.decide(&7, 1).into_inner();
     let wait = decided.expect("a decision").wait().expect("a wait");
     let mut place = Reservation::new(Arc::clone(state), 7, 1, Some(asked));
-    assert!(place.enqueue(wait, Order::Oldest).is_ok());
+    let decision = Decision::new(Verdict::Wait(wait), 1, 0, None, 0);
+    let seat = &mut RequestSeat::NotRequired;
+    let waits = place.enqueue(wait, Order::Oldest, &|| None, seat, decision);
+    assert!(waits.is_ok());
     place
 }
 

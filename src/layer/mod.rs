@@ -2,16 +2,19 @@
 
 mod and;
 mod answers;
+mod claim;
 mod counts;
 mod future;
 mod handle;
 mod key_update;
+mod keyed;
 mod limit_handle;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 #[cfg(feature = "tonic")]
 mod named_service;
 mod options;
+mod pending;
 mod policy_cache;
 mod reservation;
 mod service;

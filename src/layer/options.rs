@@ -1,9 +1,9 @@
 //! What happens to a request after a decision.
 
-use std::{hash::Hash, time::Duration};
+use std::time::Duration;
 
-use super::state::State;
-use crate::backend::Backend;
+use super::keyed::KeyedBackend;
+use super::state::LayerState;
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::queue::{Order, WhenFull};
@@ -42,29 +42,29 @@ pub(super) enum Action {
 }
 
 impl LayerOptions {
-    /// Whether an admitted request has to wait behind the waiters of its key.
+    /// Whether an admitted request has to wait behind the waiters of its key. `line_id` returns the
+    /// line of the key.
     ///
     /// They came first, even if the backend has room for the new request now: their turn has come
     /// and they have not gone on yet, or the key was reset.
     #[inline]
-    fn must_queue<K, L>(self, state: &State<L>, key: &K, cost: u64) -> bool
-    where
-        K: Hash,
-        L: Backend<K>,
-    {
+    fn must_queue(self, state: &LayerState, line_id: &dyn Fn() -> u64, cost: u64) -> bool {
         let may_wait = state.lines.has_waiters() && !self.shadow && cost > 0;
-        may_wait && !state.lock_queue(key).is_empty()
+        may_wait && !state.lines.lock_line(line_id()).is_empty()
     }
 
-    /// What happens to a request that was `decided`; counts it, unless it waits.
-    pub(super) fn resolve<K: Hash, L: Backend<K>>(
+    /// What happens to a request that was `decided`; counts it, unless it waits. `line_id` returns
+    /// the line of its key.
+    pub(super) fn resolve(
         self,
-        state: &State<L>,
-        (key, cost): (&K, u64),
+        state: &LayerState,
+        backend: &dyn KeyedBackend,
+        line_id: &dyn Fn() -> u64,
+        cost: u64,
         decided: Result<Decision, StoreError>,
     ) -> Action {
         let counts = &state.counts;
-        state.report_losses::<K>();
+        state.report_losses(|| backend.losses());
         let decision = match decided {
             Ok(decision) => decision,
             Err(error) => {
@@ -79,7 +79,7 @@ impl LayerOptions {
             }
         };
         match decision.verdict {
-            Verdict::Admit if self.must_queue(state, key, cost) => {
+            Verdict::Admit if self.must_queue(state, line_id, cost) => {
                 Action::Wait(Duration::ZERO, decision)
             }
             Verdict::Admit => {
@@ -101,7 +101,7 @@ impl LayerOptions {
                 if self.shadow {
                     Action::Pass(Some(decision))
                 } else {
-                    Action::Deny(state.denial_error(decision))
+                    Action::Deny(state.denial_error(&|| backend.quotas(), decision))
                 }
             }
         }

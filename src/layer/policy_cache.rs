@@ -1,8 +1,11 @@
 //! The limits of a layer as clients are told them.
 
-use std::sync::{
-    Arc, OnceLock, PoisonError, RwLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    ops::Deref,
+    sync::{
+        Arc, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use crate::quota::Quota;
@@ -64,22 +67,20 @@ impl PolicyCache {
         }
     }
 
-    /// Calls `read` with the policies, which are made from `quotas` if there are none yet.
+    /// The policies, which are made from `quotas` if there are none yet.
     #[inline]
-    pub(super) fn with<T>(
-        &self,
-        quotas: impl FnOnce() -> Vec<Quota>,
-        read: impl FnOnce(&Policies) -> T,
-    ) -> T {
+    pub(super) fn get(&self, quotas: &dyn Fn() -> Vec<Quota>) -> PolicyList<'_> {
         match self.initial.get() {
-            Some(initial) if self.version.load(Ordering::Acquire) == 0 => read(initial),
-            _ => read(&self.load_latest(quotas)),
+            Some(initial) if self.version.load(Ordering::Acquire) == 0 => {
+                PolicyList::Initial(initial)
+            }
+            _ => PolicyList::Latest(self.load_latest(quotas)),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn load_latest(&self, quotas: impl FnOnce() -> Vec<Quota>) -> Arc<Policies> {
+    fn load_latest(&self, quotas: &dyn Fn() -> Vec<Quota>) -> Arc<Policies> {
         {
             let latest = self.latest.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(policies) = &latest.policies {
@@ -94,19 +95,33 @@ impl PolicyCache {
     }
 }
 
+/// Policies of a [`PolicyCache`]. Until something changes, no reference is counted.
+#[derive(Debug)]
+pub(super) enum PolicyList<'a> {
+    Initial(&'a Policies),
+    Latest(Arc<Policies>),
+}
+
+impl Deref for PolicyList<'_> {
+    type Target = Policies;
+
+    fn deref(&self) -> &Policies {
+        match self {
+            Self::Initial(policies) => policies,
+            Self::Latest(policies) => policies,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn names(cache: &PolicyCache, limit: u64) -> Vec<String> {
-        cache.with(
-            || vec![Quota::per_second(limit)],
-            |policies| {
-                let list = policies.list().iter();
-                list.map(|policy| format!("{} {}", policy.name, policy.quota.limit()))
-                    .collect()
-            },
-        )
+        let policies = cache.get(&|| vec![Quota::per_second(limit)]);
+        let list = policies.list().iter();
+        list.map(|policy| format!("{} {}", policy.name, policy.quota.limit()))
+            .collect()
     }
 
     #[test]

@@ -9,9 +9,12 @@ use std::{
 
 use tower_service::Service;
 
-use super::future::{PendingRequest, ResponseContext, ResponseFuture};
+use super::claim::QueueEpoch;
+use super::future::{ResponseContext, ResponseFuture};
+use super::keyed::{AtKey, poll_once};
 use super::options::{Action, LayerOptions};
-use super::reservation::{QueueEpoch, Reservation, poll_once};
+use super::pending::PendingRequest;
+use super::reservation::Reservation;
 use super::state::State;
 use crate::backend::Backend;
 use crate::decision::{CompactDecision, Decision};
@@ -107,7 +110,7 @@ where
                 if self.state.record_admitted() {
                     self.check_proxy_header(&request);
                 }
-                self.state.report_losses::<K::Key>();
+                self.state.report_losses(|| self.state.backend.losses());
                 let context = R::NEEDS_RESPONSE.then(|| {
                     let decision = R::WRITES_HEADERS.then(|| CompactDecision::new(&decision));
                     self.response_context(&request, (key, cost), decision, epoch)
@@ -130,7 +133,7 @@ where
                     self.check_proxy_header(&request);
                 }
                 let pending = self.suspend(key, cost, request, None, seat);
-                ResponseFuture::deciding(deciding, pending)
+                ResponseFuture::deciding(pending, deciding)
             }
         }
     }
@@ -189,12 +192,18 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         }
         if let (Order::Newest, Ok(decision)) = (self.options.order, &decided) {
             if decision.is_denied() && state.lines.has_waiters() && !self.options.shadow {
-                if let Some((again, then)) = state.shed_and_retry(&key, cost, *decision) {
+                let (line_id, backend) = (state.line_id(&key), AtKey { state, key: &key });
+                let retried = state.shed_and_retry(line_id, &backend, cost, *decision);
+                if let Some((again, then)) = retried {
                     (decided, epoch) = (Ok(again), then);
                 }
             }
         }
-        match self.options.resolve(state, (&key, cost), decided) {
+        let (line_id, backend) = (|| state.line_id(&key), AtKey { state, key: &key });
+        match self
+            .options
+            .resolve(state, &backend, &line_id, cost, decided)
+        {
             Action::Pass(decision) => {
                 if let (true, Some(decision)) = (self.options.share_decision, &decision) {
                     self.respond.admit(&mut request, decision);
@@ -207,7 +216,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
             }
             Action::Wait(wait, decision) => {
                 let pending = self.suspend(key, cost, request, Some(epoch), seat);
-                ResponseFuture::waiting(pending, wait, decision)
+                ResponseFuture::queued(pending, wait, decision)
             }
             Action::Deny(denied) => {
                 ResponseFuture::done(self.state.deny(&self.respond, request, denied))
@@ -267,21 +276,16 @@ impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
         request: Req,
         epoch: Option<QueueEpoch>,
         seat: RequestSeat,
-    ) -> PendingRequest<S, K::Key, L, R, Req>
+    ) -> PendingRequest<S, K::Key, L, L::Future, R, Req>
     where
         K: KeyExtractor<Req>,
         L: Backend<K::Key>,
     {
         let service = self.inner.clone();
         self.inner = service.clone();
-        PendingRequest {
-            service,
-            request,
-            reservation: Reservation::new(Arc::clone(&self.state), key, cost, epoch),
-            seat,
-            respond: self.respond.clone(),
-            options: self.options,
-        }
+        let reservation = Reservation::new(Arc::clone(&self.state), key, cost, epoch);
+        let respond = self.respond.clone();
+        PendingRequest::new(service, request, reservation, seat, respond, self.options)
     }
 }
 

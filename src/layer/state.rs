@@ -2,22 +2,30 @@
 
 use std::{
     hash::{Hash, Hasher},
+    ops::Deref,
     sync::Arc,
 };
 
 use super::counts::Counters;
-use super::policy_cache::PolicyCache;
+use super::policy_cache::{PolicyCache, PolicyList};
 use super::signals::Signals;
-use crate::backend::Backend;
+use crate::backend::{Backend, Losses};
 use crate::decision::Decision;
 use crate::error::RateLimited;
-use crate::queue::{LineGuard, Lines};
-use crate::respond::{Policies, ResponseHooks};
+use crate::queue::Lines;
+use crate::quota::Quota;
+use crate::respond::ResponseHooks;
 
 /// Shared by a layer, its clones, its services and its handles.
 #[derive(Debug)]
 pub(crate) struct State<L> {
     pub(crate) backend: L,
+    layer: LayerState,
+}
+
+/// The part of the state that does not depend on the type of the backend.
+#[derive(Debug)]
+pub(crate) struct LayerState {
     pub(crate) counts: Counters,
     pub(super) policy_cache: PolicyCache,
     /// The requests that wait.
@@ -29,10 +37,12 @@ impl<L> State<L> {
     pub(super) fn new(backend: L) -> Self {
         Self {
             backend,
-            counts: Counters::new(),
-            policy_cache: PolicyCache::new(),
-            lines: Lines::new(),
-            signals: Signals::default(),
+            layer: LayerState {
+                counts: Counters::new(),
+                policy_cache: PolicyCache::new(),
+                lines: Lines::new(),
+                signals: Signals::default(),
+            },
         }
     }
 
@@ -40,21 +50,37 @@ impl<L> State<L> {
     pub(super) fn map_backend<T>(self, change: impl FnOnce(L) -> T) -> State<T> {
         State {
             backend: change(self.backend),
-            counts: self.counts,
-            policy_cache: self.policy_cache,
-            lines: self.lines,
-            signals: self.signals,
+            layer: self.layer,
         }
     }
 
-    /// Locks the queue in which requests of `key` wait.
-    pub(super) fn lock_queue<K: Hash + ?Sized>(&self, key: &K) -> LineGuard<'_>
+    /// The line in which requests of `key` wait.
+    pub(super) fn line_id<K: Hash + ?Sized>(&self, key: &K) -> u64
     where
         L: Backend<K>,
     {
-        self.lines.lock_key(&QueueOf(key, &self.backend))
+        self.lines.line_id(&QueueOf(key, &self.backend))
     }
 
+    /// The limits as clients are told them.
+    pub(super) fn policies<K>(&self) -> PolicyList<'_>
+    where
+        L: Backend<K>,
+    {
+        self.policy_cache.get(&|| self.backend.quotas())
+    }
+}
+
+impl<L> Deref for State<L> {
+    type Target = LayerState;
+
+    #[inline]
+    fn deref(&self) -> &LayerState {
+        &self.layer
+    }
+}
+
+impl LayerState {
     pub(super) fn rename(&self, name: &str) {
         self.policy_cache.rename(name);
         self.signals.rename(name);
@@ -92,29 +118,19 @@ impl<L> State<L> {
 
     /// Reports what the backend evicted or denied because it was full.
     #[inline]
-    pub(super) fn report_losses<K>(&self)
-    where
-        L: Backend<K>,
-    {
-        self.signals.record_losses(|| self.backend.losses());
+    pub(super) fn report_losses(&self, losses: impl FnOnce() -> Losses) {
+        self.signals.record_losses(losses);
     }
 
-    /// Calls `read` with the limits as clients are told them.
-    #[inline]
-    pub(super) fn with_policies<K, T>(&self, read: impl FnOnce(&Policies) -> T) -> T
-    where
-        L: Backend<K>,
-    {
-        self.policy_cache.with(|| self.backend.quotas(), read)
-    }
-
-    pub(super) fn denial_error<K>(&self, decision: Decision) -> RateLimited
-    where
-        L: Backend<K>,
-    {
+    /// The error of a denied request, with the name of the limit. `quotas` are those of the backend.
+    pub(super) fn denial_error(
+        &self,
+        quotas: &dyn Fn() -> Vec<Quota>,
+        decision: Decision,
+    ) -> RateLimited {
         let denied = RateLimited::new(decision);
-        match self.with_policies(|policies| Some(Arc::clone(&policies.of(&decision)?.name))) {
-            Some(name) => denied.by(name),
+        match self.policy_cache.get(quotas).of(&decision) {
+            Some(policy) => denied.by(Arc::clone(&policy.name)),
             None => denied,
         }
     }
@@ -122,6 +138,7 @@ impl<L> State<L> {
 
 impl<L> State<L> {
     /// The answer to a denied request, with what the response says about the limit.
+    #[inline(never)]
     pub(super) fn deny<K, R, Req, Res, Err>(
         &self,
         respond: &R,
@@ -132,10 +149,13 @@ impl<L> State<L> {
         L: Backend<K>,
         R: ResponseHooks<Req, K, Res, Err>,
     {
+        if !R::WRITES_HEADERS {
+            return respond.refuse(request, denied);
+        }
         let decision = denied.decision().copied();
         let mut answer = respond.refuse(request, denied);
-        if let (true, Some(decision), Ok(response)) = (R::WRITES_HEADERS, decision, &mut answer) {
-            self.with_policies(|policies| respond.tell(response, policies, &decision));
+        if let (Some(decision), Ok(response)) = (decision, &mut answer) {
+            respond.tell(response, &self.policies(), &decision);
         }
         answer
     }

@@ -121,6 +121,14 @@ where
         }
     }
 
+    fn decide(&self, (tier, key): &(T, K), cost: u64) -> Self::Future {
+        let (offset, backend) = self.with_offset(tier);
+        TierFuture {
+            offset,
+            future: backend.decide(key, cost),
+        }
+    }
+
     fn decide_after_refund(
         &self,
         (tier, key): &(T, K),

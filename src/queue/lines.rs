@@ -52,7 +52,17 @@ impl Lines {
 
     /// Locks the line of `key`.
     pub(crate) fn lock_key<K: Hash + ?Sized>(&self, key: &K) -> LineGuard<'_> {
-        self.shards.lock_line(self.hasher.hash_one(key))
+        self.lock_line(self.line_id(key))
+    }
+
+    /// Identifies the line of `key`.
+    pub(crate) fn line_id<K: Hash + ?Sized>(&self, key: &K) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    /// Locks a line.
+    pub(crate) fn lock_line(&self, line_id: u64) -> LineGuard<'_> {
+        self.shards.lock_line(line_id)
     }
 
     /// Locks the line of `position`.

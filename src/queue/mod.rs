@@ -26,7 +26,6 @@ mod wake;
 
 pub(crate) use self::{
     entry::QueuePosition,
-    guard::LineGuard,
     lines::Lines,
     outcome::{CostOutcome, WaitOutcome},
     seats::{RequestSeat, SeatAcquire, Seats},

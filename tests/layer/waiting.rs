@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_throttle::{
-    AsError, Decision, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, Tiers, TokenBucket,
-    Verdict,
+    AsError, Decision, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, Settle, Tiers,
+    TokenBucket, Verdict,
     respond::Respond,
     store::{Backend, IntoBackend, Op},
 };
@@ -205,6 +205,55 @@ async fn the_refund_of_a_cancelled_waiter_is_detached() {
         [Op::Take(1)],
         "the refund does not depend on a future"
     );
+}
+
+/// Decides at once, but needs I/O for a refund.
+#[derive(Clone)]
+struct SlowRefund {
+    script: Script,
+    refund: Arc<Mutex<Option<Answer>>>,
+}
+
+impl<K: ?Sized> Backend<K> for SlowRefund {
+    type Future = Answer;
+
+    fn apply(&self, key: &K, op: Op) -> Answer {
+        let refund = || self.refund.lock().unwrap().take();
+        let slow = matches!(op, Op::Refund(_)).then(refund).flatten();
+        slow.unwrap_or_else(|| self.script.apply(key, op))
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Backend::<()>::quotas(&self.script)
+    }
+}
+
+impl IntoBackend for SlowRefund {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_is_returned_after_its_refund_while_others_wait() {
+    let (finish, refund) = tokio::sync::oneshot::channel();
+    let limiter = SlowRefund {
+        script: Script::now([admit(), wait(SECOND)]),
+        refund: Arc::new(Mutex::new(Some(Answer::Later(refund)))),
+    };
+    let layer = RateLimitLayer::new(|n: &u8| *n, limiter)
+        .respond(AsError)
+        .settle(|_: &u8| Settle::Refund);
+    let mut service = layer.layer(service_fn(echo));
+    let mut settled = task::spawn(service.ready().await.unwrap().call(1));
+    let mut waiting = task::spawn(service.ready().await.unwrap().call(2));
+    assert_pending!(waiting.poll());
+    assert_pending!(settled.poll(), "the refund is not finished");
+    finish.send(Ok(admit())).unwrap();
+    assert!(settled.is_woken());
+    assert_eq!(assert_ready_ok!(settled.poll()), 1);
 }
 
 #[tokio::test(start_paused = true)]

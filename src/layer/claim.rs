@@ -1,0 +1,370 @@
+//! The cost that a request has taken and its position in line, without the types of its key and its
+//! backend.
+
+use std::{
+    mem,
+    num::NonZero,
+    sync::{Arc, Weak},
+    task::{Context, Poll, Wake},
+    time::Duration,
+};
+
+use super::keyed::{KeyedBackend, StateOwner, single_quota};
+use super::state::LayerState;
+use crate::backend::Op;
+use crate::decision::{CompactDecision, Decision, Verdict};
+use crate::error::RateLimited;
+use crate::queue::{CostOutcome, LineTimer, Lines, Order, QueuePosition, RequestSeat, WaitOutcome};
+use crate::respond::Settle;
+
+/// What a request has taken and where it waits, without the types of its key and its backend.
+#[derive(Debug)]
+pub(super) struct Claim {
+    cost: u64,
+    state: QueueState,
+}
+
+/// Whether a request is queued.
+#[derive(Debug)]
+enum QueueState {
+    /// Not queued, with the epoch of the decision or of the turn. `None` if the backend does not
+    /// decide at once.
+    NotQueued(Option<QueueEpoch>),
+    /// Queued, with a mark if the backend decides at once. The request has had nothing for its cost
+    /// yet, so a drop refunds it.
+    Queued(QueuePosition),
+}
+
+/// Why a request stops waiting before its turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WaitError {
+    /// A newer request has its place. There may be room again after this long.
+    Shed(Duration),
+    /// There is no timer.
+    NoTimer,
+}
+
+/// Called by a timer.
+struct TimerWaker {
+    owner: Weak<dyn StateOwner>,
+    line_id: u64,
+}
+
+impl Wake for TimerWaker {
+    fn wake(self: Arc<Self>) {
+        if let Some(owner) = self.owner.upgrade() {
+            owner
+                .layer()
+                .lines
+                .handle_timer(self.line_id, LineTimer::now());
+        }
+    }
+}
+
+/// The time of a decision, as a count of [`Lines::epoch`], which begins with one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueueEpoch(NonZero<u64>);
+
+impl QueueEpoch {
+    #[inline]
+    pub(super) fn current(lines: &Lines) -> Self {
+        Self(NonZero::new(lines.epoch()).unwrap_or(NonZero::<u64>::MIN))
+    }
+}
+
+impl Claim {
+    pub(super) const fn new(cost: u64, epoch: Option<QueueEpoch>) -> Self {
+        Self {
+            cost,
+            state: QueueState::NotQueued(epoch),
+        }
+    }
+
+    pub(super) const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    pub(super) const fn is_queued(&self) -> bool {
+        matches!(self.state, QueueState::Queued(_))
+    }
+
+    /// Whether the backend decides at once, so that it and the line can change together.
+    pub(super) const fn is_immediate(&self) -> bool {
+        match &self.state {
+            QueueState::NotQueued(epoch) => epoch.is_some(),
+            QueueState::Queued(position) => position.tag(),
+        }
+    }
+
+    /// Joins the line. Returns how long it is until its turn as things stand, zero if it has come, or
+    /// the decision if the backend now denies the request.
+    pub(super) fn enqueue(
+        &mut self,
+        layer: &LayerState,
+        line_id: u64,
+        backend: &dyn KeyedBackend,
+        mut wait: Duration,
+        order: Order,
+    ) -> Result<Duration, Decision> {
+        let now = LineTimer::now();
+        let lines = &layer.lines;
+        let mut line = lines.lock_line(line_id);
+        // A waiter that left since the backend decided has moved up all waiters behind it, but not
+        // this request, which was not in line. None can leave while the line is locked.
+        if let QueueState::NotQueued(Some(then)) = self.state {
+            if then != QueueEpoch::current(lines) {
+                // Gives the cost back and takes it again.
+                backend.apply_now(Op::Refund(self.cost));
+                line.advance_epoch();
+                if let Some(again) = backend.apply_now(Op::Take(self.cost)) {
+                    match again.wait() {
+                        Some(now) => wait = now,
+                        None => return Err(again),
+                    }
+                }
+            }
+        }
+        let position = line.join(self.cost, now.plus(wait), order, self.is_immediate());
+        if wait.is_zero() {
+            line.release(now);
+        }
+        // Others may be before it, whatever moment the backend has granted.
+        if wait.is_zero() || order == Order::Oldest {
+            wait = line.wait_of_last(&position, now).unwrap_or_default();
+        }
+        self.state = QueueState::Queued(position);
+        Ok(wait)
+    }
+
+    /// Whether a request that has joined the line may wait. Otherwise it leaves the line again.
+    pub(super) fn wait_or_deny(
+        &mut self,
+        layer: &LayerState,
+        backend: &dyn KeyedBackend,
+        joined: Result<Duration, Decision>,
+        timeout: &dyn Fn() -> Option<Duration>,
+        seat: &mut RequestSeat,
+        mut decision: Decision,
+    ) -> Result<CompactDecision, RateLimited> {
+        let wait = match joined {
+            Ok(wait) => wait,
+            Err(again) => return Err(self.deny(layer, backend, seat, again, again.retry_after)),
+        };
+        let over = timeout().and_then(|timeout| wait.checked_sub(timeout));
+        if let Some(over) = over.filter(|over| !over.is_zero()) {
+            return Err(self.deny(layer, backend, seat, decision, Some(over)));
+        }
+        if !wait.is_zero() && !seat.try_acquire() {
+            return Err(self.deny(layer, backend, seat, decision, Some(wait)));
+        }
+        if decision.is_admitted() && wait.is_zero() {
+            let _ = layer.record_admitted();
+        } else {
+            if decision.is_admitted() {
+                decision.verdict = Verdict::Wait(wait);
+            }
+            layer.counts.record_waited();
+            layer.signals().record_waited(&decision);
+        }
+        Ok(CompactDecision::new(&decision))
+    }
+
+    /// See [`Reservation::fail_wait`](super::reservation::Reservation::fail_wait).
+    pub(super) fn fail_wait(
+        &mut self,
+        layer: &LayerState,
+        backend: &dyn KeyedBackend,
+        seat: &mut RequestSeat,
+        failed: WaitError,
+        decision: Decision,
+    ) -> RateLimited {
+        let retry_after = match failed {
+            WaitError::Shed(wait) => Some(wait),
+            WaitError::NoTimer => {
+                layer.signals().record_no_timer();
+                decision.wait()
+            }
+        };
+        self.deny(layer, backend, seat, decision, retry_after)
+    }
+
+    /// Leaves the line, gives cost and seat back, and counts the denial.
+    #[cold]
+    fn deny(
+        &mut self,
+        layer: &LayerState,
+        backend: &dyn KeyedBackend,
+        seat: &mut RequestSeat,
+        mut decision: Decision,
+        retry_after: Option<Duration>,
+    ) -> RateLimited {
+        self.leave(layer, backend);
+        *seat = RequestSeat::NotRequired;
+        decision.verdict = Verdict::Deny;
+        decision.retry_after = retry_after;
+        layer.counts.record_denied();
+        layer.signals().record_denied(&decision, false);
+        layer.denial_error(&|| backend.quotas(), decision)
+    }
+
+    /// See [`Reservation::poll_turn`](super::reservation::Reservation::poll_turn).
+    pub(super) fn poll_turn(
+        &mut self,
+        layer: &LayerState,
+        backend: &dyn KeyedBackend,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), WaitError>> {
+        let QueueState::Queued(position) = &self.state else {
+            return Poll::Ready(Ok(()));
+        };
+        let turn = match layer.lines.poll_position(position, cx.waker()) {
+            Ok(turn) => turn,
+            Err(mut line) => {
+                let owner = || backend.owner();
+                let timer_waker = |line_id| TimerWaker {
+                    owner: owner(),
+                    line_id,
+                };
+                return if line.ensure_timer(|line_id| Arc::new(timer_waker(line_id)).into()) {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(Err(WaitError::NoTimer))
+                };
+            }
+        };
+        Poll::Ready(match turn {
+            WaitOutcome::Released => Ok(()),
+            WaitOutcome::Shed(wait) => {
+                self.commit(layer);
+                Err(WaitError::Shed(wait))
+            }
+        })
+    }
+
+    /// See [`Reservation::commit`](super::reservation::Reservation::commit).
+    pub(super) fn commit(&mut self, layer: &LayerState) {
+        if let QueueState::Queued(position) = &self.state {
+            let epoch = position.tag().then(|| QueueEpoch::current(&layer.lines));
+            self.state = QueueState::NotQueued(epoch);
+        }
+    }
+
+    pub(super) fn settlement_op(&self, settle: Settle) -> Option<Op> {
+        let op = match settle {
+            Settle::Keep => return None,
+            Settle::Refund => Op::Refund(self.cost),
+            Settle::Charge(cost) if cost < self.cost => Op::Refund(self.cost - cost),
+            Settle::Charge(cost) => Op::Charge(cost - self.cost),
+        };
+        match op {
+            Op::Refund(0) | Op::Charge(0) => None,
+            op => Some(op),
+        }
+    }
+
+    /// Leaves the line before the turn has come, and gives the cost back.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn leave(&mut self, layer: &LayerState, backend: &dyn KeyedBackend) {
+        let QueueState::Queued(position) =
+            mem::replace(&mut self.state, QueueState::NotQueued(None))
+        else {
+            return;
+        };
+        let (position, immediate) = (&position, position.tag());
+        let mut line = layer.lines.lock_position(position);
+        if line.leave(position, self.cost, || single_quota(&backend.quotas())) == CostOutcome::Keep
+        {
+            return;
+        }
+        let Some(refund) = self.settlement_op(Settle::Refund) else {
+            return;
+        };
+        if immediate {
+            // The line and the backend change together.
+            backend.detach(refund);
+            line.advance_epoch();
+        } else {
+            drop(line);
+            backend.detach(refund);
+        }
+    }
+}
+
+/// See [`Reservation::refresh_decision`](super::reservation::Reservation::refresh_decision).
+pub(super) fn refresh_decision(
+    backend: &dyn KeyedBackend,
+    waited: CompactDecision,
+) -> CompactDecision {
+    let Some(now) = backend.current_decision(0) else {
+        return waited;
+    };
+    CompactDecision::new(&Decision {
+        verdict: waited.get().verdict,
+        retry_after: None,
+        ..now
+    })
+}
+
+/// Refunds a cost that was taken before the waiters took theirs. They move up; otherwise new requests
+/// would be granted their moments. Calls `refund` if the backend has to get the cost back. Only for
+/// backends that decide at once.
+pub(super) fn refund_to_waiters(
+    layer: &LayerState,
+    line_id: u64,
+    backend: &dyn KeyedBackend,
+    cost: u64,
+    refund: &mut dyn FnMut(),
+) {
+    let mut line = layer.lines.lock_line(line_id);
+    match line.apply_refund(cost, LineTimer::now(), || single_quota(&backend.quotas())) {
+        CostOutcome::Keep => {}
+        CostOutcome::Refund => {
+            refund();
+            line.advance_epoch();
+        }
+    }
+}
+
+impl LayerState {
+    /// Makes room for a new request that was denied, by shedding waiters: as few as possible, and
+    /// none if the request would be denied all the same. Returns what the backend says then.
+    #[cold]
+    pub(super) fn shed_and_retry(
+        &self,
+        line_id: u64,
+        backend: &dyn KeyedBackend,
+        cost: u64,
+        denied: Decision,
+    ) -> Option<(Decision, QueueEpoch)> {
+        if backend.shares_queues() {
+            return None; // the waiter has another key, to which its cost belongs
+        }
+        let retry = denied.retry_after?;
+        let mut line = self.lines.lock_line(line_id);
+        let quota = || single_quota(&backend.quotas());
+        let decide = |freed, peek| {
+            let decided = backend.decide_after_refund(freed, cost, peek);
+            decided.filter(|decision| !decision.is_denied())
+        };
+        let mut freed = 0_u64;
+        let mut sums = Vec::new();
+        for one in line.costs_to_shed(cost, quota) {
+            freed = freed.saturating_add(one);
+            sums.push(freed);
+            if freed >= cost {
+                break;
+            }
+        }
+        // If that is not enough, it is not the line that denies.
+        let _ = decide(freed, true)?;
+        let (shed, decision) = (1..)
+            .zip(sums)
+            .find_map(|(shed, freed)| Some((shed, decide(freed, false)?)))?;
+        for _ in 0..shed {
+            line.shed(cost, retry, quota);
+        }
+        line.advance_epoch();
+        Some((decision, QueueEpoch::current(&self.lines)))
+    }
+}
