@@ -35,10 +35,13 @@ fn libraries() -> BTreeMap<String, PathBuf> {
             continue;
         }
         let files = message["filenames"].as_array().into_iter().flatten();
-        let rlib = files.filter_map(|file| file.as_str());
+        let mut paths = files.filter_map(|file| file.as_str()).map(Path::new);
         if let (Some(name), Some(rlib)) = (
             message["target"]["name"].as_str(),
-            rlib.into_iter().find(|file| file.ends_with(".rlib")),
+            paths.find(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "rlib")
+            }),
         ) {
             libraries.insert(name.replace('-', "_"), rlib.into());
         }

@@ -48,14 +48,16 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
             }
             None => {
                 return Err(format!(
-                    "expected one trace, found also {arg:?}; see --help"
+                    "expected one trace, found also \"{}\"; see --help",
+                    arg.display()
                 ));
             }
         };
         let value = args.next().filter(|value| !value.is_empty());
-        let value = value.ok_or_else(|| format!("{arg:?} needs a value; see --help"))?;
+        let value =
+            value.ok_or_else(|| format!("\"{}\" needs a value; see --help", arg.display()))?;
         if place.replace(PathBuf::from(value)).is_some() {
-            return Err(format!("{arg:?} is given twice"));
+            return Err(format!("\"{}\" is given twice", arg.display()));
         }
     }
     let redis = redis.map(|url: PathBuf| url.to_string_lossy().into_owned());

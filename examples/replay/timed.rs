@@ -1,6 +1,6 @@
 //! A connection to a Redis server with a clock that the replay sets.
 //!
-//! A proxy proxy the limiter and the server puts `clock.lua` before each script, which replaces the
+//! A proxy between the limiter and the server puts `clock.lua` before each script, which replaces the
 //! server's clock. The limiter itself is unchanged.
 
 use std::{
@@ -31,7 +31,7 @@ struct Shared {
     keys: Mutex<BTreeSet<Vec<u8>>>,
 }
 
-/// The proxy proxy the limiter and the server.
+/// The proxy between the limiter and the server.
 struct Proxy {
     limiter: BufStream<DuplexStream>,
     server: MultiplexedConnection,

@@ -193,13 +193,11 @@ fn single_header<'a, B>(request: &'a Request<B>, name: &HeaderName) -> Option<&'
 pub(super) fn header_name(field: &'static str, name: &str) -> HeaderName {
     let allowed = "the name of a header: letters, digits and any of !#$%&'*+-.^_`|~";
     // A closure would be the location of the panic.
-    match HeaderName::from_bytes(name.as_bytes()) {
-        Ok(name) => name,
-        Err(_) => {
-            let value = format!("{name:?}");
-            panic!("{}", ConfigError::out_of_range(field, value, allowed))
-        }
-    }
+    let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
+        let value = format!("{name:?}");
+        panic!("{}", ConfigError::out_of_range(field, value, allowed));
+    };
+    name
 }
 
 /// A key that is never logged, and never sent to a store in clear text.

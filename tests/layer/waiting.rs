@@ -211,13 +211,13 @@ async fn the_refund_of_a_cancelled_waiter_is_detached() {
 #[derive(Clone)]
 struct SlowRefund {
     script: Script,
-    refund: Arc<Mutex<Option<Answer>>>,
+    refund: Arc<Mutex<Option<Reply>>>,
 }
 
 impl<K: ?Sized> Backend<K> for SlowRefund {
-    type Future = Answer;
+    type Future = Reply;
 
-    fn apply(&self, key: &K, op: Op) -> Answer {
+    fn apply(&self, key: &K, op: Op) -> Reply {
         let refund = || self.refund.lock().unwrap().take();
         let slow = matches!(op, Op::Refund(_)).then(refund).flatten();
         slow.unwrap_or_else(|| self.script.apply(key, op))
@@ -241,7 +241,7 @@ async fn a_response_is_returned_after_its_refund_while_others_wait() {
     let (finish, refund) = tokio::sync::oneshot::channel();
     let limiter = SlowRefund {
         script: Script::now([admit(), wait(SECOND)]),
-        refund: Arc::new(Mutex::new(Some(Answer::Later(refund)))),
+        refund: Arc::new(Mutex::new(Some(Reply::Later(refund)))),
     };
     let layer = RateLimitLayer::new(|n: &u8| *n, limiter)
         .respond(AsError)

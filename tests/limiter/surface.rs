@@ -13,7 +13,7 @@ macro_rules! assert_same {
     };
 }
 
-fn check<A: Algorithm>(algorithm: A, other: A, has_one_quota: bool) {
+fn check<A: Algorithm>(algorithm: A, other: &A, has_one_quota: bool) {
     let clock = ManualClock::new();
     let limiter = Limiter::new(algorithm.clone()).with_clock(clock.clone());
     let local = Local::new(algorithm)
@@ -57,18 +57,18 @@ fn check<A: Algorithm>(algorithm: A, other: A, has_one_quota: bool) {
 #[test]
 fn limiter_and_local_behave_the_same() {
     let (quota, other) = (Quota::per_second(10), Quota::per_second(4));
-    check(FixedWindow::new(quota), FixedWindow::new(other), true);
-    check(SlidingLog::new(quota), SlidingLog::new(other), true);
-    check(SlidingWindow::new(quota), SlidingWindow::new(other), true);
-    check(TokenBucket::new(quota), TokenBucket::new(other), true);
+    check(FixedWindow::new(quota), &FixedWindow::new(other), true);
+    check(SlidingLog::new(quota), &SlidingLog::new(other), true);
+    check(SlidingWindow::new(quota), &SlidingWindow::new(other), true);
+    check(TokenBucket::new(quota), &TokenBucket::new(other), true);
     check(
         LeakyBucket::new(quota).queue(5),
-        LeakyBucket::new(other).queue(5),
+        &LeakyBucket::new(other).queue(5),
         true,
     );
     check(
         (LeakyBucket::new(quota).queue(5), SlidingLog::new(quota)),
-        (LeakyBucket::new(other).queue(9), SlidingLog::new(other)),
+        &(LeakyBucket::new(other).queue(9), SlidingLog::new(other)),
         false,
     );
 }

@@ -2,10 +2,6 @@
 //!
 //! The code of an example is the beginning of a file. A test compares it with the README.
 #![cfg(feature = "axum")]
-#![expect(
-    clippy::unused_async,
-    reason = "the closures of the README are handlers"
-)]
 
 mod first;
 #[cfg(feature = "redis")]
