@@ -141,7 +141,7 @@ pub struct RateLimitLayer<K, L, R = Responder> {
 impl<K, L> RateLimitLayer<K, L> {
     /// Limits by `keys`, as `limiter` decides.
     ///
-    /// `keys` is [`Global`](crate::Global), an extractor such as [`ClientIp`](crate::ClientIp), or a
+    /// `keys` is [`Global`], an extractor such as [`ClientIp`](crate::ClientIp), or a
     /// closure `Fn(&Req) -> T` that returns a key, an `Option` or a `Result` of one; see
     /// [`KeyExtractor`](crate::key::KeyExtractor). `limiter` is an algorithm or a tuple of algorithms
     /// (in this process), or a limiter of a store.
