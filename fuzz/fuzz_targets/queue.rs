@@ -94,9 +94,7 @@ struct QueueModel {
 impl QueueModel {
     /// Whether the request is queued or admitted. `free_seat`: whether a seat is free.
     fn enter(&mut self, job: Job, now: u64, interval: u64, units: u64, free_seat: bool) -> bool {
-        if job.cost > units.max(1) {
-            return false;
-        }
+        // A large cost goes in its turn, but it does not wait, and later requests pay for it.
         let turn = self.free.max(now);
         let positions = units.saturating_sub(job.cost - 1);
         if turn - now > positions * interval || turn > now && !free_seat {
@@ -168,7 +166,10 @@ fn free<S: Service<Job> + Clone>(service: &S, seats: u32) -> usize {
 async fn run(input: &Input) {
     let micros = |micros: u16| (u64::from(micros) + 1) * 1_000;
     let mut interval = micros(input.micros);
-    let (units, seats) = (u64::from(input.units % 40), u32::from(input.seats % 20));
+    let (units, seats) = (
+        u64::from(input.units % 40),
+        u32::from(input.seats % 20).max(1),
+    );
     let bucket = LeakyBucket::new(quota(interval)).queue(units);
     let bucket = Local::new(bucket).capacity(16);
     let layer = RateLimitLayer::new(|job: &Job| job.key, bucket)

@@ -45,10 +45,13 @@ fuzz_target!(|input: Input| {
 });
 
 fn run<A: Algorithm>(algorithm: A, input: &Input) {
+    if algorithm.validate().is_err() {
+        return;
+    }
     let clock = ManualClock::new();
     let local = Local::new(algorithm.clone())
         .with_clock(clock.clone())
-        .capacity(usize::from(input.capacity));
+        .capacity(usize::from(input.capacity).max(1));
     let mut states = HashMap::new();
     for (kind, key, gap, cost) in &input.ops {
         clock.set(Tick::from_nanos(
