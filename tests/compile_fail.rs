@@ -1,8 +1,8 @@
 //! Mistakes that do not compile, and what the compiler says about them.
 //!
 //! The first line of each file in `compile_fail/` is `//~` and a text. The file must not compile,
-//! and the text must be in the first ten lines of the output. Two texts are the compiler's own: of an
-//! untyped closure and of a borrowed key, which no attribute of a library can change.
+//! and the text must be in the first ten lines of the output. One text is the compiler's own: of an
+//! untyped closure, which no attribute of a library can change.
 #![cfg(all(feature = "axum", feature = "redis"))]
 
 use std::{

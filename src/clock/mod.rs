@@ -104,6 +104,17 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present moment.
     fn now(&self) -> Tick;
+
+    /// The present moment, if it may be read slightly before earlier operations of this thread.
+    ///
+    /// It may be less than a reading that another thread has just passed on, by some nanoseconds.
+    /// [`Local`](crate::Local) and [`Limiter`](crate::Limiter) read it for `check`: an algorithm
+    /// accepts a moment that is earlier than its state. Returns [`now`](Self::now) unless a clock
+    /// has a faster way.
+    #[inline]
+    fn now_unordered(&self) -> Tick {
+        self.now()
+    }
 }
 
 /// A clock that can wake futures at a given moment.

@@ -7,6 +7,7 @@ use crate::key::{Extracted, Key, KeyExtractor};
 #[diagnostic::on_unimplemented(
     message = "a key closure returns a key, or an `Option` or `Result` of one, and is not async; this one returns `{Self}`",
     label = "neither a key nor an `Option` or `Result` of one",
+    note = "a borrowed value such as `&str` is not a key: return an owned one, with `.to_owned()` or `.clone()`",
     note = "strings, integers, IP addresses and tuples of them are keys",
     note = "for a type of your own that is `Hash`, write `impl tower_throttle::key::Key for .. {{}}`"
 )]

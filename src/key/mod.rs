@@ -31,8 +31,9 @@ use std::hash::Hash;
 
 /// A value that requests are counted by: an address, a tenant, a tuple of them.
 ///
-/// Strings, integers, addresses and tuples are keys. A type of your own becomes a key with one
-/// line:
+/// Strings, integers, addresses and tuples are keys. References are not, because a key outlives its
+/// request. For a constant, use `Cow::Borrowed("name")`, or `()` if there is only one. A type of your
+/// own becomes a key with one line:
 ///
 /// ```
 /// use tower_throttle::key::Key;
@@ -43,8 +44,9 @@ use std::hash::Hash;
 /// impl Key for Tenant {}
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a key: a key is an owned value such as a string, an integer or an IP address, and a key closure is not async",
+    message = "`{Self}` is not a key: a key is an owned value such as a `String`, an integer or an IP address, and a key closure is not async",
     label = "not a key",
+    note = "a reference is not a key: return an owned value, with `.to_owned()` or `.clone()`",
     note = "for a type of your own that is `Hash`, write `impl tower_throttle::key::Key for {Self} {{}}`"
 )]
 pub trait Key: Hash {}
@@ -64,7 +66,7 @@ pub trait Key: Hash {}
 /// let by_path_length = |request: &Request<()>| request.uri().path().len();
 /// assert_eq!(by_path_length.extract(&Request::new(())), Extracted::Key(1));
 ///
-/// let only_writers = |request: &Request<()>| (request.method() != "GET").then_some("writers");
+/// let only_writers = |request: &Request<()>| (request.method() != "GET").then_some(());
 /// assert_eq!(only_writers.extract(&Request::new(())), Extracted::Skip);
 ///
 /// let tenant = |request: &Request<()>| match request.headers().get("tenant") {

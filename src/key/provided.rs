@@ -39,7 +39,6 @@ impl Key for http::uri::Authority {}
 impl<K: Key> Key for [K] {}
 impl<K: Key, const N: usize> Key for [K; N] {}
 impl<K: Key> Key for Vec<K> {}
-impl<K: Key + ?Sized> Key for &K {}
 impl<K: Key + ?Sized> Key for Box<K> {}
 impl<K: Key + ?Sized> Key for Rc<K> {}
 impl<K: Key + ?Sized> Key for Arc<K> {}

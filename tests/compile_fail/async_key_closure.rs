@@ -1,4 +1,4 @@
-//~ a key is an owned value such as a string, an integer or an IP address, and a key closure is not async
+//~ a key is an owned value such as a `String`, an integer or an IP address, and a key closure is not async
 
 use axum::{Router, extract::Request, routing::get};
 use tower_throttle::{Quota, RateLimitLayer, TokenBucket};

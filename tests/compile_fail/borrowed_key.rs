@@ -1,4 +1,4 @@
-//~ return type of closure is &'2 str
+//~ a key closure returns a key, or an `Option` or `Result` of one, and is not async; this one returns `&str`
 
 use axum::{Router, extract::Request, routing::get};
 use tower_throttle::{Quota, RateLimitLayer, TokenBucket};

@@ -132,7 +132,7 @@ async fn a_request_with_one_key_is_counted_by_its_limit() {
             window(2),
         )
         .and(
-            |req: &Request| (req.method() == "POST").then_some("post"),
+            |req: &Request| (req.method() == "POST").then_some(()),
             window(1),
         )
         .name("three");
@@ -169,7 +169,7 @@ async fn a_request_with_one_key_is_counted_by_its_limit() {
         .second()
         .reset(&http::HeaderValue::from_static("x"));
     assert_eq!(status(&app, request(&["tenant"], "GET")).await, 200);
-    handle.second().reset(&"post");
+    handle.second().reset(&());
     assert_eq!(status(&app, request(&[], "POST")).await, 200);
 }
 
@@ -473,7 +473,7 @@ mod queued {
         let limits = Tiers::new(window(10)).tier(1, window(10));
         let tiers = Tiers::new(AnyAlgorithm::from(window(1))).tier(1, AnyAlgorithm::from(queue()));
         let layer = RateLimitLayer::new(|n: &u32| (1, *n), limits)
-            .and(|_: &u32| (1, "all"), tiers)
+            .and(|_: &u32| (1, ()), tiers)
             .respond(AsError);
         let handle = layer.handle();
         let served = Served::default();
@@ -483,7 +483,7 @@ mod queued {
             calls.push(tokio::spawn(service.clone().oneshot(n)));
             tokio::task::yield_now().await;
         }
-        handle.second().tier(&1).refund(&"all", 1);
+        handle.second().tier(&1).refund(&(), 1);
         for call in calls {
             call.await.unwrap().unwrap();
         }

@@ -197,9 +197,12 @@ async fn the_inner_service_can_be_read_and_taken_out() {
 
 #[test]
 fn debug_output_has_no_keys() {
-    let layer = RateLimitLayer::new(|_: &u8| "a key", TokenBucket::new(Quota::per_second(1)))
-        .name("shown")
-        .respond(AsError);
+    let layer = RateLimitLayer::new(
+        |_: &u8| "a key".to_owned(),
+        TokenBucket::new(Quota::per_second(1)),
+    )
+    .name("shown")
+    .respond(AsError);
     let shown = format!("{layer:?} {:?} {:?}", layer.layer(5_u8), layer.handle());
     assert!(
         shown.contains("\"shown\"") && !shown.contains("a key"),

@@ -28,12 +28,11 @@ async fn passed<R: Clone, K: KeyExtractor<R> + Clone>(keys: K, requests: &[R]) -
 #[tokio::test]
 async fn equal_keys_share_a_limit_and_different_keys_do_not() {
     assert_eq!(passed(|req: &u8| *req, &[1, 2, 1, 3, 2]).await, 3);
-    assert_eq!(passed(|req: &&'static str| *req, &["a", "b", "a"]).await, 2);
     assert_eq!(
         passed(|req: &&'static str| req.to_string(), &["a", "b", "a"]).await,
         2
     );
-    assert_eq!(passed(|req: &u8| (*req % 2, "x"), &[1, 2, 3, 4]).await, 2);
+    assert_eq!(passed(|req: &u8| (*req % 2, 'x'), &[1, 2, 3, 4]).await, 2);
 }
 
 #[tokio::test]
@@ -85,6 +84,6 @@ fn common_types_are_keys() {
     fn key<K: Key>() {}
     key::<(IpAddr, String, [u8; 16])>();
     key::<(Arc<str>, Cow<'static, str>, Vec<u8>, Box<str>)>();
-    key::<(http::Method, http::Uri, http::HeaderValue, &'static str)>();
+    key::<(http::Method, http::Uri, http::HeaderValue)>();
     key::<((u64, char), (i128, bool))>();
 }

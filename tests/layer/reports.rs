@@ -28,9 +28,12 @@ async fn covered() {
 
 /// Sends one admitted and two denied requests with a key that must not be logged.
 async fn requests() {
-    let layer = RateLimitLayer::new(|(): &()| "hunter2", FixedWindow::new(Quota::per_day(1)))
-        .name("vault")
-        .respond(AsError);
+    let layer = RateLimitLayer::new(
+        |(): &()| "hunter2".to_owned(),
+        FixedWindow::new(Quota::per_day(1)),
+    )
+    .name("vault")
+    .respond(AsError);
     let unit = service_fn(|(): ()| async { Ok::<_, BoxError>(()) });
     for _ in 0..3 {
         let _ = layer.layer(unit).oneshot(()).await;

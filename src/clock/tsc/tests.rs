@@ -413,7 +413,7 @@ fn threads_of_this_machine_never_see_a_step_back() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !IS_DONE.load(Ordering::Relaxed) {
-                LATEST.store(TSC.now(&SystemSource), Ordering::Release);
+                LATEST.store(TSC.now(&SystemSource::<true>), Ordering::Release);
             }
         });
         let readers = [0, 1].map(|_| {
@@ -421,12 +421,12 @@ fn threads_of_this_machine_never_see_a_step_back() {
                 for step in 0..3_000_000 {
                     // No other operation in between: the counter must not be read before the load.
                     let latest = LATEST.load(Ordering::Acquire);
-                    let now = TSC.now(&SystemSource);
+                    let now = TSC.now(&SystemSource::<true>);
                     assert!(now >= latest, "{now} after {latest}");
                     if step % 16 == 0 {
-                        let before = SystemSource.instant();
-                        let now = TSC.now(&SystemSource);
-                        let after = SystemSource.instant();
+                        let before = SystemSource::<true>.instant();
+                        let now = TSC.now(&SystemSource::<true>);
+                        let after = SystemSource::<true>.instant();
                         assert!(now >= before, "{now} is behind {before}");
                         assert!(now <= after + MAX_AHEAD, "{now} is ahead of {after}");
                     }

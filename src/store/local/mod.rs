@@ -275,7 +275,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     )]
     #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        let now = self.shared.clock.now();
+        let now = self.shared.clock.now_unordered();
         let hash = self.hash(key);
         let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
         self.shared.table.decide(hash, now, cost, slow)

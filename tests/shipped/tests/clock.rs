@@ -95,6 +95,25 @@ fn a_thread_never_reads_an_earlier_time_than_another_has_passed_on() {
 }
 
 #[test]
+fn unordered_readings_never_run_backwards_within_a_thread() {
+    scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut last = MonotonicClock.now();
+                for step in 0..2_000_000 {
+                    let now = match step % 5 {
+                        0 => MonotonicClock.now(),
+                        _ => MonotonicClock.now_unordered(),
+                    };
+                    assert!(now >= last, "{now:?} after {last:?}");
+                    last = now;
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn clocks_of_one_process_share_their_zero() {
     let start = start();
     let others: Vec<_> = (0..4)
