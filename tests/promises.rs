@@ -122,17 +122,16 @@ fn ran(name: &str, passed: &BTreeSet<String>) -> bool {
         return true; // a fuzz target or a stage; the stages that ran have passed
     };
     let file = file.strip_suffix(".rs").unwrap_or(file);
-    let (root, modules) = match file.split_once("src/") {
-        Some((_, modules)) => ("src/lib.rs".to_owned(), modules.to_owned()),
-        None => {
-            let at = file.rfind("tests/").unwrap_or_default();
-            match file[at + "tests/".len()..].split_once('/') {
-                Some((binary, modules)) => (format!("tests/{binary}/main.rs"), modules.to_owned()),
-                None => (format!("{}.rs", &file[at..]), String::new()),
-            }
+    let (root, modules) = if let Some(modules) = file.strip_prefix("src/") {
+        ("src/lib.rs".to_owned(), modules)
+    } else {
+        let at = file.rfind("tests/").unwrap_or_default();
+        match file[at + "tests/".len()..].split_once('/') {
+            Some((binary, modules)) => (format!("tests/{binary}/main.rs"), modules),
+            None => (format!("{}.rs", &file[at..]), ""),
         }
     };
-    let modules = modules.strip_suffix("main").unwrap_or(&modules);
+    let modules = modules.strip_suffix("main").unwrap_or(modules);
     let modules = modules.strip_suffix("/mod").unwrap_or(modules);
     let mut path = modules.replace('/', "::");
     if !path.is_empty() {
