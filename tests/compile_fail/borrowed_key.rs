@@ -1,4 +1,4 @@
-//~ a key closure returns a key, or an `Option` or `Result` of one, and is not async; this one returns `&str`
+//~ a reference is not a key: return an owned value, with `.to_owned()` or `.clone()`
 
 use axum::{Router, extract::Request, routing::get};
 use tower_throttle::{Quota, RateLimitLayer, TokenBucket};
