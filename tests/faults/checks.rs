@@ -1,0 +1,200 @@
+//! What has to hold after a fault.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::client::{Outcomes, Wire};
+use crate::faults::{Fault, runtime};
+use crate::limits::{CLIENTS, Limits, SEATS};
+use crate::memory::allocated;
+use crate::server::{Plant, Server, within};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Check {
+    /// All connections of the clients are closed.
+    Connections,
+    /// No request is queued.
+    Waiting,
+    /// All seats are free.
+    Seats,
+    /// No client has used more than its admitted requests.
+    Positions,
+    /// No key has lost its slot, and no state is outside the table.
+    Table,
+    /// No client was admitted more than its limit.
+    Promise,
+    /// New clients are served.
+    Serves,
+    /// A repetition of the fault takes no more memory.
+    Memory,
+}
+
+/// The figures of a fault.
+pub(crate) struct Row {
+    name: &'static str,
+    outcomes: [usize; 5],
+    admitted: usize,
+    allowed: u64,
+    seats: usize,
+    waiting: u64,
+    bytes: i64,
+    growth: i64,
+    millis: u128,
+    pub(crate) broken: Vec<(Check, String)>,
+}
+
+/// The bytes that two rounds may differ by, which are those of the runtime and of the test.
+const NOISE: i64 = 512;
+
+/// The fault is caused three times. What only one of them allocates is not a leak.
+const ROUNDS: usize = 3;
+
+/// Causes the fault on a new server per round, and checks what it has left behind in the limits.
+pub(crate) fn run(name: &'static str, fault: Fault, connections: usize, plant: Plant) -> Row {
+    let begun = Instant::now();
+    // Machines under load are slow. What a planted mistake keeps is kept for ever.
+    let patience = Duration::from_secs(if plant == Plant::Nothing { 60 } else { 2 });
+    let limits = Arc::new(Limits::new());
+    let outcomes = Outcomes::default();
+    let mut broken = Vec::with_capacity(100);
+    let mut bytes = [0; ROUNDS];
+    let (mut admitted, mut allowed) = (0, 0);
+    for bytes in &mut bytes {
+        let mut server = Server::start(&limits, plant);
+        fault(&mut server, &outcomes, connections);
+        runtime().block_on(settled(&server, patience, &mut broken));
+        admitted += server.admitted.count();
+        allowed += server.admitted.allowed();
+        if let Some(excess) = server.admitted.excess() {
+            broken.push((Check::Promise, excess));
+        }
+        drop(server);
+        serves(&limits, &mut broken);
+        *bytes = allocated();
+        if !broken.is_empty() {
+            break;
+        }
+    }
+    let growth = bytes.windows(2).map(|pair| pair[1] - pair[0]).min();
+    let growth = growth.unwrap_or_default();
+    if broken.is_empty() && growth > NOISE {
+        broken.push((Check::Memory, format!("{growth} bytes more per round")));
+    }
+    Row {
+        name,
+        outcomes: outcomes.figures(),
+        admitted,
+        allowed,
+        seats: limits.free_seats(),
+        waiting: limits.waiting(),
+        bytes: bytes[ROUNDS - 1],
+        growth,
+        millis: begun.elapsed().as_millis(),
+        broken,
+    }
+}
+
+async fn settled(server: &Server, patience: Duration, broken: &mut Vec<(Check, String)>) {
+    let limits = &server.limits;
+    let mut check = |holds: bool, check, text: &dyn Fn() -> String| {
+        if !holds {
+            broken.push((check, text()));
+        }
+    };
+    check(
+        within(patience, || server.open() == 0).await,
+        Check::Connections,
+        &|| format!("{} connections are open", server.open()),
+    );
+    check(
+        within(patience, || limits.waiting() == 0).await,
+        Check::Waiting,
+        &|| format!("{} requests are queued", limits.waiting()),
+    );
+    let free = || limits.free_seats() == 2 * SEATS;
+    check(within(patience, free).await, Check::Seats, &|| {
+        format!("{} of {} seats are free", limits.free_seats(), 2 * SEATS)
+    });
+    for client in 0..CLIENTS {
+        let used = limits.used_slowly(client);
+        check(used <= 1, Check::Positions, &|| {
+            format!("client {client} has one request admitted, and {used} count")
+        });
+        let unused = || limits.used(client).is_zero();
+        check(within(patience, unused).await, Check::Positions, &|| {
+            format!("client {client} has used more than it was admitted")
+        });
+    }
+    for stats in limits.tables() {
+        let lost = stats.evicted + stats.denied + stats.shared;
+        check(lost == 0 && stats.outside == 0, Check::Table, &|| {
+            format!("{stats:?}")
+        });
+    }
+}
+
+/// A server with the same limits serves a client that is new to it.
+fn serves(limits: &Arc<Limits>, broken: &mut Vec<(Check, String)>) {
+    let server = Server::start(limits, Plant::Nothing);
+    let outcomes = Outcomes::default();
+    runtime().block_on(async {
+        for path in ["/queued/quick", "/limited/quick"] {
+            for _ in 0..10 {
+                if let Some(mut wire) = Wire::connect(server.address, &outcomes).await {
+                    wire.get(path, "another client").await;
+                    wire.status().await;
+                }
+            }
+        }
+    });
+    let [_, _, served, ..] = outcomes.figures();
+    if served != 20 {
+        broken.push((Check::Serves, format!("{served} of 20 requests are served")));
+    }
+}
+
+impl Row {
+    pub(crate) fn title() -> String {
+        format!(
+            "{:<24} {:>11} {:>8} {:>6} {:>6} {:>6} {:>8} {:>7} {:>7} {:>7} {:>9} {:>6} {:>6}",
+            "fault",
+            "connections",
+            "requests",
+            "served",
+            "denied",
+            "cut",
+            "admitted",
+            "allowed",
+            "seats",
+            "waiting",
+            "bytes",
+            "growth",
+            "ms"
+        )
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [connections, requests, served, denied, cut] = self.outcomes;
+        write!(
+            f,
+            "{:<24} {connections:>11} {requests:>8} {served:>6} {denied:>6} {cut:>6} {:>8} {:>7} \
+             {:>3}/{:>3} {:>7} {:>9} {:>6} {:>6}",
+            self.name,
+            self.admitted,
+            self.allowed,
+            self.seats,
+            2 * SEATS,
+            self.waiting,
+            self.bytes,
+            self.growth,
+            self.millis
+        )?;
+        for (check, text) in &self.broken {
+            write!(f, "\n    {check:?}: {text}")?;
+        }
+        Ok(())
+    }
+}
