@@ -95,6 +95,7 @@ fn a_log_allocates_as_needed_and_frees_on_reset() {
     let local = Local::new(SlidingLog::new(Quota::per_second(1_000)))
         .with_clock(clock.clone())
         .capacity(100);
+    local.allocate();
     let before = live();
     for round in 0..1_000 {
         clock.advance(Duration::from_millis(50));

@@ -6,6 +6,7 @@ use std::hash::BuildHasher;
 use super::Local;
 use super::hash::Seeded;
 use super::overflow::Overflow;
+use super::settings::LocalInner;
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock};
@@ -56,16 +57,16 @@ where
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        quotas(self.shared.table.epochs.current().algorithm())
+        self.shared.read_algorithm(quotas)
     }
 
     fn limits(&self) -> usize {
-        A::Packing::limit_count(self.shared.table.epochs.current().algorithm())
+        self.shared.read_algorithm(A::Packing::limit_count)
     }
 
     #[inline]
     fn losses(&self) -> Losses {
-        self.shared.table.core.counters.losses()
+        self.shared.losses()
     }
 }
 
@@ -75,20 +76,17 @@ impl<T: IntoAlgorithm> IntoBackend for T {
 
     #[track_caller]
     fn into_backend(self) -> Self::Backend {
-        Local::new(self)
+        Local::new(self).into_backend()
     }
 
     #[track_caller]
     fn into_single_key_backend(self) -> Self::Backend {
         let algorithm = self.into_algorithm();
         expect_valid(algorithm.validate());
-        Local::build(
-            algorithm,
-            1,
-            Overflow::default(),
-            MonotonicClock,
-            Seeded::default(),
-        )
+        let (clock, hasher) = (MonotonicClock, Seeded::default());
+        let local: Local<_> =
+            LocalInner::new(algorithm, 1, Overflow::default(), clock, hasher).into();
+        local.into_backend()
     }
 }
 
@@ -100,7 +98,9 @@ where
 {
     type Backend = Self;
 
+    /// Allocates the table, so that no request has to wait for that.
     fn into_backend(self) -> Self {
+        self.allocate();
         self
     }
 }

@@ -20,7 +20,7 @@ fn at(ns: u64) -> Tick {
 
 /// A table of one set.
 fn table<A: Algorithm>(algorithm: A) -> Arc<Table<A>> {
-    Arc::new(Table::new(algorithm, 1, Overflow::EvictLeast, at(0)))
+    Arc::new(Table::new(algorithm, 1, Overflow::EvictLeast))
 }
 
 fn quota(limit: u64) -> Quota {
@@ -94,7 +94,6 @@ fn loom_a_key_inserted_twice_beside_a_full_home_set_has_one_state() {
             TokenBucket::new(quota(2)),
             5,
             Overflow::EvictLeast,
-            at(0),
         ));
         assert_eq!(table.core.sets.len, 2);
         for key in 1..=4 {
@@ -161,7 +160,7 @@ fn loom_a_quota_change_is_atomic_for_a_decision() {
 fn loom_a_key_inserted_twice_into_the_last_slot_is_not_denied() {
     loom::model(|| {
         let bucket = TokenBucket::new(quota(2));
-        let table = Arc::new(Table::new(bucket, 1, Overflow::Deny, at(0)));
+        let table = Arc::new(Table::new(bucket, 1, Overflow::Deny));
         for key in 1..=3 {
             assert!(admits(&table, key, 0));
         }

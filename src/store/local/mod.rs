@@ -4,6 +4,7 @@ mod attempt;
 mod backend;
 mod epoch;
 mod hash;
+mod huge_pages;
 mod insertion;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
@@ -12,6 +13,7 @@ mod overflow;
 mod probe;
 mod replica;
 mod sets;
+mod settings;
 #[cfg(all(test, tower_throttle_shuttle))]
 mod shuttle_models;
 mod slot;
@@ -27,7 +29,7 @@ use std::time::Duration;
 
 pub use self::hash::{Seeded, SeededHasher};
 pub use self::overflow::{Overflow, Stats};
-use self::table::Table;
+use self::settings::{DEFAULT_CAPACITY, LocalInner};
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, take_now, take_up_to};
 use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -37,8 +39,7 @@ use crate::quota::Quota;
 
 /// A rate limiter per key, in this process.
 ///
-/// The states are stored in a table whose size is fixed when it is created. The table needs no
-/// background task: a new key takes an empty slot or one whose state has expired. The [`Overflow`]
+/// The states are stored in a table of a fixed size. The table needs no background task: a new key takes an empty slot or one whose state has expired. The [`Overflow`]
 /// policy applies only if none of the slots that the key may use is free. If a table holds as many
 /// live keys as its [`capacity`](Self::capacity), at most one in ten million of them has no slot.
 ///
@@ -70,30 +71,13 @@ use crate::quota::Quota;
 /// A key takes 23 bytes if its state is one word, 37 bytes if it is two, 46 if it is three and 47
 /// if it is four. Token buckets, meters, windows and sliding windows with common quotas take one
 /// word. A sliding grid takes as many words as its counts need. All of this memory is allocated
-/// when the table is created. States that do not fit a slot, such as a log, are stored outside the
-/// table.
+/// once: when a layer is built with the table, by [`allocate`](Self::allocate), or at the first
+/// use. States that do not fit a slot, such as a log, are stored outside the table.
 /// [`stats`](Self::stats) reports how much memory they take, and [how much they can take at
 /// most](Stats::most_bytes).
 pub struct Local<A: Algorithm, C = MonotonicClock, S = Seeded> {
     shared: Arc<LocalInner<A, C, S>>,
 }
-
-struct LocalInner<A: Algorithm, C, S> {
-    table: Table<A>,
-    clock: C,
-    hasher: S,
-    overflow: Overflow,
-}
-
-/// A table of this many keys takes 2.3 megabytes.
-const DEFAULT_CAPACITY: usize = 100_000;
-/// A larger table would not fit the address space.
-const MAX_CAPACITY: usize = 1 << if usize::BITS < 64 { 25 } else { 36 };
-const ALLOWED_CAPACITIES: &str = if usize::BITS < 64 {
-    "a number of keys from 1 to 33554432"
-} else {
-    "a number of keys from 1 to 68719476736"
-};
 
 impl<A: Algorithm> Local<A> {
     /// Creates a table for 100,000 keys, on the system's monotonic clock, from an algorithm or a
@@ -105,154 +89,15 @@ impl<A: Algorithm> Local<A> {
     pub fn new(algorithm: impl IntoAlgorithm<Algorithm = A>) -> Self {
         let algorithm = algorithm.into_algorithm();
         expect_valid(algorithm.validate());
-        Self::build(
+        let (clock, hasher) = (MonotonicClock, Seeded::default());
+        LocalInner::new(
             algorithm,
             DEFAULT_CAPACITY,
             Overflow::default(),
-            MonotonicClock,
-            Seeded::default(),
+            clock,
+            hasher,
         )
-    }
-}
-
-impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
-    fn build(algorithm: A, capacity: usize, overflow: Overflow, clock: C, hasher: S) -> Self {
-        let now = clock.now();
-        Self {
-            shared: Arc::new(LocalInner {
-                table: Table::new(algorithm, capacity, overflow, now),
-                clock,
-                hasher,
-                overflow,
-            }),
-        }
-    }
-}
-
-/// Settings. Each method returns a new, empty table, so call them before the first use.
-impl<A: Algorithm, C: Clock + Clone, S: BuildHasher + Clone> Local<A, C, S> {
-    /// Sets how many keys the table can hold.
-    ///
-    /// The table has slightly more slots than that. [`Overflow`] describes what happens to further
-    /// keys. Even a capacity that is too small enforces limits: all keys together never get more
-    /// than one limit per slot.
-    ///
-    /// # Panics
-    /// If `keys` is 0 or above 2^36 (on 32-bit systems 2^25);
-    /// [`try_capacity`](Self::try_capacity) returns an error instead.
-    ///
-    /// ```
-    /// use tower_throttle::{Local, Quota, TokenBucket};
-    ///
-    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(1_000_000);
-    /// assert!(limiter.stats().table_bytes < 24_000_000);
-    /// # let _ = limiter.check(&1);
-    /// ```
-    #[must_use]
-    #[track_caller]
-    pub fn capacity(self, keys: usize) -> Self {
-        expect_valid(self.try_capacity(keys))
-    }
-
-    /// Sets how many keys the table can hold, for values from a configuration.
-    ///
-    /// # Errors
-    /// If `keys` is 0 or above 2^36 (on 32-bit systems 2^25).
-    ///
-    /// ```
-    /// use tower_throttle::{Local, Quota, TokenBucket};
-    ///
-    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10)));
-    /// let error = limiter.try_capacity(0).unwrap_err();
-    /// assert!(error.to_string().starts_with("capacity: 0 is not allowed; give"));
-    /// ```
-    pub fn try_capacity(self, keys: usize) -> Result<Self, ConfigError> {
-        if keys == 0 || keys > MAX_CAPACITY {
-            return Err(ConfigError::out_of_range(
-                "capacity",
-                keys,
-                ALLOWED_CAPACITIES,
-            ));
-        }
-        let LocalInner {
-            clock,
-            hasher,
-            overflow,
-            ..
-        } = &*self.shared;
-        Ok(Self::build(
-            self.algorithm(),
-            keys,
-            *overflow,
-            clock.clone(),
-            hasher.clone(),
-        ))
-    }
-
-    /// Sets what a full table does with a new key.
-    #[must_use]
-    pub fn overflow(self, overflow: Overflow) -> Self {
-        let LocalInner {
-            table,
-            clock,
-            hasher,
-            ..
-        } = &*self.shared;
-        let capacity = table.stats().capacity;
-        Self::build(
-            self.algorithm(),
-            capacity,
-            overflow,
-            clock.clone(),
-            hasher.clone(),
-        )
-    }
-
-    /// Uses another clock, such as [`ManualClock`](crate::ManualClock) in a test.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_throttle::{Local, ManualClock, Quota, TokenBucket};
-    ///
-    /// let clock = ManualClock::new();
-    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(1))).with_clock(clock.clone());
-    /// assert!(limiter.check(&7).is_admitted());
-    /// assert!(limiter.check(&7).is_denied());
-    /// clock.advance(Duration::from_secs(1));
-    /// assert!(limiter.check(&7).is_admitted());
-    /// ```
-    #[must_use]
-    pub fn with_clock<D: Clock>(self, clock: D) -> Local<A, D, S> {
-        let LocalInner {
-            table,
-            hasher,
-            overflow,
-            ..
-        } = &*self.shared;
-        let capacity = table.stats().capacity;
-        Local::build(self.algorithm(), capacity, *overflow, clock, hasher.clone())
-    }
-
-    /// Uses another hash function for the keys, such as the standard library's `SipHash`.
-    ///
-    /// ```
-    /// use std::hash::RandomState;
-    /// use tower_throttle::{Local, Quota, TokenBucket};
-    ///
-    /// let limiter =
-    ///     Local::new(TokenBucket::new(Quota::per_second(1))).with_hasher(RandomState::new());
-    /// assert!(limiter.check("alice").is_admitted());
-    /// ```
-    #[must_use]
-    pub fn with_hasher<H: BuildHasher>(self, hasher: H) -> Local<A, C, H> {
-        let LocalInner {
-            table,
-            clock,
-            overflow,
-            ..
-        } = &*self.shared;
-        let capacity = table.stats().capacity;
-        Local::build(self.algorithm(), capacity, *overflow, clock.clone(), hasher)
+        .into()
     }
 }
 
@@ -278,13 +123,13 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let now = self.shared.clock.now_unordered();
         let hash = self.hash(key);
         let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
-        self.shared.table.decide(hash, now, cost, slow)
+        self.shared.table().decide(hash, now, cost, slow)
     }
 
     #[inline(never)]
     fn decide_slow(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         let decide = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
-        let decided = self.shared.table.transition(hash, now, cost > 0, decide);
+        let decided = self.shared.table().transition(hash, now, cost > 0, decide);
         self.or_denied(decided, now)
     }
 
@@ -394,12 +239,12 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     /// Resets the key to unused.
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
-        self.shared.table.remove(self.hash(key));
+        self.shared.table().remove(self.hash(key));
     }
 
     /// The current quota. If there are several limits, it is the quota of the first.
     pub fn quota(&self) -> Quota {
-        self.shared.table.epochs.current().algorithm().quota()
+        self.shared.read_algorithm(A::quota)
     }
 
     /// Changes the quota at run time. The usage of each key is kept; see [`Inherit::AsIs`].
@@ -436,34 +281,29 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
-        if A::Packing::word_count(&algorithm) > self.shared.table.state_words() {
+        if A::Packing::word_count(&algorithm) > self.shared.table().state_words() {
             return Err(ConfigError::Unsupported {
                 what: "a policy whose states take more words than the slots of this table have",
                 instead: "create the table with the policy of the widest states, then set this one",
             });
         }
         let now = self.shared.clock.now();
-        self.shared.table.set_algorithm(algorithm, now, inherit);
+        self.shared.table().set_algorithm(algorithm, now, inherit);
         Ok(())
     }
 
     /// Whether a change of the quota reschedules queued requests.
     pub(crate) fn replans_line(&self) -> bool {
-        self.shared
-            .table
-            .epochs
-            .current()
-            .algorithm()
-            .replans_line()
+        self.shared.read_algorithm(A::replans_line)
     }
 
     /// Sizes and counters of the table.
     pub fn stats(&self) -> Stats {
-        self.shared.table.stats()
+        self.shared.stats()
     }
 
     fn algorithm(&self) -> A {
-        self.shared.table.epochs.current().algorithm().clone()
+        self.shared.read_algorithm(A::clone)
     }
 
     #[inline]
@@ -480,7 +320,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
             _ => false,
         };
         if op == Op::Reset {
-            self.shared.table.remove(hash);
+            self.shared.table().remove(hash);
         }
         let step = |algorithm: &A, state: &mut A::State| {
             match op {
@@ -494,7 +334,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
             }
             algorithm.peek(state, now, 0)
         };
-        match (self.shared.table.transition(hash, now, keep, step), op) {
+        match (self.shared.table().transition(hash, now, keep, step), op) {
             (Ok(decision), _) => decision,
             // Nothing was charged. Return the figures of an unused key.
             (Err(_), Op::Charge(_)) => self.apply_hashed(hash, Op::Peek(0)),
@@ -509,7 +349,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         keep: bool,
         step: impl Fn(&A, &mut A::State) -> T,
     ) -> Result<T, Tick> {
-        self.shared.table.transition(hash, now, keep, step)
+        self.shared.table().transition(hash, now, keep, step)
     }
 
     /// Returns the decision, or a denial if the table was full.
@@ -527,7 +367,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     #[cold]
     fn deny_full(&self, free: Tick, now: Tick) -> Decision {
-        self.shared.table.count_denied();
+        self.shared.table().count_denied();
         let wait = free.as_nanos().saturating_sub(now.as_nanos());
         let limit = self.quota().capacity();
         Decision::new(Verdict::Deny, limit, 0, Some(wait), wait)
@@ -546,12 +386,11 @@ impl<A: Algorithm, C, S> Clone for Local<A, C, S> {
 /// Manual impl: derive would print millions of slots.
 impl<A: Algorithm, C: fmt::Debug, S> fmt::Debug for Local<A, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let table = &self.shared.table;
         f.debug_struct("Local")
-            .field("algorithm", table.epochs.current().algorithm())
+            .field("algorithm", &self.shared.read_algorithm(A::clone))
             .field("clock", &self.shared.clock)
             .field("overflow", &self.shared.overflow)
-            .field("stats", &table.stats())
+            .field("stats", &self.shared.stats())
             .finish_non_exhaustive()
     }
 }

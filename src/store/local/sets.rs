@@ -2,6 +2,7 @@
 //!
 //! This module does not depend on the algorithm or on the type of its states.
 
+use super::huge_pages::vec_with_huge_pages;
 use super::probe::{FINGERPRINT_BITS, ProbeSequence, probe_of_tag};
 use super::slot::{CacheLine, Set, SetGuard, lines_per_set, slots_per_set};
 use super::spill::KeyId;
@@ -20,11 +21,19 @@ pub(super) struct Sets {
 impl Sets {
     /// The sets of a table for `keys` keys with states of `words` words.
     pub(super) fn for_keys(words: usize, keys: usize) -> Self {
+        let mut sets = Self::unallocated(words, keys);
+        let len = sets.len * lines_per_set(words);
+        let mut lines = vec_with_huge_pages(len);
+        lines.resize_with(len, CacheLine::default);
+        sets.lines = lines.into_boxed_slice();
+        sets
+    }
+
+    /// The sizes of such a table, without its memory.
+    pub(super) fn unallocated(words: usize, keys: usize) -> Self {
         let (probes, len) = ProbeSequence::for_keys(words, keys);
         Self {
-            lines: (0..len * lines_per_set(words))
-                .map(|_| CacheLine::default())
-                .collect(),
+            lines: Box::default(),
             len,
             state_words: words,
             probes,
@@ -81,7 +90,7 @@ impl Sets {
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        self.lines.len() * size_of::<CacheLine>()
+        self.len * lines_per_set(self.state_words) * size_of::<CacheLine>()
     }
 
     /// The last probe up to `probe_len` at which a key of this home is stored.

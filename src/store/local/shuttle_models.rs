@@ -7,6 +7,7 @@ use std::time::Duration;
 use shuttle::thread;
 
 use super::replica::use_replica;
+use super::settings::LocalInner;
 use super::{Local, Overflow};
 use crate::algorithm::{Algorithm, SlidingLog, TokenBucket};
 use crate::clock::ManualClock;
@@ -43,13 +44,11 @@ fn table<A: Algorithm>(
     overflow: Overflow,
     clock: &ManualClock,
 ) -> Table<A> {
-    Local::build(
-        algorithm,
-        capacity,
-        overflow,
-        clock.clone(),
-        IdentityHasher(0),
-    )
+    let (clock, hasher) = (clock.clone(), IdentityHasher(0));
+    let table: Table<A> = LocalInner::new(algorithm, capacity, overflow, clock, hasher).into();
+    // The first use takes a lock that the model does not know.
+    table.allocate();
+    table
 }
 
 const THREADS: usize = 3;

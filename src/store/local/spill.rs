@@ -54,8 +54,6 @@ pub(super) const fn spill_index(word: u64) -> usize {
 #[derive(Debug)]
 pub(super) struct SpillStore<S> {
     shards: Box<[Mutex<Shard<S>>]>,
-    /// The largest number of slots per shard.
-    slots_per_shard: usize,
 }
 
 /// The spilled states of some sets, and the indices of free entries.
@@ -93,27 +91,32 @@ pub(super) struct VersionedState<S> {
 impl<S> SpillStore<S> {
     /// The store for a table of `slots` slots in `groups` groups. A group never spans two shards.
     pub(super) fn new(groups: usize, slots: usize) -> Self {
+        let shards = 0..Self::shard_count(groups, slots);
+        Self {
+            shards: shards.map(|_| Mutex::new(Shard::new())).collect(),
+        }
+    }
+
+    fn shard_count(groups: usize, slots: usize) -> usize {
         // An index has 24 bits, which limits the states per shard.
         let least = (slots >> (INDEX_BITS - 1)) + 1;
-        let shards = groups.min(least.max(4_096));
-        Self {
-            shards: (0..shards).map(|_| Mutex::new(Shard::new())).collect(),
-            slots_per_shard: groups.div_ceil(shards) * slots.div_ceil(groups),
-        }
+        groups.min(least.max(4_096))
     }
 
     pub(super) fn shard(&self, group: usize) -> MutexGuard<'_, Shard<S>> {
         lock(&self.shards[group % self.shards.len()])
     }
 
-    /// The upper bound of the bytes in [`usage`](Self::usage) if a state allocates at most `held`.
-    pub(super) fn max_bytes(&self, held: usize) -> usize {
+    /// The upper bound of the bytes in [`usage`](Self::usage) for a table of `slots` slots in
+    /// `groups` groups, if a state allocates at most `held`.
+    pub(super) fn max_bytes_of(groups: usize, slots: usize, held: usize) -> usize {
+        let shards = Self::shard_count(groups, slots);
         // While one state replaces another, both are stored.
-        let states = self.slots_per_shard + 1;
+        let states = groups.div_ceil(shards) * slots.div_ceil(groups) + 1;
         let entry = size_of::<Entry<S>>() + size_of::<u32>();
         let own = states.next_power_of_two().max(4) * entry;
         let shard = held.saturating_mul(states).saturating_add(own);
-        shard.saturating_mul(self.shards.len())
+        shard.saturating_mul(shards)
     }
 
     /// The number of states, and the bytes of the states and their entries. `held` returns the

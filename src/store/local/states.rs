@@ -250,19 +250,27 @@ impl<A: Algorithm> Table<A> {
         step: &mut Step<'_, A>,
     ) -> TryResult {
         let mut shared = lock(&self.shared_state);
-        let Some(behind) = view.epochs_behind(shared.epoch & 0xFFF) else {
-            return TryResult::Retry;
-        };
+        let algorithm = view.algorithm();
         // Works on a copy, so that a panic does not change the state.
-        let mut state = shared.state.clone();
-        if !view.migrate_state(&mut state, behind) {
-            state = view.algorithm().fresh(now);
-        }
-        step(view.algorithm(), &mut state);
-        *shared = VersionedState {
+        let mut state = match &*shared {
+            None => algorithm.fresh(now),
+            Some(kept) => {
+                let Some(behind) = view.epochs_behind(kept.epoch & 0xFFF) else {
+                    return TryResult::Retry;
+                };
+                let mut state = kept.state.clone();
+                if view.migrate_state(&mut state, behind) {
+                    state
+                } else {
+                    algorithm.fresh(now)
+                }
+            }
+        };
+        step(algorithm, &mut state);
+        *shared = Some(VersionedState {
             state,
             epoch: view.epoch(),
-        };
+        });
         Counters::count(&self.core.counters.shared);
         TryResult::Done
     }

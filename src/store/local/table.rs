@@ -36,24 +36,17 @@ pub(super) struct Table<A: Algorithm> {
     pub(super) epochs: Epochs<A>,
     pub(super) spill: SpillStore<A::State>,
     /// The state that all keys without a slot share ([`Overflow::Shared`]).
-    pub(super) shared_state: Mutex<VersionedState<A::State>>,
+    pub(super) shared_state: Mutex<Option<VersionedState<A::State>>>,
     pub(super) change_lock: Mutex<()>,
     capacity: usize,
 }
 
 impl<A: Algorithm> Table<A> {
-    pub(super) fn new(algorithm: A, capacity: usize, overflow: Overflow, now: Tick) -> Self {
-        let words = match A::Packing::word_count(&algorithm) {
-            words @ 1..=4 => words,
-            _ => 1,
-        };
-        let sets = Sets::for_keys(words, capacity);
+    pub(super) fn new(algorithm: A, capacity: usize, overflow: Overflow) -> Self {
+        let sets = Sets::for_keys(slot_words(&algorithm), capacity);
         Self {
             spill: SpillStore::new(sets.groups(), sets.slots()),
-            shared_state: Mutex::new(VersionedState {
-                state: algorithm.fresh(now),
-                epoch: 0,
-            }),
+            shared_state: Mutex::new(None),
             epochs: Epochs::new(algorithm),
             change_lock: Mutex::new(()),
             core: Core {
@@ -62,6 +55,23 @@ impl<A: Algorithm> Table<A> {
                 counters: Counters::default(),
             },
             capacity,
+        }
+    }
+
+    /// The statistics of a table that is not built yet.
+    pub(super) fn stats_unused(algorithm: &A, capacity: usize) -> Stats {
+        let sets = Sets::unallocated(slot_words(algorithm), capacity);
+        let most_spilled = SpillStore::<A::State>::max_bytes_of(
+            sets.groups(),
+            sets.slots(),
+            A::Packing::max_heap_bytes(algorithm),
+        );
+        let table_bytes = sets.bytes();
+        Stats {
+            capacity,
+            table_bytes,
+            most_bytes: table_bytes.saturating_add(most_spilled),
+            ..Stats::default()
         }
     }
 
@@ -161,9 +171,11 @@ impl<A: Algorithm> Table<A> {
             .spill
             .usage(|state| A::Packing::heap_bytes(view.algorithm(), state));
         let table_bytes = self.core.sets.bytes();
-        let max_spilled = self
-            .spill
-            .max_bytes(A::Packing::max_heap_bytes(view.algorithm()));
+        let max_spilled = SpillStore::<A::State>::max_bytes_of(
+            self.core.sets.groups(),
+            self.core.sets.slots(),
+            A::Packing::max_heap_bytes(view.algorithm()),
+        );
         let mut stats = Stats {
             capacity: self.capacity,
             table_bytes,
@@ -174,5 +186,13 @@ impl<A: Algorithm> Table<A> {
         };
         self.core.counters.fill(&mut stats);
         stats
+    }
+}
+
+/// The words per slot of a table. A state that takes more is stored outside its slot.
+fn slot_words<A: Algorithm>(algorithm: &A) -> usize {
+    match A::Packing::word_count(algorithm) {
+        words @ 1..=4 => words,
+        _ => 1,
     }
 }

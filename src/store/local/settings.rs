@@ -1,0 +1,258 @@
+//! The settings of a table. The table itself is built once, when it is first used.
+
+use std::hash::BuildHasher;
+use std::sync::{Arc, OnceLock};
+
+use super::Local;
+use super::overflow::{Overflow, Stats};
+use super::table::Table;
+use crate::algorithm::Algorithm;
+use crate::backend::Losses;
+use crate::clock::Clock;
+use crate::error::{ConfigError, expect_valid};
+
+/// A table of this many keys takes 2.3 megabytes.
+pub(super) const DEFAULT_CAPACITY: usize = 100_000;
+/// A larger table would not fit the address space.
+const MAX_CAPACITY: usize = 1 << if usize::BITS < 64 { 25 } else { 36 };
+const ALLOWED_CAPACITIES: &str = if usize::BITS < 64 {
+    "a number of keys from 1 to 33554432"
+} else {
+    "a number of keys from 1 to 68719476736"
+};
+
+/// The settings, and the table once it is built.
+pub(super) struct LocalInner<A: Algorithm, C, S> {
+    table: OnceLock<Table<A>>,
+    /// The algorithm that the table is built with.
+    algorithm: A,
+    capacity: usize,
+    pub(super) overflow: Overflow,
+    pub(super) clock: C,
+    pub(super) hasher: S,
+}
+
+impl<A: Algorithm, C, S> LocalInner<A, C, S> {
+    pub(super) const fn new(
+        algorithm: A,
+        capacity: usize,
+        overflow: Overflow,
+        clock: C,
+        hasher: S,
+    ) -> Self {
+        Self {
+            table: OnceLock::new(),
+            algorithm,
+            capacity,
+            overflow,
+            clock,
+            hasher,
+        }
+    }
+
+    /// The table, which is built at the first call.
+    #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
+    #[inline(always)]
+    pub(super) fn table(&self) -> &Table<A> {
+        match self.table.get() {
+            Some(table) => table,
+            None => self.build(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn build(&self) -> &Table<A> {
+        let build = || Table::new(self.algorithm.clone(), self.capacity, self.overflow);
+        self.table.get_or_init(build)
+    }
+
+    /// Runs `read` on the current algorithm. Does not build the table.
+    pub(super) fn read_algorithm<T>(&self, read: impl FnOnce(&A) -> T) -> T {
+        match self.table.get() {
+            Some(table) => read(table.epochs.current().algorithm()),
+            None => read(&self.algorithm),
+        }
+    }
+
+    /// What a full table lost so far.
+    #[inline]
+    pub(super) fn losses(&self) -> Losses {
+        match self.table.get() {
+            Some(table) => table.core.counters.losses(),
+            None => Losses::default(),
+        }
+    }
+
+    /// The sizes and counters, also of a table that is not built yet.
+    pub(super) fn stats(&self) -> Stats {
+        match self.table.get() {
+            Some(table) => table.stats(),
+            None => Table::stats_unused(&self.algorithm, self.capacity),
+        }
+    }
+}
+
+impl<A: Algorithm, C, S> From<LocalInner<A, C, S>> for Local<A, C, S> {
+    fn from(inner: LocalInner<A, C, S>) -> Self {
+        Self {
+            shared: Arc::new(inner),
+        }
+    }
+}
+
+/// Settings. Call these methods before the first use and before the first clone.
+///
+/// A table has one capacity, one clock and one hash function, and all clones share it. A method
+/// that changed one of them for a clone, or for a table in use, would have to start a second table,
+/// in which each key has its whole limit again. These methods therefore refuse to.
+impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
+    /// Sets how many keys the table can hold.
+    ///
+    /// The table has slightly more slots than that. [`Overflow`] describes what happens to further
+    /// keys. Even a capacity that is too small enforces limits: all keys together never get more
+    /// than one limit per slot.
+    ///
+    /// # Panics
+    /// If `keys` is 0 or above 2^36 (on 32-bit systems 2^25), or if the table was used or cloned
+    /// before; [`try_capacity`](Self::try_capacity) returns an error instead.
+    ///
+    /// ```
+    /// use tower_throttle::{Local, Quota, TokenBucket};
+    ///
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(1_000_000);
+    /// assert!(limiter.stats().table_bytes < 24_000_000);
+    /// # let _ = limiter.check(&1);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn capacity(self, keys: usize) -> Self {
+        expect_valid(self.try_capacity(keys))
+    }
+
+    /// Sets how many keys the table can hold, for values from a configuration.
+    ///
+    /// # Errors
+    /// If `keys` is 0 or above 2^36 (on 32-bit systems 2^25), or if the table was used or cloned
+    /// before.
+    ///
+    /// ```
+    /// use tower_throttle::{Local, Quota, TokenBucket};
+    ///
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10)));
+    /// let error = limiter.try_capacity(0).unwrap_err();
+    /// assert!(error.to_string().starts_with("capacity: 0 is not allowed; give"));
+    ///
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10)));
+    /// let _ = limiter.check("alice");
+    /// assert!(limiter.try_capacity(1_000).is_err());
+    /// ```
+    pub fn try_capacity(self, keys: usize) -> Result<Self, ConfigError> {
+        if keys == 0 || keys > MAX_CAPACITY {
+            return Err(ConfigError::out_of_range(
+                "capacity",
+                keys,
+                ALLOWED_CAPACITIES,
+            ));
+        }
+        let mut inner = self.unused("another capacity for a table that was used or cloned")?;
+        inner.capacity = keys;
+        Ok(inner.into())
+    }
+
+    /// Sets what a full table does with a new key.
+    ///
+    /// # Panics
+    /// If the table was used or cloned before.
+    #[must_use]
+    #[track_caller]
+    pub fn overflow(self, overflow: Overflow) -> Self {
+        let unused = self.unused("another overflow policy for a table that was used or cloned");
+        let mut inner = expect_valid(unused);
+        inner.overflow = overflow;
+        inner.into()
+    }
+
+    /// Uses another clock, such as [`ManualClock`](crate::ManualClock) in a test.
+    ///
+    /// # Panics
+    /// If the table was used or cloned before.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Local, ManualClock, Quota, TokenBucket};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(1))).with_clock(clock.clone());
+    /// assert!(limiter.check(&7).is_admitted());
+    /// assert!(limiter.check(&7).is_denied());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(limiter.check(&7).is_admitted());
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn with_clock<D: Clock>(self, clock: D) -> Local<A, D, S> {
+        let unused = self.unused("another clock for a table that was used or cloned");
+        let LocalInner {
+            algorithm,
+            capacity,
+            overflow,
+            hasher,
+            ..
+        } = expect_valid(unused);
+        LocalInner::new(algorithm, capacity, overflow, clock, hasher).into()
+    }
+
+    /// Uses another hash function for the keys, such as the standard library's `SipHash`.
+    ///
+    /// # Panics
+    /// If the table was used or cloned before.
+    ///
+    /// ```
+    /// use std::hash::RandomState;
+    /// use tower_throttle::{Local, Quota, TokenBucket};
+    ///
+    /// let limiter =
+    ///     Local::new(TokenBucket::new(Quota::per_second(1))).with_hasher(RandomState::new());
+    /// assert!(limiter.check("alice").is_admitted());
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn with_hasher<H: BuildHasher>(self, hasher: H) -> Local<A, C, H> {
+        let unused = self.unused("another hash function for a table that was used or cloned");
+        let LocalInner {
+            algorithm,
+            capacity,
+            overflow,
+            clock,
+            ..
+        } = expect_valid(unused);
+        LocalInner::new(algorithm, capacity, overflow, clock, hasher).into()
+    }
+
+    /// Allocates the table now and not at its first use, which takes 10 to 20 ms per million keys.
+    ///
+    /// A layer does this when it is built.
+    ///
+    /// ```
+    /// use tower_throttle::{Local, Quota, TokenBucket};
+    ///
+    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(1_000_000);
+    /// limiter.allocate();
+    /// assert!(limiter.check("alice").is_admitted());
+    /// ```
+    pub fn allocate(&self) {
+        let _ = self.shared.table();
+    }
+
+    /// The settings, if no table has been built from them and no clone shares them.
+    fn unused(self, what: &'static str) -> Result<LocalInner<A, C, S>, ConfigError> {
+        match Arc::into_inner(self.shared) {
+            Some(inner) if inner.table.get().is_none() => Ok(inner),
+            _ => Err(ConfigError::Unsupported {
+                what,
+                instead: "set it before the first use and before the first clone",
+            }),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A table is built once, when it is first used, whatever the number and order of its settings.
+//!
+//! This is a test binary of its own, because it counts the allocations of the whole process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tower_throttle::store::local::Overflow;
+use tower_throttle::{Global, Local, ManualClock, Quota, RateLimitLayer, SlidingLog, TokenBucket};
+
+/// Forwards to the system's allocator, and records the bytes in use.
+struct Recording;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// Allocations of at least this many bytes are counted as tables.
+const LARGE: usize = 8 << 20;
+static LARGE_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+#[expect(unsafe_code, reason = "this test records allocations")]
+// SAFETY: every call is forwarded to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Recording {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(live, Ordering::Relaxed);
+        if layout.size() >= LARGE {
+            LARGE_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller upholds the contract of the same method.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller upholds the contract of the same method.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static RECORDING: Recording = Recording;
+
+/// What `run` allocated: how many tables, and how many bytes at once.
+fn allocated<T>(run: impl FnOnce() -> T) -> (T, usize, usize) {
+    let (before, tables) = (
+        LIVE.load(Ordering::Relaxed),
+        LARGE_ALLOCATIONS.load(Ordering::Relaxed),
+    );
+    PEAK.store(before, Ordering::Relaxed);
+    let made = run();
+    (
+        made,
+        LARGE_ALLOCATIONS.load(Ordering::Relaxed) - tables,
+        PEAK.load(Ordering::Relaxed) - before,
+    )
+}
+
+const KEYS: usize = 1_000_000;
+
+fn configured() -> Local<TokenBucket, ManualClock> {
+    Local::new(TokenBucket::new(Quota::per_second(10)))
+        .capacity(2 * KEYS)
+        .overflow(Overflow::Deny)
+        .capacity(KEYS)
+        .with_clock(ManualClock::new())
+}
+
+/// Held by each test, because another one would allocate at the same time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn a_table_is_built_once_and_when_it_is_first_used() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (local, tables, peak) = allocated(configured);
+    assert_eq!(tables, 0, "built before its first use");
+    assert!(peak < 100_000, "{peak} bytes for settings");
+
+    // Reading the settings is no use.
+    let ((), tables, peak) = allocated(|| {
+        assert_eq!(local.quota(), Quota::per_second(10));
+        let _ = format!("{local:?}");
+    });
+    assert_eq!((tables, peak < 100_000), (0, true));
+    let planned = local.stats();
+
+    let clone = local.clone();
+    let (_, tables, peak) = allocated(|| local.check(&1));
+    assert_eq!(tables, 1);
+    assert!(
+        (planned.table_bytes..planned.table_bytes + (1 << 20)).contains(&peak),
+        "{peak} bytes at once for a table of {}",
+        planned.table_bytes
+    );
+    let used = local.stats();
+    assert_eq!(
+        (planned.capacity, planned.table_bytes, planned.most_bytes),
+        (used.capacity, used.table_bytes, used.most_bytes)
+    );
+    // The clone was made before, and shares the table.
+    let (decision, tables, _) = allocated(|| clone.check(&1));
+    assert_eq!((decision.remaining(), tables), (8, 0));
+
+    // A layer builds the table before the first request.
+    let local = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(KEYS);
+    let (layer, tables, _) = allocated(|| RateLimitLayer::new(Global, local));
+    assert_eq!(tables, 1);
+    let (_, tables, _) = allocated(|| layer.handle().peek_now(&(), 1));
+    assert_eq!(tables, 0);
+    // `allocate` does the same without a layer.
+    let (local, tables, _) = allocated(|| {
+        let local = configured();
+        local.allocate();
+        local.allocate();
+        local
+    });
+    assert_eq!(tables, 1);
+    let (_, tables, _) = allocated(|| local.check(&1));
+    assert_eq!(tables, 0);
+}
+
+#[test]
+fn the_sizes_of_an_unused_log_are_those_of_a_used_one() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for keys in [1, 1_000, 50_000] {
+        let log = Local::new(SlidingLog::new(Quota::per_second(100))).capacity(keys);
+        let planned = log.stats();
+        log.allocate();
+        assert_eq!(planned, log.stats());
+    }
+}
+
+type Setter = fn(Local<TokenBucket>) -> Local<TokenBucket>;
+
+#[test]
+fn a_used_or_cloned_table_refuses_another_setting() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let setters: [(&str, Setter); 4] = [
+        ("capacity", |local| local.capacity(10)),
+        ("overflow policy", |local| local.overflow(Overflow::Deny)),
+        ("clock", |local| {
+            local.with_clock(tower_throttle::clock::MonotonicClock)
+        }),
+        ("hash function", |local| {
+            local.with_hasher(tower_throttle::store::local::Seeded::default())
+        }),
+    ];
+    for (name, setter) in setters {
+        let new = || Local::new(TokenBucket::new(Quota::per_second(10))).capacity(100);
+        let refusal = |local: Local<TokenBucket>| {
+            let panic = catch_unwind(AssertUnwindSafe(|| setter(local))).err()?;
+            panic.downcast_ref::<String>().cloned()
+        };
+        assert_eq!(refusal(new()), None, "{name}");
+        let used = new();
+        let _ = used.check("alice");
+        let expected = format!(
+            "another {name} for a table that was used or cloned is not possible; set it before \
+             the first use and before the first clone"
+        );
+        assert_eq!(refusal(used), Some(expected.clone()));
+        let cloned = new();
+        let clone = cloned.clone();
+        assert_eq!(refusal(cloned), Some(expected));
+        // The other one is the only one left, and works.
+        assert_eq!(refusal(clone), None, "{name}");
+    }
+}
