@@ -224,7 +224,7 @@ impl LineGuard<'_> {
         self.update(false, |line, wakers, _| line.release(now, wakers));
     }
 
-    /// Removes a request from the line, before or after it was released; see [`Line::leave`].
+    /// Removes a request from the line, before or after it was released; see [`Line::remove`].
     pub(crate) fn leave(
         &mut self,
         position: &QueuePosition,
@@ -235,7 +235,7 @@ impl LineGuard<'_> {
         let entry = self.entry().filter(|entry| entry.owns(position));
         if entry.is_some_and(|entry| entry.line.contains(rank)) {
             return self
-                .update(false, |line, _, stale| line.leave(rank, quota, stale))
+                .update(false, |line, _, stale| line.remove(rank, quota, stale))
                 .unwrap_or(CostOutcome::Keep);
         }
         // It was released and is not going: the next waiter may go instead.
@@ -318,7 +318,7 @@ impl LineGuard<'_> {
             TimerStatus::Armed => self.refresh_timer(),
             TimerStatus::Elapsed => self.release(LineTimer::now()),
             TimerStatus::RuntimeGone => {
-                self.update(false, |line, wakers, _| line.wake_all(wakers));
+                self.update(false, |line, wakers, _| line.take_wakers(wakers));
             }
         }
     }

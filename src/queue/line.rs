@@ -1,25 +1,28 @@
 //! The line of one key: its waiters, in order, and when each is released. No lock, clock or I/O.
 //!
-//! # Moments
-//! The limiter has granted each waiter a moment. Waiters and moments are kept in separate lists: a
-//! waiter that joins later is released later, in whatever order the limiter granted moments, and no
-//! waiter is released before a moment that the limiter granted for its cost.
+//! # Slots
+//! A slot is a time at which the limiter allows a waiter to be released. Waiters and slots are kept in
+//! separate lists. Waiters are released in the order of the line, in whatever order the limiter
+//! granted the slots. Each is released at a slot that was granted for a cost equal to its own; it may
+//! be the slot of another waiter.
 //!
-//! When a waiter leaves, the limiter gets its cost back and the waiters behind move up. If all costs
-//! are equal, that is exact for every algorithm and any number of limits: see
-//! [`UniformQueue`]. If costs differ, all behind move earlier by what the refund is worth, cost x t,
-//! which only a single quota tells: see [`MixedQueue`]. With several limits there is no such figure:
-//! the waiters behind keep their moments and the limiter gets nothing back. The place is lost, but
-//! no promise is broken.
+//! If a waiter is removed, the limiter gets its cost back and the waiters behind it move up:
+//! - If all costs are equal, each takes the slot of the one before it. That is exact for every
+//!   algorithm and any number of limits; see [`UniformQueue`].
+//! - If costs differ, the slots behind it move earlier by the time in which the limit refills the
+//!   cost: the cost times the period, divided by the limit. This is known if there is a single
+//!   quota; see [`MixedQueue`].
+//! - With several quotas that time is unknown. The slots stay and the cost is not refunded. Some
+//!   capacity is unused, but no limit is exceeded.
 //!
 //! # Ranks
 //! A waiter is found by its rank. A released waiter is no longer in the line, so a rank that is not
-//! found was released. While all waiters are released in the order in which they joined, the line
-//! publishes the rank of the last one released ([`LineStatus`]). Then a released waiter needs no
-//! lock to find out.
+//! found is taken as released. The owner must not ask again after it was removed or got an outcome.
+//! While all waiters join at the back and none is shed, the line publishes the rank of the last one
+//! released ([`LineStatus`]). Then a waiter can see without a lock that it was released.
 //!
 //! # Timers
-//! A timer fires for the earliest moment. Its handler releases all waiters that are due and wakes
+//! A timer fires for the earliest slot. Its handler releases all waiters that are due and wakes
 //! each of them once, so no waiter depends on another one being polled. The module `guard` arms the
 //! timers. It looks at [`Line::next_slot`] after each change.
 
@@ -38,18 +41,20 @@ use crate::clock::Tick;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Ordering};
 
-/// How many waiters are released per lock: a kilobyte of wakers, a size that allocators cache.
+/// The most waiters that are released while the lock is held once. Their wakers take 1 KiB, a size
+/// that allocators serve from a cache.
 const RELEASE_BATCH: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Line {
     queue: Queue,
     ranks: Ranks,
-    /// Waiters that were shed and have not been polled since, with the time to wait before a retry.
-    /// Their costs are refunded already.
+    /// Waiters that were removed to make room for other requests and have not been polled since, with
+    /// the time to wait before a retry. Their costs are refunded already.
     shed: BTreeMap<Rank, Duration>,
     status: Arc<LineStatus>,
-    /// Whether all waiters leave in the order in which they joined.
+    /// Whether every waiter so far joined at the back and none was shed. Never becomes true again.
+    /// Ranks are published only while it is true.
     is_fifo: bool,
 }
 
@@ -63,8 +68,9 @@ enum Queue {
 #[derive(Debug)]
 pub(super) struct LineStatus {
     pub(super) line_id: u64,
-    /// All ranks up to this one have been released. Zero, which is below every rank, unless the
-    /// line is FIFO.
+    /// Every waiter up to this rank was released or removed. Starts at zero, which is below every
+    /// rank. It does not rise once the line is no longer FIFO, and a new waiter at the front sets it
+    /// to zero.
     released_up_to: AtomicU64,
 }
 
@@ -109,7 +115,7 @@ impl Line {
         dispatch!(&self.queue, queue => queue.contains(rank)) || self.shed.contains_key(&rank)
     }
 
-    /// The number of waiters.
+    /// The number of waiters, without those that were shed.
     pub(super) fn len(&self) -> usize {
         dispatch!(&self.queue, queue => queue.len())
     }
@@ -139,7 +145,7 @@ impl Line {
         let rank = match order {
             Order::Oldest => self.ranks.back(),
             Order::Newest => {
-                // The new rank is below those released so far.
+                // The new rank is lower than the published one, so it would look released.
                 self.is_fifo = false;
                 self.status.released_up_to.store(0, Ordering::Release);
                 self.ranks.front()
@@ -162,8 +168,8 @@ impl Line {
         rank
     }
 
-    /// Releases the waiters that are due, at most [`RELEASE_BATCH`]. If there are more,
-    /// [`next_slot`](Self::next_slot) is due too.
+    /// Releases the waiters that are due, at most [`RELEASE_BATCH`], and moves their wakers to
+    /// `wakers`. If more are due, [`next_slot`](Self::next_slot) is not later than `now`.
     pub(super) fn release(&mut self, now: Tick, wakers: &mut Vec<Waker>) {
         let last = dispatch!(&mut self.queue, queue => queue.release(now, RELEASE_BATCH, wakers));
         if let (true, Some(last)) = (self.is_fifo, last) {
@@ -171,44 +177,47 @@ impl Line {
         }
     }
 
-    /// Wakes all waiters, so that each polls again.
-    pub(super) fn wake_all(&mut self, wakers: &mut Vec<Waker>) {
+    /// Moves the wakers of all waiters to `wakers`.
+    pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
         dispatch!(&mut self.queue, queue => queue.take_wakers(wakers));
     }
 
-    /// Polls for the waiter of this rank. With an outcome it is done with the line. Without one it
-    /// will be woken by `waker`. A waker that is replaced goes to `stale_waker`, for the caller to
-    /// drop once it holds no lock.
+    /// Returns the outcome if the waiter of this rank was released or shed; its rank must not be used
+    /// again. Otherwise stores `waker` and returns `None`. A waker that is replaced goes to
+    /// `stale_waker`, for the caller to drop once it holds no lock.
     pub(super) fn poll_waiter(
         &mut self,
         rank: Rank,
         waker: &Waker,
         stale_waker: &mut Option<Waker>,
     ) -> Option<WaitOutcome> {
-        let Some(known) = dispatch!(&mut self.queue, queue => queue.waker_mut(rank)) else {
+        let Some(stored) = dispatch!(&mut self.queue, queue => queue.waker_mut(rank)) else {
             let shed = self.shed.remove(&rank);
             return Some(shed.map_or(WaitOutcome::Released, WaitOutcome::Shed));
         };
-        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *stale_waker = known.replace(waker.clone());
+        if !stored.as_ref().is_some_and(|stored| stored.will_wake(waker)) {
+            *stale_waker = stored.replace(waker.clone());
         }
         None
     }
 
-    /// Removes the waiter of this rank, which the line [contains](Self::contains). All waiters
-    /// behind it move up. `quota` is called only if costs differ. It returns the quota of a limiter
-    /// that has a single one.
-    pub(super) fn leave(
+    /// Removes the waiter of this rank. The line must [contain](Self::contains) it. The waiters behind
+    /// it move up if the time that its cost is worth is known. `quota` returns the limiter's quota if
+    /// it has exactly one, and is called only if costs differ.
+    ///
+    /// Returns whether the caller must refund the cost to the limiter. A shed waiter's is refunded
+    /// already.
+    pub(super) fn remove(
         &mut self,
         rank: Rank,
         quota: impl FnOnce() -> Option<Quota>,
         stale_waker: &mut Option<Waker>,
     ) -> CostOutcome {
-        let left = match &mut self.queue {
-            Queue::Uniform(queue) => queue.leave(rank).map(|waker| (CostOutcome::Refund, waker)),
-            Queue::Mixed(queue) => queue.leave(rank, quota),
+        let removed = match &mut self.queue {
+            Queue::Uniform(queue) => queue.remove(rank).map(|waker| (CostOutcome::Refund, waker)),
+            Queue::Mixed(queue) => queue.remove(rank, quota),
         };
-        let Some((outcome, waker)) = left else {
+        let Some((outcome, waker)) = removed else {
             self.shed.remove(&rank);
             return CostOutcome::Keep;
         };
@@ -216,7 +225,9 @@ impl Line {
         outcome
     }
 
-    /// Moves all waiters up by the refund of a cost that was taken for `slot`, before any of them.
+    /// Applies the refund of a cost that was taken before the cost of any waiter, for `slot`. Moves
+    /// all waiters up and returns `Refund`. If costs differ and there is no single quota, moves none
+    /// and returns `Keep`.
     pub(super) fn apply_refund(
         &mut self,
         cost: u64,
@@ -241,8 +252,9 @@ impl Line {
         }
     }
 
-    /// The costs of the waiters that [`shed`](Self::shed) removes for a request of `cost`, in that
-    /// order.
+    /// The costs of the waiters that repeated calls of [`shed`](Self::shed) would remove for a request
+    /// of `cost`, in the order of removal. At most one if costs differ: one waiter of the same cost
+    /// makes enough room.
     pub(super) fn costs_to_shed(
         &self,
         cost: u64,
@@ -251,40 +263,40 @@ impl Line {
         match &self.queue {
             Queue::Uniform(queue) => repeat_n(queue.cost, queue.len()),
             Queue::Mixed(queue) => {
-                repeat_n(cost, usize::from(queue.last_of(cost, quota).is_some()))
+                repeat_n(cost, usize::from(queue.last_removable_of(cost, quota).is_some()))
             }
         }
     }
 
     /// Removes a waiter to make room for a request of `cost`. The waiters behind it move up.
     ///
-    /// If all costs are equal it is the waiter that would be released last. If they differ, it is
-    /// the last one of the same cost: a rare cost would otherwise lose its place to every other
-    /// request.
+    /// If all waiters have the same cost, removes the last one. Otherwise removes the last one whose
+    /// cost is `cost`, if there is one. So waiters of a rare cost are not removed for requests of
+    /// other costs. The waiter's outcome says to retry after `retry_after`.
     pub(super) fn shed(
         &mut self,
         cost: u64,
-        wait: Duration,
+        retry_after: Duration,
         quota: impl Fn() -> Option<Quota>,
         wakers: &mut Vec<Waker>,
     ) {
-        let shed = match &mut self.queue {
+        let removed = match &mut self.queue {
             Queue::Uniform(queue) => queue.pop_back(),
-            Queue::Mixed(queue) => queue.last_of(cost, &quota).and_then(|rank| {
-                let (_, waker) = queue.leave(rank, quota)?;
+            Queue::Mixed(queue) => queue.last_removable_of(cost, &quota).and_then(|rank| {
+                let (_, waker) = queue.remove(rank, quota)?;
                 Some((rank, waker))
             }),
         };
-        if let Some((rank, waker)) = shed {
-            // Or the rank of this waiter would count as released once a later one is.
+        if let Some((rank, waker)) = removed {
+            // Stops publishing ranks: this one would look released when a later one is.
             self.is_fifo = false;
-            self.shed.insert(rank, wait);
+            self.shed.insert(rank, retry_after);
             wakers.extend(waker);
         }
     }
 
-    /// Reschedules all waiters for a quota that has changed: each has as many units before it as
-    /// before, at the new pace.
+    /// Reschedules all waiters for a quota that has changed, then [releases](Self::release) those that
+    /// are due. The cost ahead of each waiter stays the same and is refilled at the new rate.
     pub(super) fn reschedule(
         &mut self,
         now: Tick,
@@ -292,29 +304,31 @@ impl Line {
         to: &Quota,
         wakers: &mut Vec<Waker>,
     ) {
-        let plan = |slot: Tick| {
+        let new_slot = |slot: Tick| {
             let span = slot.as_nanos().saturating_sub(now.as_nanos());
             Tick::from_nanos(now.as_nanos().saturating_add(rescale_span(span, from, to)))
         };
-        dispatch!(&mut self.queue, queue => queue.reschedule(plan));
+        dispatch!(&mut self.queue, queue => queue.reschedule(new_slot));
         self.release(now, wakers);
     }
 }
 
-/// How long at the pace of `to` takes what takes `span` at the pace of `from`; rounded up.
+/// Converts `span` from the rate of `from` to the rate of `to`, rounded up:
+/// span * (to.period / to.limit) / (from.period / from.limit).
 fn rescale_span(span: u64, from: &Quota, to: &Quota) -> u64 {
-    let mut more = u128::from(to.period_ns()) * u128::from(from.limit());
-    let mut less = u128::from(from.period_ns()) * u128::from(to.limit());
-    // At most 2^126 each. Low bits that would overflow the product are cut, to the later side.
-    let excess = (u128::BITS - more.leading_zeros()).saturating_sub(u64::BITS - 1);
+    let mut numerator = u128::from(to.period_ns()) * u128::from(from.limit());
+    let mut denominator = u128::from(from.period_ns()) * u128::from(to.limit());
+    // At most 2^126 each. If `span * numerator` could exceed 128 bits, both are shifted right. The
+    // numerator is rounded up and the denominator down, so the result is never too early.
+    let excess = (u128::BITS - numerator.leading_zeros()).saturating_sub(u64::BITS - 1);
     if excess > 0 {
-        more = (more >> excess) + 1;
-        less >>= excess;
+        numerator = (numerator >> excess) + 1;
+        denominator >>= excess;
     }
-    (u128::from(span) * more)
-        .checked_div(less)
+    (u128::from(span) * numerator)
+        .checked_div(denominator)
         .map_or(u64::MAX, |whole| {
-            let left_over = u128::from(span) * more % less > 0;
+            let left_over = u128::from(span) * numerator % denominator > 0;
             u64::try_from(whole + u128::from(left_over)).unwrap_or(u64::MAX)
         })
 }
@@ -331,10 +345,10 @@ mod tests {
     /// A line with a waiter of each of these costs, a nanosecond per unit.
     fn line(costs: &[u64], order: Order) -> (Line, Vec<Rank>) {
         let mut line = Line::new(1);
-        let mut end = 1;
+        let mut next_slot = 1;
         let join = |cost: &u64| {
-            let rank = line.join(*cost, tick(end), order);
-            end += cost;
+            let rank = line.join(*cost, tick(next_slot), order);
+            next_slot += cost;
             rank
         };
         let ranks = costs.iter().map(join).collect();
@@ -386,28 +400,28 @@ mod tests {
         let mut released = Vec::new();
         for now in 1..=9 {
             line.release(tick(now), &mut Vec::new());
-            for (name, rank) in ranks.iter().enumerate() {
-                if !line.contains(*rank) && !released.contains(&name) {
-                    released.push(name);
+            for (index, rank) in ranks.iter().enumerate() {
+                if !line.contains(*rank) && !released.contains(&index) {
+                    released.push(index);
                 }
             }
         }
-        // The moments of cost 1 are 1, 2, 8 and 9; that of cost 5 is 3.
+        // The slots of cost 1 are 1, 2, 8 and 9. The slot of cost 5 is 3.
         assert_eq!(released, [4, 3, 2, 1, 0]);
     }
 
-    /// As many steps per removal whatever the length, or this test runs for minutes.
+    /// If the steps per removal grew with the length, this test would take minutes.
     #[test]
-    fn a_crowd_of_alternating_costs_leaves_in_no_time() {
-        let costs: Vec<_> = (0..40_000).map(|name| 1 + name % 2).collect();
+    fn removal_time_does_not_grow_with_the_length_if_costs_differ() {
+        let costs: Vec<_> = (0..40_000).map(|index| 1 + index % 2).collect();
         for order in [Order::Oldest, Order::Newest] {
             let (mut line, ranks) = line(&costs, order);
             for rank in &ranks[1..39_999] {
-                let left = line.leave(*rank, quota, &mut None);
-                assert_eq!(left, CostOutcome::Refund);
+                let outcome = line.remove(*rank, quota, &mut None);
+                assert_eq!(outcome, CostOutcome::Refund);
             }
             assert_eq!(line.len(), 2);
-            // The unit of the first one is all that is left before the last one.
+            // Only the cost of the first waiter is left ahead of the last one.
             assert_eq!(line.next_slot(), Some(tick(1)));
             assert_eq!(line.last_slot(), Some(tick(2)));
         }
@@ -419,7 +433,7 @@ mod tests {
         let to_shed: Vec<_> = line.costs_to_shed(5, quota).collect();
         assert_eq!(to_shed, [5]);
         assert_eq!(line.costs_to_shed(7, quota).count(), 0);
-        // The moment of cost 5 is not the last one. Without a quota nothing tells what it is worth.
+        // The slot of cost 5 is not the last one, so its removal moves others, which needs a quota.
         assert_eq!(line.costs_to_shed(5, || None).count(), 0);
         assert_eq!(line.costs_to_shed(1, || None).count(), 1);
         line.shed(1, Duration::from_secs(3), quota, &mut Vec::new());

@@ -149,7 +149,7 @@ impl MixedQueue {
 
     /// The waiter of `cost` that would be released last of its class, if its place can be given to
     /// another: without a `quota`, only the place that is the last one of the line can.
-    pub(super) fn last_of(&self, cost: u64, quota: impl FnOnce() -> Option<Quota>) -> Option<Rank> {
+    pub(super) fn last_removable_of(&self, cost: u64, quota: impl FnOnce() -> Option<Quota>) -> Option<Rank> {
         let class = self.classes.get(&cost)?;
         let is_last = self.positions.last_key_value()?.0 == class.positions.last()?;
         let rank = class.ranks.last()?;
@@ -237,7 +237,7 @@ impl MixedQueue {
     /// Removes the waiter of this rank. All behind it move earlier by what its cost is worth;
     /// without a `quota` that tells, they keep their moments. Returns the waker too, or `None` if
     /// there is no such waiter.
-    pub(super) fn leave(
+    pub(super) fn remove(
         &mut self,
         rank: Rank,
         quota: impl FnOnce() -> Option<Quota>,
@@ -359,7 +359,7 @@ mod tests {
             cost
         }
 
-        fn leave(&mut self, rank: Rank, quota: Option<&Quota>) -> CostOutcome {
+        fn remove(&mut self, rank: Rank, quota: Option<&Quota>) -> CostOutcome {
             let cost = self.waiters.iter().find(|one| one.0 == rank);
             let cost = cost.expect("it waits").1;
             let positions = self.positions(cost);
@@ -445,10 +445,10 @@ mod tests {
                     let at = usize::try_from(which).expect("it is small") % model.waiters.len();
                     let rank = model.waiters[at].0;
                     let quota = (which % 8 > 0).then_some(&quota);
-                    let expected = model.leave(rank, quota);
-                    let left = queue.leave(rank, || quota.copied());
+                    let expected = model.remove(rank, quota);
+                    let left = queue.remove(rank, || quota.copied());
                     assert_eq!(left.map(|left| left.0), Some(expected));
-                    assert!(queue.leave(rank, || None).is_none());
+                    assert!(queue.remove(rank, || None).is_none());
                     kept += usize::from(expected == CostOutcome::Keep);
                 }
                 12 => {
@@ -462,9 +462,9 @@ mod tests {
                 }
                 13 => {
                     let last = model.ranks(cost).pop();
-                    assert_eq!(queue.last_of(cost, || Some(quota)), last);
+                    assert_eq!(queue.last_removable_of(cost, || Some(quota)), last);
                     let is_last = model.costs.last() == Some(&cost);
-                    assert_eq!(queue.last_of(cost, || None), last.filter(|_| is_last));
+                    assert_eq!(queue.last_removable_of(cost, || None), last.filter(|_| is_last));
                     shed += usize::from(last.is_some());
                 }
                 14 => {

@@ -93,7 +93,7 @@ impl UniformQueue {
         clippy::option_option,
         reason = "a waiter may have no waker yet, and there may be no such waiter"
     )]
-    pub(super) fn leave(&mut self, rank: Rank) -> Option<Option<Waker>> {
+    pub(super) fn remove(&mut self, rank: Rank) -> Option<Option<Waker>> {
         let waker = self.waiters.remove(rank)?;
         self.slots.pop_last();
         Some(waker)

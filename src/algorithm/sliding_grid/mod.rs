@@ -18,19 +18,20 @@ use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 
-/// At most L in the current cell and the G - 1 cells before it, each W/G long.
+/// Divides the period W into G cells. Admits a cost of at most the limit L in the current cell and
+/// the G - 1 cells before it.
 ///
-/// Finer than [`FixedWindow`](crate::FixedWindow), and unlike
-/// [`SlidingWindow`](crate::SlidingWindow) it counts actual requests. At most L pass in any
-/// `W(1 - 1/G)`. More may pass in a whole W, because the oldest cell expires as a whole.
+/// It is finer than [`FixedWindow`](crate::FixedWindow). It counts the cost per cell exactly, where
+/// [`SlidingWindow`](crate::SlidingWindow) assumes that requests were spread evenly. At most L pass
+/// in any `W(1 - 1/G)`. More may pass in a whole W, because the oldest cell expires as a whole.
 /// [`strict`](Self::strict) keeps one more cell and the full promise: at most L in any W.
 ///
-/// If G does not divide the period, the length of a cell is rounded up to whole nanoseconds, so
-/// the window is never shorter than W.
+/// A cell is W/G long, rounded up to whole nanoseconds. So the cells together are never shorter
+/// than W.
 ///
 /// ```text
-/// limit 4, 4 cells      |  2 |    |  1 |  1 | now       full
-///                            |    |  1 |  1 |    | now  the cell of 2 has expired: 2 pass
+/// limit 4, 4 cells   |  2  |     |  1  |  1 ^|            now at ^: full
+///                          |     |  1  |  1  |   ^ |      the cell of 2 has expired: 2 pass
 /// ```
 ///
 /// ```
@@ -48,7 +49,7 @@ pub struct SlidingGrid {
     quota: Quota,
     cells: u64,
     strict: bool,
-    /// The cells.
+    /// Maps a time to its cell.
     grid: Windows,
     layout: Layout,
 }
@@ -57,12 +58,13 @@ impl SlidingGrid {
     /// The most cells that a window may have.
     pub const MAX_CELLS: usize = MAX_CELLS;
 
-    /// Ten cells, aligned to the clock. A quota with a burst is refused when a limiter is built.
+    /// Creates a grid of ten cells. A cell begins at the zero of the limiter's clock. A quota with a
+    /// burst is refused when a limiter is built.
     pub const fn new(quota: Quota) -> Self {
         Self::build(quota, 10, false, 0)
     }
 
-    /// How many cells the window has.
+    /// Sets the number of cells.
     ///
     /// # Panics
     /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS); [`try_cells`](Self::try_cells)
@@ -73,7 +75,7 @@ impl SlidingGrid {
         expect_valid(self.try_cells(cells))
     }
 
-    /// [`cells`](Self::cells) for a number from a configuration.
+    /// Sets the number of cells, for a number from a configuration.
     ///
     /// # Errors
     /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS).
@@ -100,7 +102,7 @@ impl SlidingGrid {
         Self::build(self.quota, self.cells, true, self.grid.offset())
     }
 
-    /// Starts cells at `offset + k * W/G`.
+    /// Moves the start of the cells: one begins at `offset` after the zero of the limiter's clock.
     #[must_use]
     pub fn offset(self, offset: Duration) -> Self {
         Self::build(self.quota, self.cells, self.strict, nanos(offset))
@@ -117,57 +119,57 @@ impl SlidingGrid {
         }
     }
 
-    /// How many cells count at a time.
+    /// How many cells are summed up: one more if strict.
     #[inline]
-    const fn window_cells(&self) -> u64 {
+    const fn counted_cells(&self) -> u64 {
         self.cells + self.strict as u64
     }
 
-    /// The same as a number of sums.
+    /// [`counted_cells`](Self::counted_cells) as an index: a state has one sum per cell.
     #[expect(clippy::cast_possible_truncation, reason = "at most 61 cells count")]
     #[inline]
     const fn sum_count(&self) -> usize {
-        self.window_cells() as usize
+        self.counted_cells() as usize
     }
 
-    /// The cell of `now`, or that of the state if it is newer.
+    /// The cell of `now`, or the newest cell of the state if that is later.
     #[inline]
     fn current_cell(&self, state: &impl CellSums, now: Tick) -> u64 {
         self.grid.locate(now).0.max(state.newest_cell())
     }
 
-    /// How many cells have elapsed since that of the state, at most the counted ones.
+    /// How many cells `current` is after the newest cell of the state, at most all that are counted.
     #[inline]
     fn elapsed_cells(&self, state: &impl CellSums, current: u64) -> u64 {
-        (current - state.newest_cell()).min(self.window_cells())
+        (current - state.newest_cell()).min(self.counted_cells())
     }
 
-    /// How long until the usage, which is more, has fallen to `room`.
+    /// The time until the usage is at most `max_usage`. It is more than that now.
     #[inline]
-    fn nanos_until_usage(&self, state: &impl CellSums, room: u64, now: Tick) -> u64 {
-        let elapsed = self.cells_until_usage(state, room);
+    fn nanos_until_usage(&self, state: &impl CellSums, max_usage: u64, now: Tick) -> u64 {
+        let elapsed = self.cells_until_usage(state, max_usage);
         self.grid.nanos_until(state.newest_cell() + elapsed, 0, now)
     }
 
-    /// How many cells have elapsed when the usage is at most `room`.
+    /// The least number of cells after the newest one at which the usage is at most `max_usage`.
     #[inline]
-    fn cells_until_usage(&self, state: &impl CellSums, room: u64) -> u64 {
-        // More than `room` before `least`, no more from `most` on.
-        let (mut least, mut most) = (0, self.window_cells());
-        // 62 candidates are halved six times. The compiler drops a loop that is known to end if its
-        // result is unused.
+    fn cells_until_usage(&self, state: &impl CellSums, max_usage: u64) -> u64 {
+        // A binary search: the usage exceeds `max_usage` before `low`, and does not from `high` on.
+        let (mut low, mut high) = (0, self.counted_cells());
+        // Six steps are enough for 62 candidates. With a fixed bound, the compiler can remove the
+        // loop if the result is unused.
         for _ in 0..6 {
-            if least == most {
+            if low == high {
                 break;
             }
-            let middle = u64::midpoint(least, most);
-            if state.sum_after(middle) > room {
-                least = middle + 1;
+            let middle = u64::midpoint(low, high);
+            if state.sum_after(middle) > max_usage {
+                low = middle + 1;
             } else {
-                most = middle;
+                high = middle;
             }
         }
-        most
+        high
     }
 
     #[expect(clippy::inline_always, reason = "as for `decide_packed`")]
@@ -184,8 +186,8 @@ impl SlidingGrid {
         let used = state.sum_after(elapsed);
         let remaining = limit.saturating_sub(used);
         if cost > 0 && cost <= remaining {
-            state.record(current, elapsed, self.window_cells(), cost);
-            let reset_after = self.grid.nanos_until(current + self.window_cells(), 0, now);
+            state.record(current, elapsed, self.counted_cells(), cost);
+            let reset_after = self.grid.nanos_until(current + self.counted_cells(), 0, now);
             return Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after);
         }
         let reset_after = if used > 0 {
@@ -246,12 +248,12 @@ impl Algorithm for SlidingGrid {
         self.advance(state, now);
         let (taken_in, _) = self.grid.locate(taken_at);
         let age = state.cell.saturating_sub(taken_in);
-        state.refund(self.window_cells(), age, cost);
+        state.refund(self.counted_cells(), age, cost);
     }
 
     fn charge(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Duration {
         self.advance(state, now);
-        state.add(self.window_cells(), cost);
+        state.add(self.counted_cells(), cost);
         let limit = self.quota.limit();
         Duration::from_nanos(if state.sum_after(0) > limit {
             self.nanos_until_usage(state, limit, now)
@@ -263,13 +265,13 @@ impl Algorithm for SlidingGrid {
     fn rescale(&self, state: &mut SlidingGridState, from: &Self, now: Tick, inherit: Inherit) {
         if inherit == Inherit::Reset {
             *state = self.fresh(now);
-        } else if self.grid != from.grid || self.window_cells() != from.window_cells() {
+        } else if self.grid != from.grid || self.counted_cells() != from.counted_cells() {
             let now = from.grid.not_before(state.cell, now);
             from.advance(state, now);
             let used = state.sum_after(0);
             *state = self.fresh(now);
             self.advance(state, now);
-            state.add(self.window_cells(), used);
+            state.add(self.counted_cells(), used);
         }
     }
 
@@ -294,8 +296,8 @@ impl Packing<Self> for SlidingGrid {
         algorithm.layout.pack(state, algorithm.sum_count(), words)
     }
 
-    /// Without unpacking: a state has 61 sums, most of which a grid of ten cells would only clear
-    /// and copy.
+    /// Decides on the packed words. Unpacking would clear and copy 61 sums, and a grid of ten cells
+    /// uses ten of them.
     #[expect(
         clippy::inline_always,
         reason = "so that the figures a caller does not read are not computed"
@@ -308,7 +310,8 @@ impl Packing<Self> for SlidingGrid {
         cost: u64,
     ) -> Option<Decision> {
         let (current, _) = algorithm.grid.locate(now);
-        // The usage is at most the limit and fits. A cell in the far future does not.
+        // An admission keeps the sums within the limit, so they fit their fields. The number of a
+        // cell in the far future may not.
         if words.len() != algorithm.layout.word_count || current > algorithm.layout.max_cell {
             return None;
         }
@@ -331,27 +334,28 @@ impl Packing<Self> for SlidingGrid {
 /// For the stores that decide on a server.
 #[cfg(feature = "redis")]
 impl SlidingGrid {
-    /// The length and the offset of its cells, and how many of them count.
-    pub(crate) const fn window_params(&self) -> (u64, u64, u64) {
-        (self.grid.length(), self.grid.offset(), self.window_cells())
+    /// The length and the offset of the cells, and how many of them are summed up.
+    pub(crate) const fn cell_params(&self) -> (u64, u64, u64) {
+        (self.grid.length(), self.grid.offset(), self.counted_cells())
     }
 
-    /// The same grid with cells of this length and offset.
-    pub(crate) const fn with_grid(mut self, length: u64, offset: u64) -> Self {
+    /// The same quota and number of cells, with cells of this length and offset.
+    pub(crate) const fn with_cells_of(mut self, length: u64, offset: u64) -> Self {
         self.grid = Windows::new(length, offset);
-        self.layout = Layout::new(&self.quota, self.window_cells(), length);
+        self.layout = Layout::new(&self.quota, self.counted_cells(), length);
         self
     }
 
-    /// The state with these counts, newest first.
-    pub(crate) fn state_of(
+    /// Builds the state from the counts per cell, newest first. Its first sum is the total. Each
+    /// further sum leaves out one more of the oldest cells.
+    pub(crate) fn state_from_counts(
         &self,
         cell: u64,
         counts: impl Iterator<Item = u64>,
     ) -> SlidingGridState {
         let mut state = self.fresh(Tick::ZERO);
         state.cell = cell;
-        // No count is older than cell zero.
+        // Cells 0 to `cell` exist.
         let mut counts = counts.take(
             usize::try_from(cell)
                 .unwrap_or(usize::MAX)

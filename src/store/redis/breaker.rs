@@ -1,4 +1,4 @@
-//! A circuit breaker: a server that does not reply is not called.
+//! A circuit breaker: after repeated failures, only occasional probes are sent to the server.
 
 use std::time::Duration;
 
@@ -10,8 +10,10 @@ use crate::store::events::SwitchEvent;
 pub(super) struct BreakerConfig {
     /// How many failures in a row open it.
     pub(super) failure_threshold: u32,
-    /// The time from opening to the first probe. It doubles with each probe that fails.
+    /// The time from opening to the first probe, without jitter. Each further interval is twice as
+    /// long as the one before.
     pub(super) min_probe_interval: Duration,
+    /// The longest interval, without jitter.
     pub(super) max_probe_interval: Duration,
 }
 
@@ -25,7 +27,7 @@ impl Default for BreakerConfig {
     }
 }
 
-/// Counts failures in a row. While open, it lets a probe through now and then.
+/// Counts failures in a row. While open, it allows one call per interval: a probe.
 ///
 /// ```text
 /// closed --3 failures--> open --25 ms--> one probe --ok--> closed
@@ -34,34 +36,39 @@ impl Default for BreakerConfig {
 ///                              long, <= 250 ms
 /// ```
 ///
-/// Calls that are in flight together and time out together are one failure: a call counts only if
-/// it was sent after the last failure that counted. So one stall of the server is one failure,
-/// however many calls it delays.
+/// An interval starts when its probe is sent, and jitter makes it up to a quarter longer. Any success
+/// closes the breaker.
+///
+/// Calls that are in flight together and time out together are one failure: a failed call counts only
+/// if it was not sent before the last failure that counted. So a stall of the server counts once per
+/// call timeout, however many calls it delays.
 #[derive(Debug)]
 pub(super) struct Breaker {
     config: BreakerConfig,
+    /// The failures that counted since the last success.
     failures: u32,
     /// When the last failure was counted.
     failed_at: Option<Tick>,
     /// When the next probe is due; `None` while closed.
     probe_at: Option<Tick>,
-    /// The time from the next failed probe to the one after it, without jitter.
+    /// The next interval, without jitter.
     probe_interval: Duration,
-    /// The state of a generator of pseudo-random numbers. It spreads the probes of a fleet.
+    /// The state of a generator of pseudo-random numbers. Its jitter keeps processes from probing at
+    /// the same time.
     random: u64,
     opened: u64,
     probes: u64,
 }
 
-/// The state of the breakers of a [`Redis`](super::Redis); see [`Redis::breaker`](super::Redis::breaker).
+/// Whether a breaker is open, and how often breakers opened and probed, of a [`Redis`](super::Redis); see [`Redis::breaker`](super::Redis::breaker).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BreakerCounts {
-    /// Whether a breaker is open: calls fail without being sent.
+    /// Whether at least one breaker is open. An open breaker rejects all calls except probes.
     pub is_open: bool,
     /// How many times breakers opened.
     pub opened: u64,
-    /// How many probes were sent.
+    /// How many probes were allowed.
     pub probes: u64,
 }
 
@@ -98,12 +105,13 @@ impl Breaker {
         }
     }
 
-    /// Whether a call may be sent. While open, one call per interval is a probe.
-    pub(super) fn allows_call(&mut self, now: Tick) -> bool {
+    /// Decides whether a call may be sent. While open, allows the first call after a probe is due,
+    /// counts it, and schedules the next probe.
+    pub(super) fn try_start_call(&mut self, now: Tick) -> bool {
         match self.probe_at {
             None => true,
             Some(at) if at <= now => {
-                // Only this call: without a result, the next probe is due after the interval.
+                // Allows only this call. If its result never arrives, the next probe is still allowed.
                 self.schedule_probe(now);
                 self.probes += 1;
                 true
@@ -112,6 +120,7 @@ impl Breaker {
         }
     }
 
+    /// Records the success of a call. Closes the breaker.
     pub(super) fn record_success(&mut self) -> Option<SwitchEvent> {
         self.failures = 0;
         self.failed_at = None;
@@ -134,7 +143,7 @@ impl Breaker {
         Some(SwitchEvent::BreakerOpened)
     }
 
-    /// Schedules the next probe, and doubles the interval for the one after it.
+    /// Schedules the next probe, and doubles the interval after it, up to the maximum.
     fn schedule_probe(&mut self, now: Tick) {
         // xorshift64
         self.random ^= self.random << 13;
@@ -169,22 +178,22 @@ mod tests {
         assert_eq!(breaker.record_success(), None);
         assert_eq!(fail(&mut breaker, 2), None);
         assert_eq!(fail(&mut breaker, 3), None);
-        assert!(breaker.allows_call(at(3)));
+        assert!(breaker.try_start_call(at(3)));
         assert_eq!(fail(&mut breaker, 4), Some(SwitchEvent::BreakerOpened));
-        assert!(!breaker.allows_call(at(28)));
+        assert!(!breaker.try_start_call(at(28)));
         assert_eq!(breaker.record_success(), Some(SwitchEvent::BreakerClosed));
-        assert!(breaker.allows_call(at(28)));
+        assert!(breaker.try_start_call(at(28)));
     }
 
     #[test]
     fn calls_that_fail_in_one_stall_are_one_failure() {
         let mut breaker = breaker();
-        // Sent in the first 20 ms of a stall of 70 ms, with a deadline of 50 ms.
+        // The calls are sent in the first 20 ms of a stall of 70 ms. Each has a deadline of 50 ms.
         for sent in 0..20 {
             assert_eq!(breaker.record_failure(at(sent), at(sent + 50)), None);
         }
         assert!(!breaker.counts().is_open);
-        // An outage: calls that were sent after the last failure.
+        // An outage: no call is sent before the last failure that counted.
         assert_eq!(breaker.record_failure(at(69), at(119)), None);
         assert_eq!(
             breaker.record_failure(at(119), at(169)),
@@ -203,7 +212,7 @@ mod tests {
             let (mut now, mut last, mut gaps) = (2, 2, Vec::new());
             while gaps.len() < 7 {
                 now += 1;
-                if breaker.allows_call(at(now)) {
+                if breaker.try_start_call(at(now)) {
                     gaps.push(now - last);
                     last = now;
                     assert_eq!(breaker.record_failure(at(now), at(now)), None, "is open");

@@ -49,7 +49,7 @@ impl Breakers {
     pub(super) fn check(&self, server: &Server, now: Tick) -> Result<(), StoreError> {
         let checked = self.with_state(server, |state| {
             let probes = state.breaker.counts().probes;
-            if !state.breaker.allows_call(now) {
+            if !state.breaker.try_start_call(now) {
                 return Err(state.last_error.clone());
             }
             Ok(state.breaker.counts().probes != probes)

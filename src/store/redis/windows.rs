@@ -160,7 +160,7 @@ impl Script for SlidingWindow {
 impl Script for SlidingGrid {
     /// Rounds cells up to whole microseconds, as the algorithm in process rounds to nanoseconds.
     fn prepared(self) -> Result<Self, ConfigError> {
-        let (length, offset, _) = self.window_params();
+        let (length, offset, _) = self.cell_params();
         // If the cells do not divide the period, an offset below a microsecond has no meaning.
         let begun = offset % 1_000;
         let (length, offset) = (
@@ -171,11 +171,11 @@ impl Script for SlidingGrid {
         );
         checked_micros("period", length)?;
         checked_count("limit", self.quota().limit())?;
-        Ok(self.with_grid(length, offset))
+        Ok(self.with_cells_of(length, offset))
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
-        let (length, offset, counted) = self.window_params();
+        let (length, offset, counted) = self.cell_params();
         let shape = [length / 1_000, window_pad(length, offset) / 1_000, counted];
         let limit = self.quota().limit();
         parts.push(Part {
@@ -193,9 +193,9 @@ impl Script for SlidingGrid {
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
-        let (_, _, counted) = self.window_params();
+        let (_, _, counted) = self.cell_params();
         let cell = words.next_word()?;
         let counts: Option<Vec<_>> = (0..counted).map(|_| words.next_word()).collect();
-        Some(self.state_of(cell, counts?.into_iter()))
+        Some(self.state_from_counts(cell, counts?.into_iter()))
     }
 }
