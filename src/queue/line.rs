@@ -195,7 +195,10 @@ impl Line {
             let shed = self.shed.remove(&rank);
             return Some(shed.map_or(WaitOutcome::Released, WaitOutcome::Shed));
         };
-        if !stored.as_ref().is_some_and(|stored| stored.will_wake(waker)) {
+        if !stored
+            .as_ref()
+            .is_some_and(|stored| stored.will_wake(waker))
+        {
             *stale_waker = stored.replace(waker.clone());
         }
         None
@@ -262,9 +265,10 @@ impl Line {
     ) -> impl Iterator<Item = u64> {
         match &self.queue {
             Queue::Uniform(queue) => repeat_n(queue.cost, queue.len()),
-            Queue::Mixed(queue) => {
-                repeat_n(cost, usize::from(queue.last_removable_of(cost, quota).is_some()))
-            }
+            Queue::Mixed(queue) => repeat_n(
+                cost,
+                usize::from(queue.last_removable_of(cost, quota).is_some()),
+            ),
         }
     }
 

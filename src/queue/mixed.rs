@@ -1,10 +1,10 @@
-//! The waiters of a line whose costs differ, and the moments granted to them.
+//! The waiters of a line whose costs differ, and the slots granted to them.
 //!
-//! A moment is granted for a cost, so only a request of the same cost may use it. The requests of
+//! A slot is granted for a cost, so only a request of the same cost may use it. The requests of
 //! one cost are a class: its waiters by rank, and its positions in the line. The first waiter of
 //! a class uses its first position, the second waiter its second position, and so on. A request of
 //! [`Order::Newest`] takes the first position of its class, and each waiter of the class moves one
-//! position of the class back. So the moments and costs of the line stay as they were granted,
+//! position of the class back. So the slots and costs of the line stay as they were granted,
 //! whatever the algorithm and however many limits it has.
 //!
 //! When a waiter leaves, its position is removed and all behind it move earlier by what its cost is
@@ -26,7 +26,7 @@ use crate::quota::Quota;
 
 #[derive(Debug, Default)]
 pub(super) struct MixedQueue {
-    /// In order of release, which is also the order of the moments.
+    /// In order of release, which is also the order of the slots.
     positions: BTreeMap<Index, Position>,
     next_index: Index,
     waiters: BTreeMap<Rank, Waiter>,
@@ -43,8 +43,8 @@ type Index = u64;
 #[derive(Debug)]
 struct Position {
     cost: u64,
-    moment: Tick,
-    /// The shift at this position when the moment was granted.
+    slot: Tick,
+    /// The shift at this position when the slot was granted.
     base: Parts,
     /// The further shift from this position on.
     shift: Parts,
@@ -67,17 +67,17 @@ struct Class {
 }
 
 impl MixedQueue {
-    /// The waiters and moments of a line of equal costs.
+    /// The waiters and slots of a line of equal costs.
     pub(super) fn new(
         cost: u64,
         is_fifo: bool,
         waiters: impl Iterator<Item = (Rank, Option<Waker>)>,
         slots: impl Iterator<Item = Tick>,
     ) -> Self {
-        let positions = (0..).zip(slots).map(|(index, moment)| {
+        let positions = (0..).zip(slots).map(|(index, slot)| {
             let position = Position {
                 cost,
-                moment,
+                slot,
                 base: 0,
                 shift: 0,
             };
@@ -121,21 +121,21 @@ impl MixedQueue {
         wakers.extend(all.filter_map(|waiter| waiter.waker.take()));
     }
 
-    /// The moment of the first position.
+    /// The slot of the first position.
     pub(super) fn first(&self) -> Option<Tick> {
         let (_, first) = self.positions.first_key_value()?;
         Some(self.slot(first, self.front + first.shift))
     }
 
-    /// The moment of the last position.
+    /// The slot of the last position.
     pub(super) fn last(&self) -> Option<Tick> {
         let (_, last) = self.positions.last_key_value()?;
         Some(self.slot(last, self.shift.total))
     }
 
-    /// The moment of a position at which the shift is `shift`.
+    /// The slot of a position at which the shift is `shift`.
     fn slot(&self, position: &Position, shift: Parts) -> Tick {
-        self.shift.apply(position.moment, shift - position.base)
+        self.shift.apply(position.slot, shift - position.base)
     }
 
     #[cfg(all(test, not(tower_throttle_shuttle)))]
@@ -149,7 +149,11 @@ impl MixedQueue {
 
     /// The waiter of `cost` that would be released last of its class, if its place can be given to
     /// another: without a `quota`, only the place that is the last one of the line can.
-    pub(super) fn last_removable_of(&self, cost: u64, quota: impl FnOnce() -> Option<Quota>) -> Option<Rank> {
+    pub(super) fn last_removable_of(
+        &self,
+        cost: u64,
+        quota: impl FnOnce() -> Option<Quota>,
+    ) -> Option<Rank> {
         let class = self.classes.get(&cost)?;
         let is_last = self.positions.last_key_value()?.0 == class.positions.last()?;
         let rank = class.ranks.last()?;
@@ -179,7 +183,7 @@ impl MixedQueue {
         class.positions.insert(index);
         let position = Position {
             cost,
-            moment: slot,
+            slot,
             base: self.shift.total,
             shift: 0,
         };
@@ -187,7 +191,7 @@ impl MixedQueue {
         self.sort_last(index, slot);
     }
 
-    /// Moves the moment `slot`, which is at `index`, before those that are later. The costs stay:
+    /// Moves `slot`, which is at `index`, before those that are later. The costs stay:
     /// positions that are earlier by that go to the waiters in order.
     fn sort_last(&mut self, mut index: Index, slot: Tick) {
         let mut shift = self.shift.total;
@@ -197,19 +201,19 @@ impl MixedQueue {
             if self.slot(position, shift - step) <= slot {
                 return;
             }
-            let (moment, base) = (position.moment, position.base);
+            let (slot, base) = (position.slot, position.base);
             if let Some(behind) = self.positions.get_mut(&index) {
-                (behind.moment, behind.base) = (moment, base + step);
+                (behind.slot, behind.base) = (slot, base + step);
             }
             shift -= step;
             index = ahead;
             if let Some(position) = self.positions.get_mut(&index) {
-                (position.moment, position.base) = (slot, shift);
+                (position.slot, position.base) = (slot, shift);
             }
         }
     }
 
-    /// Removes the waiters whose moments have come by `now`, at most `most`, and adds their wakers
+    /// Removes the waiters whose slots have come by `now`, at most `most`, and adds their wakers
     /// to `wakers`. Returns the rank of the last one.
     pub(super) fn release(
         &mut self,
@@ -235,7 +239,7 @@ impl MixedQueue {
     }
 
     /// Removes the waiter of this rank. All behind it move earlier by what its cost is worth;
-    /// without a `quota` that tells, they keep their moments. Returns the waker too, or `None` if
+    /// without a `quota` that tells, they keep their slots. Returns the waker too, or `None` if
     /// there is no such waiter.
     pub(super) fn remove(
         &mut self,
@@ -272,7 +276,7 @@ impl MixedQueue {
         Some((outcome, waiter.waker))
     }
 
-    /// Moves all moments earlier by what `cost` is worth.
+    /// Moves all slots earlier by what `cost` is worth.
     pub(super) fn shift_earlier(&mut self, cost: u64, quota: &Quota) {
         let worth = self.prepare(cost, quota);
         self.front += worth;
@@ -288,12 +292,12 @@ impl MixedQueue {
         worth
     }
 
-    /// Replaces each moment.
+    /// Replaces each slot.
     pub(super) fn reschedule(&mut self, plan: impl Fn(Tick) -> Tick) {
         let mut shift = self.front;
         for position in self.positions.values_mut() {
             shift += position.shift;
-            position.moment = plan(self.shift.apply(position.moment, shift - position.base));
+            position.slot = plan(self.shift.apply(position.slot, shift - position.base));
             (position.base, position.shift) = (0, 0);
         }
         self.front = 0;
@@ -317,10 +321,10 @@ mod tests {
 
     use super::*;
 
-    /// The same in plain lists: moments with their remainders, costs, and waiters by rank.
+    /// The same in plain lists: slots with their remainders, costs, and waiters by rank.
     #[derive(Default)]
     struct Model {
-        moments: Vec<(u64, u128)>,
+        slots: Vec<(u64, u128)>,
         costs: Vec<u64>,
         waiters: Vec<(Rank, u64)>,
         lifo: BTreeSet<u64>,
@@ -328,8 +332,8 @@ mod tests {
 
     impl Model {
         fn join(&mut self, rank: Rank, cost: u64, slot: u64, order: Order) {
-            let at = self.moments.partition_point(|one| one.0 <= slot);
-            self.moments.insert(at, (slot, 0));
+            let at = self.slots.partition_point(|one| one.0 <= slot);
+            self.slots.insert(at, (slot, 0));
             self.costs.push(cost);
             self.waiters.push((rank, cost));
             self.waiters.sort_unstable();
@@ -371,7 +375,7 @@ mod tests {
             };
             self.remove_waiter(rank);
             self.costs.remove(at);
-            self.moments.remove(at);
+            self.slots.remove(at);
             if at == self.costs.len() {
                 return CostOutcome::Refund;
             }
@@ -384,7 +388,7 @@ mod tests {
 
         fn shift(&mut self, from: usize, cost: u64, quota: &Quota) {
             let limit = u128::from(quota.limit());
-            for (at, rest) in &mut self.moments[from..] {
+            for (at, rest) in &mut self.slots[from..] {
                 let all = *rest + u128::from(cost) * u128::from(quota.period_ns());
                 *at = at.saturating_sub(u64::try_from(all / limit).expect("it is small"));
                 *rest = all % limit;
@@ -393,8 +397,8 @@ mod tests {
 
         fn release(&mut self, now: u64, most: usize) -> Vec<Rank> {
             let mut released = Vec::new();
-            while released.len() < most && self.moments.first().is_some_and(|one| one.0 <= now) {
-                let (cost, _) = (self.costs.remove(0), self.moments.remove(0));
+            while released.len() < most && self.slots.first().is_some_and(|one| one.0 <= now) {
+                let (cost, _) = (self.costs.remove(0), self.slots.remove(0));
                 let rank = self.ranks(cost)[0];
                 self.remove_waiter(rank);
                 released.push(rank);
@@ -430,7 +434,7 @@ mod tests {
                         front -= 1;
                         front
                     };
-                    // Now and then a moment before those of others.
+                    // Now and then a slot before those of others.
                     let slot = end
                         - if which > 60_000 {
                             which * PERIOD / 90_000
@@ -464,7 +468,10 @@ mod tests {
                     let last = model.ranks(cost).pop();
                     assert_eq!(queue.last_removable_of(cost, || Some(quota)), last);
                     let is_last = model.costs.last() == Some(&cost);
-                    assert_eq!(queue.last_removable_of(cost, || None), last.filter(|_| is_last));
+                    assert_eq!(
+                        queue.last_removable_of(cost, || None),
+                        last.filter(|_| is_last)
+                    );
                     shed += usize::from(last.is_some());
                 }
                 14 => {
@@ -473,12 +480,12 @@ mod tests {
                 }
                 15 if which < 5_000 => {
                     queue.reschedule(|slot| slot);
-                    model.moments.iter_mut().for_each(|one| one.1 = 0);
+                    model.slots.iter_mut().for_each(|one| one.1 = 0);
                 }
                 _ => {}
             }
             let times: Vec<_> = queue.iter().map(Tick::as_nanos).collect();
-            let known: Vec<_> = model.moments.iter().map(|one| one.0).collect();
+            let known: Vec<_> = model.slots.iter().map(|one| one.0).collect();
             assert_eq!(times, known);
             assert_eq!(queue.first().map(Tick::as_nanos), known.first().copied());
             assert_eq!(queue.last().map(Tick::as_nanos), known.last().copied());

@@ -1,8 +1,8 @@
 //! Queued requests: a line per key, and the seats of the waiting room.
 //!
-//! The limiter grants each request a moment and limits the length and the wait. The lines keep the
+//! The limiter grants each request a slot and limits the length and the wait. The lines keep the
 //! requests of each key in order, so that the requests behind one that leaves move up, and release
-//! them when their moments have come.
+//! them when their slots have come.
 
 mod chunk_tree;
 mod chunked_deque;
@@ -43,7 +43,7 @@ pub enum Order {
     /// that would go last, which is denied. Under overload this serves the clients that have not
     /// given up yet.
     ///
-    /// A moment that the limiter granted for one cost is used only by a request of the same cost.
+    /// A slot that the limiter granted for one cost is used only by a request of the same cost.
     /// So the newest goes before all waiting requests of its cost, and requests of other costs keep
     /// their places.
     Newest,

@@ -1,4 +1,4 @@
-//! By how much refunds move the moments of a line, exactly.
+//! By how much refunds move the slots of a line, exactly.
 
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -8,8 +8,8 @@ pub(super) type Parts = u128;
 
 /// The running total of all refunds.
 ///
-/// A moment is stored with the total at which it was granted, its base. Since then it has moved
-/// earlier by the difference. So a refund is one addition however many moments it moves, and no
+/// A slot is stored with the total at which it was granted, its base. Since then it has moved
+/// earlier by the difference. So a refund is one addition however many slots it moves, and no
 /// fraction of a nanosecond is lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shift {
@@ -24,7 +24,7 @@ impl Shift {
         Parts::from(cost) * Parts::from(quota.period_ns())
     }
 
-    /// Whether `worth` by `quota` can be added. If not, all moments have to be stored anew, with
+    /// Whether `worth` by `quota` can be added. If not, all slots have to be stored anew, with
     /// base zero and a new total.
     pub(super) fn can_add(&self, worth: Parts, quota: &Quota) -> bool {
         [0, quota.limit()].contains(&self.limit) && self.total.checked_add(worth).is_some()
@@ -35,13 +35,13 @@ impl Shift {
         self.total += worth;
     }
 
-    /// Where a moment is that has moved by `parts`.
+    /// Where a slot is that has moved by `parts`.
     #[inline]
-    pub(super) fn apply(&self, moment: Tick, parts: Parts) -> Tick {
+    pub(super) fn apply(&self, slot: Tick, parts: Parts) -> Tick {
         if parts == 0 {
-            return moment;
+            return slot;
         }
         let ns = u64::try_from(parts / Parts::from(self.limit.max(1))).unwrap_or(u64::MAX);
-        Tick::from_nanos(moment.as_nanos().saturating_sub(ns))
+        Tick::from_nanos(slot.as_nanos().saturating_sub(ns))
     }
 }

@@ -1,4 +1,4 @@
-//! The moments granted in a line of equal costs, earliest first.
+//! The slots granted in a line of equal costs, earliest first.
 
 use super::chunked_deque::ChunkedDeque;
 use super::shift::{Parts, Shift};
@@ -7,15 +7,15 @@ use crate::quota::Quota;
 
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    moments: ChunkedDeque<Tick>,
-    /// The base of each moment. Empty until the first shift: then each base is zero.
+    slots: ChunkedDeque<Tick>,
+    /// The base of each slot. Empty until the first shift: then each base is zero.
     bases: ChunkedDeque<Parts>,
     shift: Shift,
 }
 
 impl Slots {
     pub(super) const fn is_empty(&self) -> bool {
-        self.moments.is_empty()
+        self.slots.is_empty()
     }
 
     pub(super) fn first(&self) -> Option<Tick> {
@@ -23,22 +23,22 @@ impl Slots {
     }
 
     pub(super) fn last(&self) -> Option<Tick> {
-        self.get(self.moments.len().checked_sub(1)?)
+        self.get(self.slots.len().checked_sub(1)?)
     }
 
     fn get(&self, at: usize) -> Option<Tick> {
-        let moment = *self.moments.get(at)?;
+        let slot = *self.slots.get(at)?;
         let base = self.bases.get(at).map_or(0, |base| *base);
-        Some(self.shift.apply(moment, self.shift.total - base))
+        Some(self.shift.apply(slot, self.shift.total - base))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Tick> {
-        (0..self.moments.len()).filter_map(|at| self.get(at))
+        (0..self.slots.len()).filter_map(|at| self.get(at))
     }
 
-    /// Inserts a moment after all that are not later.
+    /// Inserts a slot after all that are not later.
     pub(super) fn insert(&mut self, slot: Tick) {
-        let mut at = self.moments.len();
+        let mut at = self.slots.len();
         if self.last().is_some_and(|last| last > slot) {
             // Two threads may arrive in another order than the limiter decided in.
             let (mut low, mut high) = (0, at);
@@ -52,15 +52,15 @@ impl Slots {
             }
             at = low;
         }
-        self.moments.insert(at, slot);
+        self.slots.insert(at, slot);
         if !self.bases.is_empty() || self.shift.total > 0 {
             self.bases.insert(at, self.shift.total);
         }
     }
 
-    /// Inserts a moment before all others and removes the last one.
+    /// Inserts a slot before all others and removes the last one.
     pub(super) fn push_front_pop_back(&mut self, slot: Tick) {
-        self.moments.push_front(slot);
+        self.slots.push_front(slot);
         if !self.bases.is_empty() {
             self.bases.push_front(self.shift.total);
         }
@@ -68,11 +68,11 @@ impl Slots {
     }
 
     pub(super) fn pop_last(&mut self) {
-        self.moments.pop_back();
+        self.slots.pop_back();
         self.bases.pop_back();
     }
 
-    /// Removes the moments that have come by `now`, at most `most`. Returns how many.
+    /// Removes the slots that have come by `now`, at most `most`. Returns how many.
     pub(super) fn take_due(&mut self, now: Tick, most: usize) -> usize {
         let mut due = 0;
         if self.bases.is_empty() {
@@ -81,45 +81,45 @@ impl Slots {
                 due += usize::from(is_due);
                 is_due
             };
-            self.moments.take_while(is_due, |_| ());
+            self.slots.take_while(is_due, |_| ());
             return due;
         }
         while due < most && self.first().is_some_and(|first| first <= now) {
-            self.moments.pop_front();
+            self.slots.pop_front();
             self.bases.pop_front();
             due += 1;
         }
         due
     }
 
-    /// Prefetches the first `many` moments.
+    /// Prefetches the first `many` slots.
     pub(super) fn prefetch(&self, many: usize) {
-        self.moments.prefetch(many);
+        self.slots.prefetch(many);
     }
 
-    /// Moves every moment earlier by what `cost` is worth.
+    /// Moves every slot earlier by what `cost` is worth.
     pub(super) fn shift_earlier(&mut self, cost: u64, quota: &Quota) {
         let worth = Shift::worth(cost, quota);
         if !self.shift.can_add(worth, quota) {
             self.reschedule(|slot| slot);
         }
-        while self.bases.len() < self.moments.len() {
+        while self.bases.len() < self.slots.len() {
             self.bases.push_back(self.shift.total);
         }
         self.shift.add(worth, quota);
     }
 
-    /// Replaces each moment.
+    /// Replaces each slot.
     pub(super) fn reschedule(&mut self, plan: impl Fn(Tick) -> Tick) {
         let Self {
-            moments,
+            slots,
             bases,
             shift,
         } = self;
         let mut at = 0;
-        moments.for_each_from(0, |moment| {
+        slots.for_each_from(0, |slot| {
             let base = bases.get(at).map_or(0, |base| *base);
-            *moment = plan(shift.apply(*moment, shift.total - base));
+            *slot = plan(shift.apply(*slot, shift.total - base));
             at += 1;
         });
         self.bases = ChunkedDeque::default();
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Against moments that carry their own remainders.
+    /// Against slots that carry their own remainders.
     #[test]
     fn slots_keep_their_remainders() {
         const PERIOD: u64 = 1_000_000_007;

@@ -1,8 +1,8 @@
-//! The waiters of a line whose costs are equal, and the moments granted to them.
+//! The waiters of a line whose costs are equal, and the slots granted to them.
 //!
-//! The moments and the waiters are two lists, and the n-th waiter uses the n-th moment. When
-//! a waiter leaves, the limiter gets its cost back and grants the last moment again. So the last
-//! moment is dropped, and all waiters behind move up by one. That is exact for every algorithm and
+//! The slots and the waiters are two lists, and the n-th waiter uses the n-th slot. When
+//! a waiter leaves, the limiter gets its cost back and grants the last slot again. So the last
+//! slot is dropped, and all waiters behind move up by one. That is exact for every algorithm and
 //! any number of limits, and takes constant time.
 
 use std::task::Waker;
@@ -67,7 +67,7 @@ impl UniformQueue {
         }
     }
 
-    /// Removes the waiters whose moments have come by `now`, at most `most`, and adds their wakers
+    /// Removes the waiters whose slots have come by `now`, at most `most`, and adds their wakers
     /// to `wakers`. Returns the rank of the last one.
     pub(super) fn release(
         &mut self,
@@ -106,7 +106,7 @@ impl UniformQueue {
         Some(last)
     }
 
-    /// Gives the moment `slot` to the first waiter, and to each other one the moment of the one
+    /// Gives `slot` to the first waiter, and to each other one the slot of the one
     /// before it.
     pub(super) fn move_up(&mut self, slot: Tick) {
         if !self.slots.is_empty() {
@@ -114,17 +114,17 @@ impl UniformQueue {
         }
     }
 
-    /// Moves all moments earlier by what `cost` is worth.
+    /// Moves all slots earlier by what `cost` is worth.
     pub(super) fn shift_earlier(&mut self, cost: u64, quota: &Quota) {
         self.slots.shift_earlier(cost, quota);
     }
 
-    /// Replaces each moment.
+    /// Replaces each slot.
     pub(super) fn reschedule(&mut self, plan: impl Fn(Tick) -> Tick) {
         self.slots.reschedule(plan);
     }
 
-    /// The waiters and the moments, each in order.
+    /// The waiters and the slots, each in order.
     pub(super) fn into_parts(
         self,
     ) -> (

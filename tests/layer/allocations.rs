@@ -105,7 +105,7 @@ fn the_layer_allocates_nothing_for_an_admitted_request() {
     );
     let behind = ClientIp::x_forwarded_for().trusting(["192.0.2.0/24"]);
     assert_eq!(allocations(&RateLimitLayer::new(behind, bucket())), 0);
-    let by_number = |req: &Request<u64>| (*req.body(), "copy");
+    let by_number = |req: &Request<u64>| (*req.body(), true);
     let layer = RateLimitLayer::new(by_number, bucket())
         .cost(|_: &Request<u64>| 2)
         .skip(|req: &Request<u64>| *req.body() == 0)

@@ -187,7 +187,9 @@ impl SlidingGrid {
         let remaining = limit.saturating_sub(used);
         if cost > 0 && cost <= remaining {
             state.record(current, elapsed, self.counted_cells(), cost);
-            let reset_after = self.grid.nanos_until(current + self.counted_cells(), 0, now);
+            let reset_after = self
+                .grid
+                .nanos_until(current + self.counted_cells(), 0, now);
             return Decision::new(Verdict::Admit, limit, remaining - cost, None, reset_after);
         }
         let reset_after = if used > 0 {
