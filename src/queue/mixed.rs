@@ -201,9 +201,9 @@ impl MixedQueue {
             if self.slot(position, shift - step) <= slot {
                 return;
             }
-            let (slot, base) = (position.slot, position.base);
+            let (later, base) = (position.slot, position.base);
             if let Some(behind) = self.positions.get_mut(&index) {
-                (behind.slot, behind.base) = (slot, base + step);
+                (behind.slot, behind.base) = (later, base + step);
             }
             shift -= step;
             index = ahead;
