@@ -4,6 +4,7 @@
 //! algorithm, and something wrong with a broken copy of it.
 
 mod adversary;
+mod charges;
 mod composition;
 mod differential;
 mod laws;
@@ -15,5 +16,6 @@ mod packed;
 mod planted;
 mod promises;
 mod random;
+mod reports;
 mod rescale;
 mod subjects;

@@ -186,6 +186,8 @@ mod tests {
             [63, 64, 1, 1],
             [7, 60, 60, 64],
             [64, 64, 3, 20],
+            // All but the highest bit.
+            [64, 63, 64, 64],
         ] {
             let fields = widths.map(|width| (mask(width) - (u64::from(width) & 1), width));
             let mut packed = [0; 4];

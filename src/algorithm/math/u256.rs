@@ -139,4 +139,12 @@ mod tests {
         assert_eq!(floor_ratio(&[u128::MAX, 2], &[1]), None);
         assert_eq!(floor_ratio(&[u128::MAX, 3], &[3]), Some(u128::MAX));
     }
+
+    #[test]
+    fn products_of_the_denominator_beyond_256_bits_count_as_too_large() {
+        let most = u128::MAX;
+        assert_eq!(floor_ratio(&[most, 5], &[most, most]), Some(0));
+        assert_eq!(ceil_ratio(&[most, 5], &[most, most]), Some(1));
+        assert_eq!(floor_ratio(&[most, most], &[most, most - 1]), Some(1));
+    }
 }

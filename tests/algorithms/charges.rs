@@ -1,0 +1,216 @@
+//! Charges, and what a state keeps, at the edges of windows and of numbers.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, Inherit, Packing};
+use tower_throttle::clock::Tick;
+use tower_throttle::{
+    FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+};
+
+const PERIOD: u64 = 1_000;
+const LIMIT: u64 = 10;
+
+fn at(ns: u64) -> Tick {
+    Tick::from_nanos(ns)
+}
+
+fn quota() -> Quota {
+    Quota::per(LIMIT, Duration::from_nanos(PERIOD))
+}
+
+#[test]
+fn a_charge_of_zero_changes_no_decision_at_an_older_moment() {
+    fn check<A: Algorithm>(algorithm: A) {
+        let (older, newer) = (at(5 * PERIOD), at(20 * PERIOD));
+        let mut state = algorithm.fresh(older);
+        let _ = algorithm.charge(&mut state, older, LIMIT);
+        let before = algorithm.peek(&state, older, 1);
+        assert!(before.is_denied(), "{algorithm:?}: {before:?}");
+        let _ = algorithm.charge(&mut state, newer, 0);
+        let after = algorithm.peek(&state, older, 1);
+        assert_eq!(after, before, "{algorithm:?}");
+    }
+    check(FixedWindow::new(quota()));
+    check(FixedWindow::new(quota()).anchored());
+    check(SlidingWindow::new(quota()));
+    check(TokenBucket::new(quota()));
+    check(LeakyBucket::new(quota()));
+    check(WarmUp::new(quota(), Duration::from_nanos(5 * PERIOD)));
+    #[cfg(feature = "governor")]
+    check(tower_throttle::Gcra::new(quota()));
+}
+
+#[test]
+fn a_charge_up_to_the_limit_leaves_no_debt_at_an_older_moment() {
+    fn check<A: Algorithm>(algorithm: A) {
+        let (older, newer) = (at(5 * PERIOD), at(6 * PERIOD));
+        let mut state = algorithm.fresh(newer);
+        assert_eq!(algorithm.charge(&mut state, newer, 1), Duration::ZERO);
+        let debt = algorithm.charge(&mut state, older, LIMIT - 1);
+        assert_eq!(debt, Duration::ZERO, "{algorithm:?}");
+        let debt = algorithm.charge(&mut state, older, 1);
+        assert!(!debt.is_zero(), "{algorithm:?}");
+    }
+    check(FixedWindow::new(quota()));
+    check(FixedWindow::new(quota()).anchored());
+    check(SlidingLog::new(quota()));
+    check(SlidingWindow::new(quota()));
+    check(SlidingGrid::new(quota()));
+    check(SlidingGrid::new(quota()).strict());
+}
+
+#[test]
+fn charges_beyond_the_largest_number_keep_the_whole_limit_taken() {
+    fn check<A: Algorithm>(algorithm: A) {
+        let now = at(5 * PERIOD);
+        let mut state = algorithm.fresh(now);
+        for charges in 1..=4 {
+            let debt = algorithm.charge(&mut state, now, u64::MAX);
+            assert!(!debt.is_zero(), "{algorithm:?}: {charges} charges");
+            let decision = algorithm.peek(&state, now, 1);
+            assert!(decision.is_denied(), "{algorithm:?}: {decision:?}");
+        }
+    }
+    check(FixedWindow::new(quota()));
+    check(SlidingLog::new(quota()));
+    check(SlidingWindow::new(quota()));
+    check(SlidingGrid::new(quota()));
+    check(TokenBucket::new(quota()));
+    check(LeakyBucket::new(quota()));
+}
+
+#[test]
+fn nothing_is_used_after_a_refund_whatever_moment_asks() {
+    fn check<A: Algorithm>(algorithm: A) {
+        let (older, newer) = (at(5 * PERIOD), at(6 * PERIOD));
+        let mut state = algorithm.fresh(newer);
+        assert!(algorithm.decide(&mut state, newer, LIMIT).is_admitted());
+        algorithm.refund(&mut state, newer, newer, LIMIT);
+        let decision = algorithm.peek(&state, older, 0);
+        assert_eq!(decision.remaining(), LIMIT, "{algorithm:?}");
+        assert_eq!(decision.reset_after, Duration::ZERO, "{algorithm:?}");
+    }
+    check(FixedWindow::new(quota()));
+    check(FixedWindow::new(quota()).anchored());
+    check(SlidingLog::new(quota()));
+    check(SlidingGrid::new(quota()));
+    check(SlidingGrid::new(quota()).strict());
+}
+
+#[test]
+fn a_window_is_forgettable_at_its_end() {
+    let start = 5 * PERIOD + 1;
+    let aligned = FixedWindow::new(quota());
+    let anchored = aligned.anchored();
+    for (algorithm, end, without_usage) in [
+        (aligned, 6 * PERIOD, 0),
+        // An anchored window without usage still says when the next one begins.
+        (anchored, start + PERIOD, start + PERIOD),
+    ] {
+        let mut state = algorithm.fresh(at(start));
+        assert_eq!(algorithm.forgettable_at(&state), at(0), "{algorithm:?}");
+        assert!(algorithm.decide(&mut state, at(start), 3).is_admitted());
+        assert_eq!(algorithm.forgettable_at(&state), at(end), "{algorithm:?}");
+        algorithm.refund(&mut state, at(start), at(start), 3);
+        let forgettable = algorithm.forgettable_at(&state);
+        assert_eq!(forgettable, at(without_usage), "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_change_at_the_start_of_an_anchored_window_counts_from_that_start() {
+    let start = 5 * PERIOD + 1;
+    let anchored = FixedWindow::new(quota()).anchored();
+    let mut state = anchored.fresh(at(start));
+    assert!(anchored.decide(&mut state, at(start), LIMIT).is_admitted());
+    let aligned = FixedWindow::new(quota());
+    aligned.rescale(&mut state, &anchored, at(start), Inherit::AsIs);
+    let decision = aligned.peek(&state, at(start), 1);
+    assert!(decision.is_denied(), "{decision:?}");
+    assert_eq!(
+        decision.reset_after,
+        Duration::from_nanos(6 * PERIOD - start)
+    );
+}
+
+#[test]
+fn a_bucket_is_forgettable_when_it_is_full() {
+    fn check<A: Algorithm>(algorithm: A, after: u64) {
+        let now = at(5 * PERIOD);
+        let mut state = algorithm.fresh(now);
+        assert!(algorithm.decide(&mut state, now, 3).is_admitted());
+        let forgettable = algorithm.forgettable_at(&state);
+        assert_eq!(forgettable, at(5 * PERIOD + after), "{algorithm:?}");
+    }
+    check(TokenBucket::new(quota()), 3 * PERIOD / LIMIT);
+    check(TokenBucket::new(quota()).initial(LIMIT), 3 * PERIOD / LIMIT);
+    check(LeakyBucket::new(quota()), 3 * PERIOD / LIMIT);
+    let mut state = TokenBucket::new(quota()).initial(4).fresh(at(0));
+    let bucket = TokenBucket::new(quota()).initial(4);
+    assert!(bucket.decide(&mut state, at(0), 3).is_admitted());
+    // A forgotten key would have only four tokens again.
+    assert_eq!(bucket.forgettable_at(&state), Tick::MAX);
+}
+
+#[test]
+fn a_warm_up_is_forgettable_when_it_is_cold_again() {
+    let warm_up = WarmUp::new(quota(), Duration::from_nanos(5 * PERIOD));
+    let mut state = warm_up.fresh(at(0));
+    assert!(warm_up.decide(&mut state, at(0), 1).is_admitted());
+    let free = u64::try_from(warm_up.peek(&state, at(0), 0).reset_after.as_nanos()).expect("short");
+    // A permit takes as long to store as a cold request takes less a warm one.
+    let forgettable = warm_up.forgettable_at(&state);
+    assert!(forgettable > at(free), "{forgettable:?}");
+    assert!(forgettable < at(free + PERIOD), "{forgettable:?}");
+    let mut fresh = warm_up.fresh(forgettable);
+    let again = warm_up.decide(&mut state, forgettable, 1);
+    assert_eq!(again, warm_up.decide(&mut fresh, forgettable, 1));
+}
+
+#[test]
+fn a_reservation_of_zero_changes_no_decision_at_an_older_moment() {
+    let warm_up = WarmUp::new(quota(), Duration::from_nanos(5 * PERIOD));
+    let (older, newer) = (at(5 * PERIOD), at(20 * PERIOD));
+    let mut state = warm_up.fresh(older);
+    let _ = warm_up.charge(&mut state, older, LIMIT);
+    let before = warm_up.peek(&state, older, 1);
+    let turn = warm_up.reserve(&mut state, newer, 0, Duration::ZERO);
+    assert!(turn.is_admitted(), "{turn:?}");
+    assert_eq!(warm_up.peek(&state, older, 1), before);
+}
+
+#[test]
+fn a_usage_that_takes_longer_than_time_itself_stays_used_after_a_change() {
+    // 8 units of 2^61 ns are 2^64 ns.
+    let from = TokenBucket::new(Quota::per(8, Duration::from_nanos(PERIOD)));
+    let to = TokenBucket::new(Quota::per(1, Duration::from_nanos(1 << 61)));
+    let now = at(5 * PERIOD);
+    let mut state = from.fresh(now);
+    assert!(from.decide(&mut state, now, 8).is_admitted());
+    to.rescale(&mut state, &from, now, Inherit::Additive);
+    let decision = to.peek(&state, now, 1);
+    assert!(decision.is_denied(), "{decision:?}");
+}
+
+#[test]
+fn a_log_of_three_moments_takes_no_memory_of_its_own() {
+    let log = SlidingLog::new(quota());
+    let bytes = |state: &_| <SlidingLog as Algorithm>::Packing::heap_bytes(&log, state);
+    let mut state = log.fresh(at(0));
+    for moment in 0..3 {
+        assert_eq!(bytes(&state), 0, "{moment} moments");
+        assert!(log.decide(&mut state, at(moment), 1).is_admitted());
+    }
+    assert_eq!(bytes(&state), 0, "three moments");
+    assert!(log.decide(&mut state, at(3), 1).is_admitted());
+    let heap = bytes(&state);
+    // A moment is 16 bytes.
+    assert!(heap >= 4 * 16, "{heap} bytes");
+    let most = <SlidingLog as Algorithm>::Packing::max_heap_bytes(&log);
+    assert!((160..=1_024).contains(&most), "{most} bytes");
+    assert!(heap <= most, "{heap} of {most} bytes");
+    // All have expired.
+    let _ = log.decide(&mut state, at(5 * PERIOD), 1);
+    assert_eq!(bytes(&state), 0, "one moment");
+}

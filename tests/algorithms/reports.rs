@@ -1,0 +1,187 @@
+//! What an algorithm reports about itself: alone, in a combination, as `AnyAlgorithm`, and with
+//! another quota.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge, Packing};
+use tower_throttle::clock::Tick;
+use tower_throttle::{
+    All, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    WarmUp,
+};
+
+fn at(ns: u64) -> Tick {
+    Tick::from_nanos(ns)
+}
+
+fn quota(limit: u64) -> Quota {
+    Quota::per(limit, Duration::from_nanos(1_000))
+}
+
+fn span(ns: u64) -> Duration {
+    Duration::from_nanos(ns)
+}
+
+#[test]
+fn a_changed_quota_builds_what_the_constructor_builds() {
+    fn check<A: Algorithm>(build: impl Fn(Quota) -> A) {
+        let changed = build(quota(10)).with_quota(quota(7)).expect("valid");
+        assert_eq!(format!("{changed:?}"), format!("{:?}", build(quota(7))));
+    }
+    check(FixedWindow::new);
+    check(|quota| FixedWindow::new(quota).anchored());
+    check(|quota| FixedWindow::new(quota).offset(span(300)));
+    check(SlidingLog::new);
+    check(|quota| SlidingWindow::new(quota).offset(span(300)));
+    check(|quota| SlidingGrid::new(quota).cells(5).strict());
+    check(|quota| TokenBucket::new(quota).initial(2).queue(5));
+    check(|quota| TokenBucket::new(quota).queue(5).max_wait(span(300)));
+    check(LeakyBucket::new);
+    check(|quota| LeakyBucket::new(quota).queue(5).max_cost(3));
+    check(|quota| LeakyBucket::new(quota).queue(5).max_wait(span(300)));
+    check(|quota| LeakyBucket::new(quota).queue(5).charge_mode(Charge::Before));
+    check(|quota| WarmUp::new(quota, span(5_000)).queue(5).max_cost(3));
+    check(|quota| WarmUp::new(quota, span(5_000)).queue(5).max_wait(span(9)));
+    #[cfg(feature = "governor")]
+    check(tower_throttle::Gcra::new);
+}
+
+/// What the stores and the queue ask an algorithm.
+fn report<A: Algorithm>(algorithm: &A, state: &A::State, words: usize) -> String {
+    let mut packed = vec![0; words];
+    let packs = A::Packing::pack_into(algorithm, state, &mut packed);
+    let unpacked = packs.then(|| {
+        let state = A::Packing::unpack_from(algorithm, &packed);
+        algorithm.peek(&state, at(9_100), 1)
+    });
+    format!(
+        "{:?}",
+        (
+            algorithm.quota(),
+            algorithm.replans_line(),
+            algorithm.forgettable_at(state),
+            A::Packing::quotas(algorithm),
+            A::Packing::limit_count(algorithm),
+            A::Packing::word_count(algorithm),
+            unpacked,
+        )
+    )
+}
+
+#[test]
+fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
+    fn check<A: Algorithm>(algorithm: A) {
+        let any = AnyAlgorithm::new(algorithm.clone());
+        let mut state = algorithm.fresh(at(9_000));
+        let mut any_state = any.fresh(at(9_000));
+        assert_eq!(
+            algorithm.decide(&mut state, at(9_000), 1),
+            any.decide(&mut any_state, at(9_000), 1)
+        );
+        // The state of an `AnyAlgorithm` is in a box.
+        let boxed = size_of::<A::State>();
+        let heap = A::Packing::heap_bytes(&algorithm, &state);
+        assert_eq!(
+            <AnyAlgorithm as Algorithm>::Packing::heap_bytes(&any, &any_state),
+            heap + boxed,
+            "{algorithm:?}"
+        );
+        assert_eq!(
+            <AnyAlgorithm as Algorithm>::Packing::max_heap_bytes(&any),
+            A::Packing::max_heap_bytes(&algorithm) + boxed,
+            "{algorithm:?}"
+        );
+        for words in 0..=4 {
+            assert_eq!(
+                report(&any, &any_state, words),
+                report(&algorithm, &state, words),
+                "{algorithm:?} in {words} words"
+            );
+        }
+    }
+    check(FixedWindow::new(quota(10)));
+    check(FixedWindow::new(quota(1 << 60)));
+    check(SlidingLog::new(quota(10)));
+    check(SlidingWindow::new(quota(10)));
+    check(SlidingWindow::new(quota(1 << 40)));
+    check(SlidingGrid::new(quota(10)).cells(20));
+    check(TokenBucket::new(quota(7)));
+    check(LeakyBucket::new(quota(10)).queue(5));
+    check(WarmUp::new(quota(10), span(5_000)));
+    check((TokenBucket::new(quota(10)), SlidingWindow::new(quota(4))));
+    check(All::new([
+        FixedWindow::new(quota(10)),
+        FixedWindow::new(quota(20)),
+        FixedWindow::new(quota(30)),
+    ]));
+}
+
+#[test]
+fn buckets_reschedule_their_queue_and_windows_do_not() {
+    fn replans<A: Algorithm>(algorithm: &A) -> bool {
+        let alone = algorithm.replans_line();
+        assert_eq!(
+            AnyAlgorithm::new(algorithm.clone()).replans_line(),
+            alone,
+            "{algorithm:?}"
+        );
+        alone
+    }
+    assert!(replans(&TokenBucket::new(quota(10))));
+    assert!(replans(&LeakyBucket::new(quota(10))));
+    assert!(!replans(&FixedWindow::new(quota(10))));
+    assert!(!replans(&SlidingLog::new(quota(10))));
+    assert!(!replans(&SlidingWindow::new(quota(10))));
+}
+
+#[test]
+fn a_combination_has_the_quota_of_its_first_part() {
+    let pair = (FixedWindow::new(quota(10)), TokenBucket::new(quota(7)));
+    assert_eq!(pair.quota(), quota(10));
+    assert_eq!((pair, SlidingLog::new(quota(3))).quota(), quota(10));
+    let all = All::new([TokenBucket::new(quota(7)), TokenBucket::new(quota(10))]);
+    assert_eq!(all.quota(), quota(7));
+}
+
+#[test]
+fn a_tie_of_two_limits_reports_the_first() {
+    fn limit<A: Algorithm>(algorithm: A, taken: u64, cost: u64) -> u64 {
+        let mut state = algorithm.fresh(at(9_000));
+        assert!(algorithm.decide(&mut state, at(9_000), taken).is_admitted());
+        algorithm.peek(&state, at(9_000), cost).limit
+    }
+    let (small, large) = (quota(10), quota(20));
+    // Both have as much room relative to their limits and reset at the same time.
+    assert_eq!(
+        limit((FixedWindow::new(small), FixedWindow::new(large)), 0, 0),
+        10
+    );
+    assert_eq!(
+        limit((FixedWindow::new(large), FixedWindow::new(small)), 0, 0),
+        20
+    );
+    // Both deny until the same time.
+    let (small, large) = (quota(10), Quota::per(11, span(1_000)));
+    assert_eq!(
+        limit((FixedWindow::new(small), FixedWindow::new(large)), 9, 3),
+        10
+    );
+    assert_eq!(
+        limit((FixedWindow::new(large), FixedWindow::new(small)), 9, 3),
+        11
+    );
+}
+
+#[test]
+fn a_bucket_by_at_most_splits_n_between_burst_and_rate() {
+    let minute = Duration::from_secs(60);
+    let bucket = TokenBucket::at_most(101).in_any(minute);
+    assert_eq!(bucket.quota(), Quota::per_minute(50).burst(51));
+    let bucket = TokenBucket::at_most(5).burst(2).in_any(minute);
+    assert_eq!(bucket.quota(), Quota::per_minute(3).burst(2));
+    for (burst, message) in [(0, "burst: 0 "), (6, "burst: 6 ")] {
+        let error = TokenBucket::at_most(5).burst(burst).try_in_any(minute);
+        let error = error.expect_err("out of range").to_string();
+        assert!(error.starts_with(message), "{error}");
+    }
+}
