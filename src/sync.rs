@@ -3,18 +3,18 @@
 #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
 #[cfg(all(test, tower_throttle_loom))]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 #[cfg(all(test, tower_throttle_shuttle))]
 pub(crate) use shuttle::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 #[cfg(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))]
 pub(crate) use std::sync::PoisonError;

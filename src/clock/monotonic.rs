@@ -56,8 +56,7 @@ fn read<const ORDERED: bool>() -> Tick {
     }
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     {
-        static TSC: tsc::Tsc = tsc::Tsc::new();
-        Tick::from_nanos(TSC.now(&tsc::SystemSource::<ORDERED>))
+        Tick::from_nanos(tsc::now::<ORDERED>())
     }
     #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
     Tick::from_nanos(system_nanos())

@@ -27,11 +27,18 @@
 //! agree. When they stop agreeing (a virtual machine was moved, the counter was reset), `Instant`
 //! is read for a second, and the kernel is asked again whether it trusts the counter.
 
-use std::cell::Cell;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+#[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
+mod processor;
 
-use super::system::system_nanos;
+#[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
+pub(super) use self::processor::now;
+/// The atomics of a model cannot be in a `static`.
+#[cfg(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))]
+pub(super) fn now<const ORDERED: bool>() -> u64 {
+    super::system::system_nanos()
+}
+
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 
 /// What the time is read from.
 pub(super) trait TimeSource {
@@ -108,6 +115,7 @@ struct Calibration {
 }
 
 impl Tsc {
+    #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
     pub(super) const fn new() -> Self {
         Self {
             sequence: AtomicU64::new(0),
@@ -304,54 +312,7 @@ const fn scaled(counts: u64, rate: u64) -> u64 {
     ((counts as u128 * rate as u128) >> 32) as u64
 }
 
-/// Readings of this machine. The counter is read after all earlier loads if `ORDERED` is set.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SystemSource<const ORDERED: bool>;
-
-thread_local! {
-    static LAST_COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-impl<const ORDERED: bool> TimeSource for SystemSource<ORDERED> {
-    #[inline]
-    fn instant(&self) -> u64 {
-        system_nanos()
-    }
-
-    #[inline]
-    fn counter(&self) -> u64 {
-        counter::<ORDERED>()
-    }
-
-    fn is_counter_reliable(&self) -> bool {
-        std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-            .is_ok_and(|source| source.trim_ascii() == b"tsc")
-    }
-
-    #[inline]
-    fn replace_last_count(&self, count: u64) -> u64 {
-        LAST_COUNT.replace(count)
-    }
-}
-
-#[inline]
-#[expect(
-    unsafe_code,
-    reason = "the counter has no safe reader, and std's reader is slower"
-)]
-fn counter<const ORDERED: bool>() -> u64 {
-    // SAFETY: `lfence` and `rdtsc` touch no memory, and every x86-64 processor has them. A system
-    // that forbids `rdtsc` to user programs (`PR_SET_TSC`) ends the process with a signal; the
-    // kernel's own fast clock does not work on such a system either.
-    unsafe {
-        if ORDERED {
-            // Else the counter may be read before an earlier load, and so before the moment that
-            // another thread has read and passed on.
-            core::arch::x86_64::_mm_lfence();
-        }
-        core::arch::x86_64::_rdtsc()
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, tower_throttle_loom))]
+mod loom_models;
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests;
