@@ -2,6 +2,8 @@
 
 mod arithmetic;
 mod bits;
+#[cfg(all(test, not(miri), not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod exhaustive;
 mod interval;
 mod u256;
 mod windows;

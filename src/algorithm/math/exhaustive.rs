@@ -1,0 +1,529 @@
+//! The integer functions against their definitions, over all small values and all combinations of
+//! the values at the edges of their types.
+//!
+//! A definition here is a fraction of unbounded integers ([`Naive`]) or an `i128` of small numbers.
+//! No function under test is used in it.
+
+use super::bits::{BitBuffer, BitReader, mask, write_fields};
+use super::{
+    arithmetic::gcd,
+    interval::{ExactNanos, Interval, Rounding},
+    u256::{ceil_ratio, floor_ratio},
+    windows::Windows,
+};
+use crate::clock::Tick;
+use crate::quota::Quota;
+
+/// Values around each power of two at which a carry, a shift or an overflow may go wrong.
+fn edges(most: u64) -> impl Iterator<Item = u64> + Clone {
+    let powers = [0, 1, 2, 20, 31, 32, 33, 53, 61, 62, 63];
+    let near = powers.into_iter().flat_map(|power| {
+        let power = 1_u64 << power;
+        [power - 1, power, power + 1]
+    });
+    near.chain([10, 1_000_000_007, u64::MAX - 1, u64::MAX])
+        .filter(move |value| *value <= most)
+}
+
+fn edges_u128() -> impl Iterator<Item = u128> + Clone {
+    let wide = [64, 65, 96, 126, 127].into_iter().flat_map(|power| {
+        let power = 1_u128 << power;
+        [power - 1, power, power + 1]
+    });
+    edges(u64::MAX)
+        .step_by(3)
+        .map(u128::from)
+        .chain(wide)
+        .chain([u128::MAX])
+}
+
+/// An unbounded integer in base 2^32, the lowest digit first, without leading zeros.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Naive(Vec<u64>);
+
+impl Naive {
+    fn from_digits(mut digits: Vec<u64>) -> Self {
+        while digits.last() == Some(&0) {
+            digits.pop();
+        }
+        Self(digits)
+    }
+
+    fn new(value: u128) -> Self {
+        let digit = |at: u32| u64::try_from(value >> (32 * at) & 0xFFFF_FFFF).unwrap_or_default();
+        Self::from_digits((0..4).map(digit).collect())
+    }
+
+    fn product(factors: &[u128]) -> Self {
+        let factors = factors.iter().map(|factor| Self::new(*factor));
+        factors.fold(Self::new(1), |product, factor| product.times(&factor))
+    }
+
+    fn times(&self, other: &Self) -> Self {
+        let mut digits = vec![0_u64; self.0.len() + other.0.len() + 1];
+        for (i, a) in self.0.iter().enumerate() {
+            for (j, b) in other.0.iter().enumerate() {
+                let mut carry = a * b;
+                let mut at = i + j;
+                while carry > 0 {
+                    let sum = digits[at] + carry;
+                    digits[at] = sum & 0xFFFF_FFFF;
+                    carry = sum >> 32;
+                    at += 1;
+                }
+            }
+        }
+        Self::from_digits(digits)
+    }
+
+    fn is_at_most(&self, other: &Self) -> bool {
+        let key = |number: &Self| (number.0.len(), number.0.iter().rev().copied().collect());
+        let (one, two): ((usize, Vec<u64>), (usize, Vec<u64>)) = (key(self), key(other));
+        one <= two
+    }
+}
+
+/// Whether `quotient` is `floor(numerator / denominator)`.
+fn is_floor(quotient: u128, numerator: &[u128], denominator: &[u128]) -> bool {
+    let (numerator, denominator) = (Naive::product(numerator), Naive::product(denominator));
+    let whole = denominator.times(&Naive::new(quotient));
+    let next = Naive::new(quotient).0;
+    // One more: `quotient + 1` as digits, by hand, because it may be 2^128.
+    let mut digits = next;
+    digits.resize(6, 0);
+    for digit in &mut digits {
+        *digit += 1;
+        if *digit < 1 << 32 {
+            break;
+        }
+        *digit = 0;
+    }
+    let above = denominator.times(&Naive::from_digits(digits));
+    whole.is_at_most(&numerator) && !above.is_at_most(&numerator)
+}
+
+fn is_exact(quotient: u128, numerator: &[u128], denominator: &[u128]) -> bool {
+    Naive::product(denominator).times(&Naive::new(quotient)) == Naive::product(numerator)
+}
+
+fn check_ratio(numerator: &[u128], denominator: &[u128]) {
+    let (down, up) = (
+        floor_ratio(numerator, denominator),
+        ceil_ratio(numerator, denominator),
+    );
+    let case = || format!("{numerator:?} / {denominator:?}: {down:?}, {up:?}");
+    match down {
+        Some(quotient) => {
+            assert!(is_floor(quotient, numerator, denominator), "{}", case());
+            let exact = is_exact(quotient, numerator, denominator);
+            assert_eq!(up, quotient.checked_add(u128::from(!exact)), "{}", case());
+        }
+        None => {
+            // 2^128 times the denominator is at most the numerator.
+            let least = Naive::product(&[1 << 127, 2]).times(&Naive::product(denominator));
+            assert!(least.is_at_most(&Naive::product(numerator)), "{}", case());
+            assert_eq!(up, None, "{}", case());
+        }
+    }
+}
+
+#[test]
+fn ratios_match_long_multiplication() {
+    for n in 0..40_u128 {
+        for m in 0..12 {
+            for d in 1..40 {
+                check_ratio(&[n, m], &[d]);
+                // The same quotient, as products of more than 128 bits.
+                let scale = (1 << 120) - 159;
+                check_ratio(&[n, m, scale], &[d, scale]);
+            }
+        }
+    }
+    let edges = edges_u128();
+    for a in edges.clone() {
+        for b in edges.clone() {
+            for c in edges.clone().filter(|c| *c > 0) {
+                check_ratio(&[a, b], &[c]);
+                if c < 1 << 64 {
+                    check_ratio(&[a, b], &[c, (1 << 64) - 59]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gcd_is_the_largest_common_divisor() {
+    for a in 0..120_u128 {
+        for b in 0..120_u128 {
+            let common = |d: &u128| a.is_multiple_of(*d) && b.is_multiple_of(*d);
+            let largest = (1..=a.max(b)).rev().find(common).unwrap_or(0);
+            assert_eq!(gcd(a, b), largest, "{a}, {b}");
+        }
+    }
+}
+
+fn interval(limit: u64, period: u64) -> Interval {
+    Interval::new(&Quota::per(limit, std::time::Duration::from_nanos(period)))
+}
+
+/// In units of 1/den.
+fn parts(span: ExactNanos, interval: &Interval) -> u128 {
+    u128::from(span.ns) * u128::from(interval.den()) + u128::from(span.fraction)
+}
+
+fn has_parts(span: ExactNanos, parts: u128, interval: &Interval) -> bool {
+    let den = u128::from(interval.den());
+    if parts / den >= u128::from(u64::MAX) {
+        return span.ns == u64::MAX;
+    }
+    (u128::from(span.ns), u128::from(span.fraction)) == (parts / den, parts % den)
+}
+
+fn check_cost(interval: &Interval, cost: u64) {
+    let (num, den) = (u128::from(interval.num()), u128::from(interval.den()));
+    let span = interval.time_for(cost);
+    let case = || format!("{cost} at {num}/{den}: {span:?}");
+    assert!(
+        has_parts(span, u128::from(cost) * num, interval),
+        "{}",
+        case()
+    );
+    if span != ExactNanos::NEVER {
+        assert_eq!(interval.units_in(span), cost, "{}", case());
+    }
+}
+
+fn check_units(interval: &Interval, span: ExactNanos) {
+    let units = parts(span, interval) / u128::from(interval.num());
+    let units = u64::try_from(units).unwrap_or(u64::MAX);
+    assert_eq!(interval.units_in(span), units, "{span:?} at {interval:?}");
+    let (dividend, divisor) = interval.units_ratio(span);
+    assert_eq!(dividend / divisor, units, "{span:?} at {interval:?}");
+}
+
+fn check_sums(interval: &Interval, due: ExactNanos, span: ExactNanos) {
+    let (a, b) = (parts(due, interval), parts(span, interval));
+    let case = || format!("{due:?} and {span:?} at {interval:?}");
+    assert!(
+        has_parts(interval.add(due, span), a + b, interval),
+        "{}",
+        case()
+    );
+    let difference = interval.sub(due, span);
+    assert!(
+        has_parts(difference, a.saturating_sub(b), interval),
+        "{}",
+        case()
+    );
+}
+
+/// All spans below `ns` nanoseconds.
+fn spans(interval: &Interval, ns: u64) -> Vec<ExactNanos> {
+    let fractions = 0..interval.den();
+    (0..ns)
+        .flat_map(|ns| {
+            let at = move |fraction| ExactNanos { ns, fraction };
+            fractions.clone().map(at)
+        })
+        .collect()
+}
+
+fn edge_spans(interval: &Interval) -> Vec<ExactNanos> {
+    let last = interval.den() - 1;
+    edges(u64::MAX - 1)
+        .flat_map(|ns| [0, 1, last / 2, last].map(|fraction| ExactNanos { ns, fraction }))
+        .filter(|span| span.fraction <= last)
+        .collect()
+}
+
+/// The limits and periods at the edges of what a quota accepts.
+fn edge_intervals() -> impl Iterator<Item = Interval> {
+    edges(1 << 62)
+        .filter(|period| *period > 0)
+        .flat_map(|period| {
+            let limits = edges(u64::MAX).filter(|limit| *limit > 0);
+            limits.filter_map(move |limit| {
+                let quota = Quota::try_per(limit, std::time::Duration::from_nanos(period)).ok()?;
+                Some(Interval::new(&quota))
+            })
+        })
+}
+
+#[test]
+fn intervals_match_fractions() {
+    for limit in 1..=12 {
+        for period in 1..=20 {
+            let interval = interval(limit, period);
+            assert_eq!(interval.num() * limit, interval.den() * period);
+            assert_eq!(gcd(interval.num().into(), interval.den().into()), 1);
+            for cost in 0..40 {
+                check_cost(&interval, cost);
+            }
+            let spans = spans(&interval, 9);
+            for due in &spans {
+                check_units(&interval, *due);
+                for span in &spans {
+                    check_sums(&interval, *due, *span);
+                }
+            }
+        }
+    }
+    for interval in edge_intervals() {
+        for cost in edges(u64::MAX) {
+            check_cost(&interval, cost);
+        }
+        let spans = edge_spans(&interval);
+        for due in &spans {
+            check_units(&interval, *due);
+        }
+        for due in spans.iter().step_by(3) {
+            for span in &spans {
+                check_sums(&interval, *due, *span);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refund_returns_what_is_still_taken() {
+    for (limit, period) in [(1, 1), (1, 5), (3, 7), (5, 2), (4, 6)] {
+        let interval = interval(limit, period);
+        let spans = spans(&interval, 8);
+        for due in &spans {
+            for unused in &spans {
+                for cost in 0..6 {
+                    for since in 0..12 {
+                        let taken = u128::from(cost) * u128::from(interval.num());
+                        let since_parts = u128::from(since) * u128::from(interval.den());
+                        let still = taken.saturating_sub(since_parts);
+                        let (due_parts, unused_parts) =
+                            (parts(*due, &interval), parts(*unused, &interval));
+                        let after = due_parts
+                            .saturating_sub(still)
+                            .max(unused_parts.min(due_parts));
+                        let refunded = interval.apply_refund(*due, *unused, cost, since);
+                        assert!(
+                            has_parts(refunded, after, &interval),
+                            "{cost}, {since} ns ago, of {due:?} down to {unused:?}: {refunded:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn check_convert(to: &Interval, from: &Interval, span: ExactNanos, scale: (u64, u64)) {
+    let numerator = [parts(span, from), u128::from(to.num()), u128::from(scale.0)];
+    let denominator = [u128::from(from.num()), u128::from(scale.1)];
+    for rounding in [Rounding::Down, Rounding::Up] {
+        let got = to.convert_units(span, from, scale, rounding);
+        let case = || format!("{span:?} of {from:?} in {to:?}, times {scale:?}: {got:?}");
+        if got.ns == u64::MAX {
+            // At least 2^64 - 2 whole nanoseconds.
+            let least = [u128::from(u64::MAX), u128::from(to.den())];
+            let least = Naive::product(&least).times(&Naive::product(&denominator));
+            let slack = Naive::product(&numerator);
+            let up = matches!(rounding, Rounding::Up);
+            assert!(up || least.is_at_most(&slack), "{}", case());
+            continue;
+        }
+        let parts = parts(got, to);
+        let down = match rounding {
+            Rounding::Up if !is_exact(parts, &numerator, &denominator) => parts - 1,
+            _ => parts,
+        };
+        assert!(got.fraction < to.den(), "{}", case());
+        assert!(is_floor(down, &numerator, &denominator), "{}", case());
+    }
+}
+
+#[test]
+fn conversions_match_long_multiplication() {
+    let small: Vec<_> = (1..=5)
+        .flat_map(|limit| (1..=6).map(move |period| interval(limit, period)))
+        .collect();
+    for from in &small {
+        for to in &small {
+            for span in spans(from, 3) {
+                for scale in [(1, 1), (2, 3), (7, 2), (0, 5)] {
+                    check_convert(to, from, span, scale);
+                }
+                let converted = to.convert_fraction(span, from);
+                let more = u128::from(span.fraction) * u128::from(to.den());
+                let whole = u128::from(span.ns) * u128::from(to.den());
+                let expected = whole + more.div_ceil(u128::from(from.den()));
+                assert!(
+                    has_parts(converted, expected, to),
+                    "{span:?} {from:?} {to:?}"
+                );
+            }
+        }
+    }
+    let edge: Vec<_> = edge_intervals().step_by(37).collect();
+    for from in &edge {
+        for to in &edge {
+            for span in edge_spans(from).into_iter().step_by(11) {
+                for scale in [(1, 1), (u64::MAX, 1), (1, u64::MAX), (1 << 33, 1_000_003)] {
+                    check_convert(to, from, span, scale);
+                }
+            }
+        }
+    }
+}
+
+/// The first moment of window 0: the latest start that is not after zero.
+fn first_start(length: i128, offset: i128) -> i128 {
+    (0..)
+        .map(|k| offset - k * length)
+        .find(|start| *start <= 0)
+        .unwrap_or_default()
+}
+
+#[test]
+fn windows_match_their_definition() {
+    for length in 1..=24_u64 {
+        for offset in 0..=50_u64 {
+            let windows = Windows::new(length, offset);
+            let (long, first) = (
+                i128::from(length),
+                first_start(length.into(), offset.into()),
+            );
+            let start_of = |window: u64| first + i128::from(window) * long;
+            for window in 0..8_u64 {
+                let start = windows.start(window).as_nanos();
+                assert_eq!(i128::from(start), start_of(window).max(0));
+            }
+            for now in 0..110_u64 {
+                let tick = Tick::from_nanos(now);
+                let (window, into) = windows.locate(tick);
+                assert!(into < length);
+                assert_eq!(start_of(window) + i128::from(into), i128::from(now));
+                for window in 0..8 {
+                    let last = start_of(window + 1) - 1;
+                    let moment = i128::from(windows.not_before(window, tick).as_nanos());
+                    assert_eq!(
+                        moment,
+                        last.min(i128::MAX).max(now.into()).min(
+                            if start_of(window) > i128::from(now) {
+                                last
+                            } else {
+                                now.into()
+                            },
+                        )
+                    );
+                    for into in [0, 1, length - 1, length, 3 * length] {
+                        let until = start_of(window) + i128::from(into) - i128::from(now);
+                        let got = windows.nanos_until(window, into, tick);
+                        assert_eq!(i128::from(got), until.max(0));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// All triples of widths, with fields of zeros, ones and single bits.
+#[test]
+fn bit_fields_of_all_widths_round_trip() {
+    for first in 0..=64 {
+        for second in 0..=64 {
+            for third in [0, 1, 31, 32, 33, 62, 63, 64] {
+                for ones in 0..8 {
+                    let fields = [first, second, third].map(|width| {
+                        let index = u32::from(width == second) + 2 * u32::from(width == third);
+                        let value = if ones >> (index % 3) & 1 == 1 {
+                            mask(width)
+                        } else {
+                            (mask(width) >> 1) + u64::from(width > 0)
+                        };
+                        (value & mask(width), width)
+                    });
+                    check_fields(fields);
+                }
+            }
+        }
+    }
+}
+
+fn check_fields(fields: [(u64, u32); 3]) {
+    let bits: u32 = fields.iter().map(|(_, width)| width).sum();
+    for words in 1..=4_usize {
+        let mut packed = [0; 4];
+        let packed = &mut packed[..words];
+        let fits = bits < 64 * u32::try_from(words).unwrap_or(0);
+        assert_eq!(write_fields(packed, fields), fits, "{fields:?}");
+        if !fits {
+            continue;
+        }
+        assert!(packed[0] < 1 << 63, "the highest bit stays zero");
+        // The whole number: field after field, from the lowest bit upward.
+        let bit = |at: u32| packed[words - 1 - (at / 64) as usize] >> (at % 64) & 1;
+        let mut at = 0;
+        for (value, width) in fields {
+            for place in 0..width {
+                assert_eq!(bit(at), value >> place & 1, "{fields:?}");
+                at += 1;
+            }
+        }
+        assert!((at..64 * u32::try_from(words).unwrap_or(0)).all(|at| bit(at) == 0));
+        let mut reader = BitReader::new(packed);
+        for (value, width) in fields {
+            assert_eq!(reader.read(width), value, "{fields:?}");
+        }
+    }
+}
+
+#[test]
+fn shifts_and_sums_of_four_words_match_single_bits() {
+    let patterns = [0, 1, u64::MAX, 1 << 63, 0x9e37_79b9_7f4a_7c15];
+    for low in patterns {
+        for high in patterns {
+            let words = [high, low, !high, !low];
+            for by in 0..256_u32 {
+                let mut buffer = BitBuffer::from_words(&words);
+                buffer.shift(by);
+                let mut shifted = [0; 4];
+                buffer.write(&mut shifted);
+                let bit = |words: &[u64; 4], at: u32| {
+                    words
+                        .get(3_usize.wrapping_sub((at / 64) as usize))
+                        .map_or(0, |word| word >> (at % 64) & 1)
+                };
+                for at in 0..256 {
+                    assert_eq!(bit(&shifted, at), bit(&words, at + by), "{by}");
+                }
+            }
+            for factor in patterns {
+                let number = [low, high, low, high];
+                let mut buffer = BitBuffer::from_words(&words);
+                buffer.add_scaled(&number, factor);
+                let mut sum = [0; 4];
+                buffer.write(&mut sum);
+                // Modulo 2^256, digit by digit.
+                let as_number = |lowest_first: [u64; 4]| {
+                    let halves = lowest_first
+                        .iter()
+                        .flat_map(|word| [word & 0xFFFF_FFFF, word >> 32]);
+                    Naive::from_digits(halves.collect())
+                };
+                let mut expected = as_number(number).times(&Naive::new(factor.into())).0;
+                expected.resize(12, 0);
+                let own = as_number([words[3], words[2], words[1], words[0]]).0;
+                let mut carry = 0;
+                for (at, digit) in expected.iter_mut().enumerate() {
+                    let total = *digit + own.get(at).copied().unwrap_or(0) + carry;
+                    (*digit, carry) = (total & 0xFFFF_FFFF, total >> 32);
+                }
+                expected.truncate(8);
+                let got = as_number([sum[3], sum[2], sum[1], sum[0]]);
+                assert_eq!(
+                    got,
+                    Naive::from_digits(expected),
+                    "{number:?} times {factor}"
+                );
+            }
+        }
+    }
+}
