@@ -1,0 +1,250 @@
+//! Threads of the operating system on one limiter, table, queue or layer.
+//!
+//! Miri runs these with many schedules and stale loads, and ThreadSanitizer with real parallelism.
+//! Both find data races in `unsafe` code. Each test also checks the promise that a lost or torn
+//! update would break. `THREAD_ROUNDS` sets how often each test repeats.
+#![cfg(not(any(tower_throttle_loom, tower_throttle_shuttle)))]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::future::{Future, Ready, poll_fn, ready};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tower_layer::Layer;
+use tower_service::Service;
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::queue::WhenFull;
+use tower_throttle::store::local::Overflow;
+use tower_throttle::{
+    AsError, FixedWindow, LeakyBucket, Limiter, Local, ManualClock, Quota, RateLimitLayer,
+    RateLimited, SlidingLog, SlidingWindow, TokenBucket,
+};
+
+const THREADS: usize = 3;
+const LIMIT: usize = 4;
+
+fn rounds() -> usize {
+    let rounds = std::env::var("THREAD_ROUNDS").ok();
+    rounds.map_or(1, |rounds| rounds.parse().unwrap())
+}
+
+fn quota() -> Quota {
+    Quota::per_hour(LIMIT as u64)
+}
+
+/// A bucket whose states take two words.
+fn wide_bucket() -> TokenBucket {
+    TokenBucket::new(Quota::per(1_021, Duration::from_nanos(3_600_000_000_007)).burst(4))
+}
+
+/// Runs `work` in threads that start together. Returns the sum of the results.
+fn run_threads(work: impl Fn(usize) -> usize + Sync) -> usize {
+    let (start, work) = (&Barrier::new(THREADS), &work);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                scope.spawn(move || {
+                    start.wait();
+                    work(thread)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    })
+}
+
+#[test]
+fn a_limiter_admits_its_limit_once() {
+    fn check<A: Algorithm>(algorithm: &A) {
+        let limiter = Limiter::new(algorithm.clone()).with_clock(ManualClock::new());
+        let admitted = run_threads(|_| (0..LIMIT).filter(|_| limiter.try_acquire()).count());
+        assert_eq!(admitted, LIMIT, "{algorithm:?}");
+    }
+    for _ in 0..rounds() {
+        check(&TokenBucket::new(quota()));
+        check(&wide_bucket());
+        check(&SlidingLog::new(quota()));
+        check(&(TokenBucket::new(quota()), FixedWindow::new(quota())));
+    }
+}
+
+#[test]
+fn a_limiter_that_changes_its_quota_admits_its_limit_once() {
+    for _ in 0..rounds() {
+        let limiter = Limiter::new(FixedWindow::new(quota())).with_clock(ManualClock::new());
+        let admitted = run_threads(|thread| {
+            if thread == 0 {
+                // The change keeps the count.
+                limiter.set_quota(quota()).unwrap();
+            }
+            (0..LIMIT).filter(|_| limiter.try_acquire()).count()
+        });
+        assert_eq!(admitted, LIMIT);
+    }
+}
+
+/// Each thread charges and gives back more than fits a word, so states leave their words and
+/// return.
+#[test]
+fn a_state_that_leaves_its_word_and_returns_loses_no_count() {
+    for _ in 0..rounds() {
+        let limiter = Limiter::new(SlidingWindow::new(quota())).with_clock(ManualClock::new());
+        let local = Local::new(SlidingWindow::new(quota())).with_clock(ManualClock::new());
+        run_threads(|_| {
+            let _ = limiter.charge(1_000);
+            limiter.refund(1_000);
+            let _ = local.charge(&7, 1_000);
+            local.refund(&7, 1_000);
+            0
+        });
+        assert_eq!(limiter.peek_n(0).remaining(), LIMIT as u64);
+        assert_eq!(local.peek_n(&7, 0).remaining(), LIMIT as u64);
+    }
+}
+
+const KEYS: usize = 3;
+
+/// Each thread requests each key [`LIMIT`] times, in an order of its own. Returns how many were
+/// admitted.
+fn request_keys<A: Algorithm>(local: &Local<A, ManualClock>, thread: usize) -> usize {
+    (0..LIMIT * KEYS)
+        .filter(|turn| local.try_acquire(&((turn * (thread + 1) + thread) % KEYS)))
+        .count()
+}
+
+/// How many of the requests of all threads keys with a limit of [`LIMIT`] admit.
+fn expected() -> usize {
+    let mut requests = [0; KEYS];
+    for thread in 0..THREADS {
+        for turn in 0..LIMIT * KEYS {
+            requests[(turn * (thread + 1) + thread) % KEYS] += 1;
+        }
+    }
+    requests
+        .into_iter()
+        .map(|sent: usize| sent.min(LIMIT))
+        .sum()
+}
+
+#[test]
+fn a_table_admits_the_limit_of_each_key_once() {
+    fn check<A: Algorithm>(algorithm: &A) {
+        let local = Local::new(algorithm.clone())
+            .with_clock(ManualClock::new())
+            .capacity(16);
+        let admitted = run_threads(|thread| request_keys(&local, thread));
+        assert_eq!(admitted, expected(), "{algorithm:?}");
+        assert_eq!(local.stats().evicted, 0);
+    }
+    for _ in 0..rounds() {
+        check(&TokenBucket::new(quota()));
+        check(&wide_bucket());
+        check(&SlidingLog::new(quota()));
+    }
+}
+
+#[test]
+fn a_table_that_changes_its_quota_admits_the_limit_of_each_key_once() {
+    for _ in 0..rounds() {
+        let local = Local::new(FixedWindow::new(quota()))
+            .with_clock(ManualClock::new())
+            .capacity(16);
+        let admitted = run_threads(|thread| {
+            if thread == 0 {
+                local.set_quota(quota()).unwrap();
+            }
+            request_keys(&local, thread)
+        });
+        assert_eq!(admitted, expected());
+    }
+}
+
+#[test]
+fn a_full_table_admits_one_limit_per_slot() {
+    fn check<A: Algorithm>(algorithm: &A, overflow: Overflow) {
+        let local = Local::new(algorithm.clone())
+            .with_clock(ManualClock::new())
+            .capacity(1)
+            .overflow(overflow);
+        let admitted = run_threads(|thread| {
+            (0..8 * LIMIT)
+                .filter(|turn| local.try_acquire(&((turn * (2 * thread + 1)) % 8)))
+                .count()
+        });
+        // Four slots, or five with states of two words, and the shared state.
+        assert!(admitted <= 6 * LIMIT, "{admitted} by {algorithm:?}");
+    }
+    for _ in 0..rounds() {
+        check(&TokenBucket::new(quota()), Overflow::EvictLeast);
+        check(&TokenBucket::new(quota()), Overflow::Shared);
+        check(&SlidingLog::new(quota()), Overflow::EvictLeast);
+    }
+}
+
+/// Counts its requests.
+#[derive(Clone)]
+struct Counter(Arc<AtomicUsize>);
+
+impl Service<usize> for Counter {
+    type Response = ();
+    type Error = RateLimited;
+    type Future = Ready<Result<(), RateLimited>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RateLimited>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: usize) -> Self::Future {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        ready(Ok(()))
+    }
+}
+
+/// Each thread has a runtime. One request of each thread is dropped while it waits.
+#[test]
+fn queued_requests_of_several_runtimes_are_served_or_leave() {
+    for _ in 0..rounds() {
+        let bucket = LeakyBucket::new(Quota::per(1, Duration::from_micros(300))).queue(100);
+        let layer = RateLimitLayer::new(|_: &usize| 7_u8, Local::new(bucket).capacity(4))
+            .respond(AsError)
+            .seats(2)
+            .when_full(WhenFull::Pending);
+        let handle = layer.handle();
+        let served = Arc::new(AtomicUsize::new(0));
+        let service = layer.layer(Counter(Arc::clone(&served)));
+        let answered = run_threads(|thread| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut service = service.clone();
+                let mut answered = 0;
+                for turn in 0..3 {
+                    poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
+                    let mut call = pin!(service.call(thread));
+                    if turn == thread {
+                        let polled = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
+                        if let Poll::Ready(result) = polled {
+                            result.unwrap();
+                            answered += 1;
+                        }
+                    } else {
+                        call.await.unwrap();
+                        answered += 1;
+                    }
+                }
+                answered
+            })
+        });
+        assert!(answered >= 2 * THREADS);
+        assert_eq!(served.load(Ordering::Relaxed), answered);
+        assert_eq!(handle.waiting(), 0);
+    }
+}
