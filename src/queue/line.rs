@@ -26,7 +26,6 @@
 //! each of them once, so no waiter depends on another one being polled. The module `guard` arms the
 //! timers. It looks at [`Line::next_slot`] after each change.
 
-use std::collections::BTreeMap;
 use std::iter::repeat_n;
 use std::sync::Arc;
 use std::task::Waker;
@@ -35,6 +34,7 @@ use std::time::Duration;
 use super::Order;
 use super::mixed::MixedQueue;
 use super::outcome::{CostOutcome, WaitOutcome};
+use super::sorted_map::SortedMap;
 use super::uniform::UniformQueue;
 use super::waiters::{Rank, Ranks};
 use crate::clock::Tick;
@@ -51,7 +51,7 @@ pub(super) struct Line {
     ranks: Ranks,
     /// Waiters that were removed to make room for other requests and have not been polled since, with
     /// the time to wait before a retry. Their costs are refunded already.
-    shed: BTreeMap<Rank, Duration>,
+    shed: SortedMap<Duration>,
     status: Arc<LineStatus>,
     /// Whether every waiter so far joined at the back and none was shed. Never becomes true again.
     /// Ranks are published only while it is true.
@@ -97,7 +97,7 @@ impl Line {
         Self {
             queue: Queue::Uniform(UniformQueue::default()),
             ranks: Ranks::default(),
-            shed: BTreeMap::new(),
+            shed: SortedMap::default(),
             status: Arc::new(LineStatus {
                 line_id,
                 released_up_to: AtomicU64::new(0),
@@ -112,7 +112,7 @@ impl Line {
 
     /// Whether the waiter of this rank waits, or was shed and has not been polled since.
     pub(super) fn contains(&self, rank: Rank) -> bool {
-        dispatch!(&self.queue, queue => queue.contains(rank)) || self.shed.contains_key(&rank)
+        dispatch!(&self.queue, queue => queue.contains(rank)) || self.shed.contains(rank)
     }
 
     /// The number of waiters, without those that were shed.
@@ -127,7 +127,7 @@ impl Line {
 
     /// Whether the line can be dropped.
     pub(super) fn is_unused(&self) -> bool {
-        self.len() == 0 && self.shed.is_empty()
+        self.len() == 0 && self.shed.len() == 0
     }
 
     /// When the next waiter is released.
@@ -192,7 +192,7 @@ impl Line {
         stale_waker: &mut Option<Waker>,
     ) -> Option<WaitOutcome> {
         let Some(stored) = dispatch!(&mut self.queue, queue => queue.waker_mut(rank)) else {
-            let shed = self.shed.remove(&rank);
+            let shed = self.shed.remove(rank);
             return Some(shed.map_or(WaitOutcome::Released, WaitOutcome::Shed));
         };
         if !stored
@@ -221,7 +221,7 @@ impl Line {
             Queue::Mixed(queue) => queue.remove(rank, quota),
         };
         let Some((outcome, waker)) = removed else {
-            self.shed.remove(&rank);
+            self.shed.remove(rank);
             return CostOutcome::Keep;
         };
         *stale_waker = waker;

@@ -14,12 +14,12 @@
 //! Every operation takes logarithmic time: a removal adds its shift to the next position, which
 //! stands for all behind it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 
 use super::Order;
 use super::outcome::CostOutcome;
 use super::shift::{Parts, Shift};
+use super::sorted_map::{SortedMap, SortedPairs};
 use super::waiters::Rank;
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -27,11 +27,15 @@ use crate::quota::Quota;
 #[derive(Debug, Default)]
 pub(super) struct MixedQueue {
     /// In order of release, which is also the order of the slots.
-    positions: BTreeMap<Index, Position>,
+    positions: SortedMap<Position>,
     next_index: Index,
-    waiters: BTreeMap<Rank, Waiter>,
-    /// By cost. None is empty.
-    classes: BTreeMap<u64, Class>,
+    waiters: SortedMap<Waiter>,
+    /// The cost and the rank of each waiter.
+    class_ranks: SortedPairs,
+    /// The cost and the index of each position: for each cost, as many as ranks.
+    class_positions: SortedPairs,
+    /// The costs of classes with a request of [`Order::Newest`], and zero.
+    lifo_classes: SortedPairs,
     /// Its total is the shift of a request that joins: `front` and the `shift` of all positions.
     shift: Shift,
     /// The shift of all positions.
@@ -58,14 +62,6 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
-/// As many ranks as positions.
-#[derive(Debug)]
-struct Class {
-    ranks: BTreeSet<Rank>,
-    positions: BTreeSet<Index>,
-    is_fifo: bool,
-}
-
 impl MixedQueue {
     /// The waiters and slots of a line of equal costs.
     pub(super) fn new(
@@ -74,32 +70,16 @@ impl MixedQueue {
         waiters: impl Iterator<Item = (Rank, Option<Waker>)>,
         slots: impl Iterator<Item = Tick>,
     ) -> Self {
-        let positions = (0..).zip(slots).map(|(index, slot)| {
-            let position = Position {
-                cost,
-                slot,
-                base: 0,
-                shift: 0,
-            };
-            (index, position)
-        });
-        let waiters = (0..).zip(waiters).map(|(index, (rank, waker))| {
-            let waiter = Waiter { cost, index, waker };
-            (rank, waiter)
-        });
-        let mut queue = Self {
-            positions: positions.collect(),
-            waiters: waiters.collect(),
-            ..Self::default()
-        };
-        queue.next_index = queue.positions.len() as u64;
-        let class = Class {
-            ranks: queue.waiters.keys().copied().collect(),
-            positions: queue.positions.keys().copied().collect(),
-            is_fifo,
-        };
-        if !queue.waiters.is_empty() {
-            queue.classes.insert(cost, class);
+        let mut queue = Self::default();
+        for ((rank, waker), slot) in waiters.zip(slots) {
+            let index = queue.next_index;
+            queue.next_index += 1;
+            queue.waiters.insert(rank, Waiter { cost, index, waker });
+            queue.class_ranks.insert((cost, rank), 0);
+            queue.add_position(index, cost, slot);
+        }
+        if !is_fifo && queue.len() > 0 {
+            queue.lifo_classes.insert((cost, 0), 0);
         }
         queue
     }
@@ -109,27 +89,27 @@ impl MixedQueue {
     }
 
     pub(super) fn contains(&self, rank: Rank) -> bool {
-        self.waiters.contains_key(&rank)
+        self.waiters.contains(rank)
     }
 
     pub(super) fn waker_mut(&mut self, rank: Rank) -> Option<&mut Option<Waker>> {
-        self.waiters.get_mut(&rank).map(|waiter| &mut waiter.waker)
+        self.waiters.get_mut(rank).map(|waiter| &mut waiter.waker)
     }
 
     pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
-        let all = self.waiters.values_mut();
-        wakers.extend(all.filter_map(|waiter| waiter.waker.take()));
+        self.waiters
+            .for_each_mut(|waiter| wakers.extend(waiter.waker.take()));
     }
 
     /// The slot of the first position.
     pub(super) fn first(&self) -> Option<Tick> {
-        let (_, first) = self.positions.first_key_value()?;
+        let (_, first) = self.positions.first()?;
         Some(self.slot(first, self.front + first.shift))
     }
 
     /// The slot of the last position.
     pub(super) fn last(&self) -> Option<Tick> {
-        let (_, last) = self.positions.last_key_value()?;
+        let (_, last) = self.positions.last()?;
         Some(self.slot(last, self.shift.total))
     }
 
@@ -154,10 +134,9 @@ impl MixedQueue {
         cost: u64,
         quota: impl FnOnce() -> Option<Quota>,
     ) -> Option<Rank> {
-        let class = self.classes.get(&cost)?;
-        let is_last = self.positions.last_key_value()?.0 == class.positions.last()?;
-        let rank = class.ranks.last()?;
-        (is_last || quota().is_some()).then_some(*rank)
+        let rank = self.class_ranks.last_of(cost)?;
+        let is_last = self.positions.last()?.0 == self.class_positions.last_of(cost)?;
+        (is_last || quota().is_some()).then_some(rank)
     }
 
     /// Adds a waiter to which the limiter has granted `slot`. Its rank is after all others, or
@@ -173,14 +152,15 @@ impl MixedQueue {
                 waker: None,
             },
         );
-        let class = self.classes.entry(cost).or_insert_with(|| Class {
-            ranks: BTreeSet::new(),
-            positions: BTreeSet::new(),
-            is_fifo: true,
-        });
-        class.is_fifo &= order == Order::Oldest;
-        class.ranks.insert(rank);
-        class.positions.insert(index);
+        if order == Order::Newest {
+            self.lifo_classes.insert((cost, 0), 0);
+        }
+        self.class_ranks.insert((cost, rank), 0);
+        self.add_position(index, cost, slot);
+        self.sort_last(index, slot);
+    }
+
+    fn add_position(&mut self, index: Index, cost: u64, slot: Tick) {
         let position = Position {
             cost,
             slot,
@@ -188,26 +168,25 @@ impl MixedQueue {
             shift: 0,
         };
         self.positions.insert(index, position);
-        self.sort_last(index, slot);
+        self.class_positions.insert((cost, index), 0);
     }
 
     /// Moves `slot`, which is at `index`, before those that are later. The costs stay:
     /// positions that are earlier by that go to the waiters in order.
     fn sort_last(&mut self, mut index: Index, slot: Tick) {
         let mut shift = self.shift.total;
-        while let Some((ahead, position)) = self.positions.range(..index).next_back() {
-            let ahead = *ahead;
-            let step = self.positions[&index].shift;
+        while let Some((ahead, position)) = self.positions.before(index) {
+            let step = self.positions.get(index).map_or(0, |behind| behind.shift);
             if self.slot(position, shift - step) <= slot {
                 return;
             }
             let (later, base) = (position.slot, position.base);
-            if let Some(behind) = self.positions.get_mut(&index) {
+            if let Some(behind) = self.positions.get_mut(index) {
                 (behind.slot, behind.base) = (later, base + step);
             }
             shift -= step;
             index = ahead;
-            if let Some(position) = self.positions.get_mut(&index) {
+            if let Some(position) = self.positions.get_mut(index) {
                 (position.slot, position.base) = (slot, shift);
             }
         }
@@ -226,13 +205,13 @@ impl MixedQueue {
             if self.first().is_none_or(|first| first > now) {
                 break;
             }
-            let (_, position) = self.positions.pop_first()?;
+            let (index, _) = self.positions.first()?;
+            let position = self.positions.remove(index)?;
             self.front += position.shift;
-            let class = self.classes.get_mut(&position.cost)?;
-            class.positions.pop_first();
-            let rank = class.ranks.pop_first()?;
-            self.drop_empty_class(position.cost);
-            wakers.extend(self.waiters.remove(&rank)?.waker);
+            self.class_positions.remove((position.cost, index));
+            let rank = self.class_ranks.first_of(position.cost)?;
+            self.remove_rank(position.cost, rank);
+            wakers.extend(self.waiters.remove(rank)?.waker);
             last = Some(rank);
         }
         last
@@ -246,26 +225,24 @@ impl MixedQueue {
         rank: Rank,
         quota: impl FnOnce() -> Option<Quota>,
     ) -> Option<(CostOutcome, Option<Waker>)> {
-        let waiter = self.waiters.remove(&rank)?;
-        let class = self.classes.get_mut(&waiter.cost)?;
-        class.ranks.remove(&rank);
-        let index = if class.is_fifo {
-            class.positions.remove(&waiter.index);
+        let waiter = self.waiters.remove(rank)?;
+        let index = if self.lifo_classes.get((waiter.cost, 0)).is_none() {
             waiter.index
         } else {
-            class.positions.pop_last()?
+            self.class_positions.last_of(waiter.cost)?
         };
-        self.drop_empty_class(waiter.cost);
-        let is_last = self.positions.range(index + 1..).next().is_none();
+        self.class_positions.remove((waiter.cost, index));
+        self.remove_rank(waiter.cost, rank);
+        let is_last = self.positions.last()?.0 == index;
         let quota = if is_last { None } else { quota() };
         let mut worth = 0;
         if let Some(quota) = &quota {
             worth = self.prepare(waiter.cost, quota);
             self.shift.add(worth, quota);
         }
-        let position = self.positions.remove(&index)?;
-        match self.positions.range_mut(index + 1..).next() {
-            Some((_, behind)) => behind.shift += position.shift + worth,
+        let position = self.positions.remove(index)?;
+        match self.positions.after_mut(index) {
+            Some(behind) => behind.shift += position.shift + worth,
             None => self.shift.total -= position.shift,
         }
         let outcome = if is_last || quota.is_some() {
@@ -295,28 +272,28 @@ impl MixedQueue {
     /// Replaces each slot.
     pub(super) fn reschedule(&mut self, plan: impl Fn(Tick) -> Tick) {
         let mut shift = self.front;
-        for position in self.positions.values_mut() {
+        let total = &self.shift;
+        self.positions.for_each_mut(|position| {
             shift += position.shift;
-            position.slot = plan(self.shift.apply(position.slot, shift - position.base));
+            position.slot = plan(total.apply(position.slot, shift - position.base));
             (position.base, position.shift) = (0, 0);
-        }
+        });
         self.front = 0;
         self.shift = Shift::default();
     }
 
-    fn drop_empty_class(&mut self, cost: u64) {
-        if self
-            .classes
-            .get(&cost)
-            .is_some_and(|class| class.ranks.is_empty())
-        {
-            self.classes.remove(&cost);
+    /// Removes a rank from its class, and the class if that is empty then.
+    fn remove_rank(&mut self, cost: u64, rank: Rank) {
+        self.class_ranks.remove((cost, rank));
+        if self.class_ranks.first_of(cost).is_none() {
+            self.lifo_classes.remove((cost, 0));
         }
     }
 }
 
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use super::*;
@@ -493,7 +470,7 @@ mod tests {
                 queue
                     .waiters
                     .keys()
-                    .eq(model.waiters.iter().map(|one| &one.0))
+                    .eq(model.waiters.iter().map(|one| one.0))
             );
             longest = longest.max(known.len());
         }

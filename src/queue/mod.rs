@@ -19,6 +19,7 @@ mod prefetch;
 mod seats;
 mod shift;
 mod slots;
+mod sorted_map;
 mod timer;
 mod uniform;
 mod waiters;
