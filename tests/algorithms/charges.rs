@@ -1,5 +1,10 @@
 //! Charges, and what a state keeps, at the edges of windows and of numbers.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "the algorithms are built where they are checked"
+)]
+
 use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, Inherit, Packing};
@@ -213,4 +218,23 @@ fn a_log_of_three_moments_takes_no_memory_of_its_own() {
     // All have expired.
     let _ = log.decide(&mut state, at(5 * PERIOD), 1);
     assert_eq!(bytes(&state), 0, "one moment");
+}
+
+#[test]
+fn a_charge_beyond_the_capacity_owes_exactly_what_is_above_it() {
+    fn check<A: Algorithm>(algorithm: A) {
+        let now = at(5 * PERIOD);
+        let mut state = algorithm.fresh(now);
+        let debt = algorithm.charge(&mut state, now, LIMIT);
+        assert_eq!(debt, Duration::ZERO, "{algorithm:?}");
+        for units in [1, 2] {
+            let debt = algorithm.charge(&mut state, now, 1);
+            let owed = Duration::from_nanos(units * PERIOD / LIMIT);
+            assert_eq!(debt, owed, "{algorithm:?}");
+        }
+    }
+    check(TokenBucket::new(quota()));
+    check(LeakyBucket::new(quota()));
+    #[cfg(feature = "governor")]
+    check(tower_throttle::Gcra::new(quota()));
 }

@@ -1,6 +1,11 @@
 //! What an algorithm reports about itself: alone, in a combination, as `AnyAlgorithm`, and with
 //! another quota.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "the algorithms are built where they are checked"
+)]
+
 use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge, Packing};
@@ -15,7 +20,7 @@ fn at(ns: u64) -> Tick {
 }
 
 fn quota(limit: u64) -> Quota {
-    Quota::per(limit, Duration::from_nanos(1_000))
+    Quota::per(limit, Duration::from_micros(1))
 }
 
 fn span(ns: u64) -> Duration {
@@ -183,5 +188,93 @@ fn a_bucket_by_at_most_splits_n_between_burst_and_rate() {
         let error = TokenBucket::at_most(5).burst(burst).try_in_any(minute);
         let error = error.expect_err("out of range").to_string();
         assert!(error.starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn states_within_the_limit_pack_into_one_word_and_back() {
+    fn check<A: Algorithm>(algorithm: A) {
+        let capacity = algorithm.quota().capacity();
+        for taken in [0, 1, capacity / 2, capacity - 1, capacity] {
+            let mut state = algorithm.fresh(at(9_000));
+            let _ = algorithm.decide(&mut state, at(8_500), capacity);
+            assert!(algorithm.decide(&mut state, at(9_500), taken).is_admitted());
+            let word = A::Packing::pack(&algorithm, &state).expect("fits");
+            let unpacked = A::Packing::unpack(&algorithm, word);
+            for now in [9_500, 10_001, 11_000] {
+                assert_eq!(
+                    algorithm.peek(&unpacked, at(now), 1),
+                    algorithm.peek(&state, at(now), 1),
+                    "{algorithm:?} after {taken} at {now}"
+                );
+            }
+        }
+    }
+    for limit in [10, 15, 16] {
+        let quota = Quota::per(limit, span(500));
+        check(FixedWindow::new(quota));
+        check(FixedWindow::new(quota).anchored());
+        check(SlidingWindow::new(Quota::per(limit, span(450))));
+        check(TokenBucket::new(quota));
+        check(LeakyBucket::new(quota));
+        #[cfg(feature = "governor")]
+        check(tower_throttle::Gcra::new(quota));
+    }
+}
+
+#[test]
+fn a_state_that_does_not_fit_one_word_is_not_packed() {
+    fn check<A: Algorithm>(algorithm: &A, now: u64, charge: u64, packs: bool) {
+        let mut state = algorithm.fresh(at(now));
+        let _ = algorithm.charge(&mut state, at(now), charge);
+        let word = A::Packing::pack(algorithm, &state);
+        assert_eq!(word.is_some(), packs, "{algorithm:?}: {charge} at {now}");
+        assert_ne!(word, Some(u64::MAX), "{algorithm:?}: {charge} at {now}");
+    }
+    // Usage above the limit would run into the next field.
+    for charge in [10, 11, 15, 16, 1 << 40] {
+        check(&FixedWindow::new(quota(10)), 9_000, charge, charge == 10);
+        check(&SlidingWindow::new(quota(10)), 9_000, charge, charge == 10);
+    }
+    let mut state = SlidingWindow::new(quota(10)).fresh(at(9_000));
+    let window = SlidingWindow::new(quota(10));
+    let _ = window.charge(&mut state, at(9_000), 11);
+    assert!(window.peek(&state, at(10_000), 1).is_denied());
+    let _ = window.charge(&mut state, at(10_500), 1);
+    let word = <SlidingWindow as Algorithm>::Packing::pack(&window, &state);
+    assert_eq!(word, None, "{state:?}");
+    // Two bits are left for the number of the window, which begins at 1; three is `u64::MAX`.
+    let large = FixedWindow::new(quota((1 << 62) - 1));
+    for (now, packs) in [(0, true), (1_000, true), (2_000, false), (9_000, false)] {
+        check(&large, now, (1 << 62) - 1, packs);
+    }
+    // Four bits are left, and windows begin at 0.
+    let large = SlidingWindow::new(quota((1 << 30) - 1));
+    for (now, packs) in [(14_000, true), (15_000, false), (16_000, false)] {
+        check(&large, now, 5, packs);
+    }
+    check(&SlidingWindow::new(quota(1 << 30)), 1_000, 5, false);
+}
+
+#[test]
+fn windows_take_as_few_words_as_their_largest_state_needs() {
+    fn check<A: Algorithm>(algorithm: A, limit: u64, now: Tick) {
+        let mut state = algorithm.fresh(now);
+        assert!(algorithm.decide(&mut state, now, limit).is_admitted());
+        let words = A::Packing::word_count(&algorithm);
+        let fits = |words| A::Packing::pack_into(&algorithm, &state, &mut vec![0; words]);
+        assert!(fits(words), "{algorithm:?} in {words} words");
+        assert!(!fits(words - 1), "{algorithm:?} in {} words", words - 1);
+    }
+    // The last moment that the words are sized for.
+    let now = at((1 << 56) - 2);
+    for bits in 0..=30 {
+        for period in [1_000_000, 1_000_000_000, 3_600_000_000_000] {
+            let limit = 1 << bits;
+            let quota = Quota::per(limit, span(period));
+            check(FixedWindow::new(quota), limit, now);
+            check(FixedWindow::new(quota).anchored(), limit, now);
+            check(SlidingWindow::new(quota), limit, now);
+        }
     }
 }
