@@ -156,16 +156,23 @@ impl Line {
         }
         match &mut self.queue {
             Queue::Uniform(queue) if queue.cost == cost => queue.join(rank, slot, order),
-            Queue::Uniform(queue) => {
-                let equal = queue.cost;
-                let (waiters, slots) = std::mem::take(queue).into_parts();
-                let mut queue = MixedQueue::new(equal, self.is_fifo, waiters, slots);
-                queue.join(rank, cost, slot, order);
-                self.queue = Queue::Mixed(Box::new(queue));
-            }
-            Queue::Mixed(queue) => queue.join(rank, cost, slot, order),
+            _ => self.as_mixed().join(rank, cost, slot, order),
         }
         rank
+    }
+
+    /// The queue as one whose costs may differ. It is converted if it is not.
+    fn as_mixed(&mut self) -> &mut MixedQueue {
+        if let Queue::Uniform(queue) = &mut self.queue {
+            let cost = queue.cost;
+            let (waiters, slots) = std::mem::take(queue).into_parts();
+            let queue = MixedQueue::new(cost, self.is_fifo, waiters, slots);
+            self.queue = Queue::Mixed(Box::new(queue));
+        }
+        match &mut self.queue {
+            Queue::Mixed(queue) => queue,
+            Queue::Uniform(_) => unreachable!("the queue was converted"),
+        }
     }
 
     /// Releases the waiters that are due, at most [`RELEASE_BATCH`], and moves their wakers to
@@ -248,7 +255,7 @@ impl Line {
         }
         match quota() {
             Some(quota) => {
-                dispatch!(&mut self.queue, queue => queue.shift_earlier(cost, &quota));
+                self.as_mixed().shift_earlier(cost, &quota);
                 CostOutcome::Refund
             }
             None => CostOutcome::Keep,

@@ -11,7 +11,6 @@ use super::Order;
 use super::slots::Slots;
 use super::waiters::{Rank, Waiters};
 use crate::clock::Tick;
-use crate::quota::Quota;
 
 #[derive(Debug, Default)]
 pub(super) struct UniformQueue {
@@ -114,14 +113,9 @@ impl UniformQueue {
         }
     }
 
-    /// Moves all slots earlier by what `cost` is worth.
-    pub(super) fn shift_earlier(&mut self, cost: u64, quota: &Quota) {
-        self.slots.shift_earlier(cost, quota);
-    }
-
     /// Replaces each slot.
-    pub(super) fn reschedule(&mut self, plan: impl Fn(Tick) -> Tick) {
-        self.slots.reschedule(plan);
+    pub(super) fn reschedule(&mut self, new_slot: impl Fn(Tick) -> Tick) {
+        self.slots.reschedule(new_slot);
     }
 
     /// The waiters and the slots, each in order.
