@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-const PAGES: [&str; 1] = ["docs/promises.md"];
+const PAGES: [&str; 2] = ["docs/promises.md", "SECURITY.md"];
 
 /// A promise: its number, and what shows it.
 #[derive(Debug, Default)]

@@ -127,6 +127,32 @@ mod tests {
         }
     }
 
+    /// Of 10^12 tables with so many keys, the number in which any two keys have the same home set and
+    /// fingerprint, which are at most the 64 bits of a hash.
+    fn tables_with_a_shared_limit(words: usize, keys: usize) -> u128 {
+        let (_, sets) = ProbeSequence::for_keys(words, keys);
+        let identities = ((sets as u128) << FINGERPRINT_BITS).min(1 << 64);
+        let pairs = keys as u128 * (keys as u128 - 1) / 2;
+        pairs * 1_000_000_000_000 / identities
+    }
+
+    #[test]
+    fn two_keys_share_a_limit_as_rarely_as_documented() {
+        for (keys, one_word, most) in [
+            (1_000_000, 160_000, 400_000),
+            (10_000_000, 2_800_000, 4_000_000),
+            (100_000_000, 280_000_000, 280_000_000),
+        ] {
+            let tables = tables_with_a_shared_limit(1, keys);
+            assert!(tables <= one_word, "{keys} keys: {tables}");
+            assert!(tables > one_word * 9 / 10, "{keys} keys: {tables}");
+            for words in 1..=4 {
+                let tables = tables_with_a_shared_limit(words, keys);
+                assert!(tables <= most, "{words} words, {keys} keys: {tables}");
+            }
+        }
+    }
+
     #[test]
     fn probe_sequences_are_distinct_and_stay_within_the_group() {
         for (words, near) in [(1, 20), (2, 20), (3, 20), (4, 32)] {
