@@ -40,7 +40,7 @@ const SHARDS: u64 = if cfg!(all(test, tower_throttle_loom)) {
     16
 };
 
-pub(super) type Shard = HashMap<u64, LineEntry, BuildHasherDefault<PassThroughHasher>>;
+pub(super) type Shard = HashMap<u64, Box<LineEntry>, BuildHasherDefault<PassThroughHasher>>;
 
 /// The lines of all keys, by the hash of the key.
 pub(super) struct Shards {
@@ -144,11 +144,15 @@ pub(crate) struct LineGuard<'a> {
 
 impl LineGuard<'_> {
     fn entry(&self) -> Option<&LineEntry> {
-        self.shard.as_deref()?.get(&self.line_id)
+        self.shard
+            .as_deref()?
+            .get(&self.line_id)
+            .map(|entry| &**entry)
     }
 
     fn entry_mut(&mut self) -> Option<&mut LineEntry> {
-        self.shard.as_deref_mut()?.get_mut(&self.line_id)
+        let entry = self.shard.as_deref_mut()?.get_mut(&self.line_id)?;
+        Some(entry)
     }
 
     /// Whether the line has no waiter.
@@ -290,7 +294,7 @@ impl LineGuard<'_> {
     ) -> Option<T> {
         let shard = self.shard.as_deref_mut()?;
         let entry = if create {
-            let new = || LineEntry::new(self.line_id);
+            let new = || Box::new(LineEntry::new(self.line_id));
             shard.entry(self.line_id).or_insert_with(new)
         } else {
             shard.get_mut(&self.line_id)?
@@ -300,7 +304,7 @@ impl LineGuard<'_> {
         let changed = change(line, &mut self.wakers, &mut self.stale_waker);
         self.shards.adjust_waiting(before, line.len());
         if line.is_unused() {
-            self.removed_line = shard.remove(&self.line_id).map(Box::new);
+            self.removed_line = shard.remove(&self.line_id);
         } else if self.timer_to_arm.is_none() {
             self.timer_to_arm = entry.take_late_timer();
         }
