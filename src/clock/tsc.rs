@@ -152,13 +152,21 @@ impl Tsc {
         is_whole.then_some(line)
     }
 
+    /// The end of the last line, for a caller that has found a line being written.
+    fn load_floor(&self) -> u64 {
+        // Pairs with the store of the odd sequence: `load_line` may have seen that or a later one
+        // by its second load, which orders nothing.
+        fence(Ordering::Acquire);
+        self.floor.load(Ordering::Relaxed)
+    }
+
     #[cold]
     #[inline(never)]
     fn read_instant(&self, seen: Option<Line>, source: &impl TimeSource) -> u64 {
         let instant = source.instant();
         // The end of the line that this call has seen. A line that started since then has a later
         // end, which it may be far from.
-        let floor = seen.map_or_else(|| self.floor.load(Ordering::Acquire), Line::end);
+        let floor = seen.map_or_else(|| self.load_floor(), Line::end);
         let now = instant.max(floor);
         if self.is_unreliable.load(Ordering::Relaxed) {
             return now;
@@ -182,7 +190,7 @@ impl Tsc {
     }
 
     fn store_line(&self, floor: u64, line: Line) {
-        self.floor.store(floor, Ordering::Release);
+        self.floor.store(floor, Ordering::Relaxed);
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence + 1, Ordering::Release);
         fence(Ordering::Release);
