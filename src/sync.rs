@@ -2,7 +2,7 @@
 
 #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
 pub(crate) use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    Mutex, MutexGuard, PoisonError, TryLockError,
     atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
@@ -17,7 +17,7 @@ pub(crate) use shuttle::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 #[cfg(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))]
-pub(crate) use std::sync::PoisonError;
+pub(crate) use std::sync::{PoisonError, TryLockError};
 
 /// Locks a mutex and ignores poisoning.
 ///
@@ -25,6 +25,15 @@ pub(crate) use std::sync::PoisonError;
 /// panic in one is that a request was counted although it failed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks a mutex as [`lock`] does, if no other thread holds it.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Waits for another thread to make progress: spins for the first turns, then yields.

@@ -83,6 +83,9 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn word_count(&self) -> usize;
     fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool;
     fn unpack_from(&self, words: &[u64]) -> AnyState;
+    fn rebased(&self, now: Tick) -> Arc<dyn DynAlgorithm>;
+    fn rebase_at(&self) -> Tick;
+    fn raise_to_base(&self, state: &mut AnyState);
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -240,6 +243,22 @@ impl<A: Algorithm> DynAlgorithm for A {
         AnyState(Box::new(A::Packing::unpack_from(self, words)))
     }
 
+    fn rebased(&self, now: Tick) -> Arc<dyn DynAlgorithm> {
+        let mut rebased = self.clone();
+        A::Packing::rebase(&mut rebased, now);
+        Arc::new(rebased)
+    }
+
+    fn rebase_at(&self) -> Tick {
+        A::Packing::rebase_at(self)
+    }
+
+    fn raise_to_base(&self, state: &mut AnyState) {
+        if let Some(state) = (*state.0).as_any_mut().downcast_mut() {
+            A::Packing::raise_to_base(self, state);
+        }
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -341,5 +360,17 @@ impl Packing<Self> for AnyAlgorithm {
 
     fn unpack_from(algorithm: &Self, words: &[u64]) -> AnyState {
         algorithm.0.unpack_from(words)
+    }
+
+    fn rebase(algorithm: &mut Self, now: Tick) {
+        algorithm.0 = algorithm.0.rebased(now);
+    }
+
+    fn rebase_at(algorithm: &Self) -> Tick {
+        algorithm.0.rebase_at()
+    }
+
+    fn raise_to_base(algorithm: &Self, state: &mut AnyState) {
+        algorithm.0.raise_to_base(state);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::math::{TIME_BITS, Windows, bit_width, words_for_bits};
+use super::math::{
+    LEAST_TIME_BITS, TIME_BITS, TimeBase, Windows, bit_width, fits_range, words_for_bits,
+};
 use super::packing::Sealed;
 use super::settings::refuse_burst;
 use super::{Algorithm, Inherit, Packing};
@@ -44,6 +46,8 @@ pub struct FixedWindow {
     quota: Quota,
     windows: Windows,
     anchored: bool,
+    /// The moment from which the words of anchored windows count.
+    base: TimeBase,
 }
 
 /// The state of a key under [`FixedWindow`].
@@ -70,6 +74,7 @@ impl FixedWindow {
             windows: Windows::new(quota.period_ns(), 0),
             quota,
             anchored: false,
+            base: TimeBase::ZERO,
         }
     }
 
@@ -170,6 +175,12 @@ impl FixedWindow {
         )
     }
 
+    /// The bits of one word that are left for the window.
+    #[inline]
+    const fn window_bits(&self) -> u32 {
+        63_u32.saturating_sub(self.count_bits())
+    }
+
     /// The width of a count in bits.
     #[inline]
     const fn count_bits(&self) -> u32 {
@@ -190,6 +201,7 @@ impl Algorithm for FixedWindow {
             quota,
             windows: self.windows.with_length(quota.period_ns()),
             anchored: self.anchored,
+            base: TimeBase::ZERO,
         })
     }
 
@@ -290,24 +302,28 @@ impl Packing<Self> for FixedWindow {
     #[inline]
     fn pack(algorithm: &Self, state: &FixedWindowState) -> Option<u64> {
         let bits = algorithm.count_bits();
+        let window = algorithm.base.relative(state.window);
         // `u64::MAX` stays free.
-        if state.used > algorithm.quota.limit() || state.window >= u64::MAX >> bits {
+        if state.used > algorithm.quota.limit() || window >= u64::MAX >> bits {
             return None;
         }
-        Some(state.window << bits | state.used)
+        Some(window << bits | state.used)
     }
 
     #[inline]
     fn unpack(algorithm: &Self, word: u64) -> FixedWindowState {
         let bits = algorithm.count_bits();
         FixedWindowState {
-            window: word >> bits,
+            window: algorithm.base.absolute(word >> bits),
             used: word & ((1 << bits) - 1),
         }
     }
 
     fn word_count(algorithm: &Self) -> usize {
         let window = if algorithm.anchored {
+            if fits_range(algorithm.windows.length(), algorithm.window_bits()) {
+                return 1;
+            }
             TIME_BITS
         } else {
             bit_width((1 << TIME_BITS) / algorithm.windows.length())
@@ -320,8 +336,9 @@ impl Packing<Self> for FixedWindow {
         match words {
             [word] => {
                 let bits = algorithm.count_bits();
-                *word = state.window << bits | state.used;
-                state.used >> bits == 0 && state.window >> (63 - bits) == 0
+                let window = algorithm.base.relative(state.window);
+                *word = window << bits | state.used;
+                state.used >> bits == 0 && window >> algorithm.window_bits() == 0
             }
             [window, used, ..] => {
                 (*window, *used) = (state.window, state.used);
@@ -338,6 +355,19 @@ impl Packing<Self> for FixedWindow {
             [window, used, ..] => FixedWindowState { window, used },
             [] => FixedWindowState::default(),
         }
+    }
+
+    fn rebase(algorithm: &mut Self, now: Tick) {
+        if algorithm.anchored && algorithm.window_bits() >= LEAST_TIME_BITS {
+            algorithm.base = TimeBase::before(now.as_nanos(), algorithm.window_bits());
+        }
+    }
+
+    fn rebase_at(algorithm: &Self) -> Tick {
+        if !algorithm.anchored || algorithm.window_bits() < LEAST_TIME_BITS {
+            return Tick::MAX;
+        }
+        Tick::from_nanos(algorithm.base.moves_at(algorithm.window_bits()))
     }
 }
 

@@ -119,6 +119,28 @@ pub trait Packing<A: Algorithm>: Sealed {
         Self::unpack(algorithm, words.first().copied().unwrap_or_default())
     }
 
+    /// Makes packed words count time from shortly before `now`, so that fewer bits hold it.
+    ///
+    /// Words that were packed before must be unpacked with the algorithm as it was.
+    #[doc(hidden)]
+    fn rebase(algorithm: &mut A, now: Tick) {
+        let _ = (algorithm, now);
+    }
+
+    /// When [`rebase`](Self::rebase) is due. If it is late, new states may not pack.
+    #[doc(hidden)]
+    fn rebase_at(algorithm: &A) -> Tick {
+        let _ = algorithm;
+        Tick::MAX
+    }
+
+    /// Replaces a state from long before the last [`rebase`](Self::rebase) by one that packs and
+    /// decides alike from that moment on.
+    #[doc(hidden)]
+    fn raise_to_base(algorithm: &A, state: &mut A::State) {
+        let _ = (algorithm, state);
+    }
+
     /// [`Algorithm::decide`] on the state in `words`. `None` if the state that it leaves does not
     /// pack; `words` is then unspecified.
     ///

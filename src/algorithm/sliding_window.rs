@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::math::{TIME_BITS, Windows, bit_width, low_u64, words_for_bits};
+use super::math::{
+    LEAST_TIME_BITS, TIME_BITS, TimeBase, Windows, bit_width, low_u64, words_for_bits,
+};
 use super::packing::Sealed;
 use super::settings::refuse_burst;
 use super::{Algorithm, Inherit, Packing};
@@ -41,6 +43,8 @@ use crate::quota::Quota;
 pub struct SlidingWindow {
     quota: Quota,
     windows: Windows,
+    /// The window from which words count.
+    base: TimeBase,
 }
 
 /// The state of a key under [`SlidingWindow`].
@@ -57,6 +61,7 @@ impl SlidingWindow {
         Self {
             windows: Windows::new(quota.period_ns(), 0),
             quota,
+            base: TimeBase::ZERO,
         }
     }
 
@@ -126,6 +131,19 @@ impl SlidingWindow {
             .nanos_until(state.window, self.elapsed_until_usage(state, room), now)
     }
 
+    /// The bits of one word that are left for the window.
+    #[inline]
+    const fn window_bits(&self) -> u32 {
+        63_u32.saturating_sub(2 * self.count_bits())
+    }
+
+    /// Whether a range of [`window_bits`](Self::window_bits) lasts long enough for a base that
+    /// moves. States need four windows of it.
+    const fn has_base(&self) -> bool {
+        let length_bits = bit_width(self.windows.length()) - 1;
+        self.window_bits() >= 4 && self.window_bits() + length_bits >= LEAST_TIME_BITS
+    }
+
     #[inline]
     const fn count_bits(&self) -> u32 {
         u64::BITS - self.quota.limit().leading_zeros()
@@ -144,6 +162,7 @@ impl Algorithm for SlidingWindow {
         Ok(Self {
             quota,
             windows: self.windows.with_length(quota.period_ns()),
+            base: TimeBase::ZERO,
         })
     }
 
@@ -250,14 +269,15 @@ impl Packing<Self> for SlidingWindow {
     fn pack(algorithm: &Self, state: &SlidingWindowState) -> Option<u64> {
         let bits = algorithm.count_bits();
         let limit = algorithm.quota.limit();
+        let window = algorithm.base.relative(state.window);
         if state.previous > limit
             || state.current > limit
             || bits > 30
-            || state.window >= u64::MAX >> (2 * bits)
+            || window >= u64::MAX >> (2 * bits)
         {
             return None;
         }
-        Some((state.window << bits | state.previous) << bits | state.current)
+        Some((window << bits | state.previous) << bits | state.current)
     }
 
     #[inline]
@@ -265,13 +285,16 @@ impl Packing<Self> for SlidingWindow {
         let bits = algorithm.count_bits();
         let mask = (1 << bits) - 1;
         SlidingWindowState {
-            window: word >> bits >> bits,
+            window: algorithm.base.absolute(word >> bits >> bits),
             previous: word >> bits & mask,
             current: word & mask,
         }
     }
 
     fn word_count(algorithm: &Self) -> usize {
+        if algorithm.has_base() {
+            return 1;
+        }
         let window = bit_width((1 << TIME_BITS) / algorithm.windows.length());
         words_for_bits(window + 2 * algorithm.count_bits())
     }
@@ -284,8 +307,9 @@ impl Packing<Self> for SlidingWindow {
                 let Some(room) = 63_u32.checked_sub(2 * bits) else {
                     return false;
                 };
-                *word = (state.window << bits | state.previous) << bits | state.current;
-                (state.previous | state.current) >> bits == 0 && state.window >> room == 0
+                let window = algorithm.base.relative(state.window);
+                *word = (window << bits | state.previous) << bits | state.current;
+                (state.previous | state.current) >> bits == 0 && window >> room == 0
             }
             [both, window] => {
                 *both = state.previous << 32 | state.current;
@@ -316,6 +340,21 @@ impl Packing<Self> for SlidingWindow {
             },
             [] => SlidingWindowState::default(),
         }
+    }
+
+    fn rebase(algorithm: &mut Self, now: Tick) {
+        if algorithm.has_base() {
+            let (window, _) = algorithm.windows.locate(now);
+            algorithm.base = TimeBase::before(window, algorithm.window_bits());
+        }
+    }
+
+    fn rebase_at(algorithm: &Self) -> Tick {
+        if !algorithm.has_base() {
+            return Tick::MAX;
+        }
+        let window = algorithm.base.moves_at(algorithm.window_bits());
+        algorithm.windows.start(window)
     }
 }
 

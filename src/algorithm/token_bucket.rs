@@ -264,6 +264,22 @@ impl Packing<Self> for TokenBucket {
     fn unpack_from(algorithm: &Self, words: &[u64]) -> ExactNanos {
         algorithm.bucket.interval.unpack_from(words)
     }
+
+    fn rebase(algorithm: &mut Self, now: Tick) {
+        algorithm.bucket.interval.rebase(now);
+    }
+
+    fn rebase_at(algorithm: &Self) -> Tick {
+        algorithm.bucket.interval.rebase_at()
+    }
+
+    /// A key that starts with less than a full bucket is never forgotten. A bucket that was full
+    /// before the first moment of a word is as full at that moment.
+    fn raise_to_base(algorithm: &Self, state: &mut ExactNanos) {
+        if algorithm.missing_tokens() > 0 {
+            *state = (*state).max(algorithm.bucket.interval.earliest());
+        }
+    }
 }
 
 impl From<Quota> for TokenBucket {

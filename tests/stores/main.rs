@@ -9,5 +9,6 @@ mod histories;
 mod memory;
 mod model;
 mod random;
+mod rates;
 mod retune;
 mod users;

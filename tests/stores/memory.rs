@@ -71,8 +71,8 @@ fn no_table_takes_more_bytes_than_documented() {
     assert!(bytes_per_key(TokenBucket::new(quota), capacity) < 24);
     assert!(bytes_per_key(FixedWindow::new(quota), capacity) < 24);
     assert!(bytes_per_key(SlidingWindow::new(quota), capacity) < 24);
-    let odd = Quota::per(9_973, Duration::from_secs(1_009));
-    assert!(bytes_per_key(TokenBucket::new(odd), capacity) < 38);
+    let odd = Quota::per(9_999_991, Duration::from_secs(1_400_000));
+    assert!((24..38).contains(&bytes_per_key(TokenBucket::new(odd), capacity)));
     for (words, most) in [(1, 24), (2, 38), (3, 46), (4, 47)] {
         let bytes = bytes_per_key(grid_of(words), capacity / 5);
         assert!(bytes <= most, "{words} words: {bytes} bytes");
@@ -179,4 +179,25 @@ fn a_decision_allocates_nothing() {
     assert_eq!(live(), with_key);
     drop(key);
     assert_eq!(live(), before);
+}
+
+#[test]
+fn changes_of_the_quota_take_bounded_memory() {
+    let local = Local::new(TokenBucket::new(Quota::per_second(10)))
+        .with_clock(ManualClock::new())
+        .capacity(10_000);
+    let _ = local.check("idle");
+    let taken_by = |changes: u64| {
+        let before = live();
+        for limit in 0..changes {
+            let quota = Quota::per_second(1 + limit % 1_000);
+            local.set_quota(quota).expect("every quota is accepted");
+        }
+        live() - before
+    };
+    let first = taken_by(1_000);
+    // 3,600 sets, of which each change migrates 64.
+    assert!(first < 64 * 1_024, "{first} bytes");
+    let later = taken_by(20_000);
+    assert!(later <= 0, "{later} bytes");
 }

@@ -86,7 +86,7 @@ fn for_each_algorithm(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
     }
     let quota = Quota::per_second(7).burst(5);
     let limit = Quota::per_second(7);
-    let odd = Quota::per(9_973, Duration::from_secs(1_009)).burst(6);
+    let odd = Quota::per(9_999_991, Duration::from_secs(1_400_000)).burst(6);
     with! {
         "token bucket": TokenBucket::new(quota),
         "token bucket of two words": TokenBucket::new(odd),

@@ -35,7 +35,7 @@ fn check_changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
             let next = algorithm.with_quota(quota).expect("a supported quota");
             local
                 .set_algorithm(next.clone(), inherit)
-                .expect("states of the same width");
+                .expect("every quota is accepted");
             for slot in &mut states {
                 // A key whose state has expired is treated as unused.
                 let state = slot.take();
@@ -88,24 +88,49 @@ fn five_thousand_changes_equal_one() {
     let _ = local.check_n("idle", 40);
     for limit in 0..5_000 {
         let quota = Quota::per_day(100 + limit % 7);
-        local.set_quota(quota).expect("states of the same width");
+        local.set_quota(quota).expect("every quota is accepted");
     }
     local
         .set_quota(Quota::per_day(60))
-        .expect("states of the same width");
+        .expect("every quota is accepted");
     assert_eq!(local.peek("idle").remaining(), 20);
 }
 
+/// Three thousand changes, which reach the sets of the table in turn: some keys migrate at once, some
+/// after many changes, and some are never used again until the end.
 #[test]
-fn a_policy_whose_states_need_more_words_is_rejected() {
-    let narrow = Quota::per_second(10);
-    let wide = Quota::per(9_973, Duration::from_secs(1_009));
-    let local = Local::new(TokenBucket::new(narrow));
-    let error = local.set_quota(wide).expect_err("two words do not fit one");
-    assert!(error.to_string().contains("words"), "{error}");
-    let local = Local::new(TokenBucket::new(wide));
-    local.set_quota(narrow).expect("one word fits two");
-    assert!(local.check_n("a", 10).is_admitted());
+fn decisions_after_many_changes_equal_those_of_the_algorithm() {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1_000_000));
+    let quota = |limit: u64| Quota::per(limit, Duration::from_secs(3_000_000));
+    let mut current = LeakyBucket::new(quota(1_000));
+    let local = Local::new(current)
+        .with_clock(clock.clone())
+        .capacity(2_000);
+    let mut states: Vec<_> = (0..1_500).map(|_| current.fresh(clock.now())).collect();
+    let mut random = Random(5);
+    let check = |key: usize, current: &LeakyBucket, state: &mut _, cost| {
+        let expected = current.decide(state, clock.now(), cost);
+        assert_eq!(local.check_n(&key, cost), expected, "key {key}");
+    };
+    for (key, state) in states.iter_mut().enumerate() {
+        check(key, &current, state, 100);
+    }
+    for change in 0..3_000_u64 {
+        clock.advance(Duration::from_secs(random.below(3)));
+        let next = LeakyBucket::new(quota(1 + random.below(2_000)));
+        local.set_algorithm(next, Inherit::AsIs).expect("accepted");
+        for state in &mut states {
+            next.rescale(state, &current, clock.now(), Inherit::AsIs);
+        }
+        current = next;
+        let key = usize::try_from(random.below(1 + change % 1_000)).expect("few");
+        check(key, &current, &mut states[key], 1);
+    }
+    for (key, state) in states.iter_mut().enumerate() {
+        check(key, &current, state, 1);
+    }
+    assert_eq!(local.stats().evicted, 0);
 }
 
 #[test]
@@ -125,7 +150,7 @@ fn concurrent_changes_admit_no_more_than_the_larger_quota() {
             .collect();
         for round in 0..400 {
             let quota = Quota::per_day(if round % 2 == 0 { 30 } else { 50 });
-            local.set_quota(quota).expect("states of the same width");
+            local.set_quota(quota).expect("every quota is accepted");
         }
         deciders
             .into_iter()

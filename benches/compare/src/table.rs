@@ -251,7 +251,7 @@ fn algorithms(effort: &Effort) {
     algorithm(effort, "leaky bucket as a queue", line, 2.0);
     let warm = WarmUp::new(Quota::per_second(1_000), Duration::from_secs(10)).queue(1_000);
     algorithm(effort, "warm-up", warm, 2.0);
-    let odd = Quota::per(9_973, Duration::from_secs(1_009)).burst(1_000_000);
+    let odd = Quota::per(9_999_991, Duration::from_secs(1_009)).burst(1_000_000);
     algorithm(
         effort,
         "token bucket of two words",

@@ -1,7 +1,9 @@
 //! A list of limits of one kind.
 
 use super::super::{Algorithm, Inherit};
-use super::parts::{MakeState, Parts, VisitPart, VisitState, VisitStateMut, unsupported};
+use super::parts::{
+    MakeState, Parts, VisitPart, VisitPartMut, VisitState, VisitStateMut, unsupported,
+};
 use crate::clock::Tick;
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -53,6 +55,12 @@ impl<A: Algorithm> Parts for All<A> {
 
     fn each(&self, visitor: &mut impl VisitPart) {
         for part in &self.parts {
+            visitor.visit(part);
+        }
+    }
+
+    fn each_mut(&mut self, visitor: &mut impl VisitPartMut) {
+        for part in &mut self.parts {
             visitor.visit(part);
         }
     }

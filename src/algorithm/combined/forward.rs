@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::super::packing::Sealed;
 use super::super::{Algorithm, Inherit, Packing};
 use super::merge::Merge;
-use super::parts::{MakeState, Parts, VisitPart, VisitState, VisitStateMut};
+use super::parts::{MakeState, Parts, VisitPart, VisitPartMut, VisitState, VisitStateMut};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -171,6 +171,20 @@ impl<P: Parts> Packing<P> for P {
     fn unpack_from(algorithm: &P, words: &[u64]) -> P::States {
         algorithm.make(&mut UnpackFrom(words))
     }
+
+    fn rebase(algorithm: &mut P, now: Tick) {
+        algorithm.each_mut(&mut Rebase(now));
+    }
+
+    fn rebase_at(algorithm: &P) -> Tick {
+        let mut earliest = RebaseAt(Tick::MAX);
+        algorithm.each(&mut earliest);
+        earliest.0
+    }
+
+    fn raise_to_base(algorithm: &P, state: &mut P::States) {
+        algorithm.each_state_mut(state, &mut RaiseToBase);
+    }
 }
 
 struct FirstQuota(Option<Quota>);
@@ -230,6 +244,30 @@ impl VisitPart for WordCount {
     #[inline]
     fn visit<A: Algorithm>(&mut self, part: &A) {
         self.0 += A::Packing::word_count(part);
+    }
+}
+
+struct Rebase(Tick);
+
+impl VisitPartMut for Rebase {
+    fn visit<A: Algorithm>(&mut self, part: &mut A) {
+        A::Packing::rebase(part, self.0);
+    }
+}
+
+struct RebaseAt(Tick);
+
+impl VisitPart for RebaseAt {
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        self.0 = self.0.min(A::Packing::rebase_at(part));
+    }
+}
+
+struct RaiseToBase;
+
+impl VisitStateMut for RaiseToBase {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        A::Packing::raise_to_base(part, state);
     }
 }
 

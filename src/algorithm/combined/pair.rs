@@ -1,7 +1,9 @@
 //! A pair of limits of different kinds.
 
 use super::super::{Algorithm, Inherit};
-use super::parts::{MakeState, Parts, VisitPart, VisitState, VisitStateMut, unsupported};
+use super::parts::{
+    MakeState, Parts, VisitPart, VisitPartMut, VisitState, VisitStateMut, unsupported,
+};
 use crate::clock::Tick;
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -13,6 +15,11 @@ impl<A: Algorithm, B: Algorithm> Parts for (A, B) {
     fn each(&self, visitor: &mut impl VisitPart) {
         visitor.visit(&self.0);
         visitor.visit(&self.1);
+    }
+
+    fn each_mut(&mut self, visitor: &mut impl VisitPartMut) {
+        visitor.visit(&mut self.0);
+        visitor.visit(&mut self.1);
     }
 
     #[inline]

@@ -16,6 +16,9 @@ pub trait Parts: Clone + fmt::Debug + Send + Sync + 'static {
     /// Visits each part.
     fn each(&self, visitor: &mut impl VisitPart);
 
+    /// Visits each part, which the visitor may change.
+    fn each_mut(&mut self, visitor: &mut impl VisitPartMut);
+
     /// Visits each part with its state.
     fn each_state(&self, states: &Self::States, visitor: &mut impl VisitState);
 
@@ -44,6 +47,11 @@ pub trait Parts: Clone + fmt::Debug + Send + Sync + 'static {
 #[expect(unnameable_types, reason = "an argument of a sealed trait")]
 pub trait VisitPart {
     fn visit<A: Algorithm>(&mut self, part: &A);
+}
+
+#[expect(unnameable_types, reason = "an argument of a sealed trait")]
+pub trait VisitPartMut {
+    fn visit<A: Algorithm>(&mut self, part: &mut A);
 }
 
 #[expect(unnameable_types, reason = "an argument of a sealed trait")]

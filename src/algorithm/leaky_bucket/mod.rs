@@ -262,6 +262,14 @@ impl Packing<Self> for LeakyBucket {
     fn unpack_from(algorithm: &Self, words: &[u64]) -> ExactNanos {
         algorithm.bucket.interval.unpack_from(words)
     }
+
+    fn rebase(algorithm: &mut Self, now: Tick) {
+        algorithm.bucket.interval.rebase(now);
+    }
+
+    fn rebase_at(algorithm: &Self) -> Tick {
+        algorithm.bucket.interval.rebase_at()
+    }
 }
 
 impl From<Quota> for LeakyBucket {

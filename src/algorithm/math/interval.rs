@@ -9,6 +9,7 @@ use std::num::NonZeroU64;
 use super::{
     arithmetic::{gcd, low_u64},
     bits::{TIME_BITS, bit_width, words_for_bits},
+    time_base::{LEAST_TIME_BITS, TimeBase, fits_range},
     u256,
 };
 use crate::clock::Tick;
@@ -32,6 +33,8 @@ pub(in crate::algorithm) struct Interval {
     unit: ExactNanos,
     /// The width of a fraction in bits.
     fraction_bits: u32,
+    /// The moment from which words count.
+    base: TimeBase,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +94,7 @@ impl Interval {
                 fraction: num.get() % den.get(),
             },
             fraction_bits: u64::BITS - (den.get() - 1).leading_zeros(),
+            base: TimeBase::ZERO,
         }
     }
 
@@ -108,6 +112,7 @@ impl Interval {
             den: NonZeroU64::MIN,
             unit: self.unit.trunc(),
             fraction_bits: 0,
+            base: self.base,
         }
     }
 
@@ -275,24 +280,54 @@ impl Interval {
     /// The moment as one word, the fraction below the nanoseconds; never `u64::MAX`.
     #[inline]
     pub(in crate::algorithm) const fn pack(&self, due: ExactNanos) -> Option<u64> {
-        if due.ns >= u64::MAX >> self.fraction_bits {
+        let ns = self.base.relative(due.ns);
+        if ns >= u64::MAX >> self.fraction_bits {
             return None;
         }
-        Some(due.ns << self.fraction_bits | due.fraction)
+        Some(ns << self.fraction_bits | due.fraction)
     }
 
     /// How many words of a table a moment takes that is at most `depth` from the present.
     pub(in crate::algorithm) const fn word_count(&self, depth: ExactNanos) -> usize {
+        if fits_range(depth.ns, self.time_bits()) {
+            return 1;
+        }
         let farthest = (1 << TIME_BITS) + depth.ns;
         words_for_bits(bit_width(farthest) + self.fraction_bits)
+    }
+
+    /// The bits of one word that are left for the time. The highest bit stays zero.
+    const fn time_bits(&self) -> u32 {
+        63_u32.saturating_sub(self.fraction_bits)
+    }
+
+    /// Moves the moment from which words count.
+    pub(in crate::algorithm) const fn rebase(&mut self, now: Tick) {
+        if self.time_bits() >= LEAST_TIME_BITS {
+            self.base = TimeBase::before(now.as_nanos(), self.time_bits());
+        }
+    }
+
+    /// When [`rebase`](Self::rebase) is due.
+    pub(in crate::algorithm) const fn rebase_at(&self) -> Tick {
+        if self.time_bits() < LEAST_TIME_BITS {
+            return Tick::MAX;
+        }
+        Tick::from_nanos(self.base.moves_at(self.time_bits()))
+    }
+
+    /// The earliest moment that one word can hold.
+    pub(in crate::algorithm) const fn earliest(&self) -> ExactNanos {
+        ExactNanos::from_nanos(self.base.absolute(0))
     }
 
     #[inline]
     pub(in crate::algorithm) fn pack_into(&self, due: ExactNanos, words: &mut [u64]) -> bool {
         match words {
             [word] => {
-                *word = due.ns << self.fraction_bits | due.fraction;
-                due.ns >> (63 - self.fraction_bits) == 0
+                let ns = self.base.relative(due.ns);
+                *word = ns << self.fraction_bits | due.fraction;
+                ns >> (63 - self.fraction_bits) == 0
             }
             [ns, fraction, ..] => {
                 (*ns, *fraction) = (due.ns, due.fraction);
@@ -314,7 +349,7 @@ impl Interval {
     #[inline]
     pub(in crate::algorithm) const fn unpack(&self, word: u64) -> ExactNanos {
         ExactNanos {
-            ns: word >> self.fraction_bits,
+            ns: self.base.absolute(word >> self.fraction_bits),
             fraction: word & ((1 << self.fraction_bits) - 1),
         }
     }

@@ -5,6 +5,7 @@ mod bits;
 #[cfg(all(test, not(miri), not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod exhaustive;
 mod interval;
+mod time_base;
 mod u256;
 mod windows;
 
@@ -15,6 +16,7 @@ pub(super) use self::{
         BitBuffer, BitReader, MAX_WORDS, TIME_BITS, bit_width, mask, words_for_bits, write_fields,
     },
     interval::{Interval, Rounding},
+    time_base::{LEAST_TIME_BITS, TimeBase, fits_range},
     u256::floor_ratio,
     windows::Windows,
 };

@@ -155,5 +155,5 @@ impl Core {
 
 /// Whether the states of a set were packed by the current algorithm.
 pub(super) fn is_of_epoch(header: Header, ops: &dyn StateOps) -> bool {
-    header.epoch() == ops.epoch() & 0xFFF
+    header.is_of_epoch(ops.epoch())
 }

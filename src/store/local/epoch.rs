@@ -5,124 +5,150 @@
 //! used, it migrates through the epochs that it has missed. A state is rescaled as of the time of
 //! each change, so the delay makes no difference.
 //!
-//! The initial algorithm is read without a lock. After a change, threads read the history from one
-//! of several replicas, which spreads the contention on the reference count.
+//! # How a change is published
+//! The history is immutable and there is one pointer to it. `latest` is the number of its last
+//! epoch. Both are replaced in one critical section. The initial algorithm is read without a lock.
+//! After a change, a thread uses the history in its [`cache`](super::cache) if that ends with
+//! epoch `latest`, and locks the pointer to copy it otherwise: once per change.
+//!
+//! A thread that finds a set in a later epoch than its own view reads `latest` again. The writer of
+//! that set has seen the new history, which was published before, so the second view is new enough.
+//! A thread therefore starts again at most once per change.
 
 use std::sync::Arc;
 
-use super::replica::{REPLICAS, thread_replica};
-use crate::algorithm::{Algorithm, Inherit};
+use super::cache::{Loan, new_owner, take};
+use super::slot::{EPOCHS, epochs_between};
+use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// The longest history. Headers hold epochs modulo 2^12, so no set may be more than half of that
-/// behind.
-pub(super) const MAX_EPOCHS: u64 = 1_000;
-
 #[derive(Debug)]
 pub(super) struct Epochs<A> {
-    initial: A,
+    initial: Epoch<A>,
     /// The number of the latest epoch, which equals the number of changes.
     latest: AtomicU64,
-    replicas: Box<[Replica<A>]>,
+    /// `None` before the first change.
+    published: Mutex<Option<Arc<History<A>>>>,
+    /// The key of the history in the caches of threads.
+    owner: u64,
 }
-
-/// One copy of the history, in its own cache line.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Replica<A>(Mutex<Arc<History<A>>>);
 
 /// The consecutive epochs that sets may still be in. The last one is the current one.
 #[derive(Debug)]
 pub(super) struct History<A> {
-    epochs: Vec<Arc<Epoch<A>>>,
+    epochs: Vec<Epoch<A>>,
 }
 
 #[derive(Debug)]
-struct Epoch<A> {
+struct Epoch<A>(Arc<EpochInner<A>>);
+
+/// Manual impl: derive would require `A: Clone`, and clone an algorithm.
+impl<A> Clone for Epoch<A> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+#[derive(Debug)]
+struct EpochInner<A> {
     number: u64,
     algorithm: A,
     since: Tick,
-    inherit: Inherit,
+    change: Change,
+    /// See [`Packing::rebase_at`].
+    rebase_at: Tick,
+}
+
+/// What a new epoch changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change {
+    /// The algorithm is another one.
+    Algorithm(Inherit),
+    /// The algorithm packs its states for later times, and is the same otherwise.
+    Rebase,
 }
 
 /// The history at one point in time.
 #[derive(Debug)]
-pub(super) enum EpochView<'a, A> {
-    Initial(&'a A),
-    Changed(Arc<History<A>>),
+pub(super) enum EpochView<'a, A: Algorithm> {
+    Initial(&'a A, Tick),
+    Changed(Loan<History<A>>),
 }
 
 impl<A: Algorithm> Epochs<A> {
     pub(super) fn new(algorithm: A) -> Self {
-        let first = Arc::new(Epoch {
-            number: 0,
-            algorithm: algorithm.clone(),
-            since: Tick::ZERO,
-            inherit: Inherit::AsIs,
-        });
-        let replica = || {
-            Replica(Mutex::new(Arc::new(History {
-                epochs: vec![Arc::clone(&first)],
-            })))
-        };
         Self {
-            initial: algorithm,
+            initial: Epoch::new(0, algorithm, Tick::ZERO, Change::Rebase),
             latest: AtomicU64::new(0),
-            replicas: (0..REPLICAS).map(|_| replica()).collect(),
+            published: Mutex::new(None),
+            owner: new_owner(),
         }
     }
 
-    /// The initial algorithm, or `None` after the first change.
-    #[inline]
-    pub(super) fn initial(&self) -> Option<&A> {
-        (self.latest.load(Ordering::Acquire) == 0).then_some(&self.initial)
-    }
-
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
+    #[inline(always)]
     pub(super) fn current(&self) -> EpochView<'_, A> {
-        if self.latest.load(Ordering::Acquire) == 0 {
-            EpochView::Initial(&self.initial)
+        let latest = self.latest.load(Ordering::Acquire);
+        if latest == 0 {
+            EpochView::Initial(&self.initial.0.algorithm, self.initial.0.rebase_at)
         } else {
-            self.load_replica(thread_replica())
+            EpochView::Changed(self.current_history(latest))
         }
+    }
+
+    /// The history, which ends with epoch `latest` or a later one.
+    #[inline(never)]
+    fn current_history(&self, latest: u64) -> Loan<History<A>> {
+        let cached = take::<History<A>>(self.owner);
+        let cached = cached.filter(|history| history.latest().number >= latest);
+        let history = cached.unwrap_or_else(|| self.published());
+        Loan::new(self.owner, history)
     }
 
     #[cold]
-    #[inline(never)]
-    fn load_replica(&self, replica: usize) -> EpochView<'_, A> {
-        EpochView::Changed(Arc::clone(&lock(&self.replicas[replica].0)))
+    fn published(&self) -> Arc<History<A>> {
+        let published = lock(&self.published).clone();
+        published.unwrap_or_else(|| self.initial_history())
     }
 
-    /// Starts an epoch of `algorithm`. Callers must hold the table's `change_lock`.
-    pub(super) fn change(&self, algorithm: A, since: Tick, inherit: Inherit) {
-        let mut epochs = lock(&self.replicas[0].0).epochs.clone();
-        let number = epochs.last().map_or(0, |last| last.number) + 1;
-        epochs.push(Arc::new(Epoch {
+    fn initial_history(&self) -> Arc<History<A>> {
+        Arc::new(History {
+            epochs: vec![self.initial.clone()],
+        })
+    }
+
+    /// Starts an epoch of `algorithm`. No set may be in an older epoch than the last `keep` ones.
+    ///
+    /// Callers must hold the table's `change_lock`.
+    pub(super) fn change(&self, algorithm: A, since: Tick, change: Change, keep: usize) {
+        let past = self.published();
+        let number = past.latest().number + 1;
+        let kept = past.epochs.len().saturating_sub(keep);
+        let mut epochs = Vec::with_capacity(past.epochs.len() - kept + 1);
+        epochs.extend_from_slice(&past.epochs[kept..]);
+        epochs.push(Epoch::new(number, algorithm, since, change));
+        let next = Some(Arc::new(History { epochs }));
+        let mut published = lock(&self.published);
+        let replaced = std::mem::replace(&mut *published, next);
+        // Before the lock is released: a thread that has the new history by now must not be sent
+        // back to an older one.
+        self.latest.store(number, Ordering::Release);
+        drop(published);
+        // Runs code of the user, which must not happen under the lock.
+        drop((past, replaced));
+    }
+}
+
+impl<A: Algorithm> Epoch<A> {
+    fn new(number: u64, algorithm: A, since: Tick, change: Change) -> Self {
+        Self(Arc::new(EpochInner {
             number,
+            rebase_at: A::Packing::rebase_at(&algorithm),
             algorithm,
             since,
-            inherit,
-        }));
-        self.publish(&epochs, number);
-    }
-
-    /// Drops all epochs but the latest. No set may be in an older one.
-    pub(super) fn truncate_history(&self) {
-        let mut epochs = lock(&self.replicas[0].0).epochs.clone();
-        let past = epochs.len() - 1;
-        epochs.drain(..past);
-        let number = epochs[0].number;
-        self.publish(&epochs, number);
-    }
-
-    fn publish(&self, epochs: &[Arc<Epoch<A>>], number: u64) {
-        for replica in &self.replicas {
-            *lock(&replica.0) = Arc::new(History {
-                epochs: epochs.to_vec(),
-            });
-        }
-        self.latest.store(number, Ordering::Release);
+            change,
+        }))
     }
 }
 
@@ -130,7 +156,7 @@ impl<A: Algorithm> EpochView<'_, A> {
     #[inline]
     pub(super) fn algorithm(&self) -> &A {
         match self {
-            Self::Initial(algorithm) => algorithm,
+            Self::Initial(algorithm, _) => algorithm,
             Self::Changed(history) => &history.latest().algorithm,
         }
     }
@@ -138,7 +164,7 @@ impl<A: Algorithm> EpochView<'_, A> {
     #[inline]
     pub(super) fn epoch(&self) -> u64 {
         match self {
-            Self::Initial(_) => 0,
+            Self::Initial(..) => 0,
             Self::Changed(history) => history.latest().number,
         }
     }
@@ -146,30 +172,32 @@ impl<A: Algorithm> EpochView<'_, A> {
     /// The start of the latest epoch.
     pub(super) fn since(&self) -> Tick {
         match self {
-            Self::Initial(_) => Tick::ZERO,
+            Self::Initial(..) => Tick::ZERO,
             Self::Changed(history) => history.latest().since,
         }
     }
 
-    /// The number of epochs in the history.
-    pub(super) fn history_len(&self) -> u64 {
+    /// When the algorithm must pack its states for later times.
+    pub(super) fn rebase_at(&self) -> Tick {
         match self {
-            Self::Initial(_) => 1,
-            Self::Changed(history) => history.epochs.len() as u64,
+            Self::Initial(_, at) => *at,
+            Self::Changed(history) => history.latest().rebase_at,
         }
     }
 
-    /// By how many changes a set of `epoch` is behind this view. `None` if the set is newer.
+    /// By how many changes a set is behind this view, by the epoch in its header. `None` if the set
+    /// is newer.
     pub(super) fn epochs_behind(&self, epoch: u64) -> Option<u64> {
-        let behind = self.epoch().wrapping_sub(epoch) & 0xFFF;
-        (behind < 0x800).then_some(behind)
+        let behind = epochs_between(epoch, self.epoch());
+        (behind < EPOCHS / 2).then_some(behind)
     }
 
-    /// The algorithm of the epoch `behind` changes ago.
-    pub(super) fn algorithm_before(&self, behind: u64) -> &A {
+    /// The algorithm of the epoch `behind` changes ago. `None` if no set was that far behind when
+    /// the view was made.
+    pub(super) fn algorithm_before(&self, behind: u64) -> Option<&A> {
         match self {
-            Self::Initial(algorithm) => algorithm,
-            Self::Changed(history) => &history.nth_latest(behind).algorithm,
+            Self::Initial(algorithm, _) => (behind == 0).then_some(*algorithm),
+            Self::Changed(history) => Some(&history.nth_latest(behind)?.algorithm),
         }
     }
 
@@ -178,29 +206,41 @@ impl<A: Algorithm> EpochView<'_, A> {
     /// Returns false if the state had expired at one of them. The caller then drops the state,
     /// because a key must not lose anything only because its expired state was still stored.
     pub(super) fn migrate_state(&self, state: &mut A::State, behind: u64) -> bool {
-        if let Self::Changed(history) = self {
-            for ago in (0..behind).rev() {
-                let (from, to) = (history.nth_latest(ago + 1), history.nth_latest(ago));
-                if from.algorithm.forgettable_at(state) <= to.since {
-                    return false;
-                }
+        let Self::Changed(history) = self else {
+            return true;
+        };
+        for ago in (0..behind).rev() {
+            let (Some(from), Some(to)) = (history.nth_latest(ago + 1), history.nth_latest(ago))
+            else {
+                return false;
+            };
+            if from.algorithm.forgettable_at(state) <= to.since {
+                return false;
+            }
+            if let Change::Algorithm(inherit) = to.change {
                 to.algorithm
-                    .rescale(state, &from.algorithm, to.since, to.inherit);
+                    .rescale(state, &from.algorithm, to.since, inherit);
             }
         }
+        let latest = history.latest();
+        if behind > 0 && latest.algorithm.forgettable_at(state) <= latest.since {
+            return false;
+        }
+        A::Packing::raise_to_base(&latest.algorithm, state);
         true
     }
 }
 
 impl<A> History<A> {
-    fn latest(&self) -> &Epoch<A> {
-        self.nth_latest(0)
+    #[inline]
+    fn latest(&self) -> &EpochInner<A> {
+        &self.epochs[self.epochs.len() - 1].0
     }
 
-    fn nth_latest(&self, ago: u64) -> &Epoch<A> {
-        let last = self.epochs.len() - 1;
-        let ago = usize::try_from(ago).unwrap_or(last);
-        &self.epochs[last.saturating_sub(ago)]
+    fn nth_latest(&self, ago: u64) -> Option<&EpochInner<A>> {
+        let ago = usize::try_from(ago).ok()?;
+        let at = self.epochs.len().checked_sub(ago.checked_add(1)?)?;
+        self.epochs.get(at).map(|epoch| &*epoch.0)
     }
 }
 
@@ -210,21 +250,43 @@ mod tests {
     use crate::algorithm::TokenBucket;
     use crate::quota::Quota;
 
+    fn changed(keep: usize) -> Epochs<TokenBucket> {
+        let bucket = |limit| TokenBucket::new(Quota::per_second(limit));
+        let epochs = Epochs::new(bucket(1));
+        for limit in 2..10 {
+            let change = Change::Algorithm(Inherit::AsIs);
+            epochs.change(bucket(limit), Tick::ZERO, change, keep);
+            let view = epochs.current();
+            assert_eq!(view.epoch(), limit - 1);
+            assert_eq!(view.algorithm().quota().limit(), limit);
+        }
+        epochs
+    }
+
     #[test]
-    fn every_replica_is_published() {
-        let epochs = Epochs::new(TokenBucket::new(Quota::per_second(1)));
-        for limit in 2..5 {
-            let algorithm = TokenBucket::new(Quota::per_second(limit));
-            epochs.change(algorithm, Tick::ZERO, Inherit::AsIs);
-            for replica in 0..REPLICAS {
-                let view = epochs.load_replica(replica);
-                assert_eq!(view.epoch(), limit - 1, "replica {replica}");
-                assert_eq!(view.algorithm().quota().limit(), limit);
-            }
-        }
-        epochs.truncate_history();
-        for replica in 0..REPLICAS {
-            assert_eq!(epochs.load_replica(replica).history_len(), 1);
-        }
+    fn a_view_is_the_latest_epoch_in_every_thread() {
+        let epochs = changed(3);
+        std::thread::scope(|scope| {
+            let view = scope.spawn(|| epochs.current().epoch());
+            assert_eq!(view.join().expect("no panic"), 8);
+        });
+    }
+
+    #[test]
+    fn a_history_keeps_only_the_epochs_that_sets_may_be_in() {
+        let epochs = changed(3);
+        let view = epochs.current();
+        let before = |behind| view.algorithm_before(behind).map(|a| a.quota().limit());
+        assert_eq!([0, 1, 3].map(before), [Some(9), Some(8), Some(6)]);
+        assert_eq!(before(4), None);
+    }
+
+    #[test]
+    fn a_thread_reads_the_history_again_without_its_lock() {
+        let epochs = changed(3);
+        drop(epochs.current());
+        let guard = lock(&epochs.published);
+        assert_eq!(epochs.current().epoch(), 8);
+        drop(guard);
     }
 }

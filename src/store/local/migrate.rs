@@ -1,33 +1,74 @@
 //! Replaces the algorithm while the table is in use.
+//!
+//! A change is published, and each set migrates when it is next used. The history keeps the epochs
+//! that sets may still be in. To bound it, each change also migrates the next few sets of the
+//! table, in turn: a set misses at most as many changes as it takes to reach all of them.
 
 use super::attempt::TryResult;
-use super::epoch::{EpochView, MAX_EPOCHS};
+use super::epoch::{Change, EpochView};
 use super::slot::{MAX_SLOTS, Words};
 use super::spill::{VersionedState, is_spilled, spill_index, spilled_word};
 use super::table::Table;
+use super::walk::Walk;
 use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
-use crate::sync::lock;
+use crate::sync::{MutexGuard, lock, try_lock};
 
 impl<A: Algorithm> Table<A> {
-    /// Makes `algorithm` the current one from `now` on. Its states must fit the slots.
-    pub(super) fn set_algorithm(&self, algorithm: A, now: Tick, inherit: Inherit) {
-        let _guard = lock(&self.change_lock);
-        if self.epochs.current().history_len() >= MAX_EPOCHS {
-            self.migrate_all(now);
-            self.epochs.truncate_history();
-        }
-        self.epochs.change(algorithm, now, inherit);
+    /// Makes `algorithm` the current one from now on. Its states may need more words than the slots
+    /// have; those are spilled.
+    ///
+    /// Reads the clock while no other thread changes the algorithm, so that changes are in the
+    /// order of their times.
+    pub(super) fn set_algorithm(
+        &self,
+        algorithm: A,
+        clock: impl FnOnce() -> Tick,
+        inherit: Inherit,
+    ) {
+        let walk = lock(&self.change_lock);
+        let now = clock();
+        self.change(walk, algorithm, now, Change::Algorithm(inherit));
     }
 
-    fn migrate_all(&self, now: Tick) {
+    /// Lets the algorithm pack its states for later times if it needs to.
+    pub(super) fn rebase_if_due(&self, now: Tick) {
+        if self.epochs.current().rebase_at() <= now {
+            self.rebase(now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn rebase(&self, now: Tick) {
+        // Otherwise another thread does it. A state that does not pack until then is spilled.
+        let Some(walk) = try_lock(&self.change_lock) else {
+            return;
+        };
+        let mut algorithm = self.epochs.current().algorithm().clone();
+        let due = A::Packing::rebase_at(&algorithm);
+        A::Packing::rebase(&mut algorithm, now);
+        // The last moment of the clock is always due.
+        if due <= now && now < A::Packing::rebase_at(&algorithm) {
+            self.change(walk, algorithm, now, Change::Rebase);
+        }
+    }
+
+    fn change(&self, mut walk: MutexGuard<'_, Walk>, mut algorithm: A, now: Tick, change: Change) {
+        A::Packing::rebase(&mut algorithm, now);
+        let (step, changes) = Walk::pace(self.core.sets.len);
+        // The sets of the next step have missed all changes since the last one that reached them.
+        self.epochs.change(algorithm, now, change, changes + 1);
         let view = self.epochs.current();
-        for at in 0..self.core.sets.len {
-            while self.core.sets.set(at).lookup(0).0.epoch() != view.epoch() & 0xFFF {
+        let is_shared = lock(&self.shared_state).is_some();
+        if is_shared {
+            let _ = self.update_shared(&view, now, &mut |_, _| ());
+        }
+        for at in walk.advance(step, self.core.sets.len) {
+            while !self.core.sets.header(at).is_of_epoch(view.epoch()) {
                 let _ = self.migrate_set(&view, at);
             }
         }
-        let _ = self.run_shared(&view, now, &mut |_, _| ());
     }
 
     /// Migrates all states of a set to the algorithm of `view`.
@@ -44,7 +85,9 @@ impl<A: Algorithm> Table<A> {
         if behind == 0 {
             return TryResult::Retry;
         }
-        let before = view.algorithm_before(behind);
+        let Some(before) = view.algorithm_before(behind) else {
+            return TryResult::Retry;
+        };
         let mut shard = None;
         let mut spilled: [Option<(Tick, A::State)>; MAX_SLOTS] = Default::default();
         let mut slot = 0;
@@ -61,7 +104,7 @@ impl<A: Algorithm> Table<A> {
                 let Some(kept) = shard.get_mut(index, id) else {
                     return TryResult::Retry;
                 };
-                let Some(behind) = view.epochs_behind(kept.epoch & 0xFFF) else {
+                let Some(behind) = view.epoch().checked_sub(kept.epoch) else {
                     return TryResult::Retry;
                 };
                 if !view.migrate_state(&mut kept.state, behind) {
@@ -98,5 +141,104 @@ impl<A: Algorithm> Table<A> {
         }
         locked.set_epoch(view.epoch());
         TryResult::Retry
+    }
+}
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+    use crate::algorithm::TokenBucket;
+    use crate::decision::Decision;
+    use crate::quota::Quota;
+    use crate::store::local::overflow::Overflow;
+
+    type Buckets = Table<TokenBucket>;
+
+    fn bucket(limit: u64) -> TokenBucket {
+        TokenBucket::new(Quota::per_second(limit))
+    }
+
+    fn table(capacity: usize) -> Buckets {
+        Table::new(bucket(100), capacity, Overflow::Deny, Tick::ZERO)
+    }
+
+    fn set(table: &Buckets, limit: u64) {
+        table.set_algorithm(bucket(limit), || Tick::ZERO, Inherit::AsIs);
+    }
+
+    /// Decides as `Local` does.
+    fn decide(table: &Buckets, key: u64) -> Decision {
+        table.decide(key, Tick::ZERO, 1, || {
+            let decide = |bucket: &TokenBucket, state: &mut _| bucket.decide(state, Tick::ZERO, 1);
+            let decided = table.transition(key, Tick::ZERO, true, decide);
+            decided.expect("a table that is not full")
+        })
+    }
+
+    #[test]
+    fn the_fast_path_returns_after_a_change() {
+        let table = table(100_000);
+        let attempts = || table.attempts.load(Relaxed);
+        let keys = [7, 1 << 60, u64::MAX];
+        for limit in [97, 714, 100, 9_999_999_967] {
+            let _ = keys.map(|key| decide(&table, key));
+            set(&table, limit);
+            let before = attempts();
+            let _ = keys.map(|key| decide(&table, key));
+            let migrated = attempts() - before;
+            assert!((3..=6).contains(&migrated), "{migrated} tries");
+            let before = attempts();
+            for _ in 0..10 {
+                let _ = keys.map(|key| decide(&table, key));
+            }
+            assert_eq!(attempts(), before, "a decision took the slow path");
+        }
+    }
+
+    #[test]
+    fn a_change_migrates_only_the_sets_of_its_step() {
+        let table = table(100_000);
+        assert!(table.core.sets.len > 10 * Walk::LEAST_STEP);
+        for changes in 1..=10 {
+            set(&table, 100 + changes);
+            let headers = (0..table.core.sets.len).map(|at| table.core.sets.header(at).epoch());
+            let migrated = headers.filter(|epoch| *epoch > 0).count();
+            assert_eq!(migrated as u64, changes * Walk::LEAST_STEP as u64);
+        }
+    }
+
+    /// Decisions of two threads on one key, and changes without a pause. A decision starts again
+    /// only if a change was published or the other thread has written the set.
+    #[test]
+    fn changes_without_a_pause_do_not_keep_decisions_from_ending() {
+        const CHANGES: u64 = 5_000;
+        let table = table(1_000);
+        let done = AtomicBool::new(false);
+        let decided: u64 = std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut decided = 0;
+                        while !done.load(Relaxed) {
+                            let _ = decide(&table, 7);
+                            decided += 1;
+                        }
+                        decided
+                    })
+                })
+                .collect();
+            for limit in 0..CHANGES {
+                set(&table, 50 + limit % 100);
+            }
+            done.store(true, Relaxed);
+            let readers = readers.into_iter();
+            readers.map(|reader| reader.join().expect("no panic")).sum()
+        });
+        let attempts = table.attempts.load(Relaxed);
+        // Per thread and change: the view is old, the migration, and a writer in between.
+        let most = 2 * decided + 2 * 3 * CHANGES;
+        assert!(attempts <= most, "{attempts} tries of {decided} decisions");
     }
 }

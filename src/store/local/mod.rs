@@ -2,6 +2,7 @@
 
 mod attempt;
 mod backend;
+mod cache;
 mod epoch;
 mod hash;
 mod huge_pages;
@@ -11,7 +12,6 @@ mod loom_models;
 mod migrate;
 mod overflow;
 mod probe;
-mod replica;
 mod sets;
 mod settings;
 #[cfg(all(test, tower_throttle_shuttle))]
@@ -21,6 +21,7 @@ mod spill;
 mod states;
 mod table;
 mod waiting;
+mod walk;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -30,7 +31,7 @@ use std::time::Duration;
 pub use self::hash::{Seeded, SeededHasher};
 pub use self::overflow::{Overflow, Stats};
 use self::settings::{DEFAULT_CAPACITY, LocalInner};
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, take_now, take_up_to};
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
 use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -69,10 +70,13 @@ use crate::quota::Quota;
 ///
 /// # Memory
 /// A key takes 23 bytes if its state is one word, 37 bytes if it is two, 46 if it is three and 47
-/// if it is four. Token buckets, meters, windows and sliding windows with common quotas take one
-/// word. A sliding grid takes as many words as its counts need. All of this memory is allocated
-/// once: when a layer is built with the table, by [`allocate`](Self::allocate), or at the first
-/// use. States that do not fit a slot, such as a log, are stored outside the table.
+/// if it is four. Token buckets, leaky buckets, windows and sliding windows take one word at every
+/// rate up to 1,000,000 per second or per minute. A sliding grid takes as many words as its counts
+/// need. All of this memory is allocated once: when a layer is built with the table, by
+/// [`allocate`](Self::allocate), or at the first use.
+///
+/// States that do not fit a slot are stored outside the table: logs, and the states of a quota that
+/// was set with [`set_quota`](Self::set_quota) and needs more words than the first one.
 /// [`stats`](Self::stats) reports how much memory they take, and [how much they can take at
 /// most](Stats::most_bytes).
 pub struct Local<A: Algorithm, C = MonotonicClock, S = Seeded> {
@@ -250,11 +254,15 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Changes the quota at run time. The usage of each key is kept; see [`Inherit::AsIs`].
     ///
     /// The state of a key is converted when the key is next used. The result is the same as if it
-    /// were converted at the time of this call.
+    /// were converted at the time of this call. The call itself converts at most 64 sets of four to
+    /// eight slots, or a 4,096th of the table if that is more. Decisions take as long as before.
+    ///
+    /// Every quota is accepted. If its states need more words than the slots of this table have,
+    /// they are stored outside the table, in at most [`Stats::most_bytes`].
     ///
     /// # Errors
-    /// If the algorithm does not support the quota, or if its states would take more words than a
-    /// slot has. Several limits have no single quota: use [`set_algorithm`](Self::set_algorithm).
+    /// If the algorithm does not support the quota. Several limits have no single quota: use
+    /// [`set_algorithm`](Self::set_algorithm).
     ///
     /// ```
     /// use tower_throttle::{FixedWindow, Local, Quota};
@@ -272,8 +280,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Changes the algorithm's settings at run time.
     ///
     /// # Errors
-    /// If a setting is invalid or has no effect, or if the states of the algorithm take more words
-    /// than a slot has. The algorithm with which the table was created determines the slot size.
+    /// If a setting is invalid or has no effect.
     pub fn set_algorithm(
         &self,
         algorithm: impl IntoAlgorithm<Algorithm = A>,
@@ -281,14 +288,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
-        if A::Packing::word_count(&algorithm) > self.shared.table().state_words() {
-            return Err(ConfigError::Unsupported {
-                what: "a policy whose states take more words than the slots of this table have",
-                instead: "create the table with the policy of the widest states, then set this one",
-            });
-        }
-        let now = self.shared.clock.now();
-        self.shared.table().set_algorithm(algorithm, now, inherit);
+        let clock = || self.shared.clock.now();
+        self.shared.table().set_algorithm(algorithm, clock, inherit);
         Ok(())
     }
 

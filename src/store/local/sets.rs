@@ -4,7 +4,7 @@
 
 use super::huge_pages::vec_with_huge_pages;
 use super::probe::{FINGERPRINT_BITS, ProbeSequence, probe_of_tag};
-use super::slot::{CacheLine, Set, SetGuard, lines_per_set, slots_per_set};
+use super::slot::{CacheLine, Header, Set, SetGuard, lines_per_set, slots_per_set};
 use super::spill::KeyId;
 
 /// All sets of a table.
@@ -58,6 +58,12 @@ impl Sets {
     /// The set at this index.
     pub(super) fn set(&self, at: usize) -> Set<'_> {
         Set::at_index(&self.lines, at, self.state_words)
+    }
+
+    /// The header of the set at this index.
+    pub(super) fn header(&self, at: usize) -> Header {
+        // No tag is all ones.
+        self.set(at).lookup(u64::MAX).0
     }
 
     /// The set at this index, for the fast path. States must take `W` words.

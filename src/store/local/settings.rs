@@ -50,23 +50,6 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
         }
     }
 
-    /// The table, which is built at the first call.
-    #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
-    #[inline(always)]
-    pub(super) fn table(&self) -> &Table<A> {
-        match self.table.get() {
-            Some(table) => table,
-            None => self.build(),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn build(&self) -> &Table<A> {
-        let build = || Table::new(self.algorithm.clone(), self.capacity, self.overflow);
-        self.table.get_or_init(build)
-    }
-
     /// Runs `read` on the current algorithm. Does not build the table.
     pub(super) fn read_algorithm<T>(&self, read: impl FnOnce(&A) -> T) -> T {
         match self.table.get() {
@@ -90,6 +73,28 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
             Some(table) => table.stats(),
             None => Table::stats_unused(&self.algorithm, self.capacity),
         }
+    }
+}
+
+impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
+    /// The table, which is built at the first call.
+    #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
+    #[inline(always)]
+    pub(super) fn table(&self) -> &Table<A> {
+        match self.table.get() {
+            Some(table) => table,
+            None => self.build(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn build(&self) -> &Table<A> {
+        let build = || {
+            let now = self.clock.now();
+            Table::new(self.algorithm.clone(), self.capacity, self.overflow, now)
+        };
+        self.table.get_or_init(build)
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use shuttle::thread;
 
-use super::replica::use_replica;
 use super::settings::LocalInner;
 use super::{Local, Overflow};
 use crate::algorithm::{Algorithm, SlidingLog, TokenBucket};
@@ -61,7 +60,6 @@ fn run_threads<A: Algorithm>(local: &Table<A>, limit: usize) -> Vec<usize> {
         .map(|thread| {
             let local = local.clone();
             thread::spawn(move || {
-                use_replica(thread);
                 let mut granted = vec![0; KEYS];
                 for turn in 0..limit * KEYS {
                     let key = (turn * (2 * thread + 1) + thread) % KEYS;

@@ -22,7 +22,7 @@
 //! unlocked, the words are consistent. If one of them came from a writer in between, the fences
 //! below would make that writer's `LOCKED`, or a later header, visible to the second load.
 //!
-//! A version does not repeat within 2^46 writes to one set, so a reader also detects a slot that
+//! A version does not repeat within 2^42 writes to one set, so a reader also detects a slot that
 //! was emptied and taken by another key between the two loads.
 
 use crate::sync::{AtomicU64, Ordering, backoff, fence};
@@ -52,6 +52,9 @@ const fn tag_words(words: usize) -> usize {
     slots_per_set(words) - 1
 }
 
+/// Headers hold epochs modulo this number. No set is more than half of it behind.
+pub(super) const EPOCHS: u64 = 1 << 16;
+
 /// The header of a set: lock, probe length, epoch, version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header(u64);
@@ -61,9 +64,8 @@ impl Header {
     const PROBE_LEN_SHIFT: u32 = 1;
     const PROBE_LEN_MASK: u64 = MAX_PROBES as u64 - 1;
     const EPOCH_SHIFT: u32 = 6;
-    const VERSION_UNIT: u64 = 1 << 18;
-
-    const SLOW_PATH_MASK: u64 = Self::LOCKED | 0xFFF << Self::EPOCH_SHIFT;
+    const EPOCH_MASK: u64 = (EPOCHS - 1) << Self::EPOCH_SHIFT;
+    const VERSION_UNIT: u64 = EPOCHS << Self::EPOCH_SHIFT;
 
     const fn is_locked(self) -> bool {
         self.0 & Self::LOCKED != 0
@@ -81,15 +83,32 @@ impl Header {
         )
     }
 
-    /// The epoch whose algorithm packed the states of this set, modulo 2^12.
+    /// The epoch whose algorithm packed the states of this set, modulo [`EPOCHS`].
     #[inline]
     pub(super) const fn epoch(self) -> u64 {
-        self.0 >> Self::EPOCH_SHIFT & 0xFFF
+        (self.0 & Self::EPOCH_MASK) >> Self::EPOCH_SHIFT
     }
 
     pub(super) const fn with_epoch(self, epoch: u64) -> Self {
-        Self(self.0 & !(0xFFF << Self::EPOCH_SHIFT) | (epoch & 0xFFF) << Self::EPOCH_SHIFT)
+        Self(self.0 & !Self::EPOCH_MASK | epoch << Self::EPOCH_SHIFT & Self::EPOCH_MASK)
     }
+
+    /// Whether the set is unlocked and in `epoch`.
+    #[inline]
+    const fn is_ready(self, epoch: u64) -> bool {
+        (self.0 ^ epoch << Self::EPOCH_SHIFT) & (Self::LOCKED | Self::EPOCH_MASK) == 0
+    }
+
+    /// Whether the states of this set were packed in `epoch`.
+    #[inline]
+    pub(super) const fn is_of_epoch(self, epoch: u64) -> bool {
+        epochs_between(self.epoch(), epoch) == 0
+    }
+}
+
+/// The number of changes from epoch `from` to epoch `to`, modulo [`EPOCHS`].
+pub(super) const fn epochs_between(from: u64, to: u64) -> u64 {
+    to.wrapping_sub(from) & (EPOCHS - 1)
 }
 
 /// The largest number of words per state.
@@ -199,15 +218,19 @@ impl<'a> Set<'a> {
     }
 
     /// Reads the slot with this tag without retrying. `None` if there is none, if the set is being
-    /// written, or if it is not in the initial epoch.
+    /// written, or if it is in another epoch.
     #[expect(
         clippy::inline_always,
         reason = "the result is several words, which would be returned in memory"
     )]
     #[inline(always)]
-    pub(super) fn try_read<const W: usize>(&self, tag: u64) -> Option<(Header, (usize, [u64; W]))> {
+    pub(super) fn try_read<const W: usize>(
+        &self,
+        tag: u64,
+        epoch: u64,
+    ) -> Option<(Header, (usize, [u64; W]))> {
         let header = Header(self.header().load(Ordering::Acquire));
-        if header.0 & Header::SLOW_PATH_MASK != 0 {
+        if !header.is_ready(epoch) {
             return None;
         }
         for line in 1..lines_per_set(self.state_words) {

@@ -175,7 +175,11 @@ impl<A: Algorithm> Table<A> {
     #[inline(never)]
     fn run(&self, hash: u64, now: Tick, keep: bool, step: &mut Step<'_, A>) -> Result<(), Tick> {
         let id = self.core.sets.key_id(hash);
+        self.rebase_if_due(now);
         loop {
+            #[cfg(test)]
+            self.attempts
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let mut attempt = Attempt::new(self, step);
             match self.core.attempt(&mut attempt, id, now, keep) {
                 TryResult::Done => return Ok(()),
@@ -187,12 +191,18 @@ impl<A: Algorithm> Table<A> {
 
     /// Decides for a key in its home set whose state is spilled. `None` if the slow path is needed.
     #[inline(never)]
-    pub(super) fn decide_spilled(&self, id: KeyId, now: Tick, cost: u64) -> Option<Decision> {
+    pub(super) fn decide_spilled(
+        &self,
+        view: &EpochView<'_, A>,
+        id: KeyId,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
         let mut decision = None;
         let mut step = |algorithm: &A, state: &mut A::State| {
             decision = Some(algorithm.decide(state, now, cost));
         };
-        match self.update_spilled(&self.epochs.current(), id, 0, &mut step) {
+        match self.update_spilled(view, id, 0, &mut step) {
             TryResult::Done => decision,
             _ => None,
         }
@@ -216,7 +226,7 @@ impl<A: Algorithm> Table<A> {
         let Some((slot, words)) = found.filter(|(_, words)| is_spilled(words[0])) else {
             return TryResult::Retry;
         };
-        if header.epoch() != view.epoch() & 0xFFF {
+        if !header.is_of_epoch(view.epoch()) {
             return TryResult::Retry;
         }
         let index = spill_index(words[0]);
@@ -249,13 +259,27 @@ impl<A: Algorithm> Table<A> {
         now: Tick,
         step: &mut Step<'_, A>,
     ) -> TryResult {
+        let updated = self.update_shared(view, now, step);
+        if updated == TryResult::Done {
+            Counters::count(&self.core.counters.shared);
+        }
+        updated
+    }
+
+    /// Migrates the shared state to the algorithm of `view`, and runs `step` on it.
+    pub(super) fn update_shared(
+        &self,
+        view: &EpochView<'_, A>,
+        now: Tick,
+        step: &mut Step<'_, A>,
+    ) -> TryResult {
         let mut shared = lock(&self.shared_state);
         let algorithm = view.algorithm();
         // Works on a copy, so that a panic does not change the state.
         let mut state = match &*shared {
             None => algorithm.fresh(now),
             Some(kept) => {
-                let Some(behind) = view.epochs_behind(kept.epoch & 0xFFF) else {
+                let Some(behind) = view.epoch().checked_sub(kept.epoch) else {
                     return TryResult::Retry;
                 };
                 let mut state = kept.state.clone();
@@ -271,7 +295,6 @@ impl<A: Algorithm> Table<A> {
             state,
             epoch: view.epoch(),
         });
-        Counters::count(&self.core.counters.shared);
         TryResult::Done
     }
 }

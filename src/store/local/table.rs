@@ -26,6 +26,7 @@ use super::overflow::{Counters, Overflow, Stats};
 use super::probe::make_tag;
 use super::sets::Sets;
 use super::spill::{SpillStore, VersionedState, is_spilled, spill_index};
+use super::walk::Walk;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -37,24 +38,31 @@ pub(super) struct Table<A: Algorithm> {
     pub(super) spill: SpillStore<A::State>,
     /// The state that all keys without a slot share ([`Overflow::Shared`]).
     pub(super) shared_state: Mutex<Option<VersionedState<A::State>>>,
-    pub(super) change_lock: Mutex<()>,
+    /// Held by the thread that changes the algorithm.
+    pub(super) change_lock: Mutex<Walk>,
     capacity: usize,
+    /// How often an operation was tried on the slow path.
+    #[cfg(test)]
+    pub(super) attempts: std::sync::atomic::AtomicU64,
 }
 
 impl<A: Algorithm> Table<A> {
-    pub(super) fn new(algorithm: A, capacity: usize, overflow: Overflow) -> Self {
+    pub(super) fn new(mut algorithm: A, capacity: usize, overflow: Overflow, now: Tick) -> Self {
+        A::Packing::rebase(&mut algorithm, now);
         let sets = Sets::for_keys(slot_words(&algorithm), capacity);
         Self {
             spill: SpillStore::new(sets.groups(), sets.slots()),
             shared_state: Mutex::new(None),
             epochs: Epochs::new(algorithm),
-            change_lock: Mutex::new(()),
+            change_lock: Mutex::new(Walk::default()),
             core: Core {
                 sets,
                 overflow,
                 counters: Counters::default(),
             },
             capacity,
+            #[cfg(test)]
+            attempts: std::sync::atomic::AtomicU64::new(0),
         }
     }
 
@@ -78,7 +86,7 @@ impl<A: Algorithm> Table<A> {
     /// Decides for a key.
     ///
     /// The fast path requires that the key is in its home set, that the set is not being written
-    /// and that the algorithm is the initial one. It is inlined, so that the compiler drops the
+    /// and that the current algorithm has packed its states. It is inlined, so that the compiler drops the
     /// figures that a caller does not read. All other cases use `slow_path`.
     #[expect(clippy::inline_always, reason = "a call takes twice as long")]
     #[inline(always)]
@@ -110,14 +118,14 @@ impl<A: Algorithm> Table<A> {
     ) -> Decision {
         let id = self.core.sets.key_id(hash);
         let set = self.core.sets.set_of_words::<W>(id.home);
-        if let (Some(algorithm), Some((header, (slot, words)))) =
-            (self.epochs.initial(), set.try_read::<W>(id.fingerprint))
-        {
+        let view = self.epochs.current();
+        if let Some((header, (slot, words))) = set.try_read::<W>(id.fingerprint, view.epoch()) {
             if is_spilled(words[0]) {
-                if let Some(decision) = self.decide_spilled(id, now, cost) {
+                if let Some(decision) = self.decide_spilled(&view, id, now, cost) {
                     return decision.hide_from_optimizer();
                 }
             } else {
+                let algorithm = view.algorithm();
                 let mut next = words;
                 if let Some(decision) = A::Packing::decide_packed(algorithm, &mut next, now, cost) {
                     if next == words {
@@ -130,6 +138,8 @@ impl<A: Algorithm> Table<A> {
                 }
             }
         }
+        // The slow path takes the same view from the cache of this thread.
+        drop(view);
         slow_path()
     }
 
