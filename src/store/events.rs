@@ -1,4 +1,17 @@
 //! Events of stores, for logs (feature `tracing`) and metrics (feature `metrics`).
+//!
+//! A store that fails and recovers many times per second, or a flood of keys, must not fill a log:
+//! after four events at once, one is logged per ten seconds, with the number that was left out.
+
+#[cfg(feature = "tracing")]
+mod limited;
+#[cfg(not(feature = "tracing"))]
+mod unlogged;
+
+#[cfg(feature = "tracing")]
+pub(super) use self::limited::{OverflowLog, SwitchLog};
+#[cfg(not(feature = "tracing"))]
+pub(super) use self::unlogged::{OverflowLog, SwitchLog};
 
 /// A change of a circuit breaker or of a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,14 +31,15 @@ pub(super) enum SwitchEvent {
     FallbackOff,
 }
 
-/// Reports an event.
+/// Reports a change of a circuit breaker.
+#[cfg(feature = "redis")]
 pub(super) fn switched(switch: SwitchEvent) {
-    trace(switch);
+    trace(switch, 0);
     count(switch);
 }
 
 #[cfg(feature = "tracing")]
-fn trace(switch: SwitchEvent) {
+fn trace(switch: SwitchEvent, left_out: u64) {
     match switch {
         #[cfg(feature = "redis")]
         SwitchEvent::BreakerOpened => {
@@ -40,19 +54,19 @@ fn trace(switch: SwitchEvent) {
             tracing::info!(target: "tower_throttle", "Redis replies again: the circuit breaker is closed");
         }
         SwitchEvent::FallbackOn => {
-            tracing::warn!(target: "tower_throttle", "the fallback decides");
+            tracing::warn!(target: "tower_throttle", left_out, "the fallback decides");
         }
         SwitchEvent::FallbackOff => {
-            tracing::info!(target: "tower_throttle", "the primary store decides again");
+            tracing::info!(target: "tower_throttle", left_out, "the primary store decides again");
         }
     }
 }
 
-#[cfg(not(feature = "tracing"))]
-fn trace(_: SwitchEvent) {}
+#[cfg(all(not(feature = "tracing"), feature = "redis"))]
+fn trace(_: SwitchEvent, _: u64) {}
 
 #[cfg(feature = "metrics")]
-fn count(switch: SwitchEvent) {
+pub(super) fn count(switch: SwitchEvent) {
     let (of, to) = match switch {
         #[cfg(feature = "redis")]
         SwitchEvent::BreakerOpened => ("breaker", "open"),
@@ -67,4 +81,4 @@ fn count(switch: SwitchEvent) {
 }
 
 #[cfg(not(feature = "metrics"))]
-fn count(_: SwitchEvent) {}
+pub(super) fn count(_: SwitchEvent) {}

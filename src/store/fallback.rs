@@ -14,7 +14,7 @@ use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
-use crate::store::events::{SwitchEvent, switched};
+use crate::store::events::{SwitchEvent, SwitchLog, count};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Decides by the primary backend, and by the secondary one if the primary fails.
@@ -38,7 +38,9 @@ use crate::sync::{AtomicU64, Ordering};
 /// error (a wrong password, a key of another program) is returned: the fallback would hide it.
 ///
 /// Each switch is counted (also as `tower_throttle_switches_total`, with the feature `metrics`) and
-/// logged (feature `tracing`).
+/// logged (feature `tracing`). If there are many, four are logged at once and then one per ten
+/// seconds, with the number that was left out. The backend that decides in the end is always
+/// logged.
 ///
 /// A machine that switches may admit the secondary backend's limit in addition to the primary's
 /// promise. The primary backend never learns what the secondary one admitted.
@@ -51,6 +53,7 @@ struct FallbackInner<P, S> {
     secondary_calls: AtomicU64,
     /// Switches between the backends; odd while the secondary one decides.
     switches: AtomicU64,
+    log: SwitchLog,
 }
 
 impl<P, S> Fallback<P, S> {
@@ -61,6 +64,7 @@ impl<P, S> Fallback<P, S> {
             secondary,
             secondary_calls: AtomicU64::new(0),
             switches: AtomicU64::new(0),
+            log: SwitchLog::default(),
         }))
     }
 
@@ -83,6 +87,11 @@ impl<P, S> Fallback<P, S> {
 impl<P, S> FallbackInner<P, S> {
     /// Records which backend decides. If several callers see the same switch, one counts it.
     fn record_decider(&self, secondary: bool) {
+        let event = if secondary {
+            SwitchEvent::FallbackOn
+        } else {
+            SwitchEvent::FallbackOff
+        };
         let switches = self.switches.load(Ordering::Relaxed);
         if (switches % 2 == 1) != secondary {
             let counted = self.switches.compare_exchange(
@@ -92,12 +101,11 @@ impl<P, S> FallbackInner<P, S> {
                 Ordering::Relaxed,
             );
             if counted.is_ok() {
-                switched(if secondary {
-                    SwitchEvent::FallbackOn
-                } else {
-                    SwitchEvent::FallbackOff
-                });
+                count(event);
+                self.log.record(event);
             }
+        } else {
+            self.log.catch_up(event);
         }
         if secondary {
             self.secondary_calls.fetch_add(1, Ordering::Relaxed);

@@ -42,10 +42,11 @@ async fn requests() {
 
 #[cfg(feature = "tracing")]
 mod traced {
-    use std::{cell::RefCell, io, sync::Once};
+    use std::{cell::RefCell, io, sync::Once, time::Duration};
 
     use axum::{Router, body::Body, extract::Request, routing::get};
     use tower_throttle::key::PeerAddr;
+    use tower_throttle::{Local, ManualClock};
 
     use super::*;
 
@@ -94,6 +95,81 @@ mod traced {
             "{text}"
         );
         assert!(!text.contains("hunter2"));
+    }
+
+    /// Decides `flaps` times by a backend that fails each second time.
+    async fn flap(limiter: &Fallback<Script, Script>, replies: [&Script; 2], flaps: usize) {
+        for _ in 0..flaps {
+            replies[0].push(Reply::Now(Err(StoreError::new("timed out", true))));
+            replies[1].push(Reply::Now(Ok(admit())));
+            replies[0].push(Reply::Now(Ok(admit())));
+            for _ in 0..2 {
+                let decision = Backend::<u32>::decide(limiter, &1, 1).await.unwrap();
+                assert!(decision.is_admitted());
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flapping_fallback_does_not_fill_the_log() {
+        subscribe();
+        let (first, second) = (Script::default(), Script::default());
+        let limiter = Fallback::new(first.clone(), second.clone());
+        flap(&limiter, [&first, &second], 100).await;
+        assert_eq!(limiter.switches(), 200);
+        let text = read();
+        assert_eq!(text.lines().count(), 4, "{text}");
+        assert!(text.contains("the fallback decides left_out=0"), "{text}");
+        assert!(text.contains("decides again left_out=0"), "{text}");
+        // One per ten seconds, with the number that was left out.
+        tokio::time::advance(Duration::from_secs(10)).await;
+        flap(&limiter, [&first, &second], 100).await;
+        let text = read();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("the fallback decides left_out=196"), "{text}");
+        // The last switch is logged although nothing switches any more.
+        tokio::time::advance(Duration::from_secs(10)).await;
+        for _ in 0..3 {
+            first.push(Reply::Now(Ok(admit())));
+            let _ = Backend::<u32>::decide(&limiter, &1, 1).await;
+        }
+        let text = read();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(
+            text.contains("the primary store decides again left_out=198"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_flood_of_keys_is_logged_a_few_times_and_without_a_key() {
+        subscribe();
+        let clock = ManualClock::new();
+        let local = Local::new(FixedWindow::new(Quota::per_day(10)))
+            .with_clock(clock.clone())
+            .capacity(1);
+        let flood = |part: &str| {
+            for key in 0..1_000 {
+                let _ = local.check(&format!("hunter{part}{key}"));
+            }
+            read()
+        };
+        let text = flood("a");
+        assert_eq!(text.matches("a table of keys is full").count(), 4, "{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
+        assert!(text.contains("WARN") && !text.contains("hunter"), "{text}");
+        let logged = local.stats();
+        clock.advance(Duration::from_secs(10));
+        let text = flood("b");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        // Each loss is in one event: four were in the first four, and one caused this event.
+        let number = |field: &str| -> u64 {
+            let rest = text.split(field).nth(1).expect("a field");
+            let digits = rest.split(' ').next().expect("a number");
+            digits.parse().expect("a number")
+        };
+        let since = number(" evicted=") + number(" denied=");
+        assert_eq!(since, logged.evicted + logged.denied - 4 + 1, "{text}");
     }
 
     #[tokio::test]

@@ -3,8 +3,10 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 
+use std::time::Duration;
 use tower_throttle::algorithm::Packing;
-use tower_throttle::{Local, ManualClock, Quota, SlidingGrid};
+
+use tower_throttle::{FixedWindow, Local, ManualClock, Quota, SlidingGrid, SlidingLog};
 
 /// A hasher without a random seed.
 type FixedHasher = BuildHasherDefault<DefaultHasher>;
@@ -49,5 +51,62 @@ fn lost_keys_of_an_overfull_table_are_counted() {
     for words in 1..=4 {
         // Slightly more keys than slots.
         assert!(lost_keys(words, 10_000, 14_600) > 100, "{words} words");
+    }
+}
+
+#[test]
+fn the_occupancy_of_a_small_table_is_exact() {
+    let clock = ManualClock::new();
+    let local = Local::new(FixedWindow::new(Quota::per_minute(10)))
+        .with_clock(clock.clone())
+        .capacity(11_000);
+    assert!((11_000..17_000).contains(&local.stats().slots));
+    for key in 0..5_000 {
+        let _ = local.check(&key);
+    }
+    assert_eq!(local.stats().live, 5_000);
+    clock.advance(Duration::from_secs(60));
+    let _ = local.check(&7);
+    // All others have expired, although their slots still hold them.
+    assert_eq!(local.stats().live, 1);
+    local.reset(&7);
+    assert_eq!(local.stats().live, 0);
+    // States of an earlier algorithm count as well.
+    let _ = local.check(&7);
+    local
+        .set_quota(Quota::per_minute(20))
+        .expect("the same type");
+    assert_eq!(local.stats().live, 1);
+}
+
+#[test]
+fn states_outside_of_the_table_count_as_live() {
+    let clock = ManualClock::new();
+    let local = Local::new(SlidingLog::new(Quota::per_minute(10)))
+        .with_clock(clock.clone())
+        .capacity(1_000);
+    for key in 0..500 {
+        let _ = local.check_n(&key, 5);
+    }
+    assert_eq!((local.stats().live, local.stats().outside), (500, 500));
+    clock.advance(Duration::from_secs(61));
+    assert_eq!((local.stats().live, local.stats().outside), (0, 500));
+}
+
+#[test]
+fn the_occupancy_of_a_large_table_is_estimated() {
+    for (words, keys) in [(1, 20_000), (1, 150_000), (2, 100_000), (4, 60_000)] {
+        let local = Local::new(grid_of(words))
+            .with_clock(ManualClock::new())
+            .capacity(150_000);
+        for key in 0..keys {
+            let _ = local.check_n(&key, 10);
+        }
+        let stats = local.stats();
+        let off = stats.live.abs_diff(keys);
+        assert!(
+            off * 50 < stats.slots,
+            "{words} words, {keys} keys: {stats:?}"
+        );
     }
 }

@@ -1,7 +1,9 @@
 //! Inserts a key that has no slot: finds a free slot, or evicts another key if there is none.
 
+use std::sync::atomic::Ordering;
+
 use super::attempt::{Core, StateOps, TryResult, is_of_epoch};
-use super::overflow::{Counters, Overflow};
+use super::overflow::Overflow;
 use super::probe::make_tag;
 use super::slot::{Header, SetGuard, Snapshot, Words};
 use super::spill::{KeyId, is_spilled, spill_index, spilled_word};
@@ -63,7 +65,7 @@ impl Core {
         let packs = ops.pack(&mut words);
         if packs && victim == Some(words) {
             // The request was denied, so there is nothing to store.
-            Counters::count(&self.counters.denied);
+            self.counters.count(|counters| &counters.denied, now);
             return TryResult::Done;
         }
         let mut spilled = None;
@@ -87,7 +89,7 @@ impl Core {
         if !written {
             return TryResult::Retry;
         }
-        self.count_eviction(&target);
+        self.count_eviction(&target, now);
         TryResult::Done
     }
 
@@ -175,12 +177,12 @@ impl Core {
         }
     }
 
-    fn count_eviction(&self, target: &TargetSlot) {
+    fn count_eviction(&self, target: &TargetSlot, now: Tick) {
         if let Some(denied) = target.evicts_denied {
-            Counters::count(&self.counters.evicted);
             if denied {
-                Counters::count(&self.counters.evicted_denied);
+                self.counters.evicted_denied.fetch_add(1, Ordering::Relaxed);
             }
+            self.counters.count(|counters| &counters.evicted, now);
         }
     }
 

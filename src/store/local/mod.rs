@@ -10,6 +10,7 @@ mod insertion;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod migrate;
+mod occupancy;
 mod overflow;
 mod probe;
 mod sets;
@@ -368,7 +369,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     #[cold]
     fn deny_full(&self, free: Tick, now: Tick) -> Decision {
-        self.shared.table().count_denied();
+        self.shared.table().count_denied(now);
         let wait = free.as_nanos().saturating_sub(now.as_nanos());
         let limit = self.quota().capacity();
         Decision::new(Verdict::Deny, limit, 0, Some(wait), wait)
@@ -385,7 +386,7 @@ impl<A: Algorithm, C, S> Clone for Local<A, C, S> {
 }
 
 /// Manual impl: derive would print millions of slots.
-impl<A: Algorithm, C: fmt::Debug, S> fmt::Debug for Local<A, C, S> {
+impl<A: Algorithm, C: Clock + fmt::Debug, S> fmt::Debug for Local<A, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Local")
             .field("algorithm", &self.shared.read_algorithm(A::clone))

@@ -66,17 +66,17 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
             None => Losses::default(),
         }
     }
-
-    /// The sizes and counters, also of a table that is not built yet.
-    pub(super) fn stats(&self) -> Stats {
-        match self.table.get() {
-            Some(table) => table.stats(),
-            None => Table::stats_unused(&self.algorithm, self.capacity),
-        }
-    }
 }
 
 impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
+    /// The sizes and counters, also of a table that is not built yet.
+    pub(super) fn stats(&self) -> Stats {
+        match self.table.get() {
+            Some(table) => table.stats(self.clock.now()),
+            None => Table::stats_unused(&self.algorithm, self.capacity),
+        }
+    }
+
     /// The table, which is built at the first call.
     #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
     #[inline(always)]

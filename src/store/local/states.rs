@@ -2,7 +2,6 @@
 
 use super::attempt::{StateOps, TryResult};
 use super::epoch::EpochView;
-use super::overflow::Counters;
 use super::probe::make_tag;
 use super::sets::spin_lock;
 use super::slot::Words;
@@ -261,7 +260,8 @@ impl<A: Algorithm> Table<A> {
     ) -> TryResult {
         let updated = self.update_shared(view, now, step);
         if updated == TryResult::Done {
-            Counters::count(&self.core.counters.shared);
+            let counters = &self.core.counters;
+            counters.count(|counters| &counters.shared, now);
         }
         updated
     }

@@ -77,6 +77,7 @@ impl<A: Algorithm> Table<A> {
         let table_bytes = sets.bytes();
         Stats {
             capacity,
+            slots: sets.slots(),
             table_bytes,
             most_bytes: table_bytes.saturating_add(most_spilled),
             ..Stats::default()
@@ -171,11 +172,12 @@ impl<A: Algorithm> Table<A> {
         self.core.sets.state_words
     }
 
-    pub(super) fn count_denied(&self) {
-        Counters::count(&self.core.counters.denied);
+    pub(super) fn count_denied(&self, now: Tick) {
+        let counters = &self.core.counters;
+        counters.count(|counters| &counters.denied, now);
     }
 
-    pub(super) fn stats(&self) -> Stats {
+    pub(super) fn stats(&self, now: Tick) -> Stats {
         let view = self.epochs.current();
         let (spilled, spilled_bytes) = self
             .spill
@@ -188,6 +190,8 @@ impl<A: Algorithm> Table<A> {
         );
         let mut stats = Stats {
             capacity: self.capacity,
+            slots: self.core.sets.slots(),
+            live: self.live(now),
             table_bytes,
             outside: spilled,
             outside_bytes: spilled_bytes,
