@@ -396,3 +396,30 @@ impl<A: Algorithm, C: Clock + fmt::Debug, S> fmt::Debug for Local<A, C, S> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::TokenBucket;
+    use crate::clock::ManualClock;
+
+    /// The sets of a state of one word are cache lines, and their headers count the writes.
+    #[test]
+    fn an_admission_writes_one_cache_line_and_a_denial_none() {
+        let local = Local::new(TokenBucket::new(Quota::per_hour(2)))
+            .with_clock(ManualClock::new())
+            .capacity(1_000);
+        assert!(local.check("key").is_admitted(), "a new key");
+        let written_by = |admitted| {
+            let sets = &local.shared.table().core.sets;
+            let headers =
+                || -> Vec<_> { (0..sets.len).map(|at| sets.set(at).lookup(0).0).collect() };
+            let before = headers();
+            assert_eq!(local.check("key").is_admitted(), admitted);
+            let after = headers();
+            before.iter().zip(&after).filter(|(a, b)| a != b).count()
+        };
+        assert_eq!(written_by(true), 1);
+        assert_eq!(written_by(false), 0);
+    }
+}
