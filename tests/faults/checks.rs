@@ -20,7 +20,8 @@ pub(crate) enum Check {
     Seats,
     /// No client has used more than its admitted requests.
     Positions,
-    /// No key has lost its slot, and no state is outside the table.
+    /// No key has lost its slot, no state is outside the table, and only the clients that have used
+    /// something have a slot.
     Table,
     /// No client was admitted more than its limit.
     Promise,
@@ -38,6 +39,7 @@ pub(crate) struct Row {
     allowed: u64,
     seats: usize,
     waiting: u64,
+    slots: usize,
     bytes: i64,
     growth: i64,
     millis: u128,
@@ -91,6 +93,7 @@ pub(crate) fn run(name: &'static str, fault: Fault, connections: usize, plant: P
         allowed,
         seats: limits.free_seats(),
         waiting: limits.waiting(),
+        slots: limits.slots().iter().sum(),
         bytes: bytes.last().copied().unwrap_or_default(),
         growth: if bytes.len() > 1 { growth } else { 0 },
         millis: begun.elapsed().as_millis(),
@@ -129,6 +132,10 @@ async fn settled(server: &Server, patience: Duration, broken: &mut Vec<(Check, S
             format!("client {client} has used more than it was admitted")
         });
     }
+    let slots = || limits.slots() == [0, limits.slots()[1].min(CLIENTS), 0];
+    check(within(patience, slots).await, Check::Table, &|| {
+        format!("{:?} slots are in use", limits.slots())
+    });
     for stats in limits.tables() {
         let lost = stats.evicted + stats.denied + stats.shared;
         check(lost == 0 && stats.outside == 0, Check::Table, &|| {
@@ -160,7 +167,7 @@ fn serves(limits: &Arc<Limits>, broken: &mut Vec<(Check, String)>) {
 impl Row {
     pub(crate) fn title() -> String {
         format!(
-            "{:<24} {:>11} {:>8} {:>6} {:>6} {:>6} {:>8} {:>7} {:>7} {:>7} {:>9} {:>6} {:>6}",
+            "{:<24} {:>11} {:>8} {:>6} {:>6} {:>6} {:>8} {:>7} {:>7} {:>7} {:>5} {:>9} {:>6} {:>6}",
             "fault",
             "connections",
             "requests",
@@ -171,6 +178,7 @@ impl Row {
             "allowed",
             "seats",
             "waiting",
+            "slots",
             "bytes",
             "growth",
             "ms"
@@ -184,13 +192,14 @@ impl fmt::Display for Row {
         write!(
             f,
             "{:<24} {connections:>11} {requests:>8} {served:>6} {denied:>6} {cut:>6} {:>8} {:>7} \
-             {:>3}/{:>3} {:>7} {:>9} {:>6} {:>6}",
+             {:>3}/{:>3} {:>7} {:>5} {:>9} {:>6} {:>6}",
             self.name,
             self.admitted,
             self.allowed,
             self.seats,
             2 * SEATS,
             self.waiting,
+            self.slots,
             self.bytes,
             self.growth,
             self.millis

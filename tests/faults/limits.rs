@@ -107,6 +107,11 @@ impl Limits {
         ]
     }
 
+    /// The slots in use in the three tables.
+    pub(crate) fn slots(&self) -> [usize; 3] {
+        self.tables().map(|stats| stats.live)
+    }
+
     /// Keeps the cost of a request that has left.
     pub(crate) fn penalise(&self, client: &str) {
         drop(handle(&self.slow).penalise(client, 1));

@@ -56,6 +56,7 @@ fn planted_mistakes_are_found() {
         (Plant::KeepsSeat, Check::Seats),
         (Plant::KeepsPosition, Check::Positions),
         (Plant::KeepsWaiter, Check::Waiting),
+        (Plant::KeepsSlot, Check::Table),
         (Plant::KeepsMemory, Check::Memory),
         (Plant::CountsTwice, Check::Promise),
     ] {

@@ -42,6 +42,7 @@ pub(crate) enum Plant {
     KeepsSeat,
     KeepsPosition,
     KeepsWaiter,
+    KeepsSlot,
     KeepsMemory,
     CountsTwice,
 }
@@ -214,6 +215,7 @@ impl Drop for Leaving {
         match self.cut.plant {
             Plant::KeepsSeat => self.cut.limits.leak_seat(),
             Plant::KeepsPosition => self.cut.limits.penalise(&self.client),
+            Plant::KeepsSlot => self.cut.limits.penalise(&format!("{}, kept", self.client)),
             Plant::KeepsMemory => std::mem::forget(vec![0_u8; 64]),
             Plant::KeepsWaiter => return std::mem::forget(response),
             Plant::Nothing | Plant::CountsTwice => {}
