@@ -18,7 +18,7 @@ use crate::server::Server;
 const SERVER: &str = "TOWER_THROTTLE_TEST_CROWD";
 
 /// How many of these connections a process may have. Raises the limit of this process.
-fn allowed(wanted: usize) -> usize {
+pub(crate) fn allowed(wanted: usize) -> usize {
     let process = std::process::id().to_string();
     let nofile = || {
         let limits = fs::read_to_string("/proc/self/limits").ok()?;
@@ -41,7 +41,7 @@ fn allowed(wanted: usize) -> usize {
                 .status();
         }
     }
-    // Without `/proc`, what every system allows.
+    // Without `/proc`, what all systems allow.
     let soft = nofile().map_or(256, |(soft, _)| soft);
     soft.saturating_sub(100).min(wanted)
 }

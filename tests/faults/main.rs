@@ -4,7 +4,7 @@
 //! After each fault the seats, the positions in the queues, the states in the table and the memory are
 //! back where they were, and no more was admitted than promised.
 //! `cargo test --test faults -- --nocapture` prints the figures in a table.
-#![cfg(all(feature = "tokio", unix))]
+#![cfg(all(feature = "tokio", target_os = "linux"))]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod checks;
@@ -24,12 +24,14 @@ use server::Plant;
 /// One fault at a time: the memory is that of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The connections per fault, of a crowd ten times as many.
+/// The connections per fault, of a crowd ten times as many. Each of them takes two files of this
+/// process.
 fn connections() -> usize {
     let given = std::env::var("FAULT_CONNECTIONS");
-    given.map_or(200, |given| {
+    let wanted: usize = given.map_or(200, |given| {
         given.parse().expect("FAULT_CONNECTIONS: a number")
-    })
+    });
+    crowd::allowed(2 * wanted) / 2
 }
 
 #[test]
