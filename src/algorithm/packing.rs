@@ -36,6 +36,14 @@ pub trait Packing<A: Algorithm>: Sealed {
         1
     }
 
+    /// Whether the algorithm, or a part of it, is not one of this crate's. Then no lock may be held
+    /// while it runs, because it may use the table that calls it.
+    #[doc(hidden)]
+    fn is_user_code(algorithm: &A) -> bool {
+        let _ = algorithm;
+        false
+    }
+
     /// The largest cost that is admitted at once.
     #[doc(hidden)]
     #[inline]
@@ -164,4 +172,8 @@ pub trait Sealed {}
 
 impl Sealed for NotPacked {}
 
-impl<A: Algorithm> Packing<A> for NotPacked {}
+impl<A: Algorithm> Packing<A> for NotPacked {
+    fn is_user_code(_: &A) -> bool {
+        true
+    }
+}

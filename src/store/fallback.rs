@@ -93,7 +93,9 @@ impl<P, S> FallbackInner<P, S> {
             SwitchEvent::FallbackOff
         };
         let switches = self.switches.load(Ordering::Relaxed);
-        if (switches % 2 == 1) != secondary {
+        if (switches % 2 == 1) == secondary {
+            self.log.catch_up(event);
+        } else {
             let counted = self.switches.compare_exchange(
                 switches,
                 switches + 1,
@@ -104,8 +106,6 @@ impl<P, S> FallbackInner<P, S> {
                 count(event);
                 self.log.record(event);
             }
-        } else {
-            self.log.catch_up(event);
         }
         if secondary {
             self.secondary_calls.fetch_add(1, Ordering::Relaxed);

@@ -100,3 +100,70 @@ fn keys_that_evict_each_other_take_over_usage() {
     check(&SlidingLog::new(quota), 5, 200);
     check(&TokenBucket::new(Quota::per_hour(1)), 1, 200);
 }
+
+/// Four keys in a table of four slots; the first is denied a cost of 5 with 3 left. Returns what a
+/// new key leaves to each of them.
+fn left_after_a_new_key<A: Algorithm>(
+    algorithm: A,
+    deny: impl Fn(&Local<A, ManualClock>),
+) -> [u64; 4] {
+    let local = Local::new(algorithm)
+        .with_clock(ManualClock::new())
+        .capacity(1);
+    assert_eq!(local.stats().slots, 4);
+    assert!(local.check_n("denied", 7).is_admitted());
+    for key in ["b", "c", "d"] {
+        assert!(local.check_n(key, 9).is_admitted());
+    }
+    deny(&local);
+    assert!(local.check("new").is_admitted());
+    assert_eq!(local.stats().evicted, 1);
+    ["denied", "b", "c", "d"].map(|key| local.peek(key).remaining())
+}
+
+#[test]
+fn a_key_that_is_denied_a_large_cost_is_not_evicted_before_others() {
+    fn check<A: Algorithm>(algorithm: &A) {
+        let left = left_after_a_new_key(algorithm.clone(), |local| {
+            assert!(local.check_n("denied", 5).is_denied());
+        });
+        assert_eq!(left[0], 3, "{algorithm:?}: {left:?}");
+        // Also on the slow path, and if it was denied before.
+        let left = left_after_a_new_key(algorithm.clone(), |local| {
+            for _ in 0..3 {
+                assert!(local.reserve("denied", 5, Duration::ZERO).is_denied());
+            }
+            let _ = local.peek_n("denied", 1);
+        });
+        assert_eq!(left[0], 3, "{algorithm:?}: {left:?}");
+        // An admission ends the protection, and a look at the key gives none.
+        let left = left_after_a_new_key(algorithm.clone(), |local| {
+            assert!(local.check_n("denied", 5).is_denied());
+            assert!(local.check("denied").is_admitted());
+            assert!(local.peek_n("denied", 5).is_denied());
+        });
+        assert_eq!(left, [10, 1, 1, 1], "{algorithm:?}");
+    }
+    let quota = Quota::per_hour(10);
+    check(&TokenBucket::new(quota));
+    check(&FixedWindow::new(quota));
+    check(&SlidingWindow::new(quota));
+    check(&SlidingLog::new(quota));
+}
+
+#[test]
+fn a_new_key_that_is_denied_a_large_cost_evicts_no_key() {
+    fn check<A: Algorithm>(algorithm: A) {
+        let local = Local::new(algorithm)
+            .with_clock(ManualClock::new())
+            .capacity(1);
+        for key in 0..4 {
+            assert!(local.check_n(&key, 7).is_admitted());
+        }
+        assert!(local.check_n(&"new", 5).is_denied());
+        assert_eq!((local.stats().evicted, local.stats().denied), (0, 1));
+        assert!((0..4).all(|key| local.peek(&key).remaining() == 3));
+    }
+    check(TokenBucket::new(Quota::per_hour(10)));
+    check(SlidingLog::new(Quota::per_hour(10)));
+}

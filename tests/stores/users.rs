@@ -1,13 +1,16 @@
 //! User code that a table calls: it may panic, and it may call the table.
 
+use std::cell::Cell;
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, NotPacked};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Local, ManualClock, Quota, Verdict, algorithm::Inherit,
-    clock::Tick,
+    clock::Tick, store::local::Overflow,
 };
 
 /// An algorithm that panics at a cost of 13.
@@ -30,8 +33,9 @@ impl Algorithm for PanicsAtCost13 {
         self.window.fresh(now)
     }
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+        let decision = self.window.decide(state, now, cost);
         assert!(cost != 13, "a panic in user code");
-        self.window.decide(state, now, cost)
+        decision
     }
     fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
         self.window.refund(state, taken_at, now, cost);
@@ -63,6 +67,167 @@ fn a_panic_in_an_algorithm_changes_no_key() {
     for key in 0..20 {
         assert_eq!(local.check_n(&key, 7).remaining(), 90);
     }
+}
+
+#[test]
+fn threads_that_use_an_algorithm_of_a_user_lose_no_admission() {
+    let window = FixedWindow::new(Quota::per_day(5_000));
+    let local = Local::new(PanicsAtCost13 { window })
+        .with_clock(ManualClock::new())
+        .capacity(1);
+    let admitted: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    (0..4_000)
+                        .filter(|_| local.check("key").is_admitted())
+                        .count()
+                })
+            })
+            .collect();
+        let counts = threads.into_iter().map(|thread| thread.join());
+        counts.map(|count| count.expect("no panic")).sum()
+    });
+    assert_eq!(admitted, 5_000);
+}
+
+thread_local! {
+    /// Whether an algorithm of this thread is asking its table.
+    static ASKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// An algorithm that asks its own table about `key` each time it runs.
+#[derive(Clone)]
+struct Asks {
+    window: FixedWindow,
+    table: Arc<OnceLock<Local<Self, ManualClock>>>,
+    key: &'static str,
+}
+
+impl fmt::Debug for Asks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.window.fmt(f)
+    }
+}
+
+impl Asks {
+    fn ask(&self) {
+        if !ASKING.replace(true) {
+            if let Some(table) = self.table.get() {
+                let _ = table.peek(self.key);
+                let _ = table.check(self.key);
+            }
+            ASKING.set(false);
+        }
+    }
+}
+
+impl Algorithm for Asks {
+    type State = <FixedWindow as Algorithm>::State;
+    type Packing = NotPacked;
+
+    fn quota(&self) -> Quota {
+        self.window.quota()
+    }
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        let window = self.window.with_quota(quota)?;
+        Ok(Self {
+            window,
+            ..self.clone()
+        })
+    }
+    fn fresh(&self, now: Tick) -> Self::State {
+        self.ask();
+        self.window.fresh(now)
+    }
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+        self.ask();
+        self.window.decide(state, now, cost)
+    }
+    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
+        self.ask();
+        self.window.refund(state, taken_at, now, cost);
+    }
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        self.ask();
+        self.window.charge(state, now, cost)
+    }
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+        self.ask();
+        self.window.rescale(state, &from.window, now, inherit);
+    }
+    fn forgettable_at(&self, state: &Self::State) -> Tick {
+        self.ask();
+        self.window.forgettable_at(state)
+    }
+}
+
+/// A table whose algorithm asks it about `key`.
+fn asking(key: &'static str, overflow: Overflow, capacity: usize) -> Local<Asks, ManualClock> {
+    let asks = Asks {
+        window: FixedWindow::new(Quota::per_day(20)),
+        table: Arc::default(),
+        key,
+    };
+    let local = Local::new(asks.clone())
+        .with_clock(ManualClock::new())
+        .overflow(overflow)
+        .capacity(capacity);
+    let _ = asks.table.set(local.clone());
+    local
+}
+
+/// Fails if `run` does not return, instead of waiting for ever.
+fn must_return<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || send.send(run()));
+    let returned = receive.recv_timeout(Duration::from_secs(120));
+    returned.expect("a call that returns")
+}
+
+#[test]
+fn an_algorithm_may_use_the_table_that_runs_it() {
+    for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
+        for (capacity, keys) in [(1, 2), (1, 30), (1_000, 30)] {
+            let admitted = must_return(move || {
+                let local = asking("asked", overflow, capacity);
+                for key in 0..keys {
+                    let _ = local.check(&key);
+                    let _ = local.peek(&key);
+                    let _ = local.reserve(&key, 2, Duration::ZERO);
+                    let _ = local.try_acquire(&key);
+                    let _ = local.take_up_to(&key, 2);
+                    local.charge(&key, 1);
+                    local.refund(&key, 1);
+                }
+                let quota = Quota::per_day(10);
+                local.set_quota(quota).expect("the same type");
+                for key in 0..keys {
+                    let _ = local.check(&key);
+                    local.reset(&key);
+                }
+                (0..100)
+                    .filter(|_| local.check("asked").is_admitted())
+                    .count()
+            });
+            assert!(admitted <= 10, "{overflow:?}, {capacity}: {admitted}");
+        }
+    }
+}
+
+#[test]
+fn an_algorithm_that_changes_its_own_key_is_denied_in_the_end() {
+    let decision = must_return(|| asking("key", Overflow::EvictLeast, 1).check("key"));
+    // The first decision inserts the key, and its own request is decided after that.
+    assert!(decision.is_denied());
+    let left = must_return(|| {
+        let local = asking("key", Overflow::EvictLeast, 1);
+        ASKING.set(true);
+        let _ = local.check("key");
+        ASKING.set(false);
+        local.peek("key").remaining()
+    });
+    assert!(left < 20);
 }
 
 /// A key whose `Hash` impl calls the limiter with another key, or panics if there is none.

@@ -123,6 +123,12 @@ impl<P: Parts> Packing<P> for P {
         count.0
     }
 
+    fn is_user_code(algorithm: &P) -> bool {
+        let mut any = IsUserCode(false);
+        algorithm.each(&mut any);
+        any.0
+    }
+
     fn available(algorithm: &P, state: &P::States, now: Tick) -> u64 {
         let mut least = Available(u64::MAX, now);
         algorithm.each_state(state, &mut least);
@@ -200,6 +206,14 @@ struct Quotas(Vec<Quota>);
 impl VisitPart for Quotas {
     fn visit<A: Algorithm>(&mut self, part: &A) {
         self.0.append(&mut A::Packing::quotas(part));
+    }
+}
+
+struct IsUserCode(bool);
+
+impl VisitPart for IsUserCode {
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        self.0 |= A::Packing::is_user_code(part);
     }
 }
 

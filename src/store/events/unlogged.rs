@@ -5,7 +5,7 @@ use crate::backend::Losses;
 use crate::clock::Tick;
 
 #[derive(Debug, Default)]
-pub(in crate::store) struct SwitchLog;
+pub(in crate::store) struct SwitchLog(());
 
 #[expect(clippy::unused_self, reason = "same surface as the module that logs")]
 impl SwitchLog {
@@ -17,7 +17,7 @@ impl SwitchLog {
 }
 
 #[derive(Debug, Default)]
-pub(in crate::store) struct OverflowLog;
+pub(in crate::store) struct OverflowLog(());
 
 #[expect(clippy::unused_self, reason = "same surface as the module that logs")]
 impl OverflowLog {

@@ -25,6 +25,12 @@ pub(super) trait StateOps {
     /// The epoch of the current algorithm.
     fn epoch(&self) -> u64;
 
+    /// Whether the algorithm may use this table while it runs.
+    fn is_user_code(&self) -> bool;
+
+    /// Whether the operation was denied when it last ran. Never for one that takes nothing.
+    fn was_denied(&self) -> bool;
+
     /// Changes the state in `words` and packs it into `next`. If the state does not pack, keeps it
     /// for
     /// [`spill`](Self::spill) and returns the time at which it expires.
@@ -56,8 +62,8 @@ pub(super) trait StateOps {
     /// The time at which the state in a slot expires.
     fn forgettable_at(&self, words: &Words) -> Tick;
 
-    /// Whether the key in a slot of set `at` is over its limit.
-    fn is_denied(&self, at: usize, tag: u64, words: &Words, now: Tick) -> bool;
+    /// Whether the key in a slot of set `at` would be denied any cost.
+    fn is_exhausted(&self, at: usize, tag: u64, words: &Words, now: Tick) -> bool;
 
     /// Changes a spilled state whose slot is at `probe` of the key's probe sequence.
     fn update_spilled(&mut self, id: KeyId, probe: usize) -> TryResult;
@@ -88,23 +94,37 @@ impl Core {
         now: Tick,
         keep: bool,
     ) -> TryResult {
-        let (home, found) = self.sets.set(id.home).lookup(id.fingerprint);
-        if !is_of_epoch(home, ops) {
-            return ops.migrate_set(id.home);
-        }
-        if let Some(found) = found {
-            return self.update(ops, home, found, id, 0);
-        }
-        for probe in 1..=home.probe_len() {
-            let at = self.sets.probes.set_index(id.home, probe);
-            let (header, found) = self.sets.set(at).lookup(make_tag(id.fingerprint, probe));
-            let Some(found) = found else { continue };
-            if !is_of_epoch(header, ops) {
-                return ops.migrate_set(at);
+        let mut created = None;
+        loop {
+            let (home, found) = self.sets.set(id.home).lookup(id.fingerprint);
+            if !is_of_epoch(home, ops) {
+                return ops.migrate_set(id.home);
             }
-            return self.update(ops, header, found, id, probe);
+            if let Some(found) = found {
+                return self.update(ops, home, found, id, 0);
+            }
+            for probe in 1..=home.probe_len() {
+                let at = self.sets.probes.set_index(id.home, probe);
+                let (header, found) = self.sets.set(at).lookup(make_tag(id.fingerprint, probe));
+                let Some(found) = found else { continue };
+                if !is_of_epoch(header, ops) {
+                    return ops.migrate_set(at);
+                }
+                return self.update(ops, header, found, id, probe);
+            }
+            if let Some(until) = created {
+                return self.insert(ops, id, home, now, until);
+            }
+            let until = ops.create(now);
+            if !keep || until <= now {
+                return TryResult::Done;
+            }
+            if !ops.is_user_code() {
+                return self.insert(ops, id, home, now, until);
+            }
+            // It may have written the set, or even inserted this key.
+            created = Some(until);
         }
-        self.insert(ops, id, home, now, keep)
     }
 
     /// Changes a state that was read from its slot.
@@ -129,6 +149,9 @@ impl Core {
                 return TryResult::Retry;
             };
             locked.write_state(slot, &next);
+            locked.set_denied(slot, ops.was_denied());
+        } else if ops.was_denied() && !header.is_denied(slot) {
+            set.mark_denied(header, slot);
         }
         TryResult::Done
     }

@@ -19,24 +19,21 @@ struct TargetSlot {
     tag: u64,
     /// The index of that key's state in the spill store, if it has spilled.
     spill_index: Option<usize>,
-    /// Set if that key is evicted before its state has expired: whether it is over its limit.
+    /// Set if that key is evicted before its state has expired: whether it was being denied.
     evicts_denied: Option<bool>,
 }
 
 impl Core {
-    /// Decides for a key that has no slot, and stores its state in one.
+    /// Stores the state of a key that has no slot in one. The state was created and expires at
+    /// `until`.
     pub(super) fn insert(
         &self,
         ops: &mut dyn StateOps,
         id: KeyId,
         home: Header,
         now: Tick,
-        keep: bool,
+        mut until: Tick,
     ) -> TryResult {
-        let mut until = ops.create(now);
-        if !keep || until <= now {
-            return TryResult::Done;
-        }
         let (target, victim) = match self.find_slot(ops, id, now) {
             Ok(Some(target)) => (target, None),
             // Another thread may have given this key the last slot.
@@ -61,13 +58,13 @@ impl Core {
                 None => return TryResult::Retry,
             }
         }
-        let mut words = Words::default();
-        let packs = ops.pack(&mut words);
-        if packs && victim == Some(words) {
-            // The request was denied, so there is nothing to store.
+        if victim.is_some() && ops.was_denied() {
+            // There is nothing to store, and the other key keeps its slot.
             self.counters.count(|counters| &counters.denied, now);
             return TryResult::Done;
         }
+        let mut words = Words::default();
+        let packs = ops.pack(&mut words);
         let mut spilled = None;
         if !packs {
             if target.spill_index.is_none() {
@@ -151,11 +148,13 @@ impl Core {
                 soonest = soonest.min(until);
                 // Checking the limit is expensive. Skip it if this key would lose more than the
                 // best candidate in any case.
-                let loses_more = |least: &((bool, Tick), _)| least.0 < (false, until);
+                let marked = snapshot.header.is_denied(slot);
+                let loses_more = |least: &((bool, Tick), _)| least.0 < (marked, until);
                 if !evicts || least.as_ref().is_some_and(loses_more) {
                     continue;
                 }
-                let denied = ops.is_denied(at, snapshot.tags[slot], words, now);
+                let exhausted = || ops.is_exhausted(at, snapshot.tags[slot], words, now);
+                let denied = marked || exhausted();
                 let loses = (denied, until);
                 if least.as_ref().is_none_or(|least| loses < least.0) {
                     let evicts_denied = Some(denied);
@@ -169,7 +168,15 @@ impl Core {
         }
         match least {
             // Deny without copying a state that may be large.
-            Some(((true, _), (target, _))) if target.spill_index.is_some() => {
+            Some(((true, _), (target, words)))
+                if target.spill_index.is_some()
+                    && ops.is_exhausted(
+                        self.sets.probes.set_index(id.home, target.probe),
+                        target.tag,
+                        &words,
+                        now,
+                    ) =>
+            {
                 Err(TryResult::Full(soonest))
             }
             Some((_, victim)) => Ok(victim),

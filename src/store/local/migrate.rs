@@ -4,10 +4,13 @@
 //! that sets may still be in. To bound it, each change also migrates the next few sets of the
 //! table, in turn: a set misses at most as many changes as it takes to reach all of them.
 
+use std::mem::swap;
+
 use super::attempt::TryResult;
 use super::epoch::{Change, EpochView};
 use super::slot::{MAX_SLOTS, Words};
-use super::spill::{VersionedState, is_spilled, spill_index, spilled_word};
+use super::spill::{Shard, VersionedState, is_spilled, spill_index, spilled_word};
+use super::states::Effect;
 use super::table::Table;
 use super::walk::Walk;
 use crate::algorithm::{Algorithm, Inherit, Packing};
@@ -60,9 +63,12 @@ impl<A: Algorithm> Table<A> {
         // The sets of the next step have missed all changes since the last one that reached them.
         self.epochs.change(algorithm, now, change, changes + 1);
         let view = self.epochs.current();
-        let is_shared = lock(&self.shared_state).is_some();
+        let is_shared = lock(&self.shared_state).kept.is_some();
         if is_shared {
-            let _ = self.update_shared(&view, now, &mut |_, _| ());
+            let mut step = |_: &A, _: &mut A::State| Effect::Changed;
+            // Another thread may write the state of an algorithm that is not of this crate in
+            // between.
+            while self.update_shared(&view, now, &mut step) != TryResult::Done {}
         }
         for at in walk.advance(step, self.core.sets.len) {
             while !self.core.sets.header(at).is_of_epoch(view.epoch()) {
@@ -88,7 +94,10 @@ impl<A: Algorithm> Table<A> {
         let Some(before) = view.algorithm_before(behind) else {
             return TryResult::Retry;
         };
-        let mut shard = None;
+        // Then no lock is held while states are rescaled; see `update_copy`.
+        let is_user_code = A::Packing::is_user_code(algorithm) || A::Packing::is_user_code(before);
+        let mut copies: [Option<(VersionedState<A::State>, u64)>; MAX_SLOTS] = Default::default();
+        let mut guard = None;
         let mut spilled: [Option<(Tick, A::State)>; MAX_SLOTS] = Default::default();
         let mut slot = 0;
         while slot < set.slots() {
@@ -99,9 +108,17 @@ impl<A: Algorithm> Table<A> {
             }
             if is_spilled(words[0]) {
                 let id = sets.key_id_at(at, snapshot.tags[slot]);
-                let shard = shard.get_or_insert_with(|| self.spill.shard(sets.group_of(at)));
+                let shard = guard.get_or_insert_with(|| self.spill.shard(sets.group_of(at)));
                 let index = spill_index(words[0]);
-                let Some(kept) = shard.get_mut(index, id) else {
+                let mut kept = shard.get_mut(index, id);
+                let mut copy = None;
+                if is_user_code {
+                    let cloned = kept.map(|kept| kept.clone());
+                    copy = cloned.map(|kept| (kept, shard.stamp_of(index)));
+                    guard = None;
+                    kept = copy.as_mut().map(|(kept, _)| kept);
+                }
+                let Some(kept) = kept else {
                     return TryResult::Retry;
                 };
                 let Some(behind) = view.epoch().checked_sub(kept.epoch) else {
@@ -112,6 +129,7 @@ impl<A: Algorithm> Table<A> {
                 }
                 kept.epoch = view.epoch();
                 *words = spilled_word(index, algorithm.forgettable_at(&kept.state));
+                copies[slot] = copy;
             } else {
                 let mut state = A::Packing::unpack_from(before, &words[..width]);
                 let mut next = Words::default();
@@ -121,27 +139,55 @@ impl<A: Algorithm> Table<A> {
                     *words = next;
                 } else {
                     spilled[slot] = Some((algorithm.forgettable_at(&state), state));
-                    shard.get_or_insert_with(|| self.spill.shard(sets.group_of(at)));
+                    if !is_user_code {
+                        guard.get_or_insert_with(|| self.spill.shard(sets.group_of(at)));
+                    }
                 }
             }
             slot += 1;
+        }
+        if is_user_code {
+            let shard = guard.insert(self.spill.shard(sets.group_of(at)));
+            let mut entries = copies.iter().zip(&snapshot.states);
+            if entries.any(|(copy, words)| is_stale(shard, copy.as_ref(), words)) {
+                return TryResult::Retry;
+            }
         }
         let Some(mut locked) = set.try_lock(snapshot.header) else {
             return TryResult::Retry;
         };
         for (slot, spilled) in spilled.into_iter().enumerate().take(set.slots()) {
-            if let (Some((until, state)), Some(shard)) = (spilled, &mut shard) {
+            if let (Some((copy, _)), Some(shard)) = (&mut copies[slot], &mut guard) {
+                let id = sets.key_id_at(at, snapshot.tags[slot]);
+                let index = spill_index(snapshot.states[slot][0]);
+                if let Some(kept) = shard.get_mut(index, id) {
+                    // The old state is dropped with the copies, after the lock.
+                    swap(kept, copy);
+                }
+                shard.stamp(index);
+            }
+            if let (Some((until, state)), Some(shard)) = (spilled, &mut guard) {
                 let id = sets.key_id_at(at, snapshot.tags[slot]);
                 let epoch = view.epoch();
                 let index = shard.insert(id, VersionedState { state, epoch });
+                if is_user_code {
+                    shard.stamp(index);
+                }
                 snapshot.states[slot] = spilled_word(index, until);
             }
             locked.write_state(slot, &snapshot.states[slot]);
             locked.write_tag(slot, snapshot.tags[slot]);
         }
         locked.set_epoch(view.epoch());
+        drop(locked);
+        drop(guard);
         TryResult::Retry
     }
+}
+
+/// Whether the spilled state in a slot was written since it was copied.
+fn is_stale<S>(shard: &Shard<S>, copy: Option<&(VersionedState<S>, u64)>, words: &Words) -> bool {
+    copy.is_some_and(|(_, stamp)| *stamp != shard.stamp_of(spill_index(words[0])))
 }
 
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]

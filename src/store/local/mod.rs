@@ -21,6 +21,7 @@ mod slot;
 mod spill;
 mod states;
 mod table;
+mod unlocked;
 mod waiting;
 mod walk;
 
@@ -32,6 +33,7 @@ use std::time::Duration;
 pub use self::hash::{Seeded, SeededHasher};
 pub use self::overflow::{Overflow, Stats};
 use self::settings::{DEFAULT_CAPACITY, LocalInner};
+use self::states::{Outcome, Peeked};
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
 use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -59,9 +61,16 @@ use crate::quota::Quota;
 /// ```
 ///
 /// # Scalability
-/// Threads that use different keys contend only if the keys share a cache line. No lock is held
-/// while a decision is computed, unless the state is stored outside the table. An admission writes
-/// one cache line. A denial writes none, so requests that are denied cost the least.
+/// Threads that use different keys contend only if the keys share a cache line. An admission writes
+/// one cache line, and so does the first denial after it. Later denials write none, so requests
+/// that are denied cost the least.
+///
+/// # Algorithms of your own
+/// No lock is held while an algorithm of your own runs, so it may use the table that runs it. It
+/// works on a clone of the state, which is written back unless the state was changed in between;
+/// then it runs again. If it changes its own state each time it runs, that never ends: the request is
+/// denied after 4,096 tries. The `Clone` of its state must not use the table, and `rescale` must not
+/// change the algorithm of the table.
 ///
 /// # Hash collisions
 /// The table identifies a key by its hash: 43 bits are stored in a slot, and the high bits choose
@@ -146,12 +155,15 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Returns the decision that [`check_n`](Self::check_n) would return, and takes nothing. A key
     /// without a slot is treated as unused.
     pub fn peek_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
+        self.peek_hashed(self.hash(key), cost)
+    }
+
+    fn peek_hashed(&self, hash: u64, cost: u64) -> Decision {
         let now = self.shared.clock.now();
-        let hash = self.hash(key);
         let decided = self.at(hash, now, false, |algorithm: &A, state: &mut A::State| {
-            algorithm.peek(state, now, cost)
+            Peeked(algorithm.peek(state, now, cost))
         });
-        self.or_denied(decided, now)
+        self.or_denied(decided.map(|Peeked(decision)| decision), now)
     }
 
     /// Takes a cost of 1 if it is admitted now. Takes nothing if it would have to wait.
@@ -316,6 +328,9 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Applies an operation to the key with this hash, on the slow path.
     #[inline(never)]
     fn apply_hashed(&self, hash: u64, op: Op) -> Decision {
+        if let Op::Peek(cost) = op {
+            return self.peek_hashed(hash, cost);
+        }
         let now = self.shared.clock.now();
         let keep = match op {
             Op::Take(cost) | Op::Charge(cost) => cost > 0,
@@ -327,24 +342,23 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let step = |algorithm: &A, state: &mut A::State| {
             match op {
                 Op::Take(cost) => return algorithm.decide(state, now, cost),
-                Op::Peek(cost) => return algorithm.peek(state, now, cost),
                 Op::Refund(cost) => algorithm.refund(state, now, now, cost),
                 Op::Charge(cost) => {
                     algorithm.charge(state, now, cost);
                 }
-                Op::Reset => {}
+                Op::Peek(_) | Op::Reset => {}
             }
             algorithm.peek(state, now, 0)
         };
         match (self.shared.table().transition(hash, now, keep, step), op) {
             (Ok(decision), _) => decision,
             // Nothing was charged. Return the figures of an unused key.
-            (Err(_), Op::Charge(_)) => self.apply_hashed(hash, Op::Peek(0)),
+            (Err(_), Op::Charge(_)) => self.peek_hashed(hash, 0),
             (Err(free), _) => self.deny_full(free, now),
         }
     }
 
-    fn at<T>(
+    fn at<T: Outcome>(
         &self,
         hash: u64,
         now: Tick,
@@ -405,7 +419,7 @@ mod tests {
 
     /// The sets of a state of one word are cache lines, and their headers count the writes.
     #[test]
-    fn an_admission_writes_one_cache_line_and_a_denial_none() {
+    fn an_admission_and_the_first_denial_write_one_cache_line_and_later_denials_none() {
         let local = Local::new(TokenBucket::new(Quota::per_hour(2)))
             .with_clock(ManualClock::new())
             .capacity(1_000);
@@ -420,6 +434,8 @@ mod tests {
             before.iter().zip(&after).filter(|(a, b)| a != b).count()
         };
         assert_eq!(written_by(true), 1);
+        assert_eq!(written_by(false), 1, "the first denial");
+        assert_eq!(written_by(false), 0);
         assert_eq!(written_by(false), 0);
     }
 }

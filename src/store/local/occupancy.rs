@@ -1,7 +1,7 @@
 //! How full a table is.
 
 use super::attempt::{StateOps, is_of_epoch};
-use super::states::Attempt;
+use super::states::{Attempt, Effect};
 use super::table::Table;
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
@@ -27,7 +27,7 @@ impl<A: Algorithm> Table<A> {
 
     fn live_in_set(&self, at: usize, now: Tick) -> usize {
         let set = self.core.sets.set(at);
-        let mut step = |_: &A, _: &mut A::State| {};
+        let mut step = |_: &A, _: &mut A::State| Effect::Read;
         loop {
             let attempt = Attempt::new(self, &mut step);
             let snapshot = set.snapshot();

@@ -8,28 +8,41 @@ use crate::store::events::OverflowLog;
 
 /// What a full table does with a new key.
 ///
-/// A table is full for a key if none of the slots that the key may use is free. A slot is free if
-/// it is empty or if its state has expired, that is, if dropping the state changes no decision. A
-/// key may use 80 to 256 slots, depending on the size of its state; in the smallest tables, it may
-/// use all slots. [`Stats`] counts how often a table is full for a key.
+/// A key may use 80 to 256 slots, which its hash and the size of its state determine; in the
+/// smallest tables it may use all. The table is full for a key if each of these slots holds the
+/// state of another key that has not expired. [`Stats`] counts how often that happens.
 ///
 /// # What a flood of keys can do
-/// A flood cannot get around the limits with any policy. Each admission is counted in a slot, or in
-/// the shared state, and that usage is kept until it expires: a new key in a full table takes over
-/// the usage of the key that it replaces. All keys of a table together therefore never get more
-/// than one limit per slot, even if there are many more keys than the
-/// [`capacity`](crate::Local::capacity). While the table is full, a new key is denied or has less
-/// left than an unused key. A larger capacity avoids this.
+/// All keys of a table together never get more than one limit per slot, with any policy and however
+/// many keys there are. Each admission is counted in a slot, or in the shared state, and that usage
+/// is kept until it expires: a new key in a full table takes over the usage of the key that it
+/// replaces. [`reset`](crate::Local::reset) and refunds are the exceptions.
+///
+/// For a single key, a flood that fills its slots can do this until the states of the flood expire:
+/// - A new key is denied, or has less left than an unused key.
+/// - With [`EvictLeast`](Self::EvictLeast), a key that is not being denied loses its slot. When it
+///   returns it is a new key: it takes over the usage of another key, which may be more or less
+///   than its own. So a client that can flood the table can exchange its usage for that of the least
+///   used key among 64 to 128.
+/// - A key that is being denied loses its slot only if all of these keys are being denied. For that
+///   the flood needs two requests per slot: one to use it and one that is denied.
+/// - With [`Deny`](Self::Deny) and [`Shared`](Self::Shared), a key that has a slot keeps it.
+///
+/// A larger capacity makes a flood more expensive. The keys of a flood have to come from
+/// somewhere: a limit per network in front of the limit per address bounds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Overflow {
     /// Gives the new key the slot of another key, and that key's usage with it.
     ///
-    /// The key that is replaced is the one whose state expires first among the keys that are not
-    /// over their limit. It is treated as a new key when it returns. If all keys are over their
-    /// limit, the new key is denied. If the new key's request is denied because of the usage that
-    /// it took over, nothing is stored and the other key keeps its slot. At most 16 sets of slots
-    /// are searched, so that a flood of new keys costs little.
+    /// The candidates are the keys in the first 16 sets that the new key may use: 64 slots, or 80
+    /// or 128 if a state takes two or four words. Among them, the key is replaced whose state
+    /// expires first and that is not being denied. A key is being denied if its last request was
+    /// denied, whatever its cost, or if a cost of 1 would be denied now. If all candidates are being
+    /// denied, it is the one whose state expires first.
+    ///
+    /// The key that is replaced is a new key when it returns. If the new key's request is denied
+    /// because of the usage that it took over, nothing is stored and the other key keeps its slot.
     #[default]
     EvictLeast,
     /// Denies the new key until a slot becomes free.
@@ -70,7 +83,7 @@ pub struct Stats {
     pub most_bytes: usize,
     /// Keys that were evicted before their states had expired.
     pub evicted: u64,
-    /// Evicted keys that were over their limit.
+    /// Evicted keys that were being denied.
     pub evicted_denied: u64,
     /// Requests that were denied because the table was full.
     pub denied: u64,

@@ -22,8 +22,13 @@
 //! unlocked, the words are consistent. If one of them came from a writer in between, the fences
 //! below would make that writer's `LOCKED`, or a later header, visible to the second load.
 //!
-//! A version does not repeat within 2^42 writes to one set, so a reader also detects a slot that
+//! A version does not repeat within 2^34 writes to one set, so a reader also detects a slot that
 //! was emptied and taken by another key between the two loads.
+//!
+//! # Denied keys
+//! The header has a bit per slot: whether the last request of its key was denied. It protects the
+//! key from eviction, because a state alone does not show that a cost above 1 is being denied.
+//! Only the first denial after an admission writes it. Each write of a state clears it.
 
 use crate::sync::{AtomicU64, Ordering, backoff, fence};
 
@@ -55,7 +60,7 @@ const fn tag_words(words: usize) -> usize {
 /// Headers hold epochs modulo this number. No set is more than half of it behind.
 pub(super) const EPOCHS: u64 = 1 << 16;
 
-/// The header of a set: lock, probe length, epoch, version.
+/// The header of a set: lock, probe length, epoch, denied slots, version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header(u64);
 
@@ -65,7 +70,8 @@ impl Header {
     const PROBE_LEN_MASK: u64 = MAX_PROBES as u64 - 1;
     const EPOCH_SHIFT: u32 = 6;
     const EPOCH_MASK: u64 = (EPOCHS - 1) << Self::EPOCH_SHIFT;
-    const VERSION_UNIT: u64 = EPOCHS << Self::EPOCH_SHIFT;
+    const DENIED_SHIFT: u32 = Self::EPOCH_SHIFT + EPOCHS.ilog2();
+    const VERSION_UNIT: u64 = 1 << Self::DENIED_SHIFT << MAX_SLOTS;
 
     const fn is_locked(self) -> bool {
         self.0 & Self::LOCKED != 0
@@ -87,6 +93,18 @@ impl Header {
     #[inline]
     pub(super) const fn epoch(self) -> u64 {
         (self.0 & Self::EPOCH_MASK) >> Self::EPOCH_SHIFT
+    }
+
+    /// Whether the last request of the key in this slot was denied.
+    #[inline]
+    pub(super) const fn is_denied(self, slot: usize) -> bool {
+        self.0 >> Self::DENIED_SHIFT >> slot & 1 != 0
+    }
+
+    #[inline]
+    const fn with_denied(self, slot: usize, denied: bool) -> Self {
+        let bit = 1 << Self::DENIED_SHIFT << slot;
+        Self(if denied { self.0 | bit } else { self.0 & !bit })
     }
 
     pub(super) const fn with_epoch(self, epoch: u64) -> Self {
@@ -307,6 +325,16 @@ impl<'a> Set<'a> {
         })
     }
 
+    /// Records that the last request of the key in this slot was denied, unless another thread has
+    /// written the set since `header` was read. Then the next denial records it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn mark_denied(self, header: Header, slot: usize) {
+        if let Some(mut locked) = self.try_lock(header) {
+            locked.set_denied(slot, true);
+        }
+    }
+
     /// Locks the set if nothing was written since `header` was read.
     #[expect(clippy::inline_always, reason = "as for `try_read`")]
     #[inline(always)]
@@ -336,11 +364,18 @@ impl SetGuard<'_> {
     #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
     #[inline(always)]
     pub(super) fn write_state(&mut self, slot: usize, words: &[u64]) {
+        self.set_denied(slot, false);
         for (at, word) in words.iter().enumerate().take(self.set.state_words) {
             self.set
                 .state_word(slot, at)
                 .store(*word, Ordering::Relaxed);
         }
+    }
+
+    /// Records whether the last request of the key in this slot was denied.
+    #[inline]
+    pub(super) fn set_denied(&mut self, slot: usize, denied: bool) {
+        self.next_header = self.next_header.with_denied(slot, denied);
     }
 
     pub(super) fn write_tag(&mut self, slot: usize, tag: u64) {

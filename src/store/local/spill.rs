@@ -61,6 +61,9 @@ pub(super) struct SpillStore<S> {
 pub(super) struct Shard<S> {
     entries: Vec<Entry<S>>,
     free: Vec<u32>,
+    /// When the entries were last written. Only for algorithms that are not of this crate.
+    stamps: Vec<u64>,
+    last_stamp: u64,
 }
 
 /// A state and its owner, in separate cache lines: usually one.
@@ -81,8 +84,26 @@ impl From<KeyId> for EntryOwner {
     }
 }
 
-/// A state, and the epoch it was last migrated to.
+/// The state that all keys without a slot share, once there is such a key.
 #[derive(Debug)]
+pub(super) struct SharedState<S> {
+    pub(super) kept: Option<VersionedState<S>>,
+    /// How often it was written.
+    pub(super) writes: u64,
+}
+
+/// Manual impl: derive would require `S: Default`.
+impl<S> Default for SharedState<S> {
+    fn default() -> Self {
+        Self {
+            kept: None,
+            writes: 0,
+        }
+    }
+}
+
+/// A state, and the epoch it was last migrated to.
+#[derive(Clone, Debug)]
 pub(super) struct VersionedState<S> {
     pub(super) state: S,
     pub(super) epoch: u64,
@@ -113,7 +134,7 @@ impl<S> SpillStore<S> {
         let shards = Self::shard_count(groups, slots);
         // While one state replaces another, both are stored.
         let states = groups.div_ceil(shards) * slots.div_ceil(groups) + 1;
-        let entry = size_of::<Entry<S>>() + size_of::<u32>();
+        let entry = size_of::<Entry<S>>() + size_of::<u32>() + size_of::<u64>();
         let own = states.next_power_of_two().max(4) * entry;
         let shard = held.saturating_mul(states).saturating_add(own);
         shard.saturating_mul(shards)
@@ -126,7 +147,8 @@ impl<S> SpillStore<S> {
             let shard = lock(shard);
             let held: usize = shard.iter().map(|kept| held(&kept.state)).sum();
             let own = shard.entries.capacity() * size_of::<Entry<S>>()
-                + shard.free.capacity() * size_of::<u32>();
+                + shard.free.capacity() * size_of::<u32>()
+                + shard.stamps.capacity() * size_of::<u64>();
             (states + shard.iter().count(), bytes + own + held)
         })
     }
@@ -137,6 +159,8 @@ impl<S> Shard<S> {
         Self {
             entries: Vec::new(),
             free: Vec::new(),
+            stamps: Vec::new(),
+            last_stamp: 0,
         }
     }
 
@@ -171,6 +195,20 @@ impl<S> Shard<S> {
         // Never fails: an index has 24 bits.
         self.free.push(u32::try_from(index).ok()?);
         self.entries[index].0.take().map(|(_, kept)| kept)
+    }
+
+    /// A number that changes each time the entry is [stamped](Self::stamp).
+    pub(super) fn stamp_of(&self, index: usize) -> u64 {
+        self.stamps.get(index).copied().unwrap_or_default()
+    }
+
+    /// Records that an entry was written.
+    pub(super) fn stamp(&mut self, index: usize) {
+        self.last_stamp += 1;
+        if self.stamps.len() <= index {
+            self.stamps.resize(index + 1, 0);
+        }
+        self.stamps[index] = self.last_stamp;
     }
 
     fn iter(&self) -> impl Iterator<Item = &VersionedState<S>> {

@@ -1,5 +1,7 @@
 //! The part of the slow path that depends on the algorithm.
 
+use std::time::Duration;
+
 use super::attempt::{StateOps, TryResult};
 use super::epoch::EpochView;
 use super::probe::make_tag;
@@ -9,13 +11,85 @@ use super::spill::{
     KeyId, Shard, VersionedState, is_spilled, spill_forgettable_at, spill_index, spilled_word,
 };
 use super::table::Table;
+use crate::acquire::Attempt as AcquireAttempt;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::sync::{MutexGuard, lock};
 
 /// An operation on a state. It may run several times and must depend on nothing but its arguments.
-pub(super) type Step<'a, A> = dyn FnMut(&A, &mut <A as Algorithm>::State) + 'a;
+pub(super) type Step<'a, A> = dyn FnMut(&A, &mut <A as Algorithm>::State) -> Effect + 'a;
+
+/// What an operation did to a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// It may have changed the state.
+    Changed,
+    /// The same, and it was denied, which protects the key from eviction.
+    Denied,
+    /// It only read the state.
+    Read,
+}
+
+/// The result of an operation on a state.
+pub(super) trait Outcome {
+    fn effect(&self) -> Effect;
+}
+
+impl Outcome for Decision {
+    fn effect(&self) -> Effect {
+        if self.is_denied() {
+            Effect::Denied
+        } else {
+            Effect::Changed
+        }
+    }
+}
+
+/// The decision on a request that is not made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peeked(pub(super) Decision);
+
+impl Outcome for Peeked {
+    fn effect(&self) -> Effect {
+        Effect::Read
+    }
+}
+
+/// An attempt to acquire.
+impl Outcome for AcquireAttempt {
+    fn effect(&self) -> Effect {
+        self.decision.effect()
+    }
+}
+
+/// How much was taken.
+impl Outcome for u64 {
+    fn effect(&self) -> Effect {
+        match *self {
+            0 => Effect::Denied,
+            _ => Effect::Changed,
+        }
+    }
+}
+
+/// A charge.
+impl Outcome for Duration {
+    fn effect(&self) -> Effect {
+        Effect::Changed
+    }
+}
+
+/// A refund.
+impl Outcome for () {
+    fn effect(&self) -> Effect {
+        Effect::Changed
+    }
+}
+
+/// How often an operation of an algorithm that is not of this crate is tried. It fails so often
+/// only if it changes its own key each time it runs.
+const MOST_TRIES: u32 = 1 << 12;
 
 /// One try to run a step.
 pub(super) struct Attempt<'a, 'b, A: Algorithm> {
@@ -25,6 +99,10 @@ pub(super) struct Attempt<'a, 'b, A: Algorithm> {
     /// A state that has no slot yet, or that no longer fits its slot.
     kept: Option<A::State>,
     shard: Option<MutexGuard<'a, Shard<A::State>>>,
+    /// States that were removed. They are dropped after the lock, because dropping them may run
+    /// code that is not of this crate.
+    removed: Option<VersionedState<A::State>>,
+    denied: bool,
 }
 
 impl<'a, 'b, A: Algorithm> Attempt<'a, 'b, A> {
@@ -35,6 +113,8 @@ impl<'a, 'b, A: Algorithm> Attempt<'a, 'b, A> {
             step,
             kept: None,
             shard: None,
+            removed: None,
+            denied: false,
         }
     }
 }
@@ -44,11 +124,19 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         self.view.epoch()
     }
 
+    fn is_user_code(&self) -> bool {
+        A::Packing::is_user_code(self.view.algorithm())
+    }
+
+    fn was_denied(&self) -> bool {
+        self.denied
+    }
+
     fn update(&mut self, words: &Words, next: &mut Words) -> Option<Tick> {
         let width = self.table.state_words();
         let algorithm = self.view.algorithm();
         let mut state = A::Packing::unpack_from(algorithm, &words[..width]);
-        (self.step)(algorithm, &mut state);
+        self.denied = (self.step)(algorithm, &mut state) == Effect::Denied;
         if A::Packing::pack_into(algorithm, &state, &mut next[..width]) {
             return None;
         }
@@ -60,7 +148,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
     fn create(&mut self, now: Tick) -> Tick {
         let algorithm = self.view.algorithm();
         let mut state = algorithm.fresh(now);
-        (self.step)(algorithm, &mut state);
+        self.denied = (self.step)(algorithm, &mut state) == Effect::Denied;
         let until = algorithm.forgettable_at(&state);
         self.kept = Some(state);
         until
@@ -68,18 +156,34 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
 
     fn inherit(&mut self, words: &Words, id: KeyId) -> Option<Tick> {
         let algorithm = self.view.algorithm();
+        let mut copied = None;
         let mut state = if is_spilled(words[0]) {
-            let kept = self.shard.as_ref()?.get(spill_index(words[0]), id)?;
+            let shard = self.shard.as_ref()?;
+            let index = spill_index(words[0]);
+            let kept = shard.get(index, id)?;
             if kept.epoch != self.view.epoch() {
                 return None;
             }
-            kept.state.clone()
+            let state = kept.state.clone();
+            if A::Packing::is_user_code(algorithm) {
+                copied = Some((index, shard.stamp_of(index)));
+                self.shard = None;
+            }
+            state
         } else {
             A::Packing::unpack_from(algorithm, &words[..self.table.state_words()])
         };
-        (self.step)(algorithm, &mut state);
+        self.denied = (self.step)(algorithm, &mut state) == Effect::Denied;
         let until = algorithm.forgettable_at(&state);
         self.kept = Some(state);
+        if let Some((index, stamp)) = copied {
+            let group = self.table.core.sets.group_of(id.home);
+            let shard = self.shard.insert(self.table.spill.shard(group));
+            shard.get(index, id)?;
+            if shard.stamp_of(index) != stamp {
+                return None;
+            }
+        }
         Some(until)
     }
 
@@ -100,12 +204,16 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         let (Some(shard), Some(state)) = (shard, state) else {
             unreachable!("the state is kept and its shard locked before it is spilled");
         };
-        shard.insert(id, VersionedState { state, epoch })
+        let index = shard.insert(id, VersionedState { state, epoch });
+        if A::Packing::is_user_code(self.view.algorithm()) {
+            shard.stamp(index);
+        }
+        index
     }
 
     fn remove(&mut self, index: usize, id: KeyId) {
         if let Some(shard) = &mut self.shard {
-            shard.remove(index, id);
+            self.removed = shard.remove(index, id);
         }
     }
 
@@ -120,20 +228,24 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         ))
     }
 
-    fn is_denied(&self, at: usize, tag: u64, words: &Words, now: Tick) -> bool {
+    fn is_exhausted(&self, at: usize, tag: u64, words: &Words, now: Tick) -> bool {
         let algorithm = self.view.algorithm();
-        let is_denied = |state: &A::State| algorithm.peek(state, now, 1).is_denied();
+        let is_exhausted = |state: &A::State| algorithm.peek(state, now, 1).is_denied();
         if !is_spilled(words[0]) {
-            return is_denied(&A::Packing::unpack_from(
+            return is_exhausted(&A::Packing::unpack_from(
                 algorithm,
                 &words[..self.table.state_words()],
             ));
         }
         let sets = &self.table.core.sets;
         let shard = self.table.spill.shard(sets.group_of(at));
-        shard
-            .get(spill_index(words[0]), sets.key_id_at(at, tag))
-            .is_some_and(|kept| is_denied(&kept.state))
+        let kept = shard.get(spill_index(words[0]), sets.key_id_at(at, tag));
+        if A::Packing::is_user_code(algorithm) {
+            let copy = kept.map(|kept| kept.state.clone());
+            drop(shard);
+            return copy.is_some_and(|state| is_exhausted(&state));
+        }
+        kept.is_some_and(|kept| is_exhausted(&kept.state))
     }
 
     fn update_spilled(&mut self, id: KeyId, probe: usize) -> TryResult {
@@ -157,7 +269,7 @@ impl<A: Algorithm> Table<A> {
     ///
     /// # Errors
     /// If the table is full. The error is the time at which a slot may become free.
-    pub(super) fn transition<T>(
+    pub(super) fn transition<T: Outcome>(
         &self,
         hash: u64,
         now: Tick,
@@ -166,7 +278,13 @@ impl<A: Algorithm> Table<A> {
     ) -> Result<T, Tick> {
         let mut result = None;
         self.run(hash, now, keep, &mut |algorithm, state| {
-            result = Some(step(algorithm, state));
+            let outcome = step(algorithm, state);
+            let effect = match outcome.effect() {
+                Effect::Denied if !keep => Effect::Changed,
+                effect => effect,
+            };
+            result = Some(outcome);
+            effect
         })?;
         Ok(result.expect("the step has run"))
     }
@@ -174,6 +292,7 @@ impl<A: Algorithm> Table<A> {
     #[inline(never)]
     fn run(&self, hash: u64, now: Tick, keep: bool, step: &mut Step<'_, A>) -> Result<(), Tick> {
         let id = self.core.sets.key_id(hash);
+        let mut tries = 0_u32;
         self.rebase_if_due(now);
         loop {
             #[cfg(test)]
@@ -184,6 +303,10 @@ impl<A: Algorithm> Table<A> {
                 TryResult::Done => return Ok(()),
                 TryResult::Full(free) => return Err(free),
                 TryResult::Retry => {}
+            }
+            tries = tries.saturating_add(1);
+            if tries > MOST_TRIES && A::Packing::is_user_code(attempt.view.algorithm()) {
+                return Err(now);
             }
         }
     }
@@ -199,7 +322,9 @@ impl<A: Algorithm> Table<A> {
     ) -> Option<Decision> {
         let mut decision = None;
         let mut step = |algorithm: &A, state: &mut A::State| {
-            decision = Some(algorithm.decide(state, now, cost));
+            let decided = algorithm.decide(state, now, cost);
+            decision = Some(decided);
+            decided.effect()
         };
         match self.update_spilled(view, id, 0, &mut step) {
             TryResult::Done => decision,
@@ -207,8 +332,9 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// Runs `step` on a spilled state. Its shard is locked, so no other thread moves the state or
-    /// its slot.
+    /// Runs `step` on a spilled state, in place. Its shard is locked, so no other thread moves the
+    /// state or its slot. For an algorithm that is not of this crate, see
+    /// [`update_copy`](Self::update_copy).
     pub(super) fn update_spilled(
         &self,
         view: &EpochView<'_, A>,
@@ -217,6 +343,9 @@ impl<A: Algorithm> Table<A> {
         step: &mut Step<'_, A>,
     ) -> TryResult {
         let algorithm = view.algorithm();
+        if A::Packing::is_user_code(algorithm) {
+            return self.update_copy(view, id, probe, step);
+        }
         let sets = &self.core.sets;
         let at = sets.probes.set_index(id.home, probe);
         let set = sets.set(at);
@@ -236,14 +365,18 @@ impl<A: Algorithm> Table<A> {
             drop(shard);
             return self.migrate_set(view, at);
         }
-        step(algorithm, &mut kept.state);
+        let effect = step(algorithm, &mut kept.state);
+        let denied = effect == Effect::Denied;
         let mut next = Words::default();
         let packs = A::Packing::pack_into(algorithm, &kept.state, &mut next[..self.state_words()]);
         if !packs {
             next = spilled_word(index, algorithm.forgettable_at(&kept.state));
         }
-        if next != words {
-            spin_lock(set).write_state(slot, &next);
+        let is_marked = header.is_denied(slot);
+        if next != words || effect != Effect::Read && denied != is_marked {
+            let mut locked = spin_lock(set);
+            locked.write_state(slot, &next);
+            locked.set_denied(slot, denied);
         }
         if packs {
             shard.remove(index, id);
@@ -273,16 +406,17 @@ impl<A: Algorithm> Table<A> {
         now: Tick,
         step: &mut Step<'_, A>,
     ) -> TryResult {
-        let mut shared = lock(&self.shared_state);
         let algorithm = view.algorithm();
+        let shared = lock(&self.shared_state);
+        let (kept, writes) = (shared.kept.clone(), shared.writes);
+        let held = (!A::Packing::is_user_code(algorithm)).then_some(shared);
         // Works on a copy, so that a panic does not change the state.
-        let mut state = match &*shared {
+        let mut state = match kept {
             None => algorithm.fresh(now),
-            Some(kept) => {
-                let Some(behind) = view.epoch().checked_sub(kept.epoch) else {
+            Some(VersionedState { mut state, epoch }) => {
+                let Some(behind) = view.epoch().checked_sub(epoch) else {
                     return TryResult::Retry;
                 };
-                let mut state = kept.state.clone();
                 if view.migrate_state(&mut state, behind) {
                     state
                 } else {
@@ -290,11 +424,18 @@ impl<A: Algorithm> Table<A> {
                 }
             }
         };
-        step(algorithm, &mut state);
-        *shared = Some(VersionedState {
-            state,
-            epoch: view.epoch(),
-        });
+        if step(algorithm, &mut state) == Effect::Read {
+            return TryResult::Done;
+        }
+        let mut shared = held.unwrap_or_else(|| lock(&self.shared_state));
+        if shared.writes != writes {
+            return TryResult::Retry;
+        }
+        shared.writes = shared.writes.wrapping_add(1);
+        let epoch = view.epoch();
+        let replaced = shared.kept.replace(VersionedState { state, epoch });
+        drop(shared);
+        drop(replaced);
         TryResult::Done
     }
 }

@@ -8,8 +8,10 @@
 //! # Deciding
 //! 1. Read the key's slot, if it has one.
 //! 2. Decide on a copy of its state while no set is locked, because the algorithm may be user code,
-//!    which may panic. A spilled state is changed in place while its shard is locked.
-//! 3. If the state has not changed, for example after a denial, write nothing.
+//!    which may panic or use this table. A spilled state of an algorithm of this crate is changed
+//!    in place while its shard is locked.
+//! 3. If the state has not changed, for example after a denial, write nothing. Only the first
+//!    denial after an admission marks the slot in the header.
 //! 4. Otherwise lock the set at the version that was read, write, and unlock. If the set was
 //!    written in between, start again.
 //!
@@ -25,7 +27,7 @@ use super::epoch::Epochs;
 use super::overflow::{Counters, Overflow, Stats};
 use super::probe::make_tag;
 use super::sets::Sets;
-use super::spill::{SpillStore, VersionedState, is_spilled, spill_index};
+use super::spill::{SharedState, SpillStore, is_spilled, spill_index};
 use super::walk::Walk;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
@@ -37,7 +39,7 @@ pub(super) struct Table<A: Algorithm> {
     pub(super) epochs: Epochs<A>,
     pub(super) spill: SpillStore<A::State>,
     /// The state that all keys without a slot share ([`Overflow::Shared`]).
-    pub(super) shared_state: Mutex<Option<VersionedState<A::State>>>,
+    pub(super) shared_state: Mutex<SharedState<A::State>>,
     /// Held by the thread that changes the algorithm.
     pub(super) change_lock: Mutex<Walk>,
     capacity: usize,
@@ -52,7 +54,7 @@ impl<A: Algorithm> Table<A> {
         let sets = Sets::for_keys(slot_words(&algorithm), capacity);
         Self {
             spill: SpillStore::new(sets.groups(), sets.slots()),
-            shared_state: Mutex::new(None),
+            shared_state: Mutex::new(SharedState::default()),
             epochs: Epochs::new(algorithm),
             change_lock: Mutex::new(Walk::default()),
             core: Core {
@@ -130,6 +132,9 @@ impl<A: Algorithm> Table<A> {
                 let mut next = words;
                 if let Some(decision) = A::Packing::decide_packed(algorithm, &mut next, now, cost) {
                     if next == words {
+                        if decision.is_denied() && !header.is_denied(slot) {
+                            set.mark_denied(header, slot);
+                        }
                         return decision;
                     }
                     if let Some(mut locked) = set.try_lock(header) {
@@ -160,7 +165,9 @@ impl<A: Algorithm> Table<A> {
                     locked.write_tag(slot, 0);
                     drop(locked);
                     if let Some(mut shard) = shard {
-                        shard.remove(spill_index(words[0]), id);
+                        let removed = shard.remove(spill_index(words[0]), id);
+                        drop(shard);
+                        drop(removed);
                     }
                 }
             }

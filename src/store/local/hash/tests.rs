@@ -236,7 +236,7 @@ fn similar_keys_share_sets_and_fingerprints_no_more_than_random_keys() {
 #[test]
 fn keys_that_share_sets_or_fingerprints_are_detected() {
     let halved = |hash: &Seeded, key: u64| hash.hash_one(key / 2);
-    let same_sets = |hash: &Seeded, key: u64| hash.hash_one(key) & (1 << 50) - 1;
+    let same_sets = |hash: &Seeded, key: u64| hash.hash_one(key) & ((1 << 50) - 1);
     let same_fingerprints = |hash: &Seeded, key: u64| hash.hash_one(key) & u64::MAX << 16;
     assert!(!is_random(table_pairs(halved)));
     assert!(!is_random(table_pairs(same_sets)));
