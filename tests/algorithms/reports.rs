@@ -257,7 +257,7 @@ fn a_state_that_does_not_fit_one_word_is_not_packed() {
 }
 
 #[test]
-fn windows_take_as_few_words_as_their_largest_state_needs() {
+fn states_take_as_few_words_as_the_largest_one_needs() {
     fn check<A: Algorithm>(algorithm: A, limit: u64, now: Tick) {
         let mut state = algorithm.fresh(now);
         assert!(algorithm.decide(&mut state, now, limit).is_admitted());
@@ -277,4 +277,109 @@ fn windows_take_as_few_words_as_their_largest_state_needs() {
             check(SlidingWindow::new(quota), limit, now);
         }
     }
+    for limit in [1, 3, 1_000, 1_000_003, 999_999_937] {
+        check(TokenBucket::new(Quota::per_second(limit)), limit, now);
+        check(LeakyBucket::new(Quota::per_second(limit)), limit, now);
+    }
+}
+
+#[test]
+fn a_sliding_window_packs_exactly_the_usage_that_its_words_hold() {
+    type Packed = <SlidingWindow as Algorithm>::Packing;
+    let window = SlidingWindow::new(quota(10));
+    let usages = [
+        0,
+        5,
+        15,
+        16,
+        (1 << 31) - 1,
+        1 << 31,
+        (1 << 32) - 1,
+        1 << 32,
+        1 << 62,
+    ];
+    for previous in usages {
+        for current in usages {
+            let mut state = window.fresh(at(9_000));
+            let _ = window.charge(&mut state, at(9_000), previous);
+            // Brings the state to the next window even if nothing is charged.
+            let _ = window.charge(&mut state, at(10_000), current.max(1));
+            window.refund(&mut state, at(10_000), at(10_000), 1 - current.min(1));
+            let fits = [
+                false,
+                previous < 16 && current < 16,
+                previous < 1 << 31 && current < 1 << 32,
+                true,
+                true,
+            ];
+            for (words, fits) in fits.into_iter().enumerate() {
+                let mut packed = vec![0; words];
+                let case = format!("{previous} and {current} in {words} words");
+                assert_eq!(
+                    Packed::pack_into(&window, &state, &mut packed),
+                    fits,
+                    "{case}"
+                );
+                if fits {
+                    let unpacked = Packed::unpack_from(&window, &packed);
+                    assert_eq!(format!("{unpacked:?}"), format!("{state:?}"), "{case}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fixed_window_packs_exactly_the_usage_that_its_words_hold() {
+    type Packed = <FixedWindow as Algorithm>::Packing;
+    let window = FixedWindow::new(quota(10));
+    for used in [1, 15, 16, 1 << 62] {
+        let mut state = window.fresh(at(9_000));
+        let _ = window.charge(&mut state, at(9_000), used);
+        for (words, fits) in [(0, false), (1, used < 16), (2, true), (4, true)] {
+            let mut packed = vec![0; words];
+            let case = format!("{used} in {words} words");
+            assert_eq!(
+                Packed::pack_into(&window, &state, &mut packed),
+                fits,
+                "{case}"
+            );
+            if fits {
+                let unpacked = Packed::unpack_from(&window, &packed);
+                assert_eq!(format!("{unpacked:?}"), format!("{state:?}"), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_late_moment_of_a_bucket_with_a_remainder_is_packed_exactly_or_not_at_all() {
+    type Packed = <TokenBucket as Algorithm>::Packing;
+    for limit in [1, 3, 7, 1_000_003] {
+        let bucket = TokenBucket::new(Quota::per_second(limit));
+        for bits in 30..63 {
+            let now = at((1 << bits) + 1);
+            let mut state = bucket.fresh(now);
+            assert!(bucket.decide(&mut state, now, limit).is_admitted());
+            if let Some(word) = Packed::pack(&bucket, &state) {
+                let unpacked = Packed::unpack(&bucket, word);
+                assert_eq!(unpacked, state, "{limit} at 2^{bits}");
+            }
+        }
+    }
+}
+
+#[cfg(feature = "governor")]
+#[test]
+fn a_gcra_state_takes_one_word_of_a_table() {
+    type Packed = <tower_throttle::Gcra as Algorithm>::Packing;
+    let gcra = tower_throttle::Gcra::new(quota(10));
+    assert_eq!(Packed::word_count(&gcra), 1);
+    let mut state = gcra.fresh(at(9_000));
+    assert!(gcra.decide(&mut state, at(9_000), 10).is_admitted());
+    let mut words = [0];
+    assert!(Packed::pack_into(&gcra, &state, &mut words));
+    let unpacked = Packed::unpack_from(&gcra, &words);
+    assert!(gcra.peek(&unpacked, at(9_000), 1).is_denied());
+    assert!(!Packed::pack_into(&gcra, &state, &mut []));
 }
