@@ -70,9 +70,9 @@ fn charges_beyond_the_largest_number_keep_the_whole_limit_taken() {
     fn check<A: Algorithm>(algorithm: A) {
         let now = at(5 * PERIOD);
         let mut state = algorithm.fresh(now);
-        for charges in 1..=4 {
-            let debt = algorithm.charge(&mut state, now, u64::MAX);
-            assert!(!debt.is_zero(), "{algorithm:?}: {charges} charges");
+        for charge in [u64::MAX, (1 << 63) + 1, u64::MAX, u64::MAX] {
+            let debt = algorithm.charge(&mut state, now, charge);
+            assert!(!debt.is_zero(), "{algorithm:?}: {charge}");
             let decision = algorithm.peek(&state, now, 1);
             assert!(decision.is_denied(), "{algorithm:?}: {decision:?}");
         }
@@ -237,4 +237,15 @@ fn a_charge_beyond_the_capacity_owes_exactly_what_is_above_it() {
     check(LeakyBucket::new(quota()));
     #[cfg(feature = "governor")]
     check(tower_throttle::Gcra::new(quota()));
+}
+
+#[test]
+fn a_meter_changed_in_proportion_keeps_its_relative_level() {
+    let quota = |limit| Quota::per(limit, Duration::from_nanos(PERIOD));
+    let (from, to) = (LeakyBucket::new(quota(10)), LeakyBucket::new(quota(20)));
+    let now = at(5 * PERIOD);
+    let mut state = from.fresh(now);
+    assert!(from.decide(&mut state, now, 4).is_admitted());
+    to.rescale(&mut state, &from, now, Inherit::Proportional);
+    assert_eq!(to.peek(&state, now, 0).remaining(), 12);
 }

@@ -47,6 +47,7 @@ fn a_changed_quota_builds_what_the_constructor_builds() {
     check(|quota| LeakyBucket::new(quota).queue(5).charge_mode(Charge::Before));
     check(|quota| WarmUp::new(quota, span(5_000)).queue(5).max_cost(3));
     check(|quota| WarmUp::new(quota, span(5_000)).queue(5).max_wait(span(9)));
+    check(|quota| All::new([TokenBucket::new(quota)]));
     #[cfg(feature = "governor")]
     check(tower_throttle::Gcra::new);
 }
@@ -236,8 +237,12 @@ fn a_state_that_does_not_fit_one_word_is_not_packed() {
         check(&FixedWindow::new(quota(10)), 9_000, charge, charge == 10);
         check(&SlidingWindow::new(quota(10)), 9_000, charge, charge == 10);
     }
-    let mut state = SlidingWindow::new(quota(10)).fresh(at(9_000));
     let window = SlidingWindow::new(quota(10));
+    let mut state = window.fresh(at(9_000));
+    assert!(window.decide(&mut state, at(8_000), 10).is_admitted());
+    let _ = window.charge(&mut state, at(9_000), 1);
+    assert!(<SlidingWindow as Algorithm>::Packing::pack(&window, &state).is_some());
+    let mut state = window.fresh(at(9_000));
     let _ = window.charge(&mut state, at(9_000), 11);
     assert!(window.peek(&state, at(10_000), 1).is_denied());
     let _ = window.charge(&mut state, at(10_500), 1);
@@ -382,4 +387,72 @@ fn a_gcra_state_takes_one_word_of_a_table() {
     let unpacked = Packed::unpack_from(&gcra, &words);
     assert!(gcra.peek(&unpacked, at(9_000), 1).is_denied());
     assert!(!Packed::pack_into(&gcra, &state, &mut []));
+}
+
+/// Packs into as many words as the algorithm needs, and back. `None` if the state does not fit.
+fn repacked<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<A::State> {
+    let mut words = vec![0; A::Packing::word_count(algorithm)];
+    let packs = A::Packing::pack_into(algorithm, state, &mut words);
+    packs.then(|| A::Packing::unpack_from(algorithm, &words))
+}
+
+#[test]
+fn a_combination_packs_if_every_part_does() {
+    type Pair = <(FixedWindow, TokenBucket) as Algorithm>::Packing;
+    let pair = (FixedWindow::new(quota(10)), TokenBucket::new(quota(7)));
+    assert_eq!(Pair::word_count(&pair), 2);
+    let mut state = pair.fresh(at(9_000));
+    assert!(pair.decide(&mut state, at(9_000), 5).is_admitted());
+    let back = repacked(&pair, &state).expect("fits");
+    assert_eq!(
+        pair.peek(&back, at(9_000), 1),
+        pair.peek(&state, at(9_000), 1)
+    );
+    assert!(!Pair::pack_into(&pair, &state, &mut [0]), "one word");
+    let _ = pair.0.charge(&mut state.0, at(9_000), 1 << 40);
+    assert!(repacked(&pair, &state).is_none(), "the first does not fit");
+
+    type List = <All<FixedWindow> as Algorithm>::Packing;
+    let windows = [10, 20, 30].map(|limit| FixedWindow::new(quota(limit)));
+    let all = All::new(windows);
+    assert_eq!(List::word_count(&all), 3);
+    let mut state = all.fresh(at(9_000));
+    assert!(all.decide(&mut state, at(9_000), 5).is_admitted());
+    let back = repacked(&all, &state).expect("fits");
+    assert_eq!(
+        all.peek(&back, at(9_000), 1),
+        all.peek(&state, at(9_000), 1)
+    );
+    let shorter = All::new([windows[0], windows[1]]);
+    let state = shorter.fresh(at(9_000));
+    assert!(repacked(&all, &state).is_none(), "a state is missing");
+    let empty = All::<FixedWindow>::new([]);
+    assert!(repacked(&empty, &empty.fresh(at(0))).is_none(), "no part");
+}
+
+#[test]
+fn a_combination_allocates_what_its_parts_do_and_its_list() {
+    fn bytes<A: Algorithm>(algorithm: &A) -> (usize, usize) {
+        let mut state = algorithm.fresh(at(9_000));
+        for moment in 9_000..9_005 {
+            assert!(algorithm.decide(&mut state, at(moment), 1).is_admitted());
+        }
+        (
+            A::Packing::heap_bytes(algorithm, &state),
+            A::Packing::max_heap_bytes(algorithm),
+        )
+    }
+    let log = SlidingLog::new(quota(10));
+    let (heap, most) = bytes(&log);
+    assert!(heap > 0 && most >= heap, "{heap} of {most} bytes");
+    assert_eq!(bytes(&FixedWindow::new(quota(10))), (0, 0));
+    assert_eq!(bytes(&(log, FixedWindow::new(quota(10)))), (heap, most));
+    assert_eq!(bytes(&(log, log)), (2 * heap, 2 * most));
+    let list = 2 * size_of::<<SlidingLog as Algorithm>::State>();
+    assert_eq!(
+        bytes(&All::new([log, log])),
+        (2 * heap + list, 2 * most + list)
+    );
+    #[cfg(feature = "governor")]
+    assert_eq!(bytes(&tower_throttle::Gcra::new(quota(10))), (0, 0));
 }
