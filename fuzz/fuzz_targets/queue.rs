@@ -1,13 +1,14 @@
 //! Queued requests are released in the order and at the times of a simple model, to the millisecond
-//! that timers are exact to, while requests enter and leave and quotas change.
+//! that timers are exact to, while requests of both orders and of different costs enter and leave
+//! and quotas change.
 #![no_main]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 use tower_throttle::{
-    AsError, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
+    AsError, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited,
+    queue::{Order, WhenFull},
 };
 
 #[derive(Arbitrary, Debug)]
@@ -26,6 +28,8 @@ struct Input {
     units: u8,
     seats: u8,
     costly: bool,
+    /// Some requests go before those that wait. The line is never full then.
+    newest: bool,
     steps: Vec<Step>,
 }
 
@@ -34,6 +38,7 @@ enum Step {
     Enter {
         other: bool,
         cost: u8,
+        newest: bool,
     },
     Leave(u8),
     Pass(u8),
@@ -75,47 +80,107 @@ impl Service<Job> for Recorder {
     }
 }
 
-struct TestWaker(AtomicBool);
+/// When it was woken last, as a number that grows with each wake-up. Zero once it is polled.
+struct TestWaker(AtomicU64);
+
+impl TestWaker {
+    fn new() -> Arc<Self> {
+        let waker = Arc::new(Self(AtomicU64::new(0)));
+        Arc::clone(&waker).wake();
+        waker
+    }
+
+    fn woken(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl Wake for TestWaker {
     fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
+        static WAKES: AtomicU64 = AtomicU64::new(1);
+        let number = WAKES.fetch_add(1, Ordering::Relaxed);
+        self.0.store(number, Ordering::Relaxed);
     }
 }
 
 /// The model of one queue, in nanoseconds.
 #[derive(Default)]
 struct QueueModel {
-    /// Name, cost and moment of release.
-    line: VecDeque<(usize, u64, u64)>,
+    /// Cost and moment of release of each position.
+    line: VecDeque<(u64, u64)>,
+    /// The requests of each cost, in the order in which they take the positions of this cost.
+    classes: BTreeMap<u64, Class>,
     free: u64,
+}
+
+#[derive(Default)]
+struct Class {
+    names: VecDeque<usize>,
+    /// Whether a request went before others. Then a request that leaves frees the last position.
+    has_newest: bool,
 }
 
 impl QueueModel {
     /// Whether the request is queued or admitted. `free_seat`: whether a seat is free.
-    fn enter(&mut self, job: Job, now: u64, interval: u64, units: u64, free_seat: bool) -> bool {
+    fn enter(
+        &mut self,
+        job: Job,
+        newest: bool,
+        now: u64,
+        interval: u64,
+        units: u64,
+        free_seat: bool,
+    ) -> bool {
         // A large cost goes in its turn, but it does not wait, and later requests pay for it.
         let turn = self.free.max(now);
         let positions = units.saturating_sub(job.cost - 1);
-        if turn - now > positions * interval || turn > now && !free_seat {
+        if turn - now > positions * interval {
             return false;
         }
+        let class = self.classes.entry(job.cost).or_default();
+        class.has_newest |= newest;
+        if turn > now && !free_seat {
+            // It has joined the line and left it.
+            self.drop_empty(job.cost);
+            return false;
+        }
+        if newest {
+            class.names.push_front(job.name);
+        } else {
+            class.names.push_back(job.name);
+        }
         self.free = turn + job.cost * interval;
-        self.line.push_back((job.name, job.cost, turn));
+        self.line.push_back((job.cost, turn));
         true
     }
 
-    fn leave(&mut self, name: usize, now: u64, interval: u64) {
-        let Some(at) = self.line.iter().position(|(one, ..)| *one == name) else {
+    fn leave(&mut self, job: Job, now: u64, interval: u64) {
+        let Some(class) = self.classes.get_mut(&job.cost) else {
             return;
         };
-        let Some((_, cost, _)) = self.line.remove(at) else {
+        let Some(place) = class.names.iter().position(|name| *name == job.name) else {
             return;
         };
-        for (.., turn) in self.line.range_mut(at..) {
-            *turn -= cost * interval;
+        class.names.remove(place);
+        let freed = if class.has_newest {
+            class.names.len()
+        } else {
+            place
+        };
+        let mut of_class = (0..self.line.len()).filter(|at| self.line[*at].0 == job.cost);
+        let at = of_class.nth(freed).unwrap();
+        self.line.remove(at);
+        for (_, turn) in self.line.range_mut(at..) {
+            *turn -= job.cost * interval;
         }
-        self.free = (self.free - cost * interval).max(now.min(self.free));
+        self.free = (self.free - job.cost * interval).max(now.min(self.free));
+        self.drop_empty(job.cost);
+    }
+
+    fn drop_empty(&mut self, cost: u64) {
+        if self.classes[&cost].names.is_empty() {
+            self.classes.remove(&cost);
+        }
     }
 
     fn retune(&mut self, now: u64, from: u64, to: u64) {
@@ -123,7 +188,7 @@ impl QueueModel {
             let left = u128::from(turn.saturating_sub(now)) * u128::from(to);
             now + u64::try_from(left.div_ceil(u128::from(from))).unwrap()
         };
-        for (.., turn) in &mut self.line {
+        for (_, turn) in &mut self.line {
             *turn = rescaled(*turn);
         }
         if self.free > now {
@@ -133,8 +198,10 @@ impl QueueModel {
 
     fn pass(&mut self, now: u64) -> Vec<usize> {
         let mut released = Vec::new();
-        while self.line.front().is_some_and(|(.., turn)| *turn <= now) {
-            released.extend(self.line.pop_front().map(|(name, ..)| name));
+        while let Some((cost, _)) = self.line.pop_front_if(|(_, turn)| *turn <= now) {
+            let class = self.classes.get_mut(&cost).unwrap();
+            released.extend(class.names.pop_front());
+            self.drop_empty(cost);
         }
         released
     }
@@ -167,7 +234,11 @@ async fn run(input: &Input) {
     let micros = |micros: u16| (u64::from(micros) + 1) * 1_000;
     let mut interval = micros(input.micros);
     let (units, seats) = (
-        u64::from(input.units % 40),
+        if input.newest {
+            1_000_000
+        } else {
+            u64::from(input.units % 40)
+        },
         u32::from(input.seats % 20).max(1),
     );
     let bucket = LeakyBucket::new(quota(interval)).queue(units);
@@ -180,6 +251,7 @@ async fn run(input: &Input) {
     let handle = layer.handle();
     let recorder = Recorder(Arc::default());
     let mut service = layer.layer(recorder.clone());
+    let mut newest_service = layer.clone().order(Order::Newest).layer(recorder.clone());
     // Shares its seats with `service`; used to take and count them.
     let seated = layer
         .clone()
@@ -194,7 +266,11 @@ async fn run(input: &Input) {
         let now = || u64::try_from(start.elapsed().as_nanos()).unwrap();
         let mut accepted = None;
         match step {
-            Step::Enter { other, cost } => {
+            Step::Enter {
+                other,
+                cost,
+                newest,
+            } => {
                 let cost = if input.costly {
                     u64::from(cost % 4) + 1
                 } else {
@@ -208,13 +284,20 @@ async fn run(input: &Input) {
                 names += 1;
                 let waiting = models.iter().map(|model| model.line.len()).sum::<usize>();
                 let free_seat = waiting + ready_services.len() < seats as usize;
-                accepted = Some(models[job.key].enter(job, now(), interval, units, free_seat));
-                let waker = Arc::new(TestWaker(AtomicBool::new(true)));
-                calls.push((job.name, job, waker, Box::pin(service.call(job))));
+                let newest = input.newest && *newest;
+                let model = &mut models[job.key];
+                accepted = Some(model.enter(job, newest, now(), interval, units, free_seat));
+                let waker = TestWaker::new();
+                let call = if newest {
+                    newest_service.call(job)
+                } else {
+                    service.call(job)
+                };
+                calls.push((job.name, job, waker, Box::pin(call)));
             }
             Step::Leave(which) if !calls.is_empty() => {
-                let (name, job, ..) = calls.remove(usize::from(*which) % calls.len());
-                models[job.key].leave(name, now(), interval);
+                let (_, job, ..) = calls.remove(usize::from(*which) % calls.len());
+                models[job.key].leave(job, now(), interval);
             }
             Step::Leave(_) => {}
             Step::Pass(ms) => {
@@ -250,31 +333,29 @@ async fn run(input: &Input) {
                 };
                 names += 1;
                 // It has its seat already.
-                accepted = Some(models[job.key].enter(job, now(), interval, units, true));
-                let waker = Arc::new(TestWaker(AtomicBool::new(true)));
+                accepted = Some(models[job.key].enter(job, false, now(), interval, units, true));
+                let waker = TestWaker::new();
                 calls.push((job.name, job, waker, Box::pin(service.call(job))));
             }
             Step::DropReady(_) | Step::Call { .. } => {}
         }
-        // Polls only the calls that were woken.
+        // Polls only the calls that were woken, in this order.
         let mut denied = false;
-        while calls
-            .iter()
-            .any(|(_, _, waker, _)| waker.0.load(Ordering::Relaxed))
-        {
-            calls.retain_mut(|(.., waker, call)| {
-                if !waker.0.swap(false, Ordering::Relaxed) {
-                    return true;
-                }
-                let context_waker = Waker::from(Arc::clone(waker));
-                match call.as_mut().poll(&mut Context::from_waker(&context_waker)) {
-                    Poll::Ready(result) => {
-                        denied |= result.is_err();
-                        false
-                    }
-                    Poll::Pending => true,
-                }
-            });
+        loop {
+            let woken = calls.iter().enumerate();
+            let woken = woken.filter(|(_, (_, _, waker, _))| waker.woken() > 0);
+            let Some((at, _)) = woken.min_by_key(|(_, (_, _, waker, _))| waker.woken()) else {
+                break;
+            };
+            let (_, _, waker, call) = &mut calls[at];
+            waker.0.store(0, Ordering::Relaxed);
+            let context_waker = Waker::from(Arc::clone(waker));
+            if let Poll::Ready(result) =
+                call.as_mut().poll(&mut Context::from_waker(&context_waker))
+            {
+                denied |= result.is_err();
+                drop(calls.remove(at));
+            }
         }
         assert_eq!(denied, accepted == Some(false), "{step:?}");
         let mut served = std::mem::take(&mut *recorder.0.lock().unwrap());
