@@ -322,5 +322,6 @@ const fn scaled(counts: u64, rate: u64) -> u64 {
 
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
-#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(test)]
+#[cfg(not(any(tower_throttle_loom, tower_throttle_shuttle)))]
 mod tests;

@@ -2,7 +2,8 @@
 
 mod arithmetic;
 mod bits;
-#[cfg(all(test, not(miri), not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+#[cfg(test)]
+#[cfg(not(any(miri, tower_throttle_loom, tower_throttle_shuttle)))]
 mod exhaustive;
 mod interval;
 mod time_base;

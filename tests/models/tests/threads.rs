@@ -16,11 +16,12 @@ use std::time::Duration;
 use tower_layer::Layer;
 use tower_service::Service;
 use tower_throttle::algorithm::Algorithm;
+use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::queue::WhenFull;
 use tower_throttle::store::local::Overflow;
 use tower_throttle::{
-    AsError, FixedWindow, LeakyBucket, Limiter, Local, ManualClock, Quota, RateLimitLayer,
-    RateLimited, SlidingLog, SlidingWindow, TokenBucket,
+    AsError, FixedWindow, LeakyBucket, Limiter, Local, Quota, RateLimitLayer, RateLimited,
+    SlidingLog, SlidingWindow, TokenBucket,
 };
 
 const THREADS: usize = 3;
@@ -35,9 +36,20 @@ fn quota() -> Quota {
     Quota::per_hour(LIMIT as u64)
 }
 
+/// A clock that stands still. The lock or the atomics of another clock would order the threads and
+/// hide their races.
+#[derive(Clone, Debug)]
+struct Frozen;
+
+impl Clock for Frozen {
+    fn now(&self) -> Tick {
+        Tick::from_nanos(1_000_000_000)
+    }
+}
+
 /// A bucket whose states take two words.
 fn wide_bucket() -> TokenBucket {
-    TokenBucket::new(Quota::per(1_021, Duration::from_nanos(3_600_000_000_007)).burst(4))
+    TokenBucket::new(Quota::per(1_021, Duration::from_nanos(3_600_000_000_000_007)).burst(4))
 }
 
 /// Runs `work` in threads that start together. Returns the sum of the results.
@@ -62,7 +74,7 @@ fn run_threads(work: impl Fn(usize) -> usize + Sync) -> usize {
 #[test]
 fn a_limiter_admits_its_limit_once() {
     fn check<A: Algorithm>(algorithm: &A) {
-        let limiter = Limiter::new(algorithm.clone()).with_clock(ManualClock::new());
+        let limiter = Limiter::new(algorithm.clone()).with_clock(Frozen);
         let admitted = run_threads(|_| (0..LIMIT).filter(|_| limiter.try_acquire()).count());
         assert_eq!(admitted, LIMIT, "{algorithm:?}");
     }
@@ -77,7 +89,7 @@ fn a_limiter_admits_its_limit_once() {
 #[test]
 fn a_limiter_that_changes_its_quota_admits_its_limit_once() {
     for _ in 0..rounds() {
-        let limiter = Limiter::new(FixedWindow::new(quota())).with_clock(ManualClock::new());
+        let limiter = Limiter::new(FixedWindow::new(quota())).with_clock(Frozen);
         let admitted = run_threads(|thread| {
             if thread == 0 {
                 // The change keeps the count.
@@ -94,8 +106,8 @@ fn a_limiter_that_changes_its_quota_admits_its_limit_once() {
 #[test]
 fn a_state_that_leaves_its_word_and_returns_loses_no_count() {
     for _ in 0..rounds() {
-        let limiter = Limiter::new(SlidingWindow::new(quota())).with_clock(ManualClock::new());
-        let local = Local::new(SlidingWindow::new(quota())).with_clock(ManualClock::new());
+        let limiter = Limiter::new(SlidingWindow::new(quota())).with_clock(Frozen);
+        let local = Local::new(SlidingWindow::new(quota())).with_clock(Frozen);
         run_threads(|_| {
             let _ = limiter.charge(1_000);
             limiter.refund(1_000);
@@ -112,7 +124,7 @@ const KEYS: usize = 3;
 
 /// Each thread requests each key [`LIMIT`] times, in an order of its own. Returns how many were
 /// admitted.
-fn request_keys<A: Algorithm>(local: &Local<A, ManualClock>, thread: usize) -> usize {
+fn request_keys<A: Algorithm>(local: &Local<A, Frozen>, thread: usize) -> usize {
     (0..LIMIT * KEYS)
         .filter(|turn| local.try_acquire(&((turn * (thread + 1) + thread) % KEYS)))
         .count()
@@ -136,7 +148,7 @@ fn expected() -> usize {
 fn a_table_admits_the_limit_of_each_key_once() {
     fn check<A: Algorithm>(algorithm: &A) {
         let local = Local::new(algorithm.clone())
-            .with_clock(ManualClock::new())
+            .with_clock(Frozen)
             .capacity(16);
         let admitted = run_threads(|thread| request_keys(&local, thread));
         assert_eq!(admitted, expected(), "{algorithm:?}");
@@ -153,7 +165,7 @@ fn a_table_admits_the_limit_of_each_key_once() {
 fn a_table_that_changes_its_quota_admits_the_limit_of_each_key_once() {
     for _ in 0..rounds() {
         let local = Local::new(FixedWindow::new(quota()))
-            .with_clock(ManualClock::new())
+            .with_clock(Frozen)
             .capacity(16);
         let admitted = run_threads(|thread| {
             if thread == 0 {
@@ -165,11 +177,39 @@ fn a_table_that_changes_its_quota_admits_the_limit_of_each_key_once() {
     }
 }
 
+/// One thread only reads, so nothing orders its loads before the next write.
+#[test]
+fn a_state_that_is_read_while_it_is_written_is_whole() {
+    fn check<A: Algorithm>(algorithm: &A) {
+        let local = Local::new(algorithm.clone())
+            .with_clock(Frozen)
+            .capacity(16);
+        assert!(local.try_acquire(&7));
+        run_threads(|thread| {
+            for _ in 0..2 * LIMIT {
+                if thread == 0 {
+                    let left = local.peek_n(&7, 0).remaining();
+                    assert!((1..LIMIT as u64).contains(&left), "{left} of {algorithm:?}");
+                } else if local.try_acquire(&7) {
+                    local.refund(&7, 1);
+                }
+            }
+            0
+        });
+        assert_eq!(local.peek_n(&7, 0).remaining(), LIMIT as u64 - 1);
+    }
+    for _ in 0..rounds() {
+        check(&TokenBucket::new(quota()));
+        check(&wide_bucket());
+        check(&SlidingLog::new(quota()));
+    }
+}
+
 #[test]
 fn a_full_table_admits_one_limit_per_slot() {
     fn check<A: Algorithm>(algorithm: &A, overflow: Overflow) {
         let local = Local::new(algorithm.clone())
-            .with_clock(ManualClock::new())
+            .with_clock(Frozen)
             .capacity(1)
             .overflow(overflow);
         let admitted = run_threads(|thread| {
@@ -210,7 +250,9 @@ impl Service<usize> for Counter {
 #[test]
 fn queued_requests_of_several_runtimes_are_served_or_leave() {
     for _ in 0..rounds() {
-        let bucket = LeakyBucket::new(Quota::per(1, Duration::from_micros(300))).queue(100);
+        // A long line: to a thread that stops between its reading of the clock and its decision,
+        // the line seems longer by that time.
+        let bucket = LeakyBucket::new(Quota::per(1, Duration::from_micros(300))).queue(1_000_000);
         let layer = RateLimitLayer::new(|_: &usize| 7_u8, Local::new(bucket).capacity(4))
             .respond(AsError)
             .seats(2)
