@@ -81,7 +81,8 @@ use crate::quota::Quota;
 /// # Memory
 /// A key takes 23 bytes if its state is one word, 37 bytes if it is two, 46 if it is three and 47
 /// if it is four. Token buckets, leaky buckets, windows and sliding windows take one word at every
-/// rate up to 1,000,000 per second or per minute. A sliding grid takes as many words as its counts
+/// rate up to 1,000,000 per second or per minute, except bursts that take more than 36 minutes to
+/// refill. A sliding grid takes as many words as its counts
 /// need. All of this memory is allocated once: when a layer is built with the table, by
 /// [`allocate`](Self::allocate), or at the first use.
 ///
