@@ -5,8 +5,8 @@ use std::hash::BuildHasher;
 
 use super::Local;
 use super::hash::Seeded;
+use super::inner::LocalInner;
 use super::overflow::Overflow;
-use super::settings::LocalInner;
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock};

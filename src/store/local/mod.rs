@@ -6,6 +6,7 @@ mod cache;
 mod epoch;
 mod hash;
 mod huge_pages;
+mod inner;
 mod insertion;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
@@ -31,8 +32,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::hash::{Seeded, SeededHasher};
+use self::inner::{DEFAULT_CAPACITY, LocalInner};
 pub use self::overflow::{Overflow, Stats};
-use self::settings::{DEFAULT_CAPACITY, LocalInner};
 use self::states::{Outcome, Peeked};
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
 use crate::backend::Op;

@@ -1,18 +1,15 @@
-//! The settings of a table. The table itself is built once, when it is first used.
+//! The settings of a table.
 
 use std::hash::BuildHasher;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::Local;
-use super::overflow::{Overflow, Stats};
-use super::table::Table;
+use super::inner::LocalInner;
+use super::overflow::Overflow;
 use crate::algorithm::Algorithm;
-use crate::backend::Losses;
 use crate::clock::Clock;
 use crate::error::{ConfigError, expect_valid};
 
-/// A table of this many keys takes 2.3 megabytes.
-pub(super) const DEFAULT_CAPACITY: usize = 100_000;
 /// A larger table would not fit the address space.
 const MAX_CAPACITY: usize = 1 << if usize::BITS < 64 { 25 } else { 36 };
 const ALLOWED_CAPACITIES: &str = if usize::BITS < 64 {
@@ -20,83 +17,6 @@ const ALLOWED_CAPACITIES: &str = if usize::BITS < 64 {
 } else {
     "a number of keys from 1 to 68719476736"
 };
-
-/// The settings, and the table once it is built.
-pub(super) struct LocalInner<A: Algorithm, C, S> {
-    table: OnceLock<Table<A>>,
-    /// The algorithm that the table is built with.
-    algorithm: A,
-    capacity: usize,
-    pub(super) overflow: Overflow,
-    pub(super) clock: C,
-    pub(super) hasher: S,
-}
-
-impl<A: Algorithm, C, S> LocalInner<A, C, S> {
-    pub(super) const fn new(
-        algorithm: A,
-        capacity: usize,
-        overflow: Overflow,
-        clock: C,
-        hasher: S,
-    ) -> Self {
-        Self {
-            table: OnceLock::new(),
-            algorithm,
-            capacity,
-            overflow,
-            clock,
-            hasher,
-        }
-    }
-
-    /// Runs `read` on the current algorithm. Does not build the table.
-    pub(super) fn read_algorithm<T>(&self, read: impl FnOnce(&A) -> T) -> T {
-        match self.table.get() {
-            Some(table) => read(table.epochs.current().algorithm()),
-            None => read(&self.algorithm),
-        }
-    }
-
-    /// What a full table lost so far.
-    #[inline]
-    pub(super) fn losses(&self) -> Losses {
-        match self.table.get() {
-            Some(table) => table.core.counters.losses(),
-            None => Losses::default(),
-        }
-    }
-}
-
-impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
-    /// The sizes and counters, also of a table that is not built yet.
-    pub(super) fn stats(&self) -> Stats {
-        match self.table.get() {
-            Some(table) => table.stats(self.clock.now()),
-            None => Table::stats_unused(&self.algorithm, self.capacity),
-        }
-    }
-
-    /// The table, which is built at the first call.
-    #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
-    #[inline(always)]
-    pub(super) fn table(&self) -> &Table<A> {
-        match self.table.get() {
-            Some(table) => table,
-            None => self.build(),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn build(&self) -> &Table<A> {
-        let build = || {
-            let now = self.clock.now();
-            Table::new(self.algorithm.clone(), self.capacity, self.overflow, now)
-        };
-        self.table.get_or_init(build)
-    }
-}
 
 impl<A: Algorithm, C, S> From<LocalInner<A, C, S>> for Local<A, C, S> {
     fn from(inner: LocalInner<A, C, S>) -> Self {
@@ -253,7 +173,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// The settings, if no table has been built from them and no clone shares them.
     fn unused(self, what: &'static str) -> Result<LocalInner<A, C, S>, ConfigError> {
         match Arc::into_inner(self.shared) {
-            Some(inner) if inner.table.get().is_none() => Ok(inner),
+            Some(inner) if !inner.is_built() => Ok(inner),
             _ => Err(ConfigError::Unsupported {
                 what,
                 instead: "set it before the first use and before the first clone",

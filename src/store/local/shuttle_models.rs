@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use shuttle::thread;
 
-use super::settings::LocalInner;
+use super::inner::LocalInner;
 use super::{Local, Overflow};
 use crate::algorithm::{Algorithm, SlidingLog, TokenBucket};
 use crate::clock::ManualClock;

@@ -2,8 +2,7 @@ use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::*;
-use crate::store::local::probe::FINGERPRINT_BITS;
-use crate::store::local::sets::Sets;
+use crate::store::local::{probe::FINGERPRINT_BITS, sets::Sets};
 
 /// The same seeds in every run.
 fn seeded(which: u64) -> Seeded {

@@ -1,0 +1,93 @@
+//! What the clones of a table share. The table itself is built once, when it is first used.
+
+use std::sync::OnceLock;
+
+use super::overflow::{Overflow, Stats};
+use super::table::Table;
+use crate::algorithm::Algorithm;
+use crate::backend::Losses;
+use crate::clock::Clock;
+
+/// A table of this many keys takes 2.3 megabytes.
+pub(super) const DEFAULT_CAPACITY: usize = 100_000;
+
+/// The settings, and the table once it is built.
+pub(super) struct LocalInner<A: Algorithm, C, S> {
+    table: OnceLock<Table<A>>,
+    /// The algorithm that the table is built with.
+    pub(super) algorithm: A,
+    pub(super) capacity: usize,
+    pub(super) overflow: Overflow,
+    pub(super) clock: C,
+    pub(super) hasher: S,
+}
+
+impl<A: Algorithm, C, S> LocalInner<A, C, S> {
+    pub(super) const fn new(
+        algorithm: A,
+        capacity: usize,
+        overflow: Overflow,
+        clock: C,
+        hasher: S,
+    ) -> Self {
+        Self {
+            table: OnceLock::new(),
+            algorithm,
+            capacity,
+            overflow,
+            clock,
+            hasher,
+        }
+    }
+
+    pub(super) fn is_built(&self) -> bool {
+        self.table.get().is_some()
+    }
+
+    /// Runs `read` on the current algorithm. Does not build the table.
+    pub(super) fn read_algorithm<T>(&self, read: impl FnOnce(&A) -> T) -> T {
+        match self.table.get() {
+            Some(table) => read(table.epochs.current().algorithm()),
+            None => read(&self.algorithm),
+        }
+    }
+
+    /// What a full table lost so far.
+    #[inline]
+    pub(super) fn losses(&self) -> Losses {
+        match self.table.get() {
+            Some(table) => table.core.counters.losses(),
+            None => Losses::default(),
+        }
+    }
+}
+
+impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
+    /// The sizes and counters, also of a table that is not built yet.
+    pub(super) fn stats(&self) -> Stats {
+        match self.table.get() {
+            Some(table) => table.stats(self.clock.now()),
+            None => Table::stats_unused(&self.algorithm, self.capacity),
+        }
+    }
+
+    /// The table, which is built at the first call.
+    #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
+    #[inline(always)]
+    pub(super) fn table(&self) -> &Table<A> {
+        match self.table.get() {
+            Some(table) => table,
+            None => self.build(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn build(&self) -> &Table<A> {
+        let build = || {
+            let now = self.clock.now();
+            Table::new(self.algorithm.clone(), self.capacity, self.overflow, now)
+        };
+        self.table.get_or_init(build)
+    }
+}
