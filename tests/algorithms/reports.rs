@@ -404,6 +404,7 @@ fn repacked<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<A::State> {
 #[test]
 fn a_combination_packs_if_every_part_does() {
     type Pair = <(FixedWindow, TokenBucket) as Algorithm>::Packing;
+    type List = <All<FixedWindow> as Algorithm>::Packing;
     let pair = (FixedWindow::new(quota(10)), TokenBucket::new(quota(7)));
     assert_eq!(Pair::word_count(&pair), 2);
     let mut state = pair.fresh(at(9_000));
@@ -417,7 +418,6 @@ fn a_combination_packs_if_every_part_does() {
     let _ = pair.0.charge(&mut state.0, at(9_000), 1 << 40);
     assert!(repacked(&pair, &state).is_none(), "the first does not fit");
 
-    type List = <All<FixedWindow> as Algorithm>::Packing;
     let windows = [10, 20, 30].map(|limit| FixedWindow::new(quota(limit)));
     let all = All::new(windows);
     assert_eq!(List::word_count(&all), 3);
