@@ -104,6 +104,9 @@
 //! 2^63 - 1 ns (292 years), periods up to 146 years.
 #![cfg_attr(tower_throttle_docs, feature(doc_cfg))]
 
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!("tower-throttle needs a target with 64-bit atomics, which this one does not have");
+
 mod acquire;
 pub mod algorithm;
 mod backend;

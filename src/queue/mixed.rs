@@ -139,8 +139,11 @@ impl MixedQueue {
         (is_last || quota().is_some()).then_some(rank)
     }
 
+    // The methods below are not inlined: lines whose costs differ are rare, and a program has one copy.
+
     /// Adds a waiter to which the limiter has granted `slot`. Its rank is after all others, or
     /// before them if it is the newest.
+    #[inline(never)]
     pub(super) fn join(&mut self, rank: Rank, cost: u64, slot: Tick, order: Order) {
         let index = self.next_index;
         self.next_index += 1;
@@ -194,6 +197,7 @@ impl MixedQueue {
 
     /// Removes the waiters whose slots have come by `now`, at most `most`, and adds their wakers
     /// to `wakers`. Returns the rank of the last one.
+    #[inline(never)]
     pub(super) fn release(
         &mut self,
         now: Tick,
@@ -220,6 +224,7 @@ impl MixedQueue {
     /// Removes the waiter of this rank. All behind it move earlier by what its cost is worth;
     /// without a `quota` that tells, they keep their slots. Returns the waker too, or `None` if
     /// there is no such waiter.
+    #[inline(never)]
     pub(super) fn remove(
         &mut self,
         rank: Rank,

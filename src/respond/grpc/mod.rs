@@ -4,10 +4,10 @@ mod protobuf;
 
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header, response};
 
 use super::Respond;
-use super::http::{digits, finished, note, response_from_request, retry_after, timeout};
+use super::http::{digits, finish, note, response_from_request, retry_after, set_header, timeout};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 
@@ -45,30 +45,34 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Grpc {
     }
 }
 
-fn trailers_only<B>(
-    mut response: Response<B>,
-    media: HeaderValue,
-    denied: RateLimited,
-) -> Response<B> {
-    retry_after(&mut response, &denied);
+fn trailers_only<B>(response: Response<B>, media: HeaderValue, denied: RateLimited) -> Response<B> {
+    let (mut parts, body) = response.into_parts();
+    set_status(&mut parts, media, denied);
+    Response::from_parts(parts, body)
+}
+
+// Neither generic nor inlined: a program has one copy.
+#[inline(never)]
+fn set_status(parts: &mut response::Parts, media: HeaderValue, denied: RateLimited) {
+    let headers = &mut parts.headers;
+    retry_after(headers, &denied);
     let code = code(&denied);
     let message = denied.to_string();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, media);
-    headers.insert(STATUS, digits(code.into()));
+    set_header(headers, header::CONTENT_TYPE, media);
+    set_header(headers, STATUS, digits(code.into()));
     insert(headers, MESSAGE, &percent_encode(&message));
     if let Some(wait) = denied.retry_after() {
         let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
         // Clients read 32 bits: more milliseconds cannot be sent, and fewer would be wrong.
         if let Ok(ms) = i32::try_from(ms) {
-            headers.insert(PUSHBACK, HeaderValue::from(ms));
+            set_header(headers, PUSHBACK, HeaderValue::from(ms));
         }
         let details = protobuf::status_with_retry_info(code, &message, wait);
         insert(headers, DETAILS, &protobuf::base64(&details));
     } else if denied.is_permanent() {
-        headers.insert(PUSHBACK, HeaderValue::from_static("-1"));
+        set_header(headers, PUSHBACK, HeaderValue::from_static("-1"));
     }
-    finished(response, denied)
+    finish(&mut parts.extensions, denied);
 }
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -119,9 +123,9 @@ fn code(denied: &RateLimited) -> u16 {
     }
 }
 
-fn insert(headers: &mut http::HeaderMap, name: HeaderName, text: &str) {
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
     if let Ok(value) = HeaderValue::from_str(text) {
-        headers.insert(name, value);
+        set_header(headers, name, value);
     }
 }
 

@@ -6,7 +6,7 @@ use http::{Request, Response, header};
 
 use super::grpc_timeout::timeout;
 use super::rejection::error_header;
-use super::response::{finished, note, plain, response_from_request, retry_after};
+use super::response::{finish, note, plain, response_from_request, retry_after};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::respond::Respond;
@@ -62,10 +62,11 @@ where
     fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
         let mut response = self(request, &denied);
         if !response.headers().contains_key(header::RETRY_AFTER) {
-            retry_after(&mut response, &denied);
+            retry_after(response.headers_mut(), &denied);
         }
-        error_header(&mut response, &denied);
-        Ok(finished(response, denied))
+        error_header(response.headers_mut(), &denied);
+        finish(response.extensions_mut(), denied);
+        Ok(response)
     }
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {

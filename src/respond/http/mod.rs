@@ -11,9 +11,9 @@ mod response;
 
 pub(super) use self::{
     grpc_timeout::timeout,
-    header_text::digits,
+    header_text::{digits, set_header},
     rejection::error_body,
-    response::{finished, note, response_from_request, retry_after},
+    response::{finish, note, response_from_request, retry_after},
 };
 pub use self::{
     headers::Headers, headers_only::HeadersOnly, preflight::Preflight, problem::ProblemJson,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{HeaderValue, Request, Response, header};
 
 use super::grpc_timeout::timeout;
+use super::header_text::set_header;
 use super::response::{note, plain, response_from_request};
 use crate::decision::Decision;
 use crate::error::RateLimited;
@@ -68,7 +69,7 @@ impl<A, B: From<String>, Err> Respond<Request<A>, Response<B>, Err> for ProblemJ
 
 fn problem_response<B>(mut response: Response<B>, denied: RateLimited) -> Response<B> {
     let media = HeaderValue::from_static("application/problem+json");
-    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    set_header(response.headers_mut(), header::CONTENT_TYPE, media);
     plain(response, denied)
 }
 

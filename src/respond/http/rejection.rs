@@ -2,8 +2,9 @@
 
 use std::any::Any;
 
-use http::{HeaderName, HeaderValue, Response, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 
+use super::header_text::set_header;
 use crate::error::{RateLimited, Rejection};
 
 const X_RATELIMIT_ERROR: HeaderName = HeaderName::from_static("x-ratelimit-error");
@@ -14,10 +15,10 @@ const MAX_HEADER_LEN: usize = 1_024;
 /// Writes the text of a rejection into the header `x-ratelimit-error`.
 ///
 /// It is there whatever the type of the body, so `curl -i` shows why the request was rejected.
-pub(super) fn error_header<B>(response: &mut Response<B>, denied: &RateLimited) {
+pub(super) fn error_header(headers: &mut HeaderMap, denied: &RateLimited) {
     if let Some(rejection) = denied.rejection() {
         let value = header_value(rejection);
-        response.headers_mut().insert(X_RATELIMIT_ERROR, value);
+        set_header(headers, X_RATELIMIT_ERROR, value);
     }
 }
 
@@ -41,7 +42,7 @@ pub(in crate::respond) fn error_body<B: 'static>(response: &mut Response<B>, mut
     text.push('\n');
     if set_text(response.body_mut(), text) {
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-        response.headers_mut().insert(header::CONTENT_TYPE, plain);
+        set_header(response.headers_mut(), header::CONTENT_TYPE, plain);
     }
 }
 

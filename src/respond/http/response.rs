@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use http::{Request, Response, header};
+use http::{Extensions, HeaderMap, Request, Response, header, request, response};
 
-use super::header_text::digits;
+use super::header_text::{digits, set_header};
 use super::rejection::error_header;
 use crate::decision::Decision;
 use crate::error::RateLimited;
@@ -19,37 +19,45 @@ pub(in crate::respond) fn note<A>(request: &mut Request<A>, decision: &Decision)
 pub(in crate::respond) fn response_from_request<A, B>(request: Request<A>, body: B) -> Response<B> {
     let (parts, _) = request.into_parts();
     let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    *headers = parts.headers;
-    headers.clear();
-    let extensions = response.extensions_mut();
-    *extensions = parts.extensions;
-    extensions.clear();
+    (*response.headers_mut(), *response.extensions_mut()) = cleared_maps(parts);
     response
+}
+
+// The functions that are not generic are not inlined either: a program has one copy of each.
+
+#[inline(never)]
+fn cleared_maps(mut parts: request::Parts) -> (HeaderMap, Extensions) {
+    parts.headers.clear();
+    parts.extensions.clear();
+    (parts.headers, parts.extensions)
 }
 
 /// Sets the status, `Retry-After` and the reason of `response`.
-pub(in crate::respond) fn plain<B>(mut response: Response<B>, denied: RateLimited) -> Response<B> {
-    *response.status_mut() = denied.status();
-    retry_after(&mut response, &denied);
-    error_header(&mut response, &denied);
-    finished(response, denied)
+pub(in crate::respond) fn plain<B>(response: Response<B>, denied: RateLimited) -> Response<B> {
+    let (mut parts, body) = response.into_parts();
+    set_plain(&mut parts, denied);
+    Response::from_parts(parts, body)
 }
 
-/// Stores the reason in the extensions of `response`, for outer layers.
-pub(in crate::respond) fn finished<B>(
-    mut response: Response<B>,
-    denied: RateLimited,
-) -> Response<B> {
-    response.extensions_mut().insert(denied);
-    response
+#[inline(never)]
+fn set_plain(parts: &mut response::Parts, denied: RateLimited) {
+    parts.status = denied.status();
+    retry_after(&mut parts.headers, &denied);
+    error_header(&mut parts.headers, &denied);
+    finish(&mut parts.extensions, denied);
+}
+
+/// Stores the reason in the extensions of a response, for outer layers.
+#[inline(never)]
+pub(in crate::respond) fn finish(extensions: &mut Extensions, denied: RateLimited) {
+    extensions.insert(denied);
 }
 
 /// Sets `Retry-After`, if a retry helps.
-pub(in crate::respond) fn retry_after<B>(response: &mut Response<B>, denied: &RateLimited) {
+pub(in crate::respond) fn retry_after(headers: &mut HeaderMap, denied: &RateLimited) {
     if let Some(wait) = denied.retry_after() {
         let seconds = digits(ceil_seconds(wait).clamp(1, MAX_SECONDS));
-        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        set_header(headers, header::RETRY_AFTER, seconds);
     }
 }
 
