@@ -15,8 +15,8 @@ pub(crate) trait Acquire {
     /// Makes one [`attempt`] on the state.
     fn attempt(&self, now: Tick, cost: u64, max_wait: Duration) -> Attempt;
 
-    /// Gives back `cost` that was taken at `taken_at`.
-    fn refund(&self, taken_at: Tick, cost: u64);
+    /// Gives back `cost`, which was taken at `taken_at` for the turn at `turn`.
+    fn cancel(&self, taken_at: Tick, turn: Tick, cost: u64);
 }
 
 /// One attempt to take a cost, with some time left to wait.
@@ -48,6 +48,22 @@ pub(crate) fn attempt<A: Algorithm>(
     Attempt { decision, retry }
 }
 
+/// Gives back `cost`, which was taken at `taken_at` for the turn at `turn`, before that turn or a
+/// little later. A single limit counts from the turn; the others of a set do not wait.
+pub(crate) fn cancel<A: Algorithm>(
+    algorithm: &A,
+    state: &mut A::State,
+    (taken_at, turn): (Tick, Tick),
+    now: Tick,
+    cost: u64,
+) {
+    if A::Packing::limit_count(algorithm) == 1 {
+        algorithm.refund(state, turn, now, cost);
+    } else {
+        A::Packing::cancel(algorithm, state, taken_at, now, cost);
+    }
+}
+
 /// Waits until `cost` is admitted, for at most `timeout`. If that is not long enough, the cost is
 /// denied at once and nothing is taken.
 ///
@@ -62,8 +78,14 @@ pub(crate) async fn acquire(target: &impl Acquire, cost: u64, timeout: Duration)
             retry,
         } = target.attempt(now, cost, deadline.since(now));
         if let Verdict::Wait(wait) = decision.verdict {
-            let guard = RefundGuard { target, cost };
-            clock.sleep_until(now.plus(wait)).await;
+            let turn = now.plus(wait);
+            let guard = RefundGuard {
+                target,
+                taken_at: now,
+                turn,
+                cost,
+            };
+            clock.sleep_until(turn).await;
             std::mem::forget(guard);
             decision.verdict = Verdict::Admit;
             return decision;
@@ -80,12 +102,13 @@ pub(crate) async fn acquire(target: &impl Acquire, cost: u64, timeout: Duration)
 /// A queue position. It is given back if the future is dropped before its turn.
 struct RefundGuard<'a, T: Acquire> {
     target: &'a T,
+    taken_at: Tick,
+    turn: Tick,
     cost: u64,
 }
 
 impl<T: Acquire> Drop for RefundGuard<'_, T> {
     fn drop(&mut self) {
-        // Its turn has not come, so time has returned nothing of its cost yet.
-        self.target.refund(self.target.clock().now(), self.cost);
+        self.target.cancel(self.taken_at, self.turn, self.cost);
     }
 }

@@ -11,6 +11,7 @@ use std::{
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
+use crate::receipt::Receipt;
 
 /// Stores the states of many keys and decides on their requests.
 ///
@@ -76,16 +77,40 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         self.apply(key, Op::Take(cost))
     }
 
+    /// How many words of a [`Receipt`] its decisions use: one, if its receipts are made by
+    /// [`Receipt::at`]. A backend that passes on the decisions of another one returns the number of
+    /// that one.
+    fn receipt_words(&self) -> usize {
+        1
+    }
+
+    /// The receipt of a queued request that goes on now, given that of its decision. If requests
+    /// before it have left, its turn has come earlier than the decision said.
+    fn receipt_at_turn(&self, key: &K, receipt: Receipt) -> Receipt {
+        let _ = key;
+        receipt
+    }
+
     /// Decides on a request of `cost` as if `freed` had been refunded first.
     ///
     /// The refund and the taking of the cost happen in one step. Neither happens if the request is
     /// denied or if `peek` is set.
     ///
     /// A layer with [`Order::Newest`](crate::queue::Order::Newest) uses this to replace a request
-    /// in a full queue. If it returns `None`, new requests are denied while the queue is full.
+    /// in a full queue. If it returns `None`, a new request takes over the cost of a queued one, if
+    /// both are of the same key and all queued costs are equal to its own.
     fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
         let _ = (key, freed, cost, peek);
         None
+    }
+
+    /// Gives back what a queued request has taken from other limits than the one it queued for, after
+    /// a new request has taken its place.
+    ///
+    /// A backend whose limits have keys of their own ([`shares_queues`](Self::shares_queues))
+    /// implements it together with [`decide_after_refund`](Self::decide_after_refund).
+    fn refund_replaced(&self, key: &K, cost: u64, receipt: Receipt) {
+        let _ = (key, cost, receipt);
     }
 
     /// Applies `op` without awaiting it, for the refund of a cancelled request.
@@ -171,8 +196,12 @@ pub enum Op {
     Take(u64),
     /// Return the decision that `Take` would return, and take nothing.
     Peek(u64),
-    /// Give back a cost that was taken, at most as much as is in use.
-    Refund(u64),
+    /// Give back what is still taken of a cost, given the [`Receipt`] of the decision that took it.
+    /// What time has returned since then is not given back again.
+    Refund(u64, Receipt),
+    /// Give back the cost of a queued request whose turn will not come. A limit for which requests
+    /// queue gives back all of it, the others what is still taken.
+    Cancel(u64, Receipt),
     /// Take a cost even if the limit does not allow it.
     Charge(u64),
     /// Reset the key to unused.

@@ -2,6 +2,8 @@
 
 use std::{fmt, num::NonZeroU64, time::Duration};
 
+use crate::receipt::Receipt;
+
 /// A limiter's decision on one request.
 ///
 /// All durations are measured from the moment of the decision. [`remaining`](Self::remaining) and
@@ -40,6 +42,7 @@ pub struct Decision {
     /// The index of the limit that the figures describe. Always 0 if there is only one limit.
     pub policy: usize,
     pub(crate) remaining: Remaining,
+    pub(crate) taken: Taken,
 }
 
 /// The remaining count, divided lazily: the division is half a decision's cost and is rarely read.
@@ -48,6 +51,10 @@ pub(crate) struct Remaining {
     dividend: u64,
     divisor: NonZeroU64,
 }
+
+/// The receipt of a decision. Decisions with equal figures are equal, whenever they were made.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken(Receipt);
 
 /// Whether a request is admitted, waits or is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,6 +79,20 @@ impl Decision {
     #[inline]
     pub const fn with_remaining(mut self, remaining: u64) -> Self {
         self.remaining = Remaining::count(remaining);
+        self
+    }
+
+    /// When the backend took the cost, for [`Op::Refund`](crate::store::Op::Refund). A decision that
+    /// no backend made has [`Receipt::NOW`]. Comparisons of decisions ignore it.
+    #[inline]
+    pub const fn receipt(&self) -> Receipt {
+        self.taken.0
+    }
+
+    /// The same decision with another receipt, for a backend of your own.
+    #[inline]
+    pub const fn with_receipt(mut self, receipt: Receipt) -> Self {
+        self.taken = Taken(receipt);
         self
     }
 
@@ -121,6 +142,7 @@ impl Decision {
             },
             reset_after: Duration::from_nanos(reset_after),
             policy: 0,
+            taken: Taken(Receipt::NOW),
         }
     }
 }
@@ -247,6 +269,22 @@ impl Eq for Remaining {}
 impl fmt::Debug for Remaining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (self.dividend / self.divisor).fmt(f)
+    }
+}
+
+/// Manual impl: a receipt is no figure of a decision.
+impl PartialEq for Taken {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Taken {}
+
+/// Manual impl: without the name of a private type.
+impl fmt::Debug for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

@@ -118,6 +118,7 @@ pub mod layer;
 mod limiter;
 pub mod queue;
 mod quota;
+mod receipt;
 pub mod respond;
 pub mod store;
 mod sync;

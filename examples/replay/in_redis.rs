@@ -12,7 +12,7 @@ use tower_throttle::{
     algorithm::{AnyAlgorithm, Inherit, quotas},
     clock::Tick,
     store::{
-        Backend, Op,
+        Backend, Op, Receipt,
         redis::{Redis, RedisFuture, RedisLimiter},
     },
 };
@@ -136,7 +136,7 @@ impl InRedis {
     /// Whether the key is in debt at that time: a refund of one unit then leaves nothing to take.
     fn is_in_debt(&mut self, key: usize, time: u64) -> Result<bool, String> {
         let decision = self.dry_run(key, time, |limiter, name| {
-            limiter.apply(name, Op::Refund(1))
+            limiter.apply(name, Op::Refund(1, Receipt::NOW))
         })?;
         Ok(decision.remaining() == 0)
     }
@@ -203,7 +203,7 @@ impl States for InRedis {
     fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String> {
         let time = self.time(now)?;
         self.ask(key, time, |limiter, name| {
-            limiter.apply(name, Op::Refund(n))
+            limiter.apply(name, Op::Refund(n, Receipt::NOW))
         })
         .map(drop)
     }

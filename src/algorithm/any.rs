@@ -79,6 +79,7 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn is_user_code(&self) -> bool;
     fn available(&self, state: &AnyState, now: Tick) -> u64;
     fn peek_reserve(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision;
+    fn cancel(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
     fn heap_bytes(&self, state: &AnyState) -> usize;
     fn max_heap_bytes(&self) -> usize;
     fn word_count(&self) -> usize;
@@ -225,6 +226,10 @@ impl<A: Algorithm> DynAlgorithm for A {
         }
     }
 
+    fn cancel(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
+        A::Packing::cancel(self, state.get_mut(self, now), taken_at, now, cost);
+    }
+
     fn heap_bytes(&self, state: &AnyState) -> usize {
         let state = state.get();
         size_of::<A::State>() + state.map_or(0, |state| A::Packing::heap_bytes(self, state))
@@ -349,6 +354,10 @@ impl Packing<Self> for AnyAlgorithm {
         max_wait: Duration,
     ) -> Decision {
         algorithm.0.peek_reserve(state, now, cost, max_wait)
+    }
+
+    fn cancel(algorithm: &Self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
+        algorithm.0.cancel(state, taken_at, now, cost);
     }
 
     fn heap_bytes(algorithm: &Self, state: &AnyState) -> usize {

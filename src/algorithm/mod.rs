@@ -153,10 +153,10 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Gives back what is still taken of `cost`, which was taken at `taken_at`.
     ///
-    /// `taken_at` is the moment of the decision. What has been refilled or has expired since is not
-    /// returned again, so the costs that are kept stay within the promise. For a queued
-    /// request that is cancelled before its turn it is `now`: all of its cost is given back, and
-    /// later requests move up.
+    /// `taken_at` is the moment of the decision, or of the turn of a queued request. What has been
+    /// refilled or has expired since is not returned again, so the costs that are kept stay within
+    /// the promise. It may be later than `now`, if the turn has not come: then all of the cost is
+    /// given back, and later requests move up.
     fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64);
 
     /// Counts `cost` as admitted, even if that exceeds the limit. Returns how long until the
@@ -164,6 +164,9 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration;
 
     /// Turns a state made by `from` into a state of this algorithm.
+    ///
+    /// If `now` is older than the state, nothing that was taken is lost. A bucket refills at the new
+    /// rate from `now` on: its state does not say when it was written.
     fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit);
 
     /// Whether [`rescale`](Self::rescale) reschedules queued requests at the new rate. Otherwise

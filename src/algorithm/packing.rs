@@ -64,6 +64,13 @@ pub trait Packing<A: Algorithm>: Sealed {
         algorithm.reserve(&mut state.clone(), now, cost, max_wait)
     }
 
+    /// [`Algorithm::refund`] for a queued request whose turn has not come: a line gives back the whole
+    /// cost.
+    #[doc(hidden)]
+    fn cancel(algorithm: &A, state: &mut A::State, taken_at: Tick, now: Tick, cost: u64) {
+        algorithm.refund(state, taken_at, now, cost);
+    }
+
     /// The bytes that a state has allocated, besides its own size.
     #[doc(hidden)]
     #[inline]

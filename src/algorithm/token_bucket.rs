@@ -241,6 +241,12 @@ impl Algorithm for TokenBucket {
 impl Sealed for TokenBucket {}
 
 impl Packing<Self> for TokenBucket {
+    fn cancel(algorithm: &Self, state: &mut ExactNanos, taken_at: Tick, now: Tick, cost: u64) {
+        let is_line = algorithm.queue_limit > 0;
+        let taken_at = if is_line { now } else { taken_at };
+        algorithm.refund(state, taken_at, now, cost);
+    }
+
     #[inline]
     fn pack(algorithm: &Self, state: &ExactNanos) -> Option<u64> {
         algorithm.bucket.interval.pack(*state)

@@ -12,16 +12,32 @@ use std::{
 use super::keyed::{KeyedBackend, StateOwner, single_quota};
 use super::state::LayerState;
 use crate::backend::Op;
+use crate::clock::nanos;
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::RateLimited;
-use crate::queue::{CostOutcome, LineTimer, Lines, Order, QueuePosition, RequestSeat, WaitOutcome};
+use crate::queue::{
+    CostOutcome, LineGuard, LineTimer, Lines, Order, QueuePosition, RequestSeat, WaitOutcome,
+};
+use crate::receipt::Receipt;
 use crate::respond::Settle;
 
 /// What a request has taken and where it waits, without the types of its key and its backend.
 #[derive(Debug)]
 pub(super) struct Claim {
     cost: u64,
+    taken: TakenCost,
     state: QueueState,
+}
+
+/// Whether the cost of a request was taken, and when.
+#[derive(Debug)]
+enum TakenCost {
+    /// It was denied and passes in shadow mode.
+    Nothing,
+    /// By a backend whose receipts are one moment.
+    At(u64),
+    /// By several backends. Boxed, or every waiting request would be larger.
+    ByAll(Box<Receipt>),
 }
 
 /// Whether a request is queued.
@@ -76,7 +92,35 @@ impl Claim {
     pub(super) const fn new(cost: u64, epoch: Option<QueueEpoch>) -> Self {
         Self {
             cost,
+            taken: TakenCost::At(Receipt::NOW.moment()),
             state: QueueState::NotQueued(epoch),
+        }
+    }
+
+    /// Notes what `decision` has taken.
+    #[inline]
+    pub(super) fn record(&mut self, decision: &Decision) {
+        if decision.is_denied() {
+            self.taken = TakenCost::Nothing;
+        } else {
+            self.set_receipt(decision.receipt());
+        }
+    }
+
+    #[inline]
+    pub(super) fn set_receipt(&mut self, receipt: Receipt) {
+        self.taken = match receipt.single() {
+            Some(moment) => TakenCost::At(moment),
+            None => TakenCost::ByAll(Box::new(receipt)),
+        };
+    }
+
+    /// When the cost was taken; `None` if it was not.
+    pub(super) fn receipt(&self) -> Option<Receipt> {
+        match &self.taken {
+            TakenCost::Nothing => None,
+            TakenCost::At(moment) => Some(Receipt::at(*moment)),
+            TakenCost::ByAll(receipt) => Some(**receipt),
         }
     }
 
@@ -114,9 +158,11 @@ impl Claim {
         if let QueueState::NotQueued(Some(then)) = self.state {
             if then != QueueEpoch::current(lines) {
                 // Gives the cost back and takes it again.
-                backend.apply_now(Op::Refund(self.cost));
+                let receipt = self.receipt().unwrap_or_default();
+                backend.apply_now(Op::Cancel(self.cost, receipt));
                 line.advance_epoch();
                 if let Some(again) = backend.apply_now(Op::Take(self.cost)) {
+                    self.record(&again);
                     match again.wait() {
                         Some(now) => wait = now,
                         None => return Err(again),
@@ -235,6 +281,9 @@ impl Claim {
         Poll::Ready(match turn {
             WaitOutcome::Released => Ok(()),
             WaitOutcome::Shed(wait) => {
+                if let Some(receipt) = self.receipt() {
+                    backend.refund_replaced(self.cost, receipt);
+                }
                 self.commit(layer);
                 Err(WaitError::Shed(wait))
             }
@@ -249,15 +298,17 @@ impl Claim {
         }
     }
 
+    /// What settles the cost of a request that went on. Nothing was taken from a denied one.
     pub(super) fn settlement_op(&self, settle: Settle) -> Option<Op> {
+        let receipt = self.receipt()?;
         let op = match settle {
             Settle::Keep => return None,
-            Settle::Refund => Op::Refund(self.cost),
-            Settle::Charge(cost) if cost < self.cost => Op::Refund(self.cost - cost),
+            Settle::Refund => Op::Refund(self.cost, receipt),
+            Settle::Charge(cost) if cost < self.cost => Op::Refund(self.cost - cost, receipt),
             Settle::Charge(cost) => Op::Charge(cost - self.cost),
         };
         match op {
-            Op::Refund(0) | Op::Charge(0) => None,
+            Op::Refund(0, _) | Op::Charge(0) => None,
             op => Some(op),
         }
     }
@@ -273,20 +324,32 @@ impl Claim {
         };
         let (position, immediate) = (&position, position.tag());
         let mut line = layer.lines.lock_position(position);
-        if line.leave(position, self.cost, || single_quota(&backend.quotas())) == CostOutcome::Keep
-        {
+        if immediate && !line.is_waiting(position) {
+            // Its turn has come and it is not going. Time has returned a part of its cost since.
+            if let Some(refund) = self.settlement_op(Settle::Refund) {
+                refund_before_waiters(&mut line, backend, &mut || backend.detach(refund));
+            }
             return;
         }
-        let Some(refund) = self.settlement_op(Settle::Refund) else {
+        if line.leave(position, self.cost, || single_quota(&backend.quotas())) == CostOutcome::Keep
+        {
+            drop(line);
+            if let Some(receipt) = self.receipt() {
+                backend.refund_replaced(self.cost, receipt);
+            }
+            return;
+        }
+        let Some(receipt) = self.receipt().filter(|_| self.cost > 0) else {
             return;
         };
+        let cancel = Op::Cancel(self.cost, receipt);
         if immediate {
             // The line and the backend change together.
-            backend.detach(refund);
+            backend.detach(cancel);
             line.advance_epoch();
         } else {
             drop(line);
-            backend.detach(refund);
+            backend.detach(cancel);
         }
     }
 }
@@ -313,16 +376,41 @@ pub(super) fn refund_to_waiters(
     layer: &LayerState,
     line_id: u64,
     backend: &dyn KeyedBackend,
-    cost: u64,
     refund: &mut dyn FnMut(),
 ) {
     let mut line = layer.lines.lock_line(line_id);
-    match line.apply_refund(cost, LineTimer::now(), || single_quota(&backend.quotas())) {
-        CostOutcome::Keep => {}
-        CostOutcome::Refund => {
-            refund();
-            line.advance_epoch();
-        }
+    refund_before_waiters(&mut line, backend, refund);
+}
+
+/// Calls `refund`, and moves the waiters up by as much as the backend gave back: the whole cost, or
+/// less if time has returned a part of it already.
+///
+/// With several limits, nothing tells how much that was for the limit of the line. Then the cost
+/// stays taken while others wait, as in [`Line`](crate::queue::Lines).
+fn refund_before_waiters(
+    line: &mut LineGuard<'_>,
+    backend: &dyn KeyedBackend,
+    refund: &mut dyn FnMut(),
+) {
+    if line.is_empty() {
+        refund();
+        line.advance_epoch();
+        return;
+    }
+    let reset_after = || {
+        let decision = backend.current_decision(0);
+        decision.map(|decision| decision.reset_after)
+    };
+    if single_quota(&backend.quotas()).is_none() {
+        return;
+    }
+    // Read before the refund and after it, so what has passed in between is counted as given back.
+    // The waiters then go a little too early for new requests, which go after them all the same.
+    if let Some(before) = reset_after() {
+        refund();
+        let given = before.saturating_sub(reset_after().unwrap_or(before));
+        line.shift_earlier(given, LineTimer::now());
+        line.advance_epoch();
     }
 }
 
@@ -337,16 +425,10 @@ impl LayerState {
         cost: u64,
         denied: Decision,
     ) -> Option<(Decision, QueueEpoch)> {
-        if backend.shares_queues() {
-            return None; // the waiter has another key, to which its cost belongs
-        }
         let retry = denied.retry_after?;
         let mut line = self.lines.lock_line(line_id);
         let quota = || single_quota(&backend.quotas());
-        let decide = |freed, peek| {
-            let decided = backend.decide_after_refund(freed, cost, peek);
-            decided.filter(|decision| !decision.is_denied())
-        };
+        let decide = |freed, peek| backend.decide_after_refund(freed, cost, peek);
         let mut freed = 0_u64;
         let mut sums = Vec::new();
         for one in line.costs_to_shed(cost, quota) {
@@ -357,14 +439,48 @@ impl LayerState {
             }
         }
         // If that is not enough, it is not the line that denies.
-        let _ = decide(freed, true)?;
+        match decide(freed, true) {
+            Some(decision) if decision.is_denied() => return None,
+            Some(_) => {}
+            None => {
+                drop(line);
+                let taken_over = self.take_over(line_id, backend, cost, denied)?;
+                return Some((taken_over, QueueEpoch::current(&self.lines)));
+            }
+        }
+        let decide = |freed| decide(freed, false).filter(|decision| !decision.is_denied());
         let (shed, decision) = (1..)
             .zip(sums)
-            .find_map(|(shed, freed)| Some((shed, decide(freed, false)?)))?;
+            .find_map(|(shed, freed)| Some((shed, decide(freed)?)))?;
         for _ in 0..shed {
             line.shed(cost, retry, quota);
         }
         line.advance_epoch();
         Some((decision, QueueEpoch::current(&self.lines)))
+    }
+
+    /// Gives the place of the last waiter to a new request that was denied, with the cost that the
+    /// waiter has taken: the backend need not know. Only if both have the same key and cost.
+    #[cold]
+    pub(super) fn take_over(
+        &self,
+        line_id: u64,
+        backend: &dyn KeyedBackend,
+        cost: u64,
+        denied: Decision,
+    ) -> Option<Decision> {
+        if backend.shares_queues() {
+            return None;
+        }
+        let retry = denied.retry_after?;
+        let mut line = self.lines.lock_line(line_id);
+        let slot = line.shed_equal(cost, retry)?;
+        let wait = slot.since(LineTimer::now());
+        let decision = Decision {
+            verdict: Verdict::after(nanos(wait)),
+            retry_after: None,
+            ..denied
+        };
+        Some(decision.with_receipt(Receipt::LONG_AGO))
     }
 }

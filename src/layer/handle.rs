@@ -122,7 +122,7 @@ impl<K, L> Handle<K, L> {
         self.limit().penalise(key, cost)
     }
 
-    /// Gives `cost` back to `key`, at most what it has used.
+    /// Gives `cost` back to `key`, at most what it has used, as if it had been taken just now.
     ///
     /// Requests that wait move up by what it is worth. With several limits whose worth cannot be
     /// told, they keep their turns; earlier turns that the limit grants to new requests go to the

@@ -13,6 +13,7 @@ use super::state::{LayerState, State};
 use crate::backend::{Backend, Losses, Op};
 use crate::decision::Decision;
 use crate::quota::Quota;
+use crate::receipt::Receipt;
 
 /// Polls once without a waker. A future that is pending has to be polled again by its task.
 #[inline]
@@ -27,6 +28,9 @@ pub(super) trait KeyedBackend {
 
     /// See [`Backend::decide_after_refund`].
     fn decide_after_refund(&self, freed: u64, cost: u64, peek: bool) -> Option<Decision>;
+
+    /// See [`Backend::refund_replaced`].
+    fn refund_replaced(&self, cost: u64, receipt: Receipt);
 
     /// Applies `op` without awaiting it.
     fn detach(&self, op: Op);
@@ -75,6 +79,10 @@ impl<K: ?Sized, L: Backend<K>> KeyedBackend for AtKey<'_, K, L> {
     fn decide_after_refund(&self, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
         let backend = &self.state.backend;
         backend.decide_after_refund(self.key, freed, cost, peek)
+    }
+
+    fn refund_replaced(&self, cost: u64, receipt: Receipt) {
+        self.state.backend.refund_replaced(self.key, cost, receipt);
     }
 
     fn detach(&self, op: Op) {

@@ -19,6 +19,7 @@ use crate::error::StoreError;
 use crate::key::KeyRef;
 use crate::queue::{LineTimer, Lines};
 use crate::quota::Quota;
+use crate::receipt::Receipt;
 use crate::store::local::{Local, Stats};
 #[cfg(feature = "redis")]
 use crate::store::redis::{RedisLimiter, Scripted};
@@ -121,7 +122,7 @@ impl<'a, K, L> LimitHandle<'a, K, L> {
         Q: KeyRef<K> + Hash + ?Sized,
         L: Backend<Q>,
     {
-        let refund = || KeyUpdate::start(self.backend.apply(key, Op::Refund(cost)));
+        let refund = || KeyUpdate::start(self.backend.apply(key, Op::Refund(cost, Receipt::NOW)));
         if cost == 0 || !self.lines.has_waiters() || !self.is_queue() {
             return refund();
         }

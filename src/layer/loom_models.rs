@@ -31,7 +31,7 @@ impl Backend<u8> for Hourly {
                 *next += 1;
                 Verdict::Wait(HOUR * *next)
             }
-            Op::Refund(1) => {
+            Op::Refund(1, _) | Op::Cancel(1, _) => {
                 *next -= 1;
                 Verdict::Admit
             }

@@ -14,7 +14,7 @@ use super::reservation::Reservation;
 use crate::backend::Backend;
 use crate::decision::{CompactDecision, Decision};
 use crate::error::{RateLimited, StoreError};
-use crate::queue::RequestSeat;
+use crate::queue::{Order, RequestSeat};
 use crate::respond::ResponseHooks;
 
 /// The future of a backend that does I/O. Boxed, because it would be most of the
@@ -94,6 +94,7 @@ where
         let (request, respond) = (&self.request, &self.respond);
         let timeout = || respond.timeout(request.as_ref()?);
         let order = self.options.order;
+        self.reservation.record(&decision);
         let waiting = self
             .reservation
             .enqueue(wait, order, &timeout, &mut self.seat, decision)?;
@@ -110,6 +111,9 @@ where
                     let waits = match self.resolve(decided) {
                         Action::Pass(decision) => {
                             self.seat = RequestSeat::NotRequired;
+                            if let Some(decision) = &decision {
+                                self.reservation.record(decision);
+                            }
                             let decision = decision.as_ref().map(CompactDecision::new);
                             self.waits_for = WaitsFor::Service(decision);
                             Ok(())
@@ -129,6 +133,9 @@ where
                         return Poll::Ready(Outcome::Done(self.refuse(denied)));
                     }
                     self.seat = RequestSeat::NotRequired;
+                    if R::NEEDS_RESPONSE {
+                        self.reservation.record_turn();
+                    }
                     let decision = self.shown_decision(decision);
                     self.waits_for = WaitsFor::Service(decision);
                     let ready = self.service.poll_ready(cx);
@@ -149,6 +156,13 @@ where
         let line_id = || self.reservation.line_id();
         let (_, cost) = self.reservation.key_and_cost();
         let state = self.reservation.state();
+        let mut decided = decided;
+        if let (Order::Newest, Ok(decision)) = (self.options.order, &decided) {
+            if decision.is_denied() && state.lines.has_waiters() && !self.options.shadow {
+                let taken_over = state.take_over(line_id(), &backend, cost, *decision);
+                decided = Ok(taken_over.unwrap_or(*decision));
+            }
+        }
         self.options
             .resolve(state, &backend, &line_id, cost, decided)
     }

@@ -34,6 +34,12 @@ impl<K, L: Backend<K>> Reservation<K, L> {
         }
     }
 
+    /// Notes what `decision` has taken.
+    #[inline]
+    pub(super) fn record(&mut self, decision: &Decision) {
+        self.claim.record(decision);
+    }
+
     pub(super) fn state(&self) -> &Arc<State<L>> {
         &self.state
     }
@@ -105,6 +111,14 @@ impl<K, L: Backend<K>> Reservation<K, L> {
         self.claim.commit(&self.state);
     }
 
+    /// Notes that the turn has come.
+    pub(super) fn record_turn(&mut self) {
+        let Self { state, key, claim } = self;
+        if let Some(receipt) = claim.receipt() {
+            claim.set_receipt(state.backend.receipt_at_turn(key, receipt));
+        }
+    }
+
     /// The decision by which the request waited, with the present figures if the backend knows them.
     pub(super) fn refresh_decision(&self, waited: CompactDecision) -> CompactDecision {
         refresh_decision(&self.backend(), waited)
@@ -116,17 +130,10 @@ impl<K, L: Backend<K>> Reservation<K, L> {
         K: Hash,
     {
         match self.claim.settlement_op(settle)? {
-            Op::Refund(cost) if self.claim.is_immediate() && self.state.lines.has_waiters() => {
+            op @ Op::Refund(..) if self.claim.is_immediate() && self.state.lines.has_waiters() => {
                 let mut refund = None;
-                let mut start =
-                    || refund = Some(self.state.backend.apply(&self.key, Op::Refund(cost)));
-                refund_to_waiters(
-                    &self.state,
-                    self.line_id(),
-                    &self.backend(),
-                    cost,
-                    &mut start,
-                );
+                let mut start = || refund = Some(self.state.backend.apply(&self.key, op));
+                refund_to_waiters(&self.state, self.line_id(), &self.backend(), &mut start);
                 refund
             }
             op => Some(self.state.backend.apply(&self.key, op)),

@@ -111,10 +111,8 @@ where
                     self.check_proxy_header(&request);
                 }
                 self.state.report_losses(|| self.state.backend.losses());
-                let context = R::NEEDS_RESPONSE.then(|| {
-                    let decision = R::WRITES_HEADERS.then(|| CompactDecision::new(&decision));
-                    self.response_context(&request, (key, cost), decision, epoch)
-                });
+                let context = R::NEEDS_RESPONSE
+                    .then(|| self.response_context(&request, (key, cost), &decision, epoch));
                 ResponseFuture::inner(self.inner.call(request), context)
             }
             // A new value, so that the fast path need not keep it in memory.
@@ -208,10 +206,9 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
                 if let (true, Some(decision)) = (self.options.share_decision, &decision) {
                     self.respond.admit(&mut request, decision);
                 }
-                let context = decision.filter(|_| R::NEEDS_RESPONSE).map(|decision| {
-                    let decision = R::WRITES_HEADERS.then(|| CompactDecision::new(&decision));
-                    self.response_context(&request, (key, cost), decision, epoch)
-                });
+                let context = decision
+                    .filter(|_| R::NEEDS_RESPONSE)
+                    .map(|decision| self.response_context(&request, (key, cost), &decision, epoch));
                 ResponseFuture::inner(self.inner.call(request), context)
             }
             Action::Wait(wait, decision) => {
@@ -240,7 +237,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         &self,
         request: &Req,
         (key, cost): (T, u64),
-        decision: Option<CompactDecision>,
+        decision: &Decision,
         epoch: QueueEpoch,
     ) -> ResponseContext<T, L, R>
     where
@@ -250,10 +247,12 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     {
         let mut respond = self.respond.clone();
         respond.capture(request);
+        let mut reservation = Reservation::new(Arc::clone(&self.state), key, cost, Some(epoch));
+        reservation.record(decision);
         ResponseContext {
-            reservation: Reservation::new(Arc::clone(&self.state), key, cost, Some(epoch)),
+            reservation,
             respond,
-            decision,
+            decision: R::WRITES_HEADERS.then(|| CompactDecision::new(decision)),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
+use crate::receipt::Receipt;
 
 /// A limit per tier: the key is a pair of the tier and the customer.
 ///
@@ -157,6 +158,18 @@ where
         let (index, backend) = self.indexed(tier);
         state.write_usize(index);
         backend.hash_queue(key, state);
+    }
+
+    fn refund_replaced(&self, (tier, key): &(T, K), cost: u64, receipt: Receipt) {
+        self.get(tier).refund_replaced(key, cost, receipt);
+    }
+
+    fn receipt_at_turn(&self, (tier, key): &(T, K), receipt: Receipt) -> Receipt {
+        self.get(tier).receipt_at_turn(key, receipt)
+    }
+
+    fn receipt_words(&self) -> usize {
+        self.iter().map(Backend::receipt_words).max().unwrap_or(1)
     }
 
     fn shares_queues(&self) -> bool {

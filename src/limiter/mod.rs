@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use self::atomic_state::AtomicState;
-use crate::acquire::{Acquire, Attempt, acquire, attempt};
+use crate::acquire::{Acquire, Attempt, acquire, attempt, cancel};
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::Decision;
@@ -306,8 +306,10 @@ impl<A: Algorithm, C: Timer> Acquire for Limiter<A, C> {
             .transition(|algorithm, state| attempt(algorithm, state, now, cost, max_wait))
     }
 
-    fn refund(&self, taken_at: Tick, cost: u64) {
-        self.refund_from(taken_at, cost);
+    fn cancel(&self, taken_at: Tick, turn: Tick, cost: u64) {
+        let now = self.clock.now();
+        self.state
+            .transition(|algorithm, state| cancel(algorithm, state, (taken_at, turn), now, cost));
     }
 }
 

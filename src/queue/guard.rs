@@ -160,6 +160,12 @@ impl LineGuard<'_> {
         self.entry().is_none_or(|entry| entry.line.len() == 0)
     }
 
+    /// Whether the request at `position` waits for its turn.
+    pub(crate) fn is_waiting(&self, position: &QueuePosition) -> bool {
+        let entry = self.entry().filter(|entry| entry.owns(position));
+        entry.is_some_and(|entry| entry.line.contains(position.rank()))
+    }
+
     /// How long after `now` the request at `position` is released as things stand. Assumes that it
     /// is the last one. `None` if it has been released.
     pub(crate) fn wait_of_last(&self, position: &QueuePosition, now: Tick) -> Option<Duration> {
@@ -261,6 +267,14 @@ impl LineGuard<'_> {
         .unwrap_or(CostOutcome::Refund)
     }
 
+    /// Moves the slots of all waiters earlier, and releases those that are then due.
+    pub(crate) fn shift_earlier(&mut self, span: Duration, now: Tick) {
+        self.update(false, |line, wakers, _| {
+            line.shift_earlier(span);
+            line.release(now, wakers);
+        });
+    }
+
     /// The costs of the waiters that [`shed`](Self::shed) removes; see [`Line::costs_to_shed`].
     pub(crate) fn costs_to_shed(
         &self,
@@ -278,6 +292,12 @@ impl LineGuard<'_> {
         self.update(false, |line, wakers, _| {
             line.shed(cost, wait, quota, wakers);
         });
+    }
+
+    /// Removes the waiter that is released last, if all costs are `cost`. Returns its slot.
+    pub(crate) fn shed_equal(&mut self, cost: u64, wait: Duration) -> Option<Tick> {
+        self.update(false, |line, wakers, _| line.shed_equal(cost, wait, wakers))
+            .flatten()
     }
 
     /// Arms the timer again if a release of many waiters changed the line.

@@ -37,7 +37,7 @@ use super::outcome::{CostOutcome, WaitOutcome};
 use super::sorted_map::SortedMap;
 use super::uniform::UniformQueue;
 use super::waiters::{Rank, Ranks};
-use crate::clock::Tick;
+use crate::clock::{Tick, nanos};
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -262,6 +262,15 @@ impl Line {
         }
     }
 
+    /// Moves all slots earlier by `span`.
+    pub(super) fn shift_earlier(&mut self, span: Duration) {
+        let cost = nanos(span);
+        if cost > 0 {
+            let per_nano = Quota::per(1, Duration::from_nanos(1));
+            self.as_mixed().shift_earlier(cost, &per_nano);
+        }
+    }
+
     /// The costs of the waiters that repeated calls of [`shed`](Self::shed) would remove for a request
     /// of `cost`, in the order of removal. At most one if costs differ: one waiter of the same cost
     /// makes enough room.
@@ -304,6 +313,21 @@ impl Line {
             self.shed.insert(rank, retry_after);
             wakers.extend(waker);
         }
+    }
+
+    /// Removes the waiter that is released last, if all costs are `cost`. Returns its slot.
+    pub(super) fn shed_equal(
+        &mut self,
+        cost: u64,
+        wait: Duration,
+        wakers: &mut Vec<Waker>,
+    ) -> Option<Tick> {
+        let slot = match &self.queue {
+            Queue::Uniform(queue) if queue.cost == cost => queue.last()?,
+            _ => return None,
+        };
+        self.shed(cost, wait, || None, wakers);
+        Some(slot)
     }
 
     /// Reschedules all waiters for a quota that has changed, then [releases](Self::release) those that

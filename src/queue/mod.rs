@@ -27,6 +27,7 @@ mod wake;
 
 pub(crate) use self::{
     entry::QueuePosition,
+    guard::LineGuard,
     lines::Lines,
     outcome::{CostOutcome, WaitOutcome},
     seats::{RequestSeat, SeatAcquire, Seats},

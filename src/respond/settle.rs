@@ -22,7 +22,8 @@ pub trait SettleUp<Res> {
 pub enum Settle {
     /// It stays as it was taken.
     Keep,
-    /// It is given back: the request counts for nothing.
+    /// It is given back: the request counts for nothing. What time has returned since the cost was
+    /// taken is not given back again.
     Refund,
     /// The request cost this much in all. The difference is taken, even into debt, or given back.
     Charge(u64),

@@ -14,6 +14,7 @@ use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
+use crate::receipt::Receipt;
 use crate::store::events::{SwitchEvent, SwitchLog, count};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -41,6 +42,9 @@ use crate::sync::{AtomicU64, Ordering};
 /// logged (feature `tracing`). If there are many, four are logged at once and then one per ten
 /// seconds, with the number that was left out. The backend that decides in the end is always
 /// logged.
+///
+/// A refund goes to the backend that took the cost, never to the other one. If that backend is
+/// unavailable, the cost stays taken.
 ///
 /// A machine that switches may admit the secondary backend's limit in addition to the primary's
 /// promise. The primary backend never learns what the secondary one admitted.
@@ -122,21 +126,53 @@ where
     type Future = FallbackFuture<K, P, S>;
 
     fn apply(&self, key: &K, op: Op) -> Self::Future {
+        let inner = &self.0;
+        let (taker, op) = split_op(op);
+        let state = match taker {
+            Taker::Any => FallbackState::Primary(inner.primary.apply(key, op)),
+            Taker::Primary => FallbackState::OnlyPrimary(inner.primary.apply(key, op)),
+            Taker::Secondary => FallbackState::Secondary(inner.secondary.apply(key, op)),
+            // It is not known who would have to give the cost back.
+            Taker::Lost => FallbackState::Primary(inner.primary.apply(key, Op::Peek(0))),
+        };
         FallbackFuture {
-            inner: Arc::clone(&self.0),
+            inner: Arc::clone(inner),
             key: key.to_owned(),
             op,
-            state: FallbackState::Primary(self.0.primary.apply(key, op)),
+            state,
         }
     }
 
-    /// Runs `op` on the backend that decides now.
+    /// Runs `op` on the backend that took the cost, or on the one that decides now.
     fn detach(&self, key: &K, op: Op) {
-        if self.is_on_secondary() {
-            self.0.secondary.detach(key, op);
-        } else {
-            self.0.primary.detach(key, op);
+        let (taker, op) = split_op(op);
+        match taker {
+            Taker::Lost => {}
+            Taker::Secondary => self.0.secondary.detach(key, op),
+            Taker::Any if self.is_on_secondary() => self.0.secondary.detach(key, op),
+            Taker::Primary | Taker::Any => self.0.primary.detach(key, op),
         }
+    }
+
+    /// One for which backend took the cost, then those of that backend.
+    fn receipt_words(&self) -> usize {
+        let inner = &self.0;
+        1 + inner
+            .primary
+            .receipt_words()
+            .max(inner.secondary.receipt_words())
+    }
+
+    fn receipt_at_turn(&self, key: &K, receipt: Receipt) -> Receipt {
+        let (taker, own) = split_receipt(receipt);
+        receipt.then(
+            1,
+            match taker {
+                Taker::Primary => self.0.primary.receipt_at_turn(key, own),
+                Taker::Secondary => self.0.secondary.receipt_at_turn(key, own),
+                Taker::Any | Taker::Lost => own,
+            },
+        )
     }
 
     /// The losses of both backends.
@@ -211,7 +247,60 @@ where
 
 enum FallbackState<P, S> {
     Primary(P),
+    /// Without a fallback: only the primary backend has the cost to give back.
+    OnlyPrimary(P),
     Secondary(S),
+}
+
+/// The backend that took a cost, as the first word of a receipt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taker {
+    Primary,
+    Secondary,
+    /// Not said: whichever decides now.
+    Any,
+    /// The receipt of too many backends.
+    Lost,
+}
+
+impl Taker {
+    const fn word(self) -> u64 {
+        match self {
+            Self::Lost => 0,
+            Self::Primary => 1,
+            Self::Secondary => 2,
+            Self::Any => Receipt::NOW.moment(),
+        }
+    }
+
+    /// The decision with a receipt that says who took its cost.
+    fn stamp(self, decision: Decision) -> Decision {
+        decision.with_receipt(Receipt::at(self.word()).then(1, decision.receipt()))
+    }
+}
+
+/// The backend that took a cost, and its own receipt.
+fn split_receipt(receipt: Receipt) -> (Taker, Receipt) {
+    let known = [Taker::Primary, Taker::Secondary, Taker::Any];
+    let taker = known
+        .into_iter()
+        .find(|taker| taker.word() == receipt.moment());
+    (taker.unwrap_or(Taker::Lost), receipt.skip(1))
+}
+
+/// The backend for an operation, and the operation with its own receipt.
+fn split_op(op: Op) -> (Taker, Op) {
+    match op {
+        Op::Refund(cost, receipt) => {
+            let (taker, own) = split_receipt(receipt);
+            (taker, Op::Refund(cost, own))
+        }
+        Op::Cancel(cost, receipt) => {
+            let (taker, own) = split_receipt(receipt);
+            (taker, Op::Cancel(cost, own))
+        }
+        op => (Taker::Any, op),
+    }
 }
 
 impl<K, P, S> Future for FallbackFuture<K, P, S>
@@ -238,10 +327,14 @@ where
                         if result.is_ok() {
                             this.inner.record_decider(false);
                         }
-                        return Poll::Ready(result);
+                        return Poll::Ready(result.map(|decision| Taker::Primary.stamp(decision)));
                     }
                 },
-                FallbackState::Secondary(secondary) => return Pin::new(secondary).poll(cx),
+                FallbackState::OnlyPrimary(primary) => return Pin::new(primary).poll(cx),
+                FallbackState::Secondary(secondary) => {
+                    let decided = Pin::new(secondary).poll(cx);
+                    return decided.map_ok(|decision| Taker::Secondary.stamp(decision));
+                }
             }
         }
     }
@@ -255,7 +348,7 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let backend = match self.state {
-            FallbackState::Primary(_) => "primary",
+            FallbackState::Primary(_) | FallbackState::OnlyPrimary(_) => "primary",
             FallbackState::Secondary(_) => "secondary",
         };
         f.debug_struct("FallbackFuture")

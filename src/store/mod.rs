@@ -9,3 +9,4 @@ pub mod redis;
 
 pub use self::fallback::{Fallback, FallbackFuture};
 pub use crate::backend::{Backend, IntoBackend, Losses, Op};
+pub use crate::receipt::Receipt;

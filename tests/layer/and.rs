@@ -11,10 +11,12 @@ use tower_throttle::{
     StoreError, Verdict,
     key::{Missing, PeerAddr},
     layer::{And, KeyPair, OnStoreError},
-    store::{Backend, Op},
+    store::{Backend, Op, Receipt},
 };
 
 use crate::support::{Reply, Script, admit, deny, wait};
+
+const NOW: Receipt = Receipt::NOW;
 
 fn window(limit: u64) -> FixedWindow {
     FixedWindow::new(Quota::per_day(limit))
@@ -239,18 +241,30 @@ mod on_servers {
         let decision = both.decide(&BOTH, 3).await.unwrap();
         assert!(decision.is_denied());
         assert_eq!(decision.policy, 1);
-        assert_eq!(first.ops(), [Op::Take(3), Op::Refund(3)]);
+        assert_eq!(first.ops(), [Op::Take(3), Op::Cancel(3, NOW)]);
         assert_eq!(second.ops(), [Op::Take(3)]);
     }
 
     #[tokio::test]
     async fn other_operations_reach_both_limits() {
         let (both, first, second) = pair();
-        for op in [Op::Peek(2), Op::Refund(2), Op::Charge(2), Op::Reset] {
+        for op in [
+            Op::Peek(2),
+            Op::Refund(2, NOW),
+            Op::Cancel(2, NOW),
+            Op::Charge(2),
+            Op::Reset,
+        ] {
             let _ = both.apply(&BOTH, op).await.unwrap();
             both.detach(&BOTH, op);
         }
-        let ops = [Op::Peek(2), Op::Refund(2), Op::Charge(2), Op::Reset];
+        let ops = [
+            Op::Peek(2),
+            Op::Refund(2, NOW),
+            Op::Cancel(2, NOW),
+            Op::Charge(2),
+            Op::Reset,
+        ];
         let ops: Vec<_> = ops.into_iter().flat_map(|op| [op, op]).collect();
         assert_eq!(first.ops(), ops);
         assert_eq!(second.ops(), ops);
@@ -270,7 +284,7 @@ mod on_servers {
             other.push(Reply::Now(Ok(wait(3 * second))));
             let decision = both.decide(&BOTH, 3).await.unwrap();
             assert!(decision.is_denied());
-            let taken = [Op::Take(3), Op::Take(3), Op::Refund(3)];
+            let taken = [Op::Take(3), Op::Take(3), Op::Cancel(3, NOW)];
             assert_eq!(first.ops(), taken);
             if first_waits {
                 assert_eq!(decision.retry_after, Some(3 * second));
@@ -295,7 +309,7 @@ mod on_servers {
         let decision = both.decide(&only, 1).await.unwrap();
         assert!(decision.is_denied());
         assert_eq!(decision.policy, 1);
-        assert_eq!(second.ops(), [Op::Take(1), Op::Take(1), Op::Refund(1)]);
+        assert_eq!(second.ops(), [Op::Take(1), Op::Take(1), Op::Cancel(1, NOW)]);
     }
 
     #[tokio::test]

@@ -10,6 +10,8 @@ mod handle;
 mod keys;
 mod plain;
 mod policy;
+#[cfg(feature = "tokio")]
+mod refunds;
 mod refused;
 mod remote;
 #[cfg(all(feature = "metrics", feature = "tracing"))]

@@ -3,7 +3,9 @@
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AnyAlgorithm, AsError, Decision, FixedWindow, Global, Quota, RateLimitLayer, RateLimited,
-    Settle, SlidingLog, Tiers, TokenBucket, key::Key, store::Op,
+    Settle, SlidingLog, Tiers, TokenBucket,
+    key::Key,
+    store::{Op, Receipt},
 };
 
 use crate::support::{Script, deny};
@@ -74,10 +76,10 @@ async fn shadow_mode_counts_but_denies_nothing() {
 async fn the_response_settles_the_total_cost() {
     for (settle, expected) in [
         (Settle::Keep, None),
-        (Settle::Refund, Some(Op::Refund(5))),
+        (Settle::Refund, Some(Op::Refund(5, Receipt::NOW))),
         (Settle::Charge(5), None),
-        (Settle::Charge(2), Some(Op::Refund(3))),
-        (Settle::Charge(0), Some(Op::Refund(5))),
+        (Settle::Charge(2), Some(Op::Refund(3, Receipt::NOW))),
+        (Settle::Charge(0), Some(Op::Refund(5, Receipt::NOW))),
         (Settle::Charge(u64::MAX), Some(Op::Charge(u64::MAX - 5))),
     ] {
         let script = Script::default();
@@ -129,7 +131,7 @@ async fn settle_result_settles_errors_of_the_service() {
         [
             Op::Take(1),
             Op::Take(1),
-            Op::Refund(1),
+            Op::Refund(1, Receipt::NOW),
             Op::Take(1),
             Op::Charge(9)
         ]

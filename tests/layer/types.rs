@@ -75,14 +75,15 @@ fn the_future_can_be_named() {
     let _ = named::<tower_test::mock::Mock<u8, u8>, Global, Local<TokenBucket>, Responder, u8>;
 }
 
-/// Many requests may wait at once. With tokio's task header, a future fills three cache lines.
+/// Many requests may wait at once. A task of tokio with this future takes no more memory than with
+/// one of 64 bytes: its allocations are multiples of 128 bytes.
 #[test]
 fn a_waiting_request_is_small() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(5);
     let layer = RateLimitLayer::new(Global, bucket).respond(AsError);
     let mut service = layer.layer(service_fn(|(): ()| ready(Ok::<_, BoxError>(()))));
     let future = service.call(());
-    assert!(size_of_val(&future) <= 104, "{}", size_of_val(&future));
+    assert!(size_of_val(&future) <= 120, "{}", size_of_val(&future));
 }
 
 /// The solution that the compile error suggests for an error type without `From<RateLimited>`.

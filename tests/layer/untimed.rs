@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::{AsError, Global, RateLimitLayer, RateLimited, store::Op};
+use tower_throttle::{
+    AsError, Global, RateLimitLayer, RateLimited,
+    store::{Op, Receipt},
+};
 
 use crate::support::{Script, wait};
 
@@ -15,5 +18,5 @@ async fn without_timers_requests_are_denied_with_retry_after_and_take_nothing() 
     let error = layer.layer(unit).oneshot(()).await.unwrap_err();
     let limited = error.downcast::<RateLimited>().unwrap();
     assert_eq!(limited.retry_after(), Some(Duration::from_secs(7)));
-    assert_eq!(script.ops(), [Op::Take(1), Op::Refund(1)]);
+    assert_eq!(script.ops(), [Op::Take(1), Op::Cancel(1, Receipt::NOW)]);
 }

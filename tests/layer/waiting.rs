@@ -15,7 +15,7 @@ use tower_throttle::{
     AsError, Decision, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, Settle, Tiers,
     TokenBucket, Verdict,
     respond::Respond,
-    store::{Backend, IntoBackend, Op},
+    store::{Backend, IntoBackend, Op, Receipt},
 };
 
 use crate::support::{Reply, Script, admit, deny, wait};
@@ -199,7 +199,10 @@ async fn the_refund_of_a_cancelled_waiter_is_detached() {
     let mut response = task::spawn(service.ready().await.unwrap().call(1));
     assert_pending!(response.poll());
     drop(response);
-    assert_eq!(*limiter.detached.lock().unwrap(), [Op::Refund(1)]);
+    assert_eq!(
+        *limiter.detached.lock().unwrap(),
+        [Op::Cancel(1, Receipt::NOW)]
+    );
     assert_eq!(
         limiter.script.ops(),
         [Op::Take(1)],
@@ -219,7 +222,7 @@ impl<K: ?Sized> Backend<K> for SlowRefund {
 
     fn apply(&self, key: &K, op: Op) -> Reply {
         let refund = || self.refund.lock().unwrap().take();
-        let slow = matches!(op, Op::Refund(_)).then(refund).flatten();
+        let slow = matches!(op, Op::Refund(..)).then(refund).flatten();
         slow.unwrap_or_else(|| self.script.apply(key, op))
     }
 
@@ -267,7 +270,7 @@ async fn the_cost_of_a_cancelled_waiter_is_refunded() {
     assert_pending!(response.poll());
     assert_eq!(script.ops(), [Op::Take(3)]);
     drop(response);
-    assert_eq!(script.ops(), [Op::Take(3), Op::Refund(3)]);
+    assert_eq!(script.ops(), [Op::Take(3), Op::Cancel(3, Receipt::NOW)]);
 }
 
 #[tokio::test(start_paused = true)]

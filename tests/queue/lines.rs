@@ -260,12 +260,31 @@ async fn a_call_that_is_not_polled_does_not_block_the_queue() {
     pass(2_100).await;
     // It was released, and so was the request behind it.
     assert_eq!(harness.served(), [(0, 0), (2, 2_000)]);
-    // It is dropped, so each request behind it moves up one turn.
+    // It is dropped after the second that its turn takes, so the requests behind it keep theirs.
     drop(held);
     pass(10_000).await;
     assert_eq!(
         harness.served(),
-        [(0, 0), (2, 2_000), (3, 2_100), (4, 3_000)]
+        [(0, 0), (2, 2_000), (3, 3_000), (4, 4_000)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_in_its_turn_gives_the_rest_of_it_back() {
+    use tower::Service;
+
+    let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
+    let _first = harness.send(0).await;
+    let mut service = harness.service.clone();
+    let job = crate::support::Job { name: 1, cost: 1 };
+    let held = service.call(job);
+    let _next = harness.send_all(2..5).await;
+    pass(1_300).await;
+    drop(held);
+    pass(10_000).await;
+    assert_eq!(
+        harness.served(),
+        [(0, 0), (2, 1_300), (3, 2_300), (4, 3_300)]
     );
 }
 

@@ -5,9 +5,10 @@ use std::{convert::Infallible, task::Poll, time::Duration};
 use http::{Request, Response};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, TokenBucket,
-    WarmUp,
+    AsError, Decision, FixedWindow, Global, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited,
+    StoreError, TokenBucket, WarmUp,
     queue::{Order, WhenFull},
+    store::{Backend, Fallback, IntoBackend, Op},
 };
 
 use crate::support::{Harness, Job, cancel, key, pass, settle};
@@ -293,4 +294,95 @@ async fn a_request_whose_timeout_is_shorter_than_its_wait_is_denied_at_once() {
     assert_eq!(request("1S").await.unwrap().status(), 200);
     assert_eq!(start.elapsed().as_millis(), 1_000);
     assert_eq!(layer.handle().counts().denied, 1);
+}
+
+/// A backend of one's own, which only passes operations on.
+#[derive(Clone)]
+struct Own(Local<LeakyBucket>);
+
+impl Backend<u32> for Own {
+    type Future = std::future::Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, key: &u32, op: Op) -> Self::Future {
+        self.0.apply(key, op)
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Backend::<u32>::quotas(&self.0)
+    }
+}
+
+impl IntoBackend for Own {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_replaces_another_one_in_every_backend() {
+    macro_rules! replaces {
+        ($layer:expr) => {{
+            let layer = $layer.respond(AsError).order(Order::Newest);
+            let harness = Harness::new(&layer);
+            let _calls = harness.send_all(0..3).await;
+            let newest = harness.send(3).await;
+            // The line of two is full. The oldest waiter gives its place away.
+            assert_eq!(layer.handle().waiting(), 2);
+            pass(10_000).await;
+            assert_eq!(harness.served(), [(0, 0), (3, 1_000), (2, 2_000)]);
+            assert!(newest.await.unwrap().is_ok());
+        }};
+    }
+    let line = || Local::new(LeakyBucket::new(Quota::per_second(1)).queue(2));
+    let window = || Local::new(FixedWindow::new(Quota::per_day(100)));
+    replaces!(RateLimitLayer::new(key, Own(line())));
+    replaces!(RateLimitLayer::new(key, Fallback::new(line(), line())));
+    replaces!(RateLimitLayer::new(key, line()).and(Global, window()));
+    replaces!(RateLimitLayer::new(Global, window()).and(key, line()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_request_gives_back_what_it_took_beside_the_line() {
+    let line = Local::new(LeakyBucket::new(Quota::per_second(1)).queue(2));
+    let window = Local::new(FixedWindow::new(Quota::per_day(10)));
+    let layer = RateLimitLayer::new(Global, line)
+        .and(|job: &Job| job.name, window.clone())
+        .respond(AsError)
+        .order(Order::Newest);
+    let harness = Harness::new(&layer);
+    let mut calls = harness.send_all(0..3).await;
+    let used = |name: u32| 10 - window.peek(&name).remaining();
+    assert_eq!([0, 1, 2].map(used), [1, 1, 1]);
+    // Its own window denies it, so nobody has to make room.
+    window.charge(&9, 10);
+    let denied = harness.send(9).await;
+    assert!(denied.await.unwrap().is_err());
+    assert_eq!((layer.handle().waiting(), used(9)), (2, 10));
+    let _newest = harness.send(3).await;
+    let replaced = calls.remove(1);
+    assert!(replaced.await.unwrap().is_err());
+    settle().await;
+    assert_eq!([0, 1, 2, 3].map(used), [1, 0, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_goes_at_once_needs_no_seat() {
+    let bucket = LeakyBucket::new(Quota::per_second(1)).queue(20);
+    let layer = RateLimitLayer::new(key, bucket)
+        .respond(AsError)
+        .order(Order::Newest)
+        .seats(1)
+        .when_full(WhenFull::Deny);
+    let harness = Harness::new(&layer);
+    let _calls = harness.send_all(0..2).await;
+    pass(300).await;
+    // The limiter admits the next request. It goes before the waiter, who has the only seat.
+    layer.handle().reset(&0_u32).await.unwrap();
+    let newest = harness.send(2).await;
+    assert_eq!(newest.await.unwrap().unwrap(), 2);
+    assert_eq!(harness.served(), [(0, 0), (2, 300)]);
+    pass(10_000).await;
+    assert_eq!(harness.served(), [(0, 0), (2, 300), (1, 1_000)]);
 }

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, time::Duration};
 
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::{
-    Backend, Op,
+    Backend, Op, Receipt,
     redis::{Redis, RedisLimiter},
 };
 use tower_throttle::{
@@ -229,7 +229,7 @@ async fn the_commands_that_an_error_asks_for_are_enough() {
             for op in [
                 Op::Take(1),
                 Op::Take(1),
-                Op::Refund(1),
+                Op::Refund(1, Receipt::NOW),
                 Op::Charge(3),
                 Op::Reset,
             ] {

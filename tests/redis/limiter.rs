@@ -8,7 +8,7 @@ use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{
     All, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket, Verdict, WarmUp,
-    store::{Backend, Op},
+    store::{Backend, Op, Receipt},
 };
 
 use crate::calls_of;
@@ -56,13 +56,13 @@ async fn a_detached_operation_is_executed() {
     let server = RedisServer::start();
     let limiter = redis(&server).limiter("left", FixedWindow::new(hourly(10)).anchored());
     assert!(limiter.decide("ann", 5).await.unwrap().is_admitted());
-    limiter.detach("ann", Op::Refund(3));
+    limiter.detach("ann", Op::Refund(3, Receipt::NOW));
     // This call is queued behind the detached one, which nothing here has polled.
     tokio::task::yield_now().await;
     let left = limiter.apply("ann", Op::Peek(0)).await.unwrap();
     assert_eq!(left.remaining(), 8);
     // Polled once and dropped: it was not sent.
-    let mut refund = limiter.apply("ann", Op::Refund(1));
+    let mut refund = limiter.apply("ann", Op::Refund(1, Receipt::NOW));
     assert!(
         std::pin::Pin::new(&mut refund)
             .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
@@ -108,7 +108,7 @@ async fn every_algorithm_takes_peeks_refunds_charges_and_resets() {
             left,
             "{name}: peeks take nothing"
         );
-        let _ = apply(Op::Refund(1)).await;
+        let _ = apply(Op::Refund(1, Receipt::NOW)).await;
         assert_eq!(
             apply(Op::Peek(0)).await.remaining(),
             all,
@@ -455,7 +455,10 @@ async fn a_refund_or_reset_ends_a_cached_denial() {
             .is_admitted()
     };
     assert!(take().await && !take().await);
-    let _ = limiter.apply("key", Op::Refund(1)).await.expect("done");
+    let _ = limiter
+        .apply("key", Op::Refund(1, Receipt::NOW))
+        .await
+        .expect("done");
     assert!(take().await && !take().await);
     let _ = limiter.apply("key", Op::Reset).await.expect("done");
     assert!(take().await && !take().await);

@@ -16,6 +16,7 @@ mod proxy_server;
 mod queue;
 #[path = "../common/redis_server.rs"]
 mod redis_server;
+mod refunds;
 mod retries;
 #[path = "../common/vectors.rs"]
 mod shared_vectors;

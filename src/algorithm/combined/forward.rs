@@ -147,6 +147,10 @@ impl<P: Parts> Packing<P> for P {
         peek.0.finish()
     }
 
+    fn cancel(algorithm: &P, state: &mut P::States, taken_at: Tick, now: Tick, cost: u64) {
+        algorithm.each_state_mut(state, &mut Cancel(taken_at, now, cost));
+    }
+
     fn heap_bytes(algorithm: &P, state: &P::States) -> usize {
         let mut bytes = HeapBytes(algorithm.own_heap_bytes(state));
         algorithm.each_state(state, &mut bytes);
@@ -372,6 +376,14 @@ struct Refund(Tick, Tick, u64);
 impl VisitStateMut for Refund {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
         part.refund(state, self.0, self.1, self.2);
+    }
+}
+
+struct Cancel(Tick, Tick, u64);
+
+impl VisitStateMut for Cancel {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        A::Packing::cancel(part, state, self.0, self.1, self.2);
     }
 }
 

@@ -366,6 +366,12 @@ impl Algorithm for WarmUp {
 impl Sealed for WarmUp {}
 
 impl Packing<Self> for WarmUp {
+    fn cancel(algorithm: &Self, state: &mut WarmUpState, taken_at: Tick, now: Tick, cost: u64) {
+        let is_line = algorithm.queue_limit.is_some();
+        let taken_at = if is_line { now } else { taken_at };
+        algorithm.refund(state, taken_at, now, cost);
+    }
+
     fn word_count(algorithm: &Self) -> usize {
         algorithm.widths.word_count
     }

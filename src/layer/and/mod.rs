@@ -18,9 +18,11 @@ use std::{
 
 use self::parts::{Answers, Parts};
 pub(super) use self::queue_part::{Part, QueuePart};
+use super::keyed::poll_once;
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::quota::Quota;
+use crate::receipt::Receipt;
 
 /// Two limits, each with a key of its own; made by [`RateLimitLayer::and`](crate::RateLimitLayer::and).
 ///
@@ -119,12 +121,72 @@ where
         self.poll_once(key, parts.take(key.as_refs(), cost))
     }
 
+    /// The limit for which requests queue replaces a request. The other one takes the cost as usual.
+    fn decide_after_refund(
+        &self,
+        key: &KeyPair<A, B>,
+        freed: u64,
+        cost: u64,
+        peek: bool,
+    ) -> Option<Decision> {
+        let parts = &self.0;
+        let replace_first = |a, peek| parts.first.decide_after_refund(a, freed, cost, peek);
+        let replace_second = |b, peek| parts.second.decide_after_refund(b, freed, cost, peek);
+        let (first, second) = match (parts.queue.get()?, key.as_refs()) {
+            (Part::First, (Some(a), None)) => (Some(replace_first(a, peek)?), None),
+            (Part::Second, (None, Some(b))) => (None, Some(replace_second(b, peek)?)),
+            (Part::First, (Some(a), Some(b))) => {
+                let other = take_beside(&parts.second, b, cost, peek)?;
+                let first = replace_beside((&parts.second, b), cost, other, peek, |peek| {
+                    replace_first(a, peek)
+                })?;
+                (Some(first), Some(other))
+            }
+            (Part::Second, (Some(a), Some(b))) => {
+                let other = take_beside(&parts.first, a, cost, peek)?;
+                let second = replace_beside((&parts.first, a), cost, other, peek, |peek| {
+                    replace_second(b, peek)
+                })?;
+                (Some(other), Some(second))
+            }
+            _ => return None,
+        };
+        Some(parts.peeked::<A>(first, second))
+    }
+
+    /// The request has left the queue of one limit; the other one gives its cost back.
+    fn refund_replaced(&self, key: &KeyPair<A, B>, cost: u64, receipt: Receipt) {
+        let parts = &self.0;
+        let (a, b) = key.as_refs();
+        let (first, second) = (receipt, receipt.skip(parts.first.receipt_words()));
+        match parts.queue.get() {
+            Some(Part::First) => {
+                if let Some(a) = a {
+                    parts.first.refund_replaced(a, cost, first);
+                }
+                if let Some(b) = b {
+                    parts.second.detach(b, Op::Cancel(cost, second));
+                }
+            }
+            Some(Part::Second) => {
+                if let Some(a) = a {
+                    parts.first.detach(a, Op::Cancel(cost, first));
+                }
+                if let Some(b) = b {
+                    parts.second.refund_replaced(b, cost, second);
+                }
+            }
+            None => {}
+        }
+    }
+
     fn detach(&self, key: &KeyPair<A, B>, op: Op) {
+        let (first, second) = self.0.split_op::<A>(op);
         if let Some(a) = &key.first {
-            self.0.first.detach(a, op);
+            self.0.first.detach(a, first);
         }
         if let Some(b) = &key.second {
-            self.0.second.detach(b, op);
+            self.0.second.detach(b, second);
         }
     }
 
@@ -149,6 +211,27 @@ where
             (Some(Part::Second), _, Some(b)) => parts.second.hash_queue(b, state),
             _ => key.hash(state),
         }
+    }
+
+    fn receipt_at_turn(&self, key: &KeyPair<A, B>, receipt: Receipt) -> Receipt {
+        let parts = &self.0;
+        let len = parts.first.receipt_words();
+        let (first, second) = (receipt, receipt.skip(len));
+        let first = match &key.first {
+            Some(a) => parts.first.receipt_at_turn(a, first),
+            None => first,
+        };
+        first.then(
+            len,
+            match &key.second {
+                Some(b) => parts.second.receipt_at_turn(b, second),
+                None => second,
+            },
+        )
+    }
+
+    fn receipt_words(&self) -> usize {
+        self.0.first.receipt_words() + self.0.second.receipt_words()
     }
 
     fn shares_queues(&self) -> bool {
@@ -197,6 +280,35 @@ impl<L1: Send + Sync + 'static, L2: Send + Sync + 'static> IntoBackend for And<L
     fn into_backend(self) -> Self {
         self
     }
+}
+
+/// What the limit that has no queue decides on a new request. `None` if it does not decide at once.
+fn take_beside<K, L: Backend<K>>(limit: &L, key: &K, cost: u64, peek: bool) -> Option<Decision> {
+    let looked = limit.current_decision(key, cost)?;
+    if peek || !looked.is_admitted() {
+        return Some(looked);
+    }
+    match poll_once(&mut limit.decide(key, cost)) {
+        Poll::Ready(decided) => decided.ok(),
+        Poll::Pending => None,
+    }
+}
+
+/// What the limit with the queue decides then. If it denies, the other one gets the cost back.
+fn replace_beside<K, L: Backend<K>>(
+    (other, key): (&L, &K),
+    cost: u64,
+    taken: Decision,
+    peek: bool,
+    replace: impl FnOnce(bool) -> Option<Decision>,
+) -> Option<Decision> {
+    // A denied request replaces none.
+    let looks = peek || !taken.is_admitted();
+    let replaced = replace(looks);
+    if !looks && replaced.is_none_or(|decision| decision.is_denied()) {
+        other.detach(key, Op::Cancel(cost, taken.receipt()));
+    }
+    replaced
 }
 
 /// Manual impl: derive would require `L1: Clone` and `L2: Clone`.

@@ -11,6 +11,7 @@ use crate::algorithm::merge;
 use crate::backend::{Backend, Op};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
+use crate::receipt::Receipt;
 
 pub(super) type Decided = Result<Decision, StoreError>;
 
@@ -85,8 +86,9 @@ impl<L1, L2> Parts<L1, L2> {
         L1: Backend<A>,
         L2: Backend<B>,
     {
-        let first = keys.0.map(|a| self.first.apply(a, op));
-        let second = keys.1.map(|b| self.second.apply(b, op));
+        let (first, second) = self.split_op::<A>(op);
+        let first = keys.0.map(|a| self.first.apply(a, first));
+        let second = keys.1.map(|b| self.second.apply(b, second));
         Answers {
             take: None,
             first: first.map_or(Answer::Absent, Answer::Asked),
@@ -131,8 +133,8 @@ impl<L1, L2> Parts<L1, L2> {
     {
         if let (Answer::Asked(_), Some(a)) = (&*first, a) {
             ready!(first.poll(cx));
-            self.check_queue(Part::First, first, || {
-                self.first.detach(a, Op::Refund(cost));
+            self.check_queue(Part::First, first, |receipt| {
+                self.first.detach(a, Op::Cancel(cost, receipt));
             });
         }
         match first.decided() {
@@ -146,14 +148,14 @@ impl<L1, L2> Parts<L1, L2> {
         }
         if let (Answer::Asked(_), Some(b)) = (&*second, b) {
             ready!(second.poll(cx));
-            self.check_queue(Part::Second, second, || {
-                self.second.detach(b, Op::Refund(cost));
+            self.check_queue(Part::Second, second, |receipt| {
+                self.second.detach(b, Op::Cancel(cost, receipt));
             });
         }
         Poll::Ready(match (first.decided(), second.decided()) {
             (first, Some(Ok(denial))) if denial.is_denied() => {
-                if let (Some(Ok(_)), Some(a)) = (first, a) {
-                    self.first.detach(a, Op::Refund(cost));
+                if let (Some(Ok(taken)), Some(a)) = (first, a) {
+                    self.first.detach(a, Op::Cancel(cost, taken.receipt()));
                 }
                 Ok(self.renumbered::<A>(*denial))
             }
@@ -167,14 +169,27 @@ impl<L1, L2> Parts<L1, L2> {
     }
 
     /// Turns a wait into a denial if requests queue for the other limit.
-    fn check_queue<F>(&self, part: Part, answer: &mut Answer<F>, refund: impl FnOnce()) {
+    fn check_queue<F>(&self, part: Part, answer: &mut Answer<F>, refund: impl FnOnce(Receipt)) {
         if let Answer::Here(Ok(decision)) = answer {
             if let Verdict::Wait(wait) = decision.verdict {
                 if !self.queue.claim(part) {
-                    refund();
+                    refund(decision.receipt());
                     *decision = denied(*decision, wait);
                 }
             }
+        }
+    }
+
+    /// The operation for each limit, with its own part of the receipt.
+    pub(super) fn split_op<A>(&self, op: Op) -> (Op, Op)
+    where
+        L1: Backend<A>,
+    {
+        let split = |receipt: Receipt| receipt.skip(self.first.receipt_words());
+        match op {
+            Op::Refund(cost, receipt) => (op, Op::Refund(cost, split(receipt))),
+            Op::Cancel(cost, receipt) => (op, Op::Cancel(cost, split(receipt))),
+            op => (op, op),
         }
     }
 
@@ -216,11 +231,16 @@ impl<L1, L2> Parts<L1, L2> {
     where
         L1: Backend<A>,
     {
-        match (first, second.map(|second| self.renumbered::<A>(second))) {
+        let receipt = |decision: Option<Decision>| {
+            decision.map_or(Receipt::NOW, |decision| decision.receipt())
+        };
+        let receipt = receipt(first).then(self.first.receipt_words(), receipt(second));
+        let merged = match (first, second.map(|second| self.renumbered::<A>(second))) {
             (Some(first), Some(second)) => merge(first, second),
             (Some(one), None) | (None, Some(one)) => one,
             (None, None) => Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, 0),
-        }
+        };
+        merged.with_receipt(receipt)
     }
 
     /// A decision of the second limit, counted after the limits of the first.

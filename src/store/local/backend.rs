@@ -3,17 +3,18 @@
 use std::future::{Ready, ready};
 use std::hash::BuildHasher;
 
-use super::Local;
 use super::hash::Seeded;
 use super::inner::LocalInner;
 use super::overflow::Overflow;
+use super::{Local, with_receipt};
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
-use crate::clock::{Clock, MonotonicClock};
-use crate::decision::Decision;
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::decision::{Decision, Verdict};
 use crate::error::{StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
+use crate::receipt::Receipt;
 
 impl<A, C, S, K> Backend<K> for Local<A, C, S>
 where
@@ -34,7 +35,21 @@ where
     )]
     #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
-        ready(Ok(self.check_n(key, cost)))
+        let now = self.shared.clock.now_unordered();
+        let decision = self.check_at(key, now, cost);
+        ready(Ok(match decision.verdict {
+            Verdict::Wait(_) => with_receipt(
+                self.shared.table().epochs.current().algorithm(),
+                decision,
+                now,
+            ),
+            _ => decision.with_receipt(Receipt::at(now.as_nanos())),
+        }))
+    }
+
+    fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
+        let now = self.shared.clock.now().as_nanos();
+        Receipt::at(receipt.moment().min(now))
     }
 
     fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
@@ -42,8 +57,13 @@ where
         let hash = self.hash(key);
         let decided = self.at(hash, now, true, |algorithm: &A, state: &mut A::State| {
             let mut next = state.clone();
-            algorithm.refund(&mut next, now, now, freed);
-            let decision = algorithm.decide(&mut next, now, cost);
+            // It is not known when the waiters came. Only a line gives their costs back.
+            let taken_at = match A::Packing::limit_count(algorithm) {
+                1 => Tick::MAX,
+                _ => Tick::ZERO,
+            };
+            A::Packing::cancel(algorithm, &mut next, taken_at, now, freed);
+            let decision = with_receipt(algorithm, algorithm.decide(&mut next, now, cost), now);
             if !peek && !decision.is_denied() {
                 *state = next;
             }

@@ -35,12 +35,13 @@ pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
 pub use self::overflow::{Overflow, Stats};
 use self::states::{Outcome, Peeked};
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, take_now, take_up_to};
 use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
+use crate::receipt::Receipt;
 
 /// A rate limiter per key, in this process.
 ///
@@ -136,7 +137,15 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     )]
     #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        let now = self.shared.clock.now_unordered();
+        self.check_at(key, self.shared.clock.now_unordered(), cost)
+    }
+
+    #[expect(
+        clippy::inline_always,
+        reason = "lets the compiler drop the figures that a caller does not read"
+    )]
+    #[inline(always)]
+    fn check_at<K: Hash + ?Sized>(&self, key: &K, now: Tick, cost: u64) -> Decision {
         let hash = self.hash(key);
         let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
         self.shared.table().decide(hash, now, cost, slow)
@@ -343,8 +352,17 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         }
         let step = |algorithm: &A, state: &mut A::State| {
             match op {
-                Op::Take(cost) => return algorithm.decide(state, now, cost),
-                Op::Refund(cost) => algorithm.refund(state, now, now, cost),
+                Op::Take(cost) => {
+                    let decision = algorithm.decide(state, now, cost);
+                    return with_receipt(algorithm, decision, now);
+                }
+                Op::Refund(cost, receipt) => {
+                    algorithm.refund(state, Tick::from_nanos(receipt.moment()), now, cost);
+                }
+                Op::Cancel(cost, receipt) => {
+                    let taken_at = Tick::from_nanos(receipt.moment());
+                    A::Packing::cancel(algorithm, state, taken_at, now, cost);
+                }
                 Op::Charge(cost) => {
                     algorithm.charge(state, now, cost);
                 }
@@ -390,6 +408,16 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let limit = self.quota().capacity();
         Decision::new(Verdict::Deny, limit, 0, Some(wait), wait)
     }
+}
+
+/// The decision with the moment from which time returns its cost: that of the turn if there is a
+/// single limit. The parts of a set that do not wait return theirs from the decision on.
+fn with_receipt<A: Algorithm>(algorithm: &A, decision: Decision, now: Tick) -> Decision {
+    let moment = match decision.verdict {
+        Verdict::Wait(wait) if A::Packing::limit_count(algorithm) == 1 => now.plus(wait),
+        _ => now,
+    };
+    decision.with_receipt(Receipt::at(moment.as_nanos()))
 }
 
 /// Clones share the table.

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use super::Local;
-use crate::acquire::{Acquire, Attempt, acquire, attempt};
+use crate::acquire::{Acquire, Attempt, acquire, attempt, cancel};
 use crate::algorithm::Algorithm;
 use crate::clock::{Tick, Timer};
 use crate::decision::Decision;
@@ -102,8 +102,12 @@ impl<A: Algorithm, C: Timer, S: BuildHasher> Acquire for Entry<'_, A, C, S> {
             })
     }
 
-    fn refund(&self, taken_at: Tick, cost: u64) {
+    fn cancel(&self, taken_at: Tick, turn: Tick, cost: u64) {
         let now = self.local.shared.clock.now();
-        self.local.refund_hash(self.hash, taken_at, now, cost);
+        let step = |algorithm: &A, state: &mut A::State| {
+            cancel(algorithm, state, (taken_at, turn), now, cost);
+        };
+        // A key without a slot has nothing to refund.
+        let _ = self.local.at(self.hash, now, false, step);
     }
 }

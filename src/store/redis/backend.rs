@@ -138,7 +138,9 @@ impl<A: Scripted> RedisLimiter<A> {
                     }
                 },
                 Call::Take(_) | Call::Peek(_) | Call::Reserve(..) => {}
-                Call::Refund(_) | Call::Charge(_) | Call::Reset => cache.invalidate(&key),
+                Call::Refund(..) | Call::Cancel(..) | Call::Charge(_) | Call::Reset => {
+                    cache.invalidate(&key);
+                }
             }
         }
         let args = policy.args(call);
@@ -167,7 +169,8 @@ impl<K: RedisKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
         let call = match op {
             Op::Take(cost) => Call::Take(cost),
             Op::Peek(cost) => Call::Peek(cost),
-            Op::Refund(cost) => Call::Refund(cost),
+            Op::Refund(cost, receipt) => Call::Refund(cost, receipt.moment()),
+            Op::Cancel(cost, receipt) => Call::Cancel(cost, receipt.moment()),
             Op::Charge(cost) => Call::Charge(cost),
             Op::Reset => Call::Reset,
         };

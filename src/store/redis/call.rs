@@ -8,7 +8,10 @@ pub enum Call {
     /// A cost, and the longest wait in nanoseconds.
     Reserve(u64, u64),
     Peek(u64),
-    Refund(u64),
+    /// A cost, and when it was taken, in microseconds of the server.
+    Refund(u64, u64),
+    /// The same for a request whose turn has not come.
+    Cancel(u64, u64),
     Charge(u64),
     Reset,
 }
@@ -19,13 +22,24 @@ impl Call {
         match self {
             Self::Take(0)
             | Self::Reserve(0, _)
-            | Self::Refund(0)
+            | Self::Refund(0, _)
+            | Self::Cancel(0, _)
             | Self::Charge(0)
             | Self::Peek(_) => 2,
             Self::Take(_) | Self::Reserve(..) => 1,
-            Self::Refund(_) => 3,
+            Self::Refund(..) | Self::Cancel(..) => 3,
             Self::Charge(_) => 4,
             Self::Reset => 5,
+        }
+    }
+
+    /// When the cost of a refund was taken, if this is one. A limit for which requests queue gives back
+    /// all of the cost of a request whose turn has not come.
+    pub(super) const fn taken_at(self, is_line: bool) -> Option<u64> {
+        match self {
+            Self::Cancel(1.., _) if is_line => Some(u64::MAX),
+            Self::Refund(1.., taken_at) | Self::Cancel(1.., taken_at) => Some(taken_at),
+            _ => None,
         }
     }
 
@@ -39,7 +53,8 @@ impl Call {
             Self::Take(cost)
             | Self::Reserve(cost, _)
             | Self::Peek(cost)
-            | Self::Refund(cost)
+            | Self::Refund(cost, _)
+            | Self::Cancel(cost, _)
             | Self::Charge(cost) => cost,
             Self::Reset => 0,
         }

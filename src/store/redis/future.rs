@@ -18,6 +18,7 @@ use super::{
 };
 use crate::decision::Decision;
 use crate::error::StoreError;
+use crate::receipt::Receipt;
 
 type DecisionResult = Result<Decision, StoreError>;
 
@@ -85,13 +86,15 @@ impl<A: Scripted> RedisFuture<A> {
     /// The decision of a reply. Caches the denial that it implies for the next request.
     fn decode(&mut self, reply: &CallReply) -> DecisionResult {
         let algorithm = &self.policy.algorithm;
+        let at = reply.now();
         let reply = decode_reply(algorithm, self.call, reply.now(), reply.outcome())?;
         if let (Some(denial), Some(slot), Call::Take(cost)) =
             (reply.next_denial, self.cache_slot.take(), self.call)
         {
             slot.cache.insert(slot.key, cost, denial, slot.version);
         }
-        Ok(reply.decision)
+        let receipt = Receipt::at(at);
+        Ok(reply.decision.with_receipt(receipt))
     }
 }
 

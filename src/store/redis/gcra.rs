@@ -38,6 +38,7 @@ impl Script for Gcra {
         let (interval, cost) = (Interval::from_nanos(interval), call.cost());
         let bound = (cost <= burst).then(|| interval.parts_for_units(burst));
         interval.push_span_and_bound(interval.parts_for_units(cost), bound, args);
+        args.push_taken_at(call, false);
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {

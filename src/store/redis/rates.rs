@@ -69,6 +69,7 @@ impl Script for TokenBucket {
         let fits = call.cost() <= quota.capacity();
         let bound = fits.then(|| interval.parts_for_units(quota.capacity()) + max_wait);
         interval.push_span_and_bound(interval.parts_for_units(call.cost()), bound, args);
+        args.push_taken_at(call, self.queue_params().is_some());
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
@@ -126,7 +127,7 @@ impl Script for LeakyBucket {
         let queues = match call {
             Call::Take(_) | Call::Peek(_) | Call::Charge(_) => queue.is_some(),
             Call::Reserve(..) => true,
-            Call::Refund(_) | Call::Reset => false,
+            Call::Refund(..) | Call::Cancel(..) | Call::Reset => false,
         };
         // What a request waits for its own units if the queue is empty, and what is charged when it
         // is released.
@@ -161,6 +162,7 @@ impl Script for LeakyBucket {
             interval.push_span(lead, args);
         }
         interval.push_span_and_bound(span, longest.map(|longest| longest + span), args);
+        args.push_taken_at(call, queue.is_some());
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
@@ -238,6 +240,7 @@ impl Script for WarmUp {
         };
         args.push(cost.saturating_mul(permit).min(2 * MAX_EXACT));
         interval.push_span_and_bound(interval.parts_for_units(cost), bound, args);
+        args.push_taken_at(call, queue.is_some());
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {

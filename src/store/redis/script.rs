@@ -94,6 +94,13 @@ impl Args {
         self.0.extend(double.to_le_bytes());
     }
 
+    /// Pushes when the cost of a refund was taken, if the call is one.
+    pub(super) fn push_taken_at(&mut self, call: Call, is_line: bool) {
+        if let Some(taken_at) = call.taken_at(is_line) {
+            self.push(taken_at);
+        }
+    }
+
     /// Pushes a moment that is never reached.
     pub(super) fn push_never(&mut self) {
         self.0.extend((-1.0_f64).to_le_bytes());
@@ -244,7 +251,7 @@ pub(super) fn decode_reply<A: Scripted>(
     };
     let cost = match call {
         Call::Take(cost) | Call::Reserve(cost, _) | Call::Peek(cost) => cost,
-        Call::Refund(_) | Call::Charge(_) | Call::Reset => 0,
+        Call::Refund(..) | Call::Cancel(..) | Call::Charge(_) | Call::Reset => 0,
     };
     let mut words = StateWords {
         words: words.iter(),

@@ -54,6 +54,7 @@ impl Script for FixedWindow {
 
     fn push_args(&self, call: Call, args: &mut Args) {
         args.push(call.cost());
+        args.push_taken_at(call, false);
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
@@ -95,6 +96,7 @@ impl Script for SlidingLog {
 
     fn push_args(&self, call: Call, args: &mut Args) {
         args.push(call.cost());
+        args.push_taken_at(call, false);
     }
 
     /// Not the whole log: two entries that give the same decision.
@@ -146,6 +148,7 @@ impl Script for SlidingWindow {
 
     fn push_args(&self, call: Call, args: &mut Args) {
         args.push(call.cost());
+        args.push_taken_at(call, false);
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {
@@ -190,6 +193,7 @@ impl Script for SlidingGrid {
 
     fn push_args(&self, call: Call, args: &mut Args) {
         args.push(call.cost());
+        args.push_taken_at(call, false);
     }
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<Self::State> {

@@ -15,7 +15,7 @@ use std::{
 use tower_throttle::store::redis::RedisLimiter;
 use tower_throttle::{
     Decision, FixedWindow, Quota, StoreError,
-    store::{Backend, Op},
+    store::{Backend, Op, Receipt},
 };
 
 use super::fleet::DEADLINE;
@@ -124,7 +124,10 @@ impl Backend<str> for Subject {
                         && decision.is_admitted()
                         && subject.admitted.fetch_add(1, Ordering::Relaxed) % 50 == 49;
                     if gives_back {
-                        let _ = subject.limiter.apply(key.as_str(), Op::Refund(1)).await;
+                        let _ = subject
+                            .limiter
+                            .apply(key.as_str(), Op::Refund(1, Receipt::NOW))
+                            .await;
                     }
                     Ok(decision)
                 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::call::Call;
 use super::reply::parse_numbers;
 use super::script::{Args, Part, Program, Scripted, ceil_to_micros, decode_reply};
-use crate::algorithm::Inherit;
+use crate::algorithm::{Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -108,8 +108,14 @@ impl<A: Scripted> Oracle<A> {
                 algorithm.reserve(&mut state, now, cost, Duration::from_nanos(most))
             }
             Call::Peek(cost) => return algorithm.peek(&state, now, cost),
-            Call::Refund(cost) => {
-                algorithm.refund(&mut state, now, now, cost);
+            Call::Refund(cost, taken_at) => {
+                let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
+                algorithm.refund(&mut state, taken_at, now, cost);
+                algorithm.peek(&state, now, 0)
+            }
+            Call::Cancel(cost, taken_at) => {
+                let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
+                A::Packing::cancel(algorithm, &mut state, taken_at, now, cost);
                 algorithm.peek(&state, now, 0)
             }
             Call::Charge(cost) => {
@@ -258,7 +264,18 @@ fn random_steps<A: Scripted>(random: &mut Random, variants: &[A], retunes: bool)
                 random.below(3 * period + 1) * 1_000 + random.below(1_000),
             ),
             13 | 14 => Call::Peek(cost),
-            15 | 16 => Call::Refund(cost),
+            15 | 16 => {
+                let taken_at = match random.below(4) {
+                    0 => u64::MAX,
+                    1 => now,
+                    2 => now - random.below(unit + 1),
+                    _ => now - random.below(2 * period + 2),
+                };
+                match random.below(3) {
+                    0 => Call::Cancel(cost, taken_at),
+                    _ => Call::Refund(cost, taken_at),
+                }
+            }
             17 | 18 => Call::Charge(cost.min(2_000)),
             _ if random.below(4) == 0 => Call::Reset,
             _ => Call::Take(1),

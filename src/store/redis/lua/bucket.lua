@@ -40,6 +40,7 @@ local function bucket(rescale, idle, idle_part)
         end
         local span, span_part = next_number(), next_number()
         local bound, bound_part = next_number(), next_number()
+        local taken_at = op == REFUND and next_number()
         local value, state_offset, old_params, home, err = read_value(key, own_header, 24)
         if err then
             return nil, err
@@ -99,8 +100,13 @@ local function bucket(rescale, idle, idle_part)
                     earliest, earliest_part = 0, 0
                 end
             end
+            -- Time has returned at most as much as has passed.
+            local left = span - max(now - taken_at, 0)
+            if left < 0 then
+                left, span_part = 0, 0
+            end
             if due > earliest or due == earliest and part >= earliest_part then
-                due, part = due - span, part - span_part
+                due, part = due - left, part - span_part
                 if part < 0 then
                     due, part = due - 1, part + parts_per_us
                 end

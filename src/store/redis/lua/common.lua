@@ -25,6 +25,9 @@
 -- header. A configuration that has no state yet takes over the usage of the newest one, once.
 local TAKE, PEEK, REFUND, CHARGE, RESET = 1, 2, 3, 4, 5
 local DENIED, DONE, CORRUPT, WRONG_TYPE = 0, 1, 2, 3
+-- A refund says when its cost was taken, or MAX_INT for now. What time has returned since then is
+-- not returned again.
+--
 -- Counts and times saturate here.
 local MAX_INT = 9007199254740991
 

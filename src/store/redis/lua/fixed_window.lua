@@ -26,7 +26,7 @@ local function fixed_window()
     end
 
     return function(key, op, commit)
-        local cost = next_number()
+        local cost, taken_at = next_number(), op == REFUND and next_number()
         local value, state_offset, old_params, home, err = read_value(key, own_header, 16)
         if err then
             return nil, err
@@ -63,7 +63,9 @@ local function fixed_window()
                 dirty = false
             end
         elseif op == REFUND then
-            new_used = max(used - cost, 0)
+            -- The cost of an earlier window is not in the count.
+            local taken_in = anchored and taken_at + 1 or quotient(taken_at + pad, length) + 1
+            new_used = taken_in < window and used or max(used - cost, 0)
         elseif op == CHARGE then
             new_used = min(used + cost, MAX_INT)
         elseif op == RESET then

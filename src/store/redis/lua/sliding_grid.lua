@@ -55,7 +55,7 @@ local function sliding_grid()
     end
 
     return function(key, op, commit)
-        local cost = next_number()
+        local cost, taken_at = next_number(), op == REFUND and next_number()
         local value, state_offset, old_params, home, err =
             read_value(key, own_header, state_len(cell_count), len_of)
         if err then
@@ -95,7 +95,9 @@ local function sliding_grid()
                 changed = false
             end
         elseif op == REFUND then
-            for age = 1, cell_count do
+            -- Newest cost first, but none that is newer than the refunded one.
+            local min_age = max(state[1] - quotient(taken_at + pad, length), 0)
+            for age = 1 + min_age, cell_count do
                 local refunded = min(cost, state[age + 1])
                 state[age + 1] = state[age + 1] - refunded
                 cost = cost - refunded

@@ -167,8 +167,39 @@ local function sliding_log()
         return log
     end
 
+    -- Takes `cost` from the entries of up to `taken_at`, newest first, and keeps the later ones.
+    local function refund_older(key, log, cost, count)
+        local before = log.expired_total
+        if count > 0 then
+            local _, total = read_entry(key, log, count - 1)
+            before = total
+        end
+        local refunded = min(cost, before - log.expired_total)
+        if refunded == 0 then
+            return
+        end
+        local stored, entries, kept_total = call('GET', key), {}, log.expired_total
+        for index = 0, log.count - 1 do
+            local at, total = unpack('<dd', stored, entries_offset + 16 * (log.skip + index) + 1)
+            if index >= count then
+                total = total - refunded
+            else
+                total = min(total, before - refunded)
+            end
+            if total > kept_total then
+                if #entries == 0 then
+                    log.first_at = at
+                end
+                entries[#entries + 1] = pack('<dd', at, total)
+                kept_total = total
+            end
+        end
+        log.skip, log.count, log.last_total = 0, #entries, log.last_total - refunded
+        save(key, log, table.concat(entries))
+    end
+
     return function(key, op, commit)
-        local cost = next_number()
+        local cost, taken_at = next_number(), op == REFUND and next_number()
         local log, home, err, old_period, old_header = load_head(key)
         if old_period then
             log, err = migrate(key, old_period, old_header)
@@ -215,7 +246,16 @@ local function sliding_log()
 
         drop_oldest(home, log, expired)
         if op == REFUND then
+            local older = taken_at >= log.last_at and count
+                or lower_bound(home, log, 0, count, function(at)
+                    return at > taken_at
+                end)
             local changed
+            if older < count then
+                refund_older(home, log, cost, older)
+                count = log.count
+                cost = 0
+            end
             while cost > 0 and count > 0 do
                 local before = log.expired_total
                 if count > 1 then

@@ -25,7 +25,7 @@ local function sliding_window()
     end
 
     return function(key, op, commit)
-        local cost = next_number()
+        local cost, taken_at = next_number(), op == REFUND and next_number()
         local value, state_offset, old_params, home, err = read_value(key, own_header, 24)
         if err then
             return nil, err
@@ -63,8 +63,12 @@ local function sliding_window()
                 dirty = false
             end
         elseif op == REFUND then
-            new_current = max(current - cost, 0)
-            new_previous = max(previous - (cost - (current - new_current)), 0)
+            -- Newest cost first, but none that is newer than the refunded one.
+            local taken_in = quotient(taken_at + pad, length)
+            if taken_in + 1 >= window then
+                new_current = taken_in < window and current or max(current - cost, 0)
+                new_previous = max(previous - (cost - (current - new_current)), 0)
+            end
         elseif op == CHARGE then
             new_current = min(current + cost, MAX_INT)
         elseif op == RESET then

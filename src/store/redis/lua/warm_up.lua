@@ -48,6 +48,7 @@ local function warm_up()
     return function(key, op, commit)
         local permits, span, span_part = next_number(), next_number(), next_number()
         local bound, bound_part = next_number(), next_number()
+        local taken_at = op == REFUND and next_number()
         local value, state_offset, old_params, home, err = read_value(key, own_header, 32)
         if err then
             return nil, err
@@ -97,7 +98,12 @@ local function warm_up()
             end
         elseif op == REFUND then
             stored, free, part = stored_now, free_now, part_now
-            free, part = free - span, part - span_part
+            -- Time has returned at most as much as has passed.
+            local left = span - max(now - taken_at, 0)
+            if left < 0 then
+                left, span_part = 0, 0
+            end
+            free, part = free - left, part - span_part
             if part < 0 then
                 free, part = free - 1, part + parts_per_us
             end

@@ -1,0 +1,351 @@
+//! A settled cost is given back only as far as it is still taken, by the limit that took it.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+use tokio_test::{assert_pending, assert_ready, task};
+use tower::{BoxError, Layer, Service, service_fn, util::BoxService};
+use tower_throttle::{
+    AsError, Decision, FixedWindow, Global, LeakyBucket, Limiter, Local, ManualClock, Quota,
+    RateLimitLayer, Settle, SlidingGrid, SlidingLog, SlidingWindow, StoreError, Tiers, TokenBucket,
+    algorithm::AnyAlgorithm,
+    key::Key,
+    store::{Backend, Fallback, IntoBackend, Op, Receipt},
+};
+
+use crate::support::{Script, deny};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A request of a cost, which ends with the settlement that is sent.
+struct Call {
+    cost: u64,
+    end: oneshot::Receiver<Settle>,
+}
+
+type Slow = BoxService<Call, Settle, BoxError>;
+
+/// A service behind a limit, with responses that settle the cost.
+fn slow<L: Backend<()>>(limit: impl IntoBackend<Backend = L>) -> Slow {
+    counted(limit).0
+}
+
+/// The same, and how often it was called.
+fn counted<L: Backend<()>>(limit: impl IntoBackend<Backend = L>) -> (Slow, Arc<Mutex<u32>>) {
+    let calls = Arc::new(Mutex::new(0));
+    let counter = Arc::clone(&calls);
+    let inner = service_fn(move |call: Call| {
+        *counter.lock().unwrap() += 1;
+        async { Ok::<Settle, BoxError>(call.end.await?) }
+    });
+    let layer = RateLimitLayer::new(Global, limit)
+        .respond(AsError)
+        .cost(|call: &Call| call.cost)
+        .settle(|settle: &Settle| *settle);
+    (BoxService::new(layer.layer(inner)), calls)
+}
+
+/// A request that is on its way.
+struct Sent {
+    response: task::Spawn<<Slow as Service<Call>>::Future>,
+    end: oneshot::Sender<Settle>,
+}
+
+impl Sent {
+    fn new(service: &mut Slow, cost: u64) -> Self {
+        let (end, ended) = oneshot::channel();
+        let mut response = task::spawn(service.call(Call { cost, end: ended }));
+        assert_pending!(response.poll());
+        Self { response, end }
+    }
+
+    fn settle(mut self, settle: Settle) {
+        self.end
+            .send(settle)
+            .expect("the request is in the service");
+        assert_ready!(self.response.poll()).expect("a response");
+    }
+}
+
+/// Ten per minute by every algorithm whose limit is available again after a while.
+fn ten_per_minute() -> Vec<AnyAlgorithm> {
+    let quota = Quota::per_minute(10);
+    vec![
+        AnyAlgorithm::new(FixedWindow::new(quota)),
+        AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
+        AnyAlgorithm::new(SlidingLog::new(quota)),
+        AnyAlgorithm::new(SlidingWindow::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota).strict()),
+        AnyAlgorithm::new(TokenBucket::new(quota)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        AnyAlgorithm::new((FixedWindow::new(quota), SlidingLog::new(quota))),
+    ]
+}
+
+#[tokio::test]
+async fn a_cost_that_time_has_returned_is_not_given_back_after_a_slow_response() {
+    for algorithm in ten_per_minute() {
+        let clock = ManualClock::new();
+        let limit = Local::new(algorithm.clone()).with_clock(clock.clone());
+        let mut service = slow(limit.clone());
+        clock.advance(59 * SECOND);
+        let first = Sent::new(&mut service, 10);
+        clock.advance(limit.peek_n(&(), 10).retry_after.expect("it is full"));
+        let _second = Sent::new(&mut service, 10);
+        let left = limit.peek(&()).remaining();
+        clock.advance(SECOND);
+        let before = limit.peek(&()).remaining();
+        first.settle(Settle::Refund);
+        assert_eq!(limit.peek(&()).remaining(), before, "{algorithm:?}");
+        assert!(before <= left + 1, "{algorithm:?}");
+    }
+}
+
+#[tokio::test]
+async fn ten_of_an_earlier_window_leave_no_twenty_in_a_window() {
+    let clock = ManualClock::new();
+    let window = FixedWindow::new(Quota::per_minute(10));
+    let limit = Local::new(window).with_clock(clock.clone());
+    let mut service = slow(limit.clone());
+    clock.advance(59 * SECOND);
+    let first = Sent::new(&mut service, 10);
+    clock.advance(SECOND);
+    let second = Sent::new(&mut service, 10);
+    clock.advance(SECOND);
+    first.settle(Settle::Refund);
+    assert!(limit.check(&()).is_denied());
+    // The other ten are of this window.
+    second.settle(Settle::Charge(4));
+    assert_eq!(limit.peek(&()).remaining(), 6);
+}
+
+#[tokio::test]
+async fn a_bucket_gives_back_what_it_has_not_refilled() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::new(Quota::per_second(1).burst(10));
+    let limit = Local::new(bucket).with_clock(clock.clone());
+    let mut service = slow(limit.clone());
+    let first = Sent::new(&mut service, 6);
+    clock.advance(2 * SECOND);
+    first.settle(Settle::Refund);
+    // Two of the six have been refilled, and four are given back: the bucket is full, not more.
+    assert_eq!(limit.peek(&()).remaining(), 10);
+    let second = Sent::new(&mut service, 10);
+    let third = {
+        clock.advance(4 * SECOND);
+        Sent::new(&mut service, 4)
+    };
+    clock.advance(SECOND);
+    second.settle(Settle::Charge(4));
+    // 5 of the 10 were refilled since. Of 6 to give back, 1 is left.
+    assert_eq!(limit.peek(&()).remaining(), 2);
+    drop(third);
+}
+
+#[tokio::test]
+async fn each_limit_of_two_keys_counts_by_its_own_clock() {
+    let clocks = [ManualClock::new(), ManualClock::new()];
+    let limits = clocks
+        .clone()
+        .map(|clock| Local::new(FixedWindow::new(Quota::per_minute(10))).with_clock(clock));
+    let inner = service_fn(async |call: Call| Ok::<Settle, BoxError>(call.end.await?));
+    let layer = RateLimitLayer::new(Global, limits[0].clone())
+        .cost(|call: &Call| call.cost)
+        .and(Global, limits[1].clone())
+        .respond(AsError)
+        .settle(|settle: &Settle| *settle);
+    let mut service = BoxService::new(layer.layer(inner));
+    clocks[1].advance(1_000 * SECOND);
+    let first = Sent::new(&mut service, 10);
+    // The window of the first limit ends, that of the second one does not.
+    clocks[0].advance(60 * SECOND);
+    assert!(limits[0].check_n(&(), 7).is_admitted());
+    first.settle(Settle::Refund);
+    let remaining = limits.map(|limit| limit.peek(&()).remaining());
+    assert_eq!(remaining, [3, 10]);
+}
+
+#[tokio::test]
+async fn each_tier_gives_back_its_own() {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+    struct Plan(u8);
+    impl Key for Plan {}
+
+    let clock = ManualClock::new();
+    let window = || Local::new(FixedWindow::new(Quota::per_minute(10))).with_clock(clock.clone());
+    let tiers = Tiers::new(window()).tier(Plan(1), window());
+    let key = (Plan(1), 7_u64);
+    let old = tiers.decide(&key, 10).await.unwrap().receipt();
+    clock.advance(60 * SECOND);
+    let new = tiers.decide(&key, 6).await.unwrap().receipt();
+    for (receipt, left) in [(old, 4), (new, 5)] {
+        let _ = tiers.apply(&key, Op::Refund(1, receipt)).await.unwrap();
+        assert_eq!(tiers.get(&Plan(1)).peek(&7_u64).remaining(), left);
+    }
+}
+
+/// A limit on a server that can be switched off.
+#[derive(Clone)]
+struct Server {
+    limit: Local<FixedWindow>,
+    is_down: Arc<AtomicBool>,
+}
+
+impl Backend<()> for Server {
+    type Future = std::future::Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, key: &(), op: Op) -> Self::Future {
+        if self.is_down.load(Ordering::Relaxed) {
+            return std::future::ready(Err(StoreError::new("down", true)));
+        }
+        self.limit.apply(key, op)
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Backend::<()>::quotas(&self.limit)
+    }
+}
+
+#[tokio::test]
+async fn a_fallback_gives_a_cost_back_only_to_the_backend_that_took_it() {
+    for (down_at_first, cancels) in [(false, false), (true, false), (false, true), (true, true)] {
+        let window = || Local::new(FixedWindow::new(Quota::per_day(10)));
+        let server = Server {
+            limit: window(),
+            is_down: Arc::new(AtomicBool::new(down_at_first)),
+        };
+        let machine = window();
+        let both = Fallback::new(server.clone(), machine.clone());
+        let left = || {
+            (
+                server.limit.peek(&()).remaining(),
+                machine.peek(&()).remaining(),
+            )
+        };
+        let mut service = slow(both.clone());
+        let sent = Sent::new(&mut service, 4);
+        let receipt = both.decide(&(), 1).await.unwrap().receipt();
+        assert_eq!(left(), if down_at_first { (10, 5) } else { (5, 10) });
+        server.is_down.store(!down_at_first, Ordering::Relaxed);
+        // Both are used after the switch.
+        assert!(both.decide(&(), 3).await.unwrap().is_admitted());
+        let before = left();
+        sent.settle(Settle::Refund);
+        if cancels {
+            both.detach(&(), Op::Cancel(1, receipt));
+        } else {
+            let _ = both.apply(&(), Op::Refund(1, receipt)).await;
+        }
+        // The server is up again, or down and cannot give anything back.
+        let expected = if down_at_first {
+            (before.0, before.1 + 5)
+        } else {
+            before
+        };
+        assert_eq!(left(), expected, "{down_at_first}, {cancels}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_denied_in_shadow_mode_is_not_settled() {
+    let script = Script::now([deny()]);
+    let later = Script::default();
+    later.later().send(Ok(deny())).expect("received");
+    for (script, settle) in [
+        (script.clone(), Settle::Refund),
+        (later, Settle::Refund),
+        (Script::now([deny()]), Settle::Charge(9)),
+    ] {
+        let layer = RateLimitLayer::new(Global, script.clone())
+            .respond(AsError)
+            .shadow()
+            .settle(move |_: &u8| settle);
+        let mut service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
+        let mut response = task::spawn(service.call(1));
+        assert_ready!(response.poll()).expect("it passes");
+        assert_eq!(script.ops(), [Op::Take(1)], "{settle:?}");
+    }
+}
+
+/// Polls all requests, every tenth of a second, and returns in which tenths `calls` has grown.
+async fn tenths(waiting: &mut [Sent], calls: &Mutex<u32>, from: u64, to: u64) -> Vec<u64> {
+    let mut grown = Vec::new();
+    for tenth in from..to {
+        let before = *calls.lock().unwrap();
+        for sent in &mut *waiting {
+            assert_pending!(sent.response.poll());
+        }
+        for _ in before..*calls.lock().unwrap() {
+            grown.push(tenth);
+        }
+        tokio::time::advance(SECOND / 10).await;
+    }
+    grown
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_move_up_by_what_a_late_refund_gives_back() {
+    for algorithm in [
+        AnyAlgorithm::new(LeakyBucket::new(Quota::per_second(1)).queue(10)),
+        AnyAlgorithm::new(TokenBucket::new(Quota::per_second(1)).queue(10)),
+    ] {
+        let (mut service, calls) = counted(Local::new(algorithm));
+        let first = Sent::new(&mut service, 1);
+        let mut waiting: Vec<_> = (0..3).map(|_| Sent::new(&mut service, 1)).collect();
+        tokio::time::advance(9 * SECOND / 10).await;
+        // A tenth of a second is left of its turn.
+        first.settle(Settle::Refund);
+        assert_eq!(tenths(&mut waiting, &calls, 9, 40).await, [9, 19, 29]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_moved_up_gives_back_what_is_left_of_its_earlier_turn() {
+    let line = Local::new(LeakyBucket::new(Quota::per_second(1)).queue(10));
+    let (mut service, calls) = counted(line.clone());
+    let _first = Sent::new(&mut service, 1);
+    let mut waiting: Vec<_> = (0..3).map(|_| Sent::new(&mut service, 1)).collect();
+    // The last one moves up from the fourth second to the third one.
+    drop(waiting.remove(0));
+    assert_eq!(tenths(&mut waiting, &calls, 0, 29).await, [10, 20]);
+    let last = waiting.remove(1);
+    last.settle(Settle::Refund);
+    // A tenth of a second is left of its turn.
+    assert_eq!(
+        line.reserve(&(), 1, 9 * SECOND).wait(),
+        Some(Duration::ZERO)
+    );
+}
+
+#[tokio::test]
+async fn a_dropped_wait_is_not_given_back_to_a_later_window() {
+    let clock = ManualClock::new();
+    let pair = (
+        LeakyBucket::new(Quota::per_second(1)).queue(10),
+        FixedWindow::new(Quota::per_hour(10)),
+    );
+    let limiter = Limiter::new(pair).with_clock(clock.clone());
+    clock.advance(3_599 * SECOND);
+    assert!(limiter.try_acquire());
+    let mut waits = task::spawn(limiter.acquire(3, 100 * SECOND));
+    assert_pending!(waits.poll());
+    clock.advance(SECOND);
+    limiter.charge(2);
+    drop(waits);
+    clock.advance(100 * SECOND);
+    assert_eq!(limiter.peek_n(0).remaining(), 8);
+}
+
+#[test]
+fn a_receipt_is_no_figure_of_a_decision() {
+    let decision = deny();
+    assert_eq!(decision.receipt(), Receipt::NOW);
+    assert_eq!(decision.with_receipt(Receipt::at(7)), decision);
+    assert_eq!(decision.with_receipt(Receipt::at(7)).receipt().moment(), 7);
+}
