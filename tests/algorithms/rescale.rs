@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, Inherit};
 use tower_throttle::clock::Tick;
-use tower_throttle::{FixedWindow, Quota, SlidingGrid, SlidingWindow, Verdict, WarmUp};
+use tower_throttle::{
+    FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingWindow, TokenBucket, Verdict, WarmUp,
+};
 
 use crate::random::{Random, seeds};
 
@@ -103,4 +105,46 @@ fn a_warm_up_is_restored_by_a_change_and_its_reverse() {
     let mut cold = fast.fresh(now);
     let _ = fast.decide(&mut cold, now, 1);
     assert!(next < fast.decide(&mut cold, now, 1).wait(), "{next:?}");
+}
+
+/// The state of a bucket does not say when it was written, so the new rate counts from the moment of
+/// the change, even if that is older. What was taken since stays taken.
+#[test]
+fn a_bucket_that_changes_at_an_older_moment_refills_at_the_new_rate_from_then_on() {
+    for seed in seeds(2_000) {
+        let mut random = Random::new(seed);
+        let (period, other) = (1 + random.below(1_000), 1 + random.below(1_000));
+        let (from, to) = (quota(50, period), quota(80, other));
+        let newest = 10_000 + random.below(10_000);
+        let older = newest - random.below(2_000);
+        let used = 1 + random.below(50);
+        // What the old rate refilled in between is taken again, and the new rate refills instead.
+        let refilled = |limit: u64, period: u64| (newest - older) * limit / period;
+        let kept = (used + refilled(50, period)).saturating_sub(refilled(80, other) + 2);
+        let meters = [from, to].map(LeakyBucket::new);
+        let after = used_after(&meters[0], &meters[1], used, newest, older);
+        assert!(after >= kept.min(80), "seed {seed}: {after} of {kept} used");
+        // A token bucket keeps its tokens: 30 of the 80 are used besides.
+        let buckets = [from, to].map(TokenBucket::new);
+        let after = used_after(&buckets[0], &buckets[1], used, newest, older);
+        let kept = (used + 30 + refilled(50, period)).saturating_sub(refilled(80, other) + 2);
+        assert!(after >= kept.min(80), "seed {seed}: {after} of {kept} used");
+        if refilled(50, period) > refilled(80, other) + 1 {
+            assert!(after >= used, "seed {seed}: a slower rate loses nothing");
+        }
+    }
+}
+
+#[test]
+fn a_warm_up_that_changes_at_an_older_moment_keeps_its_turns() {
+    let warm_up = |limit| WarmUp::new(Quota::per_second(limit), Duration::from_secs(4)).queue(100);
+    let (slow, fast) = (warm_up(2), warm_up(3));
+    let (newest, older) = (at(50_000_000_000), at(20_000_000_000));
+    let mut state = slow.fresh(newest);
+    for _ in 0..6 {
+        assert!(!slow.decide(&mut state, newest, 1).is_denied());
+    }
+    let free = slow.peek(&state, newest, 0).reset_after;
+    fast.rescale(&mut state, &slow, older, Inherit::AsIs);
+    assert_eq!(fast.peek(&state, newest, 0).reset_after, free);
 }
