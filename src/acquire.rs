@@ -82,7 +82,8 @@ pub(crate) async fn acquire(target: &impl Acquire, cost: u64, timeout: Duration)
             let guard = RefundGuard {
                 target,
                 taken_at: now,
-                turn,
+                // A wait is rounded up to a whole nanosecond.
+                turn: now.plus(wait.saturating_sub(Duration::from_nanos(1))),
                 cost,
             };
             clock.sleep_until(turn).await;

@@ -411,10 +411,13 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 }
 
 /// The decision with the moment from which time returns its cost: that of the turn if there is a
-/// single limit. The parts of a set that do not wait return theirs from the decision on.
+/// single limit. The parts of a set that do not wait return theirs from the decision on. A wait is
+/// rounded up, so the turn may come by a part of a nanosecond earlier.
 fn with_receipt<A: Algorithm>(algorithm: &A, decision: Decision, now: Tick) -> Decision {
     let moment = match decision.verdict {
-        Verdict::Wait(wait) if A::Packing::limit_count(algorithm) == 1 => now.plus(wait),
+        Verdict::Wait(wait) if A::Packing::limit_count(algorithm) == 1 => {
+            now.plus(wait.saturating_sub(Duration::from_nanos(1)))
+        }
         _ => now,
     };
     decision.with_receipt(Receipt::at(moment.as_nanos()))

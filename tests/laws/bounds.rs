@@ -1,0 +1,295 @@
+//! What is admitted and kept stays within the promise; a denial takes nothing; `retry_after` is exact.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::clock::Tick;
+use tower_throttle::store::Receipt;
+use tower_throttle::{All, Decision};
+
+use crate::place::{InTable, Limited, Outcome, Place, Plain, Step};
+use crate::random::{Random, seeds};
+use crate::subjects::{Promise, Subject, random_subjects};
+
+/// A cost that was admitted and is kept.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    /// When it passes.
+    at: u64,
+    cost: u64,
+    /// Whether it waited: its turn is reported in whole nanoseconds, rounded up.
+    waited: bool,
+    /// When time begins to return it: at its turn, or at the decision for a set of limits.
+    receipt: Receipt,
+}
+
+/// How to find the moment of an operation, and the receipt of what it took.
+pub(crate) struct Subjected<'a> {
+    /// Each promise has to hold.
+    pub(crate) subjects: &'a [Subject],
+    /// Whether time can be moved to a nanosecond.
+    pub(crate) exact_time: bool,
+    /// How many moments of a receipt are a nanosecond: 1, or a thousandth for microseconds.
+    pub(crate) nanos_per_moment: u64,
+}
+
+impl Subjected<'_> {
+    /// The first interval in which more is kept than is promised.
+    fn broken_interval(&self, kept: &[Kept]) -> Option<String> {
+        let mut kept: Vec<_> = kept
+            .iter()
+            .map(|kept| (kept.at, kept.cost, kept.waited))
+            .collect();
+        // Of those at one moment, first those whose turns may have come a little earlier.
+        kept.sort_unstable_by_key(|(at, cost, waited)| (*at, !waited, *cost));
+        for (first, (start, _, waited)) in kept.iter().enumerate() {
+            let mut sum = 0;
+            for (end, cost, _) in &kept[first..] {
+                sum += cost;
+                for subject in self.subjects {
+                    let bound = subject.bound(end - start + u64::from(*waited));
+                    if sum > bound {
+                        let name = subject.name;
+                        return Some(format!(
+                            "{name}: {sum} kept in [{start}, {end}] of at most {bound}"
+                        ));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn period(&self) -> u64 {
+        self.subjects[0].period
+    }
+
+    fn largest_cost(&self) -> u64 {
+        let largest = self.subjects.iter().map(|subject| match subject.promise {
+            Promise::Paced(most) => most,
+            _ => subject.limit.min(subject.burst).min(20),
+        });
+        largest.min().unwrap_or(1)
+    }
+
+    fn is_line(&self) -> bool {
+        let mut promises = self.subjects.iter().map(|subject| subject.promise);
+        promises.any(|promise| matches!(promise, Promise::Paced(_)))
+    }
+
+    /// Runs a random trace. Returns what is wrong.
+    pub(crate) fn fault<A: Debug>(
+        &self,
+        place: &mut impl Place<A>,
+        random: &mut Random,
+    ) -> Option<String> {
+        // A refund removes what has expired by then, so it is no use to a request with an older moment.
+        let steps_back = self.exact_time && random.below(3) == 0;
+        let mut now = place.moment();
+        let mut newest = now;
+        // The newest moment of an admission, which is all that a state records.
+        let mut seen = 0;
+        let mut kept = Vec::<Kept>::new();
+        for _ in 0..120 {
+            let step = if steps_back && random.below(4) == 0 {
+                now = newest.saturating_sub(random.below(3 * self.period()));
+                Step::Take(1 + random.below(self.largest_cost()))
+            } else {
+                now = self.next_moment(random, newest);
+                self.next_step(random, &mut kept, !steps_back)
+            };
+            newest = newest.max(now);
+            if matches!(step, Step::Reset) {
+                if let Some(fault) = self.broken_interval(&kept) {
+                    return Some(fault);
+                }
+                kept.clear();
+                seen = 0;
+            }
+            let before = place.bytes();
+            let Some(outcome) = place.apply(Tick::from_nanos(now), &step) else {
+                continue;
+            };
+            let moment = place.moment();
+            let (took, wait) = match (outcome, &step) {
+                (Outcome::Decided(decision), Step::Take(cost) | Step::Reserve(cost, _)) => {
+                    match decision.wait() {
+                        Some(wait) => (*cost, nanos(wait)),
+                        None => (0, 0),
+                    }
+                }
+                (Outcome::Passed(true), Step::TryAcquire(cost) | Step::Acquire(cost)) => (*cost, 0),
+                (Outcome::Took(cost), _) => (cost, 0),
+                _ => (0, 0),
+            };
+            if took > 0 {
+                let single = self.subjects.len() == 1;
+                // A wait is rounded up to a whole nanosecond.
+                let begins = if single {
+                    moment + wait.saturating_sub(1)
+                } else {
+                    moment
+                };
+                let receipt = match outcome {
+                    Outcome::Decided(decision) if self.nanos_per_moment > 1 => decision.receipt(),
+                    _ => Receipt::at(begins / self.nanos_per_moment),
+                };
+                seen = seen.max(moment);
+                kept.push(Kept {
+                    at: seen.max(moment + wait),
+                    cost: took,
+                    waited: wait > 0,
+                    receipt,
+                });
+            }
+            let idle = matches!(step, Step::Refund(..) | Step::Charge(_) | Step::Reset);
+            if took == 0 && !idle && before != place.bytes() {
+                return Some(format!("{step:?} took nothing and changed the state"));
+            }
+            if let Outcome::Decided(decision) = outcome {
+                if let Some(fault) = self.inexact_retry(place, &step, decision, &mut newest) {
+                    return Some(fault);
+                }
+            }
+        }
+        self.broken_interval(&kept)
+    }
+
+    fn next_moment(&self, random: &mut Random, newest: u64) -> u64 {
+        let (period, subject) = (self.period(), &self.subjects[0]);
+        match random.below(8) {
+            0..=2 => newest,
+            3 => newest + random.below(period / subject.limit + 2),
+            4 => newest + period - newest % period,
+            5 => newest + (period - newest % period).saturating_sub(1),
+            6 => newest + random.below(2 * period),
+            _ => newest + random.below(period),
+        }
+    }
+
+    /// The next operation. A cost that is refunded is no longer kept.
+    fn next_step<A>(&self, random: &mut Random, kept: &mut Vec<Kept>, refunds: bool) -> Step<A> {
+        let cost = 1 + random.below(self.largest_cost());
+        match random.below(20) {
+            0..=6 => Step::Take(cost),
+            // A window counts a request that waits from its decision on, not from its turn.
+            7 | 8 if !self.is_line() => Step::Reserve(cost, Duration::ZERO),
+            7 | 8 => Step::Reserve(cost, Duration::from_nanos(random.below(2 * self.period()))),
+            9 => Step::Peek(random.below(cost + 1)),
+            10 | 11 => Step::TryAcquire(cost),
+            12 => Step::Acquire(cost),
+            13 => Step::TakeUpTo(random.below(2 * cost)),
+            14 if refunds && random.below(4) == 0 => Step::Charge(cost),
+            15 if random.below(8) == 0 => Step::Reset,
+            _ if kept.is_empty() || !refunds => Step::Take(cost),
+            _ => {
+                // The requests behind it in a line keep their moments, so a refund frees only the
+                // last turn.
+                let last = kept.len() - 1;
+                let any = usize::try_from(random.below(kept.len() as u64)).expect("few");
+                let index = if self.is_line() { last } else { any };
+                let charges_before = self.subjects[0].name == "leaky queue that charges before";
+                let part = match kept[index].cost {
+                    whole if charges_before => whole,
+                    whole => 1 + random.below(whole),
+                };
+                kept[index].cost -= part;
+                let receipt = kept[index].receipt;
+                if kept[index].cost == 0 {
+                    kept.remove(index);
+                }
+                Step::Refund(part, receipt)
+            }
+        }
+    }
+
+    /// Whether the same request passes at its `retry_after` and not one nanosecond earlier. Moves
+    /// time on to there.
+    fn inexact_retry<A: Debug>(
+        &self,
+        place: &mut impl Place<A>,
+        step: &Step<A>,
+        decision: Decision,
+        newest: &mut u64,
+    ) -> Option<String> {
+        let (Step::Take(cost) | Step::Peek(cost), Some(retry)) = (step, decision.retry_after)
+        else {
+            return None;
+        };
+        if !self.exact_time || *newest != place.moment() || decision.is_admitted() {
+            return None;
+        }
+        let at = *newest + nanos(retry);
+        let mut passes = |at| match place.apply(Tick::from_nanos(at), &Step::Peek(*cost)) {
+            Some(Outcome::Decided(again)) => !again.is_denied(),
+            _ => false,
+        };
+        if nanos(retry) > 0 && passes(at - 1) {
+            return Some(format!("{step:?} passes before its retry_after {retry:?}"));
+        }
+        if !passes(at) {
+            return Some(format!("{step:?} is denied at its retry_after {retry:?}"));
+        }
+        *newest = at;
+        None
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).expect("short spans")
+}
+
+/// Every subject alone and in each wrapper, in every place. Returns what is wrong.
+fn faults_of(subjects: &[Subject], algorithm: &AnyAlgorithm, seed: u64) -> Option<String> {
+    let law = Subjected {
+        subjects,
+        exact_time: true,
+        nanos_per_moment: 1,
+    };
+    let start = Tick::from_nanos(Random::new(seed).log_uniform(41));
+    let mut random = Random::new(seed ^ 0xbead);
+    let algorithm = algorithm.clone();
+    match seed % 4 {
+        0 => law.fault(&mut Limited::new(algorithm, start), &mut random),
+        1 => law.fault(&mut InTable::new(algorithm, start, false), &mut random),
+        2 => law.fault(&mut InTable::new(algorithm, start, true), &mut random),
+        _ => law.fault(&mut Plain::new(algorithm, start), &mut random),
+    }
+}
+
+#[test]
+fn every_algorithm_keeps_its_promise_in_every_place() {
+    for seed in seeds(400) {
+        for subject in random_subjects(&mut Random::new(seed)) {
+            let algorithm = subject.algorithm.clone();
+            let fault = faults_of(std::slice::from_ref(&subject), &algorithm, seed);
+            assert_eq!(fault, None, "seed {seed}: {subject:?}");
+        }
+    }
+}
+
+#[test]
+fn every_part_of_a_set_keeps_its_promise_in_every_place() {
+    for seed in seeds(400) {
+        let mut random = Random::new(seed);
+        let all = random_subjects(&mut random);
+        let parts: Vec<Subject> = (0..3).map(|_| random.pick(&all).clone()).collect();
+        let lines = parts
+            .iter()
+            .filter(|part| matches!(part.promise, Promise::Paced(_)));
+        // A refund to two lines would be one to requests behind it in one of them.
+        if lines.count() > 0 {
+            continue;
+        }
+        let [a, b, c] = [0, 1, 2].map(|part| parts[part].algorithm.clone());
+        for (count, set) in [
+            (2, AnyAlgorithm::new((a.clone(), b.clone()))),
+            (3, AnyAlgorithm::new(((a.clone(), b.clone()), c.clone()))),
+            (3, AnyAlgorithm::new(All::new([a, b, c]))),
+        ] {
+            let fault = faults_of(&parts[..count], &set, seed);
+            assert_eq!(fault, None, "seed {seed}: {set:?}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! One suite of laws for every algorithm, every wrapper and every place of a state.
+//!
+//! The oracle is written from the promises, not from the code: what is admitted and kept stays
+//! within the bound in every interval, a denial takes nothing, `retry_after` is exact, a place
+//! decides like a plain state, and a set of limits decides like its parts.
+//!
+//! A further store implements [`Place`](place::Place). `TRACES=100000 cargo test --release --test
+//! laws` is the long run.
+
+mod bounds;
+mod composition;
+mod place;
+mod places;
+mod planted;
+#[path = "../algorithms/random.rs"]
+mod random;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+#[path = "../common/redis_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of the store")]
+mod redis_server;
+#[path = "../algorithms/subjects.rs"]
+#[expect(dead_code, reason = "shared with the tests of the algorithms")]
+mod subjects;
