@@ -1,5 +1,4 @@
-//! The cost that a request has taken and its position in line, without the types of its key and its
-//! backend.
+//! The cost that a request has taken, and its position in line.
 
 use std::{
     mem,
@@ -21,7 +20,7 @@ use crate::queue::{
 use crate::receipt::Receipt;
 use crate::respond::Settle;
 
-/// What a request has taken and where it waits, without the types of its key and its backend.
+/// What a request has taken and where it waits. Not generic over the key and the backend.
 #[derive(Debug)]
 pub(super) struct Claim {
     cost: u64,
@@ -43,11 +42,11 @@ enum TakenCost {
 /// Whether a request is queued.
 #[derive(Debug)]
 enum QueueState {
-    /// Not queued, with the epoch of the decision or of the turn. `None` if the backend does not
-    /// decide at once.
+    /// The request is not queued. The epoch is that of the decision, or of [`Claim::commit`]. It is
+    /// `None` if the backend does not decide at once, and after [`Claim::leave`].
     NotQueued(Option<QueueEpoch>),
-    /// Queued, with a mark if the backend decides at once. The request has had nothing for its cost
-    /// yet, so a drop refunds it.
+    /// The tag of the position is true if the backend decides at once. The request was not admitted
+    /// yet: if it is dropped, its owner calls [`Claim::leave`], which gives the cost back.
     Queued(QueuePosition),
 }
 
@@ -60,7 +59,7 @@ pub(super) enum WaitError {
     NoTimer,
 }
 
-/// Called by a timer.
+/// Releases the due waiters of a line when its timer fires.
 struct TimerWaker {
     owner: Weak<dyn StateOwner>,
     line_id: u64,
@@ -77,7 +76,8 @@ impl Wake for TimerWaker {
     }
 }
 
-/// The time of a decision, as a count of [`Lines::epoch`], which begins with one.
+/// [`Lines::epoch`] at a decision: a counter that starts at one and advances when a refund changes the
+/// times of waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueEpoch(NonZero<u64>);
 
@@ -132,7 +132,8 @@ impl Claim {
         matches!(self.state, QueueState::Queued(_))
     }
 
-    /// Whether the backend decides at once, so that it and the line can change together.
+    /// Whether the backend decides at once. Then it and the line can change under one lock. Always
+    /// false after [`leave`](Self::leave).
     pub(super) const fn is_immediate(&self) -> bool {
         match &self.state {
             QueueState::NotQueued(epoch) => epoch.is_some(),
@@ -140,8 +141,10 @@ impl Claim {
         }
     }
 
-    /// Joins the line. Returns how long it is until its turn as things stand, zero if it has come, or
-    /// the decision if the backend now denies the request.
+    /// Joins the line and returns the expected wait. The wait is zero if the request is released at
+    /// once. If a cost was refunded since the decision, the cost is taken again first. If that is
+    /// denied, the request does not join and the denial is returned.
+    #[inline(never)]
     pub(super) fn enqueue(
         &mut self,
         layer: &LayerState,
@@ -153,18 +156,18 @@ impl Claim {
         let now = LineTimer::now();
         let lines = &layer.lines;
         let mut line = lines.lock_line(line_id);
-        // A waiter that left since the backend decided has moved up all waiters behind it, but not
-        // this request, which was not in line. None can leave while the line is locked.
+        // If the epoch changed, a refund may have moved up the waiters, but not this request, which was
+        // not in line. Takes the cost again, to get the earlier time. The lock prevents a further
+        // change.
         if let QueueState::NotQueued(Some(then)) = self.state {
             if then != QueueEpoch::current(lines) {
-                // Gives the cost back and takes it again.
                 let receipt = self.receipt().unwrap_or_default();
                 backend.apply_now(Op::Cancel(self.cost, receipt));
                 line.advance_epoch();
                 if let Some(again) = backend.apply_now(Op::Take(self.cost)) {
                     self.record(&again);
                     match again.wait() {
-                        Some(now) => wait = now,
+                        Some(new_wait) => wait = new_wait,
                         None => return Err(again),
                     }
                 }
@@ -174,7 +177,8 @@ impl Claim {
         if wait.is_zero() {
             line.release(now);
         }
-        // Others may be before it, whatever moment the backend has granted.
+        // Other waiters may be ahead of this request, so the line knows the wait. The newest request
+        // goes before all others, at the time that the backend has granted.
         if wait.is_zero() || order == Order::Oldest {
             wait = line.wait_of_last(&position, now).unwrap_or_default();
         }
@@ -182,7 +186,10 @@ impl Claim {
         Ok(wait)
     }
 
-    /// Whether a request that has joined the line may wait. Otherwise it leaves the line again.
+    /// Finishes [`enqueue`](Self::enqueue). Returns the decision if the request is admitted or may
+    /// wait. Denies it if it did not join, if the wait is longer than the timeout, or if no seat is
+    /// free.
+    #[inline(never)]
     pub(super) fn wait_or_deny(
         &mut self,
         layer: &LayerState,
@@ -206,9 +213,8 @@ impl Claim {
         if decision.is_admitted() && wait.is_zero() {
             let _ = layer.record_admitted();
         } else {
-            if decision.is_admitted() {
-                decision.verdict = Verdict::Wait(wait);
-            }
+            // The wait in line, which may differ from the one that the backend has granted.
+            decision.verdict = Verdict::Wait(wait);
             layer.counts.record_waited();
             layer.signals().record_waited(&decision);
         }
@@ -234,7 +240,7 @@ impl Claim {
         self.deny(layer, backend, seat, decision, retry_after)
     }
 
-    /// Leaves the line, gives cost and seat back, and counts the denial.
+    /// [Leaves](Self::leave) the line, releases the seat, and records the denial.
     #[cold]
     fn deny(
         &mut self,
@@ -254,6 +260,7 @@ impl Claim {
     }
 
     /// See [`Reservation::poll_turn`](super::reservation::Reservation::poll_turn).
+    #[inline(never)]
     pub(super) fn poll_turn(
         &mut self,
         layer: &LayerState,
@@ -313,7 +320,8 @@ impl Claim {
         }
     }
 
-    /// Leaves the line before the turn has come, and gives the cost back.
+    /// Removes a queued request from the line and gives its cost back, unless the line returns
+    /// [`CostOutcome::Keep`]. Does nothing if the request is not queued.
     #[cold]
     #[inline(never)]
     pub(super) fn leave(&mut self, layer: &LayerState, backend: &dyn KeyedBackend) {

@@ -94,7 +94,9 @@ mod tests {
                 }
                 9 if at < 2_000 => {
                     slots.reschedule(|slot| Tick::from_nanos(slot.as_nanos() / 2));
-                    model.iter_mut().for_each(|at| *at /= 2);
+                    for at in &mut model {
+                        *at /= 2;
+                    }
                 }
                 13 => {
                     let most = usize::try_from(at % 8).expect("it is small");

@@ -85,7 +85,7 @@ fn threads_that_use_an_algorithm_of_a_user_lose_no_admission() {
                 })
             })
             .collect();
-        let counts = threads.into_iter().map(|thread| thread.join());
+        let counts = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
         counts.map(|count| count.expect("no panic")).sum()
     });
     assert_eq!(admitted, 5_000);
