@@ -12,7 +12,7 @@ use tower_throttle::{
     algorithm::Charge, queue::Order,
 };
 
-use crate::support::{Boxed, Call, Harness, Job, Record, cancel, key, pass, settle};
+use crate::support::{Boxed, Call, Harness, Job, Record, cancel, key, pass};
 
 /// A harness whose layer has the key `key` and the cost `job.cost`.
 macro_rules! harness {
