@@ -14,7 +14,6 @@ use tower_throttle::{
     SlidingWindow, TokenBucket, Verdict,
     algorithm::Inherit,
     clock::{Clock, Tick},
-    store::local::Overflow,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);

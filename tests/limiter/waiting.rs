@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use tower_throttle::WarmUp;
+use tower_throttle::{WarmUp, store::local::Overflow};
 
 use super::*;
 
