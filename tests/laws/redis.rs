@@ -22,6 +22,8 @@ struct InRedis {
     limiter: RedisLimiter<AnyAlgorithm>,
     runtime: tokio::runtime::Runtime,
     connection: redis::Connection,
+    /// What the names of its keys contain. Keys of other places may expire at any time.
+    pattern: String,
     moment: u64,
     /// Whether its values can be compared, because none of them expires.
     is_lasting: bool,
@@ -30,7 +32,7 @@ struct InRedis {
 impl InRedis {
     fn new(server: &RedisServer, subject: &Subject) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let name = format!("law-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let name = format!("law-{}-", NUMBER.fetch_add(1, Ordering::Relaxed));
         let redis = Redis::open(&server.url()).expect("a url");
         let redis = redis.deadline(Duration::from_secs(10)).without_deny_cache();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -43,6 +45,7 @@ impl InRedis {
             limiter: redis.limiter(&name, subject.algorithm.clone()),
             runtime,
             connection,
+            pattern: format!("*{name}*"),
             moment: (now * 1_000_000 + micros) * 1_000,
             is_lasting: subject.period >= DAY,
         }
@@ -80,7 +83,7 @@ impl Place<AnyAlgorithm> for InRedis {
             return None;
         }
         let names: Vec<String> = redis::cmd("KEYS")
-            .arg("*")
+            .arg(&self.pattern)
             .query(&mut self.connection)
             .expect("names");
         let mut values = Vec::new();

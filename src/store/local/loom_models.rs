@@ -8,6 +8,7 @@ use loom::thread;
 
 use super::overflow::Overflow;
 use super::slot::{CacheLine, Set};
+use super::states::{Effect, Outcome};
 use super::table::Table;
 use crate::algorithm::{Algorithm, FixedWindow, Inherit, Packing, TokenBucket};
 use crate::clock::Tick;
@@ -109,6 +110,15 @@ fn loom_a_key_inserted_twice_beside_a_full_home_set_has_one_state() {
     });
 }
 
+/// A state that was only read.
+struct Seen(<TokenBucket as Algorithm>::State);
+
+impl Outcome for Seen {
+    fn effect(&self) -> Effect {
+        Effect::Read
+    }
+}
+
 #[test]
 fn loom_a_state_of_two_words_is_not_torn() {
     // The interval's remainder is too wide for one word.
@@ -128,11 +138,13 @@ fn loom_a_state_of_two_words_is_not_torn() {
         // thread that spawns it.
         let other = Arc::clone(&table);
         let reader = thread::spawn(move || {
-            other.transition(7, at(5), false, |_: &TokenBucket, state: &mut _| *state)
+            other.transition(7, at(5), false, |_: &TokenBucket, state: &mut _| {
+                Seen(*state)
+            })
         });
         assert!(admits(&table, 7, 5));
         let seen = reader.join().expect("no thread panics");
-        assert!(states[1..].contains(&seen.expect("the key has a slot")));
+        assert!(states[1..].contains(&seen.expect("the key has a slot").0));
     });
 }
 
