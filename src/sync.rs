@@ -3,8 +3,16 @@
 #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard, PoisonError, TryLockError,
-    atomic::{AtomicBool, AtomicU64, Ordering, fence},
+    atomic::{AtomicU64, Ordering, fence},
 };
+
+// The clock of these systems uses it.
+#[cfg(all(
+    target_arch = "x86_64",
+    target_os = "linux",
+    not(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))
+))]
+pub(crate) use std::sync::atomic::AtomicBool;
 
 #[cfg(all(test, tower_throttle_loom))]
 pub(crate) use loom::sync::{
