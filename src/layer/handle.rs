@@ -181,20 +181,29 @@ impl<T: PartialEq, K, L> Handle<(T, K), Tiers<T, L>> {
     /// ```
     /// use axum::{Router, extract::Request, routing::get};
     /// use tower_throttle::{AnyAlgorithm, FixedWindow, Quota, RateLimitLayer, Tiers, TokenBucket};
+    /// use tower_throttle::key::Key;
     ///
-    /// fn customer(req: &Request) -> Option<(&'static str, u64)> {
+    /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+    /// enum Plan {
+    ///     Free,
+    ///     Pro,
+    /// }
+    ///
+    /// impl Key for Plan {}
+    ///
+    /// fn customer(req: &Request) -> Option<(Plan, u64)> {
     ///     req.extensions().get().copied() // put there by authentication
     /// }
     ///
     /// let free = FixedWindow::new(Quota::per_day(100));
     /// let pro = TokenBucket::new(Quota::per_second(50));
-    /// let limits = Tiers::new(AnyAlgorithm::from(free)).tier("pro", AnyAlgorithm::from(pro));
+    /// let limits = Tiers::new(AnyAlgorithm::from(free)).tier(Plan::Pro, AnyAlgorithm::from(pro));
     /// let layer = RateLimitLayer::new(customer, limits);
     /// let handle = layer.handle();
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     ///
-    /// handle.tier(&"pro").set_algorithm(TokenBucket::new(Quota::per_second(80)))?;
-    /// assert_eq!(handle.tier(&"pro").peek_now(&7, 0).remaining(), 80);
+    /// handle.tier(&Plan::Pro).set_algorithm(TokenBucket::new(Quota::per_second(80)))?;
+    /// assert_eq!(handle.tier(&Plan::Pro).peek_now(&7, 0).remaining(), 80);
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn tier(&self, tier: &T) -> LimitHandle<'_, K, L> {
