@@ -355,7 +355,7 @@ async fn a_replaced_request_gives_back_what_it_took_beside_the_line() {
     let mut calls = harness.send_all(0..3).await;
     let used = |name: u32| 10 - window.peek(&name).remaining();
     assert_eq!([0, 1, 2].map(used), [1, 1, 1]);
-    // Its own window denies it, so nobody has to make room.
+    // Its own window denies it, so no waiter is shed.
     window.charge(&9, 10);
     let denied = harness.send(9).await;
     assert!(denied.await.unwrap().is_err());

@@ -88,7 +88,7 @@ fn is_floor(quotient: u128, numerator: &[u128], denominator: &[u128]) -> bool {
     let (numerator, denominator) = (Naive::product(numerator), Naive::product(denominator));
     let whole = denominator.times(&Naive::new(quotient));
     let next = Naive::new(quotient).0;
-    // One more: `quotient + 1` as digits, by hand, because it may be 2^128.
+    // The digits of `quotient + 1`, which may be 2^128 and does not fit a `u128` then.
     let mut digits = next;
     digits.resize(6, 0);
     for digit in &mut digits {
