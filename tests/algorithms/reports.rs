@@ -293,9 +293,25 @@ fn states_take_as_few_words_as_the_largest_one_needs() {
     }
 }
 
+/// The state packs into `words` words exactly if it `fits`, and unpacks to the same.
+fn check_packing<A: Algorithm>(
+    algorithm: &A,
+    state: &A::State,
+    words: usize,
+    fits: bool,
+    case: &str,
+) {
+    let mut packed = vec![0; words];
+    let is_packed = A::Packing::pack_into(algorithm, state, &mut packed);
+    assert_eq!(is_packed, fits, "{case}");
+    if fits {
+        let unpacked = A::Packing::unpack_from(algorithm, &packed);
+        assert_eq!(format!("{unpacked:?}"), format!("{state:?}"), "{case}");
+    }
+}
+
 #[test]
 fn a_sliding_window_packs_exactly_the_usage_that_its_words_hold() {
-    type Packed = <SlidingWindow as Algorithm>::Packing;
     let window = SlidingWindow::new(quota(10));
     let usages = [
         0,
@@ -323,17 +339,8 @@ fn a_sliding_window_packs_exactly_the_usage_that_its_words_hold() {
                 true,
             ];
             for (words, fits) in fits.into_iter().enumerate() {
-                let mut packed = vec![0; words];
                 let case = format!("{previous} and {current} in {words} words");
-                assert_eq!(
-                    Packed::pack_into(&window, &state, &mut packed),
-                    fits,
-                    "{case}"
-                );
-                if fits {
-                    let unpacked = Packed::unpack_from(&window, &packed);
-                    assert_eq!(format!("{unpacked:?}"), format!("{state:?}"), "{case}");
-                }
+                check_packing(&window, &state, words, fits, &case);
             }
         }
     }
@@ -341,23 +348,13 @@ fn a_sliding_window_packs_exactly_the_usage_that_its_words_hold() {
 
 #[test]
 fn a_fixed_window_packs_exactly_the_usage_that_its_words_hold() {
-    type Packed = <FixedWindow as Algorithm>::Packing;
     let window = FixedWindow::new(quota(10));
     for used in [1, 15, 16, 1 << 62] {
         let mut state = window.fresh(at(9_000));
         let _ = window.charge(&mut state, at(9_000), used);
         for (words, fits) in [(0, false), (1, used < 16), (2, true), (4, true)] {
-            let mut packed = vec![0; words];
             let case = format!("{used} in {words} words");
-            assert_eq!(
-                Packed::pack_into(&window, &state, &mut packed),
-                fits,
-                "{case}"
-            );
-            if fits {
-                let unpacked = Packed::unpack_from(&window, &packed);
-                assert_eq!(format!("{unpacked:?}"), format!("{state:?}"), "{case}");
-            }
+            check_packing(&window, &state, words, fits, &case);
         }
     }
 }

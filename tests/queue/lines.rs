@@ -229,15 +229,21 @@ async fn a_request_that_would_wait_too_long_is_denied_at_once() {
     );
 }
 
+/// The future of a call that has joined its queue and was not polled.
+macro_rules! call_without_polling {
+    ($harness:expr) => {
+        tower::Service::call(
+            &mut $harness.service.clone(),
+            crate::support::Job { name: 1, cost: 1 },
+        )
+    };
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_never_polled_passes_its_turn_on() {
-    use tower::Service;
-
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
     let _first = harness.send(0).await;
-    let mut service = harness.service.clone();
-    let job = crate::support::Job { name: 1, cost: 1 };
-    let held = service.call(job);
+    let held = call_without_polling!(harness);
     let _next = harness.send(2).await;
     // Its turn comes, but it is never polled.
     pass(1_200).await;
@@ -250,13 +256,9 @@ async fn a_call_that_is_never_polled_passes_its_turn_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_polled_does_not_block_the_queue() {
-    use tower::Service;
-
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
     let _first = harness.send(0).await;
-    let mut service = harness.service.clone();
-    let job = crate::support::Job { name: 1, cost: 1 };
-    let held = service.call(job);
+    let held = call_without_polling!(harness);
     let _next = harness.send_all(2..5).await;
     pass(2_100).await;
     // It was released, and so was the request behind it.
@@ -272,13 +274,9 @@ async fn a_call_that_is_not_polled_does_not_block_the_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_in_its_turn_gives_the_rest_of_it_back() {
-    use tower::Service;
-
     let harness = harness!(LeakyBucket::new(Quota::per_second(1)).queue(20));
     let _first = harness.send(0).await;
-    let mut service = harness.service.clone();
-    let job = crate::support::Job { name: 1, cost: 1 };
-    let held = service.call(job);
+    let held = call_without_polling!(harness);
     let _next = harness.send_all(2..5).await;
     pass(1_300).await;
     drop(held);
@@ -294,9 +292,7 @@ async fn a_call_that_is_dropped_in_its_turn_gives_the_rest_of_it_back() {
 macro_rules! released_and_not_polled {
     ($harness:expr) => {{
         let _first = $harness.send(0).await;
-        let job = crate::support::Job { name: 1, cost: 1 };
-        let mut slow =
-            tokio_test::task::spawn(tower::Service::call(&mut $harness.service.clone(), job));
+        let mut slow = tokio_test::task::spawn(call_without_polling!($harness));
         assert!(slow.poll().is_pending());
         pass(1_200).await;
         assert!(slow.is_woken());
