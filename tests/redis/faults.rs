@@ -459,9 +459,8 @@ async fn a_stall_of_the_server_is_one_failure() {
     let calls: Vec<_> = calls.into_iter().map(tokio::spawn).collect();
     for call in calls {
         let result = call.await.expect("no panic");
-        // A machine so busy that a call is polled long after its deadline reports another cause.
         let error = result.expect_err("the server is stopped");
-        assert!(error.is_transient(), "{error}");
+        assert!(error.to_string().contains("no answer within"), "{error}");
     }
     server.signal("CONT");
     assert_eq!(redis.breaker().opened, 0);

@@ -158,10 +158,16 @@ impl Batcher {
         Ok(PendingCall::Batched(call))
     }
 
-    async fn run_batch(&self, mut queued: Vec<QueuedCall>) {
+    async fn run_batch(&self, queued: Vec<QueuedCall>) {
         // Calls that were dropped, or whose deadline passed, are not sent, and not charged.
         let now = MonotonicClock.now();
-        queued.retain(|queued| queued.deadline > now && !queued.reply_tx.is_closed());
+        let (queued, expired): (Vec<_>, Vec<_>) = queued
+            .into_iter()
+            .filter(|queued| !queued.reply_tx.is_closed())
+            .partition(|queued| queued.deadline > now);
+        for QueuedCall { reply_tx, .. } in expired {
+            let _ = reply_tx.send(Err(self.executor.deadline_exceeded()));
+        }
         let Some(oldest) = queued.first().map(|queued| queued.queued_at) else {
             return;
         };
