@@ -1,5 +1,8 @@
 //! Stores: where the states of many keys live.
 
+#[cfg(feature = "cas")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
+pub mod cas;
 mod events;
 mod fallback;
 pub mod local;

@@ -1,0 +1,108 @@
+//! The port: what a store must be able to do.
+
+use std::{fmt, future::Future, time::Duration};
+
+use crate::clock::Tick;
+use crate::error::StoreError;
+
+/// A store with a compare-and-swap, in which `Cas` keeps the states of keys.
+///
+/// Implement it for a database of your own: two operations on values of some hundred bytes. Both
+/// may fail at any time, also after the store has executed them: `Cas` finds out
+/// whether a swap was executed by the version that it wrote. So an implementation never retries a
+/// swap, and needs no deadline of its own.
+///
+/// The value that is there after a conflict saves a load.
+pub trait CasStore: fmt::Debug + Send + Sync + 'static {
+    /// Reads the value of `key`, with all swaps that have succeeded before.
+    ///
+    /// A value whose time to live is over may be returned or not.
+    fn load(&self, key: &str) -> impl Future<Output = Result<Loaded, StoreError>> + Send;
+
+    /// Replaces the value of `key` by `new`, in one atomic step, if its version is `expected`.
+    ///
+    /// `None` expects that there is no value, or one whose time to live is over. The new value is
+    /// kept for at least `ttl`.
+    fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<Swapped, StoreError>> + Send;
+}
+
+/// The version of a value. Each swap writes a version that no other swap ever writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Version(u64);
+
+/// A value in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Value {
+    /// Its version.
+    pub version: Version,
+    /// Its contents, which mean nothing to the store.
+    pub bytes: Vec<u8>,
+}
+
+/// What a store read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Loaded {
+    /// The value of the key, if it has one.
+    pub value: Option<Value>,
+    /// The store's time, if it tells: see [`Loaded::at`].
+    pub server_time: Option<Tick>,
+}
+
+/// What a swap did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Swapped {
+    /// The new value is stored. With the store's time, if it tells.
+    Done(Option<Tick>),
+    /// The value had another version. Nothing was written. If the store returns the value that is
+    /// there, that saves a load.
+    Conflict(Option<Loaded>),
+}
+
+impl Version {
+    /// The version with this number.
+    pub const fn from_u64(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number, to be stored and compared.
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl Value {
+    /// A value as it was read.
+    pub const fn new(version: Version, bytes: Vec<u8>) -> Self {
+        Self { version, bytes }
+    }
+}
+
+impl Loaded {
+    /// A value, or none.
+    pub const fn new(value: Option<Value>) -> Self {
+        Self {
+            value,
+            server_time: None,
+        }
+    }
+
+    /// The same with the store's time, in nanoseconds since 1970, read while it executed the
+    /// operation.
+    ///
+    /// If a store tells its time, all machines decide by that clock. Otherwise each machine uses its
+    /// own, and a machine whose clock is ahead by `e` admits what refills in `e` once more.
+    #[must_use]
+    pub const fn at(mut self, server_time: Tick) -> Self {
+        self.server_time = Some(server_time);
+        self
+    }
+}
