@@ -58,7 +58,7 @@ use crate::receipt::Receipt;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot decide for keys of type `{K}`",
     label = "not a backend for these keys",
-    note = "`Tiers` needs a pair of a tier and a key; Redis needs `tower_throttle::store::redis::RedisKey` for a key of your own"
+    note = "`Tiers` needs a pair of a tier and a key; a remote store needs `tower_throttle::store::remote::RemoteKey` for a key of your own"
 )]
 pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// The future that resolves to the decision.

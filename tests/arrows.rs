@@ -29,6 +29,9 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
     ),
 ];
 
+/// Folders, and the modules beside them that they may not name.
+const NEVER_BACK: &[(&str, &[&str])] = &[("store/remote/", &["redis"])];
+
 /// A longer file is split by idea.
 const MAX_LINES: usize = 600;
 
@@ -40,6 +43,29 @@ fn faults(path: &str, source: &str) -> Vec<String> {
     }
     if path == "lib.rs" {
         return faults;
+    }
+    for (folder, others) in NEVER_BACK
+        .iter()
+        .filter(|(folder, _)| path.starts_with(folder))
+    {
+        let parent = folder
+            .trim_end_matches('/')
+            .rsplit_once('/')
+            .unwrap_or_default()
+            .0;
+        for (number, line) in (1..).zip(source.lines()) {
+            let code = line.split("//").next().unwrap_or_default();
+            let names = |other: &&&str| {
+                [parent, "super"]
+                    .iter()
+                    .any(|from| code.contains(&format!("{from}::{other}")))
+            };
+            if let Some(other) = others.iter().find(names) {
+                faults.push(format!(
+                    "src/{path}:{number}: `{folder}` may not import `{other}`"
+                ));
+            }
+        }
     }
     let modules = module_path(path);
     let module = modules[0].as_str();
@@ -263,6 +289,18 @@ fn a_forbidden_import_is_reported_with_its_line() {
     assert_eq!(faults("store/local/table.rs", wrong), expected);
     assert!(faults("layer/future.rs", wrong).is_empty());
     assert!(faults("lib.rs", wrong).is_empty());
+}
+
+#[test]
+fn what_servers_share_names_no_server() {
+    let wrong = "use super::super::redis::X;\nuse crate::store::redis::Redis;\n";
+    let expected = [1, 2].map(|line| {
+        format!("src/store/remote/key/name.rs:{line}: `store/remote/` may not import `redis`")
+    });
+    assert_eq!(faults("store/remote/key/name.rs", wrong), expected);
+    assert!(faults("store/redis/pool.rs", "use crate::store::remote::X;\n").is_empty());
+    let comment = "/// [`Redis`](crate::store::redis::Redis)\n";
+    assert!(faults("store/remote/breaker.rs", comment).is_empty());
 }
 
 #[test]

@@ -28,7 +28,8 @@ use tower_throttle::{
     key::{BearerToken, FromExtension, Key, KeyExtractor, MatchedPath},
     store::{
         Fallback,
-        redis::{KeyName, Redis, RedisKey},
+        redis::Redis,
+        remote::{KeyName, RemoteKey},
     },
 };
 
@@ -63,7 +64,7 @@ struct User(u32);
 
 impl Key for User {}
 
-impl RedisKey for User {
+impl RemoteKey for User {
     fn write(&self, name: &mut KeyName) {
         self.0.write(name);
     }
@@ -137,7 +138,7 @@ impl Matrix {
     async fn check<K>(&self, what: &str, keys: K, others: &[Sender])
     where
         K: KeyExtractor<Request> + Clone + Send + Sync + 'static,
-        K::Key: RedisKey + Clone + Send + Sync + Unpin + 'static,
+        K::Key: RemoteKey + Clone + Send + Sync + Unpin + 'static,
     {
         // A policy name is made of letters, digits and few other characters.
         let name = |backend: &str| {

@@ -9,6 +9,13 @@ pub mod local;
 #[cfg(feature = "redis")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis")))]
 pub mod redis;
+#[cfg(feature = "_remote")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis")))]
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, unused_imports, reason = "each store uses a part of it")
+)]
+pub mod remote;
 
 pub use self::fallback::{Fallback, FallbackFuture};
 pub use crate::backend::{Backend, IntoBackend, Losses, Op};

@@ -5,19 +5,14 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
 use super::{
-    call::Call,
-    deny_cache::DenyCache,
-    executor::ScriptCall,
-    future::{CacheSlot, RedisFuture},
-    key::{KeyName, RedisKey},
-    live_policy::LivePolicy,
-    script::Scripted,
+    call::Call, executor::ScriptCall, future::RedisFuture, policy::RedisPolicy, script::Scripted,
 };
 use crate::algorithm::{Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, nanos};
 use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
+use crate::store::remote::{CacheSlot, DenyCache, KeyName, LivePolicy, RemoteKey};
 
 /// A limit whose states are in Redis, made by [`Redis::limiter`](super::Redis::limiter).
 ///
@@ -26,14 +21,18 @@ use crate::quota::Quota;
 pub struct RedisLimiter<A: Scripted>(Arc<Inner<A>>);
 
 struct Inner<A: Scripted> {
-    policy: LivePolicy<A>,
+    policy: LivePolicy<RedisPolicy<A>>,
     /// The start of the names of its keys.
     name_prefix: String,
     deny_cache: Option<Arc<DenyCache>>,
 }
 
 impl<A: Scripted> RedisLimiter<A> {
-    pub(super) fn new(name_prefix: String, caches_denials: bool, policy: LivePolicy<A>) -> Self {
+    pub(super) fn new(
+        name_prefix: String,
+        caches_denials: bool,
+        policy: LivePolicy<RedisPolicy<A>>,
+    ) -> Self {
         Self(Arc::new(Inner {
             policy,
             name_prefix,
@@ -47,7 +46,7 @@ impl<A: Scripted> RedisLimiter<A> {
     /// An algorithm without a queue decides as always, without a wait.
     pub fn reserve<K>(&self, key: &K, cost: u64, max_wait: Duration) -> RedisFuture<A>
     where
-        K: RedisKey + ?Sized,
+        K: RemoteKey + ?Sized,
     {
         self.call(key, Call::Reserve(cost, nanos(max_wait)))
     }
@@ -117,7 +116,7 @@ impl<A: Scripted> RedisLimiter<A> {
         inner.policy.set_quota(quota, deny_cache).await
     }
 
-    fn call<K: RedisKey + ?Sized>(&self, key: &K, call: Call) -> RedisFuture<A> {
+    fn call<K: RemoteKey + ?Sized>(&self, key: &K, call: Call) -> RedisFuture<A> {
         let inner = &self.0;
         self.refresh_if_due();
         let policy = inner.policy.active();
@@ -130,11 +129,7 @@ impl<A: Scripted> RedisLimiter<A> {
                 Call::Take(cost) if cost > 0 => match cache.get(&key, cost, MonotonicClock.now()) {
                     Ok(denial) => return RedisFuture::ready(policy, call, Ok(denial)),
                     Err(version) => {
-                        cache_slot = Some(CacheSlot {
-                            cache: Arc::clone(cache),
-                            key: key.clone(),
-                            version,
-                        });
+                        cache_slot = Some(CacheSlot::new(cache, key.clone(), version));
                     }
                 },
                 Call::Take(_) | Call::Peek(_) | Call::Reserve(..) => {}
@@ -162,7 +157,7 @@ impl<A: Scripted> RedisLimiter<A> {
     }
 }
 
-impl<K: RedisKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
+impl<K: RemoteKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
     type Future = RedisFuture<A>;
 
     fn apply(&self, key: &K, op: Op) -> RedisFuture<A> {

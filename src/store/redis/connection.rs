@@ -6,17 +6,17 @@ use redis::{Cmd, Value};
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
-    breaker::BreakerConfig,
-    breakers::{Breakers, Server},
     connector::{Connector, RawConnection},
-    panic::catch_panic,
     reply::ErrorClass,
     slots::{SlotOwners, slot_of},
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
+use crate::store::remote::{BreakerConfig, Breakers, Server, catch_panic};
 use crate::sync::{Mutex, lock};
 
+/// The kind of store, as errors and logs name it.
+pub(super) const STORE: &str = "Redis";
 /// The pause between two attempts to connect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// The topology of a cluster is checked at most once per interval.
@@ -69,7 +69,7 @@ impl Connection {
             connector,
             state: Mutex::default(),
             changed: Notify::new(),
-            breakers: Breakers::new(config),
+            breakers: Breakers::new(STORE, config),
         })
     }
 
@@ -263,7 +263,7 @@ impl ConnectTask {
         }
         let connector = &self.connection.connector;
         let limit = connector.connect_timeout();
-        let connecting = catch_panic(async {
+        let connecting = catch_panic(STORE, async {
             let mut raw = connector.connect().await?;
             let slot_owners = raw.slot_owners().await;
             Ok((raw, slot_owners))

@@ -1,25 +1,23 @@
 //! Script calls: written, sent, sent again if that is safe, and parsed.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use redis::{Cmd, Value};
 
 use super::{
-    breakers::Server,
-    connection::{CallError, Connection},
-    panic::catch_panic,
+    connection::{CallError, Connection, STORE},
     reply::{ErrorClass, parse_numbers},
     script::{Args, Program},
 };
-use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
+use crate::store::remote::{Breakers, Executor, Server};
 
 /// The delay before a call on a migrating slot is sent again.
 const SLOT_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// Executes the calls of one policy on one connection.
 #[derive(Debug)]
-pub(super) struct Executor {
+pub(super) struct ScriptExecutor {
     connection: Arc<Connection>,
     program: Arc<Program>,
     deadline: Duration,
@@ -31,9 +29,6 @@ pub(super) struct ScriptCall {
     pub(super) key: String,
     pub(super) args: Args,
 }
-
-/// The result of a call.
-pub(super) type CallResult = Result<CallReply, StoreError>;
 
 /// The numbers of a script call, and which of them belong to one call.
 #[derive(Clone, Debug)]
@@ -58,7 +53,79 @@ impl CallReply {
     }
 }
 
-impl Executor {
+/// The replies to the calls of a script call.
+#[derive(Debug)]
+pub(super) struct CallReplies {
+    numbers: Arc<[i64]>,
+    stride: usize,
+    indices: Range<usize>,
+}
+
+impl Iterator for CallReplies {
+    type Item = CallReply;
+
+    fn next(&mut self) -> Option<CallReply> {
+        self.nth(0)
+    }
+
+    fn nth(&mut self, skipped: usize) -> Option<CallReply> {
+        let index = self.indices.nth(skipped)?;
+        Some(CallReply {
+            numbers: Arc::clone(&self.numbers),
+            offset: 1 + self.stride * index,
+            stride: self.stride,
+        })
+    }
+}
+
+impl Executor for ScriptExecutor {
+    type Call = ScriptCall;
+    type Reply = CallReply;
+    type Replies = CallReplies;
+
+    const STORE: &'static str = STORE;
+
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    fn breakers(&self) -> &Breakers {
+        self.connection.breakers()
+    }
+
+    fn server_of(&self, call: &ScriptCall) -> Server {
+        self.connection.server_of(&call.key)
+    }
+
+    /// The keys of a cluster are in different slots, so each call is sent by itself.
+    fn supports_batching(&self) -> bool {
+        self.connection.supports_batching()
+    }
+
+    async fn send(&self, calls: &[ScriptCall]) -> Result<CallReplies, StoreError> {
+        let command = self.command("EVALSHA", &self.program.hash, calls);
+        let reply = match self.connection.send(&command).await {
+            // Rare, and boxed so that it does not enlarge every call's future.
+            Err(error) => Box::pin(self.send_again(calls, error)).await,
+            reply => reply,
+        };
+        let stride = self.program.stride();
+        let numbers = reply
+            .map_err(|error| error.error)
+            .and_then(|value| parse_numbers(&value, 1 + stride * calls.len()))?;
+        Ok(CallReplies {
+            numbers,
+            stride,
+            indices: 0..calls.len(),
+        })
+    }
+
+    fn deadline_exceeded(&self) -> StoreError {
+        self.connection.deadline_exceeded(self.deadline)
+    }
+}
+
+impl ScriptExecutor {
     pub(super) const fn new(
         connection: Arc<Connection>,
         program: Arc<Program>,
@@ -71,65 +138,7 @@ impl Executor {
         }
     }
 
-    pub(super) const fn connection(&self) -> &Arc<Connection> {
-        &self.connection
-    }
-
-    pub(super) const fn deadline(&self) -> Duration {
-        self.deadline
-    }
-
-    /// Executes one call. Its caller enforces the deadline.
-    pub(super) async fn run_one(self: Arc<Self>, call: ScriptCall, server: Server) -> CallResult {
-        let sent_at = MonotonicClock.now();
-        let reply = self.execute(std::slice::from_ref(&call)).await;
-        let numbers = self.parse_reply(reply, 1, &server, sent_at)?;
-        Ok(self.call_reply(numbers, 0))
-    }
-
-    /// The error of a call that got no reply within its deadline.
-    pub(super) fn deadline_exceeded(&self) -> StoreError {
-        self.connection.deadline_exceeded(self.deadline)
-    }
-
-    /// The error of calls that were sent and got no reply within their deadline. It counts as a
-    /// failure of `server`.
-    pub(super) fn time_out(&self, server: &Server, sent_at: Tick) -> StoreError {
-        let error = self.deadline_exceeded();
-        self.record_error(server, sent_at, &error);
-        error
-    }
-
-    /// A permanent error shows that the server is there: it closes the breaker, so that no caller
-    /// takes a mistake for an outage.
-    fn record_error(&self, server: &Server, sent_at: Tick, error: &StoreError) {
-        let breakers = self.connection.breakers();
-        if error.is_transient() {
-            breakers.record_failure(server, sent_at, error);
-        } else {
-            breakers.record_success(server);
-        }
-    }
-
-    /// Sends `calls`, again if they were certainly not executed and may be now.
-    pub(super) async fn execute(&self, calls: &[ScriptCall]) -> Result<Value, CallError> {
-        let executed = catch_panic(async {
-            let command = self.command("EVALSHA", &self.program.hash, calls);
-            match self.connection.send(&command).await {
-                // Rare, and boxed so that it does not enlarge every call's future.
-                Err(error) => Box::pin(self.execute_again(calls, error)).await,
-                reply => reply,
-            }
-        });
-        executed.await.unwrap_or_else(|error| {
-            Err(CallError {
-                class: ErrorClass::Permanent,
-                error,
-            })
-        })
-    }
-
-    async fn execute_again(
+    async fn send_again(
         &self,
         calls: &[ScriptCall],
         mut error: CallError,
@@ -186,33 +195,5 @@ impl Executor {
             }
         }
         command
-    }
-
-    /// The numbers of a reply on `calls` calls that were sent to `server` at `sent_at`.
-    pub(super) fn parse_reply(
-        &self,
-        reply: Result<Value, CallError>,
-        calls: usize,
-        server: &Server,
-        sent_at: Tick,
-    ) -> Result<Arc<[i64]>, StoreError> {
-        let numbers = reply
-            .map_err(|error| error.error)
-            .and_then(|value| parse_numbers(&value, 1 + self.program.stride() * calls));
-        match &numbers {
-            Ok(_) => self.connection.breakers().record_success(server),
-            Err(error) => self.record_error(server, sent_at, error),
-        }
-        numbers
-    }
-
-    /// The part of a reply that belongs to one call.
-    pub(super) fn call_reply(&self, numbers: Arc<[i64]>, index: usize) -> CallReply {
-        let stride = self.program.stride();
-        CallReply {
-            numbers,
-            offset: 1 + stride * index,
-            stride,
-        }
     }
 }

@@ -10,15 +10,14 @@ use std::{
 
 use super::{
     call::Call,
-    deny_cache::{CacheVersion, DenyCache},
-    executor::CallReply,
-    live_policy::ActivePolicy,
-    pending::PendingCall,
+    executor::{CallReply, ScriptExecutor},
+    policy::RedisPolicy,
     script::{Scripted, decode_reply},
 };
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::receipt::Receipt;
+use crate::store::remote::{CacheSlot, PendingCall};
 
 type DecisionResult = Result<Decision, StoreError>;
 
@@ -32,7 +31,7 @@ type DecisionResult = Result<Decision, StoreError>;
 #[must_use = "futures do nothing unless polled"]
 pub struct RedisFuture<A: Scripted> {
     /// The policy that the call was made with.
-    policy: Arc<ActivePolicy<A>>,
+    policy: Arc<RedisPolicy<A>>,
     call: Call,
     state: FutureState,
     cache_slot: Option<CacheSlot>,
@@ -40,25 +39,17 @@ pub struct RedisFuture<A: Scripted> {
 
 #[derive(Debug)]
 enum FutureState {
-    Pending(PendingCall),
+    Pending(PendingCall<ScriptExecutor>),
     /// A result that was known without a call; `None` after it was returned.
     Ready(Option<DecisionResult>),
-}
-
-/// Where a denial is cached.
-#[derive(Debug)]
-pub(super) struct CacheSlot {
-    pub(super) cache: Arc<DenyCache>,
-    pub(super) key: String,
-    pub(super) version: CacheVersion,
 }
 
 impl<A: Scripted> RedisFuture<A> {
     /// A call in flight.
     pub(super) const fn pending(
-        policy: Arc<ActivePolicy<A>>,
+        policy: Arc<RedisPolicy<A>>,
         call: Call,
-        pending: PendingCall,
+        pending: PendingCall<ScriptExecutor>,
         cache_slot: Option<CacheSlot>,
     ) -> Self {
         Self {
@@ -71,7 +62,7 @@ impl<A: Scripted> RedisFuture<A> {
 
     /// A result that needs no call.
     pub(super) const fn ready(
-        policy: Arc<ActivePolicy<A>>,
+        policy: Arc<RedisPolicy<A>>,
         call: Call,
         result: DecisionResult,
     ) -> Self {
@@ -91,7 +82,7 @@ impl<A: Scripted> RedisFuture<A> {
         if let (Some(denial), Some(slot), Call::Take(cost)) =
             (reply.next_denial, self.cache_slot.take(), self.call)
         {
-            slot.cache.insert(slot.key, cost, denial, slot.version);
+            slot.insert(cost, denial);
         }
         let receipt = Receipt::at(at);
         Ok(reply.decision.with_receipt(receipt))

@@ -19,7 +19,8 @@
 //!
 //! # What is stored
 //!
-//! One Redis key per limit and key, `{prefix:policy:key}` (see [`RedisKey`]). The further limits of
+//! One Redis key per limit and key, `{prefix:policy:key}` (see
+//! [`RemoteKey`](crate::store::remote::RemoteKey)). The further limits of
 //! a tuple are at the same name with `:1`, `:2`, in the same slot. A Redis key expires when the
 //! limiter would decide the same without it, so unused keys disappear. A denied request writes
 //! nothing.
@@ -72,15 +73,11 @@
 
 mod any;
 mod backend;
-mod batch;
-mod breaker;
-mod breakers;
 mod call;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod connection;
 mod connector;
-mod deny_cache;
 #[cfg(test)]
 mod differential;
 mod executor;
@@ -88,11 +85,8 @@ mod future;
 #[cfg(feature = "governor")]
 mod gcra;
 mod interval;
-mod key;
-mod live_policy;
-mod panic;
 mod params;
-mod pending;
+mod policy;
 mod pool;
 mod rates;
 mod reply;
@@ -102,11 +96,4 @@ mod sets;
 mod slots;
 mod windows;
 
-pub use self::{
-    backend::RedisLimiter,
-    breaker::BreakerCounts,
-    future::RedisFuture,
-    key::{KeyName, RedisKey},
-    script::Scripted,
-    server::Redis,
-};
+pub use self::{backend::RedisLimiter, future::RedisFuture, script::Scripted, server::Redis};

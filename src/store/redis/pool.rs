@@ -5,12 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    breaker::{BreakerConfig, BreakerCounts},
-    connection::Connection,
-    connector::Connector,
-};
+use super::{connection::Connection, connector::Connector};
 use crate::error::ConfigError;
+use crate::store::remote::{BreakerConfig, BreakerCounts};
 
 /// One or more connections to the same server, each with its own breaker: one may break while the
 /// others work.

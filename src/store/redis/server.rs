@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::{
     backend::RedisLimiter,
-    breaker::{BreakerConfig, BreakerCounts},
     connector::Connector,
-    live_policy::LivePolicy,
+    policy::RedisPolicy,
     pool::ConnectionPool,
     script::{Scripted, sealed::Script as _},
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::{ConfigError, StoreError, expect_valid};
+use crate::store::remote::{BreakerConfig, BreakerCounts, LivePolicy};
 
 /// A Redis server or cluster that stores limits.
 ///
@@ -340,7 +340,8 @@ impl Redis {
         algorithm.validate()?;
         let algorithm = algorithm.prepared()?;
         let key = format!("{{{}:{policy}}}:quota", self.prefix);
-        let live = LivePolicy::new(&self.pool, self.deadline, key, algorithm);
+        let policy_now = RedisPolicy::new(&self.pool, self.deadline, key.into(), algorithm);
+        let live = LivePolicy::new(policy_now);
         let name_prefix = format!("{{{}:{policy}:", self.prefix);
         Ok(RedisLimiter::new(name_prefix, self.caches_denials, live))
     }

@@ -15,7 +15,7 @@ use std::fmt::{self, Write as _};
 
 use hmac_sha256::{HMAC, Hash as Sha256};
 
-/// The name of a key, while it is written by a [`RedisKey`](super::RedisKey).
+/// The name of a key, while it is written by a [`RemoteKey`](super::RemoteKey).
 ///
 /// Each call appends one part: `push_bytes(b"1")` and `push_bytes(b"23")` make another name than
 /// `push_bytes(b"12")` and `push_bytes(b"3")`.
@@ -31,7 +31,7 @@ pub struct KeyName {
 const MAX_PLAIN_LEN: usize = 64;
 
 impl KeyName {
-    pub(in crate::store::redis) fn new(start: &str) -> Self {
+    pub(crate) fn new(start: &str) -> Self {
         let mut text = String::with_capacity(start.len() + MAX_PLAIN_LEN);
         text.push_str(start);
         Self {
@@ -42,7 +42,7 @@ impl KeyName {
     }
 
     /// The finished name.
-    pub(in crate::store::redis) fn finish(mut self) -> String {
+    pub(crate) fn finish(mut self) -> String {
         self.text.push('}');
         self.text
     }
@@ -60,11 +60,11 @@ impl KeyName {
     /// Appends a part that must not leave the process, such as a token: always as a digest.
     ///
     /// ```
-    /// use tower_throttle::store::redis::{KeyName, RedisKey};
+    /// use tower_throttle::store::remote::{KeyName, RemoteKey};
     ///
     /// struct SessionId(String);
     ///
-    /// impl RedisKey for SessionId {
+    /// impl RemoteKey for SessionId {
     ///     fn write(&self, name: &mut KeyName) {
     ///         name.push_secret(self.0.as_bytes());
     ///     }

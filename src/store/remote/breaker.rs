@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use crate::clock::{Tick, nanos};
-use crate::store::events::SwitchEvent;
+use crate::store::events::BreakerEvent;
 
 /// When the breaker opens, and how often it probes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BreakerConfig {
+pub(crate) struct BreakerConfig {
     /// How many failures in a row open it.
-    pub(super) failure_threshold: u32,
+    pub(crate) failure_threshold: u32,
     /// The time from opening to the first probe, without jitter. Each further interval is twice as
     /// long as the one before.
-    pub(super) min_probe_interval: Duration,
+    pub(crate) min_probe_interval: Duration,
     /// The longest interval, without jitter.
-    pub(super) max_probe_interval: Duration,
+    pub(crate) max_probe_interval: Duration,
 }
 
 impl Default for BreakerConfig {
@@ -43,7 +43,7 @@ impl Default for BreakerConfig {
 /// if it was not sent before the last failure that counted. So a stall of the server counts once per
 /// call timeout, however many calls it delays.
 #[derive(Debug)]
-pub(super) struct Breaker {
+pub(crate) struct Breaker {
     config: BreakerConfig,
     /// The failures that counted since the last success.
     failures: u32,
@@ -60,7 +60,8 @@ pub(super) struct Breaker {
     probes: u64,
 }
 
-/// Whether a breaker is open, and how often breakers opened and probed, of a [`Redis`](super::Redis); see [`Redis::breaker`](super::Redis::breaker).
+/// Whether a breaker is open, and how often breakers opened and probed, of one store. Redis reports
+/// it by [`Redis::breaker`](crate::store::redis::Redis::breaker).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BreakerCounts {
@@ -74,7 +75,7 @@ pub struct BreakerCounts {
 
 impl BreakerCounts {
     /// The counts of two breakers together.
-    pub(super) const fn plus(self, other: Self) -> Self {
+    pub(crate) const fn plus(self, other: Self) -> Self {
         Self {
             is_open: self.is_open || other.is_open,
             opened: self.opened + other.opened,
@@ -84,7 +85,7 @@ impl BreakerCounts {
 }
 
 impl Breaker {
-    pub(super) const fn new(config: BreakerConfig, seed: u64) -> Self {
+    pub(crate) const fn new(config: BreakerConfig, seed: u64) -> Self {
         Self {
             config,
             failures: 0,
@@ -97,7 +98,7 @@ impl Breaker {
         }
     }
 
-    pub(super) const fn counts(&self) -> BreakerCounts {
+    pub(crate) const fn counts(&self) -> BreakerCounts {
         BreakerCounts {
             is_open: self.probe_at.is_some(),
             opened: self.opened,
@@ -107,7 +108,7 @@ impl Breaker {
 
     /// Decides whether a call may be sent. While open, allows the first call after a probe is due,
     /// counts it, and schedules the next probe.
-    pub(super) fn try_start_call(&mut self, now: Tick) -> bool {
+    pub(crate) fn try_start_call(&mut self, now: Tick) -> bool {
         match self.probe_at {
             None => true,
             Some(at) if at <= now => {
@@ -121,15 +122,15 @@ impl Breaker {
     }
 
     /// Records the success of a call. Closes the breaker.
-    pub(super) fn record_success(&mut self) -> Option<SwitchEvent> {
+    pub(crate) fn record_success(&mut self) -> Option<BreakerEvent> {
         self.failures = 0;
         self.failed_at = None;
         self.probe_interval = self.config.min_probe_interval;
-        self.probe_at.take().map(|_| SwitchEvent::BreakerClosed)
+        self.probe_at.take().map(|_| BreakerEvent::Closed)
     }
 
     /// Records the failure of a call that was sent at `sent_at`.
-    pub(super) fn record_failure(&mut self, sent_at: Tick, now: Tick) -> Option<SwitchEvent> {
+    pub(crate) fn record_failure(&mut self, sent_at: Tick, now: Tick) -> Option<BreakerEvent> {
         if self.failed_at.is_some_and(|last| sent_at < last) {
             return None;
         }
@@ -140,7 +141,7 @@ impl Breaker {
         }
         self.opened += 1;
         self.schedule_probe(now);
-        Some(SwitchEvent::BreakerOpened)
+        Some(BreakerEvent::Opened)
     }
 
     /// Schedules the next probe, and doubles the interval after it, up to the maximum.
@@ -179,9 +180,9 @@ mod tests {
         assert_eq!(fail(&mut breaker, 2), None);
         assert_eq!(fail(&mut breaker, 3), None);
         assert!(breaker.try_start_call(at(3)));
-        assert_eq!(fail(&mut breaker, 4), Some(SwitchEvent::BreakerOpened));
+        assert_eq!(fail(&mut breaker, 4), Some(BreakerEvent::Opened));
         assert!(!breaker.try_start_call(at(28)));
-        assert_eq!(breaker.record_success(), Some(SwitchEvent::BreakerClosed));
+        assert_eq!(breaker.record_success(), Some(BreakerEvent::Closed));
         assert!(breaker.try_start_call(at(28)));
     }
 
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(breaker.record_failure(at(69), at(119)), None);
         assert_eq!(
             breaker.record_failure(at(119), at(169)),
-            Some(SwitchEvent::BreakerOpened)
+            Some(BreakerEvent::Opened)
         );
     }
 

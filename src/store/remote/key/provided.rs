@@ -1,4 +1,4 @@
-//! The provided keys in Redis.
+//! The names of the provided keys.
 
 use std::{
     borrow::Cow,
@@ -9,16 +9,16 @@ use std::{
 
 use http::{HeaderValue, Method, Uri, uri::Authority};
 
-use super::{KeyName, RedisKey};
+use super::{KeyName, RemoteKey};
 use crate::key::{Client, Either, ExtensionKey, Secret};
 
-impl RedisKey for Client {
+impl RemoteKey for Client {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for Secret {
+impl RemoteKey for Secret {
     fn write(&self, name: &mut KeyName) {
         match self.value() {
             Some(value) => name.push_secret(value),
@@ -28,26 +28,26 @@ impl RedisKey for Secret {
 }
 
 /// A header may hold a token, and its value does not say so.
-impl RedisKey for HeaderValue {
+impl RemoteKey for HeaderValue {
     fn write(&self, name: &mut KeyName) {
         name.push_secret(self.as_bytes());
     }
 }
 
 #[cfg(feature = "axum")]
-impl RedisKey for crate::key::Route {
+impl RemoteKey for crate::key::Route {
     fn write(&self, name: &mut KeyName) {
         self.path().write(name);
     }
 }
 
-impl<T: RedisKey> RedisKey for ExtensionKey<T> {
+impl<T: RemoteKey> RemoteKey for ExtensionKey<T> {
     fn write(&self, name: &mut KeyName) {
         self.value().write(name);
     }
 }
 
-impl<A: RedisKey, B: RedisKey> RedisKey for Either<A, B> {
+impl<A: RemoteKey, B: RemoteKey> RemoteKey for Either<A, B> {
     fn write(&self, name: &mut KeyName) {
         match self {
             Self::Left(key) => {
@@ -62,35 +62,35 @@ impl<A: RedisKey, B: RedisKey> RedisKey for Either<A, B> {
     }
 }
 
-impl RedisKey for () {
+impl RemoteKey for () {
     fn write(&self, _: &mut KeyName) {}
 }
 
-impl RedisKey for bool {
+impl RemoteKey for bool {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for char {
+impl RemoteKey for char {
     fn write(&self, name: &mut KeyName) {
         self.encode_utf8(&mut [0; 4]).write(name);
     }
 }
 
-impl RedisKey for str {
+impl RemoteKey for str {
     fn write(&self, name: &mut KeyName) {
         name.push_bytes(self.as_bytes());
     }
 }
 
-impl RedisKey for String {
+impl RemoteKey for String {
     fn write(&self, name: &mut KeyName) {
         self.as_str().write(name);
     }
 }
 
-impl RedisKey for u8 {
+impl RemoteKey for u8 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
@@ -100,91 +100,91 @@ impl RedisKey for u8 {
     }
 }
 
-impl RedisKey for u16 {
+impl RemoteKey for u16 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for u32 {
+impl RemoteKey for u32 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for u64 {
+impl RemoteKey for u64 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for u128 {
+impl RemoteKey for u128 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for usize {
+impl RemoteKey for usize {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for i8 {
+impl RemoteKey for i8 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for i16 {
+impl RemoteKey for i16 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for i32 {
+impl RemoteKey for i32 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for i64 {
+impl RemoteKey for i64 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for i128 {
+impl RemoteKey for i128 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for isize {
+impl RemoteKey for isize {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for IpAddr {
+impl RemoteKey for IpAddr {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for Ipv4Addr {
+impl RemoteKey for Ipv4Addr {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for Ipv6Addr {
+impl RemoteKey for Ipv6Addr {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
-impl RedisKey for SocketAddr {
+impl RemoteKey for SocketAddr {
     fn write(&self, name: &mut KeyName) {
         match self {
             Self::V4(address) => address.write(name),
@@ -193,41 +193,41 @@ impl RedisKey for SocketAddr {
     }
 }
 
-impl RedisKey for SocketAddrV4 {
+impl RemoteKey for SocketAddrV4 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
 }
 
 /// Its `Display` leaves out the flow label, which `Hash` includes.
-impl RedisKey for SocketAddrV6 {
+impl RemoteKey for SocketAddrV6 {
     fn write(&self, name: &mut KeyName) {
         (self.ip(), self.port(), self.flowinfo(), self.scope_id()).write(name);
     }
 }
 
-impl RedisKey for Method {
+impl RemoteKey for Method {
     fn write(&self, name: &mut KeyName) {
         self.as_str().write(name);
     }
 }
 
 /// In lower case, as hosts are compared.
-impl RedisKey for Authority {
+impl RemoteKey for Authority {
     fn write(&self, name: &mut KeyName) {
         self.as_str().to_ascii_lowercase().write(name);
     }
 }
 
 /// Scheme and host in lower case, as they are compared.
-impl RedisKey for Uri {
+impl RemoteKey for Uri {
     fn write(&self, name: &mut KeyName) {
         let scheme = self.scheme_str().map(str::to_ascii_lowercase);
         (scheme, self.authority(), self.path(), self.query()).write(name);
     }
 }
 
-impl<K: RedisKey> RedisKey for Option<K> {
+impl<K: RemoteKey> RemoteKey for Option<K> {
     fn write(&self, name: &mut KeyName) {
         match self {
             None => name.push_display("-"),
@@ -239,62 +239,62 @@ impl<K: RedisKey> RedisKey for Option<K> {
     }
 }
 
-impl<K: RedisKey> RedisKey for [K] {
+impl<K: RemoteKey> RemoteKey for [K] {
     fn write(&self, name: &mut KeyName) {
         K::write_slice(self, name);
     }
 }
 
-impl<K: RedisKey, const N: usize> RedisKey for [K; N] {
+impl<K: RemoteKey, const N: usize> RemoteKey for [K; N] {
     fn write(&self, name: &mut KeyName) {
         K::write_slice(self, name);
     }
 }
 
-impl<K: RedisKey> RedisKey for Vec<K> {
+impl<K: RemoteKey> RemoteKey for Vec<K> {
     fn write(&self, name: &mut KeyName) {
         K::write_slice(self, name);
     }
 }
 
-impl<K: RedisKey + ?Sized> RedisKey for &K {
+impl<K: RemoteKey + ?Sized> RemoteKey for &K {
     fn write(&self, name: &mut KeyName) {
         (**self).write(name);
     }
 }
 
-impl<K: RedisKey + ?Sized> RedisKey for Box<K> {
+impl<K: RemoteKey + ?Sized> RemoteKey for Box<K> {
     fn write(&self, name: &mut KeyName) {
         (**self).write(name);
     }
 }
 
-impl<K: RedisKey + ?Sized> RedisKey for Rc<K> {
+impl<K: RemoteKey + ?Sized> RemoteKey for Rc<K> {
     fn write(&self, name: &mut KeyName) {
         (**self).write(name);
     }
 }
 
-impl<K: RedisKey + ?Sized> RedisKey for Arc<K> {
+impl<K: RemoteKey + ?Sized> RemoteKey for Arc<K> {
     fn write(&self, name: &mut KeyName) {
         (**self).write(name);
     }
 }
 
-impl<K: RedisKey + ToOwned + ?Sized> RedisKey for Cow<'_, K> {
+impl<K: RemoteKey + ToOwned + ?Sized> RemoteKey for Cow<'_, K> {
     fn write(&self, name: &mut KeyName) {
         (**self).write(name);
     }
 }
 
-impl<A: RedisKey, B: RedisKey> RedisKey for (A, B) {
+impl<A: RemoteKey, B: RemoteKey> RemoteKey for (A, B) {
     fn write(&self, name: &mut KeyName) {
         name.push_element(|name| self.0.write(name));
         name.push_element(|name| self.1.write(name));
     }
 }
 
-impl<A: RedisKey, B: RedisKey, C: RedisKey> RedisKey for (A, B, C) {
+impl<A: RemoteKey, B: RemoteKey, C: RemoteKey> RemoteKey for (A, B, C) {
     fn write(&self, name: &mut KeyName) {
         name.push_element(|name| self.0.write(name));
         name.push_element(|name| self.1.write(name));
@@ -302,7 +302,7 @@ impl<A: RedisKey, B: RedisKey, C: RedisKey> RedisKey for (A, B, C) {
     }
 }
 
-impl<A: RedisKey, B: RedisKey, C: RedisKey, D: RedisKey> RedisKey for (A, B, C, D) {
+impl<A: RemoteKey, B: RemoteKey, C: RemoteKey, D: RemoteKey> RemoteKey for (A, B, C, D) {
     fn write(&self, name: &mut KeyName) {
         name.push_element(|name| self.0.write(name));
         name.push_element(|name| self.1.write(name));

@@ -1,4 +1,4 @@
-//! The circuit breakers of a connection: one for a server, or one per master of a cluster.
+//! The circuit breakers of a connection: one for a server, or one per server of a cluster.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -8,22 +8,24 @@ use std::{
 use super::breaker::{Breaker, BreakerConfig, BreakerCounts};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::events::{SwitchEvent, switched};
+use crate::store::events::{BreakerEvent, breaker_changed};
 use crate::sync::{Mutex, lock};
 
 /// The server that a call is sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Server {
+pub(crate) enum Server {
     /// The only one of a connection.
     Single,
-    /// A master of a cluster, by its id.
+    /// A server of a cluster, by its id.
     Master(Arc<str>),
-    /// A master of a cluster whose slots are not known. It has no breaker.
+    /// A server of a cluster, not known which. It has no breaker.
     Unknown,
 }
 
 #[derive(Debug)]
-pub(super) struct Breakers {
+pub(crate) struct Breakers {
+    /// The kind of store, as errors and logs name it.
+    store: &'static str,
     config: BreakerConfig,
     /// Few: searched in order.
     states: Mutex<Vec<BreakerState>>,
@@ -38,15 +40,16 @@ struct BreakerState {
 }
 
 impl Breakers {
-    pub(super) const fn new(config: BreakerConfig) -> Self {
+    pub(crate) const fn new(store: &'static str, config: BreakerConfig) -> Self {
         Self {
+            store,
             config,
             states: Mutex::new(Vec::new()),
         }
     }
 
     /// An error if the breaker of `server` is open and no probe is due.
-    pub(super) fn check(&self, server: &Server, now: Tick) -> Result<(), StoreError> {
+    pub(crate) fn check(&self, server: &Server, now: Tick) -> Result<(), StoreError> {
         let checked = self.with_state(server, |state| {
             let probes = state.breaker.counts().probes;
             if !state.breaker.try_start_call(now) {
@@ -57,44 +60,53 @@ impl Breakers {
         match checked {
             None | Some(Ok(false)) => Ok(()),
             Some(Ok(true)) => {
-                switched(SwitchEvent::BreakerProbed);
+                breaker_changed(self.store, BreakerEvent::Probed);
                 Ok(())
             }
             Some(Err(cause)) => {
                 let cause =
                     cause.map_or_else(String::new, |cause| format!("; the last error: {cause}"));
-                let message = format!("Redis: not asked, because the last calls failed{cause}");
+                let message = format!(
+                    "{}: not asked, because the last calls failed{cause}",
+                    self.store
+                );
                 Err(StoreError::new(message, true))
             }
         }
     }
 
     /// Whether the breaker of `server` is open. Sends no probe.
-    pub(super) fn is_open(&self, server: &Server) -> bool {
+    pub(crate) fn is_open(&self, server: &Server) -> bool {
         let counts = self.with_state(server, |state| state.breaker.counts());
         counts.is_some_and(|counts| counts.is_open)
     }
 
     /// Records that `server` replied, with a result or with a permanent error.
-    pub(super) fn record_success(&self, server: &Server) {
+    pub(crate) fn record_success(&self, server: &Server) {
         let switch = self.with_state(server, |state| {
             state.last_error = None;
             state.breaker.record_success()
         });
-        switch.flatten().into_iter().for_each(switched);
+        self.report(switch.flatten());
     }
 
     /// Records the failure of a call that was sent to `server` at `sent_at`.
-    pub(super) fn record_failure(&self, server: &Server, sent_at: Tick, error: &StoreError) {
+    pub(crate) fn record_failure(&self, server: &Server, sent_at: Tick, error: &StoreError) {
         let switch = self.with_state(server, |state| {
             state.last_error = Some(error.clone());
             state.breaker.record_failure(sent_at, MonotonicClock.now())
         });
-        switch.flatten().into_iter().for_each(switched);
+        self.report(switch.flatten());
+    }
+
+    fn report(&self, switch: Option<BreakerEvent>) {
+        if let Some(switch) = switch {
+            breaker_changed(self.store, switch);
+        }
     }
 
     /// The counts of all breakers together.
-    pub(super) fn counts(&self) -> BreakerCounts {
+    pub(crate) fn counts(&self) -> BreakerCounts {
         let mut sum = BreakerCounts::default();
         for state in lock(&self.states).iter() {
             sum = sum.plus(state.breaker.counts());
@@ -132,7 +144,7 @@ mod tests {
 
     #[test]
     fn each_server_has_its_own_breaker() {
-        let breakers = Breakers::new(BreakerConfig::default());
+        let breakers = Breakers::new("Redis", BreakerConfig::default());
         let [stopped, other] = ["a", "b"].map(|id| Server::Master(id.into()));
         let error = StoreError::new("no answer", true);
         for server in [&stopped, &Server::Unknown] {

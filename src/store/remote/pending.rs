@@ -15,25 +15,29 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     breakers::Server,
-    executor::{CallResult, Executor, ScriptCall},
+    deadline::Deadline,
+    executor::{Executor, execute, time_out},
 };
-use crate::clock::{MonotonicClock, MonotonicSleep, Tick, Timer};
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
+
+/// The result of a call.
+pub(crate) type CallResult<E> = Result<<E as Executor>::Reply, StoreError>;
 
 /// A call in flight.
 ///
 /// It ends by its deadline wherever it is polled: on another runtime than the one that it was made
 /// in, or on none, and even if the runtime that carries it does not run any more.
 #[derive(Debug)]
-pub(super) enum PendingCall {
+pub(crate) enum PendingCall<E: Executor> {
     /// Executed by its caller.
-    Direct(DirectCall),
+    Direct(DirectCall<E>),
     /// Executed by the task of a batch.
-    Batched(BatchedCall),
+    Batched(BatchedCall<E>),
 }
 
-impl PendingCall {
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<CallResult> {
+impl<E: Executor> PendingCall<E> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<CallResult<E>> {
         match self {
             Self::Direct(call) => call.poll(cx),
             Self::Batched(call) => call.poll(cx),
@@ -43,16 +47,16 @@ impl PendingCall {
 
 /// A call that waits for the task of a batch.
 #[derive(Debug)]
-pub(super) struct BatchedCall {
-    executor: Arc<Executor>,
-    reply_rx: oneshot::Receiver<CallResult>,
+pub(crate) struct BatchedCall<E: Executor> {
+    executor: Arc<E>,
+    reply_rx: oneshot::Receiver<CallResult<E>>,
     deadline: Deadline,
 }
 
-impl BatchedCall {
-    pub(super) fn new(
-        executor: &Arc<Executor>,
-        reply_rx: oneshot::Receiver<CallResult>,
+impl<E: Executor> BatchedCall<E> {
+    pub(crate) fn new(
+        executor: &Arc<E>,
+        reply_rx: oneshot::Receiver<CallResult<E>>,
         queued_at: Tick,
     ) -> Self {
         Self {
@@ -62,10 +66,10 @@ impl BatchedCall {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<CallResult> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<CallResult<E>> {
         if let Poll::Ready(received) = Pin::new(&mut self.reply_rx).poll(cx) {
             return Poll::Ready(received.unwrap_or_else(|_| {
-                let message = "Redis: the runtime that sent the call was shut down";
+                let message = format!("{}: the runtime that sent the call was shut down", E::STORE);
                 Err(StoreError::new(message, true))
             }));
         }
@@ -75,56 +79,35 @@ impl BatchedCall {
     }
 }
 
-/// Completes at a moment, on the executor that first polls it: a timer of the runtime that made the
-/// call would never fire if that runtime does not run.
-#[derive(Debug)]
-struct Deadline {
-    at: Tick,
-    sleep: Option<MonotonicSleep>,
-}
-
-impl Deadline {
-    const fn new(at: Tick) -> Self {
-        Self { at, sleep: None }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let sleep = self
-            .sleep
-            .get_or_insert_with(|| MonotonicClock.sleep_until(self.at));
-        Pin::new(sleep).poll(cx)
-    }
-}
-
-type CallFuture = Pin<Box<dyn Future<Output = CallResult> + Send>>;
+type CallFuture<E> = Pin<Box<dyn Future<Output = CallResult<E>> + Send>>;
 
 /// A call that its caller executes. If the caller drops it after it was sent, a task executes the
 /// rest: its result tells whether the server replies.
-pub(super) struct DirectCall {
-    executor: Arc<Executor>,
+pub(crate) struct DirectCall<E: Executor> {
+    executor: Arc<E>,
     runtime: Handle,
     server: Server,
     called_at: Tick,
     deadline: Deadline,
     /// `None` when it is over.
-    future: Option<CallFuture>,
+    future: Option<CallFuture<E>>,
     /// It has been polled, and so the call may have been sent.
     sent: bool,
     /// The flag that a direct call is in flight, if this is the one.
     in_flight: Option<Arc<AtomicBool>>,
 }
 
-impl DirectCall {
+impl<E: Executor> DirectCall<E> {
     /// `in_flight` is reset when the call ends.
-    pub(super) fn new(
-        executor: &Arc<Executor>,
+    pub(crate) fn new(
+        executor: &Arc<E>,
         runtime: Handle,
-        call: ScriptCall,
+        call: E::Call,
         server: Server,
         called_at: Tick,
         in_flight: Option<Arc<AtomicBool>>,
     ) -> Self {
-        let future = Arc::clone(executor).run_one(call, server.clone());
+        let future = run_one(Arc::clone(executor), call, server.clone());
         Self {
             executor: Arc::clone(executor),
             runtime,
@@ -137,7 +120,7 @@ impl DirectCall {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<CallResult> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<CallResult<E>> {
         if self.sent {
             if let Poll::Ready(result) = self.poll_future(cx) {
                 return Poll::Ready(result);
@@ -146,7 +129,7 @@ impl DirectCall {
         if self.future.is_some() && self.deadline.poll(cx).is_ready() {
             self.finish();
             return Poll::Ready(Err(if self.sent {
-                self.executor.time_out(&self.server, self.called_at)
+                time_out(&*self.executor, &self.server, self.called_at)
             } else {
                 self.executor.deadline_exceeded()
             }));
@@ -158,7 +141,7 @@ impl DirectCall {
         self.poll_future(cx)
     }
 
-    fn poll_future(&mut self, cx: &mut Context<'_>) -> Poll<CallResult> {
+    fn poll_future(&mut self, cx: &mut Context<'_>) -> Poll<CallResult<E>> {
         let Some(future) = &mut self.future else {
             return Poll::Pending;
         };
@@ -180,7 +163,7 @@ impl DirectCall {
     }
 }
 
-impl Drop for DirectCall {
+impl<E: Executor> Drop for DirectCall<E> {
     fn drop(&mut self) {
         let future = self.future.take();
         self.finish();
@@ -198,13 +181,26 @@ impl Drop for DirectCall {
                 return Poll::Ready(());
             }
             let expired = deadline.poll(cx);
-            expired.map(|()| drop(executor.time_out(&server, called_at)))
+            expired.map(|()| drop(time_out(&*executor, &server, called_at)))
         }));
     }
 }
 
+async fn run_one<E: Executor>(executor: Arc<E>, call: E::Call, server: Server) -> CallResult<E> {
+    let sent_at = MonotonicClock.now();
+    let calls = std::slice::from_ref(&call);
+    let replies = execute(&*executor, calls, &server, sent_at).await?;
+    let reply = replies.into_iter().next();
+    reply.ok_or_else(|| missing_reply(E::STORE))
+}
+
+/// The error of a call that a store replied to without a reply of its own.
+pub(crate) fn missing_reply(store: &str) -> StoreError {
+    StoreError::new(format!("{store}: a reply without a decision"), false)
+}
+
 /// Manual impl: futures are not `Debug`.
-impl fmt::Debug for DirectCall {
+impl<E: Executor> fmt::Debug for DirectCall<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DirectCall").finish_non_exhaustive()
     }

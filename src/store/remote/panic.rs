@@ -9,15 +9,18 @@ use std::{
 
 use crate::error::StoreError;
 
-/// Runs `future`. Returns a permanent error if it panics: a panic is a bug or a wrong configuration,
-/// not an outage, so nothing may stand in for the store meanwhile.
-pub(super) async fn catch_panic<F: Future>(future: F) -> Result<F::Output, StoreError> {
+/// Runs `future`, a call to `store`. Returns a permanent error if it panics: a panic is a bug or a
+/// wrong configuration, not an outage, so nothing may stand in for the store meanwhile.
+pub(crate) async fn catch_panic<F: Future>(
+    store: &str,
+    future: F,
+) -> Result<F::Output, StoreError> {
     let mut future = pin!(future);
     poll_fn(
         |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => {
-                let message = format!("Redis: the client panicked: {}", text(&*panic));
+                let message = format!("{store}: the client panicked: {}", text(&*panic));
                 std::task::Poll::Ready(Err(StoreError::new(message, false)))
             }
         },
@@ -37,8 +40,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_a_permanent_error_with_its_message() {
-        assert_eq!(catch_panic(async { 7 }).await, Ok(7));
-        let error = catch_panic(async { panic!("no crypto {}", "provider") }).await;
+        assert_eq!(catch_panic("Redis", async { 7 }).await, Ok(7));
+        let error = catch_panic("Redis", async { panic!("no crypto {}", "provider") }).await;
         let error: StoreError = error.map(|(): ()| ()).unwrap_err();
         assert!(!error.is_transient());
         assert!(error.to_string().contains("no crypto provider"), "{error}");

@@ -1,4 +1,4 @@
-//~ `Tenant` cannot be a key in Redis: write `impl RedisKey for Tenant`
+//~ `Tenant` cannot be a key in a remote store: write `impl RemoteKey for Tenant`
 
 use axum::{Router, extract::Request, routing::get};
 use tower_throttle::{Quota, RateLimitLayer, TokenBucket, key::Key, store::redis::Redis};

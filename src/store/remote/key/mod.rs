@@ -1,11 +1,11 @@
-//! How keys are written into names in Redis.
+//! How keys are written into names.
 
 mod name;
 mod provided;
 
 pub use self::name::KeyName;
 
-/// A key that can be part of a name in Redis.
+/// A key that can be part of a name in a store on a server.
 ///
 /// All [keys of this crate](crate::key) implement it.
 ///
@@ -30,25 +30,25 @@ pub use self::name::KeyName;
 /// Write them as one of the provided keys:
 ///
 /// ```
-/// use tower_throttle::store::redis::{KeyName, RedisKey};
+/// use tower_throttle::store::remote::{KeyName, RemoteKey};
 ///
 /// struct Tenant {
 ///     region: &'static str,
 ///     id: u64,
 /// }
 ///
-/// impl RedisKey for Tenant {
+/// impl RemoteKey for Tenant {
 ///     fn write(&self, name: &mut KeyName) {
 ///         (self.region, self.id).write(name);
 ///     }
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be a key in Redis: write `impl RedisKey for {Self}`",
-    label = "not a `tower_throttle::store::redis::RedisKey`",
-    note = "`impl RedisKey for {Self} {{ fn write(&self, name: &mut KeyName) {{ (self.region, self.id).write(name) }} }}`"
+    message = "`{Self}` cannot be a key in a remote store: write `impl RemoteKey for {Self}`",
+    label = "not a `tower_throttle::store::remote::RemoteKey`",
+    note = "`impl RemoteKey for {Self} {{ fn write(&self, name: &mut KeyName) {{ (self.region, self.id).write(name) }} }}`"
 )]
-pub trait RedisKey {
+pub trait RemoteKey {
     /// Appends the key to `name`.
     fn write(&self, name: &mut KeyName);
 

@@ -1,4 +1,4 @@
-//! Batching: calls in flight at the same time share a script call.
+//! Batching: calls in flight at the same time are sent together.
 //!
 //! A call that finds no other one in flight is executed by its caller, without a task. Further calls
 //! are queued, and tasks send them: at most `MAX_IN_FLIGHT` batches at a time, of up to `MAX_BATCH`
@@ -22,10 +22,8 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     breakers::Server,
-    connection::Connection,
-    executor::{CallResult, Executor, ScriptCall},
-    pending::{BatchedCall, DirectCall, PendingCall},
-    script::Program,
+    executor::{Executor, execute, outside_of_tokio, time_out},
+    pending::{BatchedCall, CallResult, DirectCall, PendingCall, missing_reply},
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
@@ -44,17 +42,17 @@ const BATCH_GRACE: Duration = Duration::from_millis(50);
 
 /// Batches the calls of one policy on one connection.
 #[derive(Debug)]
-pub(super) struct Batcher {
-    executor: Arc<Executor>,
+pub(crate) struct Batcher<E: Executor> {
+    executor: Arc<E>,
     /// Whether a caller executes its call itself. Set only under the lock of the queue.
     direct_in_flight: Arc<AtomicBool>,
-    queue: Mutex<BatchQueue>,
+    queue: Mutex<BatchQueue<E>>,
 }
 
-#[derive(Debug, Default)]
-struct BatchQueue {
+#[derive(Debug)]
+struct BatchQueue<E: Executor> {
     /// In the order of their deadlines.
-    calls: VecDeque<QueuedCall>,
+    calls: VecDeque<QueuedCall<E>>,
     in_flight: [Option<BatchSlot>; MAX_IN_FLIGHT],
     next_id: u64,
 }
@@ -69,14 +67,22 @@ struct BatchSlot {
 }
 
 #[derive(Debug)]
-struct QueuedCall {
-    call: ScriptCall,
+struct QueuedCall<E: Executor> {
+    call: E::Call,
     deadline: Tick,
     queued_at: Tick,
-    reply_tx: oneshot::Sender<CallResult>,
+    reply_tx: oneshot::Sender<CallResult<E>>,
 }
 
-impl BatchQueue {
+impl<E: Executor> BatchQueue<E> {
+    const fn new() -> Self {
+        Self {
+            calls: VecDeque::new(),
+            in_flight: [None; MAX_IN_FLIGHT],
+            next_id: 0,
+        }
+    }
+
     /// Whether no batch is in flight.
     fn is_idle(&self) -> bool {
         self.in_flight.iter().all(Option::is_none)
@@ -99,34 +105,27 @@ impl BatchQueue {
     }
 }
 
-impl Batcher {
-    pub(super) fn new(
-        connection: Arc<Connection>,
-        program: Arc<Program>,
-        deadline: Duration,
-    ) -> Arc<Self> {
+impl<E: Executor> Batcher<E> {
+    pub(crate) fn new(executor: E) -> Arc<Self> {
         Arc::new(Self {
-            executor: Arc::new(Executor::new(connection, program, deadline)),
+            executor: Arc::new(executor),
             direct_in_flight: Arc::new(AtomicBool::new(false)),
-            queue: Mutex::default(),
+            queue: Mutex::new(BatchQueue::new()),
         })
     }
 
     /// Starts a call. It ends with a reply, or with an error by the deadline.
-    pub(super) fn submit(self: &Arc<Self>, call: ScriptCall) -> Result<PendingCall, StoreError> {
-        let runtime = Handle::try_current()
-            .map_err(|_| StoreError::new("Redis: called outside of a tokio runtime", false))?;
+    pub(crate) fn submit(self: &Arc<Self>, call: E::Call) -> Result<PendingCall<E>, StoreError> {
+        let runtime = Handle::try_current().map_err(|_| outside_of_tokio(E::STORE))?;
         let now = MonotonicClock.now();
-        let connection = self.executor.connection();
-        let server = connection.server_of(&call.key);
-        connection.breakers().check(&server, now)?;
+        let server = self.executor.server_of(&call);
+        self.executor.breakers().check(&server, now)?;
         let direct = |call, in_flight| {
             let executor = &self.executor;
             let call = DirectCall::new(executor, runtime.clone(), call, server, now, in_flight);
             Ok(PendingCall::Direct(call))
         };
-        if !connection.supports_batching() {
-            // The keys of a cluster are in different slots, so each call is sent by itself.
+        if !self.executor.supports_batching() {
             return direct(call, None);
         }
         let mut queue = lock(&self.queue);
@@ -136,7 +135,8 @@ impl Batcher {
             return direct(call, Some(Arc::clone(&self.direct_in_flight)));
         }
         if queue.calls.len() >= MAX_QUEUED {
-            return Err(StoreError::new("Redis: too many calls are queued", true));
+            let message = format!("{}: too many calls are queued", E::STORE);
+            return Err(StoreError::new(message, true));
         }
         let (reply_tx, reply_rx) = oneshot::channel();
         let deadline = now.plus(self.executor.deadline());
@@ -158,7 +158,7 @@ impl Batcher {
         Ok(PendingCall::Batched(call))
     }
 
-    async fn run_batch(&self, queued: Vec<QueuedCall>) {
+    async fn run_batch(&self, queued: Vec<QueuedCall<E>>) {
         // Calls that were dropped, or whose deadline passed, are not sent, and not charged.
         let now = MonotonicClock.now();
         let (queued, expired): (Vec<_>, Vec<_>) = queued
@@ -177,14 +177,15 @@ impl Batcher {
             .unzip();
 
         let mut expired = 0;
-        let mut executing = pin!(self.executor.execute(&calls));
-        let reply = loop {
+        let server = Server::Single;
+        let mut executing = pin!(execute(&*self.executor, &calls, &server, oldest));
+        let replies = loop {
             let Some((deadline, _)) = waiting.front() else {
                 break None;
             };
             let left = deadline.since(MonotonicClock.now());
-            if let Ok(reply) = tokio::time::timeout(left, executing.as_mut()).await {
-                break Some(reply);
+            if let Ok(replies) = tokio::time::timeout(left, executing.as_mut()).await {
+                break Some(replies);
             }
             // The other calls keep waiting, except those that expire before the next timer tick.
             // What was sent is not sent again.
@@ -192,31 +193,35 @@ impl Batcher {
             let over = waiting.iter().take_while(|(deadline, _)| *deadline <= soon);
             let over = over.count().max(1);
             for (_, reply_tx) in waiting.drain(..over) {
-                let _ = reply_tx.send(Err(self.executor.time_out(&Server::Single, oldest)));
+                let _ = reply_tx.send(Err(time_out(&*self.executor, &server, oldest)));
             }
             expired += over;
         };
-        let Some(reply) = reply else {
-            return;
-        };
-        let server = Server::Single;
-        let numbers = self
-            .executor
-            .parse_reply(reply, calls.len(), &server, oldest);
-        for (index, (_, reply_tx)) in (expired..).zip(waiting) {
-            let result = numbers.clone();
-            let _ = reply_tx.send(result.map(|numbers| self.executor.call_reply(numbers, index)));
+        match replies {
+            None => {}
+            Some(Ok(replies)) => {
+                let mut replies = replies.into_iter().skip(expired);
+                for (_, reply_tx) in waiting {
+                    let reply = replies.next();
+                    let _ = reply_tx.send(reply.ok_or_else(|| missing_reply(E::STORE)));
+                }
+            }
+            Some(Err(error)) => {
+                for (_, reply_tx) in waiting {
+                    let _ = reply_tx.send(Err(error.clone()));
+                }
+            }
         }
     }
 }
 
 /// The task that sends one batch after another.
-struct BatchTask {
-    batcher: Arc<Batcher>,
+struct BatchTask<E: Executor> {
+    batcher: Arc<Batcher<E>>,
     id: u64,
 }
 
-impl BatchTask {
+impl<E: Executor> BatchTask<E> {
     async fn run(self) {
         loop {
             // Tasks that are ready to call join the batch, as those that just got their replies.
@@ -230,7 +235,7 @@ impl BatchTask {
 
     /// The next calls. If there are none, frees the slot under the same lock: a later call starts a
     /// new batch.
-    fn next_batch(&self) -> Option<Vec<QueuedCall>> {
+    fn next_batch(&self) -> Option<Vec<QueuedCall<E>>> {
         let mut queue = lock(&self.batcher.queue);
         let count = queue.calls.len().min(MAX_BATCH);
         let slot = queue.slot(self.id)?;
@@ -249,7 +254,7 @@ impl BatchTask {
 }
 
 /// If the runtime shuts down, queued calls that no other batch would send end with an error.
-impl Drop for BatchTask {
+impl<E: Executor> Drop for BatchTask<E> {
     fn drop(&mut self) {
         let mut queue = lock(&self.batcher.queue);
         let Some(slot) = queue.slot(self.id) else {

@@ -1,8 +1,9 @@
-//! Denials that Redis returned, until the moment at which they end.
+//! Denials that a server returned, until the moment at which they end.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,7 +20,7 @@ const MAX_TTL: Duration = Duration::from_secs(10);
 
 /// The denials of one limiter.
 #[derive(Debug)]
-pub(super) struct DenyCache {
+pub(crate) struct DenyCache {
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
 }
@@ -42,13 +43,36 @@ struct CachedDenial {
 
 /// The state of the cache when a call began.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CacheVersion {
+pub(crate) struct CacheVersion {
     called_at: Tick,
     invalidations: u64,
 }
 
+/// Where the denial of a call in flight is cached.
+#[derive(Debug)]
+pub(crate) struct CacheSlot {
+    cache: Arc<DenyCache>,
+    key: String,
+    version: CacheVersion,
+}
+
+impl CacheSlot {
+    pub(crate) fn new(cache: &Arc<DenyCache>, key: String, version: CacheVersion) -> Self {
+        Self {
+            cache: Arc::clone(cache),
+            key,
+            version,
+        }
+    }
+
+    /// Caches a denial of `cost`.
+    pub(crate) fn insert(self, cost: u64, denial: Decision) {
+        self.cache.insert(self.key, cost, denial, self.version);
+    }
+}
+
 impl DenyCache {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -61,7 +85,7 @@ impl DenyCache {
     }
 
     /// The cached denial of a request, or the version to insert one with.
-    pub(super) fn get(&self, key: &str, cost: u64, now: Tick) -> Result<Decision, CacheVersion> {
+    pub(crate) fn get(&self, key: &str, cost: u64, now: Tick) -> Result<Decision, CacheVersion> {
         let shard = lock(self.shard(key));
         match shard.denials.get(key) {
             Some(denial) if denial.cost == cost && denial.until > now => {
@@ -81,7 +105,7 @@ impl DenyCache {
     }
 
     /// Caches a denial of `cost`, unless the shard was invalidated since the call began.
-    pub(super) fn insert(&self, key: String, cost: u64, decision: Decision, version: CacheVersion) {
+    fn insert(&self, key: String, cost: u64, decision: Decision, version: CacheVersion) {
         let Some(wait) = decision.retry_after else {
             return;
         };
@@ -107,7 +131,7 @@ impl DenyCache {
     }
 
     /// Forgets all denials: the quota has changed.
-    pub(super) fn invalidate_all(&self) {
+    pub(crate) fn invalidate_all(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             shard.denials.clear();
@@ -116,14 +140,14 @@ impl DenyCache {
     }
 
     /// Forgets the denial of a key: units were returned to it.
-    pub(super) fn invalidate(&self, key: &str) {
+    pub(crate) fn invalidate(&self, key: &str) {
         let mut shard = lock(self.shard(key));
         shard.denials.remove(key);
         shard.invalidations += 1;
     }
 }
 
-/// Rounds up to microseconds, as all decisions of Redis are.
+/// Rounds up to microseconds, as all decisions of servers are.
 fn ceil_micros(span: Duration) -> Duration {
     let rest = span.subsec_nanos() % 1_000;
     match rest {

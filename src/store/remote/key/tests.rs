@@ -5,7 +5,7 @@ use http::{HeaderValue, Uri};
 use super::*;
 use crate::key::{BearerToken, ClientIp, Either, FromExtension, HeaderKey};
 
-fn name(key: impl RedisKey) -> String {
+fn name(key: impl RemoteKey) -> String {
     let mut name = KeyName::new("{p:q:");
     key.write(&mut name);
     name.finish()
@@ -15,7 +15,7 @@ fn name(key: impl RedisKey) -> String {
 #[derive(Clone, Debug)]
 struct Parts(Vec<&'static str>);
 
-impl RedisKey for Parts {
+impl RemoteKey for Parts {
     fn write(&self, name: &mut KeyName) {
         for part in &self.0 {
             name.push_bytes(part.as_bytes());
@@ -127,7 +127,7 @@ fn lists<T: Clone>(items: &[T]) -> Vec<Vec<T>> {
     lists
 }
 
-fn assert_names_differ<K: RedisKey + Debug>(keys: Vec<K>) {
+fn assert_names_differ<K: RemoteKey + Debug>(keys: Vec<K>) {
     let mut names = HashMap::new();
     for key in keys {
         if let Some(other) = names.insert(name(&key), format!("{key:?}")) {

@@ -1,0 +1,122 @@
+//! One limit: its algorithm, and what executes its calls.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::{Cmd, Value};
+
+use super::{
+    call::Call,
+    connection::STORE,
+    executor::ScriptExecutor,
+    pool::ConnectionPool,
+    script::{Args, Program, Scripted},
+};
+use crate::error::{ConfigError, StoreError};
+use crate::store::remote::{Batcher, Policy};
+
+/// An algorithm and what executes its calls.
+#[derive(Debug)]
+pub(super) struct RedisPolicy<A> {
+    /// With parameters that its script can represent.
+    pub(super) algorithm: A,
+    /// One per connection.
+    batchers: Box<[Arc<Batcher<ScriptExecutor>>]>,
+    pool: ConnectionPool,
+    deadline: Duration,
+    /// The key at which a change of the quota is stored.
+    change_key: Arc<str>,
+    /// The arguments of the most frequent call.
+    take_one_args: Args,
+}
+
+impl<A: Scripted> RedisPolicy<A> {
+    pub(super) fn new(
+        pool: &ConnectionPool,
+        deadline: Duration,
+        change_key: Arc<str>,
+        algorithm: A,
+    ) -> Self {
+        let program = Arc::new(Program::new(&algorithm));
+        let executor = |connection| {
+            ScriptExecutor::new(Arc::clone(connection), Arc::clone(&program), deadline)
+        };
+        Self {
+            batchers: pool.iter().map(executor).map(Batcher::new).collect(),
+            pool: pool.clone(),
+            deadline,
+            change_key,
+            take_one_args: Args::for_call(&algorithm, Call::Take(1)),
+            algorithm,
+        }
+    }
+
+    /// The batcher for a key.
+    pub(super) fn batcher(&self, key: &str) -> &Arc<Batcher<ScriptExecutor>> {
+        &self.batchers[self.pool.index_for(key, self.batchers.len())]
+    }
+
+    pub(super) fn args(&self, call: Call) -> Args {
+        match call {
+            Call::Take(1) => self.take_one_args.clone(),
+            call => Args::for_call(&self.algorithm, call),
+        }
+    }
+
+    async fn send(&self, command: &Cmd) -> Result<Value, StoreError> {
+        let connection = self.pool.first();
+        match tokio::time::timeout(self.deadline, connection.send(command)).await {
+            Ok(reply) => reply.map_err(|error| error.error),
+            Err(_) => Err(connection.deadline_exceeded(self.deadline)),
+        }
+    }
+}
+
+impl<A: Scripted> Policy for RedisPolicy<A> {
+    type Algorithm = A;
+
+    const STORE: &'static str = STORE;
+
+    fn algorithm(&self) -> &A {
+        &self.algorithm
+    }
+
+    fn with_algorithm(&self, algorithm: A) -> Self {
+        let change_key = Arc::clone(&self.change_key);
+        Self::new(&self.pool, self.deadline, change_key, algorithm)
+    }
+
+    fn prepared(algorithm: A) -> Result<A, ConfigError> {
+        algorithm.prepared()
+    }
+
+    fn is_unavailable(&self) -> bool {
+        let connection = self.pool.first();
+        let server = connection.server_of(&self.change_key);
+        connection.breakers().is_open(&server)
+    }
+
+    async fn load_change(&self) -> Result<String, StoreError> {
+        let mut command = redis::cmd("GET");
+        command.arg(&*self.change_key);
+        Ok(match self.send(&command).await? {
+            Value::BulkString(text) => String::from_utf8(text).unwrap_or_default(),
+            _ => String::new(),
+        })
+    }
+
+    async fn store_change(&self, change: Option<String>) -> Result<(), StoreError> {
+        let command = match change {
+            None => {
+                let mut command = redis::cmd("DEL");
+                command.arg(&*self.change_key);
+                command
+            }
+            Some(change) => {
+                let mut command = redis::cmd("SET");
+                command.arg(&*self.change_key).arg(change);
+                command
+            }
+        };
+        self.send(&command).await.map(drop)
+    }
+}

@@ -1,0 +1,85 @@
+//! The port to a server: what sends the calls of a policy.
+
+use std::{fmt, future::Future, time::Duration};
+
+use super::{
+    breakers::{Breakers, Server},
+    panic::catch_panic,
+};
+use crate::clock::Tick;
+use crate::error::StoreError;
+
+/// Sends the calls of one policy to a store.
+pub(crate) trait Executor: fmt::Debug + Send + Sync + 'static {
+    /// What a call sends.
+    type Call: fmt::Debug + Send + Sync + 'static;
+    /// What a call gets.
+    type Reply: fmt::Debug + Send + 'static;
+    /// The replies to some calls, in the order of the calls.
+    type Replies: IntoIterator<Item = Self::Reply> + Send;
+
+    /// The kind of store, as errors and logs name it.
+    const STORE: &'static str;
+
+    /// How long a call may take.
+    fn deadline(&self) -> Duration;
+
+    fn breakers(&self) -> &Breakers;
+
+    /// The server that a call is sent to.
+    fn server_of(&self, call: &Self::Call) -> Server;
+
+    /// Whether calls on different keys may be sent together. They are then on one server,
+    /// [`Server::Single`].
+    fn supports_batching(&self) -> bool;
+
+    /// Sends `calls`, again if they were certainly not executed and may be now. The caller enforces
+    /// the deadline.
+    fn send(
+        &self,
+        calls: &[Self::Call],
+    ) -> impl Future<Output = Result<Self::Replies, StoreError>> + Send;
+
+    /// The error of a call that got no reply within its deadline.
+    fn deadline_exceeded(&self) -> StoreError;
+}
+
+/// Sends `calls` to `server`, and records the result with its breaker. A panic is a permanent error.
+pub(crate) async fn execute<E: Executor>(
+    executor: &E,
+    calls: &[E::Call],
+    server: &Server,
+    sent_at: Tick,
+) -> Result<E::Replies, StoreError> {
+    let sent = catch_panic(E::STORE, executor.send(calls)).await;
+    let replies = sent.and_then(|replies| replies);
+    match &replies {
+        Ok(_) => executor.breakers().record_success(server),
+        Err(error) => record_error(executor, server, sent_at, error),
+    }
+    replies
+}
+
+/// The error of calls that were sent and got no reply within their deadline. It counts as a failure
+/// of `server`.
+pub(crate) fn time_out<E: Executor>(executor: &E, server: &Server, sent_at: Tick) -> StoreError {
+    let error = executor.deadline_exceeded();
+    record_error(executor, server, sent_at, &error);
+    error
+}
+
+/// A permanent error shows that the server is there: it closes the breaker, so that no caller takes a
+/// mistake for an outage.
+fn record_error<E: Executor>(executor: &E, server: &Server, sent_at: Tick, error: &StoreError) {
+    let breakers = executor.breakers();
+    if error.is_transient() {
+        breakers.record_failure(server, sent_at, error);
+    } else {
+        breakers.record_success(server);
+    }
+}
+
+/// The error of a call without a runtime.
+pub(crate) fn outside_of_tokio(store: &str) -> StoreError {
+    StoreError::new(format!("{store}: called outside of a tokio runtime"), false)
+}

@@ -1,0 +1,32 @@
+//! What all stores on servers have in common: how keys are named, and what happens when a server
+//! fails.
+//!
+//! A store on a server decides by calls. This module knows no server's protocol: a store implements
+//! the port `Executor`, and gets deadlines, circuit breakers, batches, a cache of denials and quotas
+//! that change while the fleet runs.
+
+mod batch;
+mod breaker;
+mod breakers;
+mod deadline;
+mod deny_cache;
+mod executor;
+mod key;
+mod live_policy;
+mod panic;
+mod pending;
+
+pub(crate) use self::{
+    batch::Batcher,
+    breaker::BreakerConfig,
+    breakers::{Breakers, Server},
+    deny_cache::{CacheSlot, DenyCache},
+    executor::Executor,
+    live_policy::{LivePolicy, Policy},
+    panic::catch_panic,
+    pending::PendingCall,
+};
+pub use self::{
+    breaker::BreakerCounts,
+    key::{KeyName, RemoteKey},
+};
