@@ -10,7 +10,7 @@ pub mod local;
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis")))]
 pub mod redis;
 #[cfg(feature = "_remote")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis")))]
+#[cfg_attr(tower_throttle_docs, doc(cfg(any(feature = "cas", feature = "redis"))))]
 #[cfg_attr(
     not(feature = "redis"),
     allow(dead_code, unused_imports, reason = "each store uses a part of it")
