@@ -49,7 +49,12 @@ pub(crate) fn attempt<A: Algorithm>(
 }
 
 /// Gives back `cost`, which was taken at `taken_at` for the turn at `turn`, before that turn or a
-/// little later. A single limit counts from the turn; the others of a set do not wait.
+/// little later. A single limit counts from the turn.
+///
+/// In a set only the last of its turns is known. If a single part can make a request wait, that is
+/// the turn of this part, and the others do not wait. If several can, the turns of the others may
+/// have come: time has returned some of the cost, at most as much as since the decision. Callers
+/// that are in line already keep their turns, so the full cost would be given to one caller more.
 pub(crate) fn cancel<A: Algorithm>(
     algorithm: &A,
     state: &mut A::State,
@@ -59,8 +64,10 @@ pub(crate) fn cancel<A: Algorithm>(
 ) {
     if A::Packing::limit_count(algorithm) == 1 {
         algorithm.refund(state, turn, now, cost);
-    } else {
+    } else if A::Packing::waiting_count(algorithm) <= 1 {
         A::Packing::cancel(algorithm, state, taken_at, now, cost);
+    } else {
+        algorithm.refund(state, taken_at, now, cost);
     }
 }
 
@@ -111,5 +118,59 @@ struct RefundGuard<'a, T: Acquire> {
 impl<T: Acquire> Drop for RefundGuard<'_, T> {
     fn drop(&mut self) {
         self.target.cancel(self.taken_at, self.turn, self.cost);
+    }
+}
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::{AnyAlgorithm, FixedWindow, LeakyBucket};
+    use crate::quota::Quota;
+
+    fn at(ms: u64) -> Tick {
+        Tick::from_nanos(ms * 1_000_000)
+    }
+
+    /// When the second part of a set grants a turn to a new request. The first, slower part has
+    /// granted turns to three requests at 0 s, of which the second one leaves at `left_at`.
+    fn next_turn(left_at: u64) -> Tick {
+        let line = |quota| LeakyBucket::new(quota).queue(100);
+        let slow = line(Quota::per_second(1));
+        let fast = AnyAlgorithm::new(line(Quota::per_second(10)));
+        let set = (slow, fast.clone());
+        let mut state = set.fresh(at(0));
+        for turn in [0, 1_000, 2_000] {
+            let decision = set.reserve(&mut state, at(0), 1, Duration::MAX);
+            assert_eq!(decision.wait(), Some(Duration::from_millis(turn)));
+        }
+        cancel(&set, &mut state, (at(0), at(1_000)), at(left_at), 1);
+        let wait = fast
+            .reserve(&mut state.1, at(left_at), 1, Duration::MAX)
+            .wait();
+        at(left_at).plus(wait.expect("a turn"))
+    }
+
+    /// The three have their turns in the faster line at 0, 100 and 200 ms.
+    #[test]
+    fn a_call_that_leaves_between_its_turns_in_two_lines_does_not_bring_another_turn_forward() {
+        assert_eq!(next_turn(0), at(200), "nothing was returned");
+        assert_eq!(next_turn(40), at(240), "it may have had its turn 40 ms ago");
+        for left_at in [100, 150, 250] {
+            assert_eq!(next_turn(left_at), at(300), "left at {left_at} ms");
+        }
+    }
+
+    #[test]
+    fn a_call_that_leaves_the_only_line_of_a_set_gives_all_of_its_turn_back() {
+        let line = LeakyBucket::new(Quota::per_second(1)).queue(100);
+        let set = (line, FixedWindow::new(Quota::per_minute(10)));
+        let mut state = set.fresh(at(0));
+        for _ in 0..2 {
+            assert!(!set.reserve(&mut state, at(0), 1, Duration::MAX).is_denied());
+        }
+        cancel(&set, &mut state, (at(0), at(1_000)), at(900), 1);
+        let mut alone = line.fresh(at(0));
+        assert!(line.decide(&mut alone, at(0), 1).is_admitted());
+        assert_eq!(state.0, alone);
     }
 }

@@ -67,6 +67,11 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// A future that does I/O is boxed.
     type Future: Future<Output = Result<Decision, StoreError>> + Send + Unpin + 'static;
 
+    /// How many moments a [`Receipt`] of its decisions holds: one, if its receipts are made by
+    /// [`Receipt::at`]. A backend that passes on the decisions of another one has the number of that
+    /// one.
+    const RECEIPT_WORDS: usize = 1;
+
     /// Applies `op` to the state of `key` and returns the decision.
     ///
     /// An operation that decides nothing returns an admission with the figures of the new state.
@@ -75,13 +80,6 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// Decides on a request of `cost` and takes the cost unless the request is denied.
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
         self.apply(key, Op::Take(cost))
-    }
-
-    /// How many words of a [`Receipt`] its decisions use: one, if its receipts are made by
-    /// [`Receipt::at`]. A backend that passes on the decisions of another one returns the number of
-    /// that one.
-    fn receipt_words(&self) -> usize {
-        1
     }
 
     /// The receipt of a queued request that goes on now, given that of its decision. If requests

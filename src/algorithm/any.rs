@@ -76,6 +76,7 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn forgettable_at(&self, state: &AnyState) -> Tick;
     fn quotas(&self) -> Vec<Quota>;
     fn limit_count(&self) -> usize;
+    fn waiting_count(&self) -> usize;
     fn is_user_code(&self) -> bool;
     fn available(&self, state: &AnyState, now: Tick) -> u64;
     fn peek_reserve(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision;
@@ -207,6 +208,10 @@ impl<A: Algorithm> DynAlgorithm for A {
         A::Packing::limit_count(self)
     }
 
+    fn waiting_count(&self) -> usize {
+        A::Packing::waiting_count(self)
+    }
+
     fn is_user_code(&self) -> bool {
         A::Packing::is_user_code(self)
     }
@@ -336,6 +341,10 @@ impl Packing<Self> for AnyAlgorithm {
 
     fn limit_count(algorithm: &Self) -> usize {
         algorithm.0.limit_count()
+    }
+
+    fn waiting_count(algorithm: &Self) -> usize {
+        algorithm.0.waiting_count()
     }
 
     fn is_user_code(algorithm: &Self) -> bool {

@@ -36,6 +36,13 @@ pub trait Packing<A: Algorithm>: Sealed {
         1
     }
 
+    /// How many of its limits can make a request wait that [reserves](Algorithm::reserve) a turn.
+    #[doc(hidden)]
+    fn waiting_count(algorithm: &A) -> usize {
+        let _ = algorithm;
+        0
+    }
+
     /// Whether the algorithm, or a part of it, is not one of this crate's. Then no lock may be held
     /// while it runs, because it may use the table that calls it.
     #[doc(hidden)]
@@ -180,6 +187,10 @@ pub trait Sealed {}
 impl Sealed for NotPacked {}
 
 impl<A: Algorithm> Packing<A> for NotPacked {
+    fn waiting_count(_: &A) -> usize {
+        1
+    }
+
     fn is_user_code(_: &A) -> bool {
         true
     }

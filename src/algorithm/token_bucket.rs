@@ -241,6 +241,10 @@ impl Algorithm for TokenBucket {
 impl Sealed for TokenBucket {}
 
 impl Packing<Self> for TokenBucket {
+    fn waiting_count(_: &Self) -> usize {
+        1
+    }
+
     fn cancel(algorithm: &Self, state: &mut ExactNanos, taken_at: Tick, now: Tick, cost: u64) {
         let is_line = algorithm.queue_limit > 0;
         let taken_at = if is_line { now } else { taken_at };

@@ -114,6 +114,8 @@ where
 {
     type Future = TierFuture<L::Future>;
 
+    const RECEIPT_WORDS: usize = L::RECEIPT_WORDS;
+
     fn apply(&self, (tier, key): &(T, K), op: Op) -> Self::Future {
         let (offset, backend) = self.with_offset(tier);
         TierFuture {
@@ -166,10 +168,6 @@ where
 
     fn receipt_at_turn(&self, (tier, key): &(T, K), receipt: Receipt) -> Receipt {
         self.get(tier).receipt_at_turn(key, receipt)
-    }
-
-    fn receipt_words(&self) -> usize {
-        self.iter().map(Backend::receipt_words).max().unwrap_or(1)
     }
 
     fn shares_queues(&self) -> bool {

@@ -249,6 +249,9 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
     /// Dropping the future gives the place in line back. Later callers get earlier places; callers
     /// that are waiting already keep theirs.
     ///
+    /// If several limits of a set can make the call wait, what time has returned since the call is not
+    /// given back again: the turn in one of them may have come.
+    ///
     /// ```
     /// # #[cfg(not(feature = "tokio"))] fn main() {}
     /// # #[cfg(feature = "tokio")]

@@ -14,7 +14,7 @@ use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::quota::Quota;
-use crate::receipt::Receipt;
+use crate::receipt::{Receipt, Taker};
 use crate::store::events::{SwitchEvent, SwitchLog, count};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -154,25 +154,20 @@ where
         }
     }
 
-    /// One for which backend took the cost, then those of that backend.
-    fn receipt_words(&self) -> usize {
-        let inner = &self.0;
-        1 + inner
-            .primary
-            .receipt_words()
-            .max(inner.secondary.receipt_words())
-    }
+    const RECEIPT_WORDS: usize = if P::RECEIPT_WORDS < S::RECEIPT_WORDS {
+        S::RECEIPT_WORDS
+    } else {
+        P::RECEIPT_WORDS
+    };
 
     fn receipt_at_turn(&self, key: &K, receipt: Receipt) -> Receipt {
-        let (taker, own) = split_receipt(receipt);
-        receipt.then(
-            1,
-            match taker {
-                Taker::Primary => self.0.primary.receipt_at_turn(key, own),
-                Taker::Secondary => self.0.secondary.receipt_at_turn(key, own),
-                Taker::Any | Taker::Lost => own,
-            },
-        )
+        let (taker, own) = receipt.split_taker();
+        let own = match taker {
+            Taker::Primary => self.0.primary.receipt_at_turn(key, own),
+            Taker::Secondary => self.0.secondary.receipt_at_turn(key, own),
+            Taker::Any | Taker::Lost => own,
+        };
+        own.taken_by(taker)
     }
 
     /// The losses of both backends.
@@ -252,51 +247,20 @@ enum FallbackState<P, S> {
     Secondary(S),
 }
 
-/// The backend that took a cost, as the first word of a receipt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taker {
-    Primary,
-    Secondary,
-    /// Not said: whichever decides now.
-    Any,
-    /// The receipt of too many backends.
-    Lost,
-}
-
-impl Taker {
-    const fn word(self) -> u64 {
-        match self {
-            Self::Lost => 0,
-            Self::Primary => 1,
-            Self::Secondary => 2,
-            Self::Any => Receipt::NOW.moment(),
-        }
-    }
-
-    /// The decision with a receipt that says who took its cost.
-    fn stamp(self, decision: Decision) -> Decision {
-        decision.with_receipt(Receipt::at(self.word()).then(1, decision.receipt()))
-    }
-}
-
-/// The backend that took a cost, and its own receipt.
-fn split_receipt(receipt: Receipt) -> (Taker, Receipt) {
-    let known = [Taker::Primary, Taker::Secondary, Taker::Any];
-    let taker = known
-        .into_iter()
-        .find(|taker| taker.word() == receipt.moment());
-    (taker.unwrap_or(Taker::Lost), receipt.skip(1))
+/// The decision with a receipt that says who took its cost.
+fn stamp(decision: Decision, taker: Taker) -> Decision {
+    decision.with_receipt(decision.receipt().taken_by(taker))
 }
 
 /// The backend for an operation, and the operation with its own receipt.
 fn split_op(op: Op) -> (Taker, Op) {
     match op {
         Op::Refund(cost, receipt) => {
-            let (taker, own) = split_receipt(receipt);
+            let (taker, own) = receipt.split_taker();
             (taker, Op::Refund(cost, own))
         }
         Op::Cancel(cost, receipt) => {
-            let (taker, own) = split_receipt(receipt);
+            let (taker, own) = receipt.split_taker();
             (taker, Op::Cancel(cost, own))
         }
         op => (Taker::Any, op),
@@ -327,13 +291,13 @@ where
                         if result.is_ok() {
                             this.inner.record_decider(false);
                         }
-                        return Poll::Ready(result.map(|decision| Taker::Primary.stamp(decision)));
+                        return Poll::Ready(result.map(|decision| stamp(decision, Taker::Primary)));
                     }
                 },
                 FallbackState::OnlyPrimary(primary) => return Pin::new(primary).poll(cx),
                 FallbackState::Secondary(secondary) => {
                     let decided = Pin::new(secondary).poll(cx);
-                    return decided.map_ok(|decision| Taker::Secondary.stamp(decision));
+                    return decided.map_ok(|decision| stamp(decision, Taker::Secondary));
                 }
             }
         }

@@ -193,7 +193,7 @@ async fn each_tier_gives_back_its_own() {
 /// A limit on a server that can be switched off.
 #[derive(Clone)]
 struct Server {
-    limit: Local<FixedWindow>,
+    limit: Local<FixedWindow, ManualClock>,
     is_down: Arc<AtomicBool>,
 }
 
@@ -215,7 +215,8 @@ impl Backend<()> for Server {
 #[tokio::test]
 async fn a_fallback_gives_a_cost_back_only_to_the_backend_that_took_it() {
     for (down_at_first, cancels) in [(false, false), (true, false), (false, true), (true, true)] {
-        let window = || Local::new(FixedWindow::new(Quota::per_day(10)));
+        let window =
+            || Local::new(FixedWindow::new(Quota::per_day(10))).with_clock(ManualClock::new());
         let server = Server {
             limit: window(),
             is_down: Arc::new(AtomicBool::new(down_at_first)),
@@ -249,6 +250,102 @@ async fn a_fallback_gives_a_cost_back_only_to_the_backend_that_took_it() {
             before
         };
         assert_eq!(left(), expected, "{down_at_first}, {cancels}");
+    }
+}
+
+/// Six backends in a chain, of which all but one are down, and four such chains by a key of their own.
+#[tokio::test]
+async fn each_of_four_chains_of_six_backends_gives_a_cost_back_by_the_one_that_took_it() {
+    type Two<B> = Fallback<Server, B>;
+    type Chain = Two<Two<Two<Two<Two<Server>>>>>;
+    let clock = ManualClock::new();
+    let window = || Local::new(FixedWindow::new(Quota::per_minute(10))).with_clock(clock.clone());
+    let chains: Vec<(Chain, Vec<Server>)> = [0, 2, 4, 5]
+        .into_iter()
+        .map(|up| {
+            let servers = (0..6).map(|index| Server {
+                limit: window(),
+                is_down: Arc::new(AtomicBool::new(index != up)),
+            });
+            let servers: Vec<_> = servers.collect();
+            let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|index| servers[index].clone());
+            let inner = Fallback::new(c, Fallback::new(d, Fallback::new(e, f)));
+            (Fallback::new(a, Fallback::new(b, inner)), servers)
+        })
+        .collect();
+    let [a, b, c, d] = [0, 1, 2, 3].map(|chain: usize| chains[chain].0.clone());
+    let layer = RateLimitLayer::new(Global, a)
+        .and(Global, b)
+        .and(Global, c)
+        .and(Global, d)
+        .cost(|call: &Call| call.cost)
+        .respond(AsError)
+        .settle(|settle: &Settle| *settle);
+    let inner = service_fn(async |call: Call| Ok::<Settle, BoxError>(call.end.await?));
+    let mut service = BoxService::new(layer.layer(inner));
+    let old = Sent::new(&mut service, 3);
+    clock.advance(60 * SECOND);
+    let new = Sent::new(&mut service, 4);
+    // From now on all are up, so each refund reaches the backend that it is sent to.
+    let up = chains.iter().flat_map(|(_, servers)| servers);
+    up.for_each(|server| server.is_down.store(false, Ordering::Relaxed));
+    let left = || -> Vec<Vec<u64>> {
+        let left = |server: &Server| server.limit.peek(&()).remaining();
+        let chains = chains.iter();
+        let left = chains.map(|(_, servers)| servers.iter().map(left).collect());
+        left.collect()
+    };
+    let expected = |taker: u64| -> Vec<Vec<u64>> {
+        let chain = |up| (0..6).map(|at| if at == up { taker } else { 10 }).collect();
+        [0, 2, 4, 5].map(chain).to_vec()
+    };
+    assert_eq!(left(), expected(6));
+    // The window of the old one is over.
+    old.settle(Settle::Refund);
+    assert_eq!(left(), expected(6));
+    new.settle(Settle::Charge(1));
+    assert_eq!(left(), expected(9));
+}
+
+#[tokio::test]
+async fn a_request_that_the_fourth_of_four_limits_denies_takes_from_none() {
+    let limits = [10, 10, 10, 2].map(|limit| Local::new(FixedWindow::new(Quota::per_day(limit))));
+    let [a, b, c, d] = limits.clone().map(Later);
+    let layer = RateLimitLayer::new(Global, a)
+        .and(Global, b)
+        .and(Global, c)
+        .and(Global, d)
+        .respond(AsError);
+    let mut service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
+    for passes in [true, true, false, false] {
+        assert_eq!(service.call(1).await.is_ok(), passes);
+    }
+    assert_eq!(
+        limits.map(|limit| limit.peek(&()).remaining()),
+        [8, 8, 8, 0]
+    );
+}
+
+/// A limit in this process that is asked like one on a server, whose figures are not known before.
+struct Later(Local<FixedWindow>);
+
+impl Backend<()> for Later {
+    type Future = std::future::Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, key: &(), op: Op) -> Self::Future {
+        self.0.apply(key, op)
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Backend::<()>::quotas(&self.0)
+    }
+}
+
+impl IntoBackend for Later {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
     }
 }
 

@@ -123,6 +123,12 @@ impl<P: Parts> Packing<P> for P {
         count.0
     }
 
+    fn waiting_count(algorithm: &P) -> usize {
+        let mut count = WaitingCount(0);
+        algorithm.each(&mut count);
+        count.0
+    }
+
     fn is_user_code(algorithm: &P) -> bool {
         let mut any = IsUserCode(false);
         algorithm.each(&mut any);
@@ -227,6 +233,14 @@ impl VisitPart for LimitCount {
     #[inline]
     fn visit<A: Algorithm>(&mut self, part: &A) {
         self.0 += A::Packing::limit_count(part);
+    }
+}
+
+struct WaitingCount(usize);
+
+impl VisitPart for WaitingCount {
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        self.0 += A::Packing::waiting_count(part);
     }
 }
 

@@ -239,6 +239,10 @@ impl Algorithm for LeakyBucket {
 impl Sealed for LeakyBucket {}
 
 impl Packing<Self> for LeakyBucket {
+    fn waiting_count(_: &Self) -> usize {
+        1
+    }
+
     fn cancel(algorithm: &Self, state: &mut ExactNanos, taken_at: Tick, now: Tick, cost: u64) {
         let is_line = algorithm.queue_limit.is_some();
         let taken_at = if is_line { now } else { taken_at };

@@ -366,6 +366,10 @@ impl Algorithm for WarmUp {
 impl Sealed for WarmUp {}
 
 impl Packing<Self> for WarmUp {
+    fn waiting_count(_: &Self) -> usize {
+        1
+    }
+
     fn cancel(algorithm: &Self, state: &mut WarmUpState, taken_at: Tick, now: Tick, cost: u64) {
         let is_line = algorithm.queue_limit.is_some();
         let taken_at = if is_line { now } else { taken_at };

@@ -41,6 +41,23 @@ use crate::receipt::Receipt;
 /// If one limit cannot decide because its server is down, the other one still counts the request,
 /// and denies it if it has to.
 ///
+/// Each limit can be an [`And`] itself, for up to four limits. A chain of five does not compile:
+///
+/// ```compile_fail,E0080
+/// use tower::{ServiceExt, service_fn};
+/// use tower_throttle::{AsError, Global, Quota, RateLimitLayer, TokenBucket};
+/// # use tower::{BoxError, Layer};
+///
+/// let limit = || TokenBucket::new(Quota::per_second(10));
+/// let four = RateLimitLayer::new(Global, limit())
+///     .and(Global, limit())
+///     .and(Global, limit())
+///     .and(Global, limit());
+/// let five = four.and(Global, limit()).respond(AsError);
+/// let service = five.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
+/// let _ = service.oneshot(1);
+/// ```
+///
 /// Clones share both limits.
 pub struct And<L1, L2>(Arc<Parts<L1, L2>>);
 
@@ -103,7 +120,16 @@ where
 {
     type Future = AndFuture<A, B, L1, L2>;
 
+    const RECEIPT_WORDS: usize = L1::RECEIPT_WORDS + L2::RECEIPT_WORDS;
+
     fn apply(&self, key: &KeyPair<A, B>, op: Op) -> Self::Future {
+        // With a longer chain, a denied request would keep what a limit has taken.
+        const {
+            assert!(
+                <Self as Backend<KeyPair<A, B>>>::RECEIPT_WORDS <= Receipt::MAX_WORDS,
+                "a chain of `and` has at most four limits"
+            );
+        };
         let parts = &self.0;
         if let Op::Take(cost) = op {
             return self.decide(key, cost);
@@ -158,7 +184,7 @@ where
     fn refund_replaced(&self, key: &KeyPair<A, B>, cost: u64, receipt: Receipt) {
         let parts = &self.0;
         let (a, b) = key.as_refs();
-        let (first, second) = (receipt, receipt.skip(parts.first.receipt_words()));
+        let (first, second) = (receipt, receipt.skip(L1::RECEIPT_WORDS));
         match parts.queue.get() {
             Some(Part::First) => {
                 if let Some(a) = a {
@@ -215,7 +241,7 @@ where
 
     fn receipt_at_turn(&self, key: &KeyPair<A, B>, receipt: Receipt) -> Receipt {
         let parts = &self.0;
-        let len = parts.first.receipt_words();
+        let len = L1::RECEIPT_WORDS;
         let (first, second) = (receipt, receipt.skip(len));
         let first = match &key.first {
             Some(a) => parts.first.receipt_at_turn(a, first),
@@ -228,10 +254,6 @@ where
                 None => second,
             },
         )
-    }
-
-    fn receipt_words(&self) -> usize {
-        self.0.first.receipt_words() + self.0.second.receipt_words()
     }
 
     fn shares_queues(&self) -> bool {

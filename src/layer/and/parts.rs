@@ -185,7 +185,7 @@ impl<L1, L2> Parts<L1, L2> {
     where
         L1: Backend<A>,
     {
-        let split = |receipt: Receipt| receipt.skip(self.first.receipt_words());
+        let split = |receipt: Receipt| receipt.skip(L1::RECEIPT_WORDS);
         match op {
             Op::Refund(cost, receipt) => (op, Op::Refund(cost, split(receipt))),
             Op::Cancel(cost, receipt) => (op, Op::Cancel(cost, split(receipt))),
@@ -234,7 +234,7 @@ impl<L1, L2> Parts<L1, L2> {
         let receipt = |decision: Option<Decision>| {
             decision.map_or(Receipt::NOW, |decision| decision.receipt())
         };
-        let receipt = receipt(first).then(self.first.receipt_words(), receipt(second));
+        let receipt = receipt(first).then(L1::RECEIPT_WORDS, receipt(second));
         let merged = match (first, second.map(|second| self.renumbered::<A>(second))) {
             (Some(first), Some(second)) => merge(first, second),
             (Some(one), None) | (None, Some(one)) => one,

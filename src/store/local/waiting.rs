@@ -20,6 +20,9 @@ impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
     /// # Cancel safety
     /// Dropping the future gives the queue position back.
     ///
+    /// If several limits of a set can make the call wait, what time has returned since the call is not
+    /// given back again: the turn in one of them may have come.
+    ///
     /// ```
     /// # #[cfg(not(feature = "tokio"))] fn main() {}
     /// # #[cfg(feature = "tokio")]
