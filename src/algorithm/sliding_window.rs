@@ -127,8 +127,11 @@ impl SlidingWindow {
     }
 
     fn nanos_until_usage(&self, state: &SlidingWindowState, room: u64, now: Tick) -> u64 {
-        self.windows
-            .nanos_until(state.window, self.elapsed_until_usage(state, room), now)
+        match self.elapsed_until_usage(state, room) {
+            // No more counts even at the start of the window, which may be later than `now`.
+            0 => 0,
+            elapsed => self.windows.nanos_until(state.window, elapsed, now),
+        }
     }
 
     /// The bits of one word that are left for the window.

@@ -83,6 +83,33 @@ pub(crate) fn inexact_reset(subject: &Subject, seed: u64) -> Option<String> {
     None
 }
 
+/// A key of which the whole limit is available waits for nothing, also after refunds and at moments
+/// older than the state.
+pub(crate) fn resets_while_unused(subject: &Subject, seed: u64) -> Option<String> {
+    let mut random = Random::new(seed);
+    let algorithm = &subject.algorithm;
+    let (mut state, mut now) = random_state(algorithm, subject, &mut random);
+    let mut taken = Vec::new();
+    for _ in 0..4 {
+        let cost = 1 + random.below(subject.limit.min(3));
+        if !algorithm.decide(&mut state, at(now), cost).is_denied() {
+            taken.push((now, cost));
+        }
+        now += random.below(subject.period);
+    }
+    for (taken_at, cost) in taken.into_iter().rev() {
+        let older = now.saturating_sub(random.below(3 * subject.period));
+        algorithm.refund(&mut state, at(taken_at), at(older), cost);
+        let decision = algorithm.peek(&state, at(older), 0);
+        let unused = decision.remaining() == decision.limit;
+        if unused != (decision.reset_after == Duration::ZERO) {
+            let name = subject.name;
+            return Some(format!("{name}: at {older} {decision:?}"));
+        }
+    }
+    None
+}
+
 /// `remaining` is the largest cost that is admitted, and no larger one is.
 pub(crate) fn inexact_remaining(subject: &Subject, seed: u64) -> Option<String> {
     let algorithm = &subject.algorithm;
@@ -221,6 +248,11 @@ fn retry_after_is_exact_on_both_sides() {
 #[test]
 fn reset_after_is_exact_on_both_sides() {
     holds(inexact_reset, 1_000);
+}
+
+#[test]
+fn an_unused_key_resets_after_no_time_whatever_was_refunded() {
+    holds(resets_while_unused, 1_000);
 }
 
 #[test]
