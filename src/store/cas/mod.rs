@@ -6,5 +6,8 @@
 //! [`AnyAlgorithm`](crate::AnyAlgorithm).
 
 mod port;
+#[cfg(feature = "postgres")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "postgres")))]
+pub mod postgres;
 
 pub use self::port::{CasStore, Loaded, Swapped, Value, Version};

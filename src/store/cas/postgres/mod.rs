@@ -1,0 +1,36 @@
+//! A limit in PostgreSQL: one row per key, and one statement per decision.
+//!
+//! # The table
+//! [`create_table`](PostgreSql::create_table) makes it, or a migration with the statements that
+//! [`migration`](PostgreSql::migration) returns. Several programs and limits may share one table.
+//!
+//! By default it is `UNLOGGED`: a write is not logged, so a decision does not wait for the disk.
+//! After a crash of the server the table is empty, and each limit starts afresh; after an orderly
+//! restart it is as it was. Replicas have no rows of it, so a limit also starts afresh after a
+//! failover. [`logged`](PostgreSql::logged) changes both.
+//!
+//! Half of each page is left free, and no indexed column changes in most updates. Old versions of a
+//! row are then removed by the next update of the page. A transaction elsewhere that stays open
+//! stops this, and makes each statement slower.
+//!
+//! # Time
+//! The server's clock decides, so the clocks of the machines may differ.
+//!
+//! # Isolation
+//! Each statement is a transaction of its own. Any isolation level works; `READ COMMITTED`, the
+//! default, has the fewest conflicts.
+
+mod connections;
+mod error;
+mod link;
+mod pool;
+mod sql;
+mod statements;
+mod store;
+mod sweeper;
+
+pub use self::connections::Connections;
+pub use self::link::Shared;
+pub use self::pool::{Pool, Statements};
+pub use self::store::PostgreSql;
+pub use self::sweeper::Sweeps;

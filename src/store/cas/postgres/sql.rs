@@ -1,0 +1,195 @@
+//! The table and the statements.
+//!
+//! The moments in the table are microseconds since 1970, in whole numbers. Each statement reads the
+//! clock once, with `clock_timestamp()`: `now()` is the moment at which the transaction began.
+
+use crate::error::ConfigError;
+
+/// The present moment.
+const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+/// The longest name, so that the name of the index fits in 63 bytes.
+const MAX_NAME: usize = 54;
+/// Taken while the table is made: two machines that make it at once would both fail to find it.
+const LOCK: i64 = 0x7468_726f_7474_6c65;
+
+/// The texts of all statements on one table.
+#[derive(Debug)]
+pub(super) struct Sql {
+    /// The table's name, as it was given.
+    pub(super) table: String,
+    /// The names of the table and of its index, in quotes.
+    name: String,
+    index: String,
+    pub(super) load: String,
+    pub(super) insert: String,
+    pub(super) update: String,
+    pub(super) sweep: String,
+    /// Finds out whether the table is there, has the columns, and may be read.
+    pub(super) probe: String,
+}
+
+impl Sql {
+    /// The statements on `table`, which may be preceded by a schema.
+    pub(super) fn new(table: &str) -> Result<Self, ConfigError> {
+        let name = quoted(table)?;
+        // If nothing was written, the value that is there. It is the one that this statement saw
+        // when it began, so it can be older than the one that stood in the way.
+        let outcome = format!(
+            "SELECT clock.now, EXISTS (SELECT 1 FROM swapped), t.version, t.value, t.expires_at \
+             FROM clock LEFT JOIN {name} AS t ON t.key = $1 AND NOT EXISTS (SELECT 1 FROM swapped)"
+        );
+        // Raised at most once per slack, so that most updates change no indexed column.
+        let raised = "CASE WHEN t.sweep_at >= excluded.expires_at THEN t.sweep_at ELSE excluded.sweep_at END";
+        Ok(Self {
+            table: table.to_owned(),
+            load: format!(
+                "WITH clock AS (SELECT {NOW} AS now) \
+                 SELECT clock.now, t.version, t.value, t.expires_at \
+                 FROM clock LEFT JOIN {name} AS t ON t.key = $1"
+            ),
+            insert: format!(
+                "WITH clock AS (SELECT {NOW} AS now), swapped AS (\
+                 INSERT INTO {name} AS t (key, version, value, expires_at, sweep_at) \
+                 SELECT $1, $2::bigint, $3::bytea, clock.now + $4::bigint, clock.now + $4::bigint + $5::bigint FROM clock \
+                 ON CONFLICT (key) DO UPDATE SET version = excluded.version, value = excluded.value, \
+                 expires_at = excluded.expires_at, sweep_at = {raised} \
+                 WHERE t.expires_at <= {NOW} RETURNING 1) {outcome}"
+            ),
+            update: format!(
+                "WITH clock AS (SELECT {NOW} AS now), swapped AS (\
+                 UPDATE {name} AS t SET version = $2::bigint, value = $3::bytea, \
+                 expires_at = clock.now + $4::bigint, \
+                 sweep_at = CASE WHEN t.sweep_at >= clock.now + $4::bigint THEN t.sweep_at \
+                 ELSE clock.now + $4::bigint + $5::bigint END \
+                 FROM clock WHERE t.key = $1 AND t.version = $6::bigint RETURNING 1) {outcome}"
+            ),
+            // Rows that another machine writes or sweeps are skipped. A row that was written after
+            // this statement began is read again, and kept.
+            sweep: format!(
+                "WITH clock AS (SELECT {NOW} AS now), expired AS (\
+                 SELECT t.key FROM {name} AS t WHERE t.sweep_at < (SELECT now FROM clock) \
+                 ORDER BY t.sweep_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED), swept AS (\
+                 DELETE FROM {name} AS t USING expired WHERE t.key = expired.key RETURNING 1) \
+                 SELECT count(*) FROM swept"
+            ),
+            probe: format!(
+                "SELECT has_table_privilege('{name}', 'INSERT') AND \
+                 has_table_privilege('{name}', 'UPDATE') AND \
+                 has_table_privilege('{name}', 'DELETE'), pg_is_in_recovery(), \
+                 EXISTS (SELECT key, version, value, expires_at, sweep_at FROM {name} WHERE key = '')"
+            ),
+            index: quoted_part(&format!("{}_sweep_at", last(table))),
+            name,
+        })
+    }
+
+    /// The statements that make the table.
+    pub(super) fn migration(&self, logged: bool) -> String {
+        let Self { name, index, .. } = self;
+        let unlogged = if logged { "" } else { "UNLOGGED " };
+        format!(
+            "\
+-- The states of rate limits: tower-throttle writes one row per key.
+CREATE {unlogged}TABLE IF NOT EXISTS {name} (
+    key        text COLLATE \"C\" PRIMARY KEY,
+    version    bigint NOT NULL,
+    value      bytea NOT NULL,
+    expires_at bigint NOT NULL, -- microseconds since 1970
+    sweep_at   bigint NOT NULL  -- the same, never before expires_at, and rarely changed
+) WITH (
+    -- Half of each page is for new versions of its rows. Most updates then change no index.
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000,
+    toast.autovacuum_vacuum_scale_factor = 0,
+    toast.autovacuum_vacuum_threshold = 1000
+);
+CREATE INDEX IF NOT EXISTS {index} ON {name} (sweep_at);
+"
+        )
+    }
+
+    /// The same for a program that several machines start at once, as one transaction.
+    pub(super) fn locked_migration(&self, logged: bool) -> String {
+        let migration = self.migration(logged);
+        format!(
+            "SET LOCAL lock_timeout = '10s';\nSELECT pg_advisory_xact_lock({LOCK});\n{migration}"
+        )
+    }
+}
+
+/// Checks the name of a table, and quotes it.
+fn quoted(table: &str) -> Result<String, ConfigError> {
+    let parts: Vec<&str> = table.split('.').collect();
+    let valid = parts.len() <= 2 && parts.iter().all(|part| is_name(part));
+    if !valid {
+        return Err(ConfigError::out_of_range(
+            "table",
+            table,
+            format!(
+                "a name of 1 to {MAX_NAME} lowercase letters, digits and _ that begins with no \
+                 digit, or a schema and such a name with a dot between them"
+            ),
+        ));
+    }
+    let parts: Vec<String> = parts.into_iter().map(quoted_part).collect();
+    Ok(parts.join("."))
+}
+
+/// Uppercase letters are refused: `psql` finds a table named with them only in quotes.
+fn is_name(part: &str) -> bool {
+    let is_allowed = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '_');
+    (1..=MAX_NAME).contains(&part.len())
+        && part.chars().all(is_allowed)
+        && !part.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// In quotes, a word of SQL such as `limit` is a name.
+fn quoted_part(part: &str) -> String {
+    format!("\"{part}\"")
+}
+
+fn last(table: &str) -> &str {
+    table.rsplit('.').next().unwrap_or(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_a_name_with_an_optional_schema() {
+        let longest = "t".repeat(MAX_NAME);
+        for name in ["limits", "limit", "_2", "app.limits", &longest] {
+            assert!(Sql::new(name).is_ok(), "{name}");
+        }
+        let longer = "t".repeat(MAX_NAME + 1);
+        for name in [
+            "",
+            ".",
+            "a.",
+            ".a",
+            "a.b.c",
+            "Limits",
+            "1a",
+            "a b",
+            "a\"; DROP TABLE b",
+            "é",
+            &longer,
+        ] {
+            let error = Sql::new(name).expect_err(name);
+            let start = format!("table: {name} is not allowed; give a name of 1 to 54");
+            assert!(error.to_string().starts_with(&start), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_index_is_in_the_schema_of_its_table() {
+        let text = Sql::new("app.limits").expect("a name").migration(false);
+        assert!(text.contains("CREATE UNLOGGED TABLE IF NOT EXISTS \"app\".\"limits\" ("));
+        let index = "INDEX IF NOT EXISTS \"limits_sweep_at\" ON \"app\".\"limits\" (sweep_at)";
+        assert!(text.contains(index), "{text}");
+        let text = Sql::new("limits").expect("a name").migration(true);
+        assert!(text.contains("CREATE TABLE IF NOT EXISTS \"limits\" ("));
+    }
+}

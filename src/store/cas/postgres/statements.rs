@@ -1,0 +1,247 @@
+//! Sends statements, and reads what they return.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_postgres::{
+    Row,
+    types::{FromSql, ToSql, Type},
+};
+
+use super::{
+    error::{Class, store_error},
+    pool::Pool,
+    sql::Sql,
+};
+use crate::clock::Tick;
+use crate::error::StoreError;
+use crate::store::cas::{Loaded, Swapped, Value, Version};
+
+/// A row is found by a sweep at most so long after it has expired: as long as its time to live, but
+/// within these bounds. So its index entry changes at most once in that time.
+const MIN_SLACK: Duration = Duration::from_secs(60);
+const MAX_SLACK: Duration = Duration::from_secs(3_600);
+/// A thousand years, so that no sum overflows.
+const MAX_TTL_MICROS: u64 = 1_000 * 366 * 86_400 * 1_000_000;
+
+/// One parameter of a statement.
+type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// The statements on one table, through one pool.
+#[derive(Debug)]
+pub(super) struct Calls<P> {
+    pub(super) pool: Arc<P>,
+    pub(super) sql: Arc<Sql>,
+    /// Whether statements are prepared, if the pool keeps them.
+    pub(super) prepares: bool,
+}
+
+/// Why a statement returned nothing.
+pub(super) struct CallError {
+    pub(super) class: Class,
+    pub(super) error: StoreError,
+}
+
+impl<P: Pool> Calls<P> {
+    pub(super) async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        let rows = self.query(&self.sql.load, &[(&key, Type::TEXT)]).await;
+        let row = Self::only(rows.map_err(|error| error.error)?)?;
+        let now = self.get(&row, 0)?;
+        self.loaded(&row, 1, now)
+    }
+
+    pub(super) async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        let old = expected.map(bits);
+        let version = bits(new.version);
+        let slack = micros(ttl.clamp(MIN_SLACK, MAX_SLACK));
+        let ttl = micros(ttl);
+        let mut parameters: Vec<Parameter<'_>> = vec![
+            (&key, Type::TEXT),
+            (&version, Type::INT8),
+            (&new.bytes, Type::BYTEA),
+            (&ttl, Type::INT8),
+            (&slack, Type::INT8),
+        ];
+        let sql = match &old {
+            None => &self.sql.insert,
+            Some(old) => {
+                parameters.push((old, Type::INT8));
+                &self.sql.update
+            }
+        };
+        let row = match self.query(sql, &parameters).await {
+            Ok(rows) => Self::only(rows)?,
+            Err(error) if error.class == Class::Conflict => return Ok(Swapped::Conflict(None)),
+            Err(error) => return Err(error.error),
+        };
+        let now = self.get(&row, 0)?;
+        if self.get(&row, 1)? {
+            return Ok(Swapped::Done(Some(tick(now))));
+        }
+        let stored: Option<i64> = self.get(&row, 2)?;
+        let loaded = self.loaded(&row, 2, now)?;
+        // The statement saw the table as it was when it began, and then may have waited for another
+        // one. If what it saw does not explain why nothing was written, the row has changed since.
+        let explains = match expected {
+            Some(_) => stored != old,
+            None => loaded.value.is_some(),
+        };
+        Ok(Swapped::Conflict(explains.then_some(loaded)))
+    }
+
+    /// Removes up to `limit` expired rows.
+    pub(super) async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
+        let limit = i64::from(limit);
+        let swept = self.query(&self.sql.sweep, &[(&limit, Type::INT8)]).await;
+        let row = match swept {
+            Ok(rows) => Self::only(rows)?,
+            // Another machine sweeps.
+            Err(error) if error.class == Class::Conflict => return Ok(0),
+            Err(error) => return Err(error.error),
+        };
+        let count: i64 = self.get(&row, 0)?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+
+    /// Returns an error that says what is missing, unless the table can be used.
+    pub(super) async fn check(&self) -> Result<(), CallError> {
+        let row = Self::only(self.query(&self.sql.probe, &[]).await?)?;
+        let table = &self.sql.table;
+        if !self.get(&row, 0)? {
+            let text = format!(
+                "PostgreSQL: this role may not write to the table {table:?}; grant SELECT, INSERT, \
+                 UPDATE and DELETE on it"
+            );
+            return Err(StoreError::new(text, false).into());
+        }
+        if self.get(&row, 1)? {
+            let text = "PostgreSQL: this server is a replica, which only reads; name all servers in \
+                        the URL, with target_session_attrs=read-write";
+            return Err(StoreError::new(text, true).into());
+        }
+        Ok(())
+    }
+
+    /// Runs several statements in one transaction.
+    pub(super) async fn run(&self, statements: &str) -> Result<(), StoreError> {
+        let connection = self.pool.get().await?;
+        let result = P::client(&connection).batch_execute(statements).await;
+        let usable = !matches!(&result, Err(error) if Class::of(error) == Class::BadConnection);
+        P::release(connection, usable);
+        result.map_err(|error| store_error(&error, &self.sql.table))
+    }
+
+    async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, CallError> {
+        match self.query_once(sql, parameters).await {
+            // The statement was not executed, and is now prepared anew.
+            Err(error) if error.class == Class::StaleStatement && self.prepares => {
+                self.query_once(sql, parameters).await
+            }
+            result => result,
+        }
+    }
+
+    async fn query_once(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, CallError> {
+        let connection = self.pool.get().await?;
+        let client = P::client(&connection);
+        let statements = P::statements(&connection).filter(|_| self.prepares);
+        let result = match statements {
+            Some(statements) => {
+                let types: Vec<Type> = parameters.iter().map(|(_, of)| of.clone()).collect();
+                match statements.get(client, sql, &types).await {
+                    Ok(statement) => {
+                        let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
+                        client.query(&statement, &values).await
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            None => client.query_typed(sql, parameters).await,
+        };
+        let class = result.as_ref().err().map(Class::of);
+        if let (Some(Class::StaleStatement), Some(statements)) = (class, statements) {
+            statements.clear();
+        }
+        P::release(connection, class != Some(Class::BadConnection));
+        result.map_err(|error| CallError {
+            class: class.unwrap_or(Class::Other),
+            error: store_error(&error, &self.sql.table),
+        })
+    }
+
+    /// The value in three columns from `first`, unless it has expired at `now`.
+    fn loaded(&self, row: &Row, first: usize, now: i64) -> Result<Loaded, StoreError> {
+        let version: Option<i64> = self.get(row, first)?;
+        let bytes: Option<Vec<u8>> = self.get(row, first + 1)?;
+        let expires_at: Option<i64> = self.get(row, first + 2)?;
+        let value = match (version, bytes, expires_at) {
+            (Some(version), Some(bytes), Some(expires_at)) if expires_at > now => Some(Value::new(
+                Version::from_u64(u64::from_ne_bytes(version.to_ne_bytes())),
+                bytes,
+            )),
+            _ => None,
+        };
+        Ok(Loaded::new(value).at(tick(now)))
+    }
+
+    fn get<'a, T: FromSql<'a>>(&self, row: &'a Row, column: usize) -> Result<T, StoreError> {
+        row.try_get(column)
+            .map_err(|error| store_error(&error, &self.sql.table))
+    }
+
+    /// The only row of a result.
+    fn only(rows: Vec<Row>) -> Result<Row, StoreError> {
+        let missing = || StoreError::new("PostgreSQL: a statement returned no row", false);
+        rows.into_iter().next().ok_or_else(missing)
+    }
+}
+
+/// An error that is not about the statement.
+impl From<StoreError> for CallError {
+    fn from(error: StoreError) -> Self {
+        Self {
+            class: Class::Other,
+            error,
+        }
+    }
+}
+
+/// Manual impl: derive would require `P: Clone`.
+impl<P> Clone for Calls<P> {
+    fn clone(&self) -> Self {
+        Self {
+            pool: Arc::clone(&self.pool),
+            sql: Arc::clone(&self.sql),
+            prepares: self.prepares,
+        }
+    }
+}
+
+/// The version in the signed numbers of SQL.
+fn bits(version: Version) -> i64 {
+    i64::from_ne_bytes(version.as_u64().to_ne_bytes())
+}
+
+/// Rounded up: a value never expires early.
+fn micros(span: Duration) -> i64 {
+    let micros = span
+        .as_nanos()
+        .div_ceil(1_000)
+        .min(u128::from(MAX_TTL_MICROS));
+    i64::try_from(micros).unwrap_or(i64::MAX)
+}
+
+/// A moment in microseconds since 1970.
+fn tick(micros: i64) -> Tick {
+    let micros = u64::try_from(micros).unwrap_or(0);
+    Tick::from_nanos(micros.saturating_mul(1_000))
+}

@@ -1,0 +1,116 @@
+//! The task that removes expired rows.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, task::AbortHandle};
+
+use super::{pool::Pool, statements::Calls};
+use crate::error::StoreError;
+use crate::sync::{Mutex, lock};
+
+/// Rows per statement: a short transaction, whose locks delay few decisions.
+const BATCH: u32 = 1_000;
+/// How long a statement may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the sweeps in the background have done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sweeps {
+    /// Rows that were removed.
+    pub removed: u64,
+    /// Sweeps that failed.
+    pub failures: u64,
+    /// Why the last one failed, if none has succeeded since.
+    pub last_error: Option<StoreError>,
+}
+
+/// Sweeps in the background while it exists.
+#[derive(Debug)]
+pub(super) struct Sweeper {
+    /// `None` if the table is not swept.
+    interval: Option<Duration>,
+    task: Mutex<Option<AbortHandle>>,
+    sweeps: Arc<Mutex<Sweeps>>,
+}
+
+impl Sweeper {
+    pub(super) fn new(interval: Option<Duration>) -> Self {
+        Self {
+            interval,
+            task: Mutex::default(),
+            sweeps: Arc::default(),
+        }
+    }
+
+    pub(super) const fn interval(&self) -> Option<Duration> {
+        self.interval
+    }
+
+    pub(super) fn sweeps(&self) -> Sweeps {
+        lock(&self.sweeps).clone()
+    }
+
+    /// Starts the task, or starts it again if it ended: with its runtime, or by a panic.
+    pub(super) fn start<P: Pool>(&self, calls: &Calls<P>) {
+        let Some(interval) = self.interval else {
+            return;
+        };
+        let mut task = lock(&self.task);
+        if task.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
+        }
+        if let Ok(runtime) = Handle::try_current() {
+            let run = run(calls.clone(), interval, Arc::clone(&self.sweeps));
+            *task = Some(runtime.spawn(run).abort_handle());
+        }
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        if let Some(task) = lock(&self.task).take() {
+            task.abort();
+        }
+    }
+}
+
+async fn run<P: Pool>(calls: Calls<P>, interval: Duration, sweeps: Arc<Mutex<Sweeps>>) {
+    let random = RandomState::new();
+    for round in 0_u64.. {
+        // Between half the interval and the whole, so that machines do not sweep all at once.
+        let part = u32::try_from(random.hash_one(round) % 1_024).unwrap_or(0);
+        tokio::time::sleep(interval / 2 + interval / 2 * part / 1_024).await;
+        sweep_all(&calls, &sweeps).await;
+    }
+}
+
+/// Sweeps until fewer rows have expired than fit in a batch.
+async fn sweep_all<P: Pool>(calls: &Calls<P>, sweeps: &Mutex<Sweeps>) {
+    loop {
+        let swept = tokio::time::timeout(TIMEOUT, calls.sweep(BATCH)).await;
+        let swept = swept.unwrap_or_else(|_| {
+            let text = format!("PostgreSQL: a sweep did not end within {TIMEOUT:?}");
+            Err(StoreError::new(text, true))
+        });
+        let mut sweeps = lock(sweeps);
+        match swept {
+            Ok(count) => {
+                sweeps.removed += count;
+                sweeps.last_error = None;
+                if count < u64::from(BATCH) {
+                    return;
+                }
+            }
+            Err(error) => {
+                sweeps.failures += 1;
+                sweeps.last_error = Some(error);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Starts a real PostgreSQL on a free loopback port. It is stopped when its handle is dropped.
+//!
+//! The variable `POSTGRES_BIN` names the folder of another version's programs.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    os::unix::fs::{MetadataExt, chown},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio_postgres::{Client, NoTls};
+
+/// Who may connect: `needs_password` with its password, all others without.
+const ACCESS: &str = "host all needs_password 127.0.0.1/32 scram-sha-256\n\
+                      host all all 127.0.0.1/32 trust\n";
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct PostgresServer {
+    process: Child,
+    port: u16,
+    folder: PathBuf,
+}
+
+impl PostgresServer {
+    /// A server that tests share. Each uses a table of its own.
+    pub(crate) fn shared() -> Arc<Self> {
+        static SERVER: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
+        let mut shared = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(Self::start());
+            *shared = Arc::downgrade(&server);
+            server
+        })
+    }
+
+    pub(crate) fn start() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tower-throttle-postgres-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("a folder for the server");
+        if let Some((user, group)) = unprivileged() {
+            chown(&folder, Some(user), Some(group)).expect("a folder of the server's user");
+        }
+        let made = program("initdb")
+            .args(["--no-sync", "--auth=trust", "--username=postgres"])
+            .args(["--encoding=UTF8", "--locale=C", "--pgdata"])
+            .arg(folder.join("data"))
+            .output()
+            .expect("initdb is installed");
+        assert!(made.status.success(), "{made:?}");
+        fs::write(folder.join("data/pg_hba.conf"), ACCESS).expect("the file of who may connect");
+        // Another process may take the port before the server does.
+        for _ in 0..20 {
+            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let port = free.local_addr().expect("its address").port();
+            drop(free);
+            if let Some(process) = launch(port, &folder) {
+                return Self {
+                    process,
+                    port,
+                    folder,
+                };
+            }
+        }
+        panic!("no PostgreSQL has started");
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_of("postgres")
+    }
+
+    pub(crate) fn url_of(&self, user: &str) -> String {
+        format!("postgres://{user}@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// A connection for the test itself.
+    pub(crate) async fn client(&self) -> Client {
+        let connected = tokio_postgres::connect(&self.url(), NoTls).await;
+        let (client, connection) = connected.expect("a server that responds");
+        tokio::spawn(connection);
+        client
+    }
+
+    /// Kills the server, as a crash does.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().expect("a child process");
+        self.process.wait().expect("a child process");
+    }
+
+    /// Stops the server in an orderly way.
+    pub(crate) fn stop(&mut self) {
+        self.signal("INT");
+        self.process.wait().expect("a child process");
+    }
+
+    /// Restarts the server on the same port after [`kill`](Self::kill) or [`stop`](Self::stop).
+    pub(crate) fn restart(&mut self) {
+        // The processes of the connections may outlive a killed server a little.
+        let mut launches = std::iter::from_fn(|| Some(launch(self.port, &self.folder)));
+        let process = launches.by_ref().take(200).find_map(|launched| {
+            if launched.is_none() {
+                std::thread::park_timeout(std::time::Duration::from_millis(50));
+            }
+            launched
+        });
+        self.process = process.expect("the port is still free");
+    }
+
+    /// Sends a signal to the server.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.process.id().to_string())
+            .status();
+        assert!(sent.expect("kill is installed").success());
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // At once, with the processes of its connections.
+        let _ = Command::new("kill")
+            .args(["-QUIT", &self.process.id().to_string()])
+            .stderr(Stdio::null())
+            .status();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Starts a server and waits until it is ready. Returns `None` if it ends instead.
+fn launch(port: u16, folder: &Path) -> Option<Child> {
+    let settings = [
+        "listen_addresses=127.0.0.1",
+        "unix_socket_directories=",
+        "shared_buffers=32MB",
+        "max_connections=100",
+        "max_prepared_transactions=4",
+        "fsync=off",
+        "autovacuum_naptime=1s",
+    ];
+    let mut process = program("postgres")
+        .arg("-D")
+        .arg(folder.join("data"))
+        .args(["-p", &port.to_string()])
+        .args(settings.iter().flat_map(|setting| ["-c", setting]))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("postgres is installed");
+    let output = BufReader::new(process.stderr.take().expect("it was piped"));
+    let mut lines = output.lines();
+    let is_ready = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .any(|line| line.contains("ready to accept connections"));
+    if is_ready {
+        // Keep reading the log, so that the pipe never fills.
+        std::thread::spawn(move || lines.for_each(drop));
+        Some(process)
+    } else {
+        let _ = process.kill();
+        let _ = process.wait();
+        None
+    }
+}
+
+/// A program of the server, run by its own user: it refuses to run as root.
+fn program(name: &str) -> Command {
+    let path = programs().join(name);
+    let Some((user, group)) = unprivileged() else {
+        return Command::new(path);
+    };
+    let mut command = Command::new("setpriv");
+    command
+        .args([format!("--reuid={user}"), format!("--regid={group}")])
+        .arg("--clear-groups")
+        .arg(path)
+        .current_dir("/");
+    command
+}
+
+/// The folder of the programs, which Debian does not put on the path.
+fn programs() -> PathBuf {
+    if let Some(folder) = std::env::var_os("POSTGRES_BIN") {
+        return folder.into();
+    }
+    let versions = fs::read_dir("/usr/lib/postgresql").expect("PostgreSQL is installed");
+    let folders = versions.map(|version| version.expect("a version").path().join("bin"));
+    let installed = folders.filter(|folder| folder.join("initdb").exists());
+    installed.max().expect("PostgreSQL is installed")
+}
+
+/// The user and group of the server, if this process runs as root.
+fn unprivileged() -> Option<(u32, u32)> {
+    let own = fs::metadata("/proc/self").expect("this process");
+    if own.uid() != 0 {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("the users");
+    let find = |name: &str| {
+        let line = users
+            .lines()
+            .find(|line| line.split(':').next() == Some(name))?;
+        let mut fields = line.split(':').skip(2);
+        let mut number = || fields.next()?.parse().ok();
+        Some((number()?, number()?))
+    };
+    Some(find("postgres").or_else(|| find("nobody")).expect("a user"))
+}

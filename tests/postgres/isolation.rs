@@ -1,0 +1,152 @@
+//! Other transactions, and other levels of isolation.
+
+use std::{sync::Arc, time::Duration};
+
+use tower_throttle::store::cas::{
+    CasStore, Swapped,
+    postgres::{Connections, PostgreSql},
+};
+
+use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value, version};
+
+/// A store of a role that has this setting.
+async fn store_with(role: &str, setting: &str) -> (Arc<PostgresServer>, PostgreSql) {
+    let (server, _) = store(role).await;
+    let client = server.client().await;
+    let made = format!(
+        "CREATE ROLE {role} LOGIN; GRANT ALL ON TABLE {role} TO {role}; ALTER ROLE {role} SET {setting}"
+    );
+    client.batch_execute(&made).await.expect("a role");
+    let store = PostgreSql::open(&server.url_of(role)).expect("a URL");
+    (server, store.table(role).expect("a name").without_sweeps())
+}
+
+#[tokio::test]
+async fn a_row_that_an_open_transaction_holds_delays_no_other_for_long() {
+    let (server, _) = store("held").await;
+    let connections = Connections::open(&server.url()).expect("a URL");
+    let store = PostgreSql::new(connections.size(1).expect("a size"));
+    let store = store.table("held").expect("a name").without_sweeps();
+    insert(&store, "held", &value(1, "stored")).await;
+    let mut client = server.client().await;
+    let holder = client.transaction().await.expect("a transaction");
+    let lock = "SELECT 1 FROM held WHERE key = 'held' FOR UPDATE";
+    holder.execute(lock, &[]).await.expect("a lock");
+    let new = value(2, "new");
+    // One connection: the second call is behind the first one.
+    let (held, other) = tokio::join!(
+        store.swap("held", Some(version(1)), &new, MINUTE),
+        store.swap("other", None, &new, MINUTE),
+    );
+    let error = held.expect_err("the row is held");
+    assert!(error.is_transient(), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("another transaction holds this row"),
+        "{error}"
+    );
+    assert!(matches!(other, Ok(Swapped::Done(_))), "{other:?}");
+    assert_eq!(load(&store, "held").await, Some(value(1, "stored")));
+    drop(holder);
+    let swapped = store.swap("held", Some(version(1)), &new, MINUTE).await;
+    assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
+}
+
+#[tokio::test]
+async fn a_waiting_swap_sees_what_the_other_transaction_has_done() {
+    // Without the store's own limit of such waits.
+    let (server, _) = store("waits").await;
+    let connections = Connections::open(&server.url()).expect("a URL");
+    let store = PostgreSql::new(connections.without_session_settings());
+    let store = store.table("waits").expect("a name").without_sweeps();
+    for (key, end, is_done) in [("commit", "COMMIT", false), ("rollback", "ROLLBACK", true)] {
+        insert(&store, key, &value(1, "stored")).await;
+        let client = server.client().await;
+        let begin = format!("BEGIN; UPDATE waits SET version = 9 WHERE key = '{key}'");
+        client.batch_execute(&begin).await.expect("a lock");
+        let new = value(2, "new");
+        let swap = store.swap(key, Some(version(1)), &new, MINUTE);
+        let end = async {
+            super::reached("the swap waits", || async {
+                let query = "SELECT count(*) FROM pg_stat_activity \
+                             WHERE wait_event_type = 'Lock' AND query LIKE '%\"waits\"%'";
+                let row = client.query_one(query, &[]).await.expect("a count");
+                row.get::<_, i64>(0) > 0
+            })
+            .await;
+            client.batch_execute(end).await.expect("an end");
+        };
+        let (swapped, ()) = tokio::join!(swap, end);
+        let swapped = swapped.expect("a reply");
+        if is_done {
+            assert!(matches!(swapped, Swapped::Done(_)), "{swapped:?}");
+        } else {
+            // What the statement saw when it began is the expected version, which explains nothing.
+            assert_eq!(swapped, Swapped::Conflict(None));
+            assert_eq!(load(&store, key).await, Some(value(9, "stored")));
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_level_of_isolation_admits_one_swap_of_a_version() {
+    for level in ["read committed", "repeatable read", "serializable"] {
+        let role = level.replace(' ', "_");
+        let setting = format!("default_transaction_isolation = '{level}'");
+        let (_server, store) = store_with(&role, &setting).await;
+        let store = Arc::new(store);
+        let mut expected = None;
+        for round in 1..=30 {
+            let swaps: Vec<_> = (0..16)
+                .map(|task| {
+                    let store = Arc::clone(&store);
+                    let new = value(round * 100 + task, "");
+                    tokio::spawn(async move { store.swap("key", expected, &new, MINUTE).await })
+                })
+                .collect();
+            let mut done = 0;
+            for swap in swaps {
+                let swapped = swap.await.expect("no panic");
+                // A conflict is never an error.
+                let swapped = swapped.expect("a reply");
+                done += usize::from(matches!(swapped, Swapped::Done(_)));
+            }
+            assert_eq!(done, 1, "{level}");
+            expected = load(&store, "key").await.map(|value| value.version);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_statement_that_the_server_cancels_fails_for_a_time() {
+    let (server, store) = store_with("cancelled", "statement_timeout = '20ms'").await;
+    insert(&store, "key", &value(1, "stored")).await;
+    let client = server.client().await;
+    let begin = "BEGIN; SELECT 1 FROM cancelled WHERE key = 'key' FOR UPDATE";
+    client.batch_execute(begin).await.expect("a lock");
+    let new = value(2, "new");
+    let swapped = store.swap("key", Some(version(1)), &new, MINUTE).await;
+    let error = swapped.expect_err("it waits for longer than it may take");
+    assert!(error.is_transient(), "{error}");
+    assert!(error.to_string().contains("57014"), "{error}");
+}
+
+#[tokio::test]
+async fn an_open_transaction_elsewhere_stops_no_swap() {
+    let (server, store) = store("under_open").await;
+    insert(&store, "key", &value(0, "stored")).await;
+    let client = server.client().await;
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM under_open";
+    client.batch_execute(begin).await.expect("a snapshot");
+    let begun = tokio::time::Instant::now();
+    for number in 1..=2_000 {
+        let new = value(number, "stored");
+        let swapped = store
+            .swap("key", Some(version(number - 1)), &new, MINUTE)
+            .await;
+        assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert_eq!(load(&store, "key").await, Some(value(2_000, "stored")));
+}

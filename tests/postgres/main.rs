@@ -1,0 +1,63 @@
+//! Limits in PostgreSQL, against real servers.
+#![cfg(feature = "postgres")]
+
+mod connections;
+mod isolation;
+mod mistakes;
+mod outages;
+mod pools;
+mod port;
+#[path = "../common/postgres_server.rs"]
+mod postgres_server;
+mod space;
+mod sweeps;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tower_throttle::store::cas::{
+    CasStore, Swapped, Value, Version,
+    postgres::{Pool, PostgreSql},
+};
+
+use self::postgres_server::PostgresServer;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A store on the shared server, with this table, made anew.
+async fn store(table: &str) -> (Arc<PostgresServer>, PostgreSql) {
+    let server = PostgresServer::shared();
+    let store = PostgreSql::open(&server.url()).expect("a URL");
+    let store = store.table(table).expect("a name").without_sweeps();
+    store.create_table().await.expect("a table");
+    (server, store)
+}
+
+fn version(number: u64) -> Version {
+    Version::from_u64(number)
+}
+
+fn value(number: u64, bytes: &str) -> Value {
+    Value::new(version(number), bytes.into())
+}
+
+/// Stores a value of a new key.
+async fn insert<P: Pool>(store: &PostgreSql<P>, key: &str, new: &Value) {
+    let swapped = store.swap(key, None, new, MINUTE).await;
+    let swapped = swapped.expect("a server that responds");
+    assert!(matches!(swapped, Swapped::Done(Some(_))), "{swapped:?}");
+}
+
+/// The value of a key.
+async fn load<P: Pool>(store: &PostgreSql<P>, key: &str) -> Option<Value> {
+    store.load(key).await.expect("a reply").value
+}
+
+/// Waits for a condition.
+async fn reached<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
+    let begun = tokio::time::Instant::now();
+    while !is_so().await {
+        let waited = begun.elapsed();
+        assert!(waited.as_secs() < 30, "timed out waiting until {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,162 @@
+//! Errors that an operator has to fix say how.
+
+use std::{net::TcpListener, sync::Arc};
+
+use tower_throttle::{
+    StoreError,
+    store::cas::{CasStore, postgres::PostgreSql},
+};
+
+use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value, version};
+
+fn open(url: &str, table: &str) -> PostgreSql {
+    let store = PostgreSql::open(url).expect("a URL");
+    store.table(table).expect("a name").without_sweeps()
+}
+
+/// The text of an error that no retry can fix.
+fn permanent<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
+    let error = result.expect_err("a mistake");
+    assert!(!error.is_transient(), "{error}");
+    error.to_string()
+}
+
+#[tokio::test]
+async fn without_a_table_the_error_names_the_call_that_makes_it() {
+    let server = PostgresServer::shared();
+    let store = open(&server.url(), "nowhere");
+    let text = permanent(store.load("key").await);
+    assert!(
+        text.contains("make the table \"nowhere\" with `create_table`"),
+        "{text}"
+    );
+    let swapped = store.swap("key", None, &value(1, ""), MINUTE).await;
+    assert!(permanent(swapped).contains("`create_table`"));
+    assert!(permanent(store.check().await).contains("`create_table`"));
+    assert!(permanent(store.sweep(1).await).contains("`create_table`"));
+    store
+        .create_table()
+        .await
+        .expect("a right of the superuser");
+    assert_eq!(load(&store, "key").await, None);
+    let missing = open(&server.url(), "no_schema.limits");
+    assert!(permanent(missing.create_table().await).contains("create the schema"));
+}
+
+#[tokio::test]
+async fn a_table_of_another_kind_is_refused() {
+    let server = PostgresServer::shared();
+    let client = server.client().await;
+    let other = "CREATE TABLE other_kind (key text PRIMARY KEY, tokens float)";
+    client.batch_execute(other).await.expect("a table");
+    let store = open(&server.url(), "other_kind");
+    for result in [store.create_table().await, store.check().await] {
+        let text = permanent(result);
+        assert!(text.contains("choose another name, or drop it"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_role_needs_four_rights_on_the_table_and_none_to_make_it() {
+    let (server, owner) = store("rights").await;
+    let client = server.client().await;
+    client
+        .batch_execute("CREATE ROLE limited LOGIN")
+        .await
+        .expect("a role");
+    let store = open(&server.url_of("limited"), "rights");
+    let text = permanent(store.load("key").await);
+    let advice = "this role needs SELECT, INSERT, UPDATE and DELETE on the table \"rights\"";
+    assert!(text.contains(advice), "{text}");
+    let absent = open(&server.url_of("limited"), "not_there");
+    let text = permanent(absent.create_table().await);
+    assert!(text.contains("CREATE on its schema"), "{text}");
+
+    let grants = ["SELECT", "INSERT", "UPDATE", "DELETE"];
+    for (number, right) in grants.iter().enumerate() {
+        assert!(permanent(store.create_table().await).contains("\"rights\""));
+        let grant = format!("GRANT {right} ON rights TO limited");
+        client.batch_execute(&grant).await.expect("a right");
+        let checked = store.check().await;
+        assert_eq!(checked.is_ok(), number == grants.len() - 1, "{checked:?}");
+    }
+    store.create_table().await.expect("a table that exists");
+    insert(&store, "key", &value(1, "stored")).await;
+    assert_eq!(load(&owner, "key").await, Some(value(1, "stored")));
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
+    let server = PostgresServer::shared();
+    let client = server.client().await;
+    let role = "CREATE ROLE needs_password LOGIN PASSWORD 'right'";
+    client.batch_execute(role).await.expect("a role");
+    let store = |password: &str| {
+        let url = server.url_of(&format!("needs_password:{password}"));
+        open(&url, "passwords")
+    };
+    let wrong = store("wr0ng");
+    let text = permanent(wrong.load("key").await);
+    assert!(
+        text.contains("check the user, the password and pg_hba.conf"),
+        "{text}"
+    );
+    assert!(!text.contains("wr0ng") && !format!("{wrong:?}").contains("wr0ng"));
+    assert!(permanent(store("right").load("key").await).contains("`create_table`"));
+    assert!(
+        permanent(
+            open(&server.url_of("nobody_of_this_name"), "a")
+                .load("key")
+                .await
+        )
+        .contains("nobody_of_this_name")
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_database_is_not_an_outage() {
+    let server = PostgresServer::shared();
+    let url = format!("postgres://postgres@127.0.0.1:{}/nowhere", server.port());
+    let text = permanent(open(&url, "limits").load("key").await);
+    assert!(text.contains("check the name of the database"), "{text}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_an_outage() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = free.local_addr().expect("its address").port();
+    drop(free);
+    let store = open(&format!("postgres://postgres@127.0.0.1:{port}"), "limits");
+    for _ in 0..2 {
+        let error = store.load("key").await.expect_err("no server");
+        assert!(error.is_transient(), "{error}");
+        assert!(error.to_string().contains("refused"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_only_reads_is_named_as_one() {
+    let (server, store) = store("only_reads").await;
+    insert(&store, "key", &value(1, "stored")).await;
+    let client = server.client().await;
+    let role = "CREATE ROLE reader LOGIN; GRANT ALL ON only_reads TO reader; \
+                ALTER ROLE reader SET default_transaction_read_only = on";
+    client.batch_execute(role).await.expect("a role");
+    let store = Arc::new(open(&server.url_of("reader"), "only_reads"));
+    assert_eq!(load(&store, "key").await, Some(value(1, "stored")));
+    let new = value(2, "new");
+    let swapped = store.swap("key", Some(version(1)), &new, MINUTE).await;
+    let error = swapped.expect_err("it only reads");
+    assert!(error.is_transient(), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("target_session_attrs=read-write"),
+        "{error}"
+    );
+    // The connection is not used again, so that the next one may lead to the primary.
+    let writable = "ALTER ROLE reader SET default_transaction_read_only = off";
+    client.batch_execute(writable).await.expect("a setting");
+    let swapped = store.swap("key", Some(version(1)), &new, MINUTE).await;
+    assert!(swapped.is_ok(), "{swapped:?}");
+}

@@ -1,0 +1,197 @@
+//! Expired rows are removed.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_postgres::Client;
+use tower_throttle::{
+    StoreError,
+    store::cas::{
+        CasStore, Swapped,
+        postgres::{Connections, Pool, PostgreSql, Shared},
+    },
+};
+
+use super::{MINUTE, insert, load, reached, store, value, version};
+
+/// Lets an hour pass for some rows.
+async fn age(client: &Client, table: &str, keys: &str) {
+    let age = format!(
+        "UPDATE {table} SET expires_at = expires_at - 3600000000, sweep_at = sweep_at - 3600000000 \
+         WHERE key LIKE '{keys}'"
+    );
+    client.batch_execute(&age).await.expect("a table");
+}
+
+async fn rows(client: &Client, table: &str) -> i64 {
+    let query = format!("SELECT count(*) FROM {table}");
+    client.query_one(&query, &[]).await.expect("a count").get(0)
+}
+
+#[tokio::test]
+async fn a_sweep_removes_expired_rows_and_no_more_than_it_may() {
+    let (server, store) = store("swept").await;
+    let client = server.client().await;
+    for number in 0..30 {
+        insert(&store, &format!("old-{number}"), &value(1, "")).await;
+    }
+    insert(&store, "new", &value(1, "kept")).await;
+    assert_eq!(store.sweep(100).await, Ok(0));
+    age(&client, "swept", "old-%").await;
+    assert_eq!(store.sweep(10).await, Ok(10));
+    assert_eq!(rows(&client, "swept").await, 21);
+    assert_eq!(store.sweep(100).await, Ok(20));
+    assert_eq!(store.sweep(100).await, Ok(0));
+    assert_eq!(load(&store, "new").await, Some(value(1, "kept")));
+}
+
+#[tokio::test]
+async fn a_row_that_is_written_again_is_kept() {
+    let (server, store) = store("rewritten").await;
+    let client = server.client().await;
+    insert(&store, "key", &value(1, "old")).await;
+    age(&client, "rewritten", "key").await;
+    insert(&store, "key", &value(2, "new")).await;
+    assert_eq!(store.sweep(100).await, Ok(0));
+    // A swap raises the moment of the sweep only if it must, and never leaves it before the expiry.
+    let newest = value(3, "");
+    let longer = store.swap("key", Some(version(2)), &newest, 10 * MINUTE);
+    assert!(matches!(longer.await, Ok(Swapped::Done(_))));
+    let query = "SELECT sweep_at >= expires_at FROM rewritten";
+    let row = client.query_one(query, &[]).await.expect("a row");
+    assert!(row.get::<_, bool>(0));
+}
+
+#[tokio::test]
+async fn rows_that_another_transaction_holds_are_skipped() {
+    let (server, store) = store("skipped").await;
+    let client = server.client().await;
+    for key in ["held", "free"] {
+        insert(&store, key, &value(1, "")).await;
+    }
+    age(&client, "skipped", "%").await;
+    let begin = "BEGIN; SELECT 1 FROM skipped WHERE key = 'held' FOR UPDATE";
+    client.batch_execute(begin).await.expect("a lock");
+    assert_eq!(store.sweep(100).await, Ok(1));
+    client.batch_execute("COMMIT").await.expect("an end");
+    assert_eq!(store.sweep(100).await, Ok(1));
+}
+
+#[tokio::test]
+async fn sweeps_and_swaps_at_once_lose_no_value() {
+    let (server, store) = store("raced").await;
+    let client = server.client().await;
+    let store = Arc::new(store);
+    for round in 0..100 {
+        let old = value(2 * round + 1, "old");
+        let new = value(2 * round + 2, "new");
+        // The row of the round before has expired, or was swept.
+        insert(&store, "key", &old).await;
+        age(&client, "raced", "key").await;
+        let (swapped, swept) =
+            tokio::join!(store.swap("key", None, &new, MINUTE), store.sweep(100));
+        assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
+        assert!(swept.is_ok(), "{swept:?}");
+        assert_eq!(load(&store, "key").await, Some(new));
+        age(&client, "raced", "key").await;
+    }
+}
+
+/// Tells when the store and its task are gone: nothing holds the pool.
+#[derive(Debug)]
+struct Tracked(Arc<Connections>);
+
+impl Pool for Tracked {
+    type Connection = Shared;
+
+    async fn get(&self) -> Result<Shared, StoreError> {
+        self.0.get().await
+    }
+
+    fn client(connection: &Shared) -> &Client {
+        Connections::client(connection)
+    }
+}
+
+#[tokio::test]
+async fn the_store_sweeps_in_the_background_until_it_is_dropped() {
+    let (server, _) = store("background").await;
+    let client = server.client().await;
+    let connections = Arc::new(Connections::open(&server.url()).expect("a URL"));
+    let store = PostgreSql::new(Tracked(Arc::clone(&connections)));
+    let store = store.table("background").expect("a name");
+    let store = store
+        .sweep_every(Duration::from_millis(20))
+        .expect("an interval");
+    // More than a batch.
+    let fill =
+        "INSERT INTO background SELECT 'old-' || n, 1, '', 1, 1 FROM generate_series(1, 2500) n";
+    client.batch_execute(fill).await.expect("a table");
+    insert(&store, "new", &value(1, "")).await;
+    reached("the expired rows are gone", || async {
+        rows(&client, "background").await == 1
+    })
+    .await;
+    reached("they are counted", || async {
+        store.sweeps().removed == 2_500
+    })
+    .await;
+    assert_eq!(store.sweeps().failures, 0);
+    let clone = store.clone();
+    drop(store);
+    insert(&clone, "newer", &value(1, "")).await;
+    assert!(Arc::strong_count(&connections) > 1);
+    drop(clone);
+    reached("the task has ended", || async {
+        Arc::strong_count(&connections) == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_sweep_that_fails_is_counted_and_the_next_one_runs() {
+    let (server, owner) = store("failing").await;
+    let store = owner
+        .sweep_every(Duration::from_millis(20))
+        .expect("an interval");
+    let client = server.client().await;
+    assert_eq!(load(&store, "key").await, None);
+    let hide = "ALTER TABLE failing RENAME TO hidden";
+    client.batch_execute(hide).await.expect("a table");
+    reached("a sweep has failed", || async {
+        store.sweeps().failures >= 2
+    })
+    .await;
+    let error = store.sweeps().last_error.expect("a cause");
+    assert!(error.to_string().contains("create_table"), "{error}");
+    let show = "ALTER TABLE hidden RENAME TO failing";
+    client.batch_execute(show).await.expect("a table");
+    reached("a sweep has succeeded", || async {
+        store.sweeps().last_error.is_none()
+    })
+    .await;
+}
+
+#[test]
+fn the_task_starts_again_in_another_runtime() {
+    let start = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    };
+    let (server, owner) = start().block_on(store("restarted"));
+    let store = owner
+        .sweep_every(Duration::from_millis(20))
+        .expect("an interval");
+    for round in 1..=2 {
+        start().block_on(async {
+            assert_eq!(load(&store, "key").await, None);
+            let pass = Connections::open(&server.url()).expect("a URL");
+            let other = PostgreSql::new(pass).table("restarted").expect("a name");
+            let other = other.without_sweeps();
+            insert(&other, "old", &value(round, "")).await;
+            age(&server.client().await, "restarted", "old").await;
+            reached("it is swept", || async { store.sweeps().removed == round }).await;
+        });
+    }
+}
