@@ -6,6 +6,8 @@ use redis::cluster::ClusterClientBuilder;
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket, store::Backend};
 
+use crate::check::RIGHTS;
+use crate::faults::command;
 use crate::reached;
 use crate::redis_server::RedisServer;
 
@@ -157,4 +159,51 @@ async fn a_stopped_master_opens_only_its_own_breaker() {
         tokio::task::yield_now().await;
     }
     assert!(!redis.breaker().is_open);
+}
+
+#[tokio::test]
+async fn check_refuses_a_plain_client_and_checks_every_master() {
+    let nodes = cluster(0);
+    let plain = Redis::open(&nodes[0].url()).expect("a url");
+    for redis in [plain.clone(), plain.without_batching()] {
+        let error = redis.check().await.expect_err("keys are elsewhere");
+        assert!(!error.is_transient(), "{error}");
+        assert!(error.to_string().contains("Redis::with_cluster"), "{error}");
+    }
+    let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
+    let redis = Redis::with_cluster(builder).expect("urls");
+    assert_eq!(redis.check().await, Ok(None));
+    for (right, text) in [("+@all", None), ("-pttl", Some("PTTL"))] {
+        // The last master alone refuses it.
+        command(&nodes[2], &["ACL", "SETUSER", "default", right]);
+        let checked = redis.check().await.err().map(|error| error.to_string());
+        assert_eq!(checked.is_some(), text.is_some(), "{checked:?}");
+        assert!(checked.unwrap_or_default().contains(text.unwrap_or("")));
+    }
+    command(
+        &nodes[1],
+        &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
+    );
+    command(&nodes[2], &["ACL", "SETUSER", "default", "+pttl"]);
+    let warning = redis.check().await.expect("it works").expect("a warning");
+    assert!(warning.contains("allkeys-lru"), "{warning}");
+}
+
+#[tokio::test]
+async fn a_user_of_a_cluster_needs_one_more_right() {
+    let nodes = cluster(0);
+    let rights = format!("on >secret ~{{throttle:* {RIGHTS} +cluster|slots");
+    let words: Vec<_> = ["ACL", "SETUSER", "limiter"]
+        .into_iter()
+        .chain(rights.split_whitespace())
+        .collect();
+    for node in &nodes {
+        command(node, &words);
+    }
+    let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
+    let builder = builder
+        .username("limiter".to_owned())
+        .password("secret".to_owned());
+    let redis = Redis::with_cluster(builder).expect("urls");
+    assert_eq!(redis.check().await, Ok(None));
 }

@@ -74,7 +74,7 @@ fn used(server: &RedisServer, policy: &str) -> u64 {
     value.map_or(0, |text| text.parse().expect("a number"))
 }
 
-fn command(server: &RedisServer, words: &[&str]) {
+pub(crate) fn command(server: &RedisServer, words: &[&str]) {
     let mut command = redis::cmd(words[0]);
     for word in &words[1..] {
         command.arg(word);
@@ -354,22 +354,6 @@ async fn the_fallback_does_not_cover_permanent_errors() {
     let limiter = Fallback::new(limiter(&server, "mend"), local);
     let error = limiter.decide("key", 1).await.expect_err("not ours");
     assert!(!error.is_transient() && limiter.secondary_calls() == 0);
-}
-
-#[tokio::test]
-async fn check_warns_of_eviction() {
-    let server = RedisServer::start();
-    let redis = Redis::open(&server.url()).expect("a url");
-    assert_eq!(redis.check().await, Ok(None));
-    command(
-        &server,
-        &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
-    );
-    let warning = redis.check().await.expect("an answer").expect("a warning");
-    assert!(
-        warning.contains("allkeys-lru") && warning.contains("noeviction"),
-        "{warning}"
-    );
 }
 
 #[tokio::test]

@@ -3,12 +3,14 @@
 
 mod and;
 mod chaos;
+mod check;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod configurations;
 mod deadlines;
 mod faults;
 mod harmed_replies;
+mod hashing_proxy;
 mod limiter;
 mod pool;
 mod processes;

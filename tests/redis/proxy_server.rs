@@ -383,7 +383,7 @@ fn delay(span: Duration) {
 }
 
 /// Where the first reply ends, if it is complete.
-fn end_of_reply(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn end_of_reply(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let number = || {
         std::str::from_utf8(&bytes[1..line - 2])

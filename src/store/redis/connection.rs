@@ -1,6 +1,13 @@
 //! A connection: made by the first call, replaced when it breaks, and never retried implicitly.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use redis::{Cmd, Value};
 use tokio::{runtime::Handle, sync::Notify};
@@ -35,6 +42,8 @@ pub(super) struct Connection {
     /// Notified when an attempt to connect ends.
     changed: Notify,
     breakers: Breakers,
+    /// Whether calls on different keys may share a script call.
+    batches: AtomicBool,
 }
 
 #[derive(Default)]
@@ -64,8 +73,14 @@ pub(super) struct CallError {
 }
 
 impl Connection {
-    pub(super) fn new(connector: Arc<Connector>, config: BreakerConfig) -> Arc<Self> {
+    pub(super) fn new(
+        connector: Arc<Connector>,
+        config: BreakerConfig,
+        batches: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            // The keys of a cluster are in different slots.
+            batches: AtomicBool::new(batches && !connector.is_cluster()),
             connector,
             state: Mutex::default(),
             changed: Notify::new(),
@@ -78,8 +93,18 @@ impl Connection {
     }
 
     /// Whether calls on different keys may share a script call.
-    pub(super) fn supports_batching(&self) -> bool {
-        !self.connector.is_cluster()
+    pub(super) fn batches(&self) -> bool {
+        self.batches.load(Ordering::Relaxed)
+    }
+
+    /// Sends every further call by itself.
+    pub(super) fn stop_batching(&self) {
+        self.batches.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether its client is that of a cluster.
+    pub(super) fn is_cluster(&self) -> bool {
+        self.connector.is_cluster()
     }
 
     pub(super) const fn breakers(&self) -> &Breakers {
@@ -88,7 +113,7 @@ impl Connection {
 
     /// The server of a key.
     pub(super) fn server_of(&self, key: &str) -> Server {
-        if self.supports_batching() {
+        if !self.is_cluster() {
             return Server::Single;
         }
         let slot = slot_of(key);
@@ -131,7 +156,7 @@ impl Connection {
             }
             CallError {
                 class,
-                error: class.to_store_error(&error),
+                error: class.to_store_error(&error, self.is_cluster()),
             }
         })
     }
@@ -186,7 +211,7 @@ impl Connection {
         if state.generation != generation {
             return;
         }
-        if self.supports_batching() {
+        if !self.is_cluster() {
             state.raw = None;
             return;
         }
@@ -233,7 +258,7 @@ impl Drop for ReplyGuard<'_> {
         }
         state.unanswered += 1;
         // In a cluster, replies of other servers reset the count.
-        if state.unanswered >= MAX_UNANSWERED || !self.connection.supports_batching() {
+        if state.unanswered >= MAX_UNANSWERED || self.connection.is_cluster() {
             drop(state);
             self.connection.invalidate(self.generation);
         }
@@ -281,7 +306,10 @@ impl ConnectTask {
                 state.unanswered = 0;
                 return;
             }
-            Ok(Ok(Err(error))) => ErrorClass::from_connect_error(&error).to_store_error(&error),
+            Ok(Ok(Err(error))) => {
+                let class = ErrorClass::from_connect_error(&error);
+                class.to_store_error(&error, self.connection.is_cluster())
+            }
             Ok(Err(panic)) => panic,
             Err(_) => StoreError::new(format!("Redis: no connection within {limit:?}"), true),
         };

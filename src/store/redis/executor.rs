@@ -1,8 +1,9 @@
 //! Script calls: written, sent, sent again if that is safe, and parsed.
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration, vec};
 
 use redis::{Cmd, Value};
+use tokio::task::JoinSet;
 
 use super::{
     connection::{CallError, Connection, STORE},
@@ -53,12 +54,16 @@ impl CallReply {
     }
 }
 
-/// The replies to the calls of a script call.
+/// The replies to several calls.
 #[derive(Debug)]
-pub(super) struct CallReplies {
-    numbers: Arc<[i64]>,
-    stride: usize,
-    indices: Range<usize>,
+pub(super) enum CallReplies {
+    /// They were sent in one script call.
+    Together {
+        numbers: Arc<[i64]>,
+        stride: usize,
+        indices: Range<usize>,
+    },
+    Separate(vec::IntoIter<CallReply>),
 }
 
 impl Iterator for CallReplies {
@@ -69,12 +74,21 @@ impl Iterator for CallReplies {
     }
 
     fn nth(&mut self, skipped: usize) -> Option<CallReply> {
-        let index = self.indices.nth(skipped)?;
-        Some(CallReply {
-            numbers: Arc::clone(&self.numbers),
-            offset: 1 + self.stride * index,
-            stride: self.stride,
-        })
+        match self {
+            Self::Together {
+                numbers,
+                stride,
+                indices,
+            } => {
+                let index = indices.nth(skipped)?;
+                Some(CallReply {
+                    numbers: Arc::clone(numbers),
+                    offset: 1 + *stride * index,
+                    stride: *stride,
+                })
+            }
+            Self::Separate(replies) => replies.nth(skipped),
+        }
     }
 }
 
@@ -97,25 +111,24 @@ impl Executor for ScriptExecutor {
         self.connection.server_of(&call.key)
     }
 
-    /// The keys of a cluster are in different slots, so each call is sent by itself.
     fn supports_batching(&self) -> bool {
-        self.connection.supports_batching()
+        self.connection.batches()
     }
 
     async fn send(&self, calls: &[ScriptCall]) -> Result<CallReplies, StoreError> {
         let command = self.command("EVALSHA", &self.program.hash, calls);
         let reply = match self.connection.send(&command).await {
+            Err(error) if error.class == ErrorClass::CrossSlot && calls.len() > 1 => {
+                return Box::pin(self.send_separately(calls)).await;
+            }
             // Rare, and boxed so that it does not enlarge every call's future.
             Err(error) => Box::pin(self.send_again(calls, error)).await,
             reply => reply,
         };
-        let stride = self.program.stride();
-        let numbers = reply
-            .map_err(|error| error.error)
-            .and_then(|value| parse_numbers(&value, 1 + stride * calls.len()))?;
-        Ok(CallReplies {
+        let numbers = self.parse(reply, calls.len())?;
+        Ok(CallReplies::Together {
             numbers,
-            stride,
+            stride: self.program.stride(),
             indices: 0..calls.len(),
         })
     }
@@ -138,6 +151,50 @@ impl ScriptExecutor {
         }
     }
 
+    fn parse(
+        &self,
+        reply: Result<Value, CallError>,
+        calls: usize,
+    ) -> Result<Arc<[i64]>, StoreError> {
+        let expected = 1 + self.program.stride() * calls;
+        reply
+            .map_err(|error| error.error)
+            .and_then(|value| parse_numbers(&value, expected))
+    }
+
+    /// Sends each call of a batch by itself, and so every later call. The server refused the batch
+    /// without executing it: it is part of a cluster, and the keys are in different slots.
+    async fn send_separately(&self, calls: &[ScriptCall]) -> Result<CallReplies, StoreError> {
+        self.connection.stop_batching();
+        // Dropped with this future if all deadlines pass.
+        let mut tasks = JoinSet::new();
+        for (index, call) in calls.iter().enumerate() {
+            let connection = Arc::clone(&self.connection);
+            let command = self.command("EVALSHA", &self.program.hash, std::slice::from_ref(call));
+            tasks.spawn(async move { (index, connection.send(&command).await) });
+        }
+        let mut replies: Vec<_> = calls.iter().map(|_| None).collect();
+        while let Some(sent) = tasks.join_next().await {
+            let (index, reply) = sent.map_err(|error| {
+                StoreError::new(format!("{STORE}: a call was not finished: {error}"), false)
+            })?;
+            let reply = match reply {
+                Err(error) => {
+                    let call = std::slice::from_ref(&calls[index]);
+                    self.send_again(call, error).await
+                }
+                reply => reply,
+            };
+            replies[index] = Some(CallReply {
+                numbers: self.parse(reply, 1)?,
+                offset: 1,
+                stride: self.program.stride(),
+            });
+        }
+        let replies: Vec<_> = replies.into_iter().flatten().collect();
+        Ok(CallReplies::Separate(replies.into_iter()))
+    }
+
     async fn send_again(
         &self,
         calls: &[ScriptCall],
@@ -149,7 +206,7 @@ impl ScriptExecutor {
             match error.class {
                 ErrorClass::NoScript => {}
                 // The next connection may lead to the right server.
-                ErrorClass::WrongServer if !retried => {}
+                ErrorClass::WrongServer | ErrorClass::Redirected if !retried => {}
                 ErrorClass::SlotMigrating if !retried => {
                     tokio::time::sleep(SLOT_RETRY_DELAY).await;
                 }

@@ -17,6 +17,9 @@
 //! # }
 //! ```
 //!
+//! [`Redis::check`] reports what is wrong with a server before the first request does: a missing
+//! permission, a cluster without its client, a proxy, a version that is too old, eviction.
+//!
 //! # What is stored
 //!
 //! One Redis key per limit and key, `{prefix:policy:key}` (see
@@ -34,8 +37,28 @@
 //! back to where it came from, so none is denied for longer than its own exhausted key would be. A
 //! reset concerns the configuration of its limiter only.
 //!
-//! With an ACL, the user needs `EVAL`, `EVALSHA` and `TIME`, and `GET`, `SET`, `PSETEX`, `DEL`,
-//! `EXISTS`, `RENAME`, `GETRANGE`, `SETRANGE`, `PTTL` and `PEXPIRE` on the keys under the prefix.
+//! # Permissions
+//!
+//! These commands on the keys under the prefix are all that a user needs:
+//!
+//! ```text
+//! ACL SETUSER limiter on >password ~{throttle:* +eval +evalsha +time +get +set +psetex +del
+//!     +exists +rename +getrange +setrange +pttl +pexpire
+//! ```
+//!
+//! The client of a cluster also needs `+cluster|slots`. [`Redis::check`] names a command that is
+//! missing. It also reads `INFO` if the user may (`+info`): only then does it find eviction and old
+//! versions.
+//!
+//! # Clusters and proxies
+//!
+//! All keys of a call are in one slot. A plain client, as of [`Redis::open`], works in a cluster of
+//! one master, where calls are not batched. For several masters use [`Redis::with_cluster`].
+//!
+//! twemproxy and Envoy distribute keys over servers and send a script call to the server of its
+//! first key. Limits behind them are exact [without batching](Redis::without_batching).
+//!
+//! # Changing a quota
 //!
 //! [`RedisLimiter::set_quota`] changes the quota of the fleet at run time. It uses one more key per
 //! policy, which every limiter in use reads once a second.
@@ -74,6 +97,7 @@
 mod any;
 mod backend;
 mod call;
+mod check;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod connection;

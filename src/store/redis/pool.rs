@@ -15,6 +15,8 @@ use crate::store::remote::{BreakerConfig, BreakerCounts};
 pub(super) struct ConnectionPool {
     connections: Arc<[Arc<Connection>]>,
     breaker: BreakerConfig,
+    /// Whether calls may be batched.
+    batches: bool,
     /// Assigns keys to connections.
     hasher: RandomState,
 }
@@ -23,8 +25,9 @@ impl ConnectionPool {
     pub(super) fn new(connector: Connector) -> Self {
         let breaker = BreakerConfig::default();
         Self {
-            connections: [Connection::new(Arc::new(connector), breaker)].into(),
+            connections: [Connection::new(Arc::new(connector), breaker, true)].into(),
             breaker,
+            batches: true,
             hasher: RandomState::new(),
         }
     }
@@ -37,20 +40,26 @@ impl ConnectionPool {
                 instead: "give Redis a URL or a client, or leave a cluster to its own connections",
             });
         }
-        Ok(self.rebuild(size, self.breaker))
+        Ok(self.rebuild(size, self.breaker, self.batches))
     }
 
     /// A pool of as many new connections with another breaker.
     pub(super) fn with_breaker(&self, breaker: BreakerConfig) -> Self {
-        self.rebuild(self.connections.len(), breaker)
+        self.rebuild(self.connections.len(), breaker, self.batches)
     }
 
-    fn rebuild(&self, size: usize, breaker: BreakerConfig) -> Self {
+    /// A pool of as many new connections that send every call by itself.
+    pub(super) fn without_batching(&self) -> Self {
+        self.rebuild(self.connections.len(), self.breaker, false)
+    }
+
+    fn rebuild(&self, size: usize, breaker: BreakerConfig, batches: bool) -> Self {
         let connector = self.first().connector();
-        let connections = (0..size).map(|_| Connection::new(Arc::clone(connector), breaker));
+        let connection = |_| Connection::new(Arc::clone(connector), breaker, batches);
         Self {
-            connections: connections.collect(),
+            connections: (0..size).map(connection).collect(),
             breaker,
+            batches,
             hasher: self.hasher.clone(),
         }
     }

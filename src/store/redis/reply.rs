@@ -13,8 +13,12 @@ pub(super) enum ErrorClass {
     NoScript,
     /// Not executed: this connection leads to the wrong server.
     WrongServer,
+    /// Not executed: another server of a cluster has the slot of the key.
+    Redirected,
     /// Not executed: the slot is migrating to another server.
     SlotMigrating,
+    /// Not executed: the keys are in different slots of a cluster.
+    CrossSlot,
     /// Not executed, and transient.
     Unavailable,
     /// A proxy lost its connection to the server. It is unknown whether the call was executed, so it
@@ -60,8 +64,10 @@ impl ErrorClass {
     fn from_code(code: &str, detail: &str) -> Self {
         match (code, detail) {
             ("NOSCRIPT", _) => Self::NoScript,
-            ("READONLY" | "MOVED" | "ASK" | "MASTERDOWN" | "UNBLOCKED", _) => Self::WrongServer,
+            ("READONLY" | "MASTERDOWN" | "UNBLOCKED", _) => Self::WrongServer,
+            ("MOVED" | "ASK", _) => Self::Redirected,
             ("TRYAGAIN" | "CLUSTERDOWN", _) => Self::SlotMigrating,
+            ("CROSSSLOT", _) => Self::CrossSlot,
             // The last one is Envoy's.
             ("LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF", _)
             | ("no", "upstream host") => Self::Unavailable,
@@ -115,17 +121,23 @@ impl ErrorClass {
 
     /// Whether the connection has to be replaced.
     pub(super) const fn invalidates_connection(self) -> bool {
-        matches!(self, Self::WrongServer | Self::Indeterminate)
+        matches!(
+            self,
+            Self::WrongServer | Self::Redirected | Self::Indeterminate
+        )
     }
 
-    pub(super) fn to_store_error(self, error: &RedisError) -> StoreError {
+    /// `by_cluster_client`: whether the client follows redirections itself.
+    pub(super) fn to_store_error(self, error: &RedisError, by_cluster_client: bool) -> StoreError {
         let advice = match (self, error.code()) {
             _ if is_forbidden(error) => {
                 "; let this user run EVAL, EVALSHA and TIME, and GET, SET, PSETEX, DEL, EXISTS, RENAME, \
                  GETRANGE, SETRANGE, PTTL and PEXPIRE on the keys under the prefix"
             }
             (Self::Permanent, Some("NOAUTH" | "WRONGPASS")) => WRONG_PASSWORD,
-            (Self::Permanent, Some("CROSSSLOT")) => "; connect with a cluster client",
+            (Self::CrossSlot | Self::Redirected, _) if !by_cluster_client => {
+                "; the server is part of a cluster: connect with Redis::with_cluster"
+            }
             (_, Some("OOM")) => "; the server's maxmemory is used up: give it more memory",
             (Self::WrongServer, Some("READONLY")) => "; the address leads to a replica",
             _ if error.kind() == ErrorKind::AuthenticationFailed || is_unauthenticated(error) => {
@@ -136,7 +148,7 @@ impl ErrorClass {
             }
             _ => "",
         };
-        let transient = self != Self::Permanent;
+        let transient = !matches!(self, Self::Permanent | Self::CrossSlot);
         StoreError::new(format!("Redis: {error}{advice}"), transient)
     }
 }
@@ -155,6 +167,8 @@ fn is_forbidden(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
         || detail.contains("NOPERM")
         || detail.contains("The user executing the script")
+        // Since 7.2.
+        || detail.contains("ACL failure in script")
 }
 
 fn is_certificate_error(error: &RedisError) -> bool {
@@ -216,6 +230,12 @@ mod tests {
                 "READONLY You can't write against a read only replica.",
                 ErrorClass::WrongServer,
             ),
+            (
+                "CROSSSLOT Keys in request don't hash to the same slot",
+                ErrorClass::CrossSlot,
+            ),
+            ("MOVED 3999 127.0.0.1:6381", ErrorClass::Redirected),
+            ("ASK 3999 127.0.0.1:6381", ErrorClass::Redirected),
             (
                 "LOADING Redis is loading the dataset in memory",
                 ErrorClass::Unavailable,
@@ -285,12 +305,12 @@ mod tests {
     #[test]
     fn only_permanent_errors_are_not_transient() {
         let error = server("NOPERM this user has no permissions");
-        let error = ErrorClass::from_error(&error).to_store_error(&error);
+        let error = ErrorClass::from_error(&error).to_store_error(&error, false);
         assert!(!error.is_transient() && error.to_string().contains("let this user run"));
         let error = server("OOM command not allowed");
         assert!(
             ErrorClass::from_error(&error)
-                .to_store_error(&error)
+                .to_store_error(&error, false)
                 .is_transient()
         );
     }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use redis::IntoConnectionInfo as _;
+
 use super::{
     backend::RedisLimiter,
+    check::Check,
     connector::Connector,
     policy::RedisPolicy,
     pool::ConnectionPool,
@@ -41,11 +44,22 @@ impl Redis {
     /// assert!(error.to_string().starts_with("Redis URL"), "{error}");
     /// ```
     pub fn open(url: &str) -> Result<Self, ConfigError> {
-        let client = redis::Client::open(url).map_err(|error| wrong_address(&error))?;
+        let open = || {
+            let info = url.into_connection_info()?;
+            // twemproxy closes a connection at a command that it does not know, such as CLIENT.
+            let settings = info.redis_settings().clone().set_skip_set_lib_name();
+            redis::Client::open(info.set_redis_settings(settings))
+        };
+        let client = open().map_err(|error| wrong_address(&error))?;
         Ok(Self::with_client(client))
     }
 
     /// The server of a client.
+    ///
+    /// For a proxy that closes the connection at commands that it does not know, such as twemproxy,
+    /// build the client with
+    /// [`set_skip_set_lib_name`](redis::RedisConnectionInfo::set_skip_set_lib_name), as
+    /// [`open`](Self::open) does.
     pub fn with_client(client: redis::Client) -> Self {
         Self::from_connector(Connector::Client(client))
     }
@@ -241,52 +255,55 @@ impl Redis {
         self
     }
 
-    /// Checks whether the server may lose limits. Returns a warning that says what to change, for the
-    /// log of a program that starts. A cluster is not checked.
+    /// Sends every call by itself.
+    ///
+    /// By default calls in flight at the same time share a script call, which one server has to
+    /// execute. Switch that off behind a proxy that distributes keys over servers, such as twemproxy
+    /// or Envoy: it sends a script call to the server of its first key, and the states of the other
+    /// keys would be on the wrong server. [`check`](Self::check) reports such a proxy. A cluster needs
+    /// no switch.
+    ///
+    /// Limiters that were made before keep their connections.
+    #[must_use]
+    pub fn without_batching(mut self) -> Self {
+        self.pool = self.pool.without_batching();
+        self
+    }
+
+    /// Checks that limits work in this server and that it keeps them, for the start of a program.
+    /// Returns a warning that says what to change if it may lose limits.
+    ///
+    /// It runs the commands that limiters use, on keys of its own under the prefix, and reads `INFO`
+    /// if the user may. Of a cluster it checks every master, or most of them if there are many.
     ///
     /// # Errors
-    /// If the server does not reply.
+    /// Transient if the server does not reply. Permanent, with what to change, if
+    ///
+    /// - the server is older than Redis 6.2,
+    /// - the user may not run a command, or not on the keys under the prefix,
+    /// - the server is part of a cluster of several masters, and this is not the
+    ///   [client of a cluster](Self::with_cluster),
+    /// - a proxy distributes the keys, and calls are [batched](Self::without_batching).
     ///
     /// ```no_run
     /// # async fn example(redis: tower_throttle::store::redis::Redis) {
     /// match redis.check().await {
     ///     Ok(Some(warning)) => eprintln!("limits in Redis: {warning}"),
     ///     Ok(None) => {}
-    ///     Err(error) => eprintln!("Redis does not reply yet: {error}"),
+    ///     Err(error) if error.is_transient() => eprintln!("Redis does not reply yet: {error}"),
+    ///     Err(error) => panic!("{error}"),
     /// }
     /// # }
     /// ```
     pub async fn check(&self) -> Result<Option<String>, StoreError> {
-        if !self.pool.first().supports_batching() {
-            return Ok(None);
-        }
-        let mut info = redis::cmd("INFO");
-        info.arg("memory");
-        let limit = Duration::from_secs(2).max(self.deadline);
-        let value = tokio::time::timeout(limit, self.pool.first().send(&info))
+        Check::new(&self.pool, &self.prefix, self.deadline)
+            .run()
             .await
-            .map_err(|_| StoreError::new(format!("Redis: no answer within {limit:?}"), true))?
-            .map_err(|error| error.error)?;
-        let text = match value {
-            redis::Value::BulkString(bytes) => String::from_utf8(bytes).unwrap_or_default(),
-            redis::Value::VerbatimString { text, .. } => text,
-            _ => String::new(),
-        };
-        let policy = text
-            .lines()
-            .find_map(|line| line.strip_prefix("maxmemory_policy:"))
-            .map(str::trim);
-        Ok(match policy {
-            None | Some("noeviction") => None,
-            Some(policy) => Some(format!(
-                "maxmemory-policy is {policy}: a full server evicts keys, and their limits start \
-                 fresh; set it to noeviction"
-            )),
-        })
     }
 
-    /// The state of the circuit breakers: one per connection, or one per master of a cluster. Each change is also logged (feature `tracing`) and counted as
-    /// `tower_throttle_switches_total` (feature `metrics`).
+    /// The state of the circuit breakers: one per connection, or one per master of a cluster. Each
+    /// change is also logged (feature `tracing`) and counted as `tower_throttle_switches_total`
+    /// (feature `metrics`).
     ///
     /// ```
     /// use tower_throttle::store::redis::Redis;

@@ -1,0 +1,224 @@
+//! `Redis::check`, and the setups that it is for: clusters, proxies and restricted users.
+
+use std::{net::TcpListener, time::Duration};
+
+use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::{
+    FixedWindow, Quota, SlidingLog, SlidingWindow, TokenBucket,
+    store::{Backend, Op},
+};
+
+use crate::faults::command;
+use crate::hashing_proxy::{HashingProxy, Kind};
+use crate::reached;
+use crate::redis_server::RedisServer;
+
+const KEYS: u64 = 40;
+const LIMIT: u64 = 3;
+
+fn open(url: &str) -> Redis {
+    let redis = Redis::open(url).expect("a url");
+    redis.deadline(Duration::from_secs(10)).without_deny_cache()
+}
+
+/// A cluster whose only server has all slots.
+fn cluster_of_one() -> RedisServer {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let bus = free.local_addr().expect("its address").port().to_string();
+    drop(free);
+    let server = RedisServer::with(&[
+        "--cluster-enabled",
+        "yes",
+        "--cluster-port",
+        &bus,
+        "--cluster-require-full-coverage",
+        "no",
+    ]);
+    command(&server, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    reached("the cluster is complete", || {
+        let info: String = redis::cmd("CLUSTER")
+            .arg("INFO")
+            .query(&mut server.connection())
+            .expect("its state");
+        info.contains("cluster_state:ok")
+    });
+    server
+}
+
+/// Asks for ten times the limit of each key, all at once. Returns how many were admitted per key.
+async fn admitted_at_once(limiter: &RedisLimiter<FixedWindow>) -> Vec<u64> {
+    let calls: Vec<_> = (0..10 * LIMIT)
+        .flat_map(|_| 0..KEYS)
+        .map(|key| tokio::spawn(limiter.decide(&key, 1)))
+        .collect();
+    let mut admitted = vec![0; usize::try_from(KEYS).expect("few")];
+    for (call, key) in calls.into_iter().zip((0..admitted.len()).cycle()) {
+        let decision = call.await.expect("no panic").expect("a decision");
+        admitted[key] += u64::from(decision.is_admitted());
+    }
+    admitted
+}
+
+fn window() -> FixedWindow {
+    FixedWindow::new(Quota::per_day(LIMIT)).anchored()
+}
+
+#[tokio::test]
+async fn check_warns_of_eviction() {
+    let server = RedisServer::start();
+    let redis = open(&server.url());
+    assert_eq!(redis.check().await, Ok(None));
+    command(
+        &server,
+        &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
+    );
+    let warning = redis.check().await.expect("an answer").expect("a warning");
+    assert!(
+        warning.contains("allkeys-lru") && warning.contains("noeviction"),
+        "{warning}"
+    );
+    let keys: u64 = redis::cmd("DBSIZE")
+        .query(&mut server.connection())
+        .expect("a count");
+    assert_eq!(keys, 0, "it removes its keys");
+}
+
+#[tokio::test]
+async fn concurrent_calls_through_a_plain_client_are_exact_in_a_cluster_of_one_master() {
+    let server = cluster_of_one();
+    // Without a check, the first batch shows that it is a cluster.
+    let redis = open(&server.url());
+    let admitted = admitted_at_once(&redis.limiter("plain", window())).await;
+    assert!(admitted.iter().all(|count| *count == LIMIT), "{admitted:?}");
+
+    let redis = open(&server.url());
+    let warning = redis.check().await.expect("it works").expect("a warning");
+    assert!(warning.contains("Redis::with_cluster"), "{warning}");
+    let admitted = admitted_at_once(&redis.limiter("checked", window())).await;
+    assert!(admitted.iter().all(|count| *count == LIMIT), "{admitted:?}");
+}
+
+#[tokio::test]
+async fn behind_a_proxy_that_distributes_keys_calls_are_exact_without_batching() {
+    for kind in [Kind::Twemproxy, Kind::Envoy] {
+        let servers = [RedisServer::start(), RedisServer::start()];
+        let proxy = HashingProxy::before(&servers, kind);
+
+        let batching = open(&proxy.url());
+        let error = batching.check().await.expect_err("a proxy");
+        assert!(!error.is_transient(), "{kind:?}: {error}");
+        let text = error.to_string();
+        assert!(text.contains("Redis::without_batching"), "{kind:?}: {text}");
+        let admitted = admitted_at_once(&batching.limiter("astray", window())).await;
+        assert!(
+            admitted.iter().any(|count| *count > LIMIT),
+            "{kind:?}: the fault happened"
+        );
+
+        let redis = open(&proxy.url()).without_batching();
+        assert_eq!(redis.check().await, Ok(None), "{kind:?}");
+        let limiter = redis.limiter("single", window());
+        let admitted = admitted_at_once(&limiter).await;
+        assert!(
+            admitted.iter().all(|count| *count == LIMIT),
+            "{kind:?}: {admitted:?}"
+        );
+        for server in &servers {
+            let keys: u64 = redis::cmd("DBSIZE")
+                .query(&mut server.connection())
+                .expect("a count");
+            assert!(keys > 0, "{kind:?}: every server has some keys");
+        }
+        // Several limits per call, and the changes of a quota.
+        let pair = (window(), TokenBucket::new(Quota::per_day(2)));
+        let pair = redis.limiter("pair", pair);
+        for (expected, index) in [true, true, false].into_iter().zip(0..) {
+            let decision = pair.decide("key", 1).await.expect("a decision");
+            assert_eq!(decision.is_admitted(), expected, "{kind:?}: call {index}");
+        }
+        limiter
+            .set_quota(Quota::per_day(LIMIT + 1))
+            .await
+            .expect("stored");
+        let decision = limiter.decide(&0_u64, 1).await.expect("a decision");
+        assert!(decision.is_admitted(), "{kind:?}: one more");
+    }
+}
+
+/// The rights in the documentation.
+pub(crate) const RIGHTS: &str = "+eval +evalsha +time +get +set +psetex +del +exists +rename +getrange \
+                      +setrange +pttl +pexpire";
+
+/// A server with a user that has only these rights.
+fn restricted(keys: &str, rights: &str) -> (RedisServer, Redis) {
+    let server = RedisServer::start();
+    let mut words = vec!["ACL", "SETUSER", "limiter", "on", ">secret", keys];
+    words.extend(rights.split_whitespace());
+    command(&server, &words);
+    let url = server.url().replace("redis://", "redis://limiter:secret@");
+    let redis = open(&url);
+    (server, redis)
+}
+
+#[tokio::test]
+async fn a_user_with_the_documented_rights_can_run_every_limit() {
+    let (_server, redis) = restricted("~{throttle:*", RIGHTS);
+    assert_eq!(redis.check().await, Ok(None));
+    let quota = Quota::per_second(5);
+    let every = (
+        (TokenBucket::new(quota), FixedWindow::new(quota)),
+        (SlidingWindow::new(quota), SlidingLog::new(quota)),
+    );
+    let limiter = redis.limiter("every", every);
+    for _ in 0..10 {
+        let decision = limiter.decide("key", 1).await.expect("a decision");
+        let refund = Op::Refund(1, decision.receipt());
+        let _ = limiter.apply("key", refund).await.expect("a decision");
+    }
+    let other = redis.limiter("every", TokenBucket::new(Quota::per_hour(5)));
+    let _ = other.decide("key", 1).await.expect("it moves the states");
+    other
+        .set_quota(Quota::per_hour(6))
+        .await
+        .expect("it is stored");
+    let _ = limiter
+        .apply("key", Op::Reset)
+        .await
+        .expect("it is removed");
+}
+
+#[tokio::test]
+async fn check_names_each_command_that_the_user_may_not_run() {
+    for name in RIGHTS.split_whitespace() {
+        let rights = RIGHTS.replace(name, "");
+        // The names of these begin with those of others.
+        let rights = match name {
+            "+eval" => RIGHTS.replace("+eval ", ""),
+            "+set" => RIGHTS.replace("+set ", ""),
+            "+get" => RIGHTS.replace("+get ", ""),
+            _ => rights,
+        };
+        let (_server, redis) = restricted("~{throttle:*", &rights);
+        let error = redis.check().await.expect_err("a right is missing");
+        let text = error.to_string();
+        assert!(!error.is_transient(), "{text}");
+        assert!(text.to_lowercase().contains(&name[1..]), "{name}: {text}");
+        assert!(!text.contains("secret"), "{text}");
+    }
+    let (_server, redis) = restricted("~other:*", RIGHTS);
+    let error = redis.check().await.expect_err("no right on the keys");
+    assert!(!error.is_transient(), "{error}");
+    assert!(
+        error.to_string().contains("keys under the prefix"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn check_of_a_server_that_is_down_is_transient() {
+    let mut server = RedisServer::start();
+    let redis = open(&server.url());
+    server.kill();
+    let error = redis.check().await.expect_err("it is dead");
+    assert!(error.is_transient(), "{error}");
+}
