@@ -122,6 +122,8 @@ mod receipt;
 pub mod respond;
 pub mod store;
 mod sync;
+#[cfg(feature = "cas")]
+mod varint;
 
 #[cfg(feature = "governor")]
 pub use self::algorithm::Gcra;

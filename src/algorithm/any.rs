@@ -2,6 +2,8 @@
 
 use std::{any::Any, fmt, sync::Arc, time::Duration};
 
+#[cfg(feature = "cas")]
+use super::fields::Fields;
 use super::packing::Sealed;
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
@@ -89,6 +91,10 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn rebased(&self, now: Tick) -> Arc<dyn DynAlgorithm>;
     fn rebase_at(&self) -> Tick;
     fn raise_to_base(&self, state: &mut AnyState);
+    #[cfg(feature = "cas")]
+    fn settings_fields(&self, fields: &mut Fields<'_>) -> Arc<dyn DynAlgorithm>;
+    #[cfg(feature = "cas")]
+    fn state_fields(&self, state: &mut AnyState, fields: &mut Fields<'_>);
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -274,6 +280,18 @@ impl<A: Algorithm> DynAlgorithm for A {
         }
     }
 
+    #[cfg(feature = "cas")]
+    fn settings_fields(&self, fields: &mut Fields<'_>) -> Arc<dyn DynAlgorithm> {
+        let mut listed = self.clone();
+        A::Packing::settings_fields(&mut listed, fields);
+        Arc::new(listed)
+    }
+
+    #[cfg(feature = "cas")]
+    fn state_fields(&self, state: &mut AnyState, fields: &mut Fields<'_>) {
+        A::Packing::state_fields(self, state.get_mut(self, Tick::ZERO), fields);
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -335,6 +353,16 @@ impl Algorithm for AnyAlgorithm {
 impl Sealed for AnyAlgorithm {}
 
 impl Packing<Self> for AnyAlgorithm {
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+        algorithm.0 = algorithm.0.settings_fields(fields);
+    }
+
+    #[cfg(feature = "cas")]
+    fn state_fields(algorithm: &Self, state: &mut AnyState, fields: &mut Fields<'_>) {
+        algorithm.0.state_fields(state, fields);
+    }
+
     fn quotas(algorithm: &Self) -> Vec<Quota> {
         algorithm.0.quotas()
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "cas")]
+use super::fields::Fields;
 use super::math::{
     LEAST_TIME_BITS, TIME_BITS, TimeBase, Windows, bit_width, fits_range, words_for_bits,
 };
@@ -299,6 +301,23 @@ impl Algorithm for FixedWindow {
 impl Sealed for FixedWindow {}
 
 impl Packing<Self> for FixedWindow {
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+        fields.tag(1);
+        let (mut quota, mut offset) = (algorithm.quota, algorithm.windows.offset());
+        fields.quota(&mut quota);
+        fields.moment(&mut offset);
+        fields.bool(&mut algorithm.anchored);
+        algorithm.quota = quota;
+        algorithm.windows = Windows::new(quota.period_ns(), offset);
+    }
+
+    #[cfg(feature = "cas")]
+    fn state_fields(_: &Self, state: &mut FixedWindowState, fields: &mut Fields<'_>) {
+        fields.moment(&mut state.window);
+        fields.moment(&mut state.used);
+    }
+
     #[inline]
     fn pack(algorithm: &Self, state: &FixedWindowState) -> Option<u64> {
         let bits = algorithm.count_bits();

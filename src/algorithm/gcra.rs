@@ -5,6 +5,8 @@ use std::{cell::Cell, num::NonZeroU32, time::Duration};
 use governor::state::{NotKeyed, StateStore};
 use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nanos};
 
+#[cfg(feature = "cas")]
+use super::fields::Fields;
 use super::packing::Sealed;
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
@@ -228,6 +230,22 @@ impl Algorithm for Gcra {
 impl Sealed for Gcra {}
 
 impl Packing<Self> for Gcra {
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+        fields.tag(8);
+        let mut quota = algorithm.quota;
+        fields.quota(&mut quota);
+        match Self::try_new(quota) {
+            Ok(built) => *algorithm = built,
+            Err(_) => fields.fail(),
+        }
+    }
+
+    #[cfg(feature = "cas")]
+    fn state_fields(_: &Self, state: &mut GcraState, fields: &mut Fields<'_>) {
+        fields.u64(&mut state.tat);
+    }
+
     #[inline]
     fn pack(_: &Self, state: &GcraState) -> Option<u64> {
         Some(state.tat).filter(|tat| *tat < u64::MAX)

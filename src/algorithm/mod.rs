@@ -38,6 +38,8 @@ mod any_from;
 mod at_most;
 mod bucket;
 mod combined;
+#[cfg(feature = "cas")]
+mod fields;
 mod fixed_window;
 #[cfg(feature = "governor")]
 mod gcra;
@@ -53,6 +55,10 @@ mod token_bucket;
 mod warm_up;
 
 pub(crate) use self::combined::merge;
+#[cfg(feature = "cas")]
+pub(crate) use self::fields::{
+    settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+};
 #[cfg(feature = "governor")]
 pub use self::gcra::{Gcra, GcraState};
 pub use self::{

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::Algorithm;
+#[cfg(feature = "cas")]
+use super::fields::Fields;
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -161,6 +163,24 @@ pub trait Packing<A: Algorithm>: Sealed {
     #[doc(hidden)]
     fn raise_to_base(algorithm: &A, state: &mut A::State) {
         let _ = (algorithm, state);
+    }
+
+    /// Lists the settings, for a store that any machine can read. The settings may be replaced by
+    /// what was read.
+    #[doc(hidden)]
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut A, fields: &mut Fields<'_>) {
+        let _ = algorithm;
+        fields.fail();
+    }
+
+    /// Lists the fields of a state, for a store that any machine can read. The state may be replaced
+    /// by what was read.
+    #[doc(hidden)]
+    #[cfg(feature = "cas")]
+    fn state_fields(algorithm: &A, state: &mut A::State, fields: &mut Fields<'_>) {
+        let _ = (algorithm, state);
+        fields.fail();
     }
 
     /// [`Algorithm::decide`] on the state in `words`. `None` if the state that it leaves does not

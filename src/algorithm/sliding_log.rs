@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "cas")]
+use super::fields::Fields;
 use super::packing::Sealed;
 use super::settings::refuse_burst;
 use super::timestamps::{Entry, Timestamps};
@@ -264,6 +266,38 @@ impl Algorithm for SlidingLog {
 impl Sealed for SlidingLog {}
 
 impl Packing<Self> for SlidingLog {
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+        fields.tag(3);
+        fields.quota(&mut algorithm.quota);
+    }
+
+    /// The entries, oldest first: how much later than the entry before, and the cost.
+    #[cfg(feature = "cas")]
+    fn state_fields(_: &Self, state: &mut SlidingLogState, fields: &mut Fields<'_>) {
+        let entries = std::mem::take(&mut state.entries);
+        let mut len = entries.len() as u64;
+        fields.u64(&mut len);
+        let (mut last, mut total) = (0, entries.total_before(0));
+        for place in 0..len {
+            let entry = usize::try_from(place)
+                .ok()
+                .and_then(|place| entries.get(place));
+            let (mut later, mut cost) = entry.map_or((0, 0), |entry| {
+                (entry.at.as_nanos() - last, entry.total.wrapping_sub(total))
+            });
+            fields.moment(&mut later);
+            fields.moment(&mut cost);
+            total = total.wrapping_add(cost);
+            last += later;
+            fields.require(last <= Tick::MAX.as_nanos() && cost > 0);
+            if fields.has_failed() {
+                return;
+            }
+            Self::record(state, Tick::from_nanos(last), cost);
+        }
+    }
+
     /// Without a copy of the log: no request waits.
     fn peek_reserve(
         algorithm: &Self,

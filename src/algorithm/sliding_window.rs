@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "cas")]
+use super::fields::Fields;
 use super::math::{
     LEAST_TIME_BITS, TIME_BITS, TimeBase, Windows, bit_width, low_u64, words_for_bits,
 };
@@ -268,6 +270,23 @@ impl Algorithm for SlidingWindow {
 impl Sealed for SlidingWindow {}
 
 impl Packing<Self> for SlidingWindow {
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+        fields.tag(2);
+        let (mut quota, mut offset) = (algorithm.quota, algorithm.windows.offset());
+        fields.quota(&mut quota);
+        fields.moment(&mut offset);
+        algorithm.quota = quota;
+        algorithm.windows = Windows::new(quota.period_ns(), offset);
+    }
+
+    #[cfg(feature = "cas")]
+    fn state_fields(_: &Self, state: &mut SlidingWindowState, fields: &mut Fields<'_>) {
+        fields.moment(&mut state.window);
+        fields.moment(&mut state.previous);
+        fields.moment(&mut state.current);
+    }
+
     #[inline]
     fn pack(algorithm: &Self, state: &SlidingWindowState) -> Option<u64> {
         let bits = algorithm.count_bits();

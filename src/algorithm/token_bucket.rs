@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "cas")]
+use super::fields::Fields;
 use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_without_queue};
 use super::{
@@ -243,6 +245,31 @@ impl Sealed for TokenBucket {}
 impl Packing<Self> for TokenBucket {
     fn waiting_count(_: &Self) -> usize {
         1
+    }
+
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+        fields.tag(4);
+        let Self {
+            mut quota,
+            mut initial,
+            mut queue_limit,
+            mut max_wait,
+            ..
+        } = *algorithm;
+        fields.quota(&mut quota);
+        fields.option(&mut initial);
+        fields.u64(&mut queue_limit);
+        fields.u64(&mut max_wait);
+        *algorithm = Self {
+            initial,
+            ..Self::new(quota).with_queue(queue_limit, max_wait)
+        };
+    }
+
+    #[cfg(feature = "cas")]
+    fn state_fields(algorithm: &Self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
+        algorithm.bucket.interval.state_fields(state, fields);
     }
 
     fn cancel(algorithm: &Self, state: &mut ExactNanos, taken_at: Tick, now: Tick, cost: u64) {

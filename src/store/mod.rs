@@ -1,5 +1,6 @@
 //! Stores: where the states of many keys live.
 
+mod apply;
 #[cfg(feature = "cas")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod cas;

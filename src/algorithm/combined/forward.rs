@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "cas")]
+use super::super::fields::Fields;
 use super::super::packing::Sealed;
 use super::super::{Algorithm, Inherit, Packing};
 use super::merge::Merge;
@@ -110,6 +112,19 @@ impl<P: Parts> Algorithm for P {
 impl<P: Parts> Sealed for P {}
 
 impl<P: Parts> Packing<P> for P {
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut P, fields: &mut Fields<'_>) {
+        fields.tag(16);
+        fields.tag(P::limit_count(algorithm) as u64);
+        algorithm.each_mut(&mut SettingsFields(fields));
+    }
+
+    #[cfg(feature = "cas")]
+    fn state_fields(algorithm: &P, state: &mut P::States, fields: &mut Fields<'_>) {
+        fields.require(P::limit_count(algorithm) == 0 || algorithm.is_complete(state));
+        algorithm.each_state_mut(state, &mut StateFields(fields));
+    }
+
     fn quotas(algorithm: &P) -> Vec<Quota> {
         let mut quotas = Quotas(Vec::new());
         algorithm.each(&mut quotas);
@@ -406,6 +421,26 @@ struct Charge(Duration, Tick, u64);
 impl VisitStateMut for Charge {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
         self.0 = self.0.max(part.charge(state, self.1, self.2));
+    }
+}
+
+#[cfg(feature = "cas")]
+struct SettingsFields<'a, 'b>(&'a mut Fields<'b>);
+
+#[cfg(feature = "cas")]
+impl VisitPartMut for SettingsFields<'_, '_> {
+    fn visit<A: Algorithm>(&mut self, part: &mut A) {
+        A::Packing::settings_fields(part, self.0);
+    }
+}
+
+#[cfg(feature = "cas")]
+struct StateFields<'a, 'b>(&'a mut Fields<'b>);
+
+#[cfg(feature = "cas")]
+impl VisitStateMut for StateFields<'_, '_> {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        A::Packing::state_fields(part, state, self.0);
     }
 }
 

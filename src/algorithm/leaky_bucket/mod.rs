@@ -8,6 +8,8 @@ pub use self::charge::Charge;
 use std::time::Duration;
 
 use self::line::Line;
+#[cfg(feature = "cas")]
+use super::fields::Fields;
 use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_without_queue};
 use super::{
@@ -241,6 +243,28 @@ impl Sealed for LeakyBucket {}
 impl Packing<Self> for LeakyBucket {
     fn waiting_count(_: &Self) -> usize {
         1
+    }
+
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+        fields.tag(5);
+        fields.quota(&mut algorithm.quota);
+        fields.option(&mut algorithm.queue_limit);
+        fields.u64(&mut algorithm.max_wait);
+        fields.option(&mut algorithm.max_cost);
+        let mut pays_before = algorithm.charge_mode == Charge::Before;
+        fields.bool(&mut pays_before);
+        algorithm.charge_mode = if pays_before {
+            Charge::Before
+        } else {
+            Charge::After
+        };
+        algorithm.bucket = Bucket::new(&algorithm.quota);
+    }
+
+    #[cfg(feature = "cas")]
+    fn state_fields(algorithm: &Self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
+        algorithm.bucket.interval.state_fields(state, fields);
     }
 
     fn cancel(algorithm: &Self, state: &mut ExactNanos, taken_at: Tick, now: Tick, cost: u64) {

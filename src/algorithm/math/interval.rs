@@ -12,6 +12,8 @@ use super::{
     time_base::{LEAST_TIME_BITS, TimeBase, fits_range},
     u256,
 };
+#[cfg(feature = "cas")]
+use crate::algorithm::fields::Fields;
 use crate::clock::Tick;
 use crate::quota::Quota;
 
@@ -95,6 +97,20 @@ impl Interval {
             },
             fraction_bits: u64::BITS - (den.get() - 1).leading_zeros(),
             base: TimeBase::ZERO,
+        }
+    }
+
+    /// Lists the fields of the state of a bucket or of a line.
+    #[cfg(feature = "cas")]
+    pub(in crate::algorithm) fn state_fields(
+        &self,
+        state: &mut ExactNanos,
+        fields: &mut Fields<'_>,
+    ) {
+        fields.u64(&mut state.ns);
+        if !self.is_whole() {
+            fields.u64(&mut state.fraction);
+            fields.require(state.fraction < self.den());
         }
     }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use self::packed::{Layout, PackedSums};
 use self::state::{CellSums, MAX_CELLS};
+#[cfg(feature = "cas")]
+use super::fields::Fields;
 use super::math::Windows;
 use super::packing::Sealed;
 use super::settings::refuse_burst;
@@ -289,6 +291,34 @@ impl Algorithm for SlidingGrid {
 impl Sealed for SlidingGrid {}
 
 impl Packing<Self> for SlidingGrid {
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+        fields.tag(6);
+        let (mut quota, mut offset) = (algorithm.quota, algorithm.grid.offset());
+        fields.quota(&mut quota);
+        fields.u64(&mut algorithm.cells);
+        fields.bool(&mut algorithm.strict);
+        fields.moment(&mut offset);
+        if (1..=MAX_CELLS as u64).contains(&algorithm.cells) {
+            *algorithm = Self::build(quota, algorithm.cells, algorithm.strict, offset);
+        } else {
+            fields.fail();
+        }
+    }
+
+    /// The sums, each as the difference to the one after it.
+    #[cfg(feature = "cas")]
+    fn state_fields(algorithm: &Self, state: &mut SlidingGridState, fields: &mut Fields<'_>) {
+        fields.moment(&mut state.cell);
+        let mut older = 0;
+        for sum in state.sums[..algorithm.sum_count()].iter_mut().rev() {
+            let mut cost = sum.saturating_sub(older);
+            fields.moment(&mut cost);
+            older = cost.saturating_add(older).min(Tick::MAX.as_nanos());
+            *sum = older;
+        }
+    }
+
     fn word_count(algorithm: &Self) -> usize {
         algorithm.layout.word_count
     }

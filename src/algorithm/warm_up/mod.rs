@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use self::packed::FieldWidths;
 use self::permits::StoredPermits;
+#[cfg(feature = "cas")]
+use super::fields::Fields;
 use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_burst, refuse_without_queue};
 use super::{Algorithm, ExactNanos, Inherit, Packing, math::Interval};
@@ -368,6 +370,41 @@ impl Sealed for WarmUp {}
 impl Packing<Self> for WarmUp {
     fn waiting_count(_: &Self) -> usize {
         1
+    }
+
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+        fields.tag(7);
+        let Self {
+            mut quota,
+            mut queue_limit,
+            mut max_wait,
+            mut max_cost,
+            permits,
+            ..
+        } = *algorithm;
+        let (mut warm_up, mut cold_factor) = (permits.warm_up(), permits.cold_factor());
+        fields.quota(&mut quota);
+        fields.u64(&mut warm_up);
+        fields.u64(&mut cold_factor);
+        fields.option(&mut queue_limit);
+        fields.u64(&mut max_wait);
+        fields.option(&mut max_cost);
+        match Self::build(quota, warm_up, cold_factor) {
+            Ok(built) => {
+                *algorithm = Self { max_cost, ..built }.with_queue(queue_limit, max_wait);
+            }
+            Err(_) => fields.fail(),
+        }
+    }
+
+    #[cfg(feature = "cas")]
+    fn state_fields(algorithm: &Self, state: &mut WarmUpState, fields: &mut Fields<'_>) {
+        fields.u128(&mut state.stored);
+        fields.require(state.stored <= algorithm.permits.capacity);
+        algorithm
+            .interval
+            .state_fields(&mut state.next_free, fields);
     }
 
     fn cancel(algorithm: &Self, state: &mut WarmUpState, taken_at: Tick, now: Tick, cost: u64) {

@@ -3,10 +3,10 @@
 use std::future::{Ready, ready};
 use std::hash::BuildHasher;
 
+use super::Local;
 use super::hash::Seeded;
 use super::inner::LocalInner;
 use super::overflow::Overflow;
-use super::{Local, with_receipt};
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -15,6 +15,7 @@ use crate::error::{StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
+use crate::store::apply::with_receipt;
 
 impl<A, C, S, K> Backend<K> for Local<A, C, S>
 where

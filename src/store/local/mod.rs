@@ -35,13 +35,13 @@ pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
 pub use self::overflow::{Overflow, Stats};
 use self::states::{Outcome, Peeked};
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, Packing, take_now, take_up_to};
+use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
 use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
-use crate::receipt::Receipt;
+use crate::store::apply::apply_op;
 
 /// A rate limiter per key, in this process.
 ///
@@ -350,26 +350,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         if op == Op::Reset {
             self.shared.table().remove(hash);
         }
-        let step = |algorithm: &A, state: &mut A::State| {
-            match op {
-                Op::Take(cost) => {
-                    let decision = algorithm.decide(state, now, cost);
-                    return with_receipt(algorithm, decision, now);
-                }
-                Op::Refund(cost, receipt) => {
-                    algorithm.refund(state, Tick::from_nanos(receipt.moment()), now, cost);
-                }
-                Op::Cancel(cost, receipt) => {
-                    let taken_at = Tick::from_nanos(receipt.moment());
-                    A::Packing::cancel(algorithm, state, taken_at, now, cost);
-                }
-                Op::Charge(cost) => {
-                    algorithm.charge(state, now, cost);
-                }
-                Op::Peek(_) | Op::Reset => {}
-            }
-            algorithm.peek(state, now, 0)
-        };
+        let step = |algorithm: &A, state: &mut A::State| apply_op(algorithm, state, now, op);
         match (self.shared.table().transition(hash, now, keep, step), op) {
             (Ok(decision), _) => decision,
             // Nothing was charged. Return the figures of an unused key.
@@ -408,19 +389,6 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let limit = self.quota().capacity();
         Decision::new(Verdict::Deny, limit, 0, Some(wait), wait)
     }
-}
-
-/// The decision with the moment from which time returns its cost: that of the turn if there is a
-/// single limit. The parts of a set that do not wait return theirs from the decision on. A wait is
-/// rounded up, so the turn may come by a part of a nanosecond earlier.
-fn with_receipt<A: Algorithm>(algorithm: &A, decision: Decision, now: Tick) -> Decision {
-    let moment = match decision.verdict {
-        Verdict::Wait(wait) if A::Packing::limit_count(algorithm) == 1 => {
-            now.plus(wait.saturating_sub(Duration::from_nanos(1)))
-        }
-        _ => now,
-    };
-    decision.with_receipt(Receipt::at(moment.as_nanos()))
 }
 
 /// Clones share the table.

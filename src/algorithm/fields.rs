@@ -1,0 +1,156 @@
+//! Settings and states as bytes that any machine can read.
+//!
+//! Each algorithm lists its fields once, in [`Packing::settings_fields`] and
+//! [`Packing::state_fields`]. The same list writes and reads, so the two cannot differ.
+
+use super::{Algorithm, Packing};
+use crate::clock::Tick;
+use crate::quota::Quota;
+use crate::varint;
+
+/// The fields of an algorithm or of a state, while they are written or read.
+#[expect(unnameable_types, reason = "an argument of a sealed trait")]
+#[derive(Debug)]
+pub struct Fields<'a>(Direction<'a>);
+
+#[derive(Debug)]
+enum Direction<'a> {
+    Write(Vec<u8>),
+    /// What is left to read.
+    Read(&'a [u8]),
+    /// The bytes are not those of such fields, or there is no such form.
+    Failed,
+}
+
+impl Fields<'_> {
+    /// Gives up: the fields have no such form, or what was read is out of range.
+    pub(super) fn fail(&mut self) {
+        self.0 = Direction::Failed;
+    }
+
+    /// Gives up unless `holds`, which is about a value that was just read.
+    pub(super) fn require(&mut self, holds: bool) {
+        if !holds {
+            self.fail();
+        }
+    }
+
+    /// Whether nothing more is written or read.
+    pub(super) const fn has_failed(&self) -> bool {
+        matches!(self.0, Direction::Failed)
+    }
+
+    /// A number that is always the same, and tells one kind of fields from another.
+    pub(super) fn tag(&mut self, tag: u64) {
+        let mut read = tag;
+        self.u64(&mut read);
+        self.require(read == tag);
+    }
+
+    pub(super) fn u64(&mut self, value: &mut u64) {
+        let mut wide = u128::from(*value);
+        self.u128(&mut wide);
+        match u64::try_from(wide) {
+            Ok(read) => *value = read,
+            Err(_) => self.fail(),
+        }
+    }
+
+    pub(super) fn u128(&mut self, value: &mut u128) {
+        match &mut self.0 {
+            Direction::Write(bytes) => varint::write(bytes, *value),
+            Direction::Read(bytes) => match varint::read(bytes) {
+                Some(read) => *value = read,
+                None => self.fail(),
+            },
+            Direction::Failed => {}
+        }
+    }
+
+    pub(super) fn bool(&mut self, value: &mut bool) {
+        let mut number = u64::from(*value);
+        self.u64(&mut number);
+        self.require(number <= 1);
+        *value = number == 1;
+    }
+
+    pub(super) fn option(&mut self, value: &mut Option<u64>) {
+        let mut is_some = value.is_some();
+        self.bool(&mut is_some);
+        if is_some {
+            let mut number = value.unwrap_or_default();
+            self.u64(&mut number);
+            *value = Some(number);
+        } else {
+            *value = None;
+        }
+    }
+
+    /// A moment, at most [`Tick::MAX`].
+    pub(super) fn moment(&mut self, ns: &mut u64) {
+        self.u64(ns);
+        self.require(*ns <= Tick::MAX.as_nanos());
+    }
+
+    pub(super) fn quota(&mut self, quota: &mut Quota) {
+        let (mut limit, mut period) = (quota.limit(), quota.period_ns());
+        let mut burst = quota.own_burst();
+        self.u64(&mut limit);
+        self.u64(&mut period);
+        self.option(&mut burst);
+        let read = Quota::try_per(limit, std::time::Duration::from_nanos(period));
+        let read = match burst {
+            Some(burst) => read.and_then(|quota| quota.try_burst(burst)),
+            None => read,
+        };
+        match read {
+            Ok(read) => *quota = read,
+            Err(_) => self.fail(),
+        }
+    }
+}
+
+/// The settings of `algorithm` as bytes, which are equal only for equal settings. `None` if the
+/// algorithm, or a part of it, is not one of this crate's.
+pub(crate) fn settings_to_bytes<A: Algorithm>(algorithm: &A) -> Option<Vec<u8>> {
+    write(|fields| A::Packing::settings_fields(&mut algorithm.clone(), fields))
+}
+
+/// The algorithm that has the settings in `bytes`. `None` if it is not of the kind of `like`.
+pub(crate) fn settings_from_bytes<A: Algorithm>(like: &A, bytes: &[u8]) -> Option<A> {
+    let mut algorithm = like.clone();
+    read(bytes, |fields| {
+        A::Packing::settings_fields(&mut algorithm, fields);
+    })?;
+    Some(algorithm)
+}
+
+/// The state as bytes. Moments in it are as the clock counts them.
+pub(crate) fn state_to_bytes<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<Vec<u8>> {
+    write(|fields| A::Packing::state_fields(algorithm, &mut state.clone(), fields))
+}
+
+/// The state in `bytes`, if they hold one of `algorithm`.
+pub(crate) fn state_from_bytes<A: Algorithm>(algorithm: &A, bytes: &[u8]) -> Option<A::State> {
+    let mut state = algorithm.fresh(Tick::ZERO);
+    read(bytes, |fields| {
+        A::Packing::state_fields(algorithm, &mut state, fields);
+    })?;
+    Some(state)
+}
+
+fn write(list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
+    let mut fields = Fields(Direction::Write(Vec::with_capacity(32)));
+    list(&mut fields);
+    match fields.0 {
+        Direction::Write(bytes) => Some(bytes),
+        Direction::Read(_) | Direction::Failed => None,
+    }
+}
+
+/// `None` if the bytes are not exactly those of the fields.
+fn read(bytes: &[u8], list: impl FnOnce(&mut Fields<'_>)) -> Option<()> {
+    let mut fields = Fields(Direction::Read(bytes));
+    list(&mut fields);
+    matches!(fields.0, Direction::Read([])).then_some(())
+}

@@ -1,0 +1,50 @@
+//! An operation on a state, for the stores that run the algorithm in this process.
+
+use std::time::Duration;
+
+use crate::algorithm::{Algorithm, Packing};
+use crate::backend::Op;
+use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
+use crate::receipt::Receipt;
+
+/// Applies `op` to the state of a key. A reset is up to the store.
+pub(super) fn apply_op<A: Algorithm>(
+    algorithm: &A,
+    state: &mut A::State,
+    now: Tick,
+    op: Op,
+) -> Decision {
+    match op {
+        Op::Take(cost) => {
+            let decision = algorithm.decide(state, now, cost);
+            return with_receipt(algorithm, decision, now);
+        }
+        Op::Peek(cost) => return algorithm.peek(state, now, cost),
+        Op::Refund(cost, receipt) => {
+            algorithm.refund(state, Tick::from_nanos(receipt.moment()), now, cost);
+        }
+        Op::Cancel(cost, receipt) => {
+            let taken_at = Tick::from_nanos(receipt.moment());
+            A::Packing::cancel(algorithm, state, taken_at, now, cost);
+        }
+        Op::Charge(cost) => {
+            algorithm.charge(state, now, cost);
+        }
+        Op::Reset => {}
+    }
+    algorithm.peek(state, now, 0)
+}
+
+/// The decision with the moment from which time returns its cost: that of the turn if there is a
+/// single limit. The parts of a set that do not wait return theirs from the decision on. A wait is
+/// rounded up, so the turn may come by a part of a nanosecond earlier.
+pub(super) fn with_receipt<A: Algorithm>(algorithm: &A, decision: Decision, now: Tick) -> Decision {
+    let moment = match decision.verdict {
+        Verdict::Wait(wait) if A::Packing::limit_count(algorithm) == 1 => {
+            now.plus(wait.saturating_sub(Duration::from_nanos(1)))
+        }
+        _ => now,
+    };
+    decision.with_receipt(Receipt::at(moment.as_nanos()))
+}
