@@ -10,7 +10,9 @@ use std::{
     path::Path,
 };
 
-const VOCABULARY: &[&str] = &["quota", "decision", "receipt", "clock", "error", "sync"];
+const VOCABULARY: &[&str] = &[
+    "quota", "decision", "receipt", "clock", "error", "sync", "varint",
+];
 const PORTS: &[&str] = &["backend", "key", "respond"];
 
 /// Some modules, and the modules each of them may import beside itself.

@@ -16,6 +16,8 @@ pub use self::coarse::CoarseClock;
 pub use self::manual::{ManualClock, ManualSleep};
 pub use self::monotonic::MonotonicClock;
 pub use self::sleep::MonotonicSleep;
+#[cfg(feature = "cas")]
+pub(crate) use self::system::unix_now;
 pub(crate) use self::system::unix_seconds;
 #[cfg(all(feature = "tokio", not(all(test, tower_throttle_loom))))]
 pub(crate) use self::system::{tokio_instant, tokio_now};

@@ -71,6 +71,12 @@ pub(crate) fn unix_seconds() -> u64 {
     unix_time().as_secs()
 }
 
+/// The wall clock in nanoseconds since 1970, for stores that do not tell their time.
+#[cfg(feature = "cas")]
+pub(crate) fn unix_now() -> Tick {
+    Tick::from_nanos(nanos(unix_time()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,8 @@
 //! laws` is the long run.
 
 mod bounds;
+#[cfg(feature = "cas")]
+mod cas;
 mod composition;
 mod place;
 mod places;

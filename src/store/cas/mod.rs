@@ -4,10 +4,69 @@
 //! old one only if no other machine has replaced it meanwhile. So no algorithm is written again for
 //! a store, and every one works: also tuples, [`All`](crate::All) and
 //! [`AnyAlgorithm`](crate::AnyAlgorithm).
+//!
+//! [`CasStore`] is the port to a store of your own: a read and a conditional write.
+//!
+//! # How a call is decided
+//!
+//! Calls for one key that wait at the same time are decided together, in their order, and written in
+//! one swap. One swap per key is in flight at a time in this process, so only machines are in
+//! conflict with each other, not requests. The state that was last written is kept: as long as no
+//! other machine changes the key, a decision is one round trip. A swap that finds another version is
+//! decided again on what the store holds, after a short random pause, until the deadline.
+//!
+//! A denial is confirmed by a read, and writes nothing. It is then repeated without asking the store
+//! until it ends, as [`CasBuilder::without_deny_cache`] describes.
+//!
+//! # Failure
+//!
+//! A call ends within the [deadline](CasBuilder::deadline), on every runtime, with a decision or with
+//! a [`StoreError`](crate::StoreError) that says whether it is transient. If a swap fails, the store
+//! may have executed it. Each swap has a version of its own, and a value names the last eight: the
+//! next read tells whether it was executed, and it is sent again only if it was not. So a cost is
+//! never counted twice. If the key was swapped more often meanwhile, the call fails: it was counted
+//! once or not at all.
+//!
+//! After three failures in a row the circuit breaker opens, as in Redis: calls fail at once until a
+//! probe gets a reply. A permanent error closes the breaker: it is a mistake, not an outage.
+//!
+//! # Time
+//!
+//! All machines decide by the store's clock, if it tells its time: between two replies it is computed,
+//! and it is never ahead of the store's. Otherwise each machine uses its own clock. A machine whose
+//! clock is ahead by `e` grants what refills in `e` once more; up to one second, the others follow.
+//!
+//! # What is stored
+//!
+//! One value per limit and key, named `{prefix:limit:key}` (see
+//! [`RemoteKey`](crate::store::remote::RemoteKey)): the state of each configuration that is in use,
+//! with the settings that it belongs to. It is kept until all of them decide like unused keys, and a
+//! tenth and a second longer, but for at most 20 years.
+//!
+//! Machines may use different configurations under one name, as in a rolling deploy. Each
+//! configuration has a state of its own, so together they admit at most the sum of what each one
+//! promises. A new configuration takes over the usage of the newest one once, if it is of the same
+//! algorithm. A reset concerns the configuration of its limiter only.
 
+mod backend;
+mod decider;
+mod driver;
+mod faulty;
+mod inner;
+mod lines;
+mod memory;
+mod policy;
 mod port;
 #[cfg(feature = "postgres")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "postgres")))]
 pub mod postgres;
+mod record;
+mod shared;
+mod time;
 
-pub use self::port::{CasStore, Loaded, Swapped, Value, Version};
+pub use self::{
+    backend::{Cas, CasBuilder, CasCounts, CasFuture},
+    faulty::{Fault, Faulty},
+    memory::MemoryStore,
+    port::{CasStore, Loaded, Swapped, Value, Version},
+};

@@ -5,7 +5,7 @@ use std::{fmt, future::Future, time::Duration};
 use crate::clock::Tick;
 use crate::error::StoreError;
 
-/// A store with a compare-and-swap, in which `Cas` keeps the states of keys.
+/// A store with a compare-and-swap, in which [`Cas`](super::Cas) keeps the states of keys.
 ///
 /// Implement it for a database of your own: two operations on values of some hundred bytes. Both
 /// may fail at any time, also after the store has executed them: `Cas` finds out
@@ -14,6 +14,9 @@ use crate::error::StoreError;
 ///
 /// The value that is there after a conflict saves a load.
 pub trait CasStore: fmt::Debug + Send + Sync + 'static {
+    /// The store's name in errors and logs.
+    const NAME: &'static str = "store";
+
     /// Reads the value of `key`, with all swaps that have succeeded before.
     ///
     /// A value whose time to live is over may be returned or not.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::{ConfigError, StoreError, expect_valid};
-use crate::store::remote::{BreakerConfig, BreakerCounts, LivePolicy};
+use crate::store::remote::{BreakerConfig, BreakerCounts, LivePolicy, check_name};
 
 /// A Redis server or cluster that stores limits.
 ///
@@ -371,16 +371,4 @@ fn wrong_address(error: &redis::RedisError) -> ConfigError {
         text: "(not shown)".to_owned(),
         expected: format!("redis://user:password@host:port/database ({error})"),
     }
-}
-
-fn check_name(field: &'static str, name: &str) -> Result<(), ConfigError> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if (1..=64).contains(&name.len()) && name.bytes().all(plain) {
-        return Ok(());
-    }
-    Err(ConfigError::out_of_range(
-        field,
-        format!("{name:?}"),
-        "1 to 64 letters, digits and any of . _ -",
-    ))
 }

@@ -60,8 +60,8 @@ pub(crate) struct Breaker {
     probes: u64,
 }
 
-/// Whether a breaker is open, and how often breakers opened and probed, of one store. Redis reports
-/// it by [`Redis::breaker`](crate::store::redis::Redis::breaker).
+/// Whether a breaker is open, and how often breakers opened and probed, of one store. Each store has
+/// a method `breaker` that returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BreakerCounts {

@@ -5,6 +5,8 @@ mod provided;
 
 pub use self::name::KeyName;
 
+use crate::error::ConfigError;
+
 /// A key that can be part of a name in a store on a server.
 ///
 /// All [keys of this crate](crate::key) implement it.
@@ -63,6 +65,19 @@ pub trait RemoteKey {
             name.push_element(|name| key.write(name));
         }
     }
+}
+
+/// Checks a part of the names of all keys of a limit.
+pub(crate) fn check_name(field: &'static str, name: &str) -> Result<(), ConfigError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if (1..=64).contains(&name.len()) && name.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(ConfigError::out_of_range(
+        field,
+        format!("{name:?}"),
+        "1 to 64 letters, digits and any of . _ -",
+    ))
 }
 
 #[cfg(test)]

@@ -1,0 +1,412 @@
+//! A limiter whose states are in a store with a compare-and-swap.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, sync::oneshot};
+
+use super::{
+    CasStore,
+    decider::{Call, Decider},
+    driver::Driver,
+    inner::Inner,
+    lines::{Lines, QueuedCall},
+    policy::CasPolicy,
+    shared::{Shared, deadline_exceeded},
+};
+use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
+use crate::backend::{Backend, IntoBackend, Op};
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::decision::Decision;
+use crate::error::{ConfigError, StoreError, expect_valid};
+use crate::quota::Quota;
+use crate::store::remote::{
+    BreakerCounts, CacheSlot, Deadline, DenyCache, KeyName, LivePolicy, RemoteKey, check_name,
+};
+use crate::sync::Ordering;
+
+/// How long a call may take, unless a limiter sets something else.
+const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
+/// How many records are kept, unless a limiter sets something else.
+const DEFAULT_CACHED_KEYS: usize = 10_000;
+
+/// A limit whose states are in a store with a compare-and-swap.
+///
+/// Clones are the same limiter. Its calls for one key are decided together, in their order: one swap
+/// per key is in flight at a time, however many requests arrive.
+///
+/// ```
+/// use tower_throttle::{Quota, SlidingLog, store::{Backend, cas::{Cas, MemoryStore}}};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_throttle::StoreError> {
+/// let limit = Cas::new(MemoryStore::new(), "login", SlidingLog::new(Quota::per_minute(5)));
+/// assert!(limit.decide("alice", 5).await?.is_admitted());
+/// assert!(limit.decide("alice", 1).await?.is_denied());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Cas<S: CasStore, A: Algorithm>(Arc<Inner<S, A>>);
+
+/// Settings of a [`Cas`] limiter.
+#[derive(Clone, Debug)]
+#[must_use = "settings have no effect before `build`"]
+pub struct CasBuilder<S> {
+    store: S,
+    prefix: String,
+    deadline: Duration,
+    cached_keys: usize,
+    caches_denials: bool,
+    follows_changes: bool,
+}
+
+/// Counts of what a [`Cas`] limiter has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CasCounts {
+    /// Reads that were sent to the store.
+    pub loads: u64,
+    /// Swaps that were sent to the store.
+    pub swaps: u64,
+    /// Swaps that found another version, because another machine had changed the key.
+    pub conflicts: u64,
+    /// Calls that wait for a decision at present.
+    pub queued: usize,
+}
+
+impl<S: CasStore, A: Algorithm> Cas<S, A> {
+    /// A limit with default settings. Limits of one name in one store are one limit.
+    ///
+    /// # Panics
+    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm is refused;
+    /// [`CasBuilder::build`] returns an error instead.
+    #[track_caller]
+    pub fn new<I>(store: S, name: &str, algorithm: I) -> Self
+    where
+        I: IntoAlgorithm<Algorithm = A>,
+    {
+        expect_valid(CasBuilder::new(store).build(name, algorithm))
+    }
+
+    /// Queues a request: takes the cost now, and returns how long the request has to wait. Denied if
+    /// the wait would be longer than `max_wait`.
+    ///
+    /// An algorithm without a queue decides as always, without a wait.
+    pub fn reserve<K>(&self, key: &K, cost: u64, max_wait: Duration) -> CasFuture
+    where
+        K: RemoteKey + ?Sized,
+    {
+        self.call(key, Call::Reserve(cost, max_wait), false)
+    }
+
+    /// Changes the quota for all keys and for the whole fleet. Used units stay used.
+    ///
+    /// The change is kept in the store until the next one, across restarts. Every other limiter of
+    /// this name adopts it within a second while it is in use, if it was configured with the same
+    /// quota as this one. Setting the configured quota ends the change.
+    ///
+    /// # Errors
+    /// If the algorithm has several quotas, as a set of limits does; or if the change cannot be
+    /// stored. After a transient error it may have been stored: set it again.
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        let inner = &self.0;
+        inner
+            .policy
+            .set_quota(quota, inner.deny_cache.as_deref())
+            .await
+    }
+
+    /// What it has done since it was made.
+    pub fn counts(&self) -> CasCounts {
+        let shared = &self.0.shared;
+        CasCounts {
+            loads: shared.loads.load(Ordering::Relaxed),
+            swaps: shared.swaps.load(Ordering::Relaxed),
+            conflicts: shared.conflicts.load(Ordering::Relaxed),
+            queued: self.0.lines.queued(),
+        }
+    }
+
+    /// Whether its circuit breaker is open, and how often it opened.
+    pub fn breaker(&self) -> BreakerCounts {
+        self.0.shared.breakers.counts()
+    }
+
+    fn call<K: RemoteKey + ?Sized>(&self, key: &K, call: Call, is_detached: bool) -> CasFuture {
+        let inner = &self.0;
+        let Ok(runtime) = Handle::try_current() else {
+            let message = format!("{}: called outside of a tokio runtime", S::NAME);
+            return CasFuture::ready(Err(StoreError::new(message, false)));
+        };
+        let now = MonotonicClock.now();
+        self.refresh_if_due(&runtime, now);
+        let mut name = KeyName::new(&inner.name_prefix);
+        key.write(&mut name);
+        let key = name.finish();
+        let cache_slot = match inner.cached_denial(&key, call, now) {
+            Ok(denial) => return CasFuture::ready(Ok(denial)),
+            Err(cache_slot) => cache_slot,
+        };
+        let key: Arc<str> = key.into();
+        let (decision_tx, decision_rx) = oneshot::channel();
+        let deadline = now.plus(inner.shared.deadline);
+        let queued = QueuedCall {
+            call,
+            deadline,
+            decision_tx,
+            is_detached,
+        };
+        if let Some(id) = inner.lines.push(&key, queued, now, inner.ends_by(now)) {
+            runtime.spawn(Driver::new(Arc::clone(inner), key, id).run());
+        }
+        CasFuture(State::Pending(PendingDecision {
+            decision_rx,
+            deadline: Deadline::new(deadline),
+            time_limit: inner.shared.deadline,
+            store: S::NAME,
+            cache_slot,
+        }))
+    }
+
+    /// Starts to read the stored quota, if that is due. Also if every call is denied by the cache.
+    fn refresh_if_due(&self, runtime: &Handle, now: Tick) {
+        if self.0.follows_changes && self.0.policy.is_refresh_due(now) {
+            let inner = Arc::clone(&self.0);
+            runtime.spawn(async move { inner.policy.refresh(inner.deny_cache.as_deref()).await });
+        }
+    }
+}
+
+impl<S: CasStore, A: Algorithm> Inner<S, A> {
+    /// The cached denial of a call, or where that is to be cached.
+    fn cached_denial(
+        &self,
+        key: &str,
+        call: Call,
+        now: Tick,
+    ) -> Result<Decision, Option<(CacheSlot, u64)>> {
+        let Some(cache) = &self.deny_cache else {
+            return Err(None);
+        };
+        match call {
+            Call::Op(Op::Take(cost)) if cost > 0 => match cache.get(key, cost, now) {
+                Ok(denial) => Ok(denial),
+                Err(version) => {
+                    let slot = CacheSlot::new(cache, key.to_owned(), version);
+                    Err(Some((slot, cost)))
+                }
+            },
+            Call::Op(Op::Take(_) | Op::Peek(_)) | Call::Reserve(..) => Err(None),
+            Call::Op(_) => {
+                cache.invalidate(key);
+                Err(None)
+            }
+        }
+    }
+}
+
+impl<S: CasStore> CasBuilder<S> {
+    /// The default settings.
+    pub fn new(store: S) -> Self {
+        Self {
+            store,
+            prefix: "throttle".to_owned(),
+            deadline: DEFAULT_DEADLINE,
+            cached_keys: DEFAULT_CACHED_KEYS,
+            caches_denials: true,
+            follows_changes: true,
+        }
+    }
+
+    /// Sets how long a call may take, by default 100 ms. Conflicts with other machines are retried
+    /// within it.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Sets the start of the names of all keys, by default `throttle`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets of how many keys the last record is kept, by default 10,000. The next decision on such a
+    /// key needs one round trip instead of two. With zero, every decision reads the store first.
+    pub fn cached_keys(mut self, keys: usize) -> Self {
+        self.cached_keys = keys;
+        self
+    }
+
+    /// Asks the store again for every request of a key that is being denied. By default, a denial
+    /// is repeated until it ends, for at most ten seconds.
+    pub fn without_deny_cache(mut self) -> Self {
+        self.caches_denials = false;
+        self
+    }
+
+    /// Does not look for changes by [`Cas::set_quota`], which is otherwise one read per second in which
+    /// the limit is used.
+    pub fn without_quota_changes(mut self) -> Self {
+        self.follows_changes = false;
+        self
+    }
+
+    /// Builds a limit. Limits of one name and prefix in one store are one limit.
+    ///
+    /// # Errors
+    /// If the name or the prefix is not 1 to 64 letters, digits and any of `. _ -`, or if the
+    /// algorithm is refused.
+    ///
+    /// ```
+    /// use tower_throttle::{Quota, TokenBucket, store::cas::{CasBuilder, MemoryStore}};
+    ///
+    /// let bucket = TokenBucket::new(Quota::per_second(10));
+    /// let error = CasBuilder::new(MemoryStore::new()).build("a b", bucket).unwrap_err();
+    /// assert!(error.to_string().starts_with("name: \"a b\" is not allowed; give 1 to 64 letters"));
+    /// ```
+    pub fn build<I: IntoAlgorithm>(
+        self,
+        name: &str,
+        algorithm: I,
+    ) -> Result<Cas<S, I::Algorithm>, ConfigError> {
+        check_name("prefix", &self.prefix)?;
+        check_name("name", name)?;
+        let decider = Decider::new(algorithm.into_algorithm())?;
+        let shared = Arc::new(Shared::new(self.store, self.deadline));
+        let name_prefix = format!("{{{}:{name}:", self.prefix);
+        let change_key = format!("{{{}:{name}}}:quota", self.prefix);
+        let policy = CasPolicy::new(decider, Arc::clone(&shared), change_key.into());
+        Ok(Cas(Arc::new(Inner {
+            shared,
+            policy: LivePolicy::new(policy),
+            lines: Lines::new(self.cached_keys),
+            name_prefix,
+            deny_cache: self.caches_denials.then(|| Arc::new(DenyCache::new())),
+            follows_changes: self.follows_changes,
+        })))
+    }
+}
+
+impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> {
+    type Future = CasFuture;
+
+    fn apply(&self, key: &K, op: Op) -> CasFuture {
+        self.call(key, Call::Op(op), false)
+    }
+
+    /// Runs `op` although nobody awaits it.
+    fn detach(&self, key: &K, op: Op) {
+        drop(self.call(key, Call::Op(op), true));
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        quotas(&self.0.policy.active().decider.algorithm)
+    }
+
+    fn limits(&self) -> usize {
+        A::Packing::limit_count(&self.0.policy.active().decider.algorithm)
+    }
+}
+
+impl<S: CasStore, A: Algorithm> IntoBackend for Cas<S, A> {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+/// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
+impl<S: CasStore, A: Algorithm> Clone for Cas<S, A> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: CasStore, A: Algorithm> fmt::Debug for Cas<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cas")
+            .field("name_prefix", &self.0.name_prefix)
+            .field("algorithm", &self.0.policy.active().decider.algorithm)
+            .field("store", &self.0.shared.store)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The decision of a [`Cas`] limiter, in flight.
+///
+/// It ends by the deadline wherever it is polled.
+///
+/// # Cancel safety
+/// If it is dropped before its calls were decided, the call is not counted. If it is dropped later,
+/// it is.
+#[derive(Debug)]
+#[must_use = "a decision has no effect unless the caller acts on it"]
+pub struct CasFuture(State);
+
+#[derive(Debug)]
+enum State {
+    Pending(PendingDecision),
+    /// A result that was known at once; `None` after it was returned.
+    Ready(Option<Result<Decision, StoreError>>),
+}
+
+#[derive(Debug)]
+struct PendingDecision {
+    decision_rx: oneshot::Receiver<Result<Decision, StoreError>>,
+    deadline: Deadline,
+    time_limit: Duration,
+    store: &'static str,
+    /// Where a denial is cached, and its cost.
+    cache_slot: Option<(CacheSlot, u64)>,
+}
+
+impl CasFuture {
+    const fn ready(result: Result<Decision, StoreError>) -> Self {
+        Self(State::Ready(Some(result)))
+    }
+}
+
+impl PendingDecision {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, StoreError>> {
+        let received = match Pin::new(&mut self.decision_rx).poll(cx) {
+            Poll::Ready(received) => received,
+            Poll::Pending => {
+                let expired = self.deadline.poll(cx);
+                return expired.map(|()| Err(deadline_exceeded(self.store, self.time_limit)));
+            }
+        };
+        let result = received.unwrap_or_else(|_| {
+            let message = format!("{}: the runtime that decided was shut down", self.store);
+            Err(StoreError::new(message, true))
+        });
+        if let (Ok(denial), Some((slot, cost))) = (&result, self.cache_slot.take()) {
+            if denial.is_denied() {
+                slot.insert(cost, *denial);
+            }
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl Future for CasFuture {
+    type Output = Result<Decision, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let result = match &mut self.0 {
+            State::Ready(result) => return result.take().map_or(Poll::Pending, Poll::Ready),
+            State::Pending(pending) => pending.poll(cx),
+        };
+        if result.is_ready() {
+            self.0 = State::Ready(None);
+        }
+        result
+    }
+}

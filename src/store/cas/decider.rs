@@ -1,0 +1,215 @@
+//! Decisions on what the store holds for a key.
+
+use std::time::Duration;
+
+use super::record::{Entry, MAX_ENTRIES, Record};
+use crate::algorithm::{
+    Algorithm, Inherit, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+};
+use crate::backend::Op;
+use crate::clock::Tick;
+use crate::decision::Decision;
+use crate::error::{ConfigError, StoreError};
+use crate::store::apply::{apply_op, with_receipt};
+
+/// How far the clock of another machine may be ahead: its time counts, so that a key is not decided
+/// at an older moment. What is further ahead is ignored.
+const MAX_CLOCK_LEAD: Duration = Duration::from_secs(1);
+/// The longest time to live: 20 years, the most that Cassandra takes.
+const MAX_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
+
+/// Decides by one configuration of a limit.
+#[derive(Debug)]
+pub(super) struct Decider<A> {
+    pub(super) algorithm: A,
+    /// The settings of the algorithm, by which its states are found.
+    settings: Vec<u8>,
+}
+
+/// An operation on the state of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Op(Op),
+    /// A cost, and the longest wait.
+    Reserve(u64, Duration),
+}
+
+impl Call {
+    pub(super) fn is_reset(self) -> bool {
+        self == Self::Op(Op::Reset)
+    }
+
+    const fn is_peek(self) -> bool {
+        matches!(self, Self::Op(Op::Peek(_)))
+    }
+}
+
+/// The decisions on several calls.
+#[derive(Debug)]
+pub(super) struct Decided {
+    pub(super) decisions: Vec<Decision>,
+    /// What has to be written before they hold; `None` if nothing changes.
+    pub(super) record: Option<Record>,
+}
+
+impl<A: Algorithm> Decider<A> {
+    pub(super) fn new(algorithm: A) -> Result<Self, ConfigError> {
+        algorithm.validate()?;
+        let settings = settings_to_bytes(&algorithm).ok_or(ConfigError::Unsupported {
+            what: "an algorithm of your own in a store with compare-and-swap",
+            instead: "use an algorithm of this crate, or several in a tuple or in All",
+        })?;
+        Ok(Self {
+            algorithm,
+            settings,
+        })
+    }
+
+    /// The same limit with another quota. Every algorithm of one type has such settings.
+    pub(super) fn of_same_type(algorithm: A) -> Self {
+        Self {
+            settings: settings_to_bytes(&algorithm).unwrap_or_default(),
+            algorithm,
+        }
+    }
+
+    /// Decides on `calls`, one after the other, at `now`.
+    pub(super) fn decide(
+        &self,
+        record: &Record,
+        now: Tick,
+        calls: &[Call],
+    ) -> Result<Decided, StoreError> {
+        let now = now.max(record.written_at.min(now.plus(MAX_CLOCK_LEAD)));
+        let place = record
+            .entries
+            .iter()
+            .position(|entry| entry.settings == self.settings);
+        let mut state = match self.state_of(record, place, now) {
+            // It is replaced without being read.
+            None if calls.iter().any(|call| call.is_reset()) => self.algorithm.fresh(now),
+            state => state.ok_or_else(damaged)?,
+        };
+        let before = self.to_bytes(&state)?;
+        let decisions = calls.iter().map(|call| self.apply(&mut state, now, *call));
+        let decisions = decisions.collect();
+        let after = self.to_bytes(&state)?;
+
+        // Usage is taken over once: later usage of the other configuration does not count here.
+        let is_taken_over = place.is_none()
+            && !calls.iter().all(|call| call.is_peek())
+            && before != self.to_bytes(&self.algorithm.fresh(now))?;
+        if before == after && !is_taken_over {
+            return Ok(Decided {
+                decisions,
+                record: None,
+            });
+        }
+        let entry = Entry {
+            settings: self.settings.clone(),
+            forgettable_at: self.algorithm.forgettable_at(&state),
+            state: after,
+        };
+        Ok(Decided {
+            decisions,
+            record: Some(with_entry(record, place, entry, now)?),
+        })
+    }
+
+    /// How long the store has to keep `record`: until every state in it decides like a fresh one,
+    /// and a tenth and a second longer.
+    pub(super) fn time_to_live(record: &Record, now: Tick) -> Duration {
+        let needed = record.forgettable_at().since(now).min(MAX_TTL);
+        (needed + needed / 10 + Duration::from_secs(1)).min(MAX_TTL)
+    }
+
+    /// The state of this configuration, or that of the newest other one converted. `None` if it
+    /// cannot be read.
+    fn state_of(&self, record: &Record, place: Option<usize>, now: Tick) -> Option<A::State> {
+        let read = |algorithm: &A, entry: &Entry| {
+            if entry.state.is_empty() {
+                return Some(algorithm.fresh(now));
+            }
+            state_from_bytes(algorithm, &entry.state)
+        };
+        if let Some(entry) = place.and_then(|place| record.entries.get(place)) {
+            return read(&self.algorithm, entry);
+        }
+        let other = record.entries.last().and_then(|entry| {
+            let other = settings_from_bytes(&self.algorithm, &entry.settings)?;
+            Some((entry, other))
+        });
+        let Some((entry, other)) = other else {
+            return Some(self.algorithm.fresh(now));
+        };
+        let mut state = read(&other, entry)?;
+        let algorithm = &self.algorithm;
+        algorithm.rescale(&mut state, &other, now, Inherit::AsIs);
+        Some(state)
+    }
+
+    fn apply(&self, state: &mut A::State, now: Tick, call: Call) -> Decision {
+        match call {
+            Call::Op(op) => {
+                if op == Op::Reset {
+                    *state = self.algorithm.fresh(now);
+                }
+                apply_op(&self.algorithm, state, now, op)
+            }
+            Call::Reserve(cost, max_wait) => {
+                let decision = self.algorithm.reserve(state, now, cost, max_wait);
+                with_receipt(&self.algorithm, decision, now)
+            }
+        }
+    }
+
+    fn to_bytes(&self, state: &A::State) -> Result<Vec<u8>, StoreError> {
+        state_to_bytes(&self.algorithm, state).ok_or_else(damaged)
+    }
+}
+
+/// `record` with the state of a configuration at `place`, or as its newest one.
+fn with_entry(
+    record: &Record,
+    place: Option<usize>,
+    entry: Entry,
+    now: Tick,
+) -> Result<Record, StoreError> {
+    let mut record = record.clone();
+    record.written_at = record.written_at.max(now);
+    for other in &mut record.entries {
+        // The entry stays, so that its configuration does not take over usage again.
+        if other.forgettable_at <= now {
+            other.state = Vec::new();
+        }
+    }
+    if let Some(own) = place.and_then(|place| record.entries.get_mut(place)) {
+        *own = entry;
+        return Ok(record);
+    }
+    if record.forgettable_at() <= now {
+        record.entries.clear();
+    } else if record.entries.len() >= MAX_ENTRIES {
+        let unused = record
+            .entries
+            .iter()
+            .position(|entry| entry.state.is_empty());
+        let Some(unused) = unused else {
+            return Err(StoreError::new(
+                "more than 16 configurations of one limit are in use at the same time: give them other names",
+                false,
+            ));
+        };
+        record.entries.remove(unused);
+    }
+    record.entries.push(entry);
+    Ok(record)
+}
+
+/// The error of bytes that this release cannot read.
+pub(super) fn damaged() -> StoreError {
+    StoreError::new(
+        "the store holds a value that is damaged or of a newer release: reset the key, or give the limit another name",
+        false,
+    )
+}

@@ -1,0 +1,307 @@
+//! The task that decides the calls of one key.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    CasStore, Loaded, Swapped, Value, Version,
+    decider::{Decider, damaged},
+    inner::Inner,
+    lines::{DriverId, Known, QueuedCall},
+    record::{Outcome, Record},
+    shared::deadline_exceeded,
+};
+use crate::algorithm::Algorithm;
+use crate::clock::{Clock, MonotonicClock, Tick, Timer};
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::sync::Ordering;
+
+/// The most calls that are decided in one swap.
+const MAX_BATCH: usize = 1_000;
+/// The longest pause before a swap that was in conflict is tried again.
+const MAX_PAUSE: Duration = Duration::from_millis(20);
+
+/// Decides the calls of one key until there are none.
+pub(super) struct Driver<S: CasStore, A: Algorithm> {
+    inner: Arc<Inner<S, A>>,
+    key: Arc<str>,
+    id: DriverId,
+}
+
+impl<S: CasStore, A: Algorithm> Driver<S, A> {
+    pub(super) const fn new(inner: Arc<Inner<S, A>>, key: Arc<str>, id: DriverId) -> Self {
+        Self { inner, key, id }
+    }
+
+    pub(super) async fn run(self) {
+        let Self { inner, key, id } = &self;
+        let mut known = inner.lines.take_known(key);
+        loop {
+            let ends_by = inner.ends_by(MonotonicClock.now());
+            let calls = inner
+                .lines
+                .next_calls(key, *id, MAX_BATCH, ends_by, &mut known);
+            let Some(calls) = calls else {
+                return;
+            };
+            let mut round = Round {
+                inner,
+                key,
+                calls,
+                unresolved: Vec::new(),
+                conflicts: 0,
+            };
+            known = round.run(known).await;
+        }
+    }
+}
+
+/// Fails the calls that are left, if the runtime is shut down.
+impl<S: CasStore, A: Algorithm> Drop for Driver<S, A> {
+    fn drop(&mut self) {
+        self.inner.lines.abandon(&self.key, self.id);
+    }
+}
+
+/// Calls that are decided together.
+struct Round<'a, S: CasStore, A: Algorithm> {
+    inner: &'a Inner<S, A>,
+    key: &'a Arc<str>,
+    calls: Vec<QueuedCall>,
+    /// Swaps of this round whose outcome is not known yet.
+    unresolved: Vec<Attempt>,
+    conflicts: u32,
+}
+
+/// A swap that was sent.
+struct Attempt {
+    version: Version,
+    expected: Option<Version>,
+    /// The store replied that it found another version. A client that sends twice gets this reply
+    /// although the first swap was executed.
+    is_refused: bool,
+    decisions: Vec<Decision>,
+}
+
+/// What a step of a round led to.
+enum Step {
+    /// All calls have their decisions. The store holds this.
+    Done(Option<Known>),
+    /// The store holds this, and held it at this moment.
+    Again(Known, Tick),
+    /// It is not known what the store holds.
+    Reload,
+}
+
+impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
+    /// Decides the calls. Returns what the store holds then, if that is known.
+    async fn run(&mut self, known: Option<Known>) -> Option<Known> {
+        let policy = self.inner.policy.active();
+        let mut known = known;
+        // When the store held that, if it replied with it in this round.
+        let mut read_at = None;
+        loop {
+            self.drop_unwanted();
+            if self.calls.is_empty() {
+                return known.filter(|_| self.unresolved.is_empty());
+            }
+            let now = read_at.or_else(|| self.inner.shared.time.now());
+            let result = match (known.take(), now) {
+                (Some(known), Some(now)) => {
+                    let is_current = read_at.is_some();
+                    self.decide(&policy.decider, known, now, is_current).await
+                }
+                _ => self.load().await,
+            };
+            match result {
+                Ok(Step::Done(known)) => return known,
+                Ok(Step::Again(current, at)) => (known, read_at) = (Some(current), Some(at)),
+                Ok(Step::Reload) => read_at = None,
+                Err(error) => {
+                    self.fail(&error);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Ends calls that nobody awaits any more, unless a swap may have counted them and others are
+    /// awaited.
+    fn drop_unwanted(&mut self) {
+        let now = MonotonicClock.now();
+        let is_wanted = |call: &QueuedCall| call.is_wanted(now);
+        let wanted = self.calls.iter().filter(|call| is_wanted(call)).count();
+        if wanted == self.calls.len() || (wanted > 0 && !self.unresolved.is_empty()) {
+            return;
+        }
+        let calls = std::mem::take(&mut self.calls);
+        let (wanted, ended): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_wanted);
+        self.calls = wanted;
+        for call in ended {
+            let error = deadline_exceeded(S::NAME, self.inner.shared.deadline);
+            let _ = call.decision_tx.send(Err(error));
+        }
+    }
+
+    async fn load(&mut self) -> Result<Step, StoreError> {
+        let shared = &self.inner.shared;
+        shared.check_breaker()?;
+        shared.loads.fetch_add(1, Ordering::Relaxed);
+        let load = shared.store.load(self.key);
+        match shared.call_until(self.ends_at(), load).await {
+            Ok(loaded) => self.adopt(loaded),
+            Err(error) if error.is_transient() => {
+                self.pause().await;
+                Ok(Step::Reload)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Decides on `known`, and writes the outcome if there is any.
+    async fn decide(
+        &mut self,
+        decider: &Decider<A>,
+        known: Known,
+        now: Tick,
+        is_current: bool,
+    ) -> Result<Step, StoreError> {
+        let calls: Vec<_> = self.calls.iter().map(|call| call.call).collect();
+        let decided = decider.decide(&known.record, now, &calls)?;
+        let Some(record) = decided.record else {
+            // Another machine may have changed the record since it was read.
+            if !is_current {
+                return Ok(Step::Reload);
+            }
+            self.finish(decided.decisions);
+            return Ok(Step::Done(Some(known)));
+        };
+        let version = self.inner.shared.next_version();
+        let record = record.swapped_by(version);
+        let value = Value::new(version, record.to_bytes());
+        let ttl = Decider::<A>::time_to_live(&record, now);
+        let shared = &self.inner.shared;
+        shared.check_breaker()?;
+        shared.swaps.fetch_add(1, Ordering::Relaxed);
+        let swap = shared.store.swap(self.key, known.version, &value, ttl);
+        match shared.call_until(self.ends_at(), swap).await {
+            Ok(Swapped::Done(server_time)) => {
+                self.inner.shared.time.learn(server_time);
+                self.finish(decided.decisions);
+                let version = Some(version);
+                Ok(Step::Done(Some(Known { version, record })))
+            }
+            Ok(Swapped::Conflict(current)) => {
+                shared.conflicts.fetch_add(1, Ordering::Relaxed);
+                self.conflicts += 1;
+                self.unresolved.push(Attempt {
+                    version,
+                    expected: known.version,
+                    is_refused: true,
+                    decisions: decided.decisions,
+                });
+                if self.conflicts > 1 {
+                    self.pause().await;
+                }
+                match current {
+                    Some(current) if self.conflicts == 1 => self.adopt(current),
+                    // What was read before the pause may be old.
+                    _ => Ok(Step::Reload),
+                }
+            }
+            Err(error) => {
+                self.unresolved.push(Attempt {
+                    version,
+                    expected: known.version,
+                    is_refused: false,
+                    decisions: decided.decisions,
+                });
+                if !error.is_transient() {
+                    return Err(error);
+                }
+                self.pause().await;
+                Ok(Step::Reload)
+            }
+        }
+    }
+
+    /// Takes what the store holds, and finds out which swap of this round was executed.
+    fn adopt(&mut self, loaded: Loaded) -> Result<Step, StoreError> {
+        let now = self.inner.shared.time.learn(loaded.server_time);
+        let (version, record) = match loaded.value {
+            Some(value) => (Some(value.version), Record::from_bytes(&value.bytes)),
+            None => (None, Some(Record::default())),
+        };
+        let Some(record) = record else {
+            // A reset replaces what cannot be read.
+            let resets = |call: &QueuedCall| call.call.is_reset();
+            if !self.calls.iter().any(resets) {
+                return Err(damaged());
+            }
+            let record = Record::default();
+            return Ok(Step::Again(Known { version, record }, now));
+        };
+        if version.is_some() {
+            let attempts = std::mem::take(&mut self.unresolved);
+            for attempt in attempts {
+                match record.outcome_of(attempt.version, attempt.expected) {
+                    Outcome::Executed => {
+                        self.finish(attempt.decisions);
+                        return Ok(Step::Done(Some(Known { version, record })));
+                    }
+                    _ if attempt.is_refused => {}
+                    Outcome::NotExecuted if version == attempt.expected => {
+                        // It may still be on its way.
+                        self.unresolved.push(attempt);
+                    }
+                    Outcome::NotExecuted => {}
+                    Outcome::Unknown => return Err(lost_track()),
+                }
+            }
+        }
+        Ok(Step::Again(Known { version, record }, now))
+    }
+
+    /// When the last call has to have its decision.
+    fn ends_at(&self) -> Tick {
+        let deadlines = self.calls.iter().map(|call| call.deadline);
+        deadlines.max().unwrap_or_default()
+    }
+
+    /// Lets another machine go first: a random time that grows with each conflict.
+    async fn pause(&self) {
+        let most = Duration::from_millis(1 << self.conflicts.min(5)).min(MAX_PAUSE);
+        let pause = self.inner.shared.random_below(most);
+        let end = MonotonicClock.now().plus(pause);
+        MonotonicClock.sleep_until(end).await;
+    }
+
+    fn finish(&mut self, decisions: Vec<Decision>) {
+        for (call, decision) in self.calls.drain(..).zip(decisions) {
+            // The caller may have gone.
+            let _ = call.decision_tx.send(Ok(decision));
+        }
+        self.unresolved.clear();
+    }
+
+    fn fail(&mut self, error: &StoreError) {
+        let is_uncertain = self.unresolved.iter().any(|attempt| !attempt.is_refused);
+        let error = if is_uncertain {
+            let message = format!("{error}; whether the call was counted is not known");
+            StoreError::new(message, error.is_transient())
+        } else {
+            error.clone()
+        };
+        for call in self.calls.drain(..) {
+            let _ = call.decision_tx.send(Err(error.clone()));
+        }
+    }
+}
+
+/// The error of calls of which it cannot be found out any more whether they were counted.
+fn lost_track() -> StoreError {
+    StoreError::new(
+        "the store did not say whether the call was counted, and the key was changed too often since to find out",
+        true,
+    )
+}

@@ -1,0 +1,157 @@
+//! A store whose operations fail as planned.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use super::{CasStore, Loaded, Swapped, Value, Version};
+use crate::clock::{Clock, MonotonicClock, Timer};
+use crate::error::StoreError;
+use crate::sync::{Mutex, lock};
+
+/// A store whose operations fail as planned, for tests of a store or of a program. Clones share
+/// their plan.
+///
+/// ```
+/// use tower_throttle::{Quota, TokenBucket};
+/// use tower_throttle::store::{Backend, cas::{Cas, Fault, Faulty, MemoryStore}};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_throttle::StoreError> {
+/// let store = Faulty::new(MemoryStore::new());
+/// let limit = Cas::new(store.clone(), "api", TokenBucket::new(Quota::per_hour(10)));
+/// // The swap is executed, and its reply is lost. The cost is counted once.
+/// store.plan([Fault::LostReply]);
+/// assert_eq!(limit.decide("alice", 1).await?.remaining(), 9);
+/// assert_eq!(limit.decide("alice", 1).await?.remaining(), 8);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Faulty<S> {
+    store: S,
+    plan: Arc<Mutex<Plan>>,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    faults: VecDeque<Fault>,
+    /// Swaps that are still on their way.
+    late: Vec<LateSwap>,
+}
+
+#[derive(Debug)]
+struct LateSwap {
+    key: String,
+    expected: Option<Version>,
+    new: Value,
+    ttl: Duration,
+}
+
+/// What happens to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Nothing. To plan the operation after it.
+    None,
+    /// The operation is not executed, and fails.
+    LostRequest,
+    /// The operation is executed, and fails.
+    LostReply,
+    /// The operation fails at once. If it is a swap, it is executed before the next swap.
+    Late,
+    /// The operation is executed twice, as a client would that sends it again after a lost reply. The
+    /// second result is returned.
+    Twice,
+    /// A swap finds another version, whatever is stored. A load is executed.
+    Conflict,
+    /// The operation is executed after this time.
+    Delay(Duration),
+}
+
+impl<S: CasStore> Faulty<S> {
+    /// A store without faults yet.
+    pub fn new(store: S) -> Self {
+        Self {
+            store,
+            plan: Arc::default(),
+        }
+    }
+
+    /// Adds faults of the next operations, one for each load or swap.
+    pub fn plan(&self, faults: impl IntoIterator<Item = Fault>) {
+        lock(&self.plan).faults.extend(faults);
+    }
+
+    /// How many planned faults are left.
+    pub fn planned(&self) -> usize {
+        lock(&self.plan).faults.len()
+    }
+
+    fn next_fault(&self) -> Fault {
+        lock(&self.plan).faults.pop_front().unwrap_or(Fault::None)
+    }
+
+    async fn delay(span: Duration) {
+        let end = MonotonicClock.now().plus(span);
+        MonotonicClock.sleep_until(end).await;
+    }
+}
+
+impl<S: CasStore> CasStore for Faulty<S> {
+    const NAME: &'static str = S::NAME;
+
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        match self.next_fault() {
+            Fault::None | Fault::Conflict | Fault::Twice => {}
+            Fault::LostRequest | Fault::LostReply | Fault::Late => return Err(lost()),
+            Fault::Delay(span) => Self::delay(span).await,
+        }
+        self.store.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        let fault = self.next_fault();
+        let late = std::mem::take(&mut lock(&self.plan).late);
+        for swap in late {
+            let LateSwap {
+                key,
+                expected,
+                new,
+                ttl,
+            } = swap;
+            self.store.swap(&key, expected, &new, ttl).await?;
+        }
+        match fault {
+            Fault::None => {}
+            Fault::LostRequest => return Err(lost()),
+            Fault::LostReply => {
+                self.store.swap(key, expected, new, ttl).await?;
+                return Err(lost());
+            }
+            Fault::Late => {
+                lock(&self.plan).late.push(LateSwap {
+                    key: key.to_owned(),
+                    expected,
+                    new: new.clone(),
+                    ttl,
+                });
+                return Err(lost());
+            }
+            Fault::Twice => {
+                self.store.swap(key, expected, new, ttl).await?;
+            }
+            Fault::Conflict => return Ok(Swapped::Conflict(None)),
+            Fault::Delay(span) => Self::delay(span).await,
+        }
+        self.store.swap(key, expected, new, ttl).await
+    }
+}
+
+fn lost() -> StoreError {
+    StoreError::new("the connection was lost, as planned", true)
+}

@@ -1,0 +1,28 @@
+//! What the clones of a limiter, and the tasks that decide for it, share.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{CasStore, lines::Lines, policy::CasPolicy, shared::Shared};
+use crate::algorithm::Algorithm;
+use crate::clock::Tick;
+use crate::store::remote::{DenyCache, LivePolicy};
+
+/// How long after the deadline of its last call a driver may still be ending.
+const DRIVER_GRACE: Duration = Duration::from_millis(50);
+
+pub(super) struct Inner<S: CasStore, A: Algorithm> {
+    pub(super) shared: Arc<Shared<S>>,
+    pub(super) policy: LivePolicy<CasPolicy<S, A>>,
+    pub(super) lines: Lines,
+    /// The start of the names of its keys.
+    pub(super) name_prefix: String,
+    pub(super) deny_cache: Option<Arc<DenyCache>>,
+    pub(super) follows_changes: bool,
+}
+
+impl<S: CasStore, A: Algorithm> Inner<S, A> {
+    /// When a driver that starts now has ended.
+    pub(super) fn ends_by(&self, now: Tick) -> Tick {
+        now.plus(self.shared.deadline).plus(DRIVER_GRACE)
+    }
+}

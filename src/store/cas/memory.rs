@@ -1,0 +1,108 @@
+//! A store in this process.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use super::{CasStore, Loaded, Swapped, Value, Version};
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::error::StoreError;
+use crate::sync::{Mutex, MutexGuard, lock};
+
+type Values = HashMap<String, (Value, Tick)>;
+
+/// A store in this process, for tests and simulations. Clones share their values.
+///
+/// Several limiters over one store behave like as many machines:
+///
+/// ```
+/// use tower_throttle::{FixedWindow, Quota, store::{Backend, cas::{Cas, MemoryStore}}};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_throttle::StoreError> {
+/// let store = MemoryStore::new();
+/// let machine = || Cas::new(store.clone(), "api", FixedWindow::new(Quota::per_hour(2)));
+/// let (a, b) = (machine(), machine());
+/// assert!(a.decide("alice", 1).await?.is_admitted());
+/// assert!(b.decide("alice", 1).await?.is_admitted());
+/// assert!(a.decide("alice", 1).await?.is_denied());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MemoryStore<C = MonotonicClock> {
+    values: Arc<Mutex<Values>>,
+    clock: C,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::with_clock(MonotonicClock)
+    }
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// An empty store that tells the time of `clock`.
+    pub fn with_clock(clock: C) -> Self {
+        Self {
+            values: Arc::default(),
+            clock,
+        }
+    }
+
+    /// Removes all values, as a server that is started again without a file.
+    pub fn clear(&self) {
+        lock(&self.values).clear();
+    }
+
+    /// The value of a key, and the moment up to which it is kept, even if that is past.
+    pub fn get(&self, key: &str) -> Option<(Value, Tick)> {
+        lock(&self.values).get(key).cloned()
+    }
+
+    /// The keys that have a value.
+    pub fn keys(&self) -> Vec<String> {
+        lock(&self.values).keys().cloned().collect()
+    }
+
+    fn lock(&self) -> (MutexGuard<'_, Values>, Tick) {
+        let values = lock(&self.values);
+        // Read under the lock: swaps happen in the order of their times.
+        let now = self.clock.now();
+        (values, now)
+    }
+}
+
+impl<C: Clock> CasStore for MemoryStore<C> {
+    const NAME: &'static str = "memory";
+
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        let (values, now) = self.lock();
+        let current = values.get(key).filter(|(_, expires_at)| *expires_at > now);
+        let value = current.map(|(value, _)| value.clone());
+        Ok(Loaded::new(value).at(now))
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        let (mut values, now) = self.lock();
+        let current = values.get(key).filter(|(_, expires_at)| *expires_at > now);
+        let current = current.map(|(value, _)| value);
+        if current.map(|value| value.version) != expected {
+            let loaded = Loaded::new(current.cloned()).at(now);
+            return Ok(Swapped::Conflict(Some(loaded)));
+        }
+        values.insert(key.to_owned(), (new.clone(), now.plus(ttl)));
+        Ok(Swapped::Done(Some(now)))
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}

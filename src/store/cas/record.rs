@@ -1,0 +1,237 @@
+//! What the store holds for one key, as bytes.
+//!
+//! ```text
+//! record  = format versions written_at entries checksum
+//! versions= count, 8 bytes each, oldest first
+//! entries = count, one for each configuration, oldest first
+//! entry   = settings, forgettable_at, state
+//! ```
+//!
+//! Counts, lengths and moments are written seven bits per byte. Moments are nanoseconds since 1970.
+
+use super::Version;
+use crate::clock::Tick;
+use crate::varint;
+
+/// The format of the bytes. A machine refuses a format that it does not know.
+const FORMAT: u8 = 1;
+/// How many of the last swaps a record names. A machine that did not learn the outcome of its swap
+/// finds it among them, if the key was not swapped more often meanwhile.
+const KEPT_VERSIONS: usize = 8;
+/// The most configurations that a key is used with at the same time.
+pub(super) const MAX_ENTRIES: usize = 16;
+
+/// What the store holds for one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Record {
+    /// The versions of the last swaps, oldest first.
+    versions: Vec<Version>,
+    /// The latest moment at which a machine decided.
+    pub(super) written_at: Tick,
+    /// The states of the configurations, in the order in which they were first used.
+    pub(super) entries: Vec<Entry>,
+}
+
+/// The state of a key under one configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The algorithm and its settings.
+    pub(super) settings: Vec<u8>,
+    /// From when on the state decides like a fresh one.
+    pub(super) forgettable_at: Tick,
+    pub(super) state: Vec<u8>,
+}
+
+/// Whether a swap is among the last ones of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Executed,
+    NotExecuted,
+    /// The record was swapped too often since.
+    Unknown,
+}
+
+impl Record {
+    /// The record that a swap writes: the same, as the swap of `version`.
+    pub(super) fn swapped_by(&self, version: Version) -> Self {
+        let mut record = self.clone();
+        let surplus = (record.versions.len() + 1).saturating_sub(KEPT_VERSIONS);
+        record.versions.drain(..surplus);
+        record.versions.push(version);
+        record
+    }
+
+    /// Whether the swap of `version`, which expected `expected`, was executed before this record was
+    /// written.
+    pub(super) fn outcome_of(&self, version: Version, expected: Option<Version>) -> Outcome {
+        if self.versions.contains(&version) {
+            return Outcome::Executed;
+        }
+        // The first swap of a key stands at the start as long as the list is not full.
+        let is_complete = match expected {
+            Some(expected) => self.versions.contains(&expected),
+            None => self.versions.len() < KEPT_VERSIONS,
+        };
+        if is_complete {
+            Outcome::NotExecuted
+        } else {
+            Outcome::Unknown
+        }
+    }
+
+    /// From when on every state in it decides like a fresh one.
+    pub(super) fn forgettable_at(&self) -> Tick {
+        let moments = self.entries.iter().map(|entry| entry.forgettable_at);
+        moments.max().unwrap_or_default()
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![FORMAT];
+        write_number(&mut bytes, self.versions.len() as u64);
+        for version in &self.versions {
+            bytes.extend(version.as_u64().to_le_bytes());
+        }
+        write_number(&mut bytes, self.written_at.as_nanos());
+        write_number(&mut bytes, self.entries.len() as u64);
+        for entry in &self.entries {
+            write_slice(&mut bytes, &entry.settings);
+            write_number(&mut bytes, entry.forgettable_at.as_nanos());
+            write_slice(&mut bytes, &entry.state);
+        }
+        let sum = checksum(&bytes);
+        bytes.extend(sum);
+        bytes
+    }
+
+    /// The record in `bytes`; `None` if they are damaged, or of another format.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (bytes, sum) = bytes.split_last_chunk::<4>()?;
+        if *sum != checksum(bytes) {
+            return None;
+        }
+        let mut rest = bytes.strip_prefix(&[FORMAT])?;
+        let mut record = Self::default();
+        for _ in 0..read_number(&mut rest)? {
+            let (version, after) = rest.split_first_chunk::<8>()?;
+            let version = Version::from_u64(u64::from_le_bytes(*version));
+            record.versions.push(version);
+            rest = after;
+        }
+        record.written_at = Tick::from_nanos(read_number(&mut rest)?);
+        for _ in 0..read_number(&mut rest)? {
+            record.entries.push(Entry {
+                settings: read_slice(&mut rest)?,
+                forgettable_at: Tick::from_nanos(read_number(&mut rest)?),
+                state: read_slice(&mut rest)?,
+            });
+        }
+        rest.is_empty().then_some(record)
+    }
+}
+
+/// FNV-1a. It finds damage; it does not keep anybody from writing what they like.
+fn checksum(bytes: &[u8]) -> [u8; 4] {
+    let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    bytes.iter().fold(0x811c_9dc5, step).to_le_bytes()
+}
+
+fn write_number(bytes: &mut Vec<u8>, number: u64) {
+    varint::write(bytes, u128::from(number));
+}
+
+fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+    u64::try_from(varint::read(bytes)?).ok()
+}
+
+fn write_slice(bytes: &mut Vec<u8>, slice: &[u8]) {
+    write_number(bytes, slice.len() as u64);
+    bytes.extend(slice);
+}
+
+fn read_slice(bytes: &mut &[u8]) -> Option<Vec<u8>> {
+    let len = usize::try_from(read_number(bytes)?).ok()?;
+    let (slice, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    Some(slice.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(number: u64) -> Version {
+        Version::from_u64(number)
+    }
+
+    fn record() -> Record {
+        let entry = |settings: &[u8], at| Entry {
+            settings: settings.to_vec(),
+            forgettable_at: Tick::from_nanos(at),
+            state: vec![9; 200],
+        };
+        Record {
+            versions: vec![version(u64::MAX), version(3)],
+            written_at: Tick::from_nanos(1 << 60),
+            entries: vec![entry(b"", 127), entry(b"settings", 128)],
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        for record in [Record::default(), record()] {
+            assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
+        }
+    }
+
+    /// Machines of the previous release wrote it.
+    #[test]
+    fn the_format_stays_readable() {
+        let bytes = [
+            1, 1, 7, 0, 0, 0, 0, 0, 0, 0, 0xac, 2, 1, 2, 4, 5, 0x80, 1, 1, 6, 34, 196, 102, 125,
+        ];
+        let record = Record {
+            versions: vec![version(7)],
+            written_at: Tick::from_nanos(300),
+            entries: vec![Entry {
+                settings: vec![4, 5],
+                forgettable_at: Tick::from_nanos(128),
+                state: vec![6],
+            }],
+        };
+        assert_eq!(record.to_bytes(), bytes);
+        assert_eq!(Record::from_bytes(&bytes), Some(record));
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused() {
+        let bytes = record().to_bytes();
+        for place in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= 0x10;
+            assert_eq!(Record::from_bytes(&damaged), None, "byte {place}");
+            assert_eq!(Record::from_bytes(&bytes[..place]), None, "cut at {place}");
+        }
+        // Lengths beyond the end, with a valid checksum.
+        let mut long = vec![FORMAT, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0x0f];
+        long.extend(checksum(&long));
+        assert_eq!(Record::from_bytes(&long), None);
+    }
+
+    #[test]
+    fn a_record_tells_which_swaps_it_contains() {
+        let mut record = Record::default();
+        for number in 1..=8 {
+            record = record.swapped_by(version(number));
+        }
+        assert_eq!(record.outcome_of(version(1), None), Outcome::Executed);
+        let lost = record.outcome_of(version(100), Some(version(4)));
+        assert_eq!(lost, Outcome::NotExecuted);
+        assert_eq!(record.outcome_of(version(100), None), Outcome::Unknown);
+        record = record.swapped_by(version(9));
+        let overtaken = record.outcome_of(version(1), None);
+        assert_eq!(overtaken, Outcome::Unknown);
+        let expected_gone = record.outcome_of(version(100), Some(version(1)));
+        assert_eq!(expected_gone, Outcome::Unknown);
+        assert_eq!(record.versions.len(), KEPT_VERSIONS);
+    }
+}

@@ -1,0 +1,113 @@
+//! What all calls of a limit use: the store, its time, and what is known of its failures.
+
+use std::{
+    future::{Future, poll_fn},
+    hash::{BuildHasher, RandomState},
+    pin::pin,
+    sync::atomic::AtomicU64 as Counter,
+    task::Poll,
+    time::Duration,
+};
+
+use super::{CasStore, Version, time::StoreTime};
+use crate::clock::{Clock, MonotonicClock, Tick, nanos};
+use crate::error::StoreError;
+use crate::store::remote::{BreakerConfig, Breakers, Deadline, Server, catch_panic};
+use crate::sync::Ordering;
+
+#[derive(Debug)]
+pub(super) struct Shared<S> {
+    pub(super) store: S,
+    pub(super) deadline: Duration,
+    pub(super) breakers: Breakers,
+    pub(super) time: StoreTime,
+    /// Versions are these numbers, mixed: all different, and unlike those of other machines.
+    numbers: Counter,
+    pub(super) swaps: Counter,
+    pub(super) loads: Counter,
+    pub(super) conflicts: Counter,
+}
+
+impl<S: CasStore> Shared<S> {
+    pub(super) fn new(store: S, deadline: Duration) -> Self {
+        Self {
+            store,
+            deadline,
+            breakers: Breakers::new(S::NAME, BreakerConfig::default()),
+            time: StoreTime::default(),
+            numbers: Counter::new(RandomState::new().hash_one(0)),
+            swaps: Counter::new(0),
+            loads: Counter::new(0),
+            conflicts: Counter::new(0),
+        }
+    }
+
+    /// A version that no other swap writes.
+    pub(super) fn next_version(&self) -> Version {
+        Version::from_u64(self.next_random())
+    }
+
+    /// A pseudo-random number; each is returned once.
+    fn next_random(&self) -> u64 {
+        // splitmix64, which maps different numbers to different numbers.
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut mixed = self.numbers.fetch_add(STEP, Ordering::Relaxed);
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A random time from zero to `most`.
+    pub(super) fn random_below(&self, most: Duration) -> Duration {
+        Duration::from_nanos(self.next_random() % nanos(most).max(1))
+    }
+
+    /// Runs one operation of the store within the deadline of a call.
+    pub(super) async fn call<T>(
+        &self,
+        operation: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        self.check_breaker()?;
+        let ends_at = MonotonicClock.now().plus(self.deadline);
+        self.call_until(ends_at, operation).await
+    }
+
+    /// An error if the breaker is open and no probe is due.
+    pub(super) fn check_breaker(&self) -> Result<(), StoreError> {
+        self.breakers.check(&Server::Single, MonotonicClock.now())
+    }
+
+    /// Runs one operation of the store, and records its result with the breaker. A panic is a
+    /// permanent error.
+    pub(super) async fn call_until<T>(
+        &self,
+        ends_at: Tick,
+        operation: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let sent_at = MonotonicClock.now();
+        let mut operation = pin!(catch_panic(S::NAME, operation));
+        let mut deadline = Deadline::new(ends_at);
+        let result = poll_fn(|cx| {
+            if let Poll::Ready(result) = operation.as_mut().poll(cx) {
+                return Poll::Ready(result.and_then(|result| result));
+            }
+            let expired = deadline.poll(cx);
+            expired.map(|()| Err(deadline_exceeded(S::NAME, self.deadline)))
+        })
+        .await;
+        match &result {
+            Err(error) if error.is_transient() => {
+                self.breakers
+                    .record_failure(&Server::Single, sent_at, error);
+            }
+            // A permanent error shows that the store is there.
+            _ => self.breakers.record_success(&Server::Single),
+        }
+        result
+    }
+}
+
+/// The error of a call that was not decided in time.
+pub(super) fn deadline_exceeded(store: &str, time_limit: Duration) -> StoreError {
+    StoreError::new(format!("{store}: no decision within {time_limit:?}"), true)
+}

@@ -1,0 +1,254 @@
+//! A store that fails: no cost is counted twice, and none that was admitted is lost.
+
+use std::time::Duration;
+
+use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore};
+use tower_throttle::store::cas::{Swapped, Value, Version};
+use tower_throttle::store::{Backend, Op, Receipt};
+use tower_throttle::{StoreError, TokenBucket};
+
+use crate::{bucket, builder, machine, remaining, take};
+
+#[tokio::test]
+async fn a_cost_is_counted_once_whatever_happens_to_the_swap() {
+    for fault in [
+        Fault::LostRequest,
+        Fault::LostReply,
+        Fault::Late,
+        Fault::Twice,
+        Fault::Conflict,
+        Fault::Delay(Duration::from_millis(5)),
+    ] {
+        let store = Faulty::new(MemoryStore::new());
+        let limit = machine(&store, 100);
+        // Load and swap of an unused key, then swaps.
+        for (planned, left) in [
+            (&[Fault::None, fault][..], 99),
+            (&[fault], 98),
+            (&[fault; 2], 97),
+        ] {
+            store.plan(planned.iter().copied());
+            let decision = take(&limit, 1).await.expect("a decision");
+            assert_eq!(decision.remaining(), left, "{fault:?}");
+        }
+        let fresh = machine(&store, 100);
+        assert_eq!(remaining(&fresh).await, 97, "{fault:?}");
+    }
+}
+
+/// Swaps of another machine between the swap and the question what became of it.
+#[tokio::test]
+async fn a_swap_that_others_have_overtaken_is_found_or_said_to_be_unknown() {
+    for (others, is_found) in [(1, true), (7, true), (8, false), (30, false)] {
+        let memory = MemoryStore::new();
+        let other = machine(&memory, 1_000);
+        let limit = CasBuilder::new(Overtaken {
+            memory: memory.clone(),
+            other: other.clone(),
+            others,
+        });
+        let limit = limit.build("api", bucket(1_000)).expect("a limit");
+        assert!(take(&other, 1).await.expect("a decision").is_admitted());
+        let result = take(&limit, 100).await;
+        if is_found {
+            assert!(result.expect("a decision").is_admitted(), "{others}");
+        } else {
+            let error = result.expect_err("too many swaps since");
+            assert!(error.to_string().contains("to find out"), "{error}");
+        }
+        // It was counted once in either case.
+        assert_eq!(remaining(&other).await, 1_000 - 1 - 100 - others);
+    }
+}
+
+/// A store that loses the reply of a swap, while another machine makes swaps of its own.
+#[derive(Debug)]
+struct Overtaken {
+    memory: MemoryStore,
+    other: Cas<MemoryStore, TokenBucket>,
+    others: u64,
+}
+
+impl CasStore for Overtaken {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        self.memory.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        let swapped = self.memory.swap(key, expected, new, ttl).await?;
+        assert!(matches!(swapped, Swapped::Done(_)), "one attempt is enough");
+        for _ in 0..self.others {
+            assert!(take(&self.other, 1).await?.is_admitted());
+        }
+        Err(StoreError::new("the reply is lost", true))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_store_ends_at_the_deadline_and_opens_the_breaker() {
+    let store = Faulty::new(MemoryStore::new());
+    let builder = builder(&store).deadline(Duration::from_millis(50));
+    let limit = builder.build("api", bucket(10)).expect("a limit");
+    store.plan([Fault::Delay(Duration::from_secs(60)); 3]);
+    for _ in 0..3 {
+        let began = tokio::time::Instant::now();
+        let error = take(&limit, 1).await.expect_err("a stall");
+        assert!(error.is_transient());
+        assert_eq!(error.to_string(), "memory: no decision within 50ms");
+        let waited = began.elapsed();
+        assert!(waited <= Duration::from_millis(52), "{waited:?}");
+        // The driver ends a little later than its caller.
+        tokio::time::advance(Duration::from_millis(2)).await;
+    }
+    assert!(limit.breaker().is_open);
+    let error = take(&limit, 1).await.expect_err("not asked");
+    let text = error.to_string();
+    assert!(
+        text.contains("not asked") && text.contains("within 50ms"),
+        "{text}"
+    );
+    tokio::time::advance(Duration::from_millis(100)).await;
+    assert!(take(&limit, 1).await.expect("a probe").is_admitted());
+    assert!(!limit.breaker().is_open);
+}
+
+/// A store that is wrongly set up, or has a bug.
+#[derive(Clone, Copy, Debug)]
+enum Broken {
+    Permanent,
+    Panics,
+}
+
+impl CasStore for Broken {
+    const NAME: &'static str = "broken";
+
+    async fn load(&self, _: &str) -> Result<Loaded, StoreError> {
+        match self {
+            Self::Permanent => Err(StoreError::new("wrong password", false)),
+            Self::Panics => panic!("a bug of the store"),
+        }
+    }
+
+    async fn swap(
+        &self,
+        _: &str,
+        _: Option<Version>,
+        _: &Value,
+        _: Duration,
+    ) -> Result<Swapped, StoreError> {
+        Ok(Swapped::Done(None))
+    }
+}
+
+#[tokio::test]
+async fn a_mistake_is_permanent_and_opens_no_breaker() {
+    let texts = [
+        "wrong password",
+        "broken: the client panicked: a bug of the store",
+    ];
+    for (store, text) in [Broken::Permanent, Broken::Panics].into_iter().zip(texts) {
+        // A panic is slow to report.
+        let limit = builder(&store).deadline(Duration::from_secs(60));
+        let limit = limit.build("api", bucket(10)).expect("a limit");
+        for _ in 0..5 {
+            let error = take(&limit, 1).await.expect_err("a mistake");
+            assert_eq!(error.to_string(), text);
+            assert!(!error.is_transient());
+        }
+        assert_eq!(limit.breaker().opened, 0);
+    }
+}
+
+#[tokio::test]
+async fn damaged_bytes_are_an_error_until_the_key_is_reset() {
+    let store = MemoryStore::new();
+    let limit = machine(&store, 10);
+    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+    let key = store.keys().remove(0);
+    let (value, _) = store.get(&key).expect("a value");
+    let damaged = Value::new(Version::from_u64(7), b"no state".to_vec());
+    let swapped = store.swap(&key, Some(value.version), &damaged, Duration::from_secs(60));
+    assert!(matches!(swapped.await, Ok(Swapped::Done(_))));
+    let error = take(&limit, 1).await.expect_err("damaged");
+    assert!(
+        !error.is_transient() && error.to_string().contains("reset the key"),
+        "{error}"
+    );
+    let reset = limit.apply("key", Op::Reset).await.expect("a reset");
+    assert_eq!(reset.remaining(), 10);
+    assert_eq!(take(&limit, 1).await.expect("a decision").remaining(), 9);
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_before_it_is_decided_is_not_counted() {
+    let store = MemoryStore::new();
+    let limit = machine(&store, 10);
+    let (kept, dropped) = (limit.decide("key", 1), limit.decide("key", 5));
+    drop(dropped);
+    assert_eq!(kept.await.expect("a decision").remaining(), 9);
+    // A refund that nobody awaits is done.
+    limit.detach("key", Op::Refund(1, Receipt::NOW));
+    assert_eq!(remaining(&limit).await, 10);
+}
+
+#[test]
+fn a_runtime_that_is_shut_down_holds_up_no_key() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    };
+    let limit = Cas::new(MemoryStore::new(), "api", bucket(10));
+    let stopped = runtime();
+    let guard = stopped.enter();
+    let pending = limit.decide("key", 1);
+    drop(guard);
+    drop(stopped);
+    runtime().block_on(async {
+        let error = pending.await.expect_err("nobody decided it");
+        assert!(error.to_string().contains("shut down"), "{error}");
+        assert_eq!(take(&limit, 1).await.expect("a decision").remaining(), 9);
+    });
+    let future = limit.decide("key", 1);
+    let error = tokio_test::block_on(future).expect_err("no runtime");
+    assert!(error.to_string().contains("outside of a tokio runtime"));
+}
+
+/// The calls of a runtime that nobody drives wait on another one at most until the deadline.
+#[test]
+fn a_runtime_that_does_not_run_holds_up_a_key_for_one_deadline() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    };
+    let store = MemoryStore::new();
+    let builder = CasBuilder::new(store).deadline(Duration::from_millis(20));
+    let limit = builder.build("api", bucket(10)).expect("a limit");
+    let idle = runtime();
+    let stuck = {
+        let _guard = idle.enter();
+        limit.decide("key", 1)
+    };
+    runtime().block_on(async {
+        let mut failed = 0;
+        let decision = loop {
+            match take(&limit, 1).await {
+                Ok(decision) => break decision,
+                Err(error) => assert!(error.is_transient(), "{error}"),
+            }
+            failed += 1;
+            assert!(failed < 20, "held up for ever");
+        };
+        assert_eq!(decision.remaining(), 9);
+        assert!(stuck.await.is_err());
+    });
+}

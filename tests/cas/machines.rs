@@ -1,0 +1,212 @@
+//! Several machines on one store, and many calls on one machine.
+
+use std::time::Duration;
+
+use tokio::{task::JoinSet, time::Instant};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::store::cas::{CasBuilder, MemoryStore};
+use tower_throttle::store::{Backend, Op, Receipt};
+use tower_throttle::{All, FixedWindow, Quota, SlidingLog, TokenBucket};
+
+use crate::{bucket, machine, remaining, take};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sixteen_machines_admit_exactly_the_limit() {
+    let store = MemoryStore::new();
+    let mut tasks = JoinSet::new();
+    for _ in 0..16 {
+        let limit = machine(&store, 500);
+        tasks.spawn(async move {
+            let mut admitted = 0;
+            for _ in 0..50 {
+                let decision = take(&limit, 1).await.expect("a decision");
+                admitted += u64::from(decision.is_admitted());
+            }
+            (admitted, limit.counts())
+        });
+    }
+    let (mut admitted, mut swaps) = (0, 0);
+    for (count, counts) in tasks.join_all().await {
+        admitted += count;
+        swaps += counts.swaps;
+    }
+    assert_eq!(admitted, 500);
+    assert!(swaps < 3 * 800, "{swaps} swaps for 800 calls");
+    assert_eq!(remaining(&machine(&store, 500)).await, 0);
+}
+
+/// One admission after the other, as on one machine: each sees those that ended before it began.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_history_is_that_of_one_machine() {
+    let store = MemoryStore::new();
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let limit = machine(&store, 2_000);
+        for _ in 0..5 {
+            let limit = limit.clone();
+            tasks.spawn(async move {
+                let mut calls = Vec::new();
+                for _ in 0..100 {
+                    let began = Instant::now();
+                    let decision = take(&limit, 1).await.expect("a decision");
+                    assert!(decision.is_admitted());
+                    calls.push((decision.remaining(), began, Instant::now()));
+                }
+                calls
+            });
+        }
+    }
+    let mut calls: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    // The order in which the store counted them.
+    calls.sort_by_key(|(left, ..)| std::cmp::Reverse(*left));
+    let counts: Vec<_> = calls.iter().map(|(left, ..)| *left).collect();
+    assert_eq!(counts, (0..2_000).rev().collect::<Vec<_>>());
+    let mut latest_start = calls[0].1;
+    for (left, began, ended) in &calls {
+        assert!(
+            *ended >= latest_start,
+            "{left} ended before one counted before it began"
+        );
+        latest_start = latest_start.max(*began);
+    }
+}
+
+#[tokio::test]
+async fn calls_in_flight_for_one_key_share_a_swap() {
+    let store = MemoryStore::new();
+    let limit = machine(&store, 100);
+    // All are queued before the task that decides them runs.
+    let calls: Vec<_> = (0..100).map(|_| limit.decide("key", 1)).collect();
+    for (place, call) in calls.into_iter().enumerate() {
+        let decision = call.await.expect("a decision");
+        assert_eq!(decision.remaining(), 99 - place as u64, "in their order");
+    }
+    let counts = limit.counts();
+    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 1, 0));
+    assert_eq!(counts.queued, 0);
+}
+
+#[tokio::test]
+async fn an_uncontended_decision_is_one_round_trip() {
+    let store = MemoryStore::new();
+    let limit = machine(&store, 100);
+    for _ in 0..50 {
+        assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+    }
+    let counts = limit.counts();
+    assert_eq!((counts.loads, counts.swaps), (1, 50));
+
+    let uncached = CasBuilder::new(store).cached_keys(0);
+    let uncached = uncached.build("api", bucket(100)).expect("a limit");
+    for _ in 0..3 {
+        assert!(take(&uncached, 1).await.expect("a decision").is_admitted());
+    }
+    let counts = uncached.counts();
+    assert_eq!((counts.loads, counts.swaps), (3, 3));
+}
+
+#[tokio::test]
+async fn records_are_kept_for_a_bounded_number_of_keys() {
+    let store = MemoryStore::new();
+    let builder = CasBuilder::new(store).cached_keys(64);
+    let limit = builder.build("api", bucket(1_000)).expect("a limit");
+    for round in 0..2 {
+        for key in 0..1_000_u64 {
+            assert!(
+                limit
+                    .decide(&key, 1)
+                    .await
+                    .expect("a decision")
+                    .is_admitted()
+            );
+        }
+        let loads = limit.counts().loads;
+        let all = 1_000 * (round + 1);
+        assert!(
+            loads >= all - 64,
+            "{loads} of {all} decisions read the store"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_denial_and_a_peek_write_nothing() {
+    let store = MemoryStore::new();
+    let limit = machine(&store, 5);
+    assert!(take(&limit, 5).await.expect("a decision").is_admitted());
+    let before = store.get(&store.keys()[0]);
+    let denied = take(&limit, 1).await.expect("a decision");
+    assert!(denied.is_denied() && denied.retry_after.is_some());
+    assert_eq!(remaining(&limit).await, 0);
+    assert_eq!(store.get(&store.keys()[0]), before);
+    assert_eq!(limit.counts().swaps, 1);
+}
+
+#[tokio::test]
+async fn every_operation_reaches_the_other_machine() {
+    let store = MemoryStore::new();
+    let (one, other) = (machine(&store, 10), machine(&store, 10));
+    let taken = take(&one, 6).await.expect("a decision");
+    assert_eq!(remaining(&other).await, 4);
+    let refund = Op::Refund(2, taken.receipt());
+    assert!(other.apply("key", refund).await.is_ok());
+    assert_eq!(remaining(&one).await, 6);
+    assert!(one.apply("key", Op::Charge(9)).await.is_ok());
+    assert!(take(&other, 1).await.expect("a decision").is_denied());
+    assert!(other.apply("key", Op::Reset).await.is_ok());
+    assert_eq!(remaining(&one).await, 10);
+    let cancel = Op::Cancel(3, Receipt::NOW);
+    assert!(one.apply("key", cancel).await.is_ok());
+    assert_eq!(remaining(&other).await, 10);
+}
+
+#[tokio::test]
+async fn a_denial_is_repeated_without_asking_the_store() {
+    let store = MemoryStore::new();
+    let builder = CasBuilder::new(store);
+    let limit = builder.build("api", bucket(1)).expect("a limit");
+    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+    assert!(take(&limit, 1).await.expect("a decision").is_denied());
+    let counts = limit.counts();
+    for _ in 0..10 {
+        assert!(take(&limit, 1).await.expect("a decision").is_denied());
+    }
+    assert_eq!(limit.counts(), counts);
+    assert!(limit.apply("key", Op::Reset).await.is_ok());
+    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+}
+
+#[tokio::test]
+async fn tuples_and_algorithms_chosen_at_run_time_are_all_or_nothing() {
+    let store = MemoryStore::new();
+    let quota = |limit| Quota::per(limit, Duration::from_secs(1_000_000));
+    let (log, window) = (SlidingLog::new(quota(4)), FixedWindow::new(quota(3)));
+    let all = All::new([2, 3].map(|limit| TokenBucket::new(quota(limit))));
+    let algorithms = [
+        (AnyAlgorithm::new((log, window)), 3),
+        (AnyAlgorithm::new(all.clone()), 2),
+        (AnyAlgorithm::new((AnyAlgorithm::new(log), all)), 2),
+    ];
+    for (number, (algorithm, most)) in algorithms.into_iter().enumerate() {
+        let name = format!("limit{number}");
+        let build = || {
+            let builder = CasBuilder::new(store.clone()).without_deny_cache();
+            builder.build(&name, algorithm.clone()).expect("a limit")
+        };
+        let (one, other) = (build(), build());
+        for count in 0..most {
+            let machine = if count % 2 == 0 { &one } else { &other };
+            let decision = machine.decide("key", 1).await.expect("a decision");
+            assert!(decision.is_admitted());
+        }
+        for machine in [&one, &other] {
+            let denied = machine.decide("key", 1).await.expect("a decision");
+            assert!(denied.is_denied());
+            assert_eq!(
+                Backend::<str>::quotas(machine).len(),
+                Backend::<str>::limits(machine)
+            );
+        }
+        assert_eq!(algorithm.quota(), Backend::<str>::quotas(&one)[0]);
+    }
+}

@@ -1,0 +1,82 @@
+//! A limit in a store, as a layer.
+
+use std::time::Duration;
+
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::store::Fallback;
+use tower_throttle::store::cas::{Cas, CasBuilder, Fault, Faulty, MemoryStore};
+use tower_throttle::{
+    AsError, FixedWindow, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited, Settle,
+};
+
+async fn echo(request: u64) -> Result<u64, BoxError> {
+    Ok(request)
+}
+
+fn is_denied(result: &Result<u64, BoxError>) -> bool {
+    result.as_ref().is_err_and(|error| {
+        let limited = error.downcast_ref::<RateLimited>();
+        limited.is_some_and(|limited| limited.decision().is_some())
+    })
+}
+
+#[tokio::test]
+async fn a_layer_limits_by_key_and_settles() {
+    let limit = Cas::new(
+        MemoryStore::new(),
+        "api",
+        FixedWindow::new(Quota::per_day(2)),
+    );
+    let layer = RateLimitLayer::new(|request: &u64| *request % 10, limit)
+        .settle(|response: &u64| match response {
+            100.. => Settle::Refund,
+            _ => Settle::Keep,
+        })
+        .respond(AsError);
+    let service = layer.layer(service_fn(echo));
+    for request in [1, 101, 201, 1] {
+        assert!(service.clone().oneshot(request).await.is_ok(), "{request}");
+    }
+    assert!(is_denied(&service.clone().oneshot(1).await));
+    assert!(service.oneshot(2).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_queue_for_their_turn_and_leave_it_when_they_are_dropped() {
+    let line = LeakyBucket::new(Quota::per_second(1)).queue(2);
+    let limit = Cas::new(MemoryStore::new(), "line", line);
+    let layer = RateLimitLayer::new(tower_throttle::Global, limit).respond(AsError);
+    let service = layer.layer(service_fn(echo));
+    let began = tokio::time::Instant::now();
+    assert!(service.clone().oneshot(1).await.is_ok());
+    let waiting = tokio::spawn(service.clone().oneshot(2));
+    let last = tokio::spawn(service.clone().oneshot(3));
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(
+        is_denied(&service.clone().oneshot(4).await),
+        "the queue is full"
+    );
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    assert!(last.await.expect("a task").is_ok());
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_millis(990), "{waited:?}");
+    assert!(service.oneshot(5).await.is_ok(), "there is room again");
+}
+
+#[tokio::test]
+async fn a_fallback_decides_while_the_store_is_down() {
+    let store = Faulty::new(MemoryStore::new());
+    let window = FixedWindow::new(Quota::per_day(3));
+    let builder = CasBuilder::new(store.clone()).deadline(Duration::from_millis(20));
+    let limit = builder.build("api", window).expect("a limit");
+    let layer = RateLimitLayer::new(
+        tower_throttle::Global,
+        Fallback::new(limit, Local::new(FixedWindow::new(Quota::per_day(1)))),
+    );
+    let service = layer.respond(AsError).layer(service_fn(echo));
+    assert!(service.clone().oneshot(1).await.is_ok());
+    store.plan([Fault::LostRequest; 1_000]);
+    assert!(service.clone().oneshot(2).await.is_ok());
+    assert!(is_denied(&service.oneshot(3).await));
+}

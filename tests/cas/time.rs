@@ -1,0 +1,150 @@
+//! The time by which machines decide, and how long the store keeps values.
+
+use std::time::Duration;
+
+use tower_throttle::clock::Tick;
+use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped};
+use tower_throttle::store::cas::{Value, Version};
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{FixedWindow, ManualClock, Quota, StoreError, TokenBucket};
+
+/// A store that does not tell its time.
+#[derive(Clone, Debug)]
+struct Timeless(MemoryStore);
+
+impl CasStore for Timeless {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        let loaded = self.0.load(key).await?;
+        Ok(Loaded::new(loaded.value))
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        Ok(match self.0.swap(key, expected, new, ttl).await? {
+            Swapped::Conflict(Some(loaded)) => Swapped::Conflict(Some(Loaded::new(loaded.value))),
+            Swapped::Done(_) => Swapped::Done(None),
+            other => other,
+        })
+    }
+}
+
+#[tokio::test]
+async fn without_the_time_of_the_store_that_of_the_machine_counts() {
+    let store = Timeless(MemoryStore::new());
+    let limit = Cas::new(store, "api", TokenBucket::new(Quota::per_day(2)));
+    let first = limit.decide("key", 1).await.expect("a decision");
+    assert_eq!(first.remaining(), 1);
+    let since_1970 = Duration::from_nanos(first.receipt().moment());
+    let year = Duration::from_secs(365 * 86_400);
+    assert!(since_1970 > 56 * year && since_1970 < 200 * year);
+    assert_eq!(
+        limit
+            .decide("key", 1)
+            .await
+            .expect("a decision")
+            .remaining(),
+        0
+    );
+    let denied = limit.decide("key", 1).await.expect("a decision");
+    assert!(denied.is_denied());
+}
+
+/// The store's clock is set back: states of a later time admit no more, and none is denied for longer
+/// than an exhausted key.
+#[tokio::test]
+async fn a_store_whose_clock_is_set_back_grants_nothing_twice() {
+    let clock = ManualClock::new();
+    let store = BackAndForth {
+        memory: MemoryStore::with_clock(clock.clone()),
+    };
+    let builder = CasBuilder::new(store).cached_keys(0).without_deny_cache();
+    let bucket = TokenBucket::new(Quota::per_minute(60));
+    let limit = builder.build("api", bucket).expect("a limit");
+    clock.set(Tick::from_nanos(1 << 40));
+    assert!(
+        limit
+            .decide("key", 60)
+            .await
+            .expect("a decision")
+            .is_admitted()
+    );
+    let mut admitted = 0;
+    for second in 1..=10 {
+        clock.advance(Duration::from_secs(1));
+        let decision = limit.decide("key", 1).await.expect("a decision");
+        admitted += u64::from(decision.is_admitted());
+        assert!(admitted <= second, "{admitted} after {second} s");
+        let wait = decision.retry_after.unwrap_or_default();
+        assert!(wait <= Duration::from_secs(61), "{wait:?}");
+    }
+    assert!(admitted >= 5, "{admitted}");
+}
+
+/// A store that now and then tells the time of two seconds before.
+#[derive(Debug)]
+struct BackAndForth {
+    memory: MemoryStore<ManualClock>,
+}
+
+impl CasStore for BackAndForth {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        let loaded = self.memory.load(key).await?;
+        let now = loaded.server_time.expect("a time").as_nanos();
+        let seconds = (now - (1 << 40)) / 1_000_000_000;
+        let back = if seconds % 2 == 1 { 2_000_000_000 } else { 0 };
+        Ok(Loaded::new(loaded.value).at(Tick::from_nanos(now - back)))
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        self.memory.swap(key, expected, new, ttl).await
+    }
+}
+
+#[tokio::test]
+async fn a_value_is_kept_until_its_key_is_like_an_unused_one() {
+    let clock = ManualClock::new();
+    clock.set(Tick::from_nanos(1_000_000_000));
+    let store = MemoryStore::with_clock(clock.clone());
+    let limit = Cas::new(
+        store.clone(),
+        "api",
+        TokenBucket::new(Quota::per_minute(60)),
+    );
+    assert!(limit.decide("key", 30).await.is_ok());
+    let (_, kept_until) = store.get(&store.keys()[0]).expect("a value");
+    // Full again after 30 s; a tenth and a second longer.
+    let kept = kept_until.since(Tick::from_nanos(1_000_000_000));
+    assert_eq!(kept, Duration::from_secs(34));
+
+    // The state of another configuration is kept with it.
+    let long = FixedWindow::new(Quota::per_day(10));
+    let long = Cas::new(store.clone(), "api", long);
+    assert!(long.decide("key", 1).await.is_ok());
+    let (_, kept_until) = store.get(&store.keys()[0]).expect("a value");
+    let window_end = Tick::from_nanos(86_400_000_000_000);
+    assert!(kept_until > window_end);
+
+    // A bucket that does not start full is never forgotten; values live for at most 20 years.
+    let slow = TokenBucket::new(Quota::per_day(10)).initial(3);
+    let slow = Cas::new(store.clone(), "slow", slow);
+    assert!(slow.apply("key", Op::Charge(1)).await.is_ok());
+    let key = store.keys().into_iter().find(|key| key.contains("slow"));
+    let (_, kept_until) = store.get(&key.expect("a key")).expect("a value");
+    let years = kept_until.since(clock_now(&clock)).as_secs() / (365 * 86_400);
+    assert_eq!(years, 20);
+}
+
+fn clock_now(clock: &ManualClock) -> Tick {
+    tower_throttle::clock::Clock::now(clock)
+}
