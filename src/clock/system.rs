@@ -66,7 +66,8 @@ fn unix_time() -> Duration {
     unix.unwrap_or_default()
 }
 
-/// The wall clock in seconds since 1970, for headers that carry a time of day. No decision uses it.
+/// The wall clock in seconds since 1970, for headers that carry a time of day, and for the last time
+/// to live that a store can represent. No decision uses it.
 pub(crate) fn unix_seconds() -> u64 {
     unix_time().as_secs()
 }

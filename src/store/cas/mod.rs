@@ -49,6 +49,9 @@
 //! algorithm. A reset concerns the configuration of its limiter only.
 
 mod backend;
+#[cfg(feature = "cassandra")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cassandra")))]
+pub mod cassandra;
 mod decider;
 mod driver;
 mod faulty;

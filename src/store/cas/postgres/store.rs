@@ -184,6 +184,8 @@ impl<P: Pool> PostgreSql<P> {
 }
 
 impl<P: Pool> CasStore for PostgreSql<P> {
+    const NAME: &'static str = "PostgreSQL";
+
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         self.sweeper.start(&self.calls);
         self.calls.load(key).await

@@ -1,0 +1,174 @@
+//! What an error of the driver or of the cluster means, and what to do about it.
+
+use scylla::errors::{
+    BadQuery, ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError,
+    ExecutionError, MetadataError, NewSessionError, PrepareError, RequestAttemptError, WriteType,
+};
+
+use crate::error::StoreError;
+
+/// Whether a swap that failed has succeeded nevertheless: its replicas have agreed on it, and only
+/// the last step was not acknowledged in time. The next read finishes that step.
+pub(super) fn is_agreed(error: &ExecutionError) -> bool {
+    let ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) = error else {
+        return false;
+    };
+    matches!(
+        error,
+        DbError::WriteTimeout {
+            write_type: WriteType::Simple,
+            ..
+        }
+    )
+}
+
+/// Whether the table, or its keyspace, is not there. An invalid statement is also one on another table
+/// of this name.
+pub(super) fn is_invalid(error: &PrepareError) -> bool {
+    matches!(
+        error,
+        PrepareError::AllAttemptsFailed {
+            first_attempt: RequestAttemptError::DbError(DbError::Invalid, _),
+        }
+    )
+}
+
+pub(super) fn from_execution(error: &ExecutionError, table: &str) -> StoreError {
+    match error {
+        ExecutionError::PrepareError(error) => from_prepare(error, table),
+        ExecutionError::ConnectionPoolError(error) => from_pool(error),
+        ExecutionError::LastAttemptError(error) => from_attempt(error, table),
+        ExecutionError::BadQuery(BadQuery::SerializationError(_)) => new(error, "", false),
+        // A cluster whose nodes are all down; a deadline of the driver; schemas that differ.
+        _ => new(error, "", true),
+    }
+}
+
+pub(super) fn from_prepare(error: &PrepareError, table: &str) -> StoreError {
+    match error {
+        PrepareError::ConnectionPoolError(error) => from_pool(error),
+        PrepareError::AllAttemptsFailed { first_attempt } => from_attempt(first_attempt, table),
+        _ => new(error, "", true),
+    }
+}
+
+pub(super) fn from_new_session(error: &NewSessionError) -> StoreError {
+    match error {
+        NewSessionError::MetadataError(MetadataError::ConnectionPoolError(error)) => {
+            from_pool(error)
+        }
+        NewSessionError::EmptyKnownNodesList | NewSessionError::UseKeyspaceError(_) => {
+            new(error, "", false)
+        }
+        _ => new(error, "", true),
+    }
+}
+
+fn from_pool(error: &ConnectionPoolError) -> StoreError {
+    let refused = match error {
+        ConnectionPoolError::Broken {
+            last_connection_error: ConnectionError::ConnectionSetupRequestError(error),
+        } => matches!(
+            error.error,
+            ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, _)
+                | ConnectionSetupRequestErrorKind::MissingAuthentication
+        ),
+        _ => false,
+    };
+    if refused {
+        return new(error, "; check the user and the password", false);
+    }
+    new(error, "", true)
+}
+
+fn from_attempt(error: &RequestAttemptError, table: &str) -> StoreError {
+    let RequestAttemptError::DbError(of_database, message) = error else {
+        let mistake = matches!(
+            error,
+            RequestAttemptError::SerializationError(_)
+                | RequestAttemptError::CqlRequestSerialization(_)
+        );
+        return new(error, "", !mistake);
+    };
+    let advice = match of_database {
+        DbError::Invalid if message.to_lowercase().contains("keyspace") => format!(
+            "; create the keyspace of {table:?}, with the replication of your cluster: CREATE \
+             KEYSPACE .. WITH replication = {{..}}"
+        ),
+        DbError::Invalid => format!(
+            "; make the table {table:?} with `create_table`, or with the statement that \
+             `migration` returns; if there is another table of this name, choose another one"
+        ),
+        DbError::Unauthorized => format!(
+            "; this role needs SELECT and MODIFY on the table {table:?}, and CREATE on its \
+             keyspace to make it"
+        ),
+        DbError::ConfigError => "; check the consistency that the keyspace allows".to_owned(),
+        _ => String::new(),
+    };
+    let transient = !matches!(
+        of_database,
+        DbError::SyntaxError
+            | DbError::Invalid
+            | DbError::AlreadyExists { .. }
+            | DbError::AuthenticationError
+            | DbError::Unauthorized
+            | DbError::ConfigError
+            | DbError::ProtocolError
+    );
+    new(format_args!("{of_database}: {message}"), &advice, transient)
+}
+
+fn new(error: impl std::fmt::Display, advice: &str, transient: bool) -> StoreError {
+    StoreError::new(format!("Cassandra: {error}{advice}"), transient)
+}
+
+#[cfg(test)]
+mod tests {
+    use scylla::statement::Consistency;
+
+    use super::*;
+
+    fn write_timeout(write_type: WriteType) -> ExecutionError {
+        let error = DbError::WriteTimeout {
+            consistency: Consistency::LocalQuorum,
+            received: 1,
+            required: 2,
+            write_type,
+        };
+        RequestAttemptError::DbError(error, "timed out".to_owned()).into()
+    }
+
+    #[test]
+    fn a_swap_has_succeeded_only_if_its_replicas_agreed() {
+        assert!(is_agreed(&write_timeout(WriteType::Simple)));
+        for write_type in [WriteType::Cas, WriteType::Other("NEW".to_owned())] {
+            let error = write_timeout(write_type);
+            assert!(!is_agreed(&error));
+            assert!(from_execution(&error, "a.b").is_transient());
+        }
+        assert!(!is_agreed(&ExecutionError::EmptyPlan));
+    }
+
+    #[test]
+    fn an_unknown_outcome_and_an_overload_are_transient() {
+        // CAS_WRITE_UNKNOWN, which the driver has no name for.
+        for error in [
+            DbError::Other(0x1700),
+            DbError::Overloaded,
+            DbError::IsBootstrapping,
+        ] {
+            let error = RequestAttemptError::DbError(error, "unknown".to_owned());
+            let error = from_execution(&error.into(), "a.b");
+            assert!(error.is_transient(), "{error}");
+        }
+        let error = RequestAttemptError::DbError(DbError::Unauthorized, "no".to_owned());
+        let error = from_execution(&error.into(), "a.b");
+        assert!(!error.is_transient());
+        assert!(
+            error
+                .to_string()
+                .contains("needs SELECT and MODIFY on the table \"a.b\"")
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! Limits in Cassandra, against real servers. `tests/run cassandra` runs these tests: they need Java
+//! and Maven.
+#![cfg(feature = "cassandra")]
+
+#[path = "../common/cassandra_server.rs"]
+mod cassandra_server;
+mod mistakes;
+mod outages;
+mod port;
+mod sessions;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tower_throttle::store::cas::{CasStore, Swapped, Value, Version, cassandra::Cassandra};
+
+use self::cassandra_server::CassandraServer;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+const KEYSPACE: &str = "CREATE KEYSPACE IF NOT EXISTS test WITH replication = \
+                        {'class': 'SimpleStrategy', 'replication_factor': 1}";
+
+/// A store on the shared server, with this table, made anew.
+async fn store(table: &str) -> (Arc<CassandraServer>, Cassandra) {
+    let server = CassandraServer::shared();
+    let store = store_on(&server, table).await;
+    (server, store)
+}
+
+async fn store_on(server: &CassandraServer, table: &str) -> Cassandra {
+    let session = server.session().await;
+    let made = session.query_unpaged(KEYSPACE, ()).await;
+    made.expect("a right of the superuser");
+    let store = Cassandra::with_session(Arc::new(session));
+    let store = store.table(&format!("test.{table}")).expect("a name");
+    store.create_table().await.expect("a table");
+    store
+}
+
+fn version(number: u64) -> Version {
+    Version::from_u64(number)
+}
+
+fn value(number: u64, bytes: &str) -> Value {
+    Value::new(version(number), bytes.into())
+}
+
+/// Stores a value of a new key.
+async fn insert(store: &Cassandra, key: &str, new: &Value) {
+    let swapped = store.swap(key, None, new, MINUTE).await;
+    let swapped = swapped.expect("a server that responds");
+    assert_eq!(swapped, Swapped::Done(None));
+}
+
+/// The value of a key.
+async fn load(store: &Cassandra, key: &str) -> Option<Value> {
+    store.load(key).await.expect("a reply").value
+}
+
+/// Waits for a condition.
+async fn reached<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
+    let begun = tokio::time::Instant::now();
+    while !is_so().await {
+        let waited = begun.elapsed();
+        assert!(waited.as_secs() < 60, "timed out waiting until {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
