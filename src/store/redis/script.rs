@@ -67,6 +67,7 @@ pub struct Part {
 pub(super) struct FastPath {
     /// The functions it has in common with the full path.
     pub(super) shared: &'static str,
+    /// Its sections; lua/fast/prelude.lua describes them.
     pub(super) source: &'static str,
     /// The index of the first parameter that it reads.
     pub(super) first_param: usize,
@@ -185,23 +186,15 @@ fn body(prelude: &str, parts: &[Part]) -> String {
     let mut body = prelude.to_owned();
     body.push_str(include_str!("lua/common.lua"));
     let mut seen = BTreeSet::new();
-    if let [
-        Part {
-            fast_path: Some(fast),
-            ..
-        },
-    ] = parts
-    {
-        // Lua counts bytes from 1, and the length of the state precedes the parameters.
-        let offset = 1 + 8 * (1 + fast.first_param);
-        seen.insert(fast.shared);
-        body.push_str(fast.shared);
-        body.push_str(include_str!("lua/fast/prelude.lua"));
-        body.push_str("local params_offset = ");
-        body.push_str(&offset.to_string());
-        body.push('\n');
-        body.push_str(fast.source);
-        body.push_str(include_str!("lua/fast/epilogue.lua"));
+    // All limits have one, or it decides nothing.
+    let fast_paths: Option<Vec<_>> = parts.iter().map(|part| part.fast_path.as_ref()).collect();
+    if let Some(fast_paths) = fast_paths.filter(|paths| paths.len() <= MAX_FAST_PARTS) {
+        for fast in &fast_paths {
+            if seen.insert(fast.shared) {
+                body.push_str(fast.shared);
+            }
+        }
+        body.push_str(&fast_path(&fast_paths, parts));
     }
     body.push_str(include_str!("lua/prelude.lua"));
     for source in parts.iter().flat_map(|part| part.sources) {
@@ -212,6 +205,56 @@ fn body(prelude: &str, parts: &[Part]) -> String {
     let functions: Vec<_> = parts.iter().map(|part| part.function).collect();
     body.extend(["local constructors = { ", &functions.join(", "), " }\n"]);
     body.push_str(include_str!("lua/epilogue.lua"));
+    body
+}
+
+/// More limits have no fast path: a Lua function has at most 200 local variables.
+const MAX_FAST_PARTS: usize = 8;
+
+/// The fast path of some limits; lua/fast/prelude.lua describes its structure.
+fn fast_path(paths: &[&FastPath], parts: &[Part]) -> String {
+    let count = paths.len();
+    let mut body = include_str!("lua/fast/prelude.lua").to_owned();
+    body.push_str(&format!(
+        "local part_count, call_count, args_start = {count}, #KEYS / {count}, {}\n\
+         local args_differ = #ARGV - args_start >= call_count\n",
+        1 + count
+    ));
+    let (mut arguments, mut limits, mut writes) = (String::new(), String::new(), String::new());
+    // The length of the state precedes the parameters.
+    let mut param = 1;
+    for (index, (fast, part)) in paths.iter().zip(parts).enumerate() {
+        let number = index + 1;
+        let numbered = |text: &str| {
+            // Lua counts bytes from 1.
+            let params = 1 + 8 * (param + fast.first_param);
+            text.replace("PARAMS", &params.to_string())
+                .replace("NUMBER", &number.to_string())
+                .replace("_N", &format!("_{number}"))
+        };
+        let (once, rest) = fast
+            .source
+            .split_once("-- Arguments.\n")
+            .unwrap_or_default();
+        let (on_change, decision) = rest.split_once("-- Decision.\n").unwrap_or_default();
+        body.push_str(&numbered(&format!(
+            "local header_N = ARGV[{}]\nlocal header_len_N, value_N, ttl_N = #header_N\n{once}",
+            1 + number
+        )));
+        arguments.push_str(&numbered(on_change));
+        let limit = include_str!("lua/fast/limit.lua").replace("DECISION", decision);
+        limits.push_str(&numbered(&limit));
+        writes.push_str(&numbered(
+            "call('PSETEX', KEYS[key_offset + NUMBER], ttl_N, value_N)\n",
+        ));
+        param += part.params.len();
+    }
+    let decided = include_str!("lua/fast/loop.lua")
+        .replace("ARGUMENTS", &arguments)
+        .replace("LIMITS", &limits)
+        .replace("WRITES", &writes);
+    body.push_str(&decided);
+    body.push_str(include_str!("lua/fast/epilogue.lua"));
     body
 }
 

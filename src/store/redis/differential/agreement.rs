@@ -111,6 +111,17 @@ fn a_pair_decides_as_its_script() {
 }
 
 #[test]
+fn sets_of_limits_with_a_fast_path_decide_as_their_script() {
+    assert_agree(19, false, |random| {
+        (token_bucket(random), fixed_window(random))
+    });
+    assert_agree(20, false, |random| {
+        let window = fixed_window(random).anchored();
+        ((leaky_meter(random), sliding_window(random)), window)
+    });
+}
+
+#[test]
 fn four_limits_of_four_kinds_decide_as_their_script() {
     assert_agree(12, false, |random| {
         let windows = (fixed_window(random), sliding_window(random));

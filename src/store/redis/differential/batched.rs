@@ -95,6 +95,7 @@ fn batched_calls_decide_as_single_calls() {
     assert_agree(token_bucket);
     assert_agree(leaky_queue);
     assert_agree(|random| (token_bucket(random), sliding_log(random)));
+    assert_agree(|random| (token_bucket(random), fixed_window(random)));
 }
 
 #[test]
@@ -113,7 +114,10 @@ fn a_planted_bug_in_batching_is_caught() {
         })
     };
     assert!(
-        is_caught("if args_differ or index == 1 then", "if index == 1 then"),
+        is_caught(
+            "args_differ and args_start + index or args_start + 1",
+            "args_start + 1"
+        ),
         "the arguments of the first call for all"
     );
     assert!(

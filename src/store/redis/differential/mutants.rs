@@ -159,13 +159,23 @@ fn a_planted_bug_in_the_fast_path_is_caught() {
         is_caught(fixed_window, "window < oldest", "window <= oldest"),
         "a window that ends too early",
     );
-    let bug = "reply[reply_offset + 1], reply[reply_offset + 2] = due, part";
+    let bug = "reply[place], reply[place + 1] = due, part";
     plant(
-        is_caught(
-            leaky_meter,
-            bug,
-            "reply[reply_offset + 1], reply[reply_offset + 2] = due, 0",
-        ),
+        is_caught(leaky_meter, bug, "reply[place], reply[place + 1] = due, 0"),
         "a part that is not returned",
+    );
+    let pair = |random: &mut Random| (leaky_meter(random), fixed_window(random));
+    plant(
+        is_caught(pair, "= DENIED\n", "= value_1 and DONE or DENIED\n"),
+        "the verdict of the first limit",
+    );
+    plant(
+        is_caught(pair, "ttl_2, value_2)", "ttl_1, value_2)"),
+        "the time to live of the first limit",
+    );
+    let bug = "cost_2, arg_offset = unpack('<d', args, arg_offset)";
+    plant(
+        is_caught(pair, bug, "cost_2 = unpack('<d', args, 9)"),
+        "the arguments of the first limit for all",
     );
 }

@@ -1,7 +1,7 @@
 -- Every script begins with this file.
 --
 -- Script = common.lua, the functions that the fast path shares with the full path, the fast path
--- (fast/prelude.lua .. fast/epilogue.lua) if the policy has one, prelude.lua, one constructor per
+-- (fast/prelude.lua .. fast/epilogue.lua) if all limits have one, prelude.lua, one constructor per
 -- kind of limit, epilogue.lua.
 --
 -- Numbers are doubles, which represent integers exactly up to 2^53. Scripts only compare, add and

@@ -1,5 +1,5 @@
 if not undecided then
-    local reply_len = 1 + #KEYS * (1 + state_words)
+    local reply_len = 1 + call_count * (1 + state_words)
     if reply_len == 4 then
         -- A single call of most algorithms.
         return pack('<dddd', reply[1], reply[2], reply[3], reply[4])

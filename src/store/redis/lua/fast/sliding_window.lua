@@ -1,44 +1,24 @@
-do
-    local limit, length, pad = unpack('<ddd', ARGV[1], params_offset)
-    local value_len = header_len + 24
-    local current_window, elapsed = sliding_window_at(length, pad)
-    local op, cost
-    for index = 1, #KEYS do
-        if args_differ or index == 1 then
-            op, cost = unpack('<dd', ARGV[2 + index])
-        end
-        local previous, current, fast = 0, 0, op == TAKE
-        local value = fast and try_call('GET', KEYS[index])
-        if value then
-            fast = #value == value_len and sub(value, 1, header_len) == own_header
-            if fast then
-                local window
-                window, previous, current = unpack('<ddd', value, header_len + 1)
-                fast = window <= current_window
-                if window < current_window then
-                    previous, current = sliding_window_carry(window, current_window, current)
-                end
-            end
-        end
-        if fast and not value then
-            fast = call('EXISTS', KEYS[index] .. own_header) == 0
-        end
-        local admitted
-        if fast then
-            admitted = sliding_window_admits(previous, current, cost, limit, length, elapsed)
-        end
-        if admitted == nil then
-            undecided = undecided or {}
-            undecided[index] = true
-        else
-            local reply_offset = 4 * index - 2
-            reply[reply_offset], reply[reply_offset + 1] = admitted and DONE or DENIED, current_window
-            reply[reply_offset + 2], reply[reply_offset + 3] = previous, current
-            if admitted then
-                local forgettable_at = sliding_window_end(current_window, length, pad)
-                value = own_header .. pack('<ddd', current_window, previous, current + cost)
-                call('PSETEX', KEYS[index], ttl_ms(forgettable_at), value)
-            end
-        end
+local limit_N, length_N, pad_N = unpack('<ddd', ARGV[1], PARAMS)
+local value_len_N = header_len_N + 24
+local window_N, elapsed_N = sliding_window_at(length_N, pad_N)
+local cost_N
+-- Arguments.
+cost_N, arg_offset = unpack('<d', args, arg_offset)
+-- Decision.
+local previous, current = 0, 0
+if value then
+    local window
+    window, previous, current = unpack('<ddd', value, header_len_N + 1)
+    is_fast = window <= window_N
+    if window < window_N then
+        previous, current = sliding_window_carry(window, window_N, current)
     end
+end
+admitted = sliding_window_admits(previous, current, cost_N, limit_N, length_N, elapsed_N)
+is_fast = is_fast and admitted ~= nil
+reply[place], reply[place + 1], reply[place + 2] = window_N, previous, current
+place = place + 3
+if admitted then
+    value_N = header_N .. pack('<ddd', window_N, previous, current + cost_N)
+    ttl_N = ttl_ms(sliding_window_end(window_N, length_N, pad_N))
 end

@@ -1,0 +1,26 @@
+do
+    local admitted
+    for index = 1, call_count do
+        local args = ARGV[args_differ and args_start + index or args_start + 1]
+        if args ~= last_args then
+            last_args = args
+            op, arg_offset = unpack('<d', args)
+            if op == TAKE then
+                ARGUMENTS
+            end
+        end
+        local key_offset, reply_offset = (index - 1) * part_count, 2 + (index - 1) * (1 + state_words)
+        local place, all_admit = reply_offset + 1, true
+        local is_fast = op == TAKE
+        LIMITS
+        if not is_fast then
+            undecided = undecided or {}
+            undecided[index] = true
+        elseif all_admit then
+            reply[reply_offset] = DONE
+            WRITES
+        else
+            reply[reply_offset] = DENIED
+        end
+    end
+end
