@@ -4,10 +4,13 @@
 
 #[path = "../common/cassandra_server.rs"]
 mod cassandra_server;
+mod limits;
 mod mistakes;
 mod outages;
 mod port;
 mod sessions;
+#[path = "../common/shared_limit.rs"]
+mod shared_limit;
 
 use std::{future::Future, sync::Arc, time::Duration};
 

@@ -3,12 +3,15 @@
 
 mod connections;
 mod isolation;
+mod limits;
 mod mistakes;
 mod outages;
 mod pools;
 mod port;
 #[path = "../common/postgres_server.rs"]
 mod postgres_server;
+#[path = "../common/shared_limit.rs"]
+mod shared_limit;
 mod space;
 mod sweeps;
 

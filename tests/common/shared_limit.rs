@@ -1,0 +1,145 @@
+//! One limit on a store that several machines share: what holds in every store.
+
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use tokio::task::JoinSet;
+use tower_throttle::store::cas::{Cas, CasBuilder, CasStore};
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{Quota, SlidingLog, TokenBucket};
+
+/// Tells a process which server to use.
+const SERVER: &str = "TOWER_THROTTLE_TEST_SERVER";
+const TASKS: u64 = 16;
+const CALLS: u64 = 10;
+
+/// A bucket that gains nothing during a test, as one machine of several.
+fn machine<S: CasStore>(store: S, limit: u64) -> Cas<S, TokenBucket> {
+    let bucket = TokenBucket::new(Quota::per(limit, Duration::from_secs(10_000_000)).burst(limit));
+    // All have to get a decision, however slow this machine is.
+    let builder = CasBuilder::new(store).deadline(Duration::from_secs(60));
+    builder.build("shared", bucket).expect("a limit")
+}
+
+/// The calls of one process: its tasks share two limiters.
+async fn calls_of_one_process<S: CasStore>(stores: [S; 2], limit: u64) -> u64 {
+    let machines = stores.map(|store| machine(store, limit));
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let machine = machines[usize::from(task % 2 == 0)].clone();
+        tasks.spawn(async move {
+            let mut admitted = 0;
+            for _ in 0..CALLS {
+                let decision = machine.decide("key", 1).await.expect("a decision");
+                admitted += u64::from(decision.is_admitted());
+            }
+            admitted
+        });
+    }
+    tasks.join_all().await.into_iter().sum()
+}
+
+/// The body of a process, if it is one. `open` makes a store on the server.
+pub(crate) fn run_process<S: CasStore>(limit: u64, open: impl Fn(&str) -> S) {
+    let Ok(server) = std::env::var(SERVER) else {
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let stores = [open(&server), open(&server)];
+    let admitted = runtime.block_on(calls_of_one_process(stores, limit));
+    println!("admitted {admitted}");
+}
+
+/// Two processes that call the test `body` admit exactly the limit.
+pub(crate) fn two_processes_admit_exactly(limit: u64, server: &str, body: &str) {
+    assert!(
+        limit < 2 * TASKS * CALLS,
+        "more calls than the limit admits"
+    );
+    let program = std::env::current_exe().expect("this test");
+    let processes = [(); 2].map(|()| {
+        Command::new(&program)
+            .args([body, "--exact", "--ignored", "--nocapture"])
+            .env(SERVER, server)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts")
+    });
+    let mut admitted = 0;
+    for process in processes {
+        let output = process.wait_with_output().expect("it ends");
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).expect("text");
+        let count = text.split("admitted ").nth(1).expect("a count");
+        let count = count.split_whitespace().next().expect("a count");
+        admitted += count.parse::<u64>().expect("a number");
+    }
+    assert_eq!(admitted, limit);
+}
+
+/// A decision costs one round trip after the first one, and a denial writes nothing.
+pub(crate) async fn a_decision_is_one_round_trip<S: CasStore>(store: S) {
+    let limit = machine(store, 20);
+    for left in (0..20).rev() {
+        let decision = limit.decide("alone", 1).await.expect("a decision");
+        assert!(decision.is_admitted());
+        assert_eq!(decision.remaining(), left);
+    }
+    let counts = limit.counts();
+    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 20, 0));
+    let denied = limit.decide("alone", 1).await.expect("a decision");
+    assert!(denied.is_denied() && denied.retry_after.is_some());
+    assert_eq!(limit.counts().swaps, 20);
+}
+
+/// Every operation of one machine is seen by the other.
+pub(crate) async fn operations_reach_the_other_machine<S: CasStore + Clone>(store: S) {
+    let (one, other) = (machine(store.clone(), 10), machine(store, 10));
+    let taken = one.decide("operations", 6).await.expect("a decision");
+    let left = || async {
+        let peeked = other.apply("operations", Op::Peek(0)).await;
+        peeked.expect("a decision").remaining()
+    };
+    assert_eq!(left().await, 4);
+    let refund = Op::Refund(2, taken.receipt());
+    let _ = one.apply("operations", refund).await.expect("a decision");
+    assert_eq!(left().await, 6);
+    let charged = one.apply("operations", Op::Charge(9)).await;
+    let _ = charged.expect("a decision");
+    assert_eq!(left().await, 0);
+    let reset = one.apply("operations", Op::Reset).await;
+    let _ = reset.expect("a decision");
+    assert_eq!(left().await, 10);
+}
+
+/// Machines with two configurations in turn, as in a rolling deploy: together they admit at most what
+/// both promise, and neither gives the other back what it used.
+pub(crate) async fn a_rolling_deploy_admits_no_more_than_both<S: CasStore + Clone>(store: S) {
+    let log = |limit| {
+        let builder = CasBuilder::new(store.clone()).deadline(Duration::from_secs(60));
+        let builder = builder.without_deny_cache();
+        let quota = Quota::per(limit, Duration::from_secs(1_000_000));
+        builder
+            .build("deploy", SlidingLog::new(quota))
+            .expect("a limit")
+    };
+    let machines = [log(10), log(15)];
+    let mut admitted = [0, 0];
+    for call in 0..60 {
+        let decision = machines[call % 2].decide("key", 1).await;
+        admitted[call % 2] += u64::from(decision.expect("a decision").is_admitted());
+    }
+    assert!(admitted[0] <= 10 && admitted[1] <= 15, "{admitted:?}");
+    assert!(admitted[0] + admitted[1] >= 15, "{admitted:?}");
+    // A restart forgets nothing.
+    for limit in [log(10), log(15)] {
+        let decision = limit.decide("key", 1).await.expect("a decision");
+        assert!(decision.is_denied());
+    }
+}

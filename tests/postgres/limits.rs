@@ -1,0 +1,153 @@
+//! Decisions of limits whose states are in the server.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tower_throttle::store::Backend;
+use tower_throttle::store::cas::{CasBuilder, postgres::PostgreSql};
+use tower_throttle::{FixedWindow, Quota};
+
+use super::{postgres_server::PostgresServer, reached, shared_limit, store};
+
+const LIMIT: u64 = 200;
+
+fn open(url: &str) -> PostgreSql {
+    let store = PostgreSql::open(url).expect("a URL");
+    store.table("processes").expect("a name")
+}
+
+#[test]
+#[ignore = "started by the test below"]
+fn one_process() {
+    shared_limit::run_process(LIMIT, open);
+}
+
+#[test]
+fn two_processes_admit_exactly_the_limit() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (server, _) = runtime.block_on(store("processes"));
+    let url = server.url();
+    shared_limit::two_processes_admit_exactly(LIMIT, &url, "limits::one_process");
+}
+
+#[tokio::test]
+async fn an_uncontended_decision_is_one_statement() {
+    let (_server, store) = store("alone").await;
+    shared_limit::a_decision_is_one_round_trip(store).await;
+}
+
+#[tokio::test]
+async fn every_operation_reaches_the_other_machine() {
+    let (_server, store) = store("operations").await;
+    shared_limit::operations_reach_the_other_machine(store).await;
+}
+
+#[tokio::test]
+async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
+    let (_server, store) = store("deploys").await;
+    shared_limit::a_rolling_deploy_admits_no_more_than_both(store).await;
+}
+
+#[tokio::test]
+async fn the_state_is_removed_when_it_decides_like_an_unused_key() {
+    let (server, store) = store("forgotten").await;
+    let window = FixedWindow::new(Quota::per(5, Duration::from_secs(3_600)));
+    let limit = CasBuilder::new(store.clone()).build("hourly", window);
+    let limit = limit.expect("a limit");
+    for _ in 0..5 {
+        assert!(
+            limit
+                .decide("key", 1)
+                .await
+                .expect("a decision")
+                .is_admitted()
+        );
+    }
+    let client = server.client().await;
+    let pass = "UPDATE forgotten SET expires_at = expires_at - 7200000000, \
+                sweep_at = sweep_at - 7800000000";
+    client.batch_execute(pass).await.expect("a table");
+    // The row of the changes of the quota may be there as well.
+    assert!(store.sweep(100).await.expect("a sweep") >= 1);
+    let other = CasBuilder::new(store)
+        .build("hourly", window)
+        .expect("a limit");
+    assert!(
+        other
+            .decide("key", 1)
+            .await
+            .expect("a decision")
+            .is_admitted()
+    );
+}
+
+/// Calls of four tasks on one key while the server stops and starts. Returns how many were admitted
+/// before and after.
+async fn admitted_across(logged: bool, stop: fn(&mut PostgresServer)) -> (u64, u64) {
+    let mut server = PostgresServer::start();
+    let store = PostgreSql::open(&server.url()).expect("a URL");
+    let store = if logged { store.logged() } else { store };
+    store.create_table().await.expect("a table");
+    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let is_after = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let builder = CasBuilder::new(store.clone()).without_deny_cache();
+            let builder = builder.deadline(Duration::from_millis(500));
+            let window = FixedWindow::new(Quota::per(LIMIT, Duration::from_secs(1_000_000)));
+            let limit = builder.build("crash", window.anchored()).expect("a limit");
+            let (counts, is_after) = (Arc::clone(&counts), Arc::clone(&is_after));
+            tokio::spawn(async move {
+                let mut denials = 0;
+                while denials < 20 {
+                    let phase = is_after.load(Ordering::Relaxed);
+                    match limit.decide("key", 1).await {
+                        Ok(decision) if decision.is_admitted() => {
+                            counts[usize::from(phase > 0)].fetch_add(1, Ordering::Relaxed);
+                        }
+                        Ok(_) => denials += phase,
+                        Err(error) => assert!(error.is_transient(), "{error}"),
+                    }
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    reached("some are admitted", || async {
+        counts[0].load(Ordering::Relaxed) >= LIMIT / 4
+    })
+    .await;
+    stop(&mut server);
+    server.restart();
+    is_after.store(1, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    let [before, after] = [0, 1].map(|at: usize| counts[at].load(Ordering::Relaxed));
+    (before, after)
+}
+
+#[tokio::test]
+async fn a_crash_restarts_the_limits_of_an_unlogged_table_once() {
+    let (before, after) = admitted_across(false, PostgresServer::kill).await;
+    assert!(before <= LIMIT, "{before}");
+    // A call that began before the crash may have been decided after it.
+    assert!(before + after <= 2 * LIMIT, "{before} and {after}");
+    assert!(after >= LIMIT - 40, "{before} and {after}");
+}
+
+#[tokio::test]
+async fn no_restart_restarts_the_limits_of_a_logged_table() {
+    for stop in [PostgresServer::kill, PostgresServer::stop] {
+        let (before, after) = admitted_across(true, stop).await;
+        // A call whose reply was lost was counted, and is reported as an error.
+        let admitted = before + after;
+        assert!(admitted <= LIMIT, "{before} and {after}");
+        assert!(admitted >= LIMIT - 40, "{before} and {after}");
+    }
+}
