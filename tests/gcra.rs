@@ -4,7 +4,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use governor::{RateLimiter, clock::FakeRelativeClock};
-use tower_throttle::{Gcra, Limiter, ManualClock, Quota};
+use tower_throttle::{Gcra, Limiter, ManualClock, Quota, algorithm::Inherit};
 
 /// `SplitMix64`.
 fn next(seed: &mut u64) -> u64 {
@@ -61,4 +61,25 @@ fn a_cost_that_overflows_in_governor_is_denied() {
     let decision = limiter.check_n(51_240_957);
     assert!(decision.is_denied() && decision.retry_after.is_none());
     assert_eq!(limiter.peek().remaining(), 10);
+}
+
+/// Two quotas in turn, each for a thousandth of the time that a cell takes to come back.
+#[test]
+fn a_change_of_quota_gives_no_cell_back_and_takes_none() {
+    for inherit in [Inherit::AsIs, Inherit::Additive] {
+        let clock = ManualClock::new();
+        let quotas = [Quota::per_hour(10), Quota::per_hour(11).burst(10)];
+        let limiter = Limiter::new(Gcra::new(quotas[0])).with_clock(clock.clone());
+        let mut admitted = 0;
+        for turn in 0..10_000 {
+            clock.advance(Duration::from_millis(360));
+            admitted += u32::from(limiter.check().is_admitted());
+            let quota = quotas[(turn + 1) % 2];
+            limiter
+                .set_algorithm(Gcra::new(quota), inherit)
+                .expect("a quota");
+        }
+        // The burst, and an hour of either rate.
+        assert!((19..=21).contains(&admitted), "{inherit:?}: {admitted}");
+    }
 }

@@ -147,14 +147,19 @@ fn warm_up(
 
 #[cfg(feature = "governor")]
 fn gcra(quota: Quota, unit: u32) -> Result<tower_throttle::Gcra, ConfigError> {
+    tower_throttle::Gcra::try_new(gcra_quota(quota, unit)?)
+}
+
+/// The quota by which governor decides. It truncates the interval to whole nanoseconds; here, to those
+/// of the trace, each of which is `unit` nanoseconds.
+#[cfg(feature = "governor")]
+pub(crate) fn gcra_quota(quota: Quota, unit: u32) -> Result<Quota, ConfigError> {
     if unit == 1 {
-        return tower_throttle::Gcra::try_new(quota);
+        return Ok(quota);
     }
-    // Governor truncates the interval to whole nanoseconds; here, to those of the trace.
     let units = quota.period().as_nanos() / u128::from(unit) / u128::from(quota.limit());
     let interval = Duration::from_nanos(u64::try_from(units).unwrap_or(u64::MAX).max(1));
-    let cut = Quota::try_per(1, interval.saturating_mul(unit))?;
-    tower_throttle::Gcra::try_new(cut.try_burst(quota.capacity())?)
+    Quota::try_per(1, interval.saturating_mul(unit))?.try_burst(quota.capacity())
 }
 
 /// The same decisions, but the interval is not truncated to whole nanoseconds.
@@ -162,6 +167,12 @@ fn gcra(quota: Quota, unit: u32) -> Result<tower_throttle::Gcra, ConfigError> {
 #[expect(clippy::unnecessary_wraps, reason = "governor refuses some quotas")]
 fn gcra(quota: Quota, _unit: u32) -> Result<TokenBucket, ConfigError> {
     Ok(TokenBucket::new(quota))
+}
+
+#[cfg(not(feature = "governor"))]
+#[expect(clippy::unnecessary_wraps, reason = "governor refuses some quotas")]
+pub(crate) fn gcra_quota(quota: Quota, _unit: u32) -> Result<Quota, ConfigError> {
+    Ok(quota)
 }
 
 fn built<A: Algorithm>(algorithm: Result<A, ConfigError>) -> Result<AnyAlgorithm, String> {

@@ -51,6 +51,12 @@ impl Fields {
         self.left.contains_key(name)
     }
 
+    /// Whether a flag is set, without taking it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_set(&self, name: &str) -> bool {
+        self.left.get(name) == Some(&Value::Bool(true))
+    }
+
     /// A field of any type.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<Value> {
         self.known.push(name);

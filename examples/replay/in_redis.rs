@@ -127,10 +127,14 @@ impl InRedis {
         decision
     }
 
-    /// Makes the script write the state of a key, unchanged.
+    /// Makes the script write the state of a key, unchanged: of a cost that was taken at the beginning
+    /// of time, nothing is left to give back.
     fn rewrite(&mut self, key: usize, now: Tick) -> Result<(), String> {
-        self.charge(key, now, 1)?;
-        self.refund(key, now, 1)
+        let time = self.time(now)?;
+        self.ask(key, time, |limiter, name| {
+            limiter.apply(name, Op::Refund(1, Receipt::at(0)))
+        })
+        .map(drop)
     }
 
     /// Whether the key is in debt at that time: a refund of one unit then leaves nothing to take.
@@ -253,16 +257,14 @@ impl States for InRedis {
         if !matches!(inherit, Inherit::AsIs | Inherit::Reset) {
             return Err("inherit: expected as_is or reset in Redis".into());
         }
-        if self.policy.script.is_cut {
-            return Err(
-                "set_quota: not for governor's gcra in Redis, where it counts finer".into(),
-            );
-        }
-        if change
-            .period
-            .is_some_and(|period| !self.shift.keeps(period))
+        if self.policy.script.has_grid
+            && change
+                .period
+                .is_some_and(|period| !self.shift.keeps(period))
         {
-            return Err("period_ns: expected one that divides the first one, in Redis".into());
+            return Err(
+                "period_ns: expected one that divides 5040 times the first one, in Redis".into(),
+            );
         }
         self.policy.set_quota(change, UNIT)?;
         self.limiter = limiter(&self.redis, &self.policy)?;
@@ -302,8 +304,13 @@ impl Shift {
                 return Err("period_ns: expected windows that begin together, in Redis".into());
             }
         }
+        // Then windows of many other lengths begin at both moments, too.
+        let many = [5_040, 60, 12, 1].map(|factor| common * factor);
+        let common = many
+            .into_iter()
+            .find(|common| *common <= u128::from(MOST / 64));
         #[expect(clippy::cast_possible_truncation, reason = "no more than MOST / 2")]
-        let common = common as u64;
+        let common = common.unwrap_or(many[3]) as u64;
         Ok(Self {
             from: now - now % common,
             // A script takes time zero for an unset clock.

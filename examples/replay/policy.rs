@@ -26,8 +26,11 @@ pub(crate) struct Policy {
     #[cfg(feature = "redis")]
     pub(crate) script: ScriptTraits,
     takes_burst: bool,
+    /// The quota of the trace. That of governor's algorithm is truncated.
+    quota: Quota,
     /// The burst, if set. Without one the capacity is the limit.
     burst: Option<u64>,
+    is_gcra: bool,
     title: String,
 }
 
@@ -35,8 +38,8 @@ pub(crate) struct Policy {
 #[cfg(feature = "redis")]
 #[derive(Default)]
 pub(crate) struct ScriptTraits {
-    /// The interval is truncated to whole nanoseconds.
-    pub(crate) is_cut: bool,
+    /// Windows begin at multiples of their length.
+    pub(crate) has_grid: bool,
     /// A new key does not begin with the full capacity.
     pub(crate) begins_with_less: bool,
     /// An `absorb` is queued.
@@ -99,7 +102,11 @@ impl Policy {
         };
         #[cfg(feature = "redis")]
         let script = ScriptTraits {
-            is_cut: cfg!(feature = "governor") && name == "gcra",
+            has_grid: match name {
+                "fixed_window" => !fields.is_set("anchored"),
+                "sliding_window" | "sliding_grid" => true,
+                _ => false,
+            },
             begins_with_less: fields.has("initial"),
             charges_queue: name == "warm_up" || (name == "leaky_bucket" && fields.has("queue")),
         };
@@ -107,6 +114,8 @@ impl Policy {
             && (max_wait.is_some() || fields.has("charge"))
             && !fields.has("queue");
         Ok(Self {
+            quota,
+            is_gcra: name == "gcra",
             algorithm: algorithms::build(name, quota, max_wait, fields)?,
             max_wait: max_wait.unwrap_or(Duration::MAX),
             keeps_line,
@@ -146,6 +155,8 @@ impl Policy {
             });
         }
         Ok(Self {
+            quota: all.quota(),
+            is_gcra: false,
             algorithm: AnyAlgorithm::new(all),
             // The strictest part decides.
             max_wait: parts
@@ -157,6 +168,7 @@ impl Policy {
             peeks_at_line: false,
             #[cfg(feature = "redis")]
             script: ScriptTraits {
+                has_grid: parts.iter().any(|part| part.script.has_grid),
                 begins_with_less: parts.iter().any(|part| part.script.begins_with_less),
                 ..ScriptTraits::default()
             },
@@ -177,19 +189,25 @@ impl Policy {
             return Err("burst: this policy has no burst to set".into());
         }
         let burst = change.burst.or(self.burst);
-        let before = self.algorithm.quota();
+        let before = self.quota;
         let quota = Quota::try_per(
             change.limit.unwrap_or_else(|| before.limit()),
             change
                 .period
                 .map_or_else(|| before.period(), |period| period.saturating_mul(unit)),
         );
-        let algorithm = quota
+        let changed = quota
             .and_then(|quota| burst.map_or(Ok(quota), |burst| quota.try_burst(burst)))
-            .and_then(|quota| self.algorithm.with_quota(quota))
-            .map_err(|error| error.to_string())?;
+            .and_then(|quota| {
+                let own = if self.is_gcra {
+                    algorithms::gcra_quota(quota, unit)?
+                } else {
+                    quota
+                };
+                Ok((quota, self.algorithm.with_quota(own)?))
+            });
+        (self.quota, self.algorithm) = changed.map_err(|error| error.to_string())?;
         self.burst = burst;
-        self.algorithm = algorithm;
         Ok(())
     }
 }

@@ -140,7 +140,12 @@ impl States for InProcess {
     ) -> Result<(), String> {
         let before = std::mem::replace(&mut self.algorithm, policy.algorithm.clone());
         for state in &mut self.states {
-            self.algorithm.rescale(state, &before, now, inherit);
+            // A store may have dropped it: what it had is not kept by chance.
+            if before.forgettable_at(state) <= now {
+                *state = self.algorithm.fresh(now);
+            } else {
+                self.algorithm.rescale(state, &before, now, inherit);
+            }
         }
         Ok(())
     }

@@ -210,21 +210,40 @@ impl Algorithm for Gcra {
     }
 
     fn rescale(&self, state: &mut GcraState, from: &Self, now: Tick, inherit: Inherit) {
-        let used = Self::used(*state, now) / from.interval;
-        let left = from.burst.saturating_sub(used);
+        let (depth, before) = (self.interval * self.burst, from.interval * from.burst);
+        let used = Self::used(*state, now);
         let used = match inherit {
             Inherit::Reset => 0,
-            Inherit::Proportional => used.saturating_mul(self.burst).div_ceil(from.burst),
-            Inherit::Additive => used,
-            Inherit::AsIs => self.burst.saturating_sub(left),
+            Inherit::Proportional => scale_up(used, depth, before),
+            Inherit::Additive => scale_up(used, self.interval, from.interval),
+            // The cells that are left stay, up to the burst, and so does a debt.
+            Inherit::AsIs if used <= before => {
+                let left = u128::from(before - used) * u128::from(self.interval);
+                depth.saturating_sub(clamp(left / u128::from(from.interval)))
+            }
+            Inherit::AsIs => {
+                depth.saturating_add(scale_up(used - before, self.interval, from.interval))
+            }
         };
         *state = self.fresh(now);
-        self.charge(state, now, used);
+        if used > 0 {
+            let tat = now.as_nanos().saturating_add(used);
+            state.tat = tat.min(Tick::MAX.as_nanos());
+        }
     }
 
     fn forgettable_at(&self, state: &GcraState) -> Tick {
         Tick::from_nanos(state.tat)
     }
+}
+
+/// `span * to / from`, rounded up, so that no part of a cell is given back.
+fn scale_up(span: u64, to: u64, from: u64) -> u64 {
+    clamp((u128::from(span) * u128::from(to)).div_ceil(u128::from(from)))
+}
+
+fn clamp(span: u128) -> u64 {
+    u64::try_from(span).unwrap_or(u64::MAX)
 }
 
 impl Sealed for Gcra {}

@@ -102,7 +102,7 @@ pub(crate) fn fault(case: &Path, arguments: &[&str]) -> Option<String> {
 /// The paths of all cases, sorted.
 pub(crate) fn cases() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
-    let mut cases: Vec<_> = ["peers", "random"]
+    let mut cases: Vec<_> = ["peers", "quotas", "random"]
         .iter()
         .flat_map(|folder| fs::read_dir(root.join(folder)).expect("the folder of the cases"))
         .map(|entry| entry.expect("a readable folder").path())

@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::interval::Interval;
 use super::params::BIGNUM_LUA;
-use super::rates::{BUCKET_LUA, SHARED_BUCKET_LUA, bucket_fast_path};
+use super::rates::{BUCKET_LUA, SHARED_BUCKET_LUA, TOKEN_BUCKET_LUA, bucket_fast_path};
 use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::Gcra;
 use crate::error::ConfigError;
@@ -19,14 +19,9 @@ impl Script for Gcra {
         let (interval, burst) = self.params();
         let interval = Interval::from_nanos(interval);
         parts.push(Part {
-            function: "gcra",
+            function: "token_bucket",
             fast_path: Some(bucket_fast_path(0)),
-            sources: &[
-                BIGNUM_LUA,
-                SHARED_BUCKET_LUA,
-                BUCKET_LUA,
-                include_str!("lua/gcra.lua"),
-            ],
+            sources: &[BIGNUM_LUA, SHARED_BUCKET_LUA, BUCKET_LUA, TOKEN_BUCKET_LUA],
             header: interval.value_header('c', burst),
             params: interval.bucket_params(burst, 0, 0).to_vec(),
             state_words: 2,

@@ -77,6 +77,18 @@
 //! key is denied for longer than an exhausted one. If it is set forward, keys regain at most what
 //! they had at the start.
 //!
+//! # What differs from a limit in process
+//!
+//! - Refused here: windows, logs and offsets that are not whole microseconds, numbers above 2^52, a
+//!   [`SlidingLog`](crate::SlidingLog) of more than 65,536, an empty [`All`](crate::All), and
+//!   algorithms of your own.
+//! - A change of quota keeps the usage [as it is](crate::algorithm::Inherit::AsIs); the other ways of
+//!   [`Inherit`](crate::algorithm::Inherit) are for limits in process. A key changes at its next call,
+//!   not at the moment of the change. An earlier quota that is set again finds the state that it left.
+//! - A key of a [`TokenBucket`](crate::TokenBucket) with
+//!   [`initial`](crate::TokenBucket::initial) tokens begins anew when it was full for a month, and for
+//!   1,000 times as long as it takes to fill.
+//!
 //! # Failure
 //!
 //! A call ends within the [deadline](Redis::deadline), on every runtime, with a decision or with a

@@ -13,6 +13,7 @@ use crate::error::ConfigError;
 
 pub(super) const SHARED_BUCKET_LUA: &str = include_str!("lua/shared/bucket.lua");
 pub(super) const BUCKET_LUA: &str = include_str!("lua/bucket.lua");
+pub(super) const TOKEN_BUCKET_LUA: &str = include_str!("lua/token_bucket.lua");
 
 /// The fast path of a bucket whose parameters begin at `first_param`.
 pub(super) const fn bucket_fast_path(first_param: usize) -> FastPath {
@@ -32,22 +33,21 @@ impl Script for TokenBucket {
 
     fn parts(&self, parts: &mut Vec<Part>) {
         /// How long a key that started with less than a full bucket is kept after it is full: a
-        /// month, in microseconds. After that the next request starts with the initial tokens again.
+        /// month, in microseconds, and for many times as long as it takes to fill. After that the
+        /// next request starts with the initial tokens again.
         const MIN_TTL_US: u64 = 30 * 86_400 * 1_000_000;
+        const FILLINGS: u64 = 1_000;
 
         let quota = self.quota();
         let interval = Interval::new(&quota);
         let used = self.initial_tokens().map(|first| quota.capacity() - first);
-        let min_ttl = used.map_or(0, |_| MIN_TTL_US);
+        let (filling, _) = interval.to_micros(interval.parts_for_units(quota.capacity()));
+        let longest = filling.saturating_mul(FILLINGS).min(MAX_EXACT);
+        let min_ttl = used.map_or(0, |_| longest.max(MIN_TTL_US));
         parts.push(Part {
             function: "token_bucket",
             fast_path: used.is_none().then(|| bucket_fast_path(0)),
-            sources: &[
-                BIGNUM_LUA,
-                SHARED_BUCKET_LUA,
-                BUCKET_LUA,
-                include_str!("lua/token_bucket.lua"),
-            ],
+            sources: &[BIGNUM_LUA, SHARED_BUCKET_LUA, BUCKET_LUA, TOKEN_BUCKET_LUA],
             header: interval.value_header('t', quota.capacity()),
             params: interval
                 .bucket_params(quota.capacity(), used.unwrap_or(0), min_ttl)

@@ -20,7 +20,7 @@ fn find_difference<A: Scripted>(
 ) -> Option<String> {
     let mut random = Random::new(99 << 40 | seed);
     let variants = std::slice::from_ref(algorithm);
-    let mut times = random_steps(&mut random, variants, false);
+    let mut times = random_steps(&mut random, variants, None);
     let mut program = Program::with_prelude(FAKE_CLOCK, algorithm);
     program.body = toggle_fast_path(seed, sabotage(program.body));
     let mut keys: Vec<_> = (0..KEYS).map(|_| Oracle::<A>::new()).collect();

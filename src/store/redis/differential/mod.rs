@@ -3,21 +3,21 @@
 //!
 //! `TRACES=100000 cargo test --release --all-features --lib redis::differential` is the long run.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use super::call::Call;
 use super::reply::parse_numbers;
-use super::script::{Args, Part, Program, Scripted, ceil_to_micros, decode_reply};
-use crate::algorithm::{Inherit, Packing};
-use crate::clock::Tick;
+use super::script::{Args, Program, Scripted, ceil_to_micros, decode_reply};
 use crate::decision::Decision;
 use crate::error::StoreError;
+use crate::quota::Quota;
 
 mod agreement;
 mod batched;
 mod clock;
 mod configurations;
 mod mutants;
+mod oracle;
 mod policies;
 #[path = "../../../../tests/algorithms/random.rs"]
 mod random;
@@ -25,6 +25,7 @@ mod random;
 #[expect(dead_code, reason = "shared with the tests of the store")]
 mod redis_server;
 
+use self::oracle::{Oracle, Stored, header_of};
 use self::random::Random;
 use self::redis_server::RedisServer;
 
@@ -37,119 +38,6 @@ struct Step {
     now: u64,
     variant: usize,
     call: Call,
-}
-
-/// One key, decided by the algorithm in Rust.
-struct Oracle<A: Scripted> {
-    /// The state of each configuration, by header, and the variant that it is of.
-    states: BTreeMap<String, (usize, A::State)>,
-}
-
-/// What the server holds before a step.
-#[derive(Clone, Debug)]
-struct Stored {
-    /// The header of the value at the key itself: the newest configuration.
-    newest: Option<String>,
-    /// Whether the configuration of the step has a value at a name of its own.
-    is_displaced: bool,
-}
-
-impl<A: Scripted> Oracle<A> {
-    const fn new() -> Self {
-        Self {
-            states: BTreeMap::new(),
-        }
-    }
-
-    /// The decision of a step. The server says which configurations have states: it may keep them
-    /// for up to two milliseconds longer than necessary.
-    fn step(&mut self, variants: &[A], step: Step, stored: &Stored) -> Decision {
-        let now = Tick::from_nanos(step.now * 1_000);
-        let algorithm = &variants[step.variant];
-        let header = header_of(algorithm);
-        let other = stored.newest.as_ref().filter(|newest| **newest != header);
-        let source = match other {
-            Some(other) if !stored.is_displaced => other,
-            _ => &header,
-        };
-        if *source != header {
-            // What the server has forgotten has to be forgettable.
-            if let Some((variant, state)) = self.states.get(&header) {
-                let expires = variants[*variant].forgettable_at(state);
-                assert!(expires <= now, "expired {:?} early", expires.since(now));
-            }
-        }
-        let state = self.states.get(source).cloned();
-        let state = state.and_then(|(variant, mut state)| {
-            let from = &variants[variant];
-            if variant == step.variant {
-                return Some(state);
-            }
-            // Two variants may be one policy to a script.
-            if from.forgettable_at(&state) <= now {
-                return None;
-            }
-            if !is_same(from, algorithm) {
-                algorithm.rescale(&mut state, from, now, Inherit::AsIs);
-            }
-            Some(state)
-        });
-        match &state {
-            Some(state) => {
-                let state = (step.variant, state.clone());
-                self.states.insert(header.clone(), state);
-            }
-            None => drop(self.states.remove(&header)),
-        }
-        let mut state = state.unwrap_or_else(|| algorithm.fresh(now));
-        let decision = match step.call {
-            Call::Take(cost) => algorithm.decide(&mut state, now, cost),
-            Call::Reserve(cost, most) => {
-                algorithm.reserve(&mut state, now, cost, Duration::from_nanos(most))
-            }
-            Call::Peek(cost) => return algorithm.peek(&state, now, cost),
-            Call::Refund(cost, taken_at) => {
-                let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
-                algorithm.refund(&mut state, taken_at, now, cost);
-                algorithm.peek(&state, now, 0)
-            }
-            Call::Cancel(cost, taken_at) => {
-                let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
-                A::Packing::cancel(algorithm, &mut state, taken_at, now, cost);
-                algorithm.peek(&state, now, 0)
-            }
-            Call::Charge(cost) => {
-                algorithm.charge(&mut state, now, cost);
-                algorithm.peek(&state, now, 0)
-            }
-            Call::Reset => {
-                state = algorithm.fresh(now);
-                algorithm.peek(&state, now, 0)
-            }
-        };
-        if !decision.is_denied() && step.call.opcode() != 2 {
-            self.states.insert(header, (step.variant, state));
-        }
-        decision
-    }
-}
-
-/// The header of the first limit, which identifies a configuration of one limit. The variants of
-/// several limits are the same in a trace.
-fn header_of<A: Scripted>(algorithm: &A) -> String {
-    let mut parts = Vec::new();
-    algorithm.parts(&mut parts);
-    parts.swap_remove(0).header
-}
-
-fn is_same<A: Scripted>(one: &A, other: &A) -> bool {
-    let [one, other] = [one, other].map(|algorithm| {
-        let mut parts = Vec::new();
-        algorithm.parts(&mut parts);
-        parts
-    });
-    let identity = |parts: Vec<Part>| parts.into_iter().map(|part| (part.header, part.params));
-    identity(one).eq(identity(other))
 }
 
 /// Half of the traces run without the fast path.
@@ -232,11 +120,59 @@ fn run_scripts<A: Scripted>(
         .collect()
 }
 
-/// A random trace under variants of one algorithm. The first variant is the most frequent.
-fn random_steps<A: Scripted>(random: &mut Random, variants: &[A], retunes: bool) -> Vec<Step> {
+/// Three variants of an algorithm: different ones, or those that changes of one quota lead to.
+fn random_variants<A: Scripted>(random: &mut Random, policy: impl Fn(&mut Random) -> A) -> Vec<A> {
+    let mut variants = vec![policy(random)];
+    while variants.len() < 3 {
+        let first = &variants[0];
+        let changed = changed_quota(random, first.quota());
+        let changed = match random.below(2) {
+            0 => Some(policy(random)),
+            _ => first.with_quota(changed).ok(),
+        };
+        variants.extend(changed.filter(|changed| changed.clone().prepared().is_ok()));
+    }
+    let variants = variants.into_iter();
+    variants
+        .map(|variant| variant.prepared().expect("figures that fit"))
+        .collect()
+}
+
+/// Another number, period or burst.
+fn changed_quota(random: &mut Random, quota: Quota) -> Quota {
+    let number = |random: &mut Random, number: u64| match random.below(4) {
+        0 => number,
+        1 => number + 1,
+        2 => (number / 2).max(1),
+        _ => number.saturating_mul(1 + random.below(3)).min(1 << 22),
+    };
+    let micros = u64::try_from(quota.period().as_micros()).expect("small figures");
+    let (limit, period) = (number(random, quota.limit()), number(random, micros));
+    let changed = Quota::per(limit, Duration::from_micros(period));
+    if quota.capacity() == quota.limit() {
+        return changed;
+    }
+    changed.burst(number(random, quota.capacity()))
+}
+
+/// A random trace under variants of one algorithm. The variant changes once per
+/// `changes` steps.
+fn random_steps<A: Scripted>(
+    random: &mut Random,
+    variants: &[A],
+    changes: Option<u64>,
+) -> Vec<Step> {
     let mut now = 1_700_000_000_000_000 + random.below(1 << 50);
     let mut variant = 0;
     let mut steps = Vec::new();
+    // How long the fastest one takes to fill.
+    let filling = variants.iter().map(|variant| {
+        let quota = variant.quota();
+        let capacity = u128::from(quota.capacity());
+        let nanos = quota.period().as_nanos() * capacity / u128::from(quota.limit());
+        u64::try_from(nanos / 1_000).unwrap_or(u64::MAX)
+    });
+    let filling = filling.min().unwrap_or_default();
     for _ in 0..20 + random.below(60) {
         let quota = variants[variant].quota();
         let period = u64::try_from(quota.period().as_micros()).expect("small figures");
@@ -247,6 +183,8 @@ fn random_steps<A: Scripted>(random: &mut Random, variants: &[A], retunes: bool)
             4 => random.below(2 * unit),
             5 => random.below(2 * period + 2),
             6 => [unit, period, period - 1, unit - 1][usize::try_from(random.below(4)).unwrap()],
+            // A bucket that is unused for as long as it takes to fill it many times.
+            7 if random.below(8) == 0 => random.below(filling.saturating_mul(900).min(1 << 45) + 1),
             _ => random.below(period / 2 + 1),
         };
         let capacity = quota.capacity().max(quota.limit());
@@ -280,7 +218,7 @@ fn random_steps<A: Scripted>(random: &mut Random, variants: &[A], retunes: bool)
             _ if random.below(4) == 0 => Call::Reset,
             _ => Call::Take(1),
         };
-        if retunes && random.below(12) == 0 {
+        if changes.is_some_and(|rarely| random.below(rarely) == 0) {
             variant = usize::try_from(random.below(variants.len() as u64)).unwrap();
         }
         steps.push(Step { now, variant, call });
@@ -297,7 +235,14 @@ fn find_difference<A: Scripted>(
 ) -> Option<String> {
     let mut oracle = Oracle::<A>::new();
     let decisions = run_scripts(connection, variants, steps, sabotage);
+    let one = steps.iter().all(|step| step.variant == steps[0].variant);
     for (at, (step, (stored, decided))) in steps.iter().zip(&decisions).enumerate() {
+        if let Some(fault) = oracle.fault(variants, *step, stored).filter(|_| !one) {
+            let steps = &steps[..=at];
+            return Some(format!(
+                "{variants:#?}\nsteps {steps:#?}\nstep {at}: {fault}"
+            ));
+        }
         let expected = ceil_to_micros(oracle.step(variants, *step, stored));
         // Script and algorithm saturate at different debts, both above a century.
         let saturated = |decision: &Decision| decision.reset_after > CENTURY;

@@ -4,7 +4,9 @@ use super::policies::{
     fixed_window, leaky_meter, leaky_queue, sliding_grid, sliding_log, sliding_window,
     token_bucket, warm_up,
 };
-use super::{RedisServer, find_difference, random::Random, random_steps, toggle_fast_path};
+use super::{
+    RedisServer, find_difference, random::Random, random_steps, random_variants, toggle_fast_path,
+};
 use crate::store::redis::script::Scripted;
 
 /// Whether a trace finds the planted bug.
@@ -13,10 +15,9 @@ fn is_caught<A: Scripted>(policy: impl Fn(&mut Random) -> A, right: &str, wrong:
     let mut connection = server.connection();
     (0..400).any(|seed| {
         let mut random = Random::new(77 << 40 | seed);
-        let variants: Vec<_> = (0..3)
-            .map(|_| policy(&mut random).prepared().expect("figures that fit"))
-            .collect();
-        let steps = random_steps(&mut random, &variants, seed % 2 == 0);
+        let variants = random_variants(&mut random, &policy);
+        let changes = (seed % 2 == 0).then_some(2 + seed % 10);
+        let steps = random_steps(&mut random, &variants, changes);
         let sabotage = |body: String| {
             assert!(body.contains(right), "no {right:?} to plant a bug in");
             toggle_fast_path(seed, body.replace(right, wrong))
@@ -126,21 +127,53 @@ fn a_planted_bug_in_a_script_is_caught() {
     );
 }
 
+#[test]
+fn a_planted_bug_in_a_change_of_quota_is_caught() {
+    let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
+    let bug =
+        "if displaced then\n        move_foreign()\n    else\n        call('DEL', key)\n    end";
+    let wrong = "if not displaced then\n        call('DEL', key)\n    end";
+    let anchored = |random: &mut Random| fixed_window(random).anchored();
+    plant(
+        is_caught(anchored, bug, wrong),
+        "usage that comes back with the third quota",
+    );
+    plant(
+        is_caught(token_bucket, bug, wrong),
+        "tokens that a third quota finds gone",
+    );
+    let bug = "move_foreign()\n            return new_log()";
+    plant(
+        is_caught(sliding_log, bug, "return new_log()"),
+        "entries that come back under a longer period",
+    );
+    let bug = "is_open = advance(window, used, length, pad, anchored)\n                else";
+    plant(
+        is_caught(
+            anchored,
+            bug,
+            "is_open = advance(now + 1, used, length, pad, anchored)\n                else",
+        ),
+        "an anchored window that a change moves",
+    );
+    let bug = "call('RENAME', key, displaced)";
+    plant(
+        is_caught(sliding_window, bug, "call('DEL', key)"),
+        "a configuration that loses its state",
+    );
+}
+
+/// The script of GCRA is that of the token bucket.
 #[cfg(feature = "governor")]
 #[test]
 fn a_planted_bug_in_the_gcra_script_is_caught() {
-    let gcra = super::policies::gcra;
-    assert!(
-        is_caught(gcra, "max(old_params[4] - used, 0)", "old_params[4]"),
-        "a change of quota that forgets what was used"
-    );
     assert!(
         is_caught(
-            gcra,
-            "bn.to_number((bn.divide(used_ns, interval(old_params))))",
-            "bn.to_number((bn.divide_up(used_ns, interval(old_params))))"
+            super::policies::gcra,
+            "used = bn.add(full, bn.convert(bn.subtract(used, depth)))",
+            "used = full"
         ),
-        "a cell that has begun"
+        "a change of quota that forgets a debt"
     );
 }
 

@@ -121,17 +121,21 @@ local function make_room(key, ttl)
     end
 end
 
--- Deletes the state of this configuration.
-local function remove(key)
-    if not displaced then
-        call('DEL', key)
-    end
-end
-
--- Ends a reset. The next call would take over the usage of a value that stays at the key.
+-- Moves the value of another configuration away, for a state that is not stored. The next
+-- configuration would take over the usage of a value that stays at the key.
 local function move_foreign()
     if foreign_key then
         call('RENAME', foreign_key, foreign_name)
+        foreign_key, displaced = nil, nil
+    end
+end
+
+-- Deletes the state of this configuration.
+local function remove(key)
+    if displaced then
+        move_foreign()
+    else
+        call('DEL', key)
     end
 end
 

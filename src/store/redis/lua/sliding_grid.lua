@@ -76,7 +76,7 @@ local function sliding_grid()
                 advance(old_state, old_params[1], old_params[2], old_params[3])
                 -- What counts now counts as taken now.
                 state[2] = used(old_state, old_params[3])
-                dirty = state[2] > 0
+                dirty = true
             end
         end
 

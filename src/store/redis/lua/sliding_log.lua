@@ -161,6 +161,7 @@ local function sliding_log()
         entries_offset = new_offset
         log.skip = 0
         if log.count == 0 or log.last_at + period <= now then
+            move_foreign()
             return new_log()
         end
         save(key, log, live_entries)

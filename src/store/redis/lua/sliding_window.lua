@@ -41,7 +41,7 @@ local function sliding_window()
                     advance(stored_window, previous, current, old_length, old_params[2])
                 -- What counts now counts as taken now.
                 current = mul_div(previous, old_length - old_elapsed, old_length) + current
-                previous, dirty = 0, current > 0
+                previous, dirty = 0, true
             else
                 window, previous, current, elapsed =
                     advance(stored_window, previous, current, length, pad)

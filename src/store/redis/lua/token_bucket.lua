@@ -1,5 +1,6 @@
--- The state is when the bucket is full again; see bucket.lua. A change of quota keeps the tokens
--- in the bucket, up to the new capacity, and the debt.
+-- The token bucket, and GCRA with a header of its own. The state is when the bucket is full again,
+-- which GCRA calls the theoretical arrival time; see bucket.lua. A change of quota keeps the tokens in
+-- the bucket, up to the new capacity, and the debt.
 local function token_bucket()
     return bucket(function(due, part, old_params, own_header, fresh, fresh_part)
         -- A full bucket equals a new one, even if the server has not expired it yet, unless a new
