@@ -13,7 +13,7 @@ pub mod redis;
 #[cfg(feature = "_remote")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(any(feature = "cas", feature = "redis"))))]
 #[cfg_attr(
-    not(feature = "redis"),
+    not(all(feature = "cas", feature = "redis")),
     allow(dead_code, unused_imports, reason = "each store uses a part of it")
 )]
 pub mod remote;

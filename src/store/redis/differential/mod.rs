@@ -25,20 +25,12 @@ mod random;
 #[expect(dead_code, reason = "shared with the tests of the store")]
 mod redis_server;
 
-use self::oracle::{Oracle, Stored, header_of};
+use self::oracle::{Oracle, Step, Stored, header_of};
 use self::random::Random;
 use self::redis_server::RedisServer;
 
 /// Replaces the server's clock, for the time and for expiry.
 const FAKE_CLOCK: &str = include_str!("../../../../examples/replay/clock.lua");
-
-/// A call on one key: at a time in microseconds, under one of several variants of a policy.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    now: u64,
-    variant: usize,
-    call: Call,
-}
 
 /// Half of the traces run without the fast path.
 fn toggle_fast_path(seed: u64, body: String) -> String {

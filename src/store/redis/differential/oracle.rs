@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::Step;
 use crate::algorithm::{Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -10,6 +9,14 @@ use crate::store::redis::{
     call::Call,
     script::{Part, Scripted},
 };
+
+/// A call on one key: at a time in microseconds, under one of several variants of a policy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) now: u64,
+    pub(super) variant: usize,
+    pub(super) call: Call,
+}
 
 /// One key, decided by the algorithm in Rust.
 pub(super) struct Oracle<A: Scripted> {
