@@ -203,7 +203,8 @@ impl Proxy {
                 if !keys.contains(key) {
                     keys.insert(key.clone());
                 }
-                // The state is here if another configuration is newer.
+                // The state is here if another configuration is newer, beside the list of those.
+                keys.insert([&**key, b"~"].concat());
                 keys.extend(headers.clone().map(|header| [&**key, header].concat()));
             }
         }

@@ -241,18 +241,73 @@ async fn the_commands_that_an_error_asks_for_are_enough() {
     }
 }
 
+/// Algorithms whose quota changes at run time.
+fn changing(quota: Quota) -> Vec<AnyAlgorithm> {
+    vec![
+        AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
+        AnyAlgorithm::new(SlidingLog::new(quota)),
+        AnyAlgorithm::new(SlidingWindow::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota)),
+        AnyAlgorithm::new(TokenBucket::new(quota)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        #[cfg(feature = "governor")]
+        AnyAlgorithm::new(tower_throttle::Gcra::new(quota)),
+    ]
+}
+
 #[tokio::test]
 async fn a_quota_that_is_changed_at_run_time_admits_at_most_the_sum() {
+    const HOUR: Duration = Duration::from_secs(3_600);
     let server = RedisServer::start();
-    let limiter = redis(&server).limiter("changes", TokenBucket::new(hourly(10)));
-    let mut admitted = 0;
-    for turn in 0..40 {
-        let quota = hourly([11, 10][turn % 2]);
-        limiter.set_quota(quota).await.expect("stored");
-        let decision = limiter.decide("key", 1).await.expect("a decision");
-        admitted += u64::from(decision.is_admitted());
+    let quotas = [hourly(10), Quota::per(7, 2 * HOUR), Quota::per(9, HOUR / 2)];
+    for (number, algorithm) in changing(quotas[0]).into_iter().enumerate() {
+        let redis = redis(&server).without_deny_cache();
+        let limiter = redis.limiter(&format!("changes-{number}"), algorithm.clone());
+        let mut admitted = 0;
+        for turn in 0..60 {
+            let quota = quotas[turn % 3];
+            limiter.set_quota(quota).await.expect("stored");
+            let decision = take(&limiter).await;
+            admitted += u64::from(decision.is_admitted());
+            let retry = decision.retry_after.unwrap_or_default();
+            assert!(retry <= 2 * quota.period(), "{algorithm:?}: {decision:?}");
+        }
+        assert!((10..=26).contains(&admitted), "{algorithm:?}: {admitted}");
+        // Each quota has a state of its own: a reset under one of them frees no other one.
+        limiter.set_quota(quotas[1]).await.expect("stored");
+        let _ = limiter.apply("key", Op::Reset).await.expect("a reset");
+        assert!(take(&limiter).await.is_admitted(), "{algorithm:?}");
+        limiter.set_quota(quotas[0]).await.expect("stored");
+        let decision = take(&limiter).await;
+        assert!(decision.is_denied(), "{algorithm:?}: a state is shared");
     }
-    assert!((10..=21).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test]
+async fn three_configurations_in_turn_admit_at_most_the_sum_of_their_promises() {
+    let server = RedisServer::start();
+    let redis = redis(&server).without_deny_cache();
+    let all = configurations();
+    for one in 0..all.len() {
+        let three = [0, 1, 4].map(|more| &all[(one + more) % all.len()]);
+        let policy = format!("three-{one}");
+        let limiters = three.map(|(_, algorithm, ..)| redis.limiter(&policy, algorithm.clone()));
+        let mut admitted = 0;
+        for call in 0..90 {
+            // In both directions.
+            let at = [0, 1, 2, 1, 0, 2][call % 6];
+            let decision = take(&limiters[at]).await;
+            admitted += u64::from(decision.is_admitted());
+            let retry = decision.retry_after.unwrap_or_default();
+            assert!(
+                decision.is_admitted() || retry <= three[at].3,
+                "{decision:?}"
+            );
+        }
+        let bound = three.iter().map(|(_, _, most, _)| most).sum();
+        let names = three.map(|(name, ..)| *name);
+        assert!(admitted <= bound, "{names:?}: {admitted} of {bound}");
+    }
 }
 
 #[tokio::test]

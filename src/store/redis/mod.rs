@@ -33,8 +33,9 @@
 //! promises. The newest configuration's state is at the key, and the state of any other is at the
 //! key followed by its parameters, in the same slot. A configuration that has no state yet takes
 //! over the usage of the newest one, if it is of the same algorithm, as
-//! [`Inherit::AsIs`](crate::algorithm::Inherit::AsIs) says. Between two configurations no usage goes
-//! back to where it came from, so none is denied for longer than its own exhausted key would be. A
+//! [`Inherit::AsIs`](crate::algorithm::Inherit::AsIs) says. Usage never comes back to the
+//! configuration that it came from, so none is denied for longer than its own exhausted key would be.
+//! The key followed by `~` lists the configurations that usage was taken over from. A
 //! reset concerns the configuration of its limiter only.
 //!
 //! # Permissions

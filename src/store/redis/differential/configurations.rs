@@ -1,11 +1,16 @@
 //! Two configurations under one policy name, over hours of the server's clock.
 
-use super::{RedisServer, Step, run_scripts};
+use std::time::Duration;
+
+use super::{RedisServer, Step, random::Random, run_scripts};
 use crate::algorithm::{
     FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
 };
 use crate::quota::Quota;
-use crate::store::{redis::call::Call, redis::script::Scripted};
+use crate::store::redis::{
+    call::Call,
+    script::{Scripted, sealed::Script as _},
+};
 
 const MINUTE: u64 = 60_000_000;
 
@@ -50,7 +55,7 @@ fn no_configuration_is_denied_longer_than_its_own_exhausted_key() {
     let server = RedisServer::start();
     let server = &mut server.connection();
     let (hour, less) = (Quota::per_hour(10), Quota::per_hour(9));
-    let two_hours = Quota::per(10, std::time::Duration::from_secs(7_200));
+    let two_hours = Quota::per(10, Duration::from_secs(7_200));
     for (other, longest) in [(less, 60), (two_hours, 120)] {
         macro_rules! check {
             ($new:expr, $factor:expr) => {{
@@ -69,4 +74,77 @@ fn no_configuration_is_denied_longer_than_its_own_exhausted_key() {
         check!(TokenBucket::new, 1);
         check!(LeakyBucket::new, 1);
     }
+}
+
+/// Exhausts a key under the first configuration, and then asks several at random moments of two days,
+/// without taking anything. Each is denied only for `longest` hours from its first call on.
+fn check_returns<A: Scripted>(
+    connection: &mut redis::Connection,
+    configurations: Vec<A>,
+    longest: &[u64],
+    sabotage: impl Fn(String) -> String,
+    seed: u64,
+) -> Option<String> {
+    let random = &mut Random::new(31 << 40 | seed);
+    let begun = 1_700_000_000_000_000;
+    let limit = configurations[0].quota().limit();
+    let exhausting = (0..limit).map(|_| Step {
+        now: begun,
+        variant: 0,
+        call: Call::Take(1),
+    });
+    let mut steps: Vec<_> = exhausting.collect();
+    let mut minute = 0;
+    while minute < 48 * 60 {
+        minute += 1 + random.below(120);
+        steps.push(Step {
+            now: begun + minute * MINUTE,
+            variant: usize::try_from(random.below(configurations.len() as u64)).unwrap(),
+            call: Call::Peek(1),
+        });
+    }
+    let replies = run_scripts(connection, &configurations, &steps, sabotage);
+    let mut first = vec![None; configurations.len()];
+    first[0] = Some(begun);
+    for (step, (_, decided)) in steps.iter().zip(replies) {
+        let since = *first[step.variant].get_or_insert(step.now);
+        let hours = longest[step.variant];
+        let decision = decided.expect("a decision");
+        if decision.is_denied() && step.now >= since + hours * 60 * MINUTE {
+            let variant = &configurations[step.variant];
+            let minute = (step.now - begun) / MINUTE;
+            return Some(format!("seed {seed}, minute {minute}: {variant:?}"));
+        }
+    }
+    None
+}
+
+/// For several algorithms, three configurations whose keys are exhausted for longer and longer.
+fn first_return(sabotage: impl Fn(String) -> String, seeds: u64) -> Option<String> {
+    let server = RedisServer::start();
+    let server = &mut server.connection();
+    let hours = [1, 2, 4, 3];
+    let quotas = hours.map(|hours| Quota::per(10, Duration::from_secs(3_600 * hours)));
+    (0..seeds).find_map(|seed| {
+        macro_rules! check {
+            ($new:expr, $factor:expr) => {{
+                let new = $new;
+                let all = quotas.map(|quota| new(quota).prepared().expect("figures that fit"));
+                let longest = hours.map(|hours| hours * $factor);
+                check_returns(server, all.to_vec(), &longest, &sabotage, seed)
+            }};
+        }
+        None.or_else(|| check!(FixedWindow::new, 1))
+            .or_else(|| check!(|quota| FixedWindow::new(quota).anchored(), 1))
+            .or_else(|| check!(SlidingLog::new, 1))
+            .or_else(|| check!(SlidingWindow::new, 2))
+            .or_else(|| check!(SlidingGrid::new, 2))
+            .or_else(|| check!(TokenBucket::new, 1))
+            .or_else(|| check!(LeakyBucket::new, 1))
+    })
+}
+
+#[test]
+fn no_usage_comes_back_to_the_configuration_that_took_it() {
+    assert_eq!(first_return(|body| body, 40), None);
 }

@@ -58,8 +58,9 @@ local function read_error(value)
 end
 
 -- The key at which a value of another configuration was found, and the name of its own that it can
--- be moved to. `displaced` is that name if the next write takes its place.
-local foreign_key, foreign_name, displaced
+-- be moved to. `displaced` is that name if the next write takes its place, and `takes_over` says
+-- whether that write has its usage.
+local foreign_key, foreign_name, displaced, takes_over
 -- `value` begins with the value at `key`, which is of another configuration unless it is damaged.
 local function note_foreign(key, value)
     local _, last = find(value, '^~%a[%d.]*;')
@@ -100,25 +101,45 @@ local function read_value(key, own_header, state_len, len_of)
     if not is_whole then
         return nil, nil, nil, key, CORRUPT
     end
-    displaced = foreign_name
+    displaced, takes_over = foreign_name, params ~= nil
     if not params then
         return nil, nil, nil, key
     end
     return value, state_offset, params, key
 end
 
--- Moves the value of another configuration away, before the key is written with this time to live.
--- The moved value lives as long at least: the written one has its usage, which its configuration
--- would otherwise take over from there.
-local function make_room(key, ttl)
-    if displaced then
-        local left = call('PTTL', key)
-        call('RENAME', key, displaced)
-        if left < ttl then
-            call('PEXPIRE', displaced, ttl)
-        end
-        foreign_key, displaced = nil, nil
+-- Makes a key live for `ttl` at least, if it is there.
+local function prolong(key, ttl)
+    local left = call('PTTL', key)
+    if left >= 0 and left < ttl then
+        call('PEXPIRE', key, ttl)
     end
+end
+
+-- Moves the value of another configuration away, before the key is written with this time to live.
+-- If the written one has its usage, it lives as long at least, and so do the values that were moved
+-- away before it. Otherwise their configurations would take over the usage that was theirs. Their
+-- headers are at the key followed by `~`: the last few, because a policy has few configurations.
+local function make_room(key, ttl)
+    if not displaced then
+        return
+    end
+    call('RENAME', key, displaced)
+    if takes_over then
+        local headers = call('GET', key .. '~') or ''
+        local header = sub(displaced, #key + 1)
+        if not find(headers, header, 1, true) then
+            headers = headers .. header
+        end
+        for other in gmatch(headers, '~%a[%d.]*;') do
+            prolong(key .. other, ttl)
+        end
+        while #headers > 1000 do
+            headers = string.gsub(headers, '^[^;]*;', '')
+        end
+        call('SET', key .. '~', headers, 'PX', max(ttl, call('PTTL', key .. '~')))
+    end
+    foreign_key, displaced = nil, nil
 end
 
 -- Moves the value of another configuration away, for a state that is not stored. The next

@@ -54,7 +54,7 @@ local function sliding_log()
         if old_params == false or old_params and #old_params ~= 1 then
             return nil, key, CORRUPT
         end
-        displaced = foreign_name
+        displaced, takes_over = foreign_name, old_params ~= nil
         local header = sub(value, 1, state_offset - 1)
         return new_log(), key, nil, old_params and old_params[1], header
     end
