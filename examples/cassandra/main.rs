@@ -20,8 +20,10 @@ use tower_throttle::{
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let node = arguments.next().unwrap_or("localhost:9042".to_owned());
-    let table = arguments.next().unwrap_or("app.limits".to_owned());
+    let node = arguments
+        .next()
+        .unwrap_or_else(|| "localhost:9042".to_owned());
+    let table = arguments.next().unwrap_or_else(|| "app.limits".to_owned());
     let mut builder = SessionBuilder::new().known_node(&node);
     if let (Some(user), Some(password)) = (arguments.next(), arguments.next()) {
         builder = builder.user(user, password);

@@ -160,3 +160,14 @@ async fn a_server_that_only_reads_is_named_as_one() {
     let swapped = store.swap("key", Some(version(1)), &new, MINUTE).await;
     assert!(swapped.is_ok(), "{swapped:?}");
 }
+
+#[test]
+fn a_call_outside_of_a_runtime_is_an_error() {
+    let store = PostgreSql::open("postgres://postgres@127.0.0.1:1").expect("a URL");
+    let mut call = std::pin::pin!(store.load("key"));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let std::task::Poll::Ready(result) = call.as_mut().poll(&mut context) else {
+        panic!("it waits for nothing");
+    };
+    assert!(permanent(result).contains("called outside of a tokio runtime"));
+}

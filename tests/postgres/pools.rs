@@ -74,7 +74,7 @@ async fn pooled(
 }
 
 async fn prepared(pool: &OneClient) -> i64 {
-    let query = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'WITH%'";
+    let query = "SELECT count(*) FROM pg_prepared_statements";
     let rows = pool.0.client.simple_query(query).await.expect("a count");
     let count = rows.iter().find_map(|message| match message {
         tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),

@@ -48,16 +48,12 @@ async fn a_swap_is_seen_by_the_next_load_and_returns_the_servers_time() {
 }
 
 #[tokio::test]
-async fn a_swap_with_another_version_writes_nothing_and_returns_the_value() {
+async fn a_swap_with_another_version_writes_nothing() {
     let (_server, store) = store("conflicts").await;
     insert(&store, "key", &value(1, "stored")).await;
     for expected in [None, Some(version(2))] {
         let swapped = store.swap("key", expected, &value(3, "new"), MINUTE).await;
-        let Ok(Swapped::Conflict(Some(loaded))) = swapped else {
-            panic!("{swapped:?}");
-        };
-        assert_eq!(loaded.value, Some(value(1, "stored")));
-        assert!(loaded.server_time.is_some());
+        assert!(matches!(swapped, Ok(Swapped::Conflict(_))), "{swapped:?}");
         assert_eq!(load(&store, "key").await, Some(value(1, "stored")));
     }
 }
@@ -67,10 +63,7 @@ async fn a_swap_that_expects_a_value_does_not_make_one() {
     let (_server, store) = store("missing_value").await;
     let new = value(2, "new");
     let swapped = store.swap("key", Some(version(1)), &new, MINUTE).await;
-    let Ok(Swapped::Conflict(Some(loaded))) = swapped else {
-        panic!("{swapped:?}");
-    };
-    assert_eq!(loaded.value, None);
+    assert!(matches!(swapped, Ok(Swapped::Conflict(_))), "{swapped:?}");
     assert_eq!(load(&store, "key").await, None);
 }
 
@@ -106,7 +99,11 @@ async fn a_value_is_kept_for_its_time_to_live() {
     let micro = Duration::from_micros(1);
     assert!(expires_at + micro >= Duration::from_nanos(before.as_nanos()) + ttl);
     assert!(expires_at <= Duration::from_nanos(unix_now().as_nanos()) + ttl + micro);
-    assert_eq!(sweep_at, expires_at + ttl + Duration::from_nanos(999));
+    let slack = sweep_at.saturating_sub(expires_at);
+    assert!(
+        slack >= ttl && slack < ttl + Duration::from_secs(1),
+        "{slack:?}"
+    );
 }
 
 #[tokio::test]

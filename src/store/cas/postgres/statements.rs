@@ -46,7 +46,7 @@ impl<P: Pool> Calls<P> {
         let rows = self.query(&self.sql.load, &[(&key, Type::TEXT)]).await;
         let row = Self::only(rows.map_err(|error| error.error)?)?;
         let now = self.get(&row, 0)?;
-        self.loaded(&row, 1, now)
+        self.loaded(&row, now)
     }
 
     pub(super) async fn swap(
@@ -74,24 +74,16 @@ impl<P: Pool> Calls<P> {
                 &self.sql.update
             }
         };
-        let row = match self.query(sql, &parameters).await {
-            Ok(rows) => Self::only(rows)?,
+        let rows = match self.query(sql, &parameters).await {
+            Ok(rows) => rows,
             Err(error) if error.class == Class::Conflict => return Ok(Swapped::Conflict(None)),
             Err(error) => return Err(error.error),
         };
-        let now = self.get(&row, 0)?;
-        if self.get(&row, 1)? {
-            return Ok(Swapped::Done(Some(tick(now))));
-        }
-        let stored: Option<i64> = self.get(&row, 2)?;
-        let loaded = self.loaded(&row, 2, now)?;
-        // The statement saw the table as it was when it began, and then may have waited for another
-        // one. If what it saw does not explain why nothing was written, the row has changed since.
-        let explains = match expected {
-            Some(_) => stored != old,
-            None => loaded.value.is_some(),
+        let Some(row) = rows.first() else {
+            return Ok(Swapped::Conflict(None));
         };
-        Ok(Swapped::Conflict(explains.then_some(loaded)))
+        let expires_at: i64 = self.get(row, 0)?;
+        Ok(Swapped::Done(Some(tick(expires_at.saturating_sub(ttl)))))
     }
 
     /// Removes up to `limit` expired rows.
@@ -178,11 +170,11 @@ impl<P: Pool> Calls<P> {
         })
     }
 
-    /// The value in three columns from `first`, unless it has expired at `now`.
-    fn loaded(&self, row: &Row, first: usize, now: i64) -> Result<Loaded, StoreError> {
-        let version: Option<i64> = self.get(row, first)?;
-        let bytes: Option<Vec<u8>> = self.get(row, first + 1)?;
-        let expires_at: Option<i64> = self.get(row, first + 2)?;
+    /// The value of a row that was loaded, unless it has expired at `now`.
+    fn loaded(&self, row: &Row, now: i64) -> Result<Loaded, StoreError> {
+        let version: Option<i64> = self.get(row, 1)?;
+        let bytes: Option<Vec<u8>> = self.get(row, 2)?;
+        let expires_at: Option<i64> = self.get(row, 3)?;
         let value = match (version, bytes, expires_at) {
             (Some(version), Some(bytes), Some(expires_at)) if expires_at > now => Some(Value::new(
                 Version::from_u64(u64::from_ne_bytes(version.to_ne_bytes())),
