@@ -106,10 +106,9 @@ impl SlidingLog {
     fn decision(&self, state: &SlidingLogState, expired: usize, now: Tick, cost: u64) -> Decision {
         let limit = self.quota.limit();
         let (_, used) = Self::totals(state, expired);
-        let last = state
-            .entries
-            .back()
-            .filter(|_| expired < state.entries.len());
+        let counting = state.entries.len() - usize::from(Self::is_newest_refunded(state));
+        let last = (expired < counting).then(|| state.entries.get(counting - 1));
+        let last = last.flatten();
         let reset_after = last.map_or(0, |last| self.nanos_until_expiry(last.at, now));
         let remaining = limit.saturating_sub(used);
         if cost == 0 || cost <= remaining {
@@ -151,6 +150,12 @@ impl SlidingLog {
         Self::totals(state, last).1
     }
 
+    /// Whether the whole cost of the newest moment was refunded. The moment stays, because a request
+    /// with an older `now` has to join it: the costs that have expired by then are gone.
+    fn is_newest_refunded(state: &SlidingLogState) -> bool {
+        state.entries.len() > 0 && Self::newest_cost(state) == 0
+    }
+
     /// Returns the newest moment.
     fn record(state: &mut SlidingLogState, now: Tick, cost: u64) -> Tick {
         match state.entries.back() {
@@ -161,6 +166,9 @@ impl SlidingLog {
                 last.at
             }
             _ => {
+                if Self::is_newest_refunded(state) {
+                    state.entries.pop_back();
+                }
                 state.entries.push_back(now, cost);
                 now
             }
@@ -206,10 +214,12 @@ impl Algorithm for SlidingLog {
     }
 
     fn refund(&self, state: &mut SlidingLogState, taken_at: Tick, now: Tick, cost: u64) {
-        self.prune(state, now);
+        let newest = state.entries.back().map(|newest| newest.at);
         let mut newer = Vec::new();
         let mut left = cost;
-        while let Some(last) = state.entries.back().filter(|_| left > 0) {
+        // Expired entries stay: a request with an older `now` may still need them.
+        let counts = |last: &Entry| !self.is_expired(*last, now);
+        while let Some(last) = state.entries.back().filter(|last| left > 0 && counts(last)) {
             let held = Self::newest_cost(state);
             if last.at > taken_at {
                 newer.push((last.at, held));
@@ -225,11 +235,19 @@ impl Algorithm for SlidingLog {
         for (at, held) in newer.into_iter().rev() {
             state.entries.push_back(at, held);
         }
+        let left = state.entries.back().map(|left| left.at);
+        if let Some(newest) = newest.filter(|_| left != newest) {
+            state.entries.push_back(newest, 0);
+        }
     }
 
     fn charge(&self, state: &mut SlidingLogState, now: Tick, cost: u64) -> Duration {
-        self.prune(state, now);
-        let used = |state: &SlidingLogState| Self::totals(state, 0).1;
+        let mut expired = self.expired_count(state, now);
+        if cost > 0 {
+            Self::remove_expired(state, expired);
+            expired = 0;
+        }
+        let used = |state: &SlidingLogState| Self::totals(state, expired).1;
         let cost = cost.min(Tick::MAX.as_nanos() - used(state));
         if cost > 0 {
             // The charge to a full log joins the newest moment; otherwise the log would grow.
@@ -244,7 +262,7 @@ impl Algorithm for SlidingLog {
         if owed == 0 {
             return Duration::ZERO;
         }
-        Duration::from_nanos(self.nanos_until_free(state, 0, owed, now))
+        Duration::from_nanos(self.nanos_until_free(state, expired, owed, now))
     }
 
     fn rescale(&self, state: &mut SlidingLogState, from: &Self, now: Tick, inherit: Inherit) {

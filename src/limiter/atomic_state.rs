@@ -173,7 +173,9 @@ mod loom_models {
     use loom::thread;
 
     use super::*;
-    use crate::algorithm::{FixedWindow, SlidingWindow, TokenBucket};
+    use crate::algorithm::{FixedWindow, NotPacked, SlidingWindow, TokenBucket};
+    use crate::decision::Verdict;
+    use crate::error::ConfigError;
     use crate::quota::Quota;
 
     fn at(ns: u64) -> Tick {
@@ -295,6 +297,75 @@ mod loom_models {
             retune.join().expect("no thread panics");
             let left = cell.read(|algorithm, state| algorithm.peek(state, at(0), 0).remaining());
             assert_eq!(left, 2 - count(&results) as u64);
+        });
+    }
+
+    /// Its state is the latest moment that it was asked at.
+    #[derive(Clone, Debug)]
+    struct Latest(Quota);
+
+    impl Algorithm for Latest {
+        type State = Tick;
+        type Packing = NotPacked;
+
+        fn quota(&self) -> Quota {
+            self.0
+        }
+
+        fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+            Ok(Self(quota))
+        }
+
+        fn fresh(&self, _: Tick) -> Tick {
+            Tick::ZERO
+        }
+
+        fn decide(&self, state: &mut Tick, now: Tick, _: u64) -> Decision {
+            *state = now.max(*state);
+            Decision::new(Verdict::Admit, 1, 1, None, 0)
+        }
+
+        fn refund(&self, _: &mut Tick, _: Tick, _: Tick, _: u64) {}
+
+        fn charge(&self, _: &mut Tick, _: Tick, _: u64) -> Duration {
+            Duration::ZERO
+        }
+
+        fn rescale(&self, state: &mut Tick, _: &Self, now: Tick, _: Inherit) {
+            assert!(
+                now > *state,
+                "a change at {now:?} after a decision at {state:?}"
+            );
+            *state = now;
+        }
+
+        fn forgettable_at(&self, state: &Tick) -> Tick {
+            *state
+        }
+    }
+
+    /// No two readings are equal.
+    #[derive(Debug)]
+    struct Steps(AtomicU64);
+
+    impl Clock for Steps {
+        fn now(&self) -> Tick {
+            at(1 + self.0.fetch_add(1, Ordering::AcqRel))
+        }
+    }
+
+    #[test]
+    fn loom_a_change_is_not_older_than_the_state_that_it_changes() {
+        loom::model(|| {
+            let cell = Arc::new(AtomicState::new(Latest(quota(1)), at(0)));
+            let clock = Arc::new(Steps(AtomicU64::new(0)));
+            let (other, time) = (Arc::clone(&cell), Arc::clone(&clock));
+            let decides = thread::spawn(move || {
+                let now = time.now();
+                other.transition(|algorithm, state| algorithm.decide(state, now, 1))
+            });
+            cell.replace(Latest(quota(2)), &*clock, Inherit::AsIs);
+            let _ = decides.join().expect("no thread panics");
         });
     }
 

@@ -445,6 +445,34 @@ mod tests {
         assert_eq!(released, [4, 3, 2, 1, 0]);
     }
 
+    /// A waiter that a poll finds released without the lock has left the line.
+    #[test]
+    fn no_waiter_in_the_line_looks_released() {
+        for costs in [&[1, 1, 1, 1][..], &[1, 1, 5, 1, 1], &[2, 1, 3, 1]] {
+            for (order, sheds) in [
+                (Order::Oldest, true),
+                (Order::Newest, false),
+                (Order::Newest, true),
+            ] {
+                let (mut line, mut ranks) = line(costs, Order::Oldest);
+                ranks.push(line.join(1, tick(30), order));
+                ranks.push(line.join(1, tick(31), order));
+                if sheds {
+                    line.shed(1, Duration::from_secs(1), quota, &mut Vec::new());
+                }
+                ranks.push(line.join(1, tick(32), order));
+                let status = Arc::clone(line.status());
+                for now in 0..=32 {
+                    line.release(tick(now), &mut Vec::new());
+                    let mut waits = ranks.iter().filter(|rank| line.contains(**rank));
+                    let early = waits.find(|rank| status.has_released(**rank));
+                    assert_eq!(early, None, "at {now} of {costs:?}, {order:?}");
+                }
+                assert_eq!(line.len(), 0);
+            }
+        }
+    }
+
     /// If the steps per removal grew with the length, this test would take minutes.
     #[test]
     fn removal_time_does_not_grow_with_the_length_if_costs_differ() {

@@ -368,7 +368,7 @@ mod queued {
     use std::sync::{Arc, Mutex};
 
     use tokio::time::Instant;
-    use tower_throttle::{AnyAlgorithm, LeakyBucket, Tiers};
+    use tower_throttle::{AnyAlgorithm, LeakyBucket, Local, ManualClock, Tiers};
 
     use super::*;
 
@@ -388,6 +388,37 @@ mod queued {
             served.lock().unwrap().push((n, begun.elapsed().as_secs()));
             std::future::ready(Ok(()))
         })
+    }
+
+    /// Between the look at both limits and this, other requests may have used the window up.
+    #[tokio::test]
+    async fn the_line_replaces_no_waiter_for_a_request_that_the_other_limit_denies() {
+        let limits = || {
+            let line = Local::new(queue()).with_clock(ManualClock::new());
+            (line, Local::new(window(3)).with_clock(ManualClock::new()))
+        };
+        let key = KeyPair {
+            first: Some(()),
+            second: Some(()),
+        };
+        let ((line, other), (own, last)) = (limits(), limits());
+        let first = And::new(line.clone(), other);
+        let second = And::new(last, own.clone());
+        for n in 0..3 {
+            let decided = [first.decide(&key, 1).await, second.decide(&key, 1).await];
+            let waits = decided.map(|decision| decision.unwrap().wait());
+            assert_eq!(waits, [Some(Duration::from_secs(n)); 2]);
+        }
+        for line in [&line, &own] {
+            let before = line.peek(&()).reset_after;
+            for limits in [
+                first.decide_after_refund(&key, 2, 1, false),
+                second.decide_after_refund(&key, 2, 1, false),
+            ] {
+                assert!(limits.is_some_and(|decision| decision.is_denied()));
+            }
+            assert_eq!(line.peek(&()).reset_after, before);
+        }
     }
 
     async fn after_a_cancelled_waiter(layer_first: bool) -> Vec<(u32, u64)> {

@@ -414,9 +414,45 @@ impl<A: Algorithm, C: Clock + fmt::Debug, S> fmt::Debug for Local<A, C, S> {
 
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::sync::{OnceLock, Weak};
+
     use super::*;
     use crate::algorithm::TokenBucket;
     use crate::clock::ManualClock;
+    use crate::sync::try_lock;
+
+    /// Notes whether changes were excluded when it was read last.
+    #[derive(Clone, Debug, Default)]
+    struct LockClock(Arc<(OnceLock<Weak<LockedTable>>, AtomicBool)>);
+
+    type LockedTable = LocalInner<TokenBucket, LockClock, Seeded>;
+
+    impl Clock for LockClock {
+        fn now(&self) -> Tick {
+            let (table, was_locked) = &*self.0;
+            if let Some(inner) = table.get().and_then(Weak::upgrade) {
+                let is_locked = try_lock(&inner.table().change_lock).is_none();
+                was_locked.store(is_locked, Relaxed);
+            }
+            Tick::ZERO
+        }
+    }
+
+    /// Otherwise a later change could have an earlier moment.
+    #[test]
+    fn the_moment_of_a_change_is_read_while_other_changes_wait() {
+        let bucket = |limit| TokenBucket::new(Quota::per_second(limit));
+        let clock = LockClock::default();
+        let local = Local::new(bucket(1)).with_clock(clock.clone());
+        // The table reads the clock when it is built.
+        local.allocate();
+        let inner = Arc::downgrade(&local.shared);
+        clock.0.0.set(inner).expect("not set before");
+        let changed = local.set_algorithm(bucket(2), Inherit::AsIs);
+        changed.expect("a valid algorithm");
+        assert!(clock.0.1.load(Relaxed));
+    }
 
     /// The sets of a state of one word are cache lines, and their headers count the writes.
     #[test]
