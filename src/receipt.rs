@@ -30,56 +30,54 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt {
-    /// A moment per limit that took the cost.
-    moments: [u64; Receipt::MAX_WORDS],
-    /// Which backends of fallbacks took it, per moment. Two bits per fallback, the outermost one in
-    /// the lowest bits.
-    takers: [u16; Receipt::MAX_WORDS],
+    /// A moment per limit that took the cost. One that passed a fallback also says which backend of
+    /// the fallback took the cost; see [`Receipt::taken_by`].
+    moments: [u64; WORDS],
 }
 
-/// Which backend of a fallback took a cost: two bits of a [`Receipt`].
+/// With more limits, `RateLimited` would be a large error.
+const WORDS: usize = 3;
+
+/// Which backend of a fallback took a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taker {
     /// Not said: whichever decides now.
-    Any = 0,
-    Primary = 1,
-    Secondary = 2,
-    /// Taken by one of too many chained fallbacks.
-    Lost = 3,
-}
-
-impl Taker {
-    const BITS: u32 = 2;
-    const ALL: [Self; 4] = [Self::Any, Self::Primary, Self::Secondary, Self::Lost];
+    Any,
+    Primary,
+    Secondary,
+    /// The moment is lost.
+    Lost,
 }
 
 /// The cost was taken long ago.
 const LOST: u64 = 0;
 
+/// [`Receipt::NOW`] in the moment of a fallback.
+const NOW_IN_FALLBACK: u64 = (u64::MAX >> 1) - 1;
+
 impl Receipt {
-    /// How many limits may take a cost together. With more, `RateLimited` would be a large error.
-    pub(crate) const MAX_WORDS: usize = 4;
+    /// How many limits may take a cost together. The last one of them may have no word: then it keeps
+    /// what it has taken of a request that was admitted.
+    pub(crate) const MOST_LIMITS: usize = WORDS + 1;
 
     /// The cost was taken just now: all of it is given back.
     pub const NOW: Self = Self {
-        moments: [u64::MAX; Self::MAX_WORDS],
-        takers: [0; Self::MAX_WORDS],
+        moments: [u64::MAX; WORDS],
     };
 
     /// The cost was taken long ago: only a limit for which requests queue gives it back, and only if
     /// the turn has not come.
     pub(crate) const LONG_AGO: Self = Self {
-        moments: [LOST; Self::MAX_WORDS],
-        takers: [u16::MAX; Self::MAX_WORDS],
+        moments: [LOST; WORDS],
     };
 
     /// The receipt of a backend of your own that took a cost at `moment`, by its own clock and in
     /// its own unit.
     #[inline]
     pub const fn at(moment: u64) -> Self {
-        let mut receipt = Self::NOW;
-        receipt.moments[0] = moment;
-        receipt
+        let mut moments = Self::NOW.moments;
+        moments[0] = moment;
+        Self { moments }
     }
 
     /// The moment that the backend passed to [`at`](Self::at); `u64::MAX` for [`NOW`](Self::NOW).
@@ -90,9 +88,9 @@ impl Receipt {
 
     /// This receipt in its first `len` words, then `next`. [`skip`](Self::skip) returns `next`.
     pub(crate) fn then(mut self, len: usize, next: Self) -> Self {
-        for place in len..Self::MAX_WORDS {
-            self.moments[place] = next.moments[place - len];
-            self.takers[place] = next.takers[place - len];
+        let rest = self.moments.get_mut(len..).unwrap_or_default();
+        for (moment, next) in rest.iter_mut().zip(next.moments) {
+            *moment = next;
         }
         self
     }
@@ -102,30 +100,48 @@ impl Receipt {
         if *self == Self::NOW {
             return Self::NOW;
         }
-        let mut rest = Self::LONG_AGO;
-        for place in len..Self::MAX_WORDS {
-            rest.moments[place - len] = self.moments[place];
-            rest.takers[place - len] = self.takers[place];
+        let mut moments = Self::LONG_AGO.moments;
+        let rest = self.moments.get(len..).unwrap_or_default();
+        for (moment, own) in moments.iter_mut().zip(rest) {
+            *moment = *own;
         }
-        rest
+        Self { moments }
     }
 
     /// The receipt of a fallback whose backend `taker` gave this one.
+    ///
+    /// The moment is one more than that of the backend, moved left by a bit. The lowest bit is set if
+    /// the primary backend took the cost. A moment that does not fit is lost, so the cost stays
+    /// taken: after eight chained fallbacks if the clock has run for a year of nanoseconds, and after
+    /// twelve for the microseconds of a server.
     pub(crate) const fn taken_by(mut self, taker: Taker) -> Self {
-        let inner = self.takers[0];
-        self.takers[0] = (inner << Taker::BITS) | taker as u16;
-        if inner.leading_zeros() < Taker::BITS {
-            // The innermost fallback does not fit: it must not give anything back.
-            self.takers[0] |= (Taker::Lost as u16) << (u16::BITS - Taker::BITS);
-        }
+        let own = match self.moments[0] {
+            u64::MAX => NOW_IN_FALLBACK,
+            moment => moment.saturating_add(1),
+        };
+        self.moments[0] = match taker {
+            Taker::Any => u64::MAX,
+            _ if self.moments[0] < u64::MAX && own >= NOW_IN_FALLBACK => LOST,
+            Taker::Primary => own << 1 | 1,
+            Taker::Secondary => own << 1,
+            Taker::Lost => LOST,
+        };
         self
     }
 
     /// Which backend of a fallback took the cost, and the receipt of that backend.
     pub(crate) const fn split_taker(mut self) -> (Taker, Self) {
-        let takers = self.takers[0];
-        self.takers[0] = takers >> Taker::BITS;
-        (Taker::ALL[takers as usize % Taker::ALL.len()], self)
+        let taker = match self.moments[0] {
+            u64::MAX => return (Taker::Any, self),
+            0 | 1 => return (Taker::Lost, self),
+            moment if moment % 2 == 1 => Taker::Primary,
+            _ => Taker::Secondary,
+        };
+        self.moments[0] = match self.moments[0] >> 1 {
+            NOW_IN_FALLBACK => u64::MAX,
+            own => own - 1,
+        };
+        (taker, self)
     }
 
     /// The moment, if that is all it holds.
@@ -160,8 +176,8 @@ mod tests {
         let full = (0..6).rev().fold(Receipt::NOW, |next, moment| {
             Receipt::at(10 + moment).then(1, next)
         });
-        let moments = [0, 2, 3, 4, 9].map(|len| full.skip(len).moment());
-        assert_eq!(moments, [10, 12, 13, LOST, LOST]);
+        let moments = [0, 2, 3, 9].map(|len| full.skip(len).moment());
+        assert_eq!(moments, [10, 12, LOST, LOST]);
         assert_eq!(Receipt::NOW.skip(9), Receipt::NOW);
         assert_eq!(Receipt::LONG_AGO.split_taker().0, Taker::Lost);
     }
@@ -174,29 +190,41 @@ mod tests {
         let (outer, inner) = both.split_taker();
         let (inner, own) = inner.split_taker();
         assert_eq!((outer, inner), (Taker::Secondary, Taker::Primary));
-        assert_eq!((own.moment(), own.split_taker().0), (3, Taker::Any));
+        assert_eq!(own.moment(), 3);
         let (taker, own) = both.skip(1).split_taker();
         assert_eq!((taker, own.moment()), (Taker::Secondary, 5));
-        assert_eq!(a.taken_by(Taker::Primary).single(), None);
     }
 
     #[test]
-    fn the_innermost_of_too_many_fallbacks_is_lost() {
-        let takers = |depth: usize| {
-            let full = (0..depth).fold(Receipt::at(3), |own, _| own.taken_by(Taker::Primary));
-            let mut rest = full;
-            let mut next = || {
-                let (taker, own) = rest.split_taker();
-                rest = own;
-                taker
-            };
-            let takers: Vec<_> = (0..depth).map(|_| next()).collect();
-            takers
-        };
-        assert_eq!(takers(8), [Taker::Primary; 8]);
-        for depth in [9, 10] {
-            assert_eq!(takers(depth)[..7], [Taker::Primary; 7]);
-            assert_eq!(takers(depth)[7], Taker::Lost);
+    fn every_fallback_of_a_chain_finds_its_taker_or_that_it_is_lost() {
+        let year = 365 * 86_400 * 1_000_000_000;
+        for (moment, least_depth) in [
+            (0, 60),
+            (1, 60),
+            (year, 8),
+            (1_763_000_000_000_000, 12),
+            (u64::MAX - 1, 0),
+            (u64::MAX, 1),
+        ] {
+            for depth in 0..70 {
+                let taker = |level: usize| match level % 3 {
+                    0 => Taker::Primary,
+                    _ => Taker::Secondary,
+                };
+                let mut rest =
+                    (0..depth).fold(Receipt::at(moment), |own, level| own.taken_by(taker(level)));
+                let is_known = (0..depth).rev().all(|level| {
+                    let (found, own) = rest.split_taker();
+                    rest = own;
+                    assert!([taker(level), Taker::Lost].contains(&found), "{moment}");
+                    found == taker(level)
+                });
+                assert!(is_known || depth > least_depth, "{moment} at {depth}");
+                assert!(
+                    !is_known || rest == Receipt::at(moment),
+                    "{moment} at {depth}"
+                );
+            }
         }
     }
 }

@@ -126,7 +126,7 @@ where
         // With a longer chain, a denied request would keep what a limit has taken.
         const {
             assert!(
-                <Self as Backend<KeyPair<A, B>>>::RECEIPT_WORDS <= Receipt::MAX_WORDS,
+                <Self as Backend<KeyPair<A, B>>>::RECEIPT_WORDS <= Receipt::MOST_LIMITS,
                 "a chain of `and` has at most four limits"
             );
         };
@@ -207,7 +207,7 @@ where
     }
 
     fn detach(&self, key: &KeyPair<A, B>, op: Op) {
-        let (first, second) = self.0.split_op::<A>(op);
+        let (first, second) = Parts::<L1, L2>::split_op::<A>(op);
         if let Some(a) = &key.first {
             self.0.first.detach(a, first);
         }

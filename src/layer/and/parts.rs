@@ -86,7 +86,7 @@ impl<L1, L2> Parts<L1, L2> {
         L1: Backend<A>,
         L2: Backend<B>,
     {
-        let (first, second) = self.split_op::<A>(op);
+        let (first, second) = Self::split_op::<A>(op);
         let first = keys.0.map(|a| self.first.apply(a, first));
         let second = keys.1.map(|b| self.second.apply(b, second));
         Answers {
@@ -181,7 +181,7 @@ impl<L1, L2> Parts<L1, L2> {
     }
 
     /// The operation for each limit, with its own part of the receipt.
-    pub(super) fn split_op<A>(&self, op: Op) -> (Op, Op)
+    pub(super) fn split_op<A>(op: Op) -> (Op, Op)
     where
         L1: Backend<A>,
     {
