@@ -4,6 +4,7 @@ use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 #[cfg(feature = "cas")]
 use super::fields::Fields;
+use super::math::MAX_WORDS;
 use super::packing::Sealed;
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
@@ -353,6 +354,8 @@ impl Algorithm for AnyAlgorithm {
 impl Sealed for AnyAlgorithm {}
 
 impl Packing<Self> for AnyAlgorithm {
+    const MAX_WORDS: usize = MAX_WORDS;
+
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         algorithm.0 = algorithm.0.settings_fields(fields);

@@ -301,6 +301,8 @@ impl Algorithm for FixedWindow {
 impl Sealed for FixedWindow {}
 
 impl Packing<Self> for FixedWindow {
+    const MAX_WORDS: usize = 2;
+
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(1);

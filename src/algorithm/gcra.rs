@@ -249,6 +249,8 @@ fn clamp(span: u128) -> u64 {
 impl Sealed for Gcra {}
 
 impl Packing<Self> for Gcra {
+    const MAX_WORDS: usize = 1;
+
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(8);

@@ -24,6 +24,11 @@ pub struct NotPacked;
     label = "write `type Packing = NotPacked;`"
 )]
 pub trait Packing<A: Algorithm>: Sealed {
+    /// The largest [`word_count`](Self::word_count) that a setting can have, if slots can hold it: 1
+    /// to 4. Tables leave out the code for wider slots.
+    #[doc(hidden)]
+    const MAX_WORDS: usize;
+
     /// The quotas of all its limits, in the order in which [`Decision::policy`] counts them.
     #[doc(hidden)]
     fn quotas(algorithm: &A) -> Vec<Quota> {
@@ -207,6 +212,8 @@ pub trait Sealed {}
 impl Sealed for NotPacked {}
 
 impl<A: Algorithm> Packing<A> for NotPacked {
+    const MAX_WORDS: usize = 1;
+
     fn waiting_count(_: &A) -> usize {
         1
     }

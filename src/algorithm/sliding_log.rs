@@ -284,6 +284,8 @@ impl Algorithm for SlidingLog {
 impl Sealed for SlidingLog {}
 
 impl Packing<Self> for SlidingLog {
+    const MAX_WORDS: usize = 1;
+
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(3);

@@ -270,6 +270,8 @@ impl Algorithm for SlidingWindow {
 impl Sealed for SlidingWindow {}
 
 impl Packing<Self> for SlidingWindow {
+    const MAX_WORDS: usize = 3;
+
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(2);

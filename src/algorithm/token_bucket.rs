@@ -243,6 +243,8 @@ impl Algorithm for TokenBucket {
 impl Sealed for TokenBucket {}
 
 impl Packing<Self> for TokenBucket {
+    const MAX_WORDS: usize = 2;
+
     fn waiting_count(_: &Self) -> usize {
         1
     }

@@ -50,6 +50,9 @@ pub(super) trait TimeSource {
     fn is_counter_reliable(&self) -> bool;
     /// Remembers `count` for this thread. Returns the one that was remembered before.
     fn replace_last_count(&self, count: u64) -> u64;
+
+    /// A source of the same time for the cold path, which is compiled once for all sources.
+    fn cold(&self) -> &impl TimeSource;
 }
 
 /// How long a line is valid: the most that a jump of the counter can add to the time.
@@ -133,7 +136,7 @@ impl Tsc {
         if let Some(ns) = line.and_then(|line| line.read(source)) {
             return ns;
         }
-        self.read_instant(line, source)
+        self.read_instant(line, source.cold())
     }
 
     /// `None` while it is written.

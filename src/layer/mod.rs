@@ -250,6 +250,8 @@ impl<S, K: Clone, L, R: Clone> Layer<S> for RateLimitLayer<K, L, R> {
 
 /// Manual impl: derive would require `L: Clone`.
 impl<K: Clone, L, R: Clone> Clone for RateLimitLayer<K, L, R> {
+    // Not inlined: frameworks clone a layer in many places.
+    #[inline(never)]
     fn clone(&self) -> Self {
         Self {
             keys: self.keys.clone(),

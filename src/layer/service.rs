@@ -16,7 +16,7 @@ use super::options::{Action, LayerOptions};
 use super::pending::PendingRequest;
 use super::reservation::Reservation;
 use super::state::State;
-use crate::backend::Backend;
+use crate::backend::{Admission, Backend};
 use crate::decision::{CompactDecision, Decision};
 use crate::error::{Rejection, StoreError};
 use crate::key::{Extracted, KeyExtractor};
@@ -102,38 +102,37 @@ where
         };
         let cost = self.keys.cost(&request);
         let epoch = QueueEpoch::current(&self.state.lines);
-        let mut deciding = self.state.backend.decide(&key, cost);
-        match poll_once(&mut deciding) {
-            // The fast path of nearly every request. `handle_decision` would do the same, but here
-            // figures that are not read need not be computed, and nothing is moved.
-            Poll::Ready(Ok(decision)) if self.is_fast_path(&decision) => {
-                if self.state.record_admitted() {
-                    self.check_proxy_header(&request);
+        let are_figures_unread = || !R::NEEDS_RESPONSE && self.is_fast_path();
+        let backend = &self.state.backend;
+        // The fast path of nearly every request leaves this match with a value. `handle_decision`
+        // would do the same, but here figures that are not read need not be computed, and nothing is
+        // moved.
+        let context = match backend.admit_or_decide(&key, cost, are_figures_unread) {
+            Admission::Admitted => None,
+            Admission::Other(mut deciding) => match poll_once(&mut deciding) {
+                Poll::Ready(Ok(decision)) if decision.is_admitted() && self.is_fast_path() => {
+                    R::NEEDS_RESPONSE
+                        .then(|| self.response_context(&request, (key, cost), &decision, epoch))
                 }
-                self.state.report_losses(|| self.state.backend.losses());
-                let context = R::NEEDS_RESPONSE
-                    .then(|| self.response_context(&request, (key, cost), &decision, epoch));
-                ResponseFuture::inner(self.inner.call(request), context)
-            }
-            // A new value, so that the fast path need not keep it in memory.
-            Poll::Ready(Ok(decision)) => self.handle_decision(
-                request,
-                (key, cost),
-                Ok(decision.hide_from_optimizer()),
-                epoch,
-                seat,
-            ),
-            Poll::Ready(Err(error)) => {
-                self.handle_decision(request, (key, cost), Err(error), epoch, seat)
-            }
-            Poll::Pending => {
-                if self.state.counts.is_sampled() {
-                    self.check_proxy_header(&request);
+                // A new value, so that the fast path need not keep it in memory.
+                Poll::Ready(decided) => {
+                    let decided = decided.map(Decision::hide_from_optimizer);
+                    return self.handle_decision(request, (key, cost), decided, epoch, seat);
                 }
-                let pending = self.suspend(key, cost, request, None, seat);
-                ResponseFuture::deciding(pending, deciding)
-            }
+                Poll::Pending => {
+                    if self.state.counts.is_sampled() {
+                        self.check_proxy_header(&request);
+                    }
+                    let pending = self.suspend(key, cost, request, None, seat);
+                    return ResponseFuture::deciding(pending, deciding);
+                }
+            },
+        };
+        if self.state.record_admitted() {
+            self.check_proxy_header(&request);
         }
+        self.state.report_losses(|| self.state.backend.losses());
+        ResponseFuture::inner(self.inner.call(request), context)
     }
 }
 
@@ -256,10 +255,10 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         }
     }
 
-    /// Whether the request goes on now and the decision needs nothing else.
+    /// Whether an admitted request goes on now without its decision.
     #[inline]
-    fn is_fast_path(&self, decision: &Decision) -> bool {
-        decision.is_admitted() && !self.options.share_decision && !self.state.lines.has_waiters()
+    fn is_fast_path(&self) -> bool {
+        !self.options.share_decision && !self.state.lines.has_waiters()
     }
 }
 

@@ -37,12 +37,7 @@ impl<L> State<L> {
     pub(super) fn new(backend: L) -> Self {
         Self {
             backend,
-            layer: LayerState {
-                counts: Counters::new(),
-                policy_cache: PolicyCache::new(),
-                lines: Lines::new(),
-                signals: Signals::default(),
-            },
+            layer: LayerState::new(),
         }
     }
 
@@ -81,6 +76,16 @@ impl<L> Deref for State<L> {
 }
 
 impl LayerState {
+    #[inline(never)]
+    fn new() -> Self {
+        Self {
+            counts: Counters::new(),
+            policy_cache: PolicyCache::new(),
+            lines: Lines::new(),
+            signals: Signals::default(),
+        }
+    }
+
     pub(super) fn rename(&self, name: &str) {
         self.policy_cache.rename(name);
         self.signals.rename(name);

@@ -96,6 +96,7 @@ impl Shards {
         }
     }
 
+    #[inline(never)]
     pub(super) fn lock_line(&self, line_id: u64) -> LineGuard<'_> {
         self.guard(line_id, self.lock_shard(line_id), None)
     }
@@ -143,6 +144,7 @@ pub(crate) struct LineGuard<'a> {
 }
 
 impl LineGuard<'_> {
+    #[inline(never)]
     fn entry(&self) -> Option<&LineEntry> {
         self.shard
             .as_deref()?
@@ -150,6 +152,7 @@ impl LineGuard<'_> {
             .map(|entry| &**entry)
     }
 
+    #[inline(never)]
     fn entry_mut(&mut self) -> Option<&mut LineEntry> {
         let entry = self.shard.as_deref_mut()?.get_mut(&self.line_id)?;
         Some(entry)
@@ -312,26 +315,45 @@ impl LineGuard<'_> {
         create: bool,
         change: impl FnOnce(&mut Line, &mut Vec<Waker>, &mut Option<Waker>) -> T,
     ) -> Option<T> {
-        let shard = self.shard.as_deref_mut()?;
-        let entry = if create {
+        let (mut change, mut changed) = (Some(change), None);
+        self.update_with(create, &mut |line, wakers, stale_waker| {
+            changed = change
+                .take()
+                .map(|change| change(line, wakers, stale_waker));
+        });
+        changed
+    }
+
+    /// [`update`](Self::update), compiled once for all changes. Calls `change` at most once.
+    #[inline(never)]
+    fn update_with(
+        &mut self,
+        create: bool,
+        change: &mut dyn FnMut(&mut Line, &mut Vec<Waker>, &mut Option<Waker>),
+    ) {
+        let Some(shard) = self.shard.as_deref_mut() else {
+            return;
+        };
+        if create {
             let new = || Box::new(LineEntry::new(self.line_id));
-            shard.entry(self.line_id).or_insert_with(new)
-        } else {
-            shard.get_mut(&self.line_id)?
+            shard.entry(self.line_id).or_insert_with(new);
+        }
+        let Some(entry) = shard.get_mut(&self.line_id) else {
+            return;
         };
         let line = &mut entry.line;
         let before = line.len();
-        let changed = change(line, &mut self.wakers, &mut self.stale_waker);
+        change(line, &mut self.wakers, &mut self.stale_waker);
         self.shards.adjust_waiting(before, line.len());
         if line.is_unused() {
             self.removed_line = shard.remove(&self.line_id);
         } else if self.timer_to_arm.is_none() {
             self.timer_to_arm = entry.take_late_timer();
         }
-        Some(changed)
     }
 
     /// Puts back a timer that was taken out and armed for `at`.
+    #[inline(never)]
     fn return_timer(&mut self, timer: LineTimer, at: Tick, status: TimerStatus) {
         let Some(entry) = self.entry_mut() else {
             // All waiters have left.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::cold;
 use crate::algorithm::{Algorithm, Packing};
 use crate::backend::Op;
 use crate::clock::Tick;
@@ -17,10 +18,10 @@ pub(super) fn apply_op<A: Algorithm>(
 ) -> Decision {
     match op {
         Op::Take(cost) => {
-            let decision = algorithm.decide(state, now, cost);
+            let decision = cold::decide(algorithm, state, now, cost);
             return with_receipt(algorithm, decision, now);
         }
-        Op::Peek(cost) => return algorithm.peek(state, now, cost),
+        Op::Peek(cost) => return cold::peek(algorithm, state, now, cost),
         Op::Refund(cost, receipt) => {
             algorithm.refund(state, Tick::from_nanos(receipt.moment()), now, cost);
         }
@@ -33,18 +34,22 @@ pub(super) fn apply_op<A: Algorithm>(
         }
         Op::Reset => {}
     }
-    algorithm.peek(state, now, 0)
+    cold::peek(algorithm, state, now, 0)
 }
 
-/// The decision with the moment from which time returns its cost: that of the turn if there is a
-/// single limit. The parts of a set that do not wait return theirs from the decision on. A wait is
-/// rounded up, so the turn may come by a part of a nanosecond earlier.
-pub(super) fn with_receipt<A: Algorithm>(algorithm: &A, decision: Decision, now: Tick) -> Decision {
-    let moment = match decision.verdict {
+/// The moment from which time returns the cost: that of the turn if there is a single limit. The
+/// parts of a set that do not wait return theirs from the decision on. A wait is rounded up, so the
+/// turn may come by a part of a nanosecond earlier.
+pub(super) fn taken_at<A: Algorithm>(algorithm: &A, verdict: Verdict, now: Tick) -> Tick {
+    match verdict {
         Verdict::Wait(wait) if A::Packing::limit_count(algorithm) == 1 => {
             now.plus(wait.saturating_sub(Duration::from_nanos(1)))
         }
         _ => now,
-    };
+    }
+}
+
+pub(super) fn with_receipt<A: Algorithm>(algorithm: &A, decision: Decision, now: Tick) -> Decision {
+    let moment = taken_at(algorithm, decision.verdict, now);
     decision.with_receipt(Receipt::at(moment.as_nanos()))
 }

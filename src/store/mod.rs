@@ -4,6 +4,7 @@ mod apply;
 #[cfg(feature = "cas")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod cas;
+mod cold;
 mod events;
 mod fallback;
 pub mod local;

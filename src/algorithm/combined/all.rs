@@ -1,5 +1,6 @@
 //! A list of limits of one kind.
 
+use super::super::math::MAX_WORDS;
 use super::super::{Algorithm, Inherit};
 use super::parts::{
     MakeState, Parts, VisitPart, VisitPartMut, VisitState, VisitStateMut, unsupported,
@@ -52,6 +53,8 @@ impl<A: Algorithm> All<A> {
 
 impl<A: Algorithm> Parts for All<A> {
     type States = Vec<A::State>;
+
+    const MAX_WORDS: usize = MAX_WORDS;
 
     fn each(&self, visitor: &mut impl VisitPart) {
         for part in &self.parts {

@@ -112,6 +112,8 @@ impl<P: Parts> Algorithm for P {
 impl<P: Parts> Sealed for P {}
 
 impl<P: Parts> Packing<P> for P {
+    const MAX_WORDS: usize = P::MAX_WORDS;
+
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut P, fields: &mut Fields<'_>) {
         fields.tag(16);

@@ -1,6 +1,7 @@
 //! A pair of limits of different kinds.
 
-use super::super::{Algorithm, Inherit};
+use super::super::math::MAX_WORDS;
+use super::super::{Algorithm, Inherit, Packing};
 use super::parts::{
     MakeState, Parts, VisitPart, VisitPartMut, VisitState, VisitStateMut, unsupported,
 };
@@ -10,6 +11,11 @@ use crate::quota::Quota;
 
 impl<A: Algorithm, B: Algorithm> Parts for (A, B) {
     type States = (A::State, B::State);
+
+    const MAX_WORDS: usize = {
+        let both = A::Packing::MAX_WORDS + B::Packing::MAX_WORDS;
+        if both < MAX_WORDS { both } else { MAX_WORDS }
+    };
 
     #[inline]
     fn each(&self, visitor: &mut impl VisitPart) {

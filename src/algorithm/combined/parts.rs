@@ -13,6 +13,9 @@ pub trait Parts: Clone + fmt::Debug + Send + Sync + 'static {
     /// The states of the parts.
     type States: Clone + fmt::Debug + Send + Sync + 'static;
 
+    /// See [`Packing::MAX_WORDS`](super::super::Packing::MAX_WORDS).
+    const MAX_WORDS: usize;
+
     /// Visits each part.
     fn each(&self, visitor: &mut impl VisitPart);
 

@@ -241,6 +241,8 @@ impl Algorithm for LeakyBucket {
 impl Sealed for LeakyBucket {}
 
 impl Packing<Self> for LeakyBucket {
+    const MAX_WORDS: usize = 2;
+
     fn waiting_count(_: &Self) -> usize {
         1
     }

@@ -11,7 +11,7 @@ use self::packed::{Layout, PackedSums};
 use self::state::{CellSums, MAX_CELLS};
 #[cfg(feature = "cas")]
 use super::fields::Fields;
-use super::math::Windows;
+use super::math::{MAX_WORDS, Windows};
 use super::packing::Sealed;
 use super::settings::refuse_burst;
 use super::{Algorithm, Inherit, Packing};
@@ -291,6 +291,8 @@ impl Algorithm for SlidingGrid {
 impl Sealed for SlidingGrid {}
 
 impl Packing<Self> for SlidingGrid {
+    const MAX_WORDS: usize = MAX_WORDS;
+
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(6);

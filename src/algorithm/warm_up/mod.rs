@@ -9,9 +9,10 @@ use self::packed::FieldWidths;
 use self::permits::StoredPermits;
 #[cfg(feature = "cas")]
 use super::fields::Fields;
+use super::math::{Interval, MAX_WORDS};
 use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_burst, refuse_without_queue};
-use super::{Algorithm, ExactNanos, Inherit, Packing, math::Interval};
+use super::{Algorithm, ExactNanos, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -368,6 +369,8 @@ impl Algorithm for WarmUp {
 impl Sealed for WarmUp {}
 
 impl Packing<Self> for WarmUp {
+    const MAX_WORDS: usize = MAX_WORDS;
+
     fn waiting_count(_: &Self) -> usize {
         1
     }

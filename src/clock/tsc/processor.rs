@@ -40,6 +40,11 @@ impl<const ORDERED: bool> TimeSource for SystemSource<ORDERED> {
     fn replace_last_count(&self, count: u64) -> u64 {
         LAST_COUNT.replace(count)
     }
+
+    #[inline]
+    fn cold(&self) -> &impl TimeSource {
+        &SystemSource::<true>
+    }
 }
 
 #[cfg(not(miri))]

@@ -72,6 +72,7 @@ impl LineTimer {
     }
 
     /// The current time of the timers' clock.
+    #[inline(never)]
     pub(crate) fn now() -> Tick {
         tokio_now()
     }
@@ -82,6 +83,7 @@ impl LineTimer {
     }
 
     /// Arms it for `at`. This may call wakers.
+    #[inline(never)]
     pub(crate) fn arm(&mut self, at: Tick) -> TimerStatus {
         let now = tokio_now();
         let far = now.plus(MAX_SLEEP);

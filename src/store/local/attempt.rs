@@ -7,7 +7,7 @@ use super::overflow::{Counters, Overflow};
 use super::probe::make_tag;
 use super::sets::Sets;
 use super::slot::{Header, Set, Words};
-use super::spill::{KeyId, is_spilled, spilled_word};
+use super::spill::{KeyId, is_spilled, spill_index, spilled_word};
 use crate::clock::Tick;
 
 /// The result of one try.
@@ -50,8 +50,12 @@ pub(super) trait StateOps {
     /// Packs the kept state. Returns false if it does not pack.
     fn pack(&mut self, words: &mut Words) -> bool;
 
-    /// Locks the spilled states of a group of sets until the attempt ends.
+    /// Locks the spilled states of a group of sets until the attempt ends, or until
+    /// [`unlock_shard`](Self::unlock_shard).
     fn lock_shard(&mut self, group: usize);
+
+    /// Unlocks them, if they are locked.
+    fn unlock_shard(&mut self);
 
     /// Moves the kept state to the locked shard. Returns its index.
     fn spill(&mut self, id: KeyId) -> usize;
@@ -148,12 +152,36 @@ impl Core {
             let Some(mut locked) = set.try_lock(header) else {
                 return TryResult::Retry;
             };
-            locked.write_state(slot, &next);
+            locked.write_words(slot, &next);
             locked.set_denied(slot, ops.was_denied());
         } else if ops.was_denied() && !header.is_denied(slot) {
             set.mark_denied(header, slot);
         }
         TryResult::Done
+    }
+
+    /// Removes a key.
+    #[inline(never)]
+    pub(super) fn remove(&self, ops: &mut dyn StateOps, id: KeyId) {
+        // An insertion after this read counts as one after the removal.
+        let (home, _) = self.sets.set(id.home).lookup(0);
+        for probe in 0..=home.probe_len() {
+            let set = self.sets.set(self.sets.probes.set_index(id.home, probe));
+            let tag = make_tag(id.fingerprint, probe);
+            while let (header, Some((slot, words))) = set.lookup(tag) {
+                if is_spilled(words[0]) {
+                    ops.lock_shard(self.sets.group_of(id.home));
+                }
+                if let Some(mut locked) = set.try_lock(header) {
+                    locked.write_tag(slot, 0);
+                    drop(locked);
+                    if is_spilled(words[0]) {
+                        ops.remove(spill_index(words[0]), id);
+                    }
+                }
+                ops.unlock_shard();
+            }
+        }
     }
 
     /// Moves a state that no longer fits its slot to the spill store.
@@ -171,7 +199,7 @@ impl Core {
             ops.remove(index, id);
             return TryResult::Retry;
         };
-        locked.write_state(slot, &spilled_word(index, until));
+        locked.write_words(slot, &spilled_word(index, until));
         TryResult::Done
     }
 }

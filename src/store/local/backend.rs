@@ -2,20 +2,25 @@
 
 use std::future::{Ready, ready};
 use std::hash::BuildHasher;
+use std::time::Duration;
 
 use super::Local;
+use super::finish::{UnlessUnread, Whole};
 use super::hash::Seeded;
 use super::inner::LocalInner;
 use super::overflow::Overflow;
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
-use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::backend::{Admission, Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
-use crate::store::apply::with_receipt;
+use crate::store::{
+    apply::{taken_at, with_receipt},
+    cold,
+};
 
 impl<A, C, S, K> Backend<K> for Local<A, C, S>
 where
@@ -37,24 +42,31 @@ where
     #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
         let now = self.shared.clock.now_unordered();
-        let decision = self.check_at(key, now, cost);
-        ready(Ok(match decision.verdict {
-            Verdict::Wait(_) => with_receipt(
-                self.shared.table().epochs.current().algorithm(),
-                decision,
-                now,
-            ),
-            _ => decision.with_receipt(Receipt::at(now.as_nanos())),
-        }))
+        self.taken(self.check_at(key, now, cost, Whole), now)
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `decide`")]
+    #[inline(always)]
+    fn admit_or_decide(
+        &self,
+        key: &K,
+        cost: u64,
+        are_figures_unread: impl Fn() -> bool,
+    ) -> Admission<Self::Future> {
+        let now = self.shared.clock.now_unordered();
+        match self.check_at(key, now, cost, UnlessUnread(are_figures_unread)) {
+            Admission::Admitted => Admission::Admitted,
+            Admission::Other(decision) => Admission::Other(self.taken(decision, now)),
+        }
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
-        let now = self.shared.clock.now().as_nanos();
+        let now = cold::now(&self.shared.clock).as_nanos();
         Receipt::at(receipt.moment().min(now))
     }
 
     fn decide_after_refund(&self, key: &K, freed: u64, cost: u64, peek: bool) -> Option<Decision> {
-        let now = self.shared.clock.now();
+        let now = cold::now(&self.shared.clock);
         let hash = self.hash(key);
         let decided = self.at(hash, now, true, |algorithm: &A, state: &mut A::State| {
             let mut next = state.clone();
@@ -64,7 +76,11 @@ where
                 _ => Tick::ZERO,
             };
             A::Packing::cancel(algorithm, &mut next, taken_at, now, freed);
-            let decision = with_receipt(algorithm, algorithm.decide(&mut next, now, cost), now);
+            let decision = with_receipt(
+                algorithm,
+                cold::decide(algorithm, &mut next, now, cost),
+                now,
+            );
             if !peek && !decision.is_denied() {
                 *state = next;
             }
@@ -88,6 +104,29 @@ where
     #[inline]
     fn losses(&self) -> Losses {
         self.shared.losses()
+    }
+}
+
+impl<A: Algorithm, C, S> Local<A, C, S> {
+    /// The decision with its receipt.
+    #[expect(clippy::inline_always, reason = "as for `decide`")]
+    #[inline(always)]
+    fn taken(&self, decision: Decision, now: Tick) -> Ready<Result<Decision, StoreError>> {
+        let moment = match decision.verdict {
+            Verdict::Wait(wait) => self.moment_of_turn(now, wait),
+            _ => now,
+        };
+        ready(Ok(decision.with_receipt(Receipt::at(moment.as_nanos()))))
+    }
+
+    /// See [`taken_at`]. Its argument is not the decision, which would then have to be complete on
+    /// every path.
+    #[cold]
+    #[inline(never)]
+    fn moment_of_turn(&self, now: Tick, wait: Duration) -> Tick {
+        let verdict = Verdict::Wait(wait);
+        self.shared
+            .read_algorithm(|algorithm: &A| taken_at(algorithm, verdict, now))
     }
 }
 

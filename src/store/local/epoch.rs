@@ -21,6 +21,7 @@ use super::cache::{Loan, new_owner, take};
 use super::slot::{EPOCHS, epochs_between};
 use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
+use crate::store::cold;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 #[derive(Debug)]
@@ -214,7 +215,7 @@ impl<A: Algorithm> EpochView<'_, A> {
             else {
                 return false;
             };
-            if from.algorithm.forgettable_at(state) <= to.since {
+            if cold::forgettable_at(&from.algorithm, state) <= to.since {
                 return false;
             }
             if let Change::Algorithm(inherit) = to.change {
@@ -223,7 +224,7 @@ impl<A: Algorithm> EpochView<'_, A> {
             }
         }
         let latest = history.latest();
-        if behind > 0 && latest.algorithm.forgettable_at(state) <= latest.since {
+        if behind > 0 && cold::forgettable_at(&latest.algorithm, state) <= latest.since {
             return false;
         }
         A::Packing::raise_to_base(&latest.algorithm, state);

@@ -7,6 +7,7 @@ use super::table::Table;
 use crate::algorithm::Algorithm;
 use crate::backend::Losses;
 use crate::clock::Clock;
+use crate::store::cold;
 
 /// A table of this many keys takes 2.3 megabytes.
 pub(super) const DEFAULT_CAPACITY: usize = 100_000;
@@ -66,7 +67,7 @@ impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
     /// The sizes and counters, also of a table that is not built yet.
     pub(super) fn stats(&self) -> Stats {
         match self.table.get() {
-            Some(table) => table.stats(self.clock.now()),
+            Some(table) => table.stats(cold::now(&self.clock)),
             None => Table::stats_unused(&self.algorithm, self.capacity),
         }
     }
@@ -85,7 +86,7 @@ impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
     #[inline(never)]
     fn build(&self) -> &Table<A> {
         let build = || {
-            let now = self.clock.now();
+            let now = cold::now(&self.clock);
             Table::new(self.algorithm.clone(), self.capacity, self.overflow, now)
         };
         self.table.get_or_init(build)

@@ -203,7 +203,7 @@ impl Core {
             .longest_probe(id.home, home.probe_len())
             .max(target.probe);
         let write = |locked: &mut SetGuard<'_>| {
-            locked.write_state(target.slot, words);
+            locked.write_words(target.slot, words);
             locked.write_tag(target.slot, make_tag(id.fingerprint, target.probe));
         };
         if target.probe == 0 {

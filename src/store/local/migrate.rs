@@ -5,8 +5,9 @@
 //! table, in turn: a set misses at most as many changes as it takes to reach all of them.
 
 use std::mem::swap;
+use std::ops::Range;
 
-use super::attempt::TryResult;
+use super::attempt::{Core, TryResult};
 use super::epoch::{Change, EpochView};
 use super::slot::{MAX_SLOTS, Words};
 use super::spill::{Shard, VersionedState, is_spilled, spill_index, spilled_word};
@@ -15,7 +16,20 @@ use super::table::Table;
 use super::walk::Walk;
 use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
+use crate::store::cold;
 use crate::sync::{MutexGuard, lock, try_lock};
+
+impl Core {
+    /// Calls `migrate` for each of these sets until it is in `epoch`.
+    #[inline(never)]
+    fn migrate_sets(&self, range: Range<usize>, epoch: u64, migrate: &dyn Fn(usize)) {
+        for at in range {
+            while !self.sets.header(at).is_of_epoch(epoch) {
+                migrate(at);
+            }
+        }
+    }
+}
 
 impl<A: Algorithm> Table<A> {
     /// Makes `algorithm` the current one from now on. Its states may need more words than the slots
@@ -25,12 +39,13 @@ impl<A: Algorithm> Table<A> {
     /// order of their times.
     pub(super) fn set_algorithm(
         &self,
-        algorithm: A,
+        mut algorithm: A,
         clock: impl FnOnce() -> Tick,
         inherit: Inherit,
     ) {
         let walk = lock(&self.change_lock);
         let now = clock();
+        cold::rebase(&mut algorithm, now);
         self.change(walk, algorithm, now, Change::Algorithm(inherit));
     }
 
@@ -50,15 +65,14 @@ impl<A: Algorithm> Table<A> {
         };
         let mut algorithm = self.epochs.current().algorithm().clone();
         let due = A::Packing::rebase_at(&algorithm);
-        A::Packing::rebase(&mut algorithm, now);
+        cold::rebase(&mut algorithm, now);
         // The last moment of the clock is always due.
         if due <= now && now < A::Packing::rebase_at(&algorithm) {
             self.change(walk, algorithm, now, Change::Rebase);
         }
     }
 
-    fn change(&self, mut walk: MutexGuard<'_, Walk>, mut algorithm: A, now: Tick, change: Change) {
-        A::Packing::rebase(&mut algorithm, now);
+    fn change(&self, mut walk: MutexGuard<'_, Walk>, algorithm: A, now: Tick, change: Change) {
         let (step, changes) = Walk::pace(self.core.sets.len);
         // The sets of the next step have missed all changes since the last one that reached them.
         self.epochs.change(algorithm, now, change, changes + 1);
@@ -70,11 +84,11 @@ impl<A: Algorithm> Table<A> {
             // between.
             while self.update_shared(&view, now, &mut step) != TryResult::Done {}
         }
-        for at in walk.advance(step, self.core.sets.len) {
-            while !self.core.sets.header(at).is_of_epoch(view.epoch()) {
-                let _ = self.migrate_set(&view, at);
-            }
-        }
+        let range = walk.advance(step, self.core.sets.len);
+        let migrate = &|at| {
+            let _ = self.migrate_set(&view, at);
+        };
+        self.core.migrate_sets(range, view.epoch(), migrate);
     }
 
     /// Migrates all states of a set to the algorithm of `view`.
@@ -125,20 +139,20 @@ impl<A: Algorithm> Table<A> {
                     return TryResult::Retry;
                 };
                 if !view.migrate_state(&mut kept.state, behind) {
-                    kept.state = algorithm.fresh(view.since());
+                    kept.state = cold::fresh(algorithm, view.since());
                 }
                 kept.epoch = view.epoch();
-                *words = spilled_word(index, algorithm.forgettable_at(&kept.state));
+                *words = spilled_word(index, cold::forgettable_at(algorithm, &kept.state));
                 copies[slot] = copy;
             } else {
-                let mut state = A::Packing::unpack_from(before, &words[..width]);
+                let mut state = cold::unpack(before, &words[..width]);
                 let mut next = Words::default();
                 if !view.migrate_state(&mut state, behind) {
                     snapshot.tags[slot] = 0;
-                } else if A::Packing::pack_into(algorithm, &state, &mut next[..width]) {
+                } else if cold::pack(algorithm, &state, &mut next[..width]) {
                     *words = next;
                 } else {
-                    spilled[slot] = Some((algorithm.forgettable_at(&state), state));
+                    spilled[slot] = Some((cold::forgettable_at(algorithm, &state), state));
                     if !is_user_code {
                         guard.get_or_insert_with(|| self.spill.shard(sets.group_of(at)));
                     }
@@ -157,14 +171,17 @@ impl<A: Algorithm> Table<A> {
             return TryResult::Retry;
         };
         for (slot, spilled) in spilled.into_iter().enumerate().take(set.slots()) {
-            if let (Some((copy, _)), Some(shard)) = (&mut copies[slot], &mut guard) {
-                let id = sets.key_id_at(at, snapshot.tags[slot]);
-                let index = spill_index(snapshot.states[slot][0]);
-                if let Some(kept) = shard.get_mut(index, id) {
-                    // The old state is dropped with the copies, after the lock.
-                    swap(kept, copy);
+            // Without the first condition, the code would stand in tables that make no copies.
+            if is_user_code {
+                if let (Some((copy, _)), Some(shard)) = (&mut copies[slot], &mut guard) {
+                    let id = sets.key_id_at(at, snapshot.tags[slot]);
+                    let index = spill_index(snapshot.states[slot][0]);
+                    if let Some(kept) = shard.get_mut(index, id) {
+                        // The old state is dropped with the copies, after the lock.
+                        swap(kept, copy);
+                    }
+                    shard.stamp(index);
                 }
-                shard.stamp(index);
             }
             if let (Some((until, state)), Some(shard)) = (spilled, &mut guard) {
                 let id = sets.key_id_at(at, snapshot.tags[slot]);
@@ -175,7 +192,7 @@ impl<A: Algorithm> Table<A> {
                 }
                 snapshot.states[slot] = spilled_word(index, until);
             }
-            locked.write_state(slot, &snapshot.states[slot]);
+            locked.write_words(slot, &snapshot.states[slot]);
             locked.write_tag(slot, snapshot.tags[slot]);
         }
         locked.set_epoch(view.epoch());

@@ -4,6 +4,7 @@ mod attempt;
 mod backend;
 mod cache;
 mod epoch;
+mod finish;
 mod hash;
 mod huge_pages;
 mod inner;
@@ -31,6 +32,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::finish::{Finish, Whole};
 pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
 pub use self::overflow::{Overflow, Stats};
@@ -41,7 +43,7 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
-use crate::store::apply::apply_op;
+use crate::store::{apply::apply_op, cold};
 
 /// A rate limiter per key, in this process.
 ///
@@ -137,7 +139,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     )]
     #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        self.check_at(key, self.shared.clock.now_unordered(), cost)
+        let now = self.shared.clock.now_unordered();
+        self.check_at(key, now, cost, Whole)
     }
 
     #[expect(
@@ -145,15 +148,22 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         reason = "lets the compiler drop the figures that a caller does not read"
     )]
     #[inline(always)]
-    fn check_at<K: Hash + ?Sized>(&self, key: &K, now: Tick, cost: u64) -> Decision {
+    fn check_at<K: Hash + ?Sized, F: Finish>(
+        &self,
+        key: &K,
+        now: Tick,
+        cost: u64,
+        finish: F,
+    ) -> F::Output {
         let hash = self.hash(key);
         let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
-        self.shared.table().decide(hash, now, cost, slow)
+        self.shared.table().decide(hash, now, cost, finish, slow)
     }
 
     #[inline(never)]
     fn decide_slow(&self, hash: u64, now: Tick, cost: u64) -> Decision {
-        let decide = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
+        let decide =
+            |algorithm: &A, state: &mut A::State| cold::decide(algorithm, state, now, cost);
         let decided = self.shared.table().transition(hash, now, cost > 0, decide);
         self.or_denied(decided, now)
     }
@@ -170,9 +180,9 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     }
 
     fn peek_hashed(&self, hash: u64, cost: u64) -> Decision {
-        let now = self.shared.clock.now();
+        let now = cold::now(&self.shared.clock);
         let decided = self.at(hash, now, false, |algorithm: &A, state: &mut A::State| {
-            Peeked(algorithm.peek(state, now, cost))
+            Peeked(cold::peek(algorithm, state, now, cost))
         });
         self.or_denied(decided.map(|Peeked(decision)| decision), now)
     }
@@ -184,7 +194,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     /// Takes `cost` if it is admitted now. Takes nothing if it would have to wait.
     pub fn try_acquire_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> bool {
-        let now = self.shared.clock.now();
+        let now = cold::now(&self.shared.clock);
         let hash = self.hash(key);
         let decided = self.at(
             hash,
@@ -209,7 +219,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// limiter.refund("alice", 1); // gives the queue position back
     /// ```
     pub fn reserve<K: Hash + ?Sized>(&self, key: &K, cost: u64, max_wait: Duration) -> Decision {
-        let now = self.shared.clock.now();
+        let now = cold::now(&self.shared.clock);
         let hash = self.hash(key);
         let decided = self.at(
             hash,
@@ -222,7 +232,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     /// Takes as much as is available, at most `max`. Returns how much was taken.
     pub fn take_up_to<K: Hash + ?Sized>(&self, key: &K, max: u64) -> u64 {
-        let now = self.shared.clock.now();
+        let now = cold::now(&self.shared.clock);
         let hash = self.hash(key);
         self.at(hash, now, max > 0, |algorithm: &A, state: &mut A::State| {
             take_up_to(algorithm, state, now, max).0
@@ -233,14 +243,14 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Gives back `cost` that was taken just now and not used. A refund never leaves more than an
     /// unused key has.
     pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {
-        let now = self.shared.clock.now();
+        let now = cold::now(&self.shared.clock);
         self.refund_hash(self.hash(key), now, now, cost);
     }
 
     /// Gives back `cost` that was taken at `taken_at`, a time of this limiter's clock. The part
     /// that has been refilled since then is not given back again.
     pub fn refund_from<K: Hash + ?Sized>(&self, key: &K, taken_at: Tick, cost: u64) {
-        let now = self.shared.clock.now();
+        let now = cold::now(&self.shared.clock);
         self.refund_hash(self.hash(key), taken_at, now, cost);
     }
 
@@ -254,7 +264,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Takes `cost` even if the limit does not allow it, for example because the cost is known only
     /// after the request. Returns the time until no debt is left.
     pub fn charge<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Duration {
-        let now = self.shared.clock.now();
+        let now = cold::now(&self.shared.clock);
         let hash = self.hash(key);
         self.at(
             hash,
@@ -312,7 +322,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
-        let clock = || self.shared.clock.now();
+        let clock = || cold::now(&self.shared.clock);
         self.shared.table().set_algorithm(algorithm, clock, inherit);
         Ok(())
     }
@@ -342,7 +352,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         if let Op::Peek(cost) = op {
             return self.peek_hashed(hash, cost);
         }
-        let now = self.shared.clock.now();
+        let now = cold::now(&self.shared.clock);
         let keep = match op {
             Op::Take(cost) | Op::Charge(cost) => cost > 0,
             _ => false,

@@ -56,6 +56,7 @@ impl Sets {
     }
 
     /// The set at this index.
+    #[inline(never)]
     pub(super) fn set(&self, at: usize) -> Set<'_> {
         Set::at_index(&self.lines, at, self.state_words)
     }

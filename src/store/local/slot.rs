@@ -229,6 +229,7 @@ impl<'a> Set<'a> {
         }
     }
 
+    #[inline(never)]
     fn state(&self, slot: usize) -> Words {
         let mut words = Words::default();
         self.read_state(slot, &mut words);
@@ -316,6 +317,7 @@ impl<'a> Set<'a> {
         self.header().load(Ordering::Relaxed) == header.0
     }
 
+    #[inline(never)]
     fn tag(&self, slot: usize) -> u64 {
         if slot < self.tag_words() {
             return self.tag_word(slot).load(Ordering::Relaxed) & TAG_MASK;
@@ -372,12 +374,19 @@ impl SetGuard<'_> {
         }
     }
 
+    /// [`write_state`](Self::write_state) for the cold paths.
+    #[inline(never)]
+    pub(super) fn write_words(&mut self, slot: usize, words: &Words) {
+        self.write_state(slot, words);
+    }
+
     /// Records whether the last request of the key in this slot was denied.
     #[inline]
     pub(super) fn set_denied(&mut self, slot: usize, denied: bool) {
         self.next_header = self.next_header.with_denied(slot, denied);
     }
 
+    #[inline(never)]
     pub(super) fn write_tag(&mut self, slot: usize, tag: u64) {
         let keep = |at: usize, mask: u64, bits: u64| {
             let word = self.set.tag_word(at);

@@ -4,6 +4,8 @@
 //! of the slot's set. All sets of a probe sequence belong to one shard, so that one lock covers
 //! every operation on a spilled state.
 
+use std::ops::{Deref, DerefMut};
+
 use super::probe::FINGERPRINT_BITS;
 use super::slot::Words;
 use crate::clock::Tick;
@@ -66,6 +68,37 @@ pub(super) struct Shard<S> {
     last_stamp: u64,
 }
 
+/// A locked shard.
+///
+/// A type of its own, whose `drop` is not inlined: the code that unlocks a mutex is large.
+#[derive(Debug)]
+pub(super) struct ShardGuard<'a, S>(Option<MutexGuard<'a, Shard<S>>>);
+
+const HELD: &str = "the shard is locked until the guard is dropped";
+
+impl<S> Deref for ShardGuard<'_, S> {
+    type Target = Shard<S>;
+
+    #[inline]
+    fn deref(&self) -> &Shard<S> {
+        self.0.as_deref().expect(HELD)
+    }
+}
+
+impl<S> DerefMut for ShardGuard<'_, S> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Shard<S> {
+        self.0.as_deref_mut().expect(HELD)
+    }
+}
+
+impl<S> Drop for ShardGuard<'_, S> {
+    #[inline(never)]
+    fn drop(&mut self) {
+        self.0 = None;
+    }
+}
+
 /// A state and its owner, in separate cache lines: usually one.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -124,8 +157,9 @@ impl<S> SpillStore<S> {
         groups.min(least.max(4_096))
     }
 
-    pub(super) fn shard(&self, group: usize) -> MutexGuard<'_, Shard<S>> {
-        lock(&self.shards[group % self.shards.len()])
+    #[inline(never)]
+    pub(super) fn shard(&self, group: usize) -> ShardGuard<'_, S> {
+        ShardGuard(Some(lock(&self.shards[group % self.shards.len()])))
     }
 
     /// The upper bound of the bytes in [`usage`](Self::usage) for a table of `slots` slots in

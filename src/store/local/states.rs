@@ -8,14 +8,15 @@ use super::probe::make_tag;
 use super::sets::spin_lock;
 use super::slot::Words;
 use super::spill::{
-    KeyId, Shard, VersionedState, is_spilled, spill_forgettable_at, spill_index, spilled_word,
+    KeyId, ShardGuard, VersionedState, is_spilled, spill_forgettable_at, spill_index, spilled_word,
 };
 use super::table::Table;
 use crate::acquire::Attempt as AcquireAttempt;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::sync::{MutexGuard, lock};
+use crate::store::cold;
+use crate::sync::lock;
 
 /// An operation on a state. It may run several times and must depend on nothing but its arguments.
 pub(super) type Step<'a, A> = dyn FnMut(&A, &mut <A as Algorithm>::State) -> Effect + 'a;
@@ -98,7 +99,7 @@ pub(super) struct Attempt<'a, 'b, A: Algorithm> {
     step: &'a mut Step<'b, A>,
     /// A state that has no slot yet, or that no longer fits its slot.
     kept: Option<A::State>,
-    shard: Option<MutexGuard<'a, Shard<A::State>>>,
+    shard: Option<ShardGuard<'a, A::State>>,
     /// States that were removed. They are dropped after the lock, because dropping them may run
     /// code that is not of this crate.
     removed: Option<VersionedState<A::State>>,
@@ -140,16 +141,16 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         if A::Packing::pack_into(algorithm, &state, &mut next[..width]) {
             return None;
         }
-        let until = algorithm.forgettable_at(&state);
+        let until = cold::forgettable_at(algorithm, &state);
         self.kept = Some(state);
         Some(until)
     }
 
     fn create(&mut self, now: Tick) -> Tick {
         let algorithm = self.view.algorithm();
-        let mut state = algorithm.fresh(now);
+        let mut state = cold::fresh(algorithm, now);
         self.denied = (self.step)(algorithm, &mut state) == Effect::Denied;
-        let until = algorithm.forgettable_at(&state);
+        let until = cold::forgettable_at(algorithm, &state);
         self.kept = Some(state);
         until
     }
@@ -171,10 +172,10 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
             }
             state
         } else {
-            A::Packing::unpack_from(algorithm, &words[..self.table.state_words()])
+            cold::unpack(algorithm, &words[..self.table.state_words()])
         };
         self.denied = (self.step)(algorithm, &mut state) == Effect::Denied;
-        let until = algorithm.forgettable_at(&state);
+        let until = cold::forgettable_at(algorithm, &state);
         self.kept = Some(state);
         if let Some((index, stamp)) = copied {
             let group = self.table.core.sets.group_of(id.home);
@@ -190,12 +191,17 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
     fn pack(&mut self, words: &mut Words) -> bool {
         let width = self.table.state_words();
         let algorithm = self.view.algorithm();
-        let pack = |state: &A::State| A::Packing::pack_into(algorithm, state, &mut words[..width]);
+        let pack = |state: &A::State| cold::pack(algorithm, state, &mut words[..width]);
         self.kept.as_ref().is_some_and(pack)
     }
 
     fn lock_shard(&mut self, group: usize) {
         self.shard = Some(self.table.spill.shard(group));
+    }
+
+    fn unlock_shard(&mut self) {
+        self.shard = None;
+        self.removed = None;
     }
 
     fn spill(&mut self, id: KeyId) -> usize {
@@ -222,20 +228,17 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
             return spill_forgettable_at(words[0]);
         }
         let algorithm = self.view.algorithm();
-        algorithm.forgettable_at(&A::Packing::unpack_from(
+        cold::forgettable_at(
             algorithm,
-            &words[..self.table.state_words()],
-        ))
+            &cold::unpack(algorithm, &words[..self.table.state_words()]),
+        )
     }
 
     fn is_exhausted(&self, at: usize, tag: u64, words: &Words, now: Tick) -> bool {
         let algorithm = self.view.algorithm();
-        let is_exhausted = |state: &A::State| algorithm.peek(state, now, 1).is_denied();
+        let is_exhausted = |state: &A::State| cold::peek(algorithm, state, now, 1).is_denied();
         if !is_spilled(words[0]) {
-            return is_exhausted(&A::Packing::unpack_from(
-                algorithm,
-                &words[..self.table.state_words()],
-            ));
+            return is_exhausted(&cold::unpack(algorithm, &words[..self.table.state_words()]));
         }
         let sets = &self.table.core.sets;
         let shard = self.table.spill.shard(sets.group_of(at));
@@ -322,7 +325,7 @@ impl<A: Algorithm> Table<A> {
     ) -> Option<Decision> {
         let mut decision = None;
         let mut step = |algorithm: &A, state: &mut A::State| {
-            let decided = algorithm.decide(state, now, cost);
+            let decided = cold::decide(algorithm, state, now, cost);
             decision = Some(decided);
             decided.effect()
         };
@@ -368,14 +371,14 @@ impl<A: Algorithm> Table<A> {
         let effect = step(algorithm, &mut kept.state);
         let denied = effect == Effect::Denied;
         let mut next = Words::default();
-        let packs = A::Packing::pack_into(algorithm, &kept.state, &mut next[..self.state_words()]);
+        let packs = cold::pack(algorithm, &kept.state, &mut next[..self.state_words()]);
         if !packs {
-            next = spilled_word(index, algorithm.forgettable_at(&kept.state));
+            next = spilled_word(index, cold::forgettable_at(algorithm, &kept.state));
         }
         let is_marked = header.is_denied(slot);
         if next != words || effect != Effect::Read && denied != is_marked {
             let mut locked = spin_lock(set);
-            locked.write_state(slot, &next);
+            locked.write_words(slot, &next);
             locked.set_denied(slot, denied);
         }
         if packs {
@@ -412,7 +415,7 @@ impl<A: Algorithm> Table<A> {
         let held = (!A::Packing::is_user_code(algorithm)).then_some(shared);
         // Works on a copy, so that a panic does not change the state.
         let mut state = match kept {
-            None => algorithm.fresh(now),
+            None => cold::fresh(algorithm, now),
             Some(VersionedState { mut state, epoch }) => {
                 let Some(behind) = view.epoch().checked_sub(epoch) else {
                     return TryResult::Retry;
@@ -420,7 +423,7 @@ impl<A: Algorithm> Table<A> {
                 if view.migrate_state(&mut state, behind) {
                     state
                 } else {
-                    algorithm.fresh(now)
+                    cold::fresh(algorithm, now)
                 }
             }
         };

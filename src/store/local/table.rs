@@ -24,14 +24,16 @@
 
 use super::attempt::Core;
 use super::epoch::Epochs;
+use super::finish::Finish;
 use super::overflow::{Counters, Overflow, Stats};
-use super::probe::make_tag;
 use super::sets::Sets;
-use super::spill::{SharedState, SpillStore, is_spilled, spill_index};
+use super::spill::{SharedState, SpillStore, is_spilled};
+use super::states::{Attempt, Effect, Step};
 use super::walk::Walk;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
+use crate::store::cold;
 use crate::sync::Mutex;
 
 pub(super) struct Table<A: Algorithm> {
@@ -50,7 +52,7 @@ pub(super) struct Table<A: Algorithm> {
 
 impl<A: Algorithm> Table<A> {
     pub(super) fn new(mut algorithm: A, capacity: usize, overflow: Overflow, now: Tick) -> Self {
-        A::Packing::rebase(&mut algorithm, now);
+        cold::rebase(&mut algorithm, now);
         let sets = Sets::for_keys(slot_words(&algorithm), capacity);
         Self {
             spill: SpillStore::new(sets.groups(), sets.slots()),
@@ -89,43 +91,52 @@ impl<A: Algorithm> Table<A> {
     /// Decides for a key.
     ///
     /// The fast path requires that the key is in its home set, that the set is not being written
-    /// and that the current algorithm has packed its states. It is inlined, so that the compiler drops the
-    /// figures that a caller does not read. All other cases use `slow_path`.
+    /// and that the current algorithm has packed its states. All other cases use `slow_path`.
+    ///
+    /// It is inlined, with a copy of `finish` at each of its ends, so that the compiler computes a
+    /// figure only where `finish` reads it.
     #[expect(clippy::inline_always, reason = "a call takes twice as long")]
     #[inline(always)]
-    pub(super) fn decide(
+    pub(super) fn decide<F: Finish>(
         &self,
         hash: u64,
         now: Tick,
         cost: u64,
+        finish: F,
         slow_path: impl FnOnce() -> Decision,
-    ) -> Decision {
+    ) -> F::Output {
+        let most = A::Packing::MAX_WORDS;
         match self.core.sets.state_words {
-            1 => self.decide_packed_in::<1>(hash, now, cost, slow_path),
-            2 => self.decide_packed_in::<2>(hash, now, cost, slow_path),
-            3 => self.decide_packed_in::<3>(hash, now, cost, slow_path),
-            _ => self.decide_packed_in::<4>(hash, now, cost, slow_path),
+            words if words == 1 || most == 1 => {
+                self.decide_packed_in::<1, F>(hash, now, cost, finish, slow_path)
+            }
+            words if words == 2 || most == 2 => {
+                self.decide_packed_in::<2, F>(hash, now, cost, finish, slow_path)
+            }
+            words if words == 3 || most == 3 => {
+                self.decide_packed_in::<3, F>(hash, now, cost, finish, slow_path)
+            }
+            _ => self.decide_packed_in::<4, F>(hash, now, cost, finish, slow_path),
         }
     }
 
-    /// Returns a decision and not an option, because the niche of an option would be in one of the
-    /// figures, which would then always be computed.
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
-    fn decide_packed_in<const W: usize>(
+    fn decide_packed_in<const W: usize, F: Finish>(
         &self,
         hash: u64,
         now: Tick,
         cost: u64,
+        finish: F,
         slow_path: impl FnOnce() -> Decision,
-    ) -> Decision {
+    ) -> F::Output {
         let id = self.core.sets.key_id(hash);
         let set = self.core.sets.set_of_words::<W>(id.home);
         let view = self.epochs.current();
         if let Some((header, (slot, words))) = set.try_read::<W>(id.fingerprint, view.epoch()) {
             if is_spilled(words[0]) {
                 if let Some(decision) = self.decide_spilled(&view, id, now, cost) {
-                    return decision.hide_from_optimizer();
+                    return finish.finish(decision.hide_from_optimizer());
                 }
             } else {
                 let algorithm = view.algorithm();
@@ -135,43 +146,25 @@ impl<A: Algorithm> Table<A> {
                         if decision.is_denied() && !header.is_denied(slot) {
                             set.mark_denied(header, slot);
                         }
-                        return decision;
+                        return finish.finish(decision);
                     }
                     if let Some(mut locked) = set.try_lock(header) {
                         locked.write_state(slot, &next);
-                        return decision;
+                        return finish.finish(decision);
                     }
                 }
             }
         }
         // The slow path takes the same view from the cache of this thread.
         drop(view);
-        slow_path()
+        finish.finish(slow_path())
     }
 
     /// Removes a key.
     pub(super) fn remove(&self, hash: u64) {
-        let sets = &self.core.sets;
-        let id = sets.key_id(hash);
-        // An insertion after this read counts as one after the removal.
-        let (home, _) = sets.set(id.home).lookup(0);
-        for probe in 0..=home.probe_len() {
-            let set = sets.set(sets.probes.set_index(id.home, probe));
-            let tag = make_tag(id.fingerprint, probe);
-            while let (header, Some((slot, words))) = set.lookup(tag) {
-                let spilled = is_spilled(words[0]);
-                let shard = spilled.then(|| self.spill.shard(sets.group_of(id.home)));
-                if let Some(mut locked) = set.try_lock(header) {
-                    locked.write_tag(slot, 0);
-                    drop(locked);
-                    if let Some(mut shard) = shard {
-                        let removed = shard.remove(spill_index(words[0]), id);
-                        drop(shard);
-                        drop(removed);
-                    }
-                }
-            }
-        }
+        let step: &mut Step<'_, A> = &mut |_, _| Effect::Changed;
+        self.core
+            .remove(&mut Attempt::new(self, step), self.core.sets.key_id(hash));
     }
 
     /// The words per state.
@@ -213,7 +206,7 @@ impl<A: Algorithm> Table<A> {
 /// The words per slot of a table. A state that takes more is stored outside its slot.
 fn slot_words<A: Algorithm>(algorithm: &A) -> usize {
     match A::Packing::word_count(algorithm) {
-        words @ 1..=4 => words,
+        words if (1..=A::Packing::MAX_WORDS).contains(&words) => words,
         _ => 1,
     }
 }

@@ -14,7 +14,8 @@ use super::slot::Words;
 use super::spill::{KeyId, is_spilled, spill_index, spilled_word};
 use super::states::{Effect, Step};
 use super::table::Table;
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::Algorithm;
+use crate::store::cold;
 
 impl<A: Algorithm> Table<A> {
     /// Runs `step` on a copy of a spilled state and writes it back.
@@ -56,9 +57,9 @@ impl<A: Algorithm> Table<A> {
             return TryResult::Done;
         }
         let mut next = Words::default();
-        let packs = A::Packing::pack_into(algorithm, &state, &mut next[..self.state_words()]);
+        let packs = cold::pack(algorithm, &state, &mut next[..self.state_words()]);
         if !packs {
-            next = spilled_word(index, algorithm.forgettable_at(&state));
+            next = spilled_word(index, cold::forgettable_at(algorithm, &state));
         }
 
         let mut shard = self.spill.shard(group);
@@ -81,7 +82,7 @@ impl<A: Algorithm> Table<A> {
         let denied = effect == Effect::Denied;
         if next != words || denied != header.is_denied(slot) {
             let mut locked = spin_lock(set);
-            locked.write_state(slot, &next);
+            locked.write_words(slot, &next);
             locked.set_denied(slot, denied);
         }
         let old = replace(&mut kept.state, state);

@@ -8,6 +8,7 @@ use crate::acquire::{Acquire, Attempt, acquire, attempt, cancel};
 use crate::algorithm::Algorithm;
 use crate::clock::{Tick, Timer};
 use crate::decision::Decision;
+use crate::store::cold;
 
 impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
     /// Waits until a cost of 1 is admitted for this key, and takes it.
@@ -106,7 +107,7 @@ impl<A: Algorithm, C: Timer, S: BuildHasher> Acquire for Entry<'_, A, C, S> {
     }
 
     fn cancel(&self, taken_at: Tick, turn: Tick, cost: u64) {
-        let now = self.local.shared.clock.now();
+        let now = cold::now(&self.local.shared.clock);
         let step = |algorithm: &A, state: &mut A::State| {
             cancel(algorithm, state, (taken_at, turn), now, cost);
         };
