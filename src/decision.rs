@@ -199,6 +199,7 @@ enum CompactVerdict {
 }
 
 impl CompactDecision {
+    #[inline(never)]
     pub(crate) fn new(decision: &Decision) -> Self {
         let (kind, span) = match (decision.verdict, decision.retry_after) {
             (Verdict::Admit, _) => (CompactVerdict::Admit, Duration::ZERO),
@@ -216,6 +217,7 @@ impl CompactDecision {
         }
     }
 
+    #[inline(never)]
     pub(crate) fn get(self) -> Decision {
         let (span, reset_after) = (duration(self.span_ns), duration(self.reset_ns));
         let (verdict, retry_after) = match self.kind {

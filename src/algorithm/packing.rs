@@ -29,6 +29,10 @@ pub trait Packing<A: Algorithm>: Sealed {
     #[doc(hidden)]
     const MAX_WORDS: usize;
 
+    /// The fewest words into which a state packs. Tables leave out the code for narrower slots too.
+    #[doc(hidden)]
+    const MIN_WORDS: usize = 1;
+
     /// The quotas of all its limits, in the order in which [`Decision::policy`] counts them.
     #[doc(hidden)]
     fn quotas(algorithm: &A) -> Vec<Quota> {
@@ -220,5 +224,40 @@ impl<A: Algorithm> Packing<A> for NotPacked {
 
     fn is_user_code(_: &A) -> bool {
         true
+    }
+}
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::{FixedWindow, LeakyBucket, SlidingWindow, TokenBucket};
+
+    /// The fewest and the most words of a state, over quotas with the smallest and largest numbers.
+    fn word_counts<A: Algorithm>(make: impl Fn(Quota) -> A) -> (usize, usize) {
+        let limits = [1, 3, 1_000_000, (1 << 32) - 1, (1 << 62) - 1, (1 << 63) - 1];
+        let periods = [1, 7, 1_000_000_000, 86_400_000_000_007, 1 << 62];
+        let quotas = limits.into_iter().flat_map(|limit| {
+            periods.map(|period| Quota::per(limit, Duration::from_nanos(period)))
+        });
+        let counts = quotas.map(|quota| A::Packing::word_count(&make(quota)));
+        counts.fold((usize::MAX, 0), |(least, most), count| {
+            (least.min(count), most.max(count))
+        })
+    }
+
+    /// A smaller `MAX_WORDS` would keep states outside of the slots, a larger one would add code for
+    /// slots that no state needs. `MIN_WORDS` is the reverse.
+    fn assert_bounds<A: Algorithm>(make: impl Fn(Quota) -> A) {
+        let stated = (A::Packing::MIN_WORDS, A::Packing::MAX_WORDS);
+        assert_eq!(word_counts(make), stated, "{}", std::any::type_name::<A>());
+    }
+
+    #[test]
+    fn states_take_as_many_words_as_tables_have_code_for() {
+        assert_bounds(TokenBucket::new);
+        assert_bounds(LeakyBucket::new);
+        assert_bounds(FixedWindow::new);
+        assert_bounds(SlidingWindow::new);
+        assert_bounds(|quota| (FixedWindow::new(quota), TokenBucket::new(quota)));
     }
 }

@@ -98,7 +98,7 @@ impl Claim {
     }
 
     /// Notes what `decision` has taken.
-    #[inline]
+    #[inline(never)]
     pub(super) fn record(&mut self, decision: &Decision) {
         if decision.is_denied() {
             self.taken = TakenCost::Nothing;

@@ -66,10 +66,16 @@ impl Hasher for PassThroughHasher {
     }
 }
 
+/// Not inlined: the compiler would write out all of them.
+#[inline(never)]
+fn new_map() -> Mutex<Shard> {
+    Mutex::new(Shard::default())
+}
+
 impl Shards {
     pub(super) fn new() -> Self {
         Self {
-            maps: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
+            maps: (0..SHARDS).map(|_| new_map()).collect(),
             waiting: AtomicU64::new(0),
             epoch: AtomicU64::new(1),
         }
@@ -128,6 +134,9 @@ impl Shards {
         }
     }
 }
+
+/// Changes a line. Wakers to be woken go to the list, and one to be dropped to the option.
+type Change<'a> = dyn FnMut(&mut Line, &mut Vec<Waker>, &mut Option<Waker>) + 'a;
 
 /// The line of one key, locked.
 pub(crate) struct LineGuard<'a> {
@@ -326,11 +335,7 @@ impl LineGuard<'_> {
 
     /// [`update`](Self::update), compiled once for all changes. Calls `change` at most once.
     #[inline(never)]
-    fn update_with(
-        &mut self,
-        create: bool,
-        change: &mut dyn FnMut(&mut Line, &mut Vec<Waker>, &mut Option<Waker>),
-    ) {
+    fn update_with(&mut self, create: bool, change: &mut Change<'_>) {
         let Some(shard) = self.shard.as_deref_mut() else {
             return;
         };

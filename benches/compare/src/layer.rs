@@ -7,8 +7,11 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -21,6 +24,7 @@ use tower_governor::governor::GovernorConfigBuilder;
 use tower_throttle::{
     ClientIp, FixedWindow, Global, Headers, Local, Quota, RateLimitLayer, TokenBucket,
     key::{Extracted, KeyExtractor},
+    store::local::Seeded,
 };
 
 use crate::count::allocations;
@@ -62,7 +66,10 @@ pub(crate) fn run(effort: &Effort) {
     }
     compare(effort, 1, true, true);
     compare(effort, 1, false, true);
-    minimal(effort);
+    for peers in [1, 1_000] {
+        minimal(effort, peers);
+        floor(effort, peers);
+    }
     for admits in [true, false] {
         by_rate_net(effort, admits);
         without_keys(effort, admits);
@@ -70,27 +77,80 @@ pub(crate) fn run(effort: &Effort) {
 }
 
 /// Compares with a minimal middleware: the same key and the same table, and nothing else.
-fn minimal(effort: &Effort) {
-    let calls = Calls::of_one(true);
-    let work = format!("layer by peer address, 1 peers, {}", calls.path());
-    if !effort.wants(&work) {
-        return;
-    }
+fn minimal(effort: &Effort, peers: u64) {
     let bucket = TokenBucket::new(peers::quota(true));
-    let ours = RateLimitLayer::new(ClientIp::peer(), bucket);
     let theirs = Minimal {
         inner: Still,
         keys: ClientIp::peer(),
         limit: Local::new(bucket),
     };
-    let against = ("minimal middleware", [f64::INFINITY, calls.allowance()]);
-    rows(
-        effort,
-        &work,
-        &calls,
-        against,
-        (&ours.layer(Still), &theirs),
-    );
+    against(effort, peers, "minimal middleware", &theirs);
+}
+
+/// Compares with the least that a limit by key has to do, which limits nothing: it finds the key,
+/// hashes it and changes a word in one of many cache lines.
+fn floor(effort: &Effort, peers: u64) {
+    let lines = (0..100_000 / 7).map(|_| Line::default()).collect();
+    let theirs = Floor {
+        inner: Still,
+        keys: ClientIp::peer(),
+        hasher: Seeded::default(),
+        lines,
+    };
+    against(effort, peers, "hash and one write", &theirs);
+}
+
+fn against<T>(effort: &Effort, peers: u64, name: &'static str, theirs: &T)
+where
+    T: Service<Request<()>, Response = Response<Body>> + Clone,
+{
+    let calls = Calls {
+        admits: true,
+        peers,
+    };
+    let work = format!("layer by peer address, {peers} peers, {}", calls.path());
+    if !effort.wants(&work) {
+        return;
+    }
+    let bucket = TokenBucket::new(peers::quota(true));
+    let ours = RateLimitLayer::new(ClientIp::peer(), bucket).layer(Still);
+    let goals = (name, [f64::INFINITY, calls.allowance()]);
+    rows(effort, &work, &calls, goals, (&ours, theirs));
+}
+
+#[derive(Clone)]
+struct Floor {
+    inner: Still,
+    keys: ClientIp,
+    hasher: Seeded,
+    lines: Arc<[Line]>,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Line(AtomicU64);
+
+impl Service<Request<()>> for Floor {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = MinimalFuture;
+
+    #[inline]
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    #[inline(never)]
+    fn call(&mut self, request: Request<()>) -> MinimalFuture {
+        let Extracted::Key(client) = self.keys.extract(&request) else {
+            return MinimalFuture::Denied;
+        };
+        let hash = u128::from(self.hasher.hash_one(client));
+        let at = (hash * self.lines.len() as u128) >> 64;
+        let line = &self.lines[usize::try_from(at).expect("below the number of lines")];
+        line.0.fetch_add(1, Ordering::AcqRel);
+        MinimalFuture::Passed(self.inner.call(request))
+    }
 }
 
 /// A minimal middleware for one service: no waiting, no headers, no counters.
@@ -271,21 +331,25 @@ fn rows<A, B>(
     calls.run(ours.clone());
     calls.run(theirs.clone());
     for _ in 0..effort.rounds() {
-        let mut least = [Figures::WORST; 3];
+        // Whether copies of a request are aligned depends on the address of the stack, so each side
+        // runs with the stack at two places, and the result is the mean of both.
+        let mut least = [[Figures::WORST; 3]; 2];
         let begin = Instant::now();
         let span = Duration::from_millis(if effort.quick { 60 } else { 300 });
         // The minimum over many short turns excludes interference from other processes.
         while begin.elapsed() < span {
-            let turns = [
-                calls.run(Still),
-                calls.run(theirs.clone()),
-                calls.run(ours.clone()),
-            ];
-            for (least, turn) in least.iter_mut().zip(turns) {
-                *least = least.min(turn);
+            for (least, place) in least.iter_mut().zip([at_stack::<0>, at_stack::<16>]) {
+                let turns = [
+                    place(&|| calls.run(Still)),
+                    place(&|| calls.run(theirs.clone())),
+                    place(&|| calls.run(ours.clone())),
+                ];
+                for (least, turn) in least.iter_mut().zip(turns) {
+                    *least = least.min(turn);
+                }
             }
         }
-        let [bare, theirs, ours] = least;
+        let [bare, theirs, ours] = [0, 1, 2].map(|side| least[0][side].mean(least[1][side]));
         time.ours.push(ours.nanos - bare.nanos);
         time.theirs.push(theirs.nanos - bare.nanos);
         allocated.ours.push(ours.allocations - bare.allocations);
@@ -308,12 +372,28 @@ impl Figures {
         allocations: f64::INFINITY,
     };
 
+    fn mean(self, other: Self) -> Self {
+        Self {
+            nanos: f64::midpoint(self.nanos, other.nanos),
+            allocations: f64::midpoint(self.allocations, other.allocations),
+        }
+    }
+
     fn min(self, other: Self) -> Self {
         Self {
             nanos: self.nanos.min(other.nanos),
             allocations: self.allocations.min(other.allocations),
         }
     }
+}
+
+/// Runs `turn` with the stack moved by so many bytes.
+#[inline(never)]
+fn at_stack<const BYTES: usize>(turn: &dyn Fn() -> Figures) -> Figures {
+    let moved = std::hint::black_box([0_u8; BYTES]);
+    let figures = turn();
+    std::hint::black_box(&moved);
+    figures
 }
 
 struct Calls {

@@ -55,6 +55,7 @@ impl<A: Algorithm> Parts for All<A> {
     type States = Vec<A::State>;
 
     const MAX_WORDS: usize = MAX_WORDS;
+    const MIN_WORDS: usize = 1;
 
     fn each(&self, visitor: &mut impl VisitPart) {
         for part in &self.parts {

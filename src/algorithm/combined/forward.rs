@@ -113,6 +113,7 @@ impl<P: Parts> Sealed for P {}
 
 impl<P: Parts> Packing<P> for P {
     const MAX_WORDS: usize = P::MAX_WORDS;
+    const MIN_WORDS: usize = P::MIN_WORDS;
 
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut P, fields: &mut Fields<'_>) {

@@ -16,6 +16,7 @@ impl<A: Algorithm, B: Algorithm> Parts for (A, B) {
         let both = A::Packing::MAX_WORDS + B::Packing::MAX_WORDS;
         if both < MAX_WORDS { both } else { MAX_WORDS }
     };
+    const MIN_WORDS: usize = A::Packing::MIN_WORDS + B::Packing::MIN_WORDS;
 
     #[inline]
     fn each(&self, visitor: &mut impl VisitPart) {

@@ -16,6 +16,9 @@ pub trait Parts: Clone + fmt::Debug + Send + Sync + 'static {
     /// See [`Packing::MAX_WORDS`](super::super::Packing::MAX_WORDS).
     const MAX_WORDS: usize;
 
+    /// See [`Packing::MIN_WORDS`](super::super::Packing::MIN_WORDS).
+    const MIN_WORDS: usize;
+
     /// Visits each part.
     fn each(&self, visitor: &mut impl VisitPart);
 

@@ -35,6 +35,7 @@ pub(super) fn status_with_retry_info(code: u16, message: &str, wait: Duration) -
     status
 }
 
+#[inline(never)]
 fn number(out: &mut Vec<u8>, field: u8, value: u64) {
     if value != 0 {
         out.push(field << 3);
@@ -42,6 +43,7 @@ fn number(out: &mut Vec<u8>, field: u8, value: u64) {
     }
 }
 
+#[inline(never)]
 fn bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
     out.push(field << 3 | 2);
     varint(out, value.len() as u64);

@@ -42,7 +42,7 @@ where
     #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
         let now = self.shared.clock.now_unordered();
-        self.taken(self.check_at(key, now, cost, Whole), now)
+        self.taken(self.check_at(key, now, cost, &Whole), now)
     }
 
     #[expect(clippy::inline_always, reason = "as for `decide`")]
@@ -54,7 +54,7 @@ where
         are_figures_unread: impl Fn() -> bool,
     ) -> Admission<Self::Future> {
         let now = self.shared.clock.now_unordered();
-        match self.check_at(key, now, cost, UnlessUnread(are_figures_unread)) {
+        match self.check_at(key, now, cost, &UnlessUnread(are_figures_unread)) {
             Admission::Admitted => Admission::Admitted,
             Admission::Other(decision) => Admission::Other(self.taken(decision, now)),
         }

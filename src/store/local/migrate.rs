@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::attempt::{Core, TryResult};
 use super::epoch::{Change, EpochView};
 use super::slot::{MAX_SLOTS, Words};
-use super::spill::{Shard, VersionedState, is_spilled, spill_index, spilled_word};
+use super::spill::{KeyId, Shard, VersionedState, is_spilled, spill_index, spilled_word};
 use super::states::Effect;
 use super::table::Table;
 use super::walk::Walk;
@@ -176,11 +176,7 @@ impl<A: Algorithm> Table<A> {
                 if let (Some((copy, _)), Some(shard)) = (&mut copies[slot], &mut guard) {
                     let id = sets.key_id_at(at, snapshot.tags[slot]);
                     let index = spill_index(snapshot.states[slot][0]);
-                    if let Some(kept) = shard.get_mut(index, id) {
-                        // The old state is dropped with the copies, after the lock.
-                        swap(kept, copy);
-                    }
-                    shard.stamp(index);
+                    replace_copied(shard, index, id, copy);
                 }
             }
             if let (Some((until, state)), Some(shard)) = (spilled, &mut guard) {
@@ -202,6 +198,14 @@ impl<A: Algorithm> Table<A> {
     }
 }
 
+/// Swaps a spilled state with the migrated copy of it. The caller drops the old state after the lock.
+fn replace_copied<S>(shard: &mut Shard<S>, index: usize, id: KeyId, copy: &mut VersionedState<S>) {
+    if let Some(kept) = shard.get_mut(index, id) {
+        swap(kept, copy);
+    }
+    shard.stamp(index);
+}
+
 /// Whether the spilled state in a slot was written since it was copied.
 fn is_stale<S>(shard: &Shard<S>, copy: Option<&(VersionedState<S>, u64)>, words: &Words) -> bool {
     copy.is_some_and(|(_, stamp)| *stamp != shard.stamp_of(spill_index(words[0])))
@@ -215,7 +219,7 @@ mod tests {
     use crate::algorithm::TokenBucket;
     use crate::decision::Decision;
     use crate::quota::Quota;
-    use crate::store::local::overflow::Overflow;
+    use crate::store::local::{finish::Whole, overflow::Overflow};
 
     type Buckets = Table<TokenBucket>;
 
@@ -233,7 +237,7 @@ mod tests {
 
     /// Decides as `Local` does.
     fn decide(table: &Buckets, key: u64) -> Decision {
-        table.decide(key, Tick::ZERO, 1, || {
+        table.decide(key, Tick::ZERO, 1, &Whole, || {
             let decide = |bucket: &TokenBucket, state: &mut _| bucket.decide(state, Tick::ZERO, 1);
             let decided = table.transition(key, Tick::ZERO, true, decide);
             decided.expect("a table that is not full")

@@ -140,7 +140,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now_unordered();
-        self.check_at(key, now, cost, Whole)
+        self.check_at(key, now, cost, &Whole)
     }
 
     #[expect(
@@ -153,7 +153,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         key: &K,
         now: Tick,
         cost: u64,
-        finish: F,
+        finish: &F,
     ) -> F::Output {
         let hash = self.hash(key);
         let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();

@@ -314,6 +314,13 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
+    /// Removes a key.
+    pub(super) fn remove(&self, hash: u64) {
+        let step: &mut Step<'_, A> = &mut |_, _| Effect::Changed;
+        self.core
+            .remove(&mut Attempt::new(self, step), self.core.sets.key_id(hash));
+    }
+
     /// Decides for a key in its home set whose state is spilled. `None` if the slow path is needed.
     #[inline(never)]
     pub(super) fn decide_spilled(

@@ -28,7 +28,6 @@ use super::finish::Finish;
 use super::overflow::{Counters, Overflow, Stats};
 use super::sets::Sets;
 use super::spill::{SharedState, SpillStore, is_spilled};
-use super::states::{Attempt, Effect, Step};
 use super::walk::Walk;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
@@ -102,7 +101,7 @@ impl<A: Algorithm> Table<A> {
         hash: u64,
         now: Tick,
         cost: u64,
-        finish: F,
+        finish: &F,
         slow_path: impl FnOnce() -> Decision,
     ) -> F::Output {
         let most = A::Packing::MAX_WORDS;
@@ -127,7 +126,7 @@ impl<A: Algorithm> Table<A> {
         hash: u64,
         now: Tick,
         cost: u64,
-        finish: F,
+        finish: &F,
         slow_path: impl FnOnce() -> Decision,
     ) -> F::Output {
         let id = self.core.sets.key_id(hash);
@@ -138,7 +137,7 @@ impl<A: Algorithm> Table<A> {
                 if let Some(decision) = self.decide_spilled(&view, id, now, cost) {
                     return finish.finish(decision.hide_from_optimizer());
                 }
-            } else {
+            } else if W >= A::Packing::MIN_WORDS {
                 let algorithm = view.algorithm();
                 let mut next = words;
                 if let Some(decision) = A::Packing::decide_packed(algorithm, &mut next, now, cost) {
@@ -158,13 +157,6 @@ impl<A: Algorithm> Table<A> {
         // The slow path takes the same view from the cache of this thread.
         drop(view);
         finish.finish(slow_path())
-    }
-
-    /// Removes a key.
-    pub(super) fn remove(&self, hash: u64) {
-        let step: &mut Step<'_, A> = &mut |_, _| Effect::Changed;
-        self.core
-            .remove(&mut Attempt::new(self, step), self.core.sets.key_id(hash));
     }
 
     /// The words per state.
