@@ -26,6 +26,7 @@ local redis = (function()
                 return 0
             elseif name == 'PSETEX' then
                 local ms, value = ...
+                ms = tonumber(ms)
                 assert(ms >= 1 and ms % 1 == 0)
                 expire(key, ms)
                 return real_call('SET', key, value)

@@ -7,15 +7,23 @@
 mod breaker;
 #[cfg(feature = "tracing")]
 mod limited;
+#[cfg(all(feature = "_remote", feature = "metrics"))]
+mod measured;
 #[cfg(not(feature = "tracing"))]
 mod unlogged;
+#[cfg(all(feature = "_remote", not(feature = "metrics")))]
+mod unmeasured;
 
 #[cfg(feature = "_remote")]
-pub(super) use self::breaker::{BreakerEvent, breaker_changed};
+pub(super) use self::breaker::{BreakerChange, BreakerEvent, breaker_probed};
 #[cfg(feature = "tracing")]
 pub(super) use self::limited::{OverflowLog, SwitchLog};
+#[cfg(all(feature = "_remote", feature = "metrics"))]
+pub(super) use self::measured::RemoteMetrics;
 #[cfg(not(feature = "tracing"))]
 pub(super) use self::unlogged::{OverflowLog, SwitchLog};
+#[cfg(all(feature = "_remote", not(feature = "metrics")))]
+pub(super) use self::unmeasured::RemoteMetrics;
 
 /// A change of a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +34,23 @@ pub(super) enum SwitchEvent {
     FallbackOff,
 }
 
-#[cfg(feature = "tracing")]
-fn trace(switch: SwitchEvent, left_out: u64) {
-    match switch {
-        SwitchEvent::FallbackOn => {
-            tracing::warn!(target: "tower_throttle", left_out, "the fallback decides");
-        }
-        SwitchEvent::FallbackOff => {
-            tracing::info!(target: "tower_throttle", left_out, "the primary store decides again");
+/// A switch between two states, of which a store may make many per second.
+pub(super) trait Switch {
+    /// Logs it, and how many before it were left out.
+    #[cfg(feature = "tracing")]
+    fn log(&self, left_out: u64);
+}
+
+impl Switch for SwitchEvent {
+    #[cfg(feature = "tracing")]
+    fn log(&self, left_out: u64) {
+        match self {
+            Self::FallbackOn => {
+                tracing::warn!(target: "tower_throttle", left_out, "the fallback decides");
+            }
+            Self::FallbackOff => {
+                tracing::info!(target: "tower_throttle", left_out, "the primary store decides again");
+            }
         }
     }
 }

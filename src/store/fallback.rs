@@ -98,7 +98,7 @@ impl<P, S> FallbackInner<P, S> {
         };
         let switches = self.switches.load(Ordering::Relaxed);
         if (switches % 2 == 1) == secondary {
-            self.log.catch_up(event);
+            self.log.catch_up(&event);
         } else {
             let counted = self.switches.compare_exchange(
                 switches,
@@ -108,7 +108,7 @@ impl<P, S> FallbackInner<P, S> {
             );
             if counted.is_ok() {
                 count(event);
-                self.log.record(event);
+                self.log.record(&event);
             }
         }
         if secondary {

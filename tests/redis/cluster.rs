@@ -201,9 +201,7 @@ async fn a_user_of_a_cluster_needs_one_more_right() {
         command(node, &words);
     }
     let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
-    let builder = builder
-        .username("limiter".to_owned())
-        .password("secret".to_owned());
+    let builder = builder.username("limiter").password("secret");
     let redis = Redis::with_cluster(builder).expect("urls");
     assert_eq!(redis.check().await, Ok(None));
 }

@@ -19,6 +19,8 @@ mod queue;
 #[path = "../common/redis_server.rs"]
 mod redis_server;
 mod refunds;
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+mod reports;
 mod retries;
 #[path = "../common/vectors.rs"]
 mod shared_vectors;

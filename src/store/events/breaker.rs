@@ -1,49 +1,61 @@
 //! Changes of circuit breakers.
 
+use super::Switch;
+use crate::error::StoreError;
+
 /// A change of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum BreakerEvent {
     /// Calls in a row failed: no more calls are sent.
     Opened,
-    /// One call was sent to see whether the server replies again.
-    Probed,
     /// The server replies again.
     Closed,
 }
 
-/// Reports a change of a circuit breaker of `store`.
-pub(in crate::store) fn breaker_changed(store: &str, event: BreakerEvent) {
-    trace(store, event);
-    count(event);
+/// A change, and the breaker that made it.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(dead_code, reason = "without a log, only the event is counted")
+)]
+pub(in crate::store) struct BreakerChange<'a> {
+    pub(in crate::store) store: &'static str,
+    pub(in crate::store) event: BreakerEvent,
+    /// The last error.
+    pub(in crate::store) cause: Option<&'a StoreError>,
 }
 
-#[cfg(feature = "tracing")]
-fn trace(store: &str, event: BreakerEvent) {
-    match event {
-        BreakerEvent::Opened => {
-            tracing::warn!(target: "tower_throttle", "{store} does not reply: the circuit breaker is open");
-        }
-        BreakerEvent::Probed => {
-            tracing::debug!(target: "tower_throttle", "a call probes whether {store} replies");
-        }
-        BreakerEvent::Closed => {
-            tracing::info!(target: "tower_throttle", "{store} replies again: the circuit breaker is closed");
+impl Switch for BreakerChange<'_> {
+    #[cfg(feature = "tracing")]
+    fn log(&self, left_out: u64) {
+        let Self { store, cause, .. } = self;
+        match self.event {
+            BreakerEvent::Opened => {
+                let cause = cause.map(tracing::field::display);
+                tracing::warn!(
+                    target: "tower_throttle",
+                    cause,
+                    left_out,
+                    "{store} does not reply: the circuit breaker is open"
+                );
+            }
+            BreakerEvent::Closed => {
+                tracing::info!(
+                    target: "tower_throttle",
+                    left_out,
+                    "{store} replies again: the circuit breaker is closed"
+                );
+            }
         }
     }
 }
 
-#[cfg(not(feature = "tracing"))]
-fn trace(_: &str, _: BreakerEvent) {}
-
-#[cfg(feature = "metrics")]
-fn count(event: BreakerEvent) {
-    let to = match event {
-        BreakerEvent::Opened => "open",
-        BreakerEvent::Probed => "half_open",
-        BreakerEvent::Closed => "closed",
-    };
-    metrics::counter!("tower_throttle_switches_total", "of" => "breaker", "to" => to).increment(1);
+/// Logs that one call is sent to see whether the server replies again.
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "nothing is logged")
+)]
+pub(in crate::store) fn breaker_probed(store: &'static str) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(target: "tower_throttle", "a call probes whether {store} replies");
 }
-
-#[cfg(not(feature = "metrics"))]
-fn count(_: BreakerEvent) {}

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use super::{SwitchEvent, trace};
+use super::Switch;
 use crate::algorithm::{Algorithm, TokenBucket};
 use crate::backend::Losses;
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -29,7 +29,7 @@ impl EventLimit {
     }
 }
 
-/// Logs the switches of a fallback.
+/// Logs the switches of a fallback or of a circuit breaker.
 #[derive(Debug, Default)]
 pub(in crate::store) struct SwitchLog {
     limit: EventLimit,
@@ -39,9 +39,9 @@ pub(in crate::store) struct SwitchLog {
 
 impl SwitchLog {
     /// Logs a switch, or counts it as left out.
-    pub(in crate::store) fn record(&self, switch: SwitchEvent) {
+    pub(in crate::store) fn record(&self, switch: &impl Switch) {
         if self.limit.admits(MonotonicClock.now()) {
-            trace(switch, self.left_out.swap(0, Ordering::Relaxed));
+            switch.log(self.left_out.swap(0, Ordering::Relaxed));
         } else {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
@@ -50,19 +50,25 @@ impl SwitchLog {
     /// Logs the last switch as soon as the limit allows it, if it was left out. Otherwise the log
     /// would end with a state that is over.
     #[inline]
-    pub(in crate::store) fn catch_up(&self, last: SwitchEvent) {
-        if self.left_out.load(Ordering::Relaxed) > 0 {
+    pub(in crate::store) fn catch_up(&self, last: &impl Switch) {
+        if self.has_left_out() {
             self.log_left_out(last);
         }
     }
 
+    /// Whether a switch was left out since the last one that was logged.
+    #[inline]
+    pub(in crate::store) fn has_left_out(&self) -> bool {
+        self.left_out.load(Ordering::Relaxed) > 0
+    }
+
     #[cold]
-    fn log_left_out(&self, last: SwitchEvent) {
+    fn log_left_out(&self, last: &impl Switch) {
         if self.limit.admits(MonotonicClock.now()) {
             // The last one is logged now.
             let left_out = self.left_out.swap(0, Ordering::Relaxed);
             if left_out > 0 {
-                trace(last, left_out - 1);
+                last.log(left_out - 1);
             }
         }
     }

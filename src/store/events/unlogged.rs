@@ -1,6 +1,6 @@
 //! Without the feature `tracing`, nothing is logged.
 
-use super::SwitchEvent;
+use super::Switch;
 use crate::backend::Losses;
 use crate::clock::Tick;
 
@@ -10,10 +10,16 @@ pub(in crate::store) struct SwitchLog(());
 #[expect(clippy::unused_self, reason = "same surface as the module that logs")]
 impl SwitchLog {
     #[inline]
-    pub(in crate::store) fn record(&self, _: SwitchEvent) {}
+    pub(in crate::store) fn record(&self, _: &impl Switch) {}
 
     #[inline]
-    pub(in crate::store) fn catch_up(&self, _: SwitchEvent) {}
+    pub(in crate::store) fn catch_up(&self, _: &impl Switch) {}
+
+    #[cfg(feature = "_remote")]
+    #[inline]
+    pub(in crate::store) fn has_left_out(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Debug, Default)]

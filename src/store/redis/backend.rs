@@ -5,14 +5,18 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
 use super::{
-    call::Call, executor::ScriptCall, future::RedisFuture, policy::RedisPolicy, script::Scripted,
+    call::Call, connection::STORE, executor::ScriptCall, future::RedisFuture, policy::RedisPolicy,
+    script::Scripted,
 };
 use crate::algorithm::{Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, nanos};
 use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
-use crate::store::remote::{CacheSlot, DenyCache, KeyName, LivePolicy, RemoteKey};
+use crate::store::{
+    events::RemoteMetrics,
+    remote::{CacheSlot, DenyCache, KeyName, LivePolicy, RemoteKey},
+};
 
 /// A limit whose states are in Redis, made by [`Redis::limiter`](super::Redis::limiter).
 ///
@@ -127,7 +131,10 @@ impl<A: Scripted> RedisLimiter<A> {
         if let Some(cache) = &inner.deny_cache {
             match call {
                 Call::Take(cost) if cost > 0 => match cache.get(&key, cost, MonotonicClock.now()) {
-                    Ok(denial) => return RedisFuture::ready(policy, call, Ok(denial)),
+                    Ok(denial) => {
+                        RemoteMetrics(STORE).denied_by_cache();
+                        return RedisFuture::ready(policy, call, Ok(denial));
+                    }
                     Err(version) => {
                         cache_slot = Some(CacheSlot::new(cache, key.clone(), version));
                     }

@@ -1,6 +1,7 @@
 //! A check that limits work in a server, by the commands that limiters use.
 
 use std::{
+    fmt,
     hash::{BuildHasher, RandomState},
     time::Duration,
 };
@@ -60,7 +61,7 @@ impl<'a> Check<'a> {
             stray += usize::from(!has_mark);
         }
         if marking == Marking::Done && stray > 0 && connection.batches() {
-            return Err(mistake(format!(
+            return Err(mistake(format_args!(
                 "a proxy distributes the keys: of {KEYS} keys in one script call, {stray} were not on \
                  their own server; send every call by itself with Redis::without_batching"
             )));
@@ -133,14 +134,14 @@ impl<'a> Check<'a> {
             Err(error) => return Err(self.explain(error)),
         }
         let refused: Vec<String> = redis::from_redis_value(reply)
-            .map_err(|error| mistake(format!("an unexpected reply to the check ({error})")))?;
+            .map_err(|error| mistake(format_args!("an unexpected reply to the check ({error})")))?;
         let Some((mark, refused)) = refused.split_first() else {
-            return Err(mistake("an unexpected reply to the check".to_owned()));
+            return Err(mistake("an unexpected reply to the check"));
         };
         if refused.is_empty() {
             return Ok(mark == "marked");
         }
-        Err(mistake(format!(
+        Err(mistake(format_args!(
             "the user may not run {}: allow {} with ACL SETUSER",
             refused.join(", "),
             refused
@@ -156,8 +157,7 @@ impl<'a> Check<'a> {
         if is_redirected(&error) && !self.connection().is_cluster() {
             return mistake(
                 "the server is part of a cluster of several masters: connect with \
-                 Redis::with_cluster"
-                    .to_owned(),
+                 Redis::with_cluster",
             );
         }
         error.error
@@ -180,7 +180,7 @@ const fn is_redirected(error: &CallError) -> bool {
     matches!(error.class, ErrorClass::CrossSlot | ErrorClass::Redirected)
 }
 
-fn mistake(text: String) -> StoreError {
+fn mistake(text: impl fmt::Display) -> StoreError {
     StoreError::new(format!("Redis: {text}"), false)
 }
 
@@ -228,7 +228,7 @@ impl ServerInfo {
     fn check_version(&self) -> Result<(), StoreError> {
         let mut numbers = self.version.split('.').map_while(|part| part.parse().ok());
         match (numbers.next(), numbers.next()) {
-            (Some(major), Some(minor)) if (major, minor) < OLDEST => Err(mistake(format!(
+            (Some(major), Some(minor)) if (major, minor) < OLDEST => Err(mistake(format_args!(
                 "the server is of version {}; use Redis {}.{} or later, or Valkey",
                 self.version, OLDEST.0, OLDEST.1
             ))),

@@ -19,7 +19,10 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::remote::{BreakerConfig, Breakers, Server, catch_panic};
+use crate::store::{
+    events::RemoteMetrics,
+    remote::{BreakerConfig, Breakers, Server, catch_panic},
+};
 use crate::sync::{Mutex, lock};
 
 /// The kind of store, as errors and logs name it.
@@ -295,6 +298,7 @@ impl ConnectTask {
         });
         let connected = tokio::time::timeout(limit, connecting).await;
         let now = MonotonicClock.now();
+        RemoteMetrics(STORE).connected(matches!(connected, Ok(Ok(Ok(_)))));
         let error = match connected {
             Ok(Ok(Ok((raw, slot_owners)))) => {
                 let mut state = lock(&self.connection.state);

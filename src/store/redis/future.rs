@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     call::Call,
+    connection::STORE,
     executor::{CallReply, ScriptExecutor},
     policy::RedisPolicy,
     script::{Scripted, decode_reply},
@@ -17,7 +18,10 @@ use super::{
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::receipt::Receipt;
-use crate::store::remote::{CacheSlot, PendingCall};
+use crate::store::{
+    events::RemoteMetrics,
+    remote::{CacheSlot, PendingCall},
+};
 
 type DecisionResult = Result<Decision, StoreError>;
 
@@ -78,7 +82,8 @@ impl<A: Scripted> RedisFuture<A> {
     fn decode(&mut self, reply: &CallReply) -> DecisionResult {
         let algorithm = &self.policy.algorithm;
         let at = reply.now();
-        let reply = decode_reply(algorithm, self.call, reply.now(), reply.outcome())?;
+        let reply = decode_reply(algorithm, self.call, reply.now(), reply.outcome())
+            .inspect_err(|_| RemoteMetrics(STORE).reply_unusable())?;
         if let (Some(denial), Some(slot), Call::Take(cost)) =
             (reply.next_denial, self.cache_slot.take(), self.call)
         {

@@ -106,6 +106,8 @@
 //! If the server loses its data (a failover before the last writes reached the replica, `FLUSHALL`,
 //! eviction, a restart without a file), the keys start fresh. For limits that matter, use a server
 //! whose `maxmemory-policy` is `noeviction`; [`Redis::check`] warns of another one.
+//!
+#![doc = include_str!("../../../docs/redis.md")]
 
 mod any;
 mod backend;

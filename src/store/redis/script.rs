@@ -215,11 +215,12 @@ const MAX_FAST_PARTS: usize = 8;
 fn fast_path(paths: &[&FastPath], parts: &[Part]) -> String {
     let count = paths.len();
     let mut body = include_str!("lua/fast/prelude.lua").to_owned();
-    body.push_str(&format!(
+    let counts = format!(
         "local part_count, call_count, args_start = {count}, #KEYS / {count}, {}\n\
          local args_differ = #ARGV - args_start >= call_count\n",
         1 + count
-    ));
+    );
+    body.push_str(&counts);
     let (mut arguments, mut limits, mut writes) = (String::new(), String::new(), String::new());
     // The length of the state precedes the parameters.
     let mut param = 1;
@@ -238,15 +239,13 @@ fn fast_path(paths: &[&FastPath], parts: &[Part]) -> String {
             .unwrap_or_default();
         let (on_change, decision) = rest.split_once("-- Decision.\n").unwrap_or_default();
         body.push_str(&numbered(&format!(
-            "local header_N = ARGV[{}]\nlocal header_len_N, value_N, ttl_N = #header_N\n{once}",
+            "local header_N = ARGV[{}]\nlocal header_len_N, value_N, ttl_N, text_ttl_N, text_N = #header_N\n{once}",
             1 + number
         )));
         arguments.push_str(&numbered(on_change));
         let limit = include_str!("lua/fast/limit.lua").replace("DECISION", decision);
         limits.push_str(&numbered(&limit));
-        writes.push_str(&numbered(
-            "call('PSETEX', KEYS[key_offset + NUMBER], ttl_N, value_N)\n",
-        ));
+        writes.push_str(&numbered(include_str!("lua/fast/write.lua")));
         param += part.params.len();
     }
     let decided = include_str!("lua/fast/loop.lua")

@@ -27,6 +27,7 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
+use crate::store::events::RemoteMetrics;
 use crate::sync::{Mutex, lock};
 
 /// Batches in flight: one that the server executes, and one that is written or read.
@@ -119,7 +120,10 @@ impl<E: Executor> Batcher<E> {
         let runtime = Handle::try_current().map_err(|_| outside_of_tokio(E::STORE))?;
         let now = MonotonicClock.now();
         let server = self.executor.server_of(&call);
-        self.executor.breakers().check(&server, now)?;
+        if let Err(error) = self.executor.breakers().check(&server, now) {
+            RemoteMetrics(E::STORE).call_rejected();
+            return Err(error);
+        }
         let direct = |call, in_flight| {
             let executor = &self.executor;
             let call = DirectCall::new(executor, runtime.clone(), call, server, now, in_flight);
@@ -135,6 +139,7 @@ impl<E: Executor> Batcher<E> {
             return direct(call, Some(Arc::clone(&self.direct_in_flight)));
         }
         if queue.calls.len() >= MAX_QUEUED {
+            RemoteMetrics(E::STORE).call_rejected();
             let message = format!("{}: too many calls are queued", E::STORE);
             return Err(StoreError::new(message, true));
         }
@@ -146,8 +151,10 @@ impl<E: Executor> Batcher<E> {
             queued_at: now,
             reply_tx,
         });
-        if let Some(id) = queue.take_slot(now, deadline.plus(BATCH_GRACE)) {
-            drop(queue);
+        let slot = queue.take_slot(now, deadline.plus(BATCH_GRACE));
+        drop(queue);
+        RemoteMetrics(E::STORE).call_queued();
+        if let Some(id) = slot {
             let task = BatchTask {
                 batcher: Arc::clone(self),
                 id,
@@ -249,7 +256,10 @@ impl<E: Executor> BatchTask<E> {
             id: self.id,
             ends_by,
         });
-        Some(queue.calls.drain(..count).collect())
+        let calls = queue.calls.drain(..count).collect();
+        drop(queue);
+        RemoteMetrics(E::STORE).calls_dequeued(count);
+        Some(calls)
     }
 }
 
@@ -262,6 +272,7 @@ impl<E: Executor> Drop for BatchTask<E> {
         };
         *slot = None;
         if queue.is_idle() {
+            RemoteMetrics(E::STORE).calls_dequeued(queue.calls.len());
             queue.calls.clear();
         }
     }

@@ -8,7 +8,7 @@ use std::{
 use super::breaker::{Breaker, BreakerConfig, BreakerCounts};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::events::{BreakerEvent, breaker_changed};
+use crate::store::events::{BreakerChange, BreakerEvent, RemoteMetrics, SwitchLog, breaker_probed};
 use crate::sync::{Mutex, lock};
 
 /// The server that a call is sent to.
@@ -37,6 +37,47 @@ struct BreakerState {
     breaker: Breaker,
     /// The error of the last failure, which errors of an open breaker name.
     last_error: Option<StoreError>,
+    /// Shared, so that nothing is logged under the lock.
+    log: Arc<SwitchLog>,
+}
+
+/// What is reported of a breaker.
+struct Report {
+    event: BreakerEvent,
+    /// Whether it has just happened, or was left out of the log before.
+    is_new: bool,
+    log: Arc<SwitchLog>,
+}
+
+impl BreakerState {
+    /// The report of a change, or of the present state if the last change was not logged.
+    fn report(&self, change: Option<BreakerEvent>) -> Option<Report> {
+        let present = || {
+            let is_open = self.breaker.counts().is_open;
+            let event = if is_open {
+                BreakerEvent::Opened
+            } else {
+                BreakerEvent::Closed
+            };
+            self.log.has_left_out().then_some(event)
+        };
+        Some(Report {
+            event: change.or_else(present)?,
+            is_new: change.is_some(),
+            log: Arc::clone(&self.log),
+        })
+    }
+}
+
+impl Server {
+    /// Its label in metrics.
+    fn label(&self) -> &str {
+        match self {
+            Self::Single => "single",
+            Self::Master(id) => id,
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 impl Breakers {
@@ -60,7 +101,8 @@ impl Breakers {
         match checked {
             None | Some(Ok(false)) => Ok(()),
             Some(Ok(true)) => {
-                breaker_changed(self.store, BreakerEvent::Probed);
+                breaker_probed(self.store);
+                RemoteMetrics(self.store).breaker_probed();
                 Ok(())
             }
             Some(Err(cause)) => {
@@ -83,25 +125,38 @@ impl Breakers {
 
     /// Records that `server` replied, with a result or with a permanent error.
     pub(crate) fn record_success(&self, server: &Server) {
-        let switch = self.with_state(server, |state| {
+        let report = self.with_state(server, |state| {
             state.last_error = None;
-            state.breaker.record_success()
+            let change = state.breaker.record_success();
+            state.report(change)
         });
-        self.report(switch.flatten());
+        self.report(server, report.flatten(), None);
     }
 
     /// Records the failure of a call that was sent to `server` at `sent_at`.
     pub(crate) fn record_failure(&self, server: &Server, sent_at: Tick, error: &StoreError) {
-        let switch = self.with_state(server, |state| {
+        let report = self.with_state(server, |state| {
             state.last_error = Some(error.clone());
-            state.breaker.record_failure(sent_at, MonotonicClock.now())
+            let change = state.breaker.record_failure(sent_at, MonotonicClock.now());
+            state.report(change)
         });
-        self.report(switch.flatten());
+        self.report(server, report.flatten(), Some(error));
     }
 
-    fn report(&self, switch: Option<BreakerEvent>) {
-        if let Some(switch) = switch {
-            breaker_changed(self.store, switch);
+    fn report(&self, server: &Server, report: Option<Report>, cause: Option<&StoreError>) {
+        let Some(Report { event, is_new, log }) = report else {
+            return;
+        };
+        let change = BreakerChange {
+            store: self.store,
+            event,
+            cause,
+        };
+        if is_new {
+            RemoteMetrics(self.store).breaker_changed(server.label(), event);
+            log.record(&change);
+        } else {
+            log.catch_up(&change);
         }
     }
 
@@ -131,6 +186,7 @@ impl Breakers {
                 server: server.clone(),
                 breaker: Breaker::new(self.config, seed),
                 last_error: None,
+                log: Arc::default(),
             });
             states.len() - 1
         });

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::clock::Tick;
 use crate::error::StoreError;
+use crate::store::events::RemoteMetrics;
 
 /// Sends the calls of one policy to a store.
 pub(crate) trait Executor: fmt::Debug + Send + Sync + 'static {
@@ -51,6 +52,7 @@ pub(crate) async fn execute<E: Executor>(
     server: &Server,
     sent_at: Tick,
 ) -> Result<E::Replies, StoreError> {
+    RemoteMetrics(E::STORE).batch_sent(calls.len());
     let sent = catch_panic(E::STORE, executor.send(calls)).await;
     let replies = sent.and_then(|replies| replies);
     match &replies {

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
+use crate::store::events::RemoteMetrics;
 
 /// The result of a call.
 pub(crate) type CallResult<E> = Result<<E as Executor>::Reply, StoreError>;
@@ -38,10 +39,15 @@ pub(crate) enum PendingCall<E: Executor> {
 
 impl<E: Executor> PendingCall<E> {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<CallResult<E>> {
-        match self {
-            Self::Direct(call) => call.poll(cx),
-            Self::Batched(call) => call.poll(cx),
+        let (poll, called_at, executor) = match self {
+            Self::Direct(call) => (call.poll(cx), call.called_at, &call.executor),
+            Self::Batched(call) => (call.poll(cx), call.queued_at, &call.executor),
+        };
+        if let Poll::Ready(result) = &poll {
+            let error = result.as_ref().err();
+            RemoteMetrics(E::STORE).call_ended(called_at, executor.deadline(), error);
         }
+        poll
     }
 }
 
@@ -50,6 +56,7 @@ impl<E: Executor> PendingCall<E> {
 pub(crate) struct BatchedCall<E: Executor> {
     executor: Arc<E>,
     reply_rx: oneshot::Receiver<CallResult<E>>,
+    queued_at: Tick,
     deadline: Deadline,
 }
 
@@ -62,6 +69,7 @@ impl<E: Executor> BatchedCall<E> {
         Self {
             executor: Arc::clone(executor),
             reply_rx,
+            queued_at,
             deadline: Deadline::new(queued_at.plus(executor.deadline())),
         }
     }

@@ -203,7 +203,7 @@ fn a_planted_bug_in_the_fast_path_is_caught() {
         "the verdict of the first limit",
     );
     plant(
-        is_caught(pair, "ttl_2, value_2)", "ttl_1, value_2)"),
+        is_caught(pair, "text_2, value_2)", "text_1, value_2)"),
         "the time to live of the first limit",
     );
     let bug = "cost_2, arg_offset = unpack('<d', args, arg_offset)";

@@ -1,0 +1,108 @@
+//! Metrics of a store on servers. Labels name the kind of store and its server, never a key.
+
+use std::time::Duration;
+
+use super::BreakerEvent;
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::error::StoreError;
+
+/// The metrics of a kind of store.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct RemoteMetrics(pub(in crate::store) &'static str);
+
+impl RemoteMetrics {
+    /// A call ended, as its caller sees it.
+    pub(in crate::store) fn call_ended(
+        self,
+        called_at: Tick,
+        deadline: Duration,
+        error: Option<&StoreError>,
+    ) {
+        let took = MonotonicClock.now().since(called_at);
+        let outcome = match error {
+            None => "ok",
+            Some(error) if !error.is_transient() => "permanent",
+            Some(_) if took >= deadline => "timeout",
+            Some(_) => "transient",
+        };
+        metrics::histogram!("tower_throttle_store_call_seconds", "store" => self.0, "outcome" => outcome)
+            .record(took);
+        if error.is_some() {
+            self.count_error(outcome);
+        }
+    }
+
+    /// A reply could not be used, as that on a value of another program.
+    #[cfg(feature = "redis")]
+    #[cold]
+    pub(in crate::store) fn reply_unusable(self) {
+        self.count_error("permanent");
+    }
+
+    /// A call was not sent: the breaker is open, or too many calls are queued.
+    #[cold]
+    pub(in crate::store) fn call_rejected(self) {
+        self.count_error("rejected");
+    }
+
+    fn count_error(self, class: &'static str) {
+        metrics::counter!("tower_throttle_store_errors_total", "store" => self.0, "class" => class)
+            .increment(1);
+    }
+
+    /// So many calls were sent together.
+    pub(in crate::store) fn batch_sent(self, calls: usize) {
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        metrics::histogram!("tower_throttle_store_batch_size", "store" => self.0).record(calls);
+    }
+
+    /// A call waits to be sent.
+    pub(in crate::store) fn call_queued(self) {
+        metrics::gauge!("tower_throttle_store_queue_depth", "store" => self.0).increment(1_u32);
+    }
+
+    /// So many calls do not wait any more.
+    pub(in crate::store) fn calls_dequeued(self, calls: usize) {
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        metrics::gauge!("tower_throttle_store_queue_depth", "store" => self.0).decrement(calls);
+    }
+
+    /// A request was denied without a call.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn denied_by_cache(self) {
+        metrics::counter!("tower_throttle_deny_cache_hits_total", "store" => self.0).increment(1);
+    }
+
+    /// An attempt to connect ended.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn connected(self, is_connected: bool) {
+        let outcome = if is_connected { "ok" } else { "failed" };
+        metrics::counter!("tower_throttle_store_connects_total", "store" => self.0, "outcome" => outcome)
+            .increment(1);
+    }
+
+    /// The breaker of a server opened or closed.
+    pub(in crate::store) fn breaker_changed(self, server: &str, event: BreakerEvent) {
+        let open = metrics::gauge!("tower_throttle_breakers_open", "store" => self.0, "server" => server.to_owned());
+        match event {
+            BreakerEvent::Opened => {
+                open.increment(1_u32);
+                count_switch("open");
+            }
+            BreakerEvent::Closed => {
+                open.decrement(1_u32);
+                count_switch("closed");
+            }
+        }
+    }
+
+    /// An open breaker let a call through.
+    #[expect(clippy::unused_self, reason = "the label is that of a switch")]
+    pub(in crate::store) fn breaker_probed(self) {
+        count_switch("half_open");
+    }
+}
+
+fn count_switch(to: &'static str) {
+    metrics::counter!("tower_throttle_switches_total", "of" => "breaker", "to" => to).increment(1);
+}

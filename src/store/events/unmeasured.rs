@@ -1,0 +1,47 @@
+//! Without the feature `metrics`, nothing is measured.
+
+use std::time::Duration;
+
+use super::BreakerEvent;
+use crate::clock::Tick;
+use crate::error::StoreError;
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct RemoteMetrics(
+    #[expect(dead_code, reason = "same surface as the module that measures")]
+    pub(in crate::store)  &'static str,
+);
+
+#[expect(
+    clippy::unused_self,
+    reason = "same surface as the module that measures"
+)]
+impl RemoteMetrics {
+    #[inline]
+    pub(in crate::store) fn call_ended(self, _: Tick, _: Duration, _: Option<&StoreError>) {}
+
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn reply_unusable(self) {}
+
+    pub(in crate::store) fn call_rejected(self) {}
+
+    #[inline]
+    pub(in crate::store) fn batch_sent(self, _: usize) {}
+
+    #[inline]
+    pub(in crate::store) fn call_queued(self) {}
+
+    #[inline]
+    pub(in crate::store) fn calls_dequeued(self, _: usize) {}
+
+    #[cfg(feature = "redis")]
+    #[inline]
+    pub(in crate::store) fn denied_by_cache(self) {}
+
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn connected(self, _: bool) {}
+
+    pub(in crate::store) fn breaker_changed(self, _: &str, _: BreakerEvent) {}
+
+    pub(in crate::store) fn breaker_probed(self) {}
+}

@@ -1,0 +1,431 @@
+//! What an operator sees of a store on a server: the log and the metrics. No key is in either.
+
+#![expect(
+    clippy::float_arithmetic,
+    clippy::cast_precision_loss,
+    reason = "metrics are floats"
+)]
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    future::Future,
+    io,
+    sync::{Arc, Mutex, Once},
+    time::Duration,
+};
+
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
+use tokio::time::Instant;
+use tower_throttle::store::redis::{Redis, RedisLimiter};
+use tower_throttle::{FixedWindow, Quota, StoreError, store::Backend};
+
+use crate::faults::command;
+use crate::proxy_server::Proxy;
+use crate::redis_server::RedisServer;
+
+/// The name of a key, which no log and no label may have.
+const SECRET: &str = "hunter2";
+
+thread_local! {
+    static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Writes to a log of the thread, so each test has its own.
+struct Log;
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOG.with_borrow_mut(|log| log.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One subscriber for the whole process: tracing caches whether an event is enabled.
+fn subscribe() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::INFO)
+            .with_ansi(false)
+            .with_writer(|| Log)
+            .init();
+    });
+}
+
+fn log() -> String {
+    String::from_utf8(LOG.take()).expect("text")
+}
+
+/// The sum of each counter, the value and the maximum of each gauge, and the values of each
+/// histogram, by name and labels.
+#[derive(Clone, Default)]
+struct Measured(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
+
+struct Metric(Measured, String);
+
+impl Metric {
+    fn push(&self, value: f64) {
+        let mut metrics = self.0.0.lock().expect("metrics");
+        metrics.entry(self.1.clone()).or_default().push(value);
+    }
+
+    fn add(&self, change: f64) {
+        let last = self.0.all(&self.1).last().copied().unwrap_or(0.0);
+        self.push(last + change);
+    }
+}
+
+impl CounterFn for Metric {
+    fn increment(&self, value: u64) {
+        self.add(value as f64);
+    }
+
+    fn absolute(&self, value: u64) {
+        self.push(value as f64);
+    }
+}
+
+impl GaugeFn for Metric {
+    fn increment(&self, value: f64) {
+        self.add(value);
+    }
+
+    fn decrement(&self, value: f64) {
+        self.add(-value);
+    }
+
+    fn set(&self, value: f64) {
+        self.push(value);
+    }
+}
+
+impl HistogramFn for Metric {
+    fn record(&self, value: f64) {
+        self.push(value);
+    }
+}
+
+impl Measured {
+    fn metric(&self, key: &Key) -> Arc<Metric> {
+        let labels = key
+            .labels()
+            .map(|label| format!(" {}={}", label.key(), label.value()));
+        let name = key.name().to_owned() + &labels.collect::<String>();
+        assert!(!name.contains(SECRET), "{name}");
+        Arc::new(Metric(self.clone(), name))
+    }
+
+    /// All values of a metric, in order.
+    fn all(&self, name: &str) -> Vec<f64> {
+        let metrics = self.0.lock().expect("metrics");
+        metrics.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The value of a counter or gauge.
+    fn value(&self, name: &str) -> f64 {
+        self.all(name).last().copied().unwrap_or(0.0)
+    }
+}
+
+impl Recorder for Measured {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.metric(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.metric(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.metric(key))
+    }
+}
+
+/// Runs a test on one thread, with a recorder and a log of its own.
+fn measured<F: Future<Output = ()>>(test: impl FnOnce(Measured) -> F) {
+    subscribe();
+    let recorder = Measured::default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    metrics::with_local_recorder(&recorder, || runtime.block_on(test(recorder.clone())));
+    let text = log();
+    assert!(!text.contains(SECRET), "{text}");
+}
+
+fn limiter(url: &str, limit: u64) -> (Redis, RedisLimiter<FixedWindow>) {
+    let redis = Redis::open(url)
+        .expect("a url")
+        .deadline(Duration::from_millis(200))
+        .probe_interval(Duration::from_millis(1), Duration::from_millis(1))
+        .expect("intervals");
+    let limiter = redis.limiter(
+        "reports",
+        FixedWindow::new(Quota::per_day(limit)).anchored(),
+    );
+    (redis, limiter)
+}
+
+/// Refuses calls until the breaker opens. Returns the last error of the server.
+async fn outage(
+    (redis, limiter): &(Redis, RedisLimiter<FixedWindow>),
+    proxy: &Proxy,
+) -> Option<StoreError> {
+    let mut last = None;
+    let begun = Instant::now();
+    while !redis.breaker().is_open {
+        proxy.refuses("LOADING Redis is loading the dataset in memory", 1);
+        last = limiter.decide(SECRET, 1).await.err().or(last);
+        assert!(begun.elapsed() < Duration::from_secs(10), "it never opens");
+    }
+    last
+}
+
+async fn recovery((redis, limiter): &(Redis, RedisLimiter<FixedWindow>), proxy: &Proxy) {
+    proxy.refuses("", 0);
+    let begun = Instant::now();
+    while redis.breaker().is_open {
+        let _ = limiter.decide(SECRET, 1).await;
+        assert!(begun.elapsed() < Duration::from_secs(10), "it never closes");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn a_flapping_breaker_does_not_fill_the_log() {
+    measured(|metrics| async move {
+        let server = RedisServer::start();
+        let proxy = Proxy::before(&server);
+        let fleet = limiter(&proxy.url(), 1_000_000);
+        for _ in 0..20 {
+            outage(&fleet, &proxy).await;
+            recovery(&fleet, &proxy).await;
+        }
+        assert!(fleet.0.breaker().opened >= 20);
+        let text = log();
+        assert_eq!(text.lines().count(), 4, "{text}");
+        let first = text.lines().next().expect("a line");
+        assert!(
+            first.contains("Redis does not reply: the circuit breaker is open"),
+            "{text}"
+        );
+        assert!(
+            first.contains("LOADING") || first.contains("loading"),
+            "the cause: {text}"
+        );
+        assert!(
+            text.contains("Redis replies again: the circuit breaker is closed"),
+            "{text}"
+        );
+        let name = "tower_throttle_switches_total of=breaker to=open";
+        assert!(metrics.value(name) >= 20.0, "all are counted");
+    });
+}
+
+#[test]
+fn calls_batches_and_the_queue_are_measured() {
+    measured(|metrics| async move {
+        let server = RedisServer::start();
+        let (_redis, limiter) = limiter(&server.url(), 1_000);
+        let _ = limiter.decide(SECRET, 1).await.expect("a decision");
+        let calls: Vec<_> = (0..100)
+            .map(|key| tokio::spawn(limiter.decide(&format!("{SECRET}{key}"), 1)))
+            .collect();
+        let depth = "tower_throttle_store_queue_depth store=Redis";
+        assert!(metrics.value(depth) >= 99.0);
+        for call in calls {
+            let _ = call.await.expect("no panic").expect("a decision");
+        }
+        assert!(metrics.value(depth).abs() < 0.5, "none waits");
+        let calls = metrics.all("tower_throttle_store_call_seconds store=Redis outcome=ok");
+        assert_eq!(calls.len(), 101);
+        assert!(
+            calls.iter().all(|took| (0.0..1.0).contains(took)),
+            "{calls:?}"
+        );
+        let batches = metrics.all("tower_throttle_store_batch_size store=Redis");
+        let sum: f64 = batches.iter().sum();
+        assert!((sum - 101.0).abs() < 0.5, "{batches:?}");
+        assert!(batches.contains(&64.0), "{batches:?}");
+        let connects = "tower_throttle_store_connects_total store=Redis outcome=ok";
+        assert!((metrics.value(connects) - 1.0).abs() < 0.5);
+    });
+}
+
+#[test]
+fn cached_denials_errors_and_reconnects_are_counted() {
+    let errors =
+        |class: &str| format!("tower_throttle_store_errors_total store=Redis class={class}");
+    measured(|metrics| async move {
+        let server = RedisServer::start();
+        let proxy = Proxy::before(&server);
+        let fleet = limiter(&proxy.url(), 1);
+        for _ in 0..3 {
+            let _ = fleet.1.decide(SECRET, 1).await.expect("a decision");
+        }
+        let hits = metrics.value("tower_throttle_deny_cache_hits_total store=Redis");
+        assert!(hits >= 1.0, "{hits}");
+
+        command(&server, &["DEL", &format!("{{throttle:reports:{SECRET}}}")]);
+        command(&server, &["RPUSH", "{throttle:reports:list}", "1"]);
+        let error = fleet.1.decide("list", 1).await.expect_err("a list");
+        assert!(!error.is_transient(), "{error}");
+        assert!((metrics.value(&errors("permanent")) - 1.0).abs() < 0.5);
+
+        proxy.is_silent(true);
+        let error = fleet.1.decide("other", 1).await.expect_err("it is silent");
+        assert!(error.to_string().contains("no answer within"), "{error}");
+        assert!((metrics.value(&errors("timeout")) - 1.0).abs() < 0.5);
+        proxy.is_silent(false);
+
+        proxy.cuts_all();
+        let begun = Instant::now();
+        while fleet.1.decide("another", 1).await.is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "no recovery");
+        }
+        let connects = "tower_throttle_store_connects_total store=Redis outcome=ok";
+        assert!(metrics.value(connects) >= 2.0);
+    });
+}
+
+#[test]
+fn an_open_breaker_is_measured_per_server() {
+    measured(|metrics| async move {
+        let server = RedisServer::start();
+        let proxy = Proxy::before(&server);
+        let fleet = limiter(&proxy.url(), 1_000_000);
+        let open = "tower_throttle_breakers_open store=Redis server=single";
+        outage(&fleet, &proxy).await;
+        assert!((metrics.value(open) - 1.0).abs() < 0.5);
+        let transient = "tower_throttle_store_errors_total store=Redis class=transient";
+        assert!(metrics.value(transient) >= 3.0);
+        let rejected = "tower_throttle_store_errors_total store=Redis class=rejected";
+        proxy.refuses("LOADING", 1_000);
+        let begun = Instant::now();
+        while metrics.value(rejected) < 1.0 {
+            let _ = fleet.1.decide(SECRET, 1).await;
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "none is rejected"
+            );
+        }
+        recovery(&fleet, &proxy).await;
+        assert!(metrics.value(open).abs() < 0.5);
+    });
+}
+
+/// The error of each fault that a server or a proxy can produce here.
+async fn errors() -> BTreeMap<&'static str, StoreError> {
+    let decide = async |url: String| {
+        let redis = Redis::open(&url).expect("a url");
+        let window = FixedWindow::new(Quota::per_day(10));
+        redis
+            .limiter("page", window)
+            .decide("key", 1)
+            .await
+            .expect_err("a fault")
+    };
+    let mut errors = BTreeMap::new();
+
+    let mut server = RedisServer::start();
+    server.kill();
+    errors.insert("server down", decide(server.url()).await);
+
+    let server = RedisServer::start();
+    let redis = Redis::open(&server.url()).expect("a url");
+    let limiter = redis.limiter("page", FixedWindow::new(Quota::per_day(10)));
+    let _ = limiter.decide("key", 1).await.expect("a decision");
+    server.signal("STOP");
+    errors.insert("server stalled, or cut off", decide(server.url()).await);
+    while !redis.breaker().is_open {
+        let _ = limiter.decide("key", 1).await;
+    }
+    let error = limiter.decide("key", 1).await.expect_err("it is open");
+    errors.insert("open circuit breaker", error);
+
+    let server = RedisServer::start();
+    command(&server, &["ACL", "SETUSER", "small", "on", ">small", "~*"]);
+    let url = server.url().replace("redis://", "redis://small:small@");
+    errors.insert("missing permission", decide(url).await);
+    command(&server, &["RPUSH", "{throttle:page:key}", "1"]);
+    errors.insert("value of another program", decide(server.url()).await);
+    command(&server, &["DEL", "{throttle:page:key}"]);
+    command(&server, &["CONFIG", "SET", "maxmemory", "1"]);
+    errors.insert("full server", decide(server.url()).await);
+    command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
+
+    let proxy = Proxy::before(&server);
+    let refusals = [
+        ("plain client in a cluster", "MOVED 3999 127.0.0.1:6381"),
+        (
+            "server that loads its data",
+            "LOADING Redis is loading the dataset in memory",
+        ),
+        (
+            "server busy with a script",
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL",
+        ),
+        ("proxy without a server", "no upstream host"),
+    ];
+    for (fault, reply) in refusals {
+        proxy.refuses(reply, 10);
+        errors.insert(fault, decide(proxy.url()).await);
+    }
+    let other = RedisServer::start();
+    command(
+        &server,
+        &["REPLICAOF", "127.0.0.1", &other.port().to_string()],
+    );
+    errors.insert("replica", decide(server.url()).await);
+    command(&server, &["REPLICAOF", "NO", "ONE"]);
+    command(&server, &["CONFIG", "SET", "requirepass", "right"]);
+    errors.insert("wrong password", decide(server.url()).await);
+    errors
+}
+
+#[tokio::test]
+async fn the_page_for_operators_has_the_errors_of_all_faults() {
+    const PERMANENT: [&str; 3] = [
+        "wrong password",
+        "missing permission",
+        "value of another program",
+    ];
+
+    let page = include_str!("../../docs/redis.md");
+    let rows = page.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        let (fault, error) = (cells.next()?, cells.next()?);
+        Some((fault, error.strip_prefix('`')?.strip_suffix("` |")?))
+    });
+    let mut errors = errors().await;
+    for (fault, text) in rows {
+        // tests/tls has a server with a certificate.
+        if fault == "wrong certificate" {
+            continue;
+        }
+        let error = errors
+            .remove(fault)
+            .unwrap_or_else(|| panic!("{fault} is not tested"));
+        assert!(error.to_string().contains(text), "{fault}: {error}");
+        assert_eq!(
+            error.is_transient(),
+            !PERMANENT.contains(&fault),
+            "{fault}: {error}"
+        );
+    }
+    assert!(errors.is_empty(), "not on the page: {errors:?}");
+}
