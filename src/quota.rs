@@ -216,6 +216,26 @@ impl Quota {
         self.period
     }
 
+    /// The part of one of `machines` machines. If there are more machines than units, each gets one
+    /// unit per longer period.
+    #[cfg(feature = "_remote")]
+    pub(crate) fn share_of(&self, machines: u64) -> Result<Self, ConfigError> {
+        let machines = machines.max(1);
+        let share = match self.limit / machines {
+            0 => {
+                let longer = u128::from(self.period) * u128::from(machines);
+                let ns = longer.div_ceil(u128::from(self.limit));
+                let ns = u64::try_from(ns).unwrap_or(u64::MAX);
+                Self::try_per(1, Duration::from_nanos(ns))?
+            }
+            limit => Self::try_per(limit, self.period())?,
+        };
+        if self.capacity() == self.limit {
+            return Ok(share);
+        }
+        share.try_burst((self.capacity() / machines).max(1))
+    }
+
     #[track_caller]
     const fn from_period_ns(limit: u64, period: u64) -> Self {
         if limit == 0 || limit > MAX_COUNT {

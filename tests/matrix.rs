@@ -1,5 +1,5 @@
 //! Every provided key with every backend: an axum `Router` that is asked.
-#![cfg(all(feature = "axum", feature = "redis"))]
+#![cfg(all(feature = "axum", feature = "cas", feature = "redis"))]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 #[path = "common/redis_server.rs"]
@@ -28,6 +28,7 @@ use tower_throttle::{
     key::{BearerToken, FromExtension, Key, KeyExtractor, MatchedPath},
     store::{
         Fallback,
+        cas::{CasBuilder, MemoryStore},
         redis::Redis,
         remote::{KeyName, RemoteKey},
     },
@@ -158,7 +159,15 @@ impl Matrix {
             self.unreachable.limiter(&name("down"), bucket()),
             Local::new(bucket()),
         );
+        let in_store = || CasBuilder::new(MemoryStore::new());
+        let of_store = in_store().build("one", bucket()).unwrap();
+        let several_of_store = in_store().build("several", (bucket(), log())).unwrap();
         let apps = [
+            ("Cas", app(RateLimitLayer::new(keys(), of_store))),
+            (
+                "Cas several",
+                app(RateLimitLayer::new(keys(), several_of_store)),
+            ),
             ("Local", app(RateLimitLayer::new(keys(), bucket()))),
             (
                 "several",

@@ -1,6 +1,6 @@
 //! A store that fails: no cost is counted twice, and none that was admitted is lost.
 
-use std::time::Duration;
+use std::{future::Future, task::Poll, time::Duration};
 
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore};
 use tower_throttle::store::cas::{Swapped, Value, Version};
@@ -185,18 +185,36 @@ async fn damaged_bytes_are_an_error_until_the_key_is_reset() {
     assert_eq!(take(&limit, 1).await.expect("a decision").remaining(), 9);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_before_it_is_decided_is_not_counted() {
-    let store = MemoryStore::new();
+    let store = Faulty::new(MemoryStore::new());
     let limit = machine(&store, 10);
-    let (kept, dropped) = (limit.decide("key", 1), limit.decide("key", 5));
-    drop(dropped);
-    assert_eq!(kept.await.expect("a decision").remaining(), 9);
+    drop(limit.decide("key", 1));
+    // The first call waits for the store, and the others for the first one.
+    store.plan([Fault::Delay(Duration::from_millis(5))]);
+    let [mut first, mut dropped, mut kept] =
+        [1, 2, 3].map(|cost| Box::pin(limit.decide("key", cost)));
+    for call in [&mut first, &mut dropped, &mut kept] {
+        assert!(futures_poll(call).await.is_none());
+    }
+    drop((first, dropped));
+    assert_eq!(kept.await.expect("a decision").remaining(), 7);
     // A refund that nobody awaits is done.
-    limit.detach("key", Op::Refund(1, Receipt::NOW));
+    limit.detach("key", Op::Refund(3, Receipt::NOW));
+    tokio::task::yield_now().await;
     assert_eq!(remaining(&limit).await, 10);
 }
 
+/// Polls once.
+async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *future).poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// The task that decides for others is on a runtime that ends.
 #[test]
 fn a_runtime_that_is_shut_down_holds_up_no_key() {
     let runtime = || {
@@ -205,14 +223,21 @@ fn a_runtime_that_is_shut_down_holds_up_no_key() {
             .build()
             .expect("a runtime")
     };
-    let limit = Cas::new(MemoryStore::new(), "api", bucket(10));
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 10);
+    store.plan([Fault::Delay(Duration::from_secs(60))]);
     let stopped = runtime();
-    let guard = stopped.enter();
-    let pending = limit.decide("key", 1);
-    drop(guard);
+    let mut waiting = Vec::new();
+    stopped.block_on(async {
+        let mut first = Box::pin(limit.decide("key", 1));
+        assert!(futures_poll(&mut first).await.is_none());
+        let mut second = Box::pin(limit.decide("key", 1));
+        assert!(futures_poll(&mut second).await.is_none());
+        waiting.push(second);
+    });
     drop(stopped);
     runtime().block_on(async {
-        let error = pending.await.expect_err("nobody decided it");
+        let error = waiting.remove(0).await.expect_err("nobody decided it");
         assert!(error.to_string().contains("shut down"), "{error}");
         assert_eq!(take(&limit, 1).await.expect("a decision").remaining(), 9);
     });
@@ -221,23 +246,26 @@ fn a_runtime_that_is_shut_down_holds_up_no_key() {
     assert!(error.to_string().contains("outside of a tokio runtime"));
 }
 
-/// The calls of a runtime that nobody drives wait on another one at most until the deadline.
+/// A call that is polled once and then neither polled on nor dropped.
 #[test]
-fn a_runtime_that_does_not_run_holds_up_a_key_for_one_deadline() {
+fn a_call_that_is_not_polled_on_holds_up_a_key_for_one_deadline() {
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime")
     };
-    let store = MemoryStore::new();
-    let builder = CasBuilder::new(store).deadline(Duration::from_millis(20));
+    let store = Faulty::new(MemoryStore::new());
+    let builder = builder(&store).deadline(Duration::from_millis(20));
     let limit = builder.build("api", bucket(10)).expect("a limit");
+    store.plan([Fault::Delay(Duration::from_millis(1))]);
     let idle = runtime();
-    let stuck = {
-        let _guard = idle.enter();
-        limit.decide("key", 1)
-    };
+    let mut stuck = Vec::new();
+    idle.block_on(async {
+        let mut call = Box::pin(limit.decide("key", 1));
+        assert!(futures_poll(&mut call).await.is_none());
+        stuck.push(call);
+    });
     runtime().block_on(async {
         let mut failed = 0;
         let decision = loop {
@@ -248,7 +276,7 @@ fn a_runtime_that_does_not_run_holds_up_a_key_for_one_deadline() {
             failed += 1;
             assert!(failed < 20, "held up for ever");
         };
+        assert!(failed > 0, "the other call was not in the way");
         assert_eq!(decision.remaining(), 9);
-        assert!(stuck.await.is_err());
     });
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::{task::JoinSet, time::Instant};
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
-use tower_throttle::store::cas::{CasBuilder, MemoryStore};
+use tower_throttle::store::cas::{CasBuilder, Fault, Faulty, MemoryStore};
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{All, FixedWindow, Quota, SlidingLog, TokenBucket};
 
@@ -73,16 +73,22 @@ async fn a_history_is_that_of_one_machine() {
 
 #[tokio::test]
 async fn calls_in_flight_for_one_key_share_a_swap() {
-    let store = MemoryStore::new();
+    let store = Faulty::new(MemoryStore::new());
     let limit = machine(&store, 100);
-    // All are queued before the task that decides them runs.
-    let calls: Vec<_> = (0..100).map(|_| limit.decide("key", 1)).collect();
-    for (place, call) in calls.into_iter().enumerate() {
-        let decision = call.await.expect("a decision");
-        assert_eq!(decision.remaining(), 99 - place as u64, "in their order");
+    // The first one waits for the store, and decides alone.
+    store.plan([Fault::Delay(Duration::from_millis(1))]);
+    let mut calls: JoinSet<_> = (0..100)
+        .map(|place| {
+            let call = limit.decide("key", 1);
+            async move { (place, call.await.expect("a decision").remaining()) }
+        })
+        .collect();
+    while let Some(call) = calls.join_next().await {
+        let (place, left) = call.expect("no panic");
+        assert_eq!(left, 99 - place, "in their order");
     }
     let counts = limit.counts();
-    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 1, 0));
+    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 2, 0));
     assert_eq!(counts.queued, 0);
 }
 

@@ -242,16 +242,22 @@ fn launch(folder: &Path, is_new: bool) -> Option<Child> {
 fn jars() -> &'static Path {
     static JARS: OnceLock<PathBuf> = OnceLock::new();
     JARS.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cassandra");
+        // `target/PROFILE/deps/test` or `target/PROFILE/compare`.
+        let program = std::env::current_exe().expect("the path of this program");
+        let target = program
+            .ancestors()
+            .find(|path| path.join("CACHEDIR.TAG").exists());
+        let folder = target.expect("a target folder").join("tmp/cassandra");
         let done = folder.join("fetched");
+        let poms = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+        let pom = poms
+            .map(|path| path.join("tests/cassandra/pom.xml"))
+            .find(|pom| pom.exists());
         if !done.exists() {
             let fetched = Command::new("mvn")
                 .args(["--batch-mode", "--quiet", "dependency:copy-dependencies"])
                 .arg("--file")
-                .arg(concat!(
-                    env!("CARGO_MANIFEST_DIR"),
-                    "/tests/cassandra/pom.xml"
-                ))
+                .arg(pom.expect("the file that names the program"))
                 .arg(format!("-DoutputDirectory={}", folder.display()))
                 .stdin(Stdio::null())
                 .output()

@@ -8,6 +8,7 @@
 //! cargo run --release -p compare -- table --json     one JSON object per row
 //! cargo run --release -p compare -- queue            100,000 queued requests; the same options
 //! cargo run --release -p compare -- redis            decisions in Redis; needs redis-server
+//! cargo run --release -p compare -- stores           decisions in PostgreSQL and Cassandra, which it needs
 //! cargo run --release -p compare -- size             bytes and crates that a layer adds
 //! cargo run --release -p compare -- table --only IpAddr
 //! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if memory grows
@@ -29,6 +30,7 @@ mod row;
 mod served;
 mod size;
 mod soak;
+mod stores;
 mod table;
 
 fn main() {
@@ -51,6 +53,7 @@ fn main() {
         Some("axum") => served::run(&effort),
         Some("queue") => queue::run_all(&effort),
         Some("redis") => redis::run(&effort),
+        Some("stores") => stores::run(&effort),
         Some("size") => size::run(&effort),
         Some("soak") => {
             let seconds = arguments.get(1).and_then(|number| number.parse().ok());
@@ -60,7 +63,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table|layer|axum|queue|redis|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum|queue|redis|stores|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }

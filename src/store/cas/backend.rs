@@ -1,24 +1,17 @@
 //! A limiter whose states are in a store with a compare-and-swap.
 
-use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::runtime::Handle;
 
 use super::{
     CasStore,
     decider::{Call, Decider},
-    driver::Driver,
+    future::CasFuture,
     inner::Inner,
-    lines::{Lines, QueuedCall},
+    lines::Lines,
     policy::CasPolicy,
-    shared::{Shared, deadline_exceeded},
+    shared::Shared,
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Op};
@@ -27,7 +20,7 @@ use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::remote::{
-    BreakerCounts, CacheSlot, Deadline, DenyCache, KeyName, LivePolicy, RemoteKey, check_name,
+    BreakerCounts, CacheSlot, DenyCache, KeyName, LivePolicy, RemoteKey, check_name,
 };
 use crate::sync::Ordering;
 
@@ -98,11 +91,33 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// the wait would be longer than `max_wait`.
     ///
     /// An algorithm without a queue decides as always, without a wait.
-    pub fn reserve<K>(&self, key: &K, cost: u64, max_wait: Duration) -> CasFuture
+    pub fn reserve<K>(&self, key: &K, cost: u64, max_wait: Duration) -> CasFuture<S, A>
     where
         K: RemoteKey + ?Sized,
     {
-        self.call(key, Call::Reserve(cost, max_wait), false)
+        self.call(key, Call::Reserve(cost, max_wait))
+    }
+
+    /// The algorithm with this machine's share of the quota, for a limit in process on each of
+    /// `machines` machines while the store is unavailable (see [`Fallback`](crate::store::Fallback)).
+    ///
+    /// If there are more machines than units, each machine gets one unit per longer period.
+    ///
+    /// # Errors
+    /// If the algorithm has several quotas, as a set of limits does.
+    ///
+    /// ```
+    /// use tower_throttle::{Quota, TokenBucket, algorithm::Algorithm, store::cas::{Cas, MemoryStore}};
+    ///
+    /// let bucket = TokenBucket::new(Quota::per_second(10).burst(50));
+    /// let limit = Cas::new(MemoryStore::new(), "api", bucket);
+    /// assert_eq!(limit.share_of(5)?.quota().to_string(), "2/s; burst=10");
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
+        let policy = self.0.policy.active();
+        let algorithm = &policy.decider.algorithm;
+        algorithm.with_quota(algorithm.quota().share_of(machines)?)
     }
 
     /// Changes the quota for all keys and for the whole fleet. Used units stay used.
@@ -138,7 +153,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         self.0.shared.breakers.counts()
     }
 
-    fn call<K: RemoteKey + ?Sized>(&self, key: &K, call: Call, is_detached: bool) -> CasFuture {
+    fn call<K: RemoteKey + ?Sized>(&self, key: &K, call: Call) -> CasFuture<S, A> {
         let inner = &self.0;
         let Ok(runtime) = Handle::try_current() else {
             let message = format!("{}: called outside of a tokio runtime", S::NAME);
@@ -149,29 +164,20 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         let mut name = KeyName::new(&inner.name_prefix);
         key.write(&mut name);
         let key = name.finish();
-        let cache_slot = match inner.cached_denial(&key, call, now) {
-            Ok(denial) => return CasFuture::ready(Ok(denial)),
-            Err(cache_slot) => cache_slot,
-        };
-        let key: Arc<str> = key.into();
-        let (decision_tx, decision_rx) = oneshot::channel();
-        let deadline = now.plus(inner.shared.deadline);
-        let queued = QueuedCall {
-            call,
-            deadline,
-            decision_tx,
-            is_detached,
-        };
-        if let Some(id) = inner.lines.push(&key, queued, now, inner.ends_by(now)) {
-            runtime.spawn(Driver::new(Arc::clone(inner), key, id).run());
+        match inner.cached_denial(&key, call, now) {
+            Ok(denial) => CasFuture::ready(Ok(denial)),
+            Err(cache_slot) => {
+                let deadline = now.plus(inner.shared.deadline);
+                let key = key.into();
+                CasFuture::new(
+                    Arc::clone(inner),
+                    runtime,
+                    (key, call),
+                    deadline,
+                    cache_slot,
+                )
+            }
         }
-        CasFuture(State::Pending(PendingDecision {
-            decision_rx,
-            deadline: Deadline::new(deadline),
-            time_limit: inner.shared.deadline,
-            store: S::NAME,
-            cache_slot,
-        }))
     }
 
     /// Starts to read the stored quota, if that is due. Also if every call is denied by the cache.
@@ -295,15 +301,23 @@ impl<S: CasStore> CasBuilder<S> {
 }
 
 impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> {
-    type Future = CasFuture;
+    type Future = CasFuture<S, A>;
 
-    fn apply(&self, key: &K, op: Op) -> CasFuture {
-        self.call(key, Call::Op(op), false)
+    fn apply(&self, key: &K, op: Op) -> CasFuture<S, A> {
+        self.call(key, Call::Op(op))
     }
 
-    /// Runs `op` although nobody awaits it.
+    /// Runs `op` in a task: a call that is dropped before it is decided is not counted.
     fn detach(&self, key: &K, op: Op) {
-        drop(self.call(key, Call::Op(op), true));
+        // Without a runtime, no call was ever made.
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let future = self.apply(key, op);
+        runtime.spawn(async move {
+            // The breaker and the log report errors.
+            let _ = future.await;
+        });
     }
 
     fn quotas(&self) -> Vec<Quota> {
@@ -337,76 +351,5 @@ impl<S: CasStore, A: Algorithm> fmt::Debug for Cas<S, A> {
             .field("algorithm", &self.0.policy.active().decider.algorithm)
             .field("store", &self.0.shared.store)
             .finish_non_exhaustive()
-    }
-}
-
-/// The decision of a [`Cas`] limiter, in flight.
-///
-/// It ends by the deadline wherever it is polled.
-///
-/// # Cancel safety
-/// If it is dropped before its calls were decided, the call is not counted. If it is dropped later,
-/// it is.
-#[derive(Debug)]
-#[must_use = "a decision has no effect unless the caller acts on it"]
-pub struct CasFuture(State);
-
-#[derive(Debug)]
-enum State {
-    Pending(PendingDecision),
-    /// A result that was known at once; `None` after it was returned.
-    Ready(Option<Result<Decision, StoreError>>),
-}
-
-#[derive(Debug)]
-struct PendingDecision {
-    decision_rx: oneshot::Receiver<Result<Decision, StoreError>>,
-    deadline: Deadline,
-    time_limit: Duration,
-    store: &'static str,
-    /// Where a denial is cached, and its cost.
-    cache_slot: Option<(CacheSlot, u64)>,
-}
-
-impl CasFuture {
-    const fn ready(result: Result<Decision, StoreError>) -> Self {
-        Self(State::Ready(Some(result)))
-    }
-}
-
-impl PendingDecision {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, StoreError>> {
-        let received = match Pin::new(&mut self.decision_rx).poll(cx) {
-            Poll::Ready(received) => received,
-            Poll::Pending => {
-                let expired = self.deadline.poll(cx);
-                return expired.map(|()| Err(deadline_exceeded(self.store, self.time_limit)));
-            }
-        };
-        let result = received.unwrap_or_else(|_| {
-            let message = format!("{}: the runtime that decided was shut down", self.store);
-            Err(StoreError::new(message, true))
-        });
-        if let (Ok(denial), Some((slot, cost))) = (&result, self.cache_slot.take()) {
-            if denial.is_denied() {
-                slot.insert(cost, *denial);
-            }
-        }
-        Poll::Ready(result)
-    }
-}
-
-impl Future for CasFuture {
-    type Output = Result<Decision, StoreError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = match &mut self.0 {
-            State::Ready(result) => return result.take().map_or(Poll::Pending, Poll::Ready),
-            State::Pending(pending) => pending.poll(cx),
-        };
-        if result.is_ready() {
-            self.0 = State::Ready(None);
-        }
-        result
     }
 }

@@ -12,9 +12,6 @@ use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::store::apply::{apply_op, with_receipt};
 
-/// How far the clock of another machine may be ahead: its time counts, so that a key is not decided
-/// at an older moment. What is further ahead is ignored.
-const MAX_CLOCK_LEAD: Duration = Duration::from_secs(1);
 /// The longest time to live: 20 years, the most that Cassandra takes.
 const MAX_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
 
@@ -80,7 +77,6 @@ impl<A: Algorithm> Decider<A> {
         now: Tick,
         calls: &[Call],
     ) -> Result<Decided, StoreError> {
-        let now = now.max(record.written_at.min(now.plus(MAX_CLOCK_LEAD)));
         let place = record
             .entries
             .iter()
@@ -176,7 +172,6 @@ fn with_entry(
     now: Tick,
 ) -> Result<Record, StoreError> {
     let mut record = record.clone();
-    record.written_at = record.written_at.max(now);
     for other in &mut record.entries {
         // The entry stays, so that its configuration does not take over usage again.
         if other.forgettable_at <= now {

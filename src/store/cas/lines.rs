@@ -23,14 +23,12 @@ pub(super) struct QueuedCall {
     pub(super) call: Call,
     pub(super) deadline: Tick,
     pub(super) decision_tx: oneshot::Sender<Result<Decision, StoreError>>,
-    /// Nobody awaits the decision, but the operation has to be done.
-    pub(super) is_detached: bool,
 }
 
 impl QueuedCall {
     /// Whether the operation still has to be done.
     pub(super) fn is_wanted(&self, now: Tick) -> bool {
-        self.deadline > now && (self.is_detached || !self.decision_tx.is_closed())
+        self.deadline > now && !self.decision_tx.is_closed()
     }
 }
 

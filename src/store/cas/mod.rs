@@ -34,7 +34,7 @@
 //!
 //! All machines decide by the store's clock, if it tells its time: between two replies it is computed,
 //! and it is never ahead of the store's. Otherwise each machine uses its own clock. A machine whose
-//! clock is ahead by `e` grants what refills in `e` once more; up to one second, the others follow.
+//! clock is ahead by `e` grants what refills in `e` once more, and the others deny for up to `e` longer.
 //!
 //! # What is stored
 //!
@@ -55,6 +55,7 @@ pub mod cassandra;
 mod decider;
 mod driver;
 mod faulty;
+mod future;
 mod inner;
 mod lines;
 mod memory;
@@ -68,8 +69,9 @@ mod shared;
 mod time;
 
 pub use self::{
-    backend::{Cas, CasBuilder, CasCounts, CasFuture},
+    backend::{Cas, CasBuilder, CasCounts},
     faulty::{Fault, Faulty},
+    future::CasFuture,
     memory::MemoryStore,
     port::{CasStore, Loaded, Swapped, Value, Version},
 };

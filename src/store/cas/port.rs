@@ -1,6 +1,6 @@
 //! The port: what a store must be able to do.
 
-use std::{fmt, future::Future, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::clock::Tick;
 use crate::error::StoreError;
@@ -33,6 +33,25 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
         new: &Value,
         ttl: Duration,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send;
+}
+
+/// A store that several limits share.
+impl<S: CasStore> CasStore for Arc<S> {
+    const NAME: &'static str = S::NAME;
+
+    fn load(&self, key: &str) -> impl Future<Output = Result<Loaded, StoreError>> + Send {
+        S::load(self, key)
+    }
+
+    fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<Swapped, StoreError>> + Send {
+        S::swap(self, key, expected, new, ttl)
+    }
 }
 
 /// The version of a value. Each swap writes a version that no other swap ever writes.

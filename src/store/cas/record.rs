@@ -1,7 +1,7 @@
 //! What the store holds for one key, as bytes.
 //!
 //! ```text
-//! record  = format versions written_at entries checksum
+//! record  = format versions entries checksum
 //! versions= count, 8 bytes each, oldest first
 //! entries = count, one for each configuration, oldest first
 //! entry   = settings, forgettable_at, state
@@ -26,8 +26,6 @@ pub(super) const MAX_ENTRIES: usize = 16;
 pub(super) struct Record {
     /// The versions of the last swaps, oldest first.
     versions: Vec<Version>,
-    /// The latest moment at which a machine decided.
-    pub(super) written_at: Tick,
     /// The states of the configurations, in the order in which they were first used.
     pub(super) entries: Vec<Entry>,
 }
@@ -91,7 +89,6 @@ impl Record {
         for version in &self.versions {
             bytes.extend(version.as_u64().to_le_bytes());
         }
-        write_number(&mut bytes, self.written_at.as_nanos());
         write_number(&mut bytes, self.entries.len() as u64);
         for entry in &self.entries {
             write_slice(&mut bytes, &entry.settings);
@@ -117,7 +114,6 @@ impl Record {
             record.versions.push(version);
             rest = after;
         }
-        record.written_at = Tick::from_nanos(read_number(&mut rest)?);
         for _ in 0..read_number(&mut rest)? {
             record.entries.push(Entry {
                 settings: read_slice(&mut rest)?,
@@ -171,7 +167,6 @@ mod tests {
         };
         Record {
             versions: vec![version(u64::MAX), version(3)],
-            written_at: Tick::from_nanos(1 << 60),
             entries: vec![entry(b"", 127), entry(b"settings", 128)],
         }
     }
@@ -187,11 +182,10 @@ mod tests {
     #[test]
     fn the_format_stays_readable() {
         let bytes = [
-            1, 1, 7, 0, 0, 0, 0, 0, 0, 0, 0xac, 2, 1, 2, 4, 5, 0x80, 1, 1, 6, 34, 196, 102, 125,
+            1, 1, 7, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 5, 0x80, 1, 1, 6, 32, 145, 79, 110,
         ];
         let record = Record {
             versions: vec![version(7)],
-            written_at: Tick::from_nanos(300),
             entries: vec![Entry {
                 settings: vec![4, 5],
                 forgettable_at: Tick::from_nanos(128),
@@ -212,7 +206,7 @@ mod tests {
             assert_eq!(Record::from_bytes(&bytes[..place]), None, "cut at {place}");
         }
         // Lengths beyond the end, with a valid checksum.
-        let mut long = vec![FORMAT, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0x0f];
+        let mut long = vec![FORMAT, 0, 1, 0xff, 0xff, 0xff, 0xff, 0x0f];
         long.extend(checksum(&long));
         assert_eq!(Record::from_bytes(&long), None);
     }

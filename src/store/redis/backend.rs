@@ -74,23 +74,7 @@ impl<A: Scripted> RedisLimiter<A> {
     /// ```
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
         let policy = self.0.policy.active();
-        let quota = policy.algorithm.quota();
-        let machines = machines.max(1);
-        let share = match quota.limit() / machines {
-            0 => {
-                let longer = u128::from(quota.period_ns()) * u128::from(machines);
-                let ns = longer.div_ceil(u128::from(quota.limit()));
-                let ns = u64::try_from(ns).unwrap_or(u64::MAX);
-                Quota::try_per(1, Duration::from_nanos(ns))?
-            }
-            limit => Quota::try_per(limit, quota.period())?,
-        };
-        let burst = (quota.capacity() / machines).max(1);
-        let share = if quota.capacity() == quota.limit() {
-            share
-        } else {
-            share.try_burst(burst)?
-        };
+        let share = policy.algorithm.quota().share_of(machines)?;
         policy.algorithm.with_quota(share)
     }
 

@@ -1,0 +1,170 @@
+//! The future of a decision.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tokio::{runtime::Handle, sync::oneshot};
+
+use super::{
+    CasStore, decider::Call, driver::Driver, inner::Inner, lines::QueuedCall,
+    shared::deadline_exceeded,
+};
+use crate::algorithm::Algorithm;
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::store::remote::{CacheSlot, Deadline};
+
+type DecisionResult = Result<Decision, StoreError>;
+
+/// The decision of a [`Cas`](super::Cas) limiter, in flight.
+///
+/// It ends by the deadline wherever it is polled. The first call for a key that is polled decides
+/// also for those that come while it is in flight, until it has its own decision; a task goes on
+/// then. So a future that has been polled holds up the others of its key, for one deadline at most,
+/// if it is neither polled on nor dropped.
+///
+/// # Cancel safety
+/// The call is queued when the future is first polled. If it is dropped before the call was decided,
+/// the call is not counted. If it is dropped later, it is.
+#[must_use = "futures do nothing unless polled"]
+pub struct CasFuture<S: CasStore, A: Algorithm>(State<S, A>);
+
+enum State<S: CasStore, A: Algorithm> {
+    Pending(PendingDecision<S, A>),
+    /// A result that was known at once; `None` after it was returned.
+    Ready(Option<DecisionResult>),
+}
+
+struct PendingDecision<S: CasStore, A: Algorithm> {
+    inner: Arc<Inner<S, A>>,
+    runtime: Handle,
+    key: Arc<str>,
+    call: Call,
+    /// `None` until the first poll.
+    decision_rx: Option<oneshot::Receiver<DecisionResult>>,
+    ends_at: Tick,
+    deadline: Deadline,
+    /// What decides the calls for the key, if that is done by this future.
+    driver: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Where a denial is cached, and its cost.
+    cache_slot: Option<(CacheSlot, u64)>,
+}
+
+impl<S: CasStore, A: Algorithm> CasFuture<S, A> {
+    pub(super) fn new(
+        inner: Arc<Inner<S, A>>,
+        runtime: Handle,
+        (key, call): (Arc<str>, Call),
+        ends_at: Tick,
+        cache_slot: Option<(CacheSlot, u64)>,
+    ) -> Self {
+        Self(State::Pending(PendingDecision {
+            inner,
+            runtime,
+            key,
+            call,
+            decision_rx: None,
+            ends_at,
+            deadline: Deadline::new(ends_at),
+            driver: None,
+            cache_slot,
+        }))
+    }
+
+    /// A result that needs no call.
+    pub(super) const fn ready(result: DecisionResult) -> Self {
+        Self(State::Ready(Some(result)))
+    }
+}
+
+impl<S: CasStore, A: Algorithm> PendingDecision<S, A> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<DecisionResult> {
+        if self.decision_rx.is_none() {
+            self.start();
+        }
+        if let Some(driver) = &mut self.driver {
+            // The caller may poll it on another runtime, or on none.
+            let entered = self.runtime.enter();
+            let is_done = driver.as_mut().poll(cx).is_ready();
+            drop(entered);
+            if is_done {
+                self.driver = None;
+            }
+        }
+        let received = match &mut self.decision_rx {
+            Some(decision_rx) => Pin::new(decision_rx).poll(cx),
+            None => return Poll::Pending,
+        };
+        let Poll::Ready(received) = received else {
+            let expired = self.deadline.poll(cx);
+            let time_limit = self.inner.shared.deadline;
+            return expired.map(|()| Err(deadline_exceeded(S::NAME, time_limit)));
+        };
+        let result = received.unwrap_or_else(|_| {
+            let message = format!("{}: the runtime that decided was shut down", S::NAME);
+            Err(StoreError::new(message, true))
+        });
+        if let (Ok(denial), Some((slot, cost))) = (&result, self.cache_slot.take()) {
+            if denial.is_denied() {
+                slot.insert(cost, *denial);
+            }
+        }
+        Poll::Ready(result)
+    }
+
+    /// Queues the call, and decides the calls for the key if nothing else does.
+    fn start(&mut self) {
+        let inner = &self.inner;
+        let (decision_tx, decision_rx) = oneshot::channel();
+        self.decision_rx = Some(decision_rx);
+        let queued = QueuedCall {
+            call: self.call,
+            deadline: self.ends_at,
+            decision_tx,
+        };
+        let now = MonotonicClock.now();
+        if let Some(id) = inner.lines.push(&self.key, queued, now, inner.ends_by(now)) {
+            let driver = Driver::new(Arc::clone(inner), Arc::clone(&self.key), id);
+            self.driver = Some(Box::pin(driver.run()));
+        }
+    }
+}
+
+/// Lets a task decide the calls that are left.
+impl<S: CasStore, A: Algorithm> Drop for PendingDecision<S, A> {
+    fn drop(&mut self) {
+        if let Some(driver) = self.driver.take() {
+            // The own call, if it is not decided yet, is not wanted any more.
+            self.decision_rx = None;
+            self.runtime.spawn(driver);
+        }
+    }
+}
+
+impl<S: CasStore, A: Algorithm> Future for CasFuture<S, A> {
+    type Output = DecisionResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<DecisionResult> {
+        let result = match &mut self.0 {
+            State::Ready(result) => return result.take().map_or(Poll::Pending, Poll::Ready),
+            State::Pending(pending) => pending.poll(cx),
+        };
+        if result.is_ready() {
+            self.0 = State::Ready(None);
+        }
+        result
+    }
+}
+
+/// Manual impl: the key is not logged.
+impl<S: CasStore, A: Algorithm> fmt::Debug for CasFuture<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CasFuture").finish_non_exhaustive()
+    }
+}
