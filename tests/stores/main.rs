@@ -4,11 +4,21 @@
 //! and it must find some in a deliberately broken copy.
 
 mod capacity;
+#[cfg(feature = "redis")]
+mod conformance;
 mod flood;
 mod histories;
 mod memory;
 mod model;
+#[cfg(feature = "redis")]
+#[path = "../redis/proxy_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of Redis")]
+mod proxy_server;
 mod random;
 mod rates;
+#[cfg(feature = "redis")]
+#[path = "../common/redis_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of Redis")]
+mod redis_server;
 mod retune;
 mod users;

@@ -1,0 +1,136 @@
+//! One suite for every store on a server.
+//!
+//! A store implements [`Store`], and [`check`] lists its tests. Each part of the suite returns what is
+//! wrong, so that it can be shown to find a store that admits one unit too many.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::store::Backend;
+use tower_throttle::{
+    Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+};
+
+mod chaos;
+mod configurations;
+mod decisions;
+#[cfg(feature = "cas")]
+mod memory;
+mod redis;
+
+pub(crate) use self::chaos::Fault;
+
+/// A store under test.
+pub(crate) trait Store: Sized {
+    type Limit: Backend<str> + Clone;
+
+    /// The unit of the moments of its receipts, and of its waits.
+    const NANOS_PER_MOMENT: u64;
+
+    /// An empty store.
+    fn start() -> Self;
+
+    /// A limit under a policy name, without a cache of denials.
+    fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit;
+
+    /// The moment of a decision in nanoseconds, by the store's clock.
+    fn moment(&self, decision: &Decision) -> u64 {
+        let moment = decision.receipt().moment();
+        moment.saturating_mul(Self::NANOS_PER_MOMENT)
+    }
+
+    /// Lets time pass, if it does not by itself.
+    fn advance(&self, _span: Duration) {}
+
+    /// Lets the store suffer `fault`, if it can.
+    fn inflict(&mut self, fault: Fault) -> bool;
+
+    /// Ends `fault`.
+    fn heal(&mut self, fault: Fault);
+}
+
+/// All algorithms that decide without a queue, with one quota.
+fn algorithms(quota: Quota) -> Vec<AnyAlgorithm> {
+    vec![
+        AnyAlgorithm::new(FixedWindow::new(quota)),
+        AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
+        AnyAlgorithm::new(SlidingLog::new(quota)),
+        AnyAlgorithm::new(SlidingWindow::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota).strict()),
+        AnyAlgorithm::new(TokenBucket::new(quota)),
+        AnyAlgorithm::new(TokenBucket::new(quota).initial(1)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        #[cfg(feature = "governor")]
+        AnyAlgorithm::new(tower_throttle::Gcra::new(quota)),
+    ]
+}
+
+fn block_on<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(test)
+}
+
+/// A store that admits one unit too many: a mistake that each part has to find.
+struct OneTooMany<S>(S);
+
+impl<S: Store> Store for OneTooMany<S> {
+    type Limit = S::Limit;
+
+    const NANOS_PER_MOMENT: u64 = S::NANOS_PER_MOMENT;
+
+    fn start() -> Self {
+        Self(S::start())
+    }
+
+    fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> S::Limit {
+        let quota = algorithm.quota();
+        let more = Quota::per(quota.limit() + 1, quota.period());
+        let algorithm = algorithm.with_quota(more).expect("a quota");
+        self.0.limit(policy, algorithm, deadline)
+    }
+
+    fn moment(&self, decision: &Decision) -> u64 {
+        self.0.moment(decision)
+    }
+
+    fn advance(&self, span: Duration) {
+        self.0.advance(span);
+    }
+
+    fn inflict(&mut self, fault: Fault) -> bool {
+        self.0.inflict(fault)
+    }
+
+    fn heal(&mut self, fault: Fault) {
+        self.0.heal(fault);
+    }
+}
+
+/// The tests of one store.
+macro_rules! check {
+    ($store:ty) => {
+        type Wrong = crate::conformance::OneTooMany<$store>;
+
+        #[test]
+        fn decides_as_in_process() {
+            assert_eq!(crate::conformance::decisions::fault::<$store>(), None);
+            assert!(crate::conformance::decisions::fault::<Wrong>().is_some());
+        }
+
+        #[test]
+        fn configurations_together_admit_at_most_the_sum() {
+            assert_eq!(crate::conformance::configurations::fault::<$store>(), None);
+            assert!(crate::conformance::configurations::fault::<Wrong>().is_some());
+        }
+
+        #[test]
+        fn admits_no_more_under_faults_and_recovers() {
+            assert_eq!(crate::conformance::chaos::fault::<$store>(), None);
+            assert!(crate::conformance::chaos::fault::<Wrong>().is_some());
+        }
+    };
+}
+pub(crate) use check;

@@ -1,0 +1,113 @@
+//! Faults of a server, and of the network before it.
+
+use std::time::{Duration, Instant};
+
+use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{Quota, TokenBucket};
+
+use super::{Store, block_on};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Replies do not arrive.
+    Lost,
+    /// Connections are cut instead of a reply.
+    Cut,
+    /// Connections are cut in the middle of a reply.
+    CutInside,
+    /// Replies arrive byte by byte.
+    Split,
+    /// Replies arrive late, but in time.
+    Delayed,
+    /// The server is killed, and started when the fault ends.
+    Killed,
+    /// The server does not run until the fault ends.
+    Stopped,
+    /// The server is killed and started at once.
+    Restarted,
+}
+
+impl Fault {
+    const ALL: [Self; 8] = [
+        Self::Lost,
+        Self::Cut,
+        Self::CutInside,
+        Self::Split,
+        Self::Delayed,
+        Self::Killed,
+        Self::Stopped,
+        Self::Restarted,
+    ];
+
+    /// Whether a server without a file forgets its states.
+    const fn loses_states(self) -> bool {
+        matches!(self, Self::Killed | Self::Restarted)
+    }
+}
+
+const LIMIT: u64 = 50;
+const DEADLINE: Duration = Duration::from_millis(200);
+/// More than a call takes on a busy machine.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Calls in flight at the same time. Returns how many were admitted, and how many failed.
+async fn calls<L: Backend<str>>(limit: &L) -> Result<(u64, u64), String> {
+    let calls: Vec<_> = (0..16).map(|_| limit.apply("key", Op::Take(1))).collect();
+    let (mut admitted, mut failed) = (0, 0);
+    for call in calls {
+        match tokio::time::timeout(DEADLINE + GRACE, call).await {
+            Err(_) => return Err("a call did not end by its deadline".to_owned()),
+            Ok(Err(_)) => failed += 1,
+            Ok(Ok(decision)) => admitted += u64::from(decision.is_admitted()),
+        }
+    }
+    Ok((admitted, failed))
+}
+
+async fn fault_of<S: Store>(fault: Fault) -> Result<(), String> {
+    let mut store = S::start();
+    let quota = Quota::per(LIMIT, Duration::from_secs(100_000_000));
+    let algorithm = AnyAlgorithm::new(TokenBucket::new(quota));
+    let limit = store.limit("chaos", algorithm, DEADLINE);
+    let (mut admitted, _) = calls(&limit).await?;
+    if !store.inflict(fault) {
+        return Ok(());
+    }
+    let forgotten = if fault.loses_states() { admitted } else { 0 };
+    let mut failed = 0;
+    for _ in 0..4 {
+        let (more, failures) = calls(&limit).await?;
+        (admitted, failed) = (admitted + more, failed + failures);
+    }
+    store.heal(fault);
+    let begun = Instant::now();
+    while limit.apply("key", Op::Peek(0)).await.is_err() {
+        if begun.elapsed() > Duration::from_secs(30) {
+            return Err("no decision after the fault".to_owned());
+        }
+        // The breaker lets a probe through.
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    for _ in 0..6 {
+        admitted += calls(&limit).await?.0;
+    }
+    let bound = LIMIT + forgotten;
+    if admitted > bound {
+        return Err(format!("{admitted} admitted of {bound}"));
+    }
+    // What was not admitted was counted for a call that failed.
+    if admitted + failed < LIMIT {
+        return Err(format!(
+            "{admitted} admitted and {failed} failed of {LIMIT}"
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn fault<S: Store>() -> Option<String> {
+    Fault::ALL.into_iter().find_map(|fault| {
+        let found = block_on(fault_of::<S>(fault));
+        found.err().map(|found| format!("{fault:?}: {found}"))
+    })
+}
