@@ -63,6 +63,13 @@ impl SlotBound {
     }
 }
 
+const INHERIT: [Inherit; 4] = [
+    Inherit::AsIs,
+    Inherit::Proportional,
+    Inherit::Additive,
+    Inherit::Reset,
+];
+
 fuzz_target!(|input: Input| {
     let limit = u64::from(input.limit).max(1);
     let Ok(quota) = Quota::try_per(limit, Duration::from_nanos(input.period)) else {
@@ -106,16 +113,22 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
             clock.now().as_nanos().saturating_add(*gap >> (gap % 64)),
         ));
         let (now, cost) = (clock.now(), *cost >> (cost % 64));
+        // Few keys, so that an operation finds a state of an earlier one.
+        let key = &(key % 8);
         if now == Tick::MAX {
             // The last moment: states that would become forgettable later are forgettable now.
             return;
         }
         if kind % 8 == 7 {
-            // Refused if the states of the new quota do not fit the slots.
+            let inherit = INHERIT[usize::from(kind / 8) % INHERIT.len()];
             let quota = Quota::try_per(cost.max(1), Duration::from_nanos(input.period.max(1)));
+            // A limit may begin anew. What was kept before says nothing then.
+            if inherit != Inherit::AsIs {
+                bound = None;
+            }
             if let Some(next) = quota.ok().and_then(|to| algorithm.with_quota(to).ok()) {
-                if local.set_algorithm(next.clone(), Inherit::AsIs).is_ok() {
-                    retune(&mut states, &algorithm, &next, now);
+                if local.set_algorithm(next.clone(), inherit).is_ok() {
+                    retune(&mut states, &algorithm, &next, now, inherit);
                     changes += 1;
                     if let Some(bound) = &mut bound {
                         bound.add(next.quota());
@@ -157,6 +170,11 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
             }
         };
         let stats = local.stats();
+        // A charge that finds no slot is lost, which denies no request.
+        let is_full = stats.live >= stats.slots;
+        if kind % 8 == 1 && is_full && local.peek_n(key, 0) != algorithm.peek(state, now, 0) {
+            return;
+        }
         assert!(same || stats.evicted + stats.denied > 0, "{algorithm:?}");
         // The lines of the table have four slots or fewer.
         let slots = (stats.table_bytes / 16).min(used.len()) as u128;
@@ -168,9 +186,15 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
 }
 
 /// Changes the algorithm of all states. Those that have expired are dropped, as by the table.
-fn retune<A: Algorithm>(states: &mut HashMap<u8, A::State>, from: &A, to: &A, now: Tick) {
+fn retune<A: Algorithm>(
+    states: &mut HashMap<u8, A::State>,
+    from: &A,
+    to: &A,
+    now: Tick,
+    inherit: Inherit,
+) {
     states.retain(|_, state| from.forgettable_at(state) > now);
     for state in states.values_mut() {
-        to.rescale(state, from, now, Inherit::AsIs);
+        to.rescale(state, from, now, inherit);
     }
 }
