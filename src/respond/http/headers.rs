@@ -223,3 +223,29 @@ fn window(quota: &Quota) -> u64 {
     let seconds = refill_ns(quota).div_ceil(SECOND).max(1);
     integer(u64::try_from(seconds).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The longest name that is written without allocating takes the whole buffer if each character is
+    /// escaped.
+    #[test]
+    fn items_of_long_names_are_written_as_those_of_short_ones() {
+        for length in [
+            0,
+            1,
+            MAX_INLINE_NAME - 1,
+            MAX_INLINE_NAME,
+            MAX_INLINE_NAME + 1,
+        ] {
+            for character in ["a", "\"", "\\"] {
+                for number in [0, 7, u64::MAX] {
+                    let name = character.repeat(length);
+                    let item = format!("{};r={number};t={number}", quoted(&name));
+                    assert_eq!(ratelimit_item(&name, number, number), item);
+                }
+            }
+        }
+    }
+}
