@@ -242,12 +242,16 @@ fn launch(folder: &Path, is_new: bool) -> Option<Child> {
 fn jars() -> &'static Path {
     static JARS: OnceLock<PathBuf> = OnceLock::new();
     JARS.get_or_init(|| {
-        // `target/PROFILE/deps/test` or `target/PROFILE/compare`.
+        // Cargo tells tests the folder. Another program is `target/PROFILE/NAME`; a target folder that
+        // was copied may have no tag.
         let program = std::env::current_exe().expect("the path of this program");
-        let target = program
-            .ancestors()
-            .find(|path| path.join("CACHEDIR.TAG").exists());
-        let folder = target.expect("a target folder").join("tmp/cassandra");
+        let target = || {
+            let mut folders = program.ancestors();
+            let folder = folders.find(|path| path.join("CACHEDIR.TAG").exists());
+            folder.expect("a target folder").join("tmp")
+        };
+        let tmp = option_env!("CARGO_TARGET_TMPDIR").map_or_else(target, PathBuf::from);
+        let folder = tmp.join("cassandra");
         let done = folder.join("fetched");
         let poms = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
         let pom = poms
