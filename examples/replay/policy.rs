@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde_json::Value;
 use tower_throttle::{
-    All, Quota,
+    All, ConfigError, Quota,
     algorithm::{Algorithm, AnyAlgorithm},
 };
 
@@ -30,7 +30,8 @@ pub(crate) struct Policy {
     quota: Quota,
     /// The burst, if set. Without one the capacity is the limit.
     burst: Option<u64>,
-    is_gcra: bool,
+    /// The quota by which the algorithm decides, given that of the trace and the unit.
+    own_quota: fn(Quota, u32) -> Result<Quota, ConfigError>,
     title: String,
 }
 
@@ -115,7 +116,10 @@ impl Policy {
             && !fields.has("queue");
         Ok(Self {
             quota,
-            is_gcra: name == "gcra",
+            own_quota: match name {
+                "gcra" => algorithms::gcra_quota,
+                _ => |quota, _| Ok(quota),
+            },
             algorithm: algorithms::build(name, quota, max_wait, fields)?,
             max_wait: max_wait.unwrap_or(Duration::MAX),
             keeps_line,
@@ -156,7 +160,7 @@ impl Policy {
         }
         Ok(Self {
             quota: all.quota(),
-            is_gcra: false,
+            own_quota: |quota, _| Ok(quota),
             algorithm: AnyAlgorithm::new(all),
             // The strictest part decides.
             max_wait: parts
@@ -199,11 +203,7 @@ impl Policy {
         let changed = quota
             .and_then(|quota| burst.map_or(Ok(quota), |burst| quota.try_burst(burst)))
             .and_then(|quota| {
-                let own = if self.is_gcra {
-                    algorithms::gcra_quota(quota, unit)?
-                } else {
-                    quota
-                };
+                let own = (self.own_quota)(quota, unit)?;
                 Ok((quota, self.algorithm.with_quota(own)?))
             });
         (self.quota, self.algorithm) = changed.map_err(|error| error.to_string())?;

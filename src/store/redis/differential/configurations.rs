@@ -80,7 +80,7 @@ fn no_configuration_is_denied_longer_than_its_own_exhausted_key() {
 /// without taking anything. Each is denied only for `longest` hours from its first call on.
 fn check_returns<A: Scripted>(
     connection: &mut redis::Connection,
-    configurations: Vec<A>,
+    configurations: &[A],
     longest: &[u64],
     sabotage: impl Fn(String) -> String,
     seed: u64,
@@ -103,7 +103,7 @@ fn check_returns<A: Scripted>(
             call: Call::Peek(1),
         });
     }
-    let replies = run_scripts(connection, &configurations, &steps, sabotage);
+    let replies = run_scripts(connection, configurations, &steps, sabotage);
     let mut first = vec![None; configurations.len()];
     first[0] = Some(begun);
     for (step, (_, decided)) in steps.iter().zip(replies) {
@@ -131,7 +131,7 @@ fn first_return(sabotage: impl Fn(String) -> String, seeds: u64) -> Option<Strin
                 let new = $new;
                 let all = quotas.map(|quota| new(quota).prepared().expect("figures that fit"));
                 let longest = hours.map(|hours| hours * $factor);
-                check_returns(server, all.to_vec(), &longest, &sabotage, seed)
+                check_returns(server, &all, &longest, &sabotage, seed)
             }};
         }
         None.or_else(|| check!(FixedWindow::new, 1))
