@@ -1,7 +1,8 @@
 //! Faults of a server, and of the network before it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Quota, TokenBucket};
