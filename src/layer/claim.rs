@@ -2,21 +2,19 @@
 
 use std::{
     mem,
-    num::NonZero,
     sync::{Arc, Weak},
     task::{Context, Poll, Wake},
     time::Duration,
 };
 
 use super::keyed::{KeyedBackend, StateOwner, single_quota};
+use super::queue_epoch::QueueEpoch;
 use super::state::LayerState;
+use super::waiter_refund::refund_before_waiters;
 use crate::backend::Op;
-use crate::clock::nanos;
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::RateLimited;
-use crate::queue::{
-    CostOutcome, LineGuard, LineTimer, Lines, Order, QueuePosition, RequestSeat, WaitOutcome,
-};
+use crate::queue::{CostOutcome, LineTimer, Order, QueuePosition, RequestSeat, WaitOutcome};
 use crate::receipt::Receipt;
 use crate::respond::Settle;
 
@@ -31,22 +29,22 @@ pub(super) struct Claim {
 /// Whether the cost of a request was taken, and when.
 #[derive(Debug)]
 enum TakenCost {
-    /// It was denied and passes in shadow mode.
+    /// It was not taken: the request was denied, and passes only because the layer is in shadow mode.
     Nothing,
-    /// By a backend whose receipts are one moment.
+    /// It was taken at this moment, by a backend whose receipts are one moment.
     At(u64),
-    /// By several backends. Boxed, or every waiting request would be larger.
+    /// It was taken by several backends. Boxed, or every waiting request would be larger.
     ByAll(Box<Receipt>),
 }
 
 /// Whether a request is queued.
 #[derive(Debug)]
 enum QueueState {
-    /// The request is not queued. The epoch is that of the decision, or of [`Claim::commit`]. It is
-    /// `None` if the backend does not decide at once, and after [`Claim::leave`].
+    /// The request is not in line: not yet, or no longer. The epoch is that of the decision, or of the
+    /// moment at which the request went on ([`Claim::commit`]). It is `None` if the backend does not
+    /// decide at once, and after [`Claim::leave`].
     NotQueued(Option<QueueEpoch>),
-    /// The tag of the position is true if the backend decides at once. The request was not admitted
-    /// yet: if it is dropped, its owner calls [`Claim::leave`], which gives the cost back.
+    /// The request is in line. If it is dropped now, [`Claim::leave`] gives its cost back.
     Queued(QueuePosition),
 }
 
@@ -73,18 +71,6 @@ impl Wake for TimerWaker {
                 .lines
                 .handle_timer(self.line_id, LineTimer::now());
         }
-    }
-}
-
-/// [`Lines::epoch`] at a decision: a counter that starts at one and advances when a refund changes the
-/// times of waiters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QueueEpoch(NonZero<u64>);
-
-impl QueueEpoch {
-    #[inline]
-    pub(super) fn current(lines: &Lines) -> Self {
-        Self(NonZero::new(lines.epoch()).unwrap_or(NonZero::<u64>::MIN))
     }
 }
 
@@ -137,7 +123,7 @@ impl Claim {
     pub(super) const fn is_immediate(&self) -> bool {
         match &self.state {
             QueueState::NotQueued(epoch) => epoch.is_some(),
-            QueueState::Queued(position) => position.tag(),
+            QueueState::Queued(position) => position.is_immediate(),
         }
     }
 
@@ -156,9 +142,9 @@ impl Claim {
         let now = LineTimer::now();
         let lines = &layer.lines;
         let mut line = lines.lock_line(line_id);
-        // If the epoch changed, a refund may have moved up the waiters, but not this request, which was
-        // not in line. Takes the cost again, to get the earlier time. The lock prevents a further
-        // change.
+        // A refund since the decision has moved the waiters up, but not this request, which was not in
+        // line. So it gives its cost back and takes it again, for the earlier time. No further refund
+        // can come in between, because the line is locked.
         if let QueueState::NotQueued(Some(then)) = self.state {
             if then != QueueEpoch::current(lines) {
                 let receipt = self.receipt().unwrap_or_default();
@@ -270,7 +256,7 @@ impl Claim {
         let QueueState::Queued(position) = &self.state else {
             return Poll::Ready(Ok(()));
         };
-        let turn = match layer.lines.poll_position(position, cx.waker()) {
+        let turn = match layer.lines.poll_outcome(position, cx.waker()) {
             Ok(turn) => turn,
             Err(mut line) => {
                 let owner = || backend.owner();
@@ -300,7 +286,9 @@ impl Claim {
     /// See [`Reservation::commit`](super::reservation::Reservation::commit).
     pub(super) fn commit(&mut self, layer: &LayerState) {
         if let QueueState::Queued(position) = &self.state {
-            let epoch = position.tag().then(|| QueueEpoch::current(&layer.lines));
+            let epoch = position
+                .is_immediate()
+                .then(|| QueueEpoch::current(&layer.lines));
             self.state = QueueState::NotQueued(epoch);
         }
     }
@@ -330,12 +318,13 @@ impl Claim {
         else {
             return;
         };
-        let (position, immediate) = (&position, position.tag());
+        let (position, immediate) = (&position, position.is_immediate());
         let mut line = layer.lines.lock_position(position);
         if immediate && !line.is_waiting(position) {
-            // Its turn has come and it is not going. Time has returned a part of its cost since.
+            // Its turn had come, but it did not go on. What time has returned of its cost since then is
+            // not given back again.
             if let Some(refund) = self.settlement_op(Settle::Refund) {
-                refund_before_waiters(&mut line, backend, &mut || backend.detach(refund));
+                refund_before_waiters(&mut line, backend, &mut || backend.apply_unawaited(refund));
             }
             return;
         }
@@ -353,11 +342,11 @@ impl Claim {
         let cancel = Op::Cancel(self.cost, receipt);
         if immediate {
             // The line and the backend change together.
-            backend.detach(cancel);
+            backend.apply_unawaited(cancel);
             line.advance_epoch();
         } else {
             drop(line);
-            backend.detach(cancel);
+            backend.apply_unawaited(cancel);
         }
     }
 }
@@ -375,120 +364,4 @@ pub(super) fn refresh_decision(
         retry_after: None,
         ..now
     })
-}
-
-/// Refunds a cost that was taken before the waiters took theirs. They move up; otherwise new requests
-/// would be granted their moments. Calls `refund` if the backend has to get the cost back. Only for
-/// backends that decide at once.
-pub(super) fn refund_to_waiters(
-    layer: &LayerState,
-    line_id: u64,
-    backend: &dyn KeyedBackend,
-    refund: &mut dyn FnMut(),
-) {
-    let mut line = layer.lines.lock_line(line_id);
-    refund_before_waiters(&mut line, backend, refund);
-}
-
-/// Calls `refund`, and moves the waiters up by as much as the backend gave back: the whole cost, or
-/// less if time has returned a part of it already.
-///
-/// With several limits, nothing tells how much that was for the limit of the line. Then the cost
-/// stays taken while others wait, as in [`Line`](crate::queue::Lines).
-fn refund_before_waiters(
-    line: &mut LineGuard<'_>,
-    backend: &dyn KeyedBackend,
-    refund: &mut dyn FnMut(),
-) {
-    if line.is_empty() {
-        refund();
-        line.advance_epoch();
-        return;
-    }
-    let reset_after = || {
-        let decision = backend.current_decision(0);
-        decision.map(|decision| decision.reset_after)
-    };
-    if single_quota(&backend.quotas()).is_none() {
-        return;
-    }
-    // Read before the refund and after it, so what has passed in between is counted as given back.
-    // The waiters then go a little too early for new requests, which go after them all the same.
-    if let Some(before) = reset_after() {
-        refund();
-        let given = before.saturating_sub(reset_after().unwrap_or(before));
-        line.shift_earlier(given, LineTimer::now());
-        line.advance_epoch();
-    }
-}
-
-impl LayerState {
-    /// Makes room for a new request that was denied, by shedding waiters: as few as possible, and
-    /// none if the request would be denied all the same. Returns what the backend says then.
-    #[cold]
-    pub(super) fn shed_and_retry(
-        &self,
-        line_id: u64,
-        backend: &dyn KeyedBackend,
-        cost: u64,
-        denied: Decision,
-    ) -> Option<(Decision, QueueEpoch)> {
-        let retry = denied.retry_after?;
-        let mut line = self.lines.lock_line(line_id);
-        let quota = || single_quota(&backend.quotas());
-        let decide = |freed, peek| backend.decide_after_refund(freed, cost, peek);
-        let mut freed = 0_u64;
-        let mut sums = Vec::new();
-        for one in line.costs_to_shed(cost, quota) {
-            freed = freed.saturating_add(one);
-            sums.push(freed);
-            if freed >= cost {
-                break;
-            }
-        }
-        // If that is not enough, it is not the line that denies.
-        match decide(freed, true) {
-            Some(decision) if decision.is_denied() => return None,
-            Some(_) => {}
-            None => {
-                drop(line);
-                let taken_over = self.take_over(line_id, backend, cost, denied)?;
-                return Some((taken_over, QueueEpoch::current(&self.lines)));
-            }
-        }
-        let decide = |freed| decide(freed, false).filter(|decision| !decision.is_denied());
-        let (shed, decision) = (1..)
-            .zip(sums)
-            .find_map(|(shed, freed)| Some((shed, decide(freed)?)))?;
-        for _ in 0..shed {
-            line.shed(cost, retry, quota);
-        }
-        line.advance_epoch();
-        Some((decision, QueueEpoch::current(&self.lines)))
-    }
-
-    /// Gives the place of the last waiter to a new request that was denied, with the cost that the
-    /// waiter has taken: the backend need not know. Only if both have the same key and cost.
-    #[cold]
-    pub(super) fn take_over(
-        &self,
-        line_id: u64,
-        backend: &dyn KeyedBackend,
-        cost: u64,
-        denied: Decision,
-    ) -> Option<Decision> {
-        if backend.shares_queues() {
-            return None;
-        }
-        let retry = denied.retry_after?;
-        let mut line = self.lines.lock_line(line_id);
-        let slot = line.shed_equal(cost, retry)?;
-        let wait = slot.since(LineTimer::now());
-        let decision = Decision {
-            verdict: Verdict::after(nanos(wait)),
-            retry_after: None,
-            ..denied
-        };
-        Some(decision.with_receipt(Receipt::LONG_AGO))
-    }
 }

@@ -32,8 +32,8 @@ pub(super) trait KeyedBackend {
     /// See [`Backend::refund_replaced`].
     fn refund_replaced(&self, cost: u64, receipt: Receipt);
 
-    /// Applies `op` without awaiting it.
-    fn detach(&self, op: Op);
+    /// Applies `op` without awaiting it; see [`Backend::detach`].
+    fn apply_unawaited(&self, op: Op);
 
     /// See [`Backend::current_decision`].
     fn current_decision(&self, cost: u64) -> Option<Decision>;
@@ -85,7 +85,7 @@ impl<K: ?Sized, L: Backend<K>> KeyedBackend for AtKey<'_, K, L> {
         self.state.backend.refund_replaced(self.key, cost, receipt);
     }
 
-    fn detach(&self, op: Op) {
+    fn apply_unawaited(&self, op: Op) {
         self.state.backend.detach(self.key, op);
     }
 

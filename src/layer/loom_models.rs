@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::claim::QueueEpoch;
+use super::queue_epoch::QueueEpoch;
 use super::reservation::Reservation;
 use super::state::State;
 use crate::backend::{Backend, Op};

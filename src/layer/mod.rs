@@ -11,17 +11,20 @@ mod keyed;
 mod limit_handle;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
+mod make_room;
 #[cfg(feature = "tonic")]
 mod named_service;
 mod options;
 mod pending;
 mod policy_cache;
+mod queue_epoch;
 mod reservation;
 mod service;
 mod settings;
 mod signals;
 mod state;
 mod tiers;
+mod waiter_refund;
 
 pub use self::{
     and::{And, AndFuture, AndKeys, KeyPair},

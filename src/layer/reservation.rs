@@ -7,9 +7,11 @@ use std::{
     time::Duration,
 };
 
-use super::claim::{Claim, QueueEpoch, WaitError, refresh_decision, refund_to_waiters};
+use super::claim::{Claim, WaitError, refresh_decision};
 use super::keyed::AtKey;
+use super::queue_epoch::QueueEpoch;
 use super::state::State;
+use super::waiter_refund::refund_to_waiters;
 use crate::backend::{Backend, Op};
 use crate::decision::{CompactDecision, Decision};
 use crate::error::RateLimited;

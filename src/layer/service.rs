@@ -9,11 +9,11 @@ use std::{
 
 use tower_service::Service;
 
-use super::claim::QueueEpoch;
 use super::future::{ResponseContext, ResponseFuture};
 use super::keyed::{AtKey, poll_once};
 use super::options::{Action, LayerOptions};
 use super::pending::PendingRequest;
+use super::queue_epoch::QueueEpoch;
 use super::reservation::Reservation;
 use super::state::State;
 use crate::backend::{Admission, Backend};

@@ -11,16 +11,16 @@ use crate::clock::Tick;
 #[derive(Debug)]
 pub(crate) struct QueuePosition {
     line_status: Arc<LineStatus>,
-    /// The rank, and the tag in the lowest bit.
+    /// The rank, and whether the limiter decides at once in the lowest bit.
     rank: u64,
 }
 
 impl QueuePosition {
-    /// `tag` is a bit for the owner, stored here because a type around this one would be larger.
-    pub(super) fn new(line: &Line, rank: Rank, tag: bool) -> Self {
+    /// `is_immediate` is for [`is_immediate`](Self::is_immediate).
+    pub(super) fn new(line: &Line, rank: Rank, is_immediate: bool) -> Self {
         Self {
             line_status: Arc::clone(line.status()),
-            rank: rank << 1 | u64::from(tag),
+            rank: rank << 1 | u64::from(is_immediate),
         }
     }
 
@@ -28,8 +28,10 @@ impl QueuePosition {
         self.rank >> 1
     }
 
+    /// Whether the limiter of the request decides at once. The line only stores this for the owner of
+    /// the position: a type around this one would be larger.
     #[inline]
-    pub(crate) const fn tag(&self) -> bool {
+    pub(crate) const fn is_immediate(&self) -> bool {
         self.rank & 1 != 0
     }
 

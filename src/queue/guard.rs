@@ -197,10 +197,16 @@ impl LineGuard<'_> {
     }
 
     /// Adds a request to which the limiter has granted the moment `slot`.
-    pub(crate) fn join(&mut self, cost: u64, slot: Tick, order: Order, tag: bool) -> QueuePosition {
+    pub(crate) fn join(
+        &mut self,
+        cost: u64,
+        slot: Tick,
+        order: Order,
+        is_immediate: bool,
+    ) -> QueuePosition {
         let join = |line: &mut Line, _: &mut _, _: &mut _| {
             let rank = line.join(cost, slot, order);
-            QueuePosition::new(line, rank, tag)
+            QueuePosition::new(line, rank, is_immediate)
         };
         self.update(true, join)
             .expect("the shard is locked until the guard is dropped")

@@ -72,7 +72,7 @@ impl Lines {
 
     /// Returns what happens to the request at `position`, which is then done with the line. If it
     /// has to wait, returns the locked line, and the request will be woken by `waker`.
-    pub(crate) fn poll_position(
+    pub(crate) fn poll_outcome(
         &self,
         position: &QueuePosition,
         waker: &Waker,

@@ -97,7 +97,7 @@ fn leave(lines: &Lines, position: &QueuePosition) -> CostOutcome {
 
 /// Polls once, and makes sure that there is a timer.
 fn poll_once(lines: &Arc<Lines>, position: &QueuePosition, waker: &Waker) -> Option<WaitOutcome> {
-    match lines.poll_position(position, waker) {
+    match lines.poll_outcome(position, waker) {
         Ok(outcome) => Some(outcome),
         Err(mut line) => {
             let timer = |line_id| Arc::new(TimerWaker(Arc::downgrade(lines), line_id)).into();

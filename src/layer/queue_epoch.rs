@@ -1,0 +1,17 @@
+//! The epoch of the lines at a decision.
+
+use std::num::NonZero;
+
+use crate::queue::Lines;
+
+/// [`Lines::epoch`] at a decision: a counter that starts at one and advances when a refund changes the
+/// times of waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueueEpoch(NonZero<u64>);
+
+impl QueueEpoch {
+    #[inline]
+    pub(super) fn current(lines: &Lines) -> Self {
+        Self(NonZero::new(lines.epoch()).unwrap_or(NonZero::<u64>::MIN))
+    }
+}
