@@ -8,6 +8,7 @@
 //! cargo run --release -p compare -- table --json     one JSON object per row
 //! cargo run --release -p compare -- queue            100,000 queued requests; the same options
 //! cargo run --release -p compare -- redis            decisions in Redis; needs redis-server
+//! cargo run --release -p compare -- redis-memory     bytes per key in Redis; needs redis-server
 //! cargo run --release -p compare -- stores           decisions in PostgreSQL and Cassandra, which it needs
 //! cargo run --release -p compare -- size             bytes and crates that a layer adds
 //! cargo run --release -p compare -- table --only IpAddr
@@ -26,6 +27,7 @@ mod others;
 mod peers;
 mod queue;
 mod redis;
+mod redis_memory;
 mod row;
 mod served;
 mod size;
@@ -53,6 +55,7 @@ fn main() {
         Some("axum") => served::run(&effort),
         Some("queue") => queue::run_all(&effort),
         Some("redis") => redis::run(&effort),
+        Some("redis-memory") => redis_memory::run(&effort),
         Some("stores") => stores::run(&effort),
         Some("size") => size::run(&effort),
         Some("soak") => {
@@ -63,7 +66,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table|layer|axum|queue|redis|stores|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }

@@ -21,7 +21,7 @@ use crate::row::{ends, median};
 
 #[path = "../../../tests/common/redis_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of the store")]
-mod redis_server;
+pub(crate) mod redis_server;
 
 use self::redis_server::RedisServer;
 
