@@ -1,4 +1,4 @@
-//! The task that decides the calls of one key.
+//! What decides the calls of one key: the caller that came first, then a task.
 
 use std::{sync::Arc, time::Duration};
 

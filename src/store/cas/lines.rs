@@ -40,7 +40,7 @@ pub(super) struct Known {
     pub(super) record: Record,
 }
 
-/// The calls of all keys. Those of one key are decided by one task at a time, its driver.
+/// The calls of all keys. Those of one key are decided by one driver at a time.
 #[derive(Debug)]
 pub(super) struct Lines {
     shards: [Mutex<Shard>; SHARDS],
