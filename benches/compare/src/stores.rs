@@ -114,9 +114,9 @@ async fn cassandra(effort: &Effort) {
 }
 
 async fn transact_by_hand(session: Arc<Session>, update: PreparedStatement, key: String) {
+    // Many at once for one key get into each other's way until the server gives up.
     let values = (1_i64, key, -1_i64);
-    let result = session.execute_unpaged(&update, values).await;
-    result.expect("a reply");
+    while session.execute_unpaged(&update, &values).await.is_err() {}
 }
 
 fn limit<S: CasStore>(store: S) -> Cas<S, TokenBucket> {
@@ -190,10 +190,11 @@ async fn compare<S: CasStore, F, C>(
         let decided = limit.decide(key.as_str(), 1);
         async move { assert!(decided.await.expect("a decision").is_admitted()) }
     };
-    // Connections, statements and records.
-    ours.round(work, length / 4, decide).await;
-    raw.round(work, length / 4, &theirs).await;
-    (ours, raw) = (Side::default(), Side::default());
+    // Connections, statements, and the record of each key.
+    for key in 0..work.1 {
+        decide(format!("key{key}")).await;
+        theirs(format!("key{key}")).await;
+    }
     let before = limit.counts();
     for _ in 0..effort.rounds() {
         raw.round(work, length, &theirs).await;
