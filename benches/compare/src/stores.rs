@@ -68,7 +68,8 @@ async fn postgres(effort: &Effort) {
     // Alone, at most 1.15 times as long.
     let goals = [1.0 / 1.15, 0.9, 10.0];
     for (work, goal) in WORK.into_iter().zip(goals) {
-        let count = |key: String| count_by_hand(Arc::clone(&client), upsert.clone(), key);
+        let (client, upsert) = (Arc::clone(&client), upsert.clone());
+        let count = move |key: String| count_by_hand(Arc::clone(&client), upsert.clone(), key);
         compare(
             effort,
             ("PostgreSQL", "an upsert"),
@@ -107,7 +108,8 @@ async fn cassandra(effort: &Effort) {
     // Alone, at most 1.1 times as long; no goal for 64 keys at a time.
     let goals = [1.0 / 1.1, 0.0, 10.0];
     for (work, goal) in WORK.into_iter().zip(goals) {
-        let transact = |key: String| transact_by_hand(Arc::clone(&session), update.clone(), key);
+        let (session, update) = (Arc::clone(&session), update.clone());
+        let transact = move |key| transact_by_hand(Arc::clone(&session), update.clone(), key);
         let names = ("Cassandra", "a lightweight transaction");
         compare(effort, names, work, goal, &limit, transact).await;
     }
@@ -126,6 +128,19 @@ fn limit<S: CasStore>(store: S) -> Cas<S, TokenBucket> {
     builder.build("compare", bucket).expect("a limit")
 }
 
+/// One call for a key.
+trait Call: Fn(String) -> Self::Future + Clone + Send + Sync + 'static {
+    type Future: Future<Output = ()> + Send;
+}
+
+impl<F, C> Call for F
+where
+    F: Fn(String) -> C + Clone + Send + Sync + 'static,
+    C: Future<Output = ()> + Send,
+{
+    type Future = C;
+}
+
 /// The measurements of one side in all rounds.
 #[derive(Default)]
 struct Side {
@@ -137,31 +152,25 @@ struct Side {
 
 impl Side {
     /// Runs `in_flight` tasks, each of which makes one call after the other.
-    async fn round<F, C>(&mut self, (in_flight, keys): (usize, usize), length: Duration, call: F)
-    where
-        F: Fn(String) -> C,
-        C: Future<Output = ()> + Send + 'static,
-    {
+    async fn round(&mut self, (in_flight, keys): (usize, usize), length: Duration, call: impl Call) {
         let begun = Instant::now();
-        let mut took = Vec::new();
-        let mut calls = tokio::task::JoinSet::new();
-        let mut number = 0;
-        loop {
-            while calls.len() < in_flight && begun.elapsed() < length {
-                // Each key in turn: no two in flight at the same time, unless there is only one.
-                number += 1;
-                let call = call(format!("key{}", number % keys));
-                calls.spawn(async move {
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..in_flight {
+            let call = call.clone();
+            tasks.spawn(async move {
+                let mut took = Vec::with_capacity(1 << 12);
+                // No two tasks use the same key at the same time, unless there is only one.
+                let mut number = task;
+                while begun.elapsed() < length {
+                    number += in_flight;
                     let at = Instant::now();
-                    call.await;
-                    at.elapsed()
-                });
-            }
-            match calls.join_next().await {
-                Some(span) => took.push(span.expect("no panic").as_secs_f64() * 1e6),
-                None => break,
-            }
+                    call(format!("key{}", number % keys)).await;
+                    took.push(at.elapsed().as_secs_f64() * 1e6);
+                }
+                took
+            });
         }
+        let mut took = tasks.join_all().await.concat();
         took.sort_by(f64::total_cmp);
         let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
         self.per_second
@@ -173,21 +182,19 @@ impl Side {
 
 /// Compares by the rate, or for one call in flight by the median time, because the scheduler slows
 /// down about one call in a hundred.
-async fn compare<S: CasStore, F, C>(
+async fn compare<S: CasStore>(
     effort: &Effort,
     (store, by_hand): (&str, &str),
     work: (usize, usize),
     goal: f64,
     limit: &Cas<S, TokenBucket>,
-    theirs: F,
-) where
-    F: Fn(String) -> C,
-    C: Future<Output = ()> + Send + 'static,
-{
+    theirs: impl Call,
+) {
     let length = Duration::from_millis(if effort.quick { 500 } else { 2_000 });
     let (mut ours, mut raw) = (Side::default(), Side::default());
-    let decide = |key: String| {
-        let decided = limit.decide(key.as_str(), 1);
+    let decider = limit.clone();
+    let decide = move |key: String| {
+        let decided = decider.decide(key.as_str(), 1);
         async move { assert!(decided.await.expect("a decision").is_admitted()) }
     };
     // Connections, statements, and the record of each key.
@@ -197,8 +204,8 @@ async fn compare<S: CasStore, F, C>(
     }
     let before = limit.counts();
     for _ in 0..effort.rounds() {
-        raw.round(work, length, &theirs).await;
-        ours.round(work, length, decide).await;
+        raw.round(work, length, theirs.clone()).await;
+        ours.round(work, length, decide.clone()).await;
     }
     let counts = limit.counts();
 
