@@ -152,7 +152,12 @@ struct Side {
 
 impl Side {
     /// Runs `in_flight` tasks, each of which makes one call after the other.
-    async fn round(&mut self, (in_flight, keys): (usize, usize), length: Duration, call: impl Call) {
+    async fn round(
+        &mut self,
+        (in_flight, keys): (usize, usize),
+        length: Duration,
+        call: impl Call,
+    ) {
         let begun = Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
         for task in 0..in_flight {
