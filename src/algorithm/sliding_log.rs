@@ -310,11 +310,12 @@ impl Packing<Self> for SlidingLog {
             fields.moment(&mut cost);
             total = total.wrapping_add(cost);
             last += later;
-            fields.require(last <= Tick::MAX.as_nanos() && cost > 0);
+            // Only of the newest moment can all be refunded.
+            fields.require(last <= Tick::MAX.as_nanos() && (cost > 0 || place + 1 == len));
             if fields.has_failed() {
                 return;
             }
-            Self::record(state, Tick::from_nanos(last), cost);
+            state.entries.push_back(Tick::from_nanos(last), cost);
         }
     }
 

@@ -49,7 +49,7 @@ impl<A: Scripted> Oracle<A> {
         let now = Tick::from_nanos(step.now * 1_000);
         let is_live = |header: &String| {
             let state = self.states.get(header);
-            state.is_some_and(|(variant, state)| variants[*variant].forgettable_at(state) > now)
+            state.is_some_and(|(variant, state)| !may_be_gone(&variants[*variant], state, now))
         };
         let newest = &self.newest;
         let expired = || stored.newest.is_none() && !newest.as_ref().is_some_and(is_live);
@@ -79,8 +79,10 @@ impl<A: Scripted> Oracle<A> {
         if *source != header {
             // What the server has forgotten has to be forgettable.
             if let Some((variant, state)) = self.states.get(&header) {
-                let expires = variants[*variant].forgettable_at(state);
-                assert!(expires <= now, "expired {:?} early", expires.since(now));
+                let algorithm = &variants[*variant];
+                let expires = algorithm.forgettable_at(state);
+                let is_gone = may_be_gone(algorithm, state, now);
+                assert!(is_gone, "expired {:?} early", expires.since(now));
             }
         }
         let state = self.states.get(source).cloned();
@@ -149,6 +151,14 @@ impl<A: Scripted> Oracle<A> {
         }
         decision
     }
+}
+
+/// Whether the server may have removed a state. A log whose costs are all refunded keeps its newest
+/// moment in process, for requests with an older one. The server's time does not step back.
+fn may_be_gone<A: Scripted>(algorithm: &A, state: &A::State, now: Tick) -> bool {
+    let begins_unused = algorithm.forgettable_at(&algorithm.fresh(now)) <= now;
+    let is_unused = || algorithm.peek(state, now, 0).reset_after.is_zero();
+    algorithm.forgettable_at(state) <= now || begins_unused && is_unused()
 }
 
 /// The header of the first limit, which identifies a configuration of one limit. The variants of
