@@ -16,7 +16,7 @@ use tower_throttle::store::Backend;
 use tower_throttle::store::cas::cassandra::Cassandra;
 use tower_throttle::store::cas::postgres::PostgreSql;
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore};
-use tower_throttle::{Quota, TokenBucket};
+use tower_throttle::{FixedWindow, Quota};
 
 use crate::row::{Effort, ends, median};
 
@@ -121,11 +121,12 @@ async fn transact_by_hand(session: Arc<Session>, update: PreparedStatement, key:
     while session.execute_unpaged(&update, &values).await.is_err() {}
 }
 
-fn limit<S: CasStore>(store: S) -> Cas<S, TokenBucket> {
+fn limit<S: CasStore>(store: S) -> Cas<S, FixedWindow> {
     // Long, so that no call gives up.
     let builder = CasBuilder::new(store).deadline(Duration::from_secs(30));
-    let bucket = TokenBucket::new(Quota::per_second(LIMIT));
-    builder.build("compare", bucket).expect("a limit")
+    // Whose states live for longer than the comparison takes.
+    let window = FixedWindow::new(Quota::per_day(LIMIT));
+    builder.build("compare", window).expect("a limit")
 }
 
 /// One call for a key.
@@ -192,7 +193,7 @@ async fn compare<S: CasStore>(
     (store, by_hand): (&str, &str),
     work: (usize, usize),
     goal: f64,
-    limit: &Cas<S, TokenBucket>,
+    limit: &Cas<S, FixedWindow>,
     theirs: impl Call,
 ) {
     let length = Duration::from_millis(if effort.quick { 500 } else { 2_000 });

@@ -20,7 +20,7 @@ use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::remote::{
-    BreakerCounts, CacheSlot, DenyCache, KeyName, LivePolicy, RemoteKey, check_name,
+    BreakerCounts, CacheVersion, DenyCache, KeyName, LivePolicy, RemoteKey, check_name,
 };
 use crate::sync::Ordering;
 
@@ -166,7 +166,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         let key = name.finish();
         match inner.cached_denial(&key, call, now) {
             Ok(denial) => CasFuture::ready(Ok(denial)),
-            Err(cache_slot) => {
+            Err(caches_denial) => {
                 let deadline = now.plus(inner.shared.deadline);
                 let key = key.into();
                 CasFuture::new(
@@ -174,7 +174,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
                     runtime,
                     (key, call),
                     deadline,
-                    cache_slot,
+                    caches_denial,
                 )
             }
         }
@@ -190,23 +190,20 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
 }
 
 impl<S: CasStore, A: Algorithm> Inner<S, A> {
-    /// The cached denial of a call, or where that is to be cached.
+    /// The cached denial of a call, or what is needed to cache one.
     fn cached_denial(
         &self,
         key: &str,
         call: Call,
         now: Tick,
-    ) -> Result<Decision, Option<(CacheSlot, u64)>> {
+    ) -> Result<Decision, Option<(CacheVersion, u64)>> {
         let Some(cache) = &self.deny_cache else {
             return Err(None);
         };
         match call {
             Call::Op(Op::Take(cost)) if cost > 0 => match cache.get(key, cost, now) {
                 Ok(denial) => Ok(denial),
-                Err(version) => {
-                    let slot = CacheSlot::new(cache, key.to_owned(), version);
-                    Err(Some((slot, cost)))
-                }
+                Err(version) => Err(Some((version, cost))),
             },
             Call::Op(Op::Take(_) | Op::Peek(_)) | Call::Reserve(..) => Err(None),
             Call::Op(_) => {

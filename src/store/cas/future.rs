@@ -18,7 +18,7 @@ use crate::algorithm::Algorithm;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::store::remote::{CacheSlot, Deadline};
+use crate::store::remote::{CacheSlot, CacheVersion, Deadline};
 
 type DecisionResult = Result<Decision, StoreError>;
 
@@ -52,8 +52,8 @@ struct PendingDecision<S: CasStore, A: Algorithm> {
     deadline: Deadline,
     /// What decides the calls for the key, if that is done by this future.
     driver: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Where a denial is cached, and its cost.
-    cache_slot: Option<(CacheSlot, u64)>,
+    /// The state of the cache of denials at the call and its cost, if a denial is to be cached.
+    caches_denial: Option<(CacheVersion, u64)>,
 }
 
 impl<S: CasStore, A: Algorithm> CasFuture<S, A> {
@@ -62,7 +62,7 @@ impl<S: CasStore, A: Algorithm> CasFuture<S, A> {
         runtime: Handle,
         (key, call): (Arc<str>, Call),
         ends_at: Tick,
-        cache_slot: Option<(CacheSlot, u64)>,
+        caches_denial: Option<(CacheVersion, u64)>,
     ) -> Self {
         Self(State::Pending(PendingDecision {
             inner,
@@ -73,7 +73,7 @@ impl<S: CasStore, A: Algorithm> CasFuture<S, A> {
             ends_at,
             deadline: Deadline::new(ends_at),
             driver: None,
-            cache_slot,
+            caches_denial,
         }))
     }
 
@@ -110,9 +110,11 @@ impl<S: CasStore, A: Algorithm> PendingDecision<S, A> {
             let message = format!("{}: the runtime that decided was shut down", S::NAME);
             Err(StoreError::new(message, true))
         });
-        if let (Ok(denial), Some((slot, cost))) = (&result, self.cache_slot.take()) {
+        if let (Ok(denial), Some(cache), Some((version, cost))) =
+            (&result, &self.inner.deny_cache, self.caches_denial)
+        {
             if denial.is_denied() {
-                slot.insert(cost, *denial);
+                CacheSlot::new(cache, self.key.to_string(), version).insert(cost, *denial);
             }
         }
         Poll::Ready(result)

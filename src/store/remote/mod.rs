@@ -21,7 +21,7 @@ pub(crate) use self::{
     breaker::BreakerConfig,
     breakers::{Breakers, Server},
     deadline::Deadline,
-    deny_cache::{CacheSlot, DenyCache},
+    deny_cache::{CacheSlot, CacheVersion, DenyCache},
     executor::Executor,
     key::check_name,
     live_policy::{LivePolicy, Policy},
