@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use tokio::{task::JoinSet, time::Instant};
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
-use tower_throttle::store::cas::{CasBuilder, Fault, Faulty, MemoryStore};
+use tower_throttle::store::cas::{
+    CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped, Value, Version,
+};
 use tower_throttle::store::{Backend, Op, Receipt};
-use tower_throttle::{All, FixedWindow, Quota, SlidingLog, TokenBucket};
+use tower_throttle::{All, FixedWindow, Quota, SlidingLog, StoreError, TokenBucket};
 
 use crate::{bucket, machine, remaining, take};
 
@@ -215,4 +217,39 @@ async fn tuples_and_algorithms_chosen_at_run_time_are_all_or_nothing() {
         }
         assert_eq!(algorithm.quota(), Backend::<str>::quotas(&one)[0]);
     }
+}
+
+/// A store with a planted mistake: it does not check the version.
+#[derive(Clone, Debug)]
+struct Careless(MemoryStore);
+
+impl CasStore for Careless {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        self.0.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        _: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        let current = self.0.load(key).await?.value.map(|value| value.version);
+        self.0.swap(key, current, new, ttl).await
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_checks_no_version_admits_too_much() {
+    let store = Careless(MemoryStore::new());
+    let (one, other) = (machine(&store, 10), machine(&store, 10));
+    let mut admitted = 0;
+    for _ in 0..10 {
+        for limit in [&one, &other] {
+            let decision = take(limit, 1).await.expect("a decision");
+            admitted += u64::from(decision.is_admitted());
+        }
+    }
+    assert!(admitted > 10, "the mistake is seen by its effect");
 }

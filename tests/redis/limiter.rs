@@ -565,3 +565,34 @@ async fn a_raised_quota_reaches_a_client_whose_denial_is_cached() {
         tokio::task::yield_now().await;
     }
 }
+
+/// The script of a set has the text of each of its limits, and Lua allows 200 local variables.
+#[tokio::test]
+async fn a_set_of_eight_limits_of_any_kinds_decides() {
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let quota = Quota::per_day(1);
+    let kinds = [
+        AnyAlgorithm::new(FixedWindow::new(quota)),
+        AnyAlgorithm::new(TokenBucket::new(quota)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        AnyAlgorithm::new(SlidingWindow::new(quota)),
+    ];
+    let mut sets = 0;
+    for first in 0..=8 {
+        for second in 0..=8 - first {
+            for third in 0..=8 - first - second {
+                let counts = [first, second, third, 8 - first - second - third];
+                let limits = kinds.iter().zip(counts);
+                let limits = limits.flat_map(|(kind, count)| vec![kind.clone(); count]);
+                let limiter = redis.limiter(&format!("set{sets}"), All::new(limits));
+                for is_admitted in [true, false] {
+                    let decision = limiter.decide("key", 1).await.expect("a decision");
+                    assert_eq!(decision.is_admitted(), is_admitted, "{counts:?}");
+                }
+                sets += 1;
+            }
+        }
+    }
+    assert_eq!(sets, 165);
+}

@@ -69,7 +69,7 @@ pub struct CasCounts {
     pub swaps: u64,
     /// Swaps that found another version, because another machine had changed the key.
     pub conflicts: u64,
-    /// Calls that wait for a decision at present.
+    /// Calls that wait behind those that are being decided.
     pub queued: usize,
 }
 
@@ -241,7 +241,8 @@ impl<S: CasStore> CasBuilder<S> {
     }
 
     /// Sets of how many keys the last record is kept, by default 10,000. The next decision on such a
-    /// key needs one round trip instead of two. With zero, every decision reads the store first.
+    /// key needs one round trip instead of two. With zero, every decision reads the store first, except for calls
+    /// that wait for each other.
     pub fn cached_keys(mut self, keys: usize) -> Self {
         self.cached_keys = keys;
         self

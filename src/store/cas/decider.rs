@@ -36,6 +36,14 @@ impl Call {
         self == Self::Op(Op::Reset)
     }
 
+    /// Whether it may end a denial.
+    pub(super) const fn is_update(self) -> bool {
+        !matches!(
+            self,
+            Self::Op(Op::Take(_) | Op::Peek(_)) | Self::Reserve(..)
+        )
+    }
+
     const fn is_peek(self) -> bool {
         matches!(self, Self::Op(Op::Peek(_)))
     }
@@ -70,10 +78,12 @@ impl<A: Algorithm> Decider<A> {
         }
     }
 
-    /// Decides on `calls`, one after the other, at `now`.
+    /// Decides on `calls`, one after the other, at `now`. `has_value` says whether the store holds a
+    /// value, which `record` is unless it cannot be read.
     pub(super) fn decide(
         &self,
         record: &Record,
+        has_value: bool,
         now: Tick,
         calls: &[Call],
     ) -> Result<Decided, StoreError> {
@@ -95,7 +105,9 @@ impl<A: Algorithm> Decider<A> {
         let is_taken_over = place.is_none()
             && !calls.iter().all(|call| call.is_peek())
             && before != self.to_bytes(&self.algorithm.fresh(now))?;
-        if before == after && !is_taken_over {
+        // What a reset replaces may be unreadable.
+        let replaces = has_value && calls.iter().any(|call| call.is_reset());
+        if before == after && !is_taken_over && !replaces {
             return Ok(Decided {
                 decisions,
                 record: None,

@@ -36,6 +36,7 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
     pub(super) async fn run(self) {
         let Self { inner, key, id } = &self;
         let mut known = inner.lines.take_known(key);
+        let mut is_first = true;
         loop {
             let ends_by = inner.ends_by(MonotonicClock.now());
             let calls = inner
@@ -44,6 +45,11 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
             let Some(calls) = calls else {
                 return;
             };
+            if !is_first {
+                // The caller that decides goes on with its own decision, and a task with the others.
+                tokio::task::yield_now().await;
+            }
+            is_first = false;
             let mut round = Round {
                 inner,
                 key,
@@ -125,7 +131,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         }
     }
 
-    /// Ends calls that nobody awaits any more, unless a swap may have counted them and others are
+    /// Ends calls that are not awaited any more, unless a swap may have counted them and others are
     /// awaited.
     fn drop_unwanted(&mut self) {
         let now = MonotonicClock.now();
@@ -167,7 +173,8 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         is_current: bool,
     ) -> Result<Step, StoreError> {
         let calls: Vec<_> = self.calls.iter().map(|call| call.call).collect();
-        let decided = decider.decide(&known.record, now, &calls)?;
+        let has_value = known.version.is_some();
+        let decided = decider.decide(&known.record, has_value, now, &calls)?;
         let Some(record) = decided.record else {
             // Another machine may have changed the record since it was read.
             if !is_current {
@@ -186,7 +193,9 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         let swap = shared.store.swap(self.key, known.version, &value, ttl);
         match shared.call_until(self.ends_at(), swap).await {
             Ok(Swapped::Done(server_time)) => {
-                self.inner.shared.time.learn(server_time);
+                if server_time.is_some() {
+                    shared.time.learn(server_time);
+                }
                 self.finish(decided.decisions);
                 let version = Some(version);
                 Ok(Step::Done(Some(Known { version, record })))

@@ -31,7 +31,8 @@ type DecisionResult = Result<Decision, StoreError>;
 ///
 /// # Cancel safety
 /// The call is queued when the future is first polled. If it is dropped before the call was decided,
-/// the call is not counted. If it is dropped later, it is.
+/// the call is not counted, unless a swap with it has failed and calls in the same swap still wait. If
+/// it is dropped later, it is counted.
 #[must_use = "futures do nothing unless polled"]
 pub struct CasFuture<S: CasStore, A: Algorithm>(State<S, A>);
 
@@ -110,11 +111,14 @@ impl<S: CasStore, A: Algorithm> PendingDecision<S, A> {
             let message = format!("{}: the runtime that decided was shut down", S::NAME);
             Err(StoreError::new(message, true))
         });
-        if let (Ok(denial), Some(cache), Some((version, cost))) =
-            (&result, &self.inner.deny_cache, self.caches_denial)
-        {
-            if denial.is_denied() {
-                CacheSlot::new(cache, self.key.to_string(), version).insert(cost, *denial);
+        if let Some(cache) = &self.inner.deny_cache {
+            match (&result, self.caches_denial) {
+                (Ok(denial), Some((version, cost))) if denial.is_denied() => {
+                    CacheSlot::new(cache, self.key.to_string(), version).insert(cost, *denial);
+                }
+                // A denial that was decided before it may have been cached meanwhile.
+                _ if self.call.is_update() => cache.invalidate(&self.key),
+                _ => {}
             }
         }
         Poll::Ready(result)

@@ -144,9 +144,11 @@ impl Lines {
     /// Ends a driver, if it has not ended: its calls fail.
     pub(super) fn abandon(&self, key: &Arc<str>, id: DriverId) {
         let mut shard = self.shard(key);
-        if shard.lines.get(key).is_some_and(|line| line.driver == id) {
-            shard.lines.remove(key);
-        }
+        let is_own = shard.lines.get(key).is_some_and(|line| line.driver == id);
+        let line = is_own.then(|| shard.lines.remove(key));
+        // Its callers wake up after the lock is released.
+        drop(shard);
+        drop(line);
     }
 
     /// The number of calls that are queued.

@@ -12,7 +12,8 @@
 //! Calls for one key that wait at the same time are decided together, in their order, and written in
 //! one swap. One swap per key is in flight at a time in this process, so only machines are in
 //! conflict with each other, not requests. The state that was last written is kept: as long as no
-//! other machine changes the key, a decision is one round trip. A swap that finds another version is
+//! other machine changes the key, a decision is one round trip, or two if the limit was not used for ten
+//! seconds. A swap that finds another version is
 //! decided again on what the store holds, after a short random pause, until the deadline.
 //!
 //! A denial is confirmed by a read, and writes nothing. It is then repeated without asking the store

@@ -7,12 +7,13 @@ use crate::error::StoreError;
 
 /// A store with a compare-and-swap, in which [`Cas`](super::Cas) keeps the states of keys.
 ///
-/// Implement it for a database of your own: two operations on values of some hundred bytes. Both
+/// Implement it for a database of your own: two operations on values of some hundred bytes, or of a few bytes per request for a log. Both
 /// may fail at any time, also after the store has executed them: `Cas` finds out
 /// whether a swap was executed by the version that it wrote. So an implementation never retries a
 /// swap, and needs no deadline of its own.
 ///
-/// The value that is there after a conflict saves a load.
+/// The value that is there after a conflict saves a load. [`MemoryStore`](super::MemoryStore) is an
+/// implementation in some fifty lines.
 pub trait CasStore: fmt::Debug + Send + Sync + 'static {
     /// The store's name in errors and logs.
     const NAME: &'static str = "store";

@@ -301,6 +301,10 @@ impl ConnectTask {
         RemoteMetrics(STORE).connected(matches!(connected, Ok(Ok(Ok(_)))));
         let error = match connected {
             Ok(Ok(Ok((raw, slot_owners)))) => {
+                if !slot_owners.is_empty() {
+                    let breakers = &self.connection.breakers;
+                    breakers.retain(|server| owns_slots(&slot_owners, server));
+                }
                 let mut state = lock(&self.connection.state);
                 state.raw = Some(raw);
                 state.last_error = None;
@@ -342,6 +346,14 @@ impl ConnectTask {
         }
         let current = raw.slot_owners().await;
         !current.is_empty() && current != slot_owners
+    }
+}
+
+/// Whether a server of a cluster has slots.
+fn owns_slots(owners: &SlotOwners, server: &Server) -> bool {
+    match server {
+        Server::Master(id) => owners.iter().any(|(_, _, owner)| owner == id),
+        Server::Single | Server::Unknown => true,
     }
 }
 

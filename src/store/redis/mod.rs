@@ -47,7 +47,8 @@
 //!     +exists +rename +getrange +setrange +pttl +pexpire
 //! ```
 //!
-//! The client of a cluster also needs `+cluster|slots`. [`Redis::check`] names a command that is
+//! The client of a cluster also needs `+cluster|slots`, that of Sentinel `+role` on the primary, and a
+//! database other than 0 `+select`. [`Redis::check`] names a command that is
 //! missing. It also reads `INFO` if the user may (`+info`): only then does it find eviction and old
 //! versions.
 //!

@@ -138,8 +138,10 @@ impl ErrorClass {
             (Self::CrossSlot | Self::Redirected, _) if !by_cluster_client => {
                 "; the server is part of a cluster: connect with Redis::with_cluster"
             }
-            (_, Some("OOM")) => "; the server's maxmemory is used up: give it more memory",
-            (Self::WrongServer, Some("READONLY")) => "; the address leads to a replica",
+            _ if names(error, "OOM") => "; the server's maxmemory is used up: give it more memory",
+            (Self::WrongServer, _) if names(error, "READONLY") => {
+                "; the address leads to a replica"
+            }
             _ if error.kind() == ErrorKind::AuthenticationFailed || is_unauthenticated(error) => {
                 WRONG_PASSWORD
             }
@@ -159,6 +161,12 @@ const WRONG_PASSWORD: &str = "; correct the user or password in the URL";
 fn is_unauthenticated(error: &RedisError) -> bool {
     let detail = error.detail().unwrap_or_default();
     detail.contains("unauthenticated")
+}
+
+/// Whether an error has a code. Redis before 7.0 wraps an error inside a script in a text.
+fn names(error: &RedisError, code: &str) -> bool {
+    let wrapped = format!("-{code} ");
+    error.code() == Some(code) || error.detail().unwrap_or_default().contains(&wrapped)
 }
 
 /// A command inside a script reports a missing permission as text, with another code.

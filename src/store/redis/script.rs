@@ -194,7 +194,8 @@ fn body(prelude: &str, parts: &[Part]) -> String {
                 body.push_str(fast.shared);
             }
         }
-        body.push_str(&fast_path(&fast_paths, parts));
+        // A block of its own: a Lua function has at most 200 local variables.
+        body.extend(["do\n", &fast_path(&fast_paths, parts), "end\n"]);
     }
     body.push_str(include_str!("lua/prelude.lua"));
     for source in parts.iter().flat_map(|part| part.sources) {
@@ -208,7 +209,7 @@ fn body(prelude: &str, parts: &[Part]) -> String {
     body
 }
 
-/// More limits have no fast path: a Lua function has at most 200 local variables.
+/// More limits have no fast path: its local variables would be too many.
 const MAX_FAST_PARTS: usize = 8;
 
 /// The fast path of some limits; lua/fast/prelude.lua describes its structure.

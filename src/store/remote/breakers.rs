@@ -27,8 +27,15 @@ pub(crate) struct Breakers {
     /// The kind of store, as errors and logs name it.
     store: &'static str,
     config: BreakerConfig,
+    states: Mutex<States>,
+}
+
+#[derive(Debug)]
+struct States {
     /// Few: searched in order.
-    states: Mutex<Vec<BreakerState>>,
+    known: Vec<BreakerState>,
+    /// The counts of breakers of servers that are gone.
+    gone: BreakerCounts,
 }
 
 #[derive(Debug)]
@@ -85,7 +92,10 @@ impl Breakers {
         Self {
             store,
             config,
-            states: Mutex::new(Vec::new()),
+            states: Mutex::new(States {
+                known: Vec::new(),
+                gone: BreakerCounts::NONE,
+            }),
         }
     }
 
@@ -162,11 +172,29 @@ impl Breakers {
 
     /// The counts of all breakers together.
     pub(crate) fn counts(&self) -> BreakerCounts {
-        let mut sum = BreakerCounts::default();
-        for state in lock(&self.states).iter() {
-            sum = sum.plus(state.breaker.counts());
+        let states = lock(&self.states);
+        let counts = states.known.iter().map(|state| state.breaker.counts());
+        counts.fold(states.gone, BreakerCounts::plus)
+    }
+
+    /// Forgets the breakers of servers that are not `current`. Those that are open close: no call will
+    /// show that such a server replies.
+    pub(crate) fn retain(&self, current: impl Fn(&Server) -> bool) {
+        let gone: Vec<_> = {
+            let mut states = lock(&self.states);
+            let (known, gone) = std::mem::take(&mut states.known)
+                .into_iter()
+                .partition(|state| current(&state.server));
+            states.known = known;
+            gone
+        };
+        for mut state in gone {
+            let change = state.breaker.record_success();
+            let report = state.report(change);
+            self.report(&state.server, report, None);
+            let mut states = lock(&self.states);
+            states.gone = states.gone.plus(state.breaker.counts());
         }
-        sum
     }
 
     /// Applies `change` to the breaker of `server`, if it has one.
@@ -179,6 +207,7 @@ impl Breakers {
             return None;
         }
         let mut states = lock(&self.states);
+        let states = &mut states.known;
         let index = states.iter().position(|state| state.server == *server);
         let index = index.unwrap_or_else(|| {
             let seed = RandomState::new().hash_one(states.len());
@@ -194,9 +223,39 @@ impl Breakers {
     }
 }
 
+/// No metric counts a breaker that is gone as open.
+impl Drop for Breakers {
+    fn drop(&mut self) {
+        let states = lock(&self.states);
+        for state in states
+            .known
+            .iter()
+            .filter(|state| state.breaker.counts().is_open)
+        {
+            RemoteMetrics(self.store).breaker_changed(state.server.label(), BreakerEvent::Closed);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_breaker_of_a_server_that_is_gone_closes() {
+        let breakers = Breakers::new("Redis", BreakerConfig::default());
+        let [gone, other] = ["a", "b"].map(|id| Server::Master(id.into()));
+        let error = StoreError::new("no answer", true);
+        for _ in 0..3 {
+            breakers.record_failure(&gone, MonotonicClock.now(), &error);
+        }
+        breakers.record_success(&other);
+        assert!(breakers.counts().is_open);
+        breakers.retain(|server| *server == other);
+        let counts = breakers.counts();
+        assert_eq!((counts.is_open, counts.opened), (false, 1));
+        assert_eq!(lock(&breakers.states).known.len(), 1);
+    }
 
     #[test]
     fn each_server_has_its_own_breaker() {
