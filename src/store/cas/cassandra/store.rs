@@ -19,7 +19,7 @@ const DEFAULT_TABLE: &str = "tower_throttle.limits";
 
 /// Cassandra 4 or later, or ScyllaDB, as a store of limits.
 ///
-/// It connects on the first call, and is cheap to clone. See the [module](self) for what several
+/// It connects on the first call, and is cheap to clone. See the [module](super) for what several
 /// data centers mean for a limit.
 ///
 /// ```

@@ -18,7 +18,7 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// PostgreSQL 12 or later as a store of limits.
 ///
-/// It connects on the first call, and is cheap to clone. See the [module](self) for what the table
+/// It connects on the first call, and is cheap to clone. See the [module](super) for what the table
 /// is and what happens to limits when the server restarts.
 ///
 /// ```
