@@ -40,7 +40,7 @@ impl Fields<'_> {
         matches!(self.0, Direction::Failed)
     }
 
-    /// A number that is always the same, and tells one kind of fields from another.
+    /// A number that is always the same, and distinguishes kinds of fields.
     pub(super) fn tag(&mut self, tag: u64) {
         let mut read = tag;
         self.u64(&mut read);

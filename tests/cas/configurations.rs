@@ -73,7 +73,7 @@ async fn two_configurations_admit_at_most_the_sum_of_both() {
 }
 
 #[tokio::test]
-async fn usage_is_carried_to_a_new_configuration_once() {
+async fn usage_is_taken_over_by_a_new_configuration_once() {
     let clock = ManualClock::new();
     let store = MemoryStore::with_clock(clock.clone());
     let bucket = |limit| AnyAlgorithm::new(TokenBucket::new(Quota::per_hour(limit)));
@@ -86,7 +86,7 @@ async fn usage_is_carried_to_a_new_configuration_once() {
                 .is_admitted()
         );
     }
-    // Of a bucket the tokens are carried over.
+    // The tokens of a bucket are taken over.
     let left = async |limit: &Limit| {
         let peeked = limit.apply("key", Op::Peek(0)).await;
         peeked.expect("a decision").remaining()

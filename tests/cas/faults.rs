@@ -201,7 +201,7 @@ async fn a_call_that_is_dropped_before_it_is_decided_is_not_counted() {
     }
     drop((first, dropped));
     assert_eq!(kept.await.expect("a decision").remaining(), 7);
-    // A refund that nobody awaits is done.
+    // A refund that is not awaited is done.
     limit.detach("key", Op::Refund(3, Receipt::NOW));
     tokio::task::yield_now().await;
     assert_eq!(remaining(&limit).await, 10);
@@ -239,7 +239,7 @@ fn a_runtime_that_is_shut_down_holds_up_no_key() {
     });
     drop(stopped);
     runtime().block_on(async {
-        let error = waiting.remove(0).await.expect_err("nobody decided it");
+        let error = waiting.remove(0).await.expect_err("not decided");
         assert!(error.to_string().contains("shut down"), "{error}");
         assert_eq!(take(&limit, 1).await.expect("a decision").remaining(), 9);
     });

@@ -8,7 +8,7 @@ use tower_throttle::store::cas::{Value, Version};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{FixedWindow, ManualClock, Quota, StoreError, TokenBucket};
 
-/// A store that does not tell its time.
+/// A store that does not report its time.
 #[derive(Clone, Debug)]
 struct Timeless(MemoryStore);
 
@@ -85,7 +85,7 @@ async fn a_store_whose_clock_is_set_back_grants_nothing_twice() {
     assert!(admitted >= 5, "{admitted}");
 }
 
-/// A store that now and then tells the time of two seconds before.
+/// A store that now and then reports the time of two seconds before.
 #[derive(Debug)]
 struct BackAndForth {
     memory: MemoryStore<ManualClock>,

@@ -32,7 +32,7 @@ async fn values_survive_a_crash_and_calls_succeed_after_it() {
     assert!(unanswered.is_err(), "{unanswered:?}");
     server.signal("CONT");
     recovered(&store).await;
-    // The caller has left. The swap was executed or not, and the version tells which.
+    // The caller has left. The swap was executed or not, and the version shows which.
     let stored = load(&store, "key").await.expect("a value");
     assert!(stored == new || stored == value(1, "stored"), "{stored:?}");
 

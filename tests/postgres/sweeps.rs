@@ -96,7 +96,7 @@ async fn sweeps_and_swaps_at_once_lose_no_value() {
     }
 }
 
-/// Tells when the store and its task are gone: nothing holds the pool.
+/// Shows when the store and its task have ended: nothing holds the pool.
 #[derive(Debug)]
 struct Tracked(Arc<Connections>);
 

@@ -287,7 +287,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
 
     fn finish(&mut self, decisions: Vec<Decision>) {
         for (call, decision) in self.calls.drain(..).zip(decisions) {
-            // The caller may have gone.
+            // The call may have been dropped.
             let _ = call.decision_tx.send(Ok(decision));
         }
         self.unresolved.clear();

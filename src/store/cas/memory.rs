@@ -41,7 +41,7 @@ impl MemoryStore {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// An empty store that tells the time of `clock`.
+    /// An empty store that reports the time of `clock`.
     pub fn with_clock(clock: C) -> Self {
         Self {
             values: Arc::default(),

@@ -24,7 +24,7 @@
 //! A call ends within the [deadline](CasBuilder::deadline), on every runtime, with a decision or with
 //! a [`StoreError`](crate::StoreError) that says whether it is transient. If a swap fails, the store
 //! may have executed it. Each swap has a version of its own, and a value names the last eight: the
-//! next read tells whether it was executed, and it is sent again only if it was not. So a cost is
+//! next read shows whether it was executed, and it is sent again only if it was not. So a cost is
 //! never counted twice. If the key was swapped more often meanwhile, the call fails: it was counted
 //! once or not at all.
 //!
@@ -33,7 +33,7 @@
 //!
 //! # Time
 //!
-//! All machines decide by the store's clock, if it tells its time: between two replies it is computed,
+//! All machines decide by the store's clock, if it reports its time: between two replies it is computed,
 //! and it is never ahead of the store's. Otherwise each machine uses its own clock. A machine whose
 //! clock is ahead by `e` grants what refills in `e` once more, and the others deny for up to `e` longer.
 //!

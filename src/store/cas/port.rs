@@ -75,7 +75,7 @@ pub struct Value {
 pub struct Loaded {
     /// The value of the key, if it has one.
     pub value: Option<Value>,
-    /// The store's time, if it tells: see [`Loaded::at`].
+    /// The store's time, if it reports it: see [`Loaded::at`].
     pub server_time: Option<Tick>,
 }
 
@@ -83,7 +83,7 @@ pub struct Loaded {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Swapped {
-    /// The new value is stored. With the store's time, if it tells.
+    /// The new value is stored. With the store's time, if it reports it.
     Done(Option<Tick>),
     /// The value had another version. Nothing was written. If the store returns the value that is
     /// there, that saves a load.
@@ -121,7 +121,7 @@ impl Loaded {
     /// The same with the store's time, in nanoseconds since 1970, read while it executed the
     /// operation.
     ///
-    /// If a store tells its time, all machines decide by that clock. Otherwise each machine uses its
+    /// If a store reports its time, all machines decide by that clock. Otherwise each machine uses its
     /// own, and a machine whose clock is ahead by `e` admits what refills in `e` once more.
     #[must_use]
     pub const fn at(mut self, server_time: Tick) -> Self {

@@ -125,7 +125,7 @@ impl Record {
     }
 }
 
-/// FNV-1a. It finds damage; it does not keep anybody from writing what they like.
+/// FNV-1a. It finds damage by accident, not a value that was forged.
 fn checksum(bytes: &[u8]) -> [u8; 4] {
     let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     bytes.iter().fold(0x811c_9dc5, step).to_le_bytes()
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_tells_which_swaps_it_contains() {
+    fn a_record_says_which_swaps_it_contains() {
         let mut record = Record::default();
         for number in 1..=8 {
             record = record.swapped_by(version(number));

@@ -11,7 +11,7 @@ const MAX_AGE: Duration = Duration::from_secs(10);
 const MAX_DRIFT: u32 = 2_000;
 
 /// The store's time, computed from its last reply, or that of this machine if the store does not
-/// tell its time.
+/// report its time.
 ///
 /// The computed time is never ahead of the store's: it counts from when the reply arrived, not from
 /// when it was sent, and a little slower than this machine's clock. So it is late by as long as the
@@ -24,14 +24,14 @@ enum Source {
     /// Nothing has been read yet.
     #[default]
     Unknown,
-    /// The store does not tell its time.
+    /// The store does not report its time.
     ThisMachine,
     /// The store's time, and when it arrived.
     Store { time: Tick, read_at: Tick },
 }
 
 impl StoreTime {
-    /// The present moment; `None` if a reply of the store is needed to tell.
+    /// The present moment; `None` if a reply of the store is needed first.
     pub(super) fn now(&self) -> Option<Tick> {
         match *lock(&self.0) {
             Source::Unknown => None,

@@ -16,7 +16,7 @@ use super::{cql::Cql, error::from_prepare, session::Connected};
 use crate::error::StoreError;
 use crate::sync::{Mutex, lock};
 
-/// Who agrees on a swap.
+/// Which replicas agree on a swap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agreement {
     /// The data center whose nodes are asked, if it is named.

@@ -269,7 +269,7 @@ impl ConnectTask {
     }
 }
 
-/// Runs also when the runtime shuts down, so that no call waits for a task that is gone.
+/// Runs also when the runtime shuts down, so that no call waits for a task that has ended.
 impl Drop for ConnectTask {
     fn drop(&mut self) {
         let mut state = lock(&self.shared.state);

@@ -85,7 +85,7 @@ impl<P: Pool> PostgreSql<P> {
     /// Makes the table one that survives a crash and is on replicas.
     ///
     /// Each decision then waits until the write is on the disk. To lose the last fraction of a second
-    /// in a crash instead, tell the role: `ALTER ROLE .. SET synchronous_commit = off`.
+    /// in a crash instead, set this for the role: `ALTER ROLE .. SET synchronous_commit = off`.
     ///
     /// It concerns a table that does not exist yet. For one that does:
     /// `ALTER TABLE tower_throttle SET LOGGED`.
