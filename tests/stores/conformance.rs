@@ -16,6 +16,8 @@ mod configurations;
 mod decisions;
 #[cfg(feature = "cas")]
 mod memory;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod redis;
 
 pub(crate) use self::chaos::Fault;

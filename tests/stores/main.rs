@@ -10,6 +10,10 @@ mod flood;
 mod histories;
 mod memory;
 mod model;
+#[cfg(all(feature = "postgres", feature = "redis"))]
+#[path = "../common/postgres_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
+mod postgres_server;
 #[cfg(feature = "redis")]
 #[path = "../redis/proxy_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of Redis")]

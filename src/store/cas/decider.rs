@@ -10,6 +10,7 @@ use crate::backend::Op;
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
+use crate::receipt::Receipt;
 use crate::store::apply::{apply_op, with_receipt};
 
 /// The longest time to live: 20 years, the most that Cassandra takes.
@@ -162,7 +163,11 @@ impl<A: Algorithm> Decider<A> {
                 if op == Op::Reset {
                     *state = self.algorithm.fresh(now);
                 }
-                apply_op(&self.algorithm, state, now, op)
+                let decision = apply_op(&self.algorithm, state, now, op);
+                match op {
+                    Op::Take(_) => decision,
+                    _ => decision.with_receipt(Receipt::at(now.as_nanos())),
+                }
             }
             Call::Reserve(cost, max_wait) => {
                 let decision = self.algorithm.reserve(state, now, cost, max_wait);
