@@ -20,7 +20,6 @@ fn one_process() {
 }
 
 #[test]
-#[ignore = "needs Java: tests/run cassandra"]
 fn two_processes_admit_exactly_the_limit() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (server, _) = runtime.block_on(store("processes"));
@@ -29,28 +28,24 @@ fn two_processes_admit_exactly_the_limit() {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn an_uncontended_decision_is_one_transaction() {
     let (_server, store) = store("alone").await;
     shared_limit::a_decision_is_one_round_trip(store).await;
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn every_operation_reaches_the_other_machine() {
     let (_server, store) = store("operations").await;
     shared_limit::operations_reach_the_other_machine(store).await;
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
     let (_server, store) = store("deploys").await;
     shared_limit::a_rolling_deploy_admits_no_more_than_both(store).await;
 }
 
 #[test]
-#[ignore = "needs Java: tests/run cassandra"]
 fn the_example_limits_and_prints() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (server, _) = runtime.block_on(store("unrelated"));

@@ -1,6 +1,5 @@
 //! Limits in Cassandra, against real servers. `tests/run cassandra` runs these tests: they need Java
 //! and Maven.
-#![cfg(feature = "cassandra")]
 
 #[path = "../common/cassandra_server.rs"]
 mod cassandra_server;

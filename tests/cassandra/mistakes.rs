@@ -17,7 +17,6 @@ fn permanent<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn without_a_table_the_error_names_the_call_that_makes_it() {
     let (server, existing) = store("exists").await;
     let store = existing.clone().table("test.nowhere").expect("a name");
@@ -52,7 +51,6 @@ async fn without_a_table_the_error_names_the_call_that_makes_it() {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn a_role_needs_two_rights_on_the_table_and_none_to_make_it() {
     let (server, owner) = store("rights").await;
     let session = server.session().await;
@@ -75,7 +73,6 @@ async fn a_role_needs_two_rights_on_the_table_and_none_to_make_it() {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
     let server = CassandraServer::shared();
     let wrong = server.builder().user("cassandra", "wr0ng");
@@ -90,7 +87,6 @@ async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn a_data_center_that_does_not_exist_is_named() {
     let (_server, store) = store("datacenters").await;
     let text = permanent(store.clone().datacenter("dc9").load("key").await);
@@ -109,7 +105,6 @@ async fn a_data_center_that_does_not_exist_is_named() {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn a_server_that_is_not_there_is_an_outage() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let node = free.local_addr().expect("its address").to_string();

@@ -20,7 +20,6 @@ async fn recovered(store: &Cassandra) {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn values_survive_a_crash_and_calls_succeed_after_it() {
     let mut server = CassandraServer::start();
     let store = store_on(&server, "crashes").await;

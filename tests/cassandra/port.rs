@@ -7,7 +7,6 @@ use tower_throttle::store::cas::{CasStore, Loaded, Swapped};
 use super::{MINUTE, insert, load, reached, store, value, version};
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn a_swap_is_seen_by_the_next_load() {
     let (_server, store) = store("seen").await;
     assert_eq!(store.load("key").await, Ok(Loaded::default()));
@@ -28,7 +27,6 @@ async fn a_swap_is_seen_by_the_next_load() {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn a_swap_with_another_version_writes_nothing_and_returns_the_value() {
     let (_server, store) = store("conflicts").await;
     insert(&store, "key", &value(1, "stored")).await;
@@ -47,7 +45,6 @@ async fn a_swap_with_another_version_writes_nothing_and_returns_the_value() {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn a_value_expires_after_its_time_to_live_and_its_key_is_free() {
     let (_server, store) = store("expiring").await;
     // A row that outlived its values would be in the way: the first value lives longer.
@@ -74,7 +71,6 @@ async fn a_value_expires_after_its_time_to_live_and_its_key_is_free() {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn no_value_lives_for_ever() {
     let (server, store) = store("mortal").await;
     for (key, ttl) in [("zero", Duration::ZERO), ("longest", Duration::MAX)] {
@@ -93,7 +89,6 @@ async fn no_value_lives_for_ever() {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn of_many_swaps_of_one_version_at_once_one_succeeds() {
     let (_server, store) = store("races").await;
     let store = Arc::new(store);
@@ -129,7 +124,6 @@ async fn of_many_swaps_of_one_version_at_once_one_succeeds() {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn a_value_may_be_large_and_a_key_may_be_any_text() {
     let (_server, store) = store("sizes").await;
     for (number, (key, len)) in [("{a:b}", 0), ("ключ'\"?\\", 100_000)]

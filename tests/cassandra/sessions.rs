@@ -7,7 +7,6 @@ use tower_throttle::store::cas::cassandra::Cassandra;
 use super::{insert, load, store, value};
 
 #[test]
-#[ignore = "needs Java: tests/run cassandra"]
 fn a_store_works_in_one_runtime_after_the_other() {
     let start = || {
         tokio::runtime::Builder::new_current_thread()
@@ -24,7 +23,6 @@ fn a_store_works_in_one_runtime_after_the_other() {
 }
 
 #[tokio::test]
-#[ignore = "needs Java: tests/run cassandra"]
 async fn many_first_calls_make_one_session() {
     let (server, _) = store("first_calls").await;
     let lazy = Cassandra::with_builder(server.builder());

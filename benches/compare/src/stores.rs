@@ -1,5 +1,5 @@
 //! Compares decisions in stores with a compare-and-swap with what the same client and server do
-//! without this crate: a counter by hand in PostgreSQL, a bare lightweight transaction in Cassandra.
+//! without this crate: a plain counter in PostgreSQL, a bare lightweight transaction in Cassandra.
 //!
 //! Starts the servers on free ports of the loopback interface. In every round each side uses its
 //! server alone for a while, one after the other, so that other load on the machine affects all sides
@@ -49,7 +49,7 @@ pub(crate) fn run(effort: &Effort) {
     });
 }
 
-/// How many calls are in flight, for how many keys, and the goal: how many times the rate by hand, at
+/// How many calls are in flight, for how many keys, and the goal: how many times the rate of that, at
 /// least.
 const WORK: [(usize, usize); 3] = [(1, 1_000), (64, 1_000), (64, 1)];
 

@@ -9,7 +9,7 @@ use tower_throttle::{Decision, ManualClock};
 
 use super::{Fault, Store};
 
-/// Its clock is moved by hand.
+/// The test moves its clock.
 struct InMemory(MemoryStore<ManualClock>, ManualClock);
 
 impl Store for InMemory {
