@@ -82,21 +82,15 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         self.apply(key, Op::Take(cost))
     }
 
-    /// [`decide`](Self::decide), without the figures of an admission if `are_figures_unread` returns
-    /// true. It is called after the decision. A backend that computes them in place overrides it.
+    /// Takes `cost` and returns true if the request is admitted now and that can be seen quickly. If
+    /// it returns false, nothing was taken, and the caller has to [`decide`](Self::decide).
+    ///
+    /// A layer calls it first if nothing reads the figures of the decision.
     #[doc(hidden)]
     #[inline]
-    fn admit_or_decide(
-        &self,
-        key: &K,
-        cost: u64,
-        are_figures_unread: impl Fn() -> bool,
-    ) -> Admission<Self::Future>
-    where
-        Self: Sized,
-    {
-        let _ = are_figures_unread;
-        Admission::Other(self.decide(key, cost))
+    fn try_admit(&self, key: &K, cost: u64) -> bool {
+        let _ = (key, cost);
+        false
     }
 
     /// The receipt of a queued request that goes on now, given that of its decision. If requests
@@ -174,19 +168,6 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     fn limits(&self) -> usize {
         self.quotas().len()
     }
-}
-
-/// What [`Backend::admit_or_decide`] returns.
-#[doc(hidden)]
-#[derive(Debug)]
-#[expect(unnameable_types, reason = "only the layer uses it")]
-// With a tag of its own. Otherwise the tag would be in a figure, which would then always be computed.
-#[repr(u8)]
-pub enum Admission<F> {
-    /// The request is admitted and its cost taken.
-    Admitted,
-    /// Any decision.
-    Other(F),
 }
 
 /// Counters of a backend that was full; see [`Overflow`](crate::store::local::Overflow).

@@ -16,7 +16,7 @@ use super::pending::PendingRequest;
 use super::queue_epoch::QueueEpoch;
 use super::reservation::Reservation;
 use super::state::State;
-use crate::backend::{Admission, Backend};
+use crate::backend::Backend;
 use crate::decision::{CompactDecision, Decision};
 use crate::error::{Rejection, StoreError};
 use crate::key::{Extracted, KeyExtractor};
@@ -94,45 +94,22 @@ where
     // Not inlined: that would copy the request once more on its way to the service.
     #[inline(never)]
     fn call(&mut self, request: Req) -> Self::Future {
-        let seat = self.seat.take_seat();
         let key = match self.keys.extract(&request) {
             Extracted::Key(key) => key,
             Extracted::Skip => return self.skip(request),
             Extracted::Reject(rejection) => return self.reject(request, rejection),
         };
         let cost = self.keys.cost(&request);
-        let epoch = QueueEpoch::current(&self.state.lines);
-        let are_figures_unread = || !R::NEEDS_RESPONSE && self.is_fast_path();
-        let backend = &self.state.backend;
-        // The fast path of nearly every request leaves this match with a value. `handle_decision`
-        // would do the same, but here figures that are not read need not be computed, and nothing is
-        // moved.
-        let context = match backend.admit_or_decide(&key, cost, are_figures_unread) {
-            Admission::Admitted => None,
-            Admission::Other(mut deciding) => match poll_once(&mut deciding) {
-                Poll::Ready(Ok(decision)) if decision.is_admitted() && self.is_fast_path() => {
-                    R::NEEDS_RESPONSE
-                        .then(|| self.response_context(&request, (key, cost), &decision, epoch))
-                }
-                // A new value, so that the fast path need not keep it in memory.
-                Poll::Ready(decided) => {
-                    let decided = decided.map(Decision::hide_from_optimizer);
-                    return self.handle_decision(request, (key, cost), decided, epoch, seat);
-                }
-                Poll::Pending => {
-                    if self.state.counts.is_sampled() {
-                        self.check_proxy_header(&request);
-                    }
-                    let pending = self.suspend(key, cost, request, None, seat);
-                    return ResponseFuture::deciding(pending, deciding);
-                }
-            },
-        };
+        // The path of nearly every request. `decide` would do the same with all figures.
+        if R::NEEDS_RESPONSE || !self.is_fast_path() || !self.state.backend.try_admit(&key, cost) {
+            return self.decide(request, (key, cost));
+        }
         if self.state.record_admitted() {
             self.check_proxy_header(&request);
         }
         self.state.report_losses(|| self.state.backend.losses());
-        ResponseFuture::inner(self.inner.call(request), context)
+        self.seat.release();
+        ResponseFuture::inner(self.inner.call(request), None)
     }
 }
 
@@ -147,6 +124,7 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     {
         self.state.counts.record_skipped();
         self.state.signals().record_skipped();
+        self.seat.release();
         ResponseFuture::inner(self.inner.call(request), None)
     }
 
@@ -159,12 +137,54 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         L: Backend<K::Key>,
         R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
     {
+        self.seat.release();
         self.state.counts.record_rejected();
         self.state.signals().record_rejected(&rejection);
         if self.options.shadow {
             return ResponseFuture::inner(self.inner.call(request), None);
         }
         ResponseFuture::done(self.respond.refuse(request, rejection.into()))
+    }
+
+    /// Decides and does what was decided.
+    #[inline(never)]
+    fn decide<Req>(
+        &mut self,
+        request: Req,
+        (key, cost): (K::Key, u64),
+    ) -> ResponseFuture<S, K, L, R, Req>
+    where
+        S: Service<Req> + Clone,
+        K: KeyExtractor<Req>,
+        L: Backend<K::Key>,
+        R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
+    {
+        let seat = self.seat.take_seat();
+        let epoch = QueueEpoch::current(&self.state.lines);
+        let mut deciding = self.state.backend.decide(&key, cost);
+        match poll_once(&mut deciding) {
+            Poll::Ready(Ok(decision)) if decision.is_admitted() && self.is_fast_path() => {
+                if self.state.record_admitted() {
+                    self.check_proxy_header(&request);
+                }
+                self.state.report_losses(|| self.state.backend.losses());
+                let context = R::NEEDS_RESPONSE
+                    .then(|| self.response_context(&request, (key, cost), &decision, epoch));
+                ResponseFuture::inner(self.inner.call(request), context)
+            }
+            Poll::Ready(decided) => {
+                // A new value, so that the path above need not keep it in memory.
+                let decided = decided.map(Decision::hide_from_optimizer);
+                self.handle_decision(request, (key, cost), decided, epoch, seat)
+            }
+            Poll::Pending => {
+                if self.state.counts.is_sampled() {
+                    self.check_proxy_header(&request);
+                }
+                let pending = self.suspend(key, cost, request, None, seat);
+                ResponseFuture::deciding(pending, deciding)
+            }
+        }
     }
 
     /// Does what the backend has decided.

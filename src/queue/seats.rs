@@ -220,6 +220,14 @@ impl SeatAcquire {
         }
     }
 
+    /// Releases the seat, if one is held.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        if let AcquireState::Acquired(_) = self.state {
+            self.state = AcquireState::Idle;
+        }
+    }
+
     /// Moves the seat to a request that is passed to the service.
     #[inline]
     pub(crate) fn take_seat(&mut self) -> RequestSeat {

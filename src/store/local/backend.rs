@@ -5,12 +5,11 @@ use std::hash::BuildHasher;
 use std::time::Duration;
 
 use super::Local;
-use super::finish::{UnlessUnread, Whole};
 use super::hash::Seeded;
 use super::inner::LocalInner;
 use super::overflow::Overflow;
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
-use crate::backend::{Admission, Backend, IntoBackend, Losses, Op};
+use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{StoreError, expect_valid};
@@ -42,22 +41,14 @@ where
     #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
         let now = self.shared.clock.now_unordered();
-        self.taken(self.check_at(key, now, cost, &Whole), now)
+        self.taken(self.check_at(key, now, cost), now)
     }
 
-    #[expect(clippy::inline_always, reason = "as for `decide`")]
+    #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
     #[inline(always)]
-    fn admit_or_decide(
-        &self,
-        key: &K,
-        cost: u64,
-        are_figures_unread: impl Fn() -> bool,
-    ) -> Admission<Self::Future> {
+    fn try_admit(&self, key: &K, cost: u64) -> bool {
         let now = self.shared.clock.now_unordered();
-        match self.check_at(key, now, cost, &UnlessUnread(are_figures_unread)) {
-            Admission::Admitted => Admission::Admitted,
-            Admission::Other(decision) => Admission::Other(self.taken(decision, now)),
-        }
+        self.shared.table().try_admit(self.hash(key), now, cost)
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::finish::Whole;
 use super::overflow::Overflow;
 use super::slot::{CacheLine, Set};
 use super::states::{Effect, Outcome};
@@ -37,9 +36,7 @@ fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
         let decided = table.transition(key, now, true, decide);
         decided.unwrap_or(Decision::new(Verdict::Deny, 0, 0, None, 0))
     };
-    table
-        .decide(key, now, cost, &Whole, slow_path)
-        .is_admitted()
+    table.decide(key, now, cost, slow_path).is_admitted()
 }
 
 /// Sends requests of (key, time) from two threads. Returns how many of each were admitted.

@@ -219,7 +219,7 @@ mod tests {
     use crate::algorithm::TokenBucket;
     use crate::decision::Decision;
     use crate::quota::Quota;
-    use crate::store::local::{finish::Whole, overflow::Overflow};
+    use crate::store::local::overflow::Overflow;
 
     type Buckets = Table<TokenBucket>;
 
@@ -237,7 +237,7 @@ mod tests {
 
     /// Decides as `Local` does.
     fn decide(table: &Buckets, key: u64) -> Decision {
-        table.decide(key, Tick::ZERO, 1, &Whole, || {
+        table.decide(key, Tick::ZERO, 1, || {
             let decide = |bucket: &TokenBucket, state: &mut _| bucket.decide(state, Tick::ZERO, 1);
             let decided = table.transition(key, Tick::ZERO, true, decide);
             decided.expect("a table that is not full")

@@ -4,7 +4,6 @@ mod attempt;
 mod backend;
 mod cache;
 mod epoch;
-mod finish;
 mod hash;
 mod huge_pages;
 mod inner;
@@ -32,7 +31,6 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::finish::{Finish, Whole};
 pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
 pub use self::overflow::{Overflow, Stats};
@@ -140,7 +138,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now_unordered();
-        self.check_at(key, now, cost, &Whole)
+        self.check_at(key, now, cost)
     }
 
     #[expect(
@@ -148,16 +146,10 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         reason = "lets the compiler drop the figures that a caller does not read"
     )]
     #[inline(always)]
-    fn check_at<K: Hash + ?Sized, F: Finish>(
-        &self,
-        key: &K,
-        now: Tick,
-        cost: u64,
-        finish: &F,
-    ) -> F::Output {
+    fn check_at<K: Hash + ?Sized>(&self, key: &K, now: Tick, cost: u64) -> Decision {
         let hash = self.hash(key);
         let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
-        self.shared.table().decide(hash, now, cost, finish, slow)
+        self.shared.table().decide(hash, now, cost, slow)
     }
 
     #[inline(never)]

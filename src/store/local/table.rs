@@ -24,7 +24,6 @@
 
 use super::attempt::Core;
 use super::epoch::Epochs;
-use super::finish::Finish;
 use super::overflow::{Counters, Overflow, Stats};
 use super::sets::Sets;
 use super::spill::{SharedState, SpillStore, is_spilled};
@@ -87,76 +86,89 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// Decides for a key.
-    ///
-    /// The fast path requires that the key is in its home set, that the set is not being written
-    /// and that the current algorithm has packed its states. All other cases use `slow_path`.
-    ///
-    /// It is inlined, with a copy of `finish` at each of its ends, so that the compiler computes a
-    /// figure only where `finish` reads it.
+    /// Decides for a key. `slow_path` decides if the fast path cannot.
     #[expect(clippy::inline_always, reason = "a call takes twice as long")]
     #[inline(always)]
-    pub(super) fn decide<F: Finish>(
+    pub(super) fn decide(
         &self,
         hash: u64,
         now: Tick,
         cost: u64,
-        finish: &F,
         slow_path: impl FnOnce() -> Decision,
-    ) -> F::Output {
+    ) -> Decision {
+        self.decide_fast::<false>(hash, now, cost)
+            .unwrap_or_else(slow_path)
+    }
+
+    /// Takes `cost` if the fast path admits it. Returns false if it was not taken, which says
+    /// nothing about the limit.
+    #[expect(clippy::inline_always, reason = "as for `decide`")]
+    #[inline(always)]
+    pub(super) fn try_admit(&self, hash: u64, now: Tick, cost: u64) -> bool {
+        self.decide_fast::<true>(hash, now, cost).is_some()
+    }
+
+    /// The fast path. It requires that the key is in its home set, that the set is not being written
+    /// and that the current algorithm has packed its states. In all other cases it returns `None`
+    /// and has taken nothing.
+    ///
+    /// With `ADMIT_ONLY` it also returns `None` for a request that is not admitted.
+    #[expect(
+        clippy::inline_always,
+        reason = "lets the compiler drop the figures that a caller does not read"
+    )]
+    #[inline(always)]
+    fn decide_fast<const ADMIT_ONLY: bool>(
+        &self,
+        hash: u64,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
         let most = A::Packing::MAX_WORDS;
         match self.core.sets.state_words {
-            words if words == 1 || most == 1 => {
-                self.decide_packed_in::<1, F>(hash, now, cost, finish, slow_path)
-            }
-            words if words == 2 || most == 2 => {
-                self.decide_packed_in::<2, F>(hash, now, cost, finish, slow_path)
-            }
-            words if words == 3 || most == 3 => {
-                self.decide_packed_in::<3, F>(hash, now, cost, finish, slow_path)
-            }
-            _ => self.decide_packed_in::<4, F>(hash, now, cost, finish, slow_path),
+            words if words == 1 || most == 1 => self.decide_in::<1, ADMIT_ONLY>(hash, now, cost),
+            words if words == 2 || most == 2 => self.decide_in::<2, ADMIT_ONLY>(hash, now, cost),
+            words if words == 3 || most == 3 => self.decide_in::<3, ADMIT_ONLY>(hash, now, cost),
+            _ => self.decide_in::<4, ADMIT_ONLY>(hash, now, cost),
         }
     }
 
-    #[expect(clippy::inline_always, reason = "as for `decide`")]
+    /// The fast path in a table whose states have `W` words.
+    #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
     #[inline(always)]
-    fn decide_packed_in<const W: usize, F: Finish>(
+    fn decide_in<const W: usize, const ADMIT_ONLY: bool>(
         &self,
         hash: u64,
         now: Tick,
         cost: u64,
-        finish: &F,
-        slow_path: impl FnOnce() -> Decision,
-    ) -> F::Output {
+    ) -> Option<Decision> {
         let id = self.core.sets.key_id(hash);
         let set = self.core.sets.set_of_words::<W>(id.home);
         let view = self.epochs.current();
-        if let Some((header, (slot, words))) = set.try_read::<W>(id.fingerprint, view.epoch()) {
-            if is_spilled(words[0]) {
-                if let Some(decision) = self.decide_spilled(&view, id, now, cost) {
-                    return finish.finish(decision.hide_from_optimizer());
-                }
-            } else if W >= A::Packing::MIN_WORDS {
-                let algorithm = view.algorithm();
-                let mut next = words;
-                if let Some(decision) = A::Packing::decide_packed(algorithm, &mut next, now, cost) {
-                    if next == words {
-                        if decision.is_denied() && !header.is_denied(slot) {
-                            set.mark_denied(header, slot);
-                        }
-                        return finish.finish(decision);
-                    }
-                    if let Some(mut locked) = set.try_lock(header) {
-                        locked.write_state(slot, &next);
-                        return finish.finish(decision);
-                    }
-                }
+        let (header, (slot, words)) = set.try_read::<W>(id.fingerprint, view.epoch())?;
+        if is_spilled(words[0]) {
+            if ADMIT_ONLY {
+                return None;
             }
+            let decision = self.decide_spilled(&view, id, now, cost)?;
+            return Some(decision.hide_from_optimizer());
         }
-        // The slow path takes the same view from the cache of this thread.
-        drop(view);
-        finish.finish(slow_path())
+        if W < A::Packing::MIN_WORDS {
+            return None;
+        }
+        let mut next = words;
+        let decision = A::Packing::decide_packed(view.algorithm(), &mut next, now, cost)?;
+        if ADMIT_ONLY && !decision.is_admitted() {
+            return None;
+        }
+        if next == words {
+            if decision.is_denied() && !header.is_denied(slot) {
+                set.mark_denied(header, slot);
+            }
+        } else {
+            set.try_lock(header)?.write_state(slot, &next);
+        }
+        Some(decision)
     }
 
     /// The words per state.
@@ -200,5 +212,54 @@ fn slot_words<A: Algorithm>(algorithm: &A) -> usize {
     match A::Packing::word_count(algorithm) {
         words if (1..=A::Packing::MAX_WORDS).contains(&words) => words,
         _ => 1,
+    }
+}
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::{FixedWindow, LeakyBucket, SlidingLog, TokenBucket};
+    use crate::quota::Quota;
+
+    /// Decides on requests of one key at the same moments, with the fast path of a layer first and
+    /// without it.
+    fn compare<A: Algorithm>(algorithm: A) {
+        let table = || Table::new(algorithm.clone(), 1_000, Overflow::Deny, Tick::ZERO);
+        let (layer, plain) = (table(), table());
+        let decide = |table: &Table<A>, now, cost| {
+            table.decide(7, now, cost, || {
+                let step = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
+                let decided = table.transition(7, now, cost > 0, step);
+                decided.expect("a table that is not full")
+            })
+        };
+        let mut quickly = 0;
+        for at in 0..1_000_u64 {
+            let (now, cost) = (Tick::from_nanos(at * 30_000_000), at % 4);
+            let expected = decide(&plain, now, cost);
+            if layer.try_admit(7, now, cost) {
+                quickly += 1;
+                assert!(expected.is_admitted(), "request {at}");
+            } else {
+                assert_eq!(decide(&layer, now, cost), expected, "request {at}");
+            }
+        }
+        assert!(
+            layer.stats(Tick::ZERO).outside > 0 || quickly > 100,
+            "{quickly}"
+        );
+    }
+
+    #[test]
+    fn the_fast_path_of_a_layer_admits_what_is_admitted_and_else_takes_nothing() {
+        compare(FixedWindow::new(Quota::per_second(10)));
+        compare(TokenBucket::new(Quota::per_second(10)));
+        // Waits take the cost as well.
+        compare(LeakyBucket::new(Quota::per_second(10)).queue(5));
+        compare((
+            FixedWindow::new(Quota::per_minute(100)),
+            FixedWindow::new(Quota::per_second(10)),
+        ));
+        compare(SlidingLog::new(Quota::per_second(10)));
     }
 }
