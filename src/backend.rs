@@ -182,6 +182,8 @@ pub struct Losses {
     pub denied: u64,
     /// Requests that were decided by the state shared by all keys without a slot.
     pub shared: u64,
+    /// Charges that were lost because there was no free slot for their key.
+    pub lost_charges: u64,
 }
 
 impl Add for Losses {
@@ -193,6 +195,7 @@ impl Add for Losses {
             evicted_denied: self.evicted_denied + other.evicted_denied,
             denied: self.denied + other.denied,
             shared: self.shared + other.shared,
+            lost_charges: self.lost_charges + other.lost_charges,
         }
     }
 }

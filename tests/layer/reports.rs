@@ -375,9 +375,14 @@ mod metered {
                     for n in 0..200 {
                         let _ = layer.layer(unit).oneshot(n).await;
                     }
+                    // Reported with the next request. Only a table that denies loses it.
+                    let _ = layer.handle().penalise(&199, 5).await;
+                    let _ = layer.layer(unit).oneshot(0).await;
                 });
             });
             let stats = layer.handle().stats();
+            let lost_charges = u64::from(overflow == Overflow::Deny);
+            assert_eq!(stats.lost_charges, lost_charges, "{overflow:?}");
             let (what, lost) = match overflow {
                 Overflow::EvictLeast => ("evicted", stats.evicted),
                 Overflow::Deny => ("denied", stats.denied),
@@ -387,6 +392,9 @@ mod metered {
             let sums = sums.0.lock().unwrap();
             let measured = sums[&format!("full {what}")].load(Ordering::Relaxed);
             assert_eq!(measured, lost, "{overflow:?}");
+            let measured = sums.get("full lost_charge");
+            let measured = measured.map_or(0, |sum| sum.load(Ordering::Relaxed));
+            assert_eq!(measured, lost_charges, "{overflow:?}");
         }
     }
 }

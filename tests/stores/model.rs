@@ -6,8 +6,11 @@ use std::time::Duration;
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, NotPacked, take_up_to};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid,
-    SlidingLog, SlidingWindow, TokenBucket, WarmUp, algorithm::Inherit, clock::Tick,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    algorithm::Inherit,
+    clock::Tick,
     store::local::Overflow,
+    store::{Backend, Op},
 };
 
 use crate::random::{Random, from_env};
@@ -196,6 +199,27 @@ fn a_full_table_that_denies_returns_retry_after_and_counts() {
     assert_eq!(local.stats().denied, 1);
     clock.advance(Duration::from_secs(1));
     assert!(local.check(&"another key").is_admitted());
+}
+
+#[test]
+fn a_charge_that_finds_no_slot_is_lost_and_counted() {
+    let local = Local::new(TokenBucket::new(Quota::per_second(1)))
+        .with_clock(ManualClock::new())
+        .overflow(Overflow::Deny)
+        .capacity(1);
+    let full = (0..100).find(|key| local.check(key).is_denied());
+    let full = full.expect("a hundred keys in a table of one");
+    assert_eq!(local.charge(&full, 0), Duration::ZERO);
+    assert_eq!(local.stats().lost_charges, 0, "nothing to lose");
+    assert_eq!(local.charge(&full, 5), Duration::ZERO);
+    assert_eq!(local.stats().lost_charges, 1);
+    let charged = Backend::<i32>::apply(&local, &full, Op::Charge(5)).into_inner();
+    assert!(charged.is_ok_and(|unused| unused.remaining() == 1));
+    assert_eq!(local.stats().lost_charges, 2);
+    // The first key has a slot.
+    assert_eq!(local.charge(&0, 5), Duration::from_secs(5));
+    let stats = local.stats();
+    assert_eq!((stats.lost_charges, stats.denied), (2, 1));
 }
 
 #[test]

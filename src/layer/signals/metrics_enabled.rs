@@ -15,7 +15,7 @@ use crate::backend::Losses;
 pub(super) struct MetricsRecorder {
     name: RwLock<Option<SharedString>>,
     /// The losses that were added to the counter so far.
-    reported: [AtomicU64; 4],
+    reported: [AtomicU64; 5],
 }
 
 impl MetricsRecorder {
@@ -36,6 +36,7 @@ impl MetricsRecorder {
             ("evicted_denied", losses.evicted_denied),
             ("denied", losses.denied),
             ("shared", losses.shared),
+            ("lost_charge", losses.lost_charges),
         ];
         for (reported, (what, lost)) in self.reported.iter().zip(lost) {
             if lost <= reported.load(Ordering::Relaxed) {

@@ -97,6 +97,7 @@ impl OverflowLog {
         let evicted_denied = since(losses.evicted_denied, logged.evicted_denied);
         let denied = since(losses.denied, logged.denied);
         let shared = since(losses.shared, logged.shared);
+        let lost_charges = since(losses.lost_charges, logged.lost_charges);
         *logged = losses;
         drop(logged);
         tracing::warn!(
@@ -105,6 +106,7 @@ impl OverflowLog {
             evicted_denied,
             denied,
             shared,
+            lost_charges,
             "a table of keys is full: a larger capacity avoids this"
         );
     }

@@ -255,6 +255,9 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     /// Takes `cost` even if the limit does not allow it, for example because the cost is known only
     /// after the request. Returns the time until no debt is left.
+    ///
+    /// If the table is full and has no slot for the key, the cost is lost.
+    /// [`Stats::lost_charges`] counts that.
     pub fn charge<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Duration {
         let now = cold::now(&self.shared.clock);
         let hash = self.hash(key);
@@ -264,7 +267,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
             cost > 0,
             |algorithm: &A, state: &mut A::State| algorithm.charge(state, now, cost),
         )
-        .unwrap_or_default()
+        .unwrap_or_else(|_| self.lose_charge(now, cost))
     }
 
     /// Resets the key to unused.
@@ -355,8 +358,11 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let step = |algorithm: &A, state: &mut A::State| apply_op(algorithm, state, now, op);
         match (self.shared.table().transition(hash, now, keep, step), op) {
             (Ok(decision), _) => decision,
-            // Nothing was charged. Return the figures of an unused key.
-            (Err(_), Op::Charge(_)) => self.peek_hashed(hash, 0),
+            // Return the figures of an unused key.
+            (Err(_), Op::Charge(cost)) => {
+                self.lose_charge(now, cost);
+                self.peek_hashed(hash, 0)
+            }
             (Err(free), _) => self.deny_full(free, now),
         }
     }
@@ -382,6 +388,15 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
             Ok(decision) => decision,
             Err(free) => self.deny_full(free, now),
         }
+    }
+
+    /// Counts a charge for which the table had no slot. The key has no debt.
+    #[cold]
+    fn lose_charge(&self, now: Tick, cost: u64) -> Duration {
+        if cost > 0 {
+            self.shared.table().count_lost_charge(now);
+        }
+        Duration::ZERO
     }
 
     #[cold]

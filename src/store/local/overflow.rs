@@ -89,6 +89,8 @@ pub struct Stats {
     pub denied: u64,
     /// Requests that were decided by the state shared by all keys without a slot.
     pub shared: u64,
+    /// Charges that were lost because the table was full.
+    pub lost_charges: u64,
 }
 
 /// What a full table lost so far, in numbers and in a log.
@@ -98,6 +100,7 @@ pub(super) struct Counters {
     pub(super) evicted_denied: AtomicU64,
     pub(super) denied: AtomicU64,
     pub(super) shared: AtomicU64,
+    pub(super) lost_charges: AtomicU64,
     log: OverflowLog,
 }
 
@@ -115,6 +118,7 @@ impl Counters {
             evicted_denied: read(&self.evicted_denied),
             denied: read(&self.denied),
             shared: read(&self.shared),
+            lost_charges: read(&self.lost_charges),
         }
     }
 
@@ -124,5 +128,6 @@ impl Counters {
         stats.evicted_denied = read(&self.evicted_denied);
         stats.denied = read(&self.denied);
         stats.shared = read(&self.shared);
+        stats.lost_charges = read(&self.lost_charges);
     }
 }

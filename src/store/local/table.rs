@@ -181,6 +181,11 @@ impl<A: Algorithm> Table<A> {
         counters.count(|counters| &counters.denied, now);
     }
 
+    pub(super) fn count_lost_charge(&self, now: Tick) {
+        let counters = &self.core.counters;
+        counters.count(|counters| &counters.lost_charges, now);
+    }
+
     pub(super) fn stats(&self, now: Tick) -> Stats {
         let view = self.epochs.current();
         let (spilled, spilled_bytes) = self
