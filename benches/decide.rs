@@ -1,16 +1,23 @@
-//! The time of one decision of each algorithm, alone and behind a `Limiter`.
+//! The time of one decision of each algorithm, alone and behind a `Limiter`, and of one permit.
 //!
 //!     cargo bench --bench decide
 //!
 //! Compare only rows of one run: times differ between machines.
 
-use std::{hint::black_box, time::Duration};
+use std::{
+    future::{Future, ready},
+    hint::black_box,
+    pin::pin,
+    task::{Context, Waker},
+    time::Duration,
+};
 
 use criterion::Criterion;
+use tower::{BoxError, Layer, Service, service_fn};
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
-    FixedWindow, LeakyBucket, Limiter, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, WarmUp, clock::Tick,
+    AsError, FixedWindow, LeakyBucket, Limiter, ManualClock, Quota, SlidingGrid, SlidingLog,
+    SlidingWindow, TokenBucket, WarmUp, clock::Tick, concurrency::ConcurrencyLayer,
 };
 
 /// Far from its limit: every request is admitted.
@@ -72,11 +79,35 @@ fn algorithms(c: &mut Criterion) {
     lone(c, "sliding grid", SlidingGrid::new);
 }
 
+/// One request through a layer, from `call` to its response, and of that all but the permit.
+fn permit(c: &mut Criterion) {
+    let mut group = c.benchmark_group("concurrency");
+    for (row, cost) in [("taken and released", 1), ("without a permit", 0)] {
+        let mut service = ConcurrencyLayer::new(|key: &u64| *key, 10)
+            .cost(move |_: &u64| cost)
+            .release_at_response()
+            .respond(AsError)
+            .layer(service_fn(|key: u64| ready(Ok::<u64, BoxError>(key))));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut key = 0;
+        group.bench_function(row, |bencher| {
+            bencher.iter(|| {
+                key = (key + 1) % 256;
+                assert!(service.poll_ready(&mut cx).is_ready());
+                let response = pin!(service.call(black_box(key)));
+                black_box(response.poll(&mut cx).is_ready())
+            });
+        });
+    }
+    group.finish();
+}
+
 fn main() {
     let mut criterion = Criterion::default()
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_millis(700))
         .configure_from_args();
     algorithms(&mut criterion);
+    permit(&mut criterion);
     criterion.final_summary();
 }

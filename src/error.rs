@@ -225,8 +225,18 @@ pub struct RateLimited {
 #[derive(Clone, Debug)]
 enum Cause {
     Limited(Decision),
+    /// Boxed, or every error would be larger.
+    Concurrent(Box<ConcurrencyDenial>),
     Rejected(Rejection),
     Unavailable(StoreError),
+}
+
+/// A denial by a limit on concurrency.
+#[derive(Clone, Copy, Debug)]
+struct ConcurrencyDenial {
+    decision: Decision,
+    /// Whether the limit is about the server rather than the client.
+    is_overload: bool,
 }
 
 impl RateLimited {
@@ -237,6 +247,14 @@ impl RateLimited {
 
     pub(crate) const fn unavailable(error: StoreError) -> Self {
         Self::from_cause(Cause::Unavailable(error))
+    }
+
+    /// Denied by a limit on concurrency.
+    pub(crate) fn concurrent(decision: Decision, is_overload: bool) -> Self {
+        Self::from_cause(Cause::Concurrent(Box::new(ConcurrencyDenial {
+            decision,
+            is_overload,
+        })))
     }
 
     pub(crate) fn by(self, policy: Arc<str>) -> Self {
@@ -257,22 +275,29 @@ impl RateLimited {
     pub const fn decision(&self) -> Option<&Decision> {
         match &self.cause {
             Cause::Limited(decision) => Some(decision),
+            Cause::Concurrent(denial) => Some(&denial.decision),
             _ => None,
         }
     }
 
     /// After how long the same request would be admitted, provided that no other request arrives.
     /// `None` if it never would, or if the request was not denied by a limit.
+    ///
+    /// A limit on [concurrency](crate::concurrency) does not know when a request ends: there it is
+    /// the time that the layer was told to state.
     pub const fn retry_after(&self) -> Option<Duration> {
-        match &self.cause {
-            Cause::Limited(decision) => decision.retry_after,
-            _ => None,
+        match self.decision() {
+            Some(decision) => decision.retry_after,
+            None => None,
         }
     }
 
     /// Whether the request costs more than is ever granted at once, so that retrying is useless.
     pub const fn is_permanent(&self) -> bool {
-        matches!(&self.cause, Cause::Limited(decision) if decision.retry_after.is_none())
+        match self.decision() {
+            Some(decision) => decision.retry_after.is_none(),
+            None => false,
+        }
     }
 
     /// The name of the limit that denied the request.
@@ -297,10 +322,12 @@ impl RateLimited {
     }
 
     /// The HTTP status: 429 if a limit denied the request, 503 if the limiter could not decide, and
-    /// the status of the rejection if the request had no key.
+    /// the status of the rejection if the request had no key. A limit on
+    /// [concurrency](crate::concurrency) has 429 or 503.
     pub const fn status(&self) -> StatusCode {
         match &self.cause {
-            Cause::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
+            Cause::Concurrent(denial) if denial.is_overload => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Limited(_) | Cause::Concurrent(_) => StatusCode::TOO_MANY_REQUESTS,
             Cause::Rejected(rejection) => rejection.status,
             Cause::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -324,6 +351,13 @@ impl fmt::Display for RateLimited {
                 }
                 None => f.write_str("the request costs more than the rate limit ever grants"),
             },
+            Cause::Concurrent(denial) => match denial.decision.retry_after {
+                Some(wait) => {
+                    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                    write!(f, "too many requests at once, retry in {seconds} s")
+                }
+                None => f.write_str("the request costs more than may ever be in flight"),
+            },
             Cause::Rejected(rejection) => rejection.fmt(f),
             Cause::Unavailable(_) => f.write_str("the rate limit cannot be checked at present"),
         }
@@ -333,7 +367,7 @@ impl fmt::Display for RateLimited {
 impl Error for RateLimited {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.cause {
-            Cause::Limited(_) => None,
+            Cause::Limited(_) | Cause::Concurrent(_) => None,
             Cause::Rejected(rejection) => Some(rejection),
             Cause::Unavailable(error) => Some(error),
         }

@@ -57,6 +57,7 @@
 //! | [`key`] | which key a request has: `KeyExtractor` and all extractors |
 //! | [`respond`] | what clients are told: responses to denied requests, headers, settling |
 //! | [`layer`] | the layer and its service in detail, counters, `OnStoreError` |
+//! | [`concurrency`] | limits on how many requests of one key are in flight |
 //! | [`queue`] | the order of queued requests, and what happens if the queue is full |
 //! | [`store`] | where states live: `Local`, Redis, `Fallback`, and the trait `Backend` |
 //! | [`clock`] | clocks and timers; [`ManualClock`] for tests |
@@ -111,6 +112,7 @@ mod acquire;
 pub mod algorithm;
 mod backend;
 pub mod clock;
+pub mod concurrency;
 mod decision;
 mod error;
 pub mod key;

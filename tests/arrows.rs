@@ -29,6 +29,10 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
         &["layer"],
         &[VOCABULARY, PORTS, &["algorithm", "store", "queue"]],
     ),
+    (
+        &["concurrency"],
+        &[VOCABULARY, PORTS, &["store", "queue", "layer"]],
+    ),
 ];
 
 /// Folders, and the modules beside them that they may not name.

@@ -55,7 +55,7 @@ pub(crate) struct Counters {
 struct Shard([AtomicU64; 7]);
 
 impl Counters {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         // For the workers, and as many short-lived threads.
         let own = (2 * threads).clamp(4, 64);
@@ -66,41 +66,41 @@ impl Counters {
 
     /// Counts an admitted request. Returns whether it is one of the [sample](Self::is_sampled).
     #[inline]
-    pub(super) fn record_admitted(&self) -> bool {
+    pub(crate) fn record_admitted(&self) -> bool {
         is_sampled(self.count(0))
     }
 
     #[inline]
-    pub(super) fn record_waited(&self) {
+    pub(crate) fn record_waited(&self) {
         self.count(1);
     }
 
     #[inline]
-    pub(super) fn record_denied(&self) {
+    pub(crate) fn record_denied(&self) {
         self.count(2);
     }
 
-    pub(super) fn record_rejected(&self) {
+    pub(crate) fn record_rejected(&self) {
         self.count(3);
     }
 
     #[inline]
-    pub(super) fn record_skipped(&self) {
+    pub(crate) fn record_skipped(&self) {
         self.count(4);
     }
 
-    pub(super) fn record_store_error(&self) {
+    pub(crate) fn record_store_error(&self) {
         self.count(5);
     }
 
-    pub(super) fn record_unread_proxy_header(&self) {
+    pub(crate) fn record_unread_proxy_header(&self) {
         self.count(6);
     }
 
     /// Whether the next request that this thread admits is one of the sample: the first 16, and
     /// every 1,024th.
     #[inline]
-    pub(super) fn is_sampled(&self) -> bool {
+    pub(crate) fn is_sampled(&self) -> bool {
         let shard = thread_index().min(self.shards.len() - 1);
         is_sampled(self.shards[shard].0[0].load(Ordering::Relaxed))
     }

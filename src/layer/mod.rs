@@ -37,6 +37,7 @@ pub use self::{
     service::RateLimit,
     tiers::{TierFuture, Tiers},
 };
+pub(crate) use self::{counts::Counters, signals::Signals};
 use std::{any::type_name, fmt, sync::Arc};
 
 use tower_layer::Layer;

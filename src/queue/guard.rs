@@ -52,7 +52,7 @@ pub(super) struct Shards {
 
 /// Returns what was written: the keys are hashes.
 #[derive(Default)]
-pub(super) struct PassThroughHasher(u64);
+pub(crate) struct PassThroughHasher(u64);
 
 impl Hasher for PassThroughHasher {
     fn finish(&self) -> u64 {

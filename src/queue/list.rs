@@ -5,7 +5,7 @@ const NIL: u32 = u32::MAX;
 
 /// Linked nodes in order, and unlinked nodes whose owners have not taken the value yet.
 #[derive(Debug)]
-pub(super) struct List<T> {
+pub(crate) struct List<T> {
     nodes: Vec<Node<T>>,
     front: u32,
     back: u32,
@@ -37,15 +37,15 @@ impl<T> Default for List<T> {
 
 impl<T> List<T> {
     /// The number of linked nodes.
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.linked
     }
 
-    pub(super) fn front(&self) -> Option<u32> {
+    pub(crate) fn front(&self) -> Option<u32> {
         (self.front != NIL).then_some(self.front)
     }
 
-    pub(super) fn push_back(&mut self, value: T) -> u32 {
+    pub(crate) fn push_back(&mut self, value: T) -> u32 {
         let at = self.insert_node(value, self.back, NIL);
         match self.nodes.get_mut(self.back as usize) {
             Some(last) => last.after = at,
@@ -75,12 +75,12 @@ impl<T> List<T> {
         }
     }
 
-    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         self.nodes.get_mut(at as usize)?.value.as_mut()
     }
 
     /// Unlinks `at`. The node keeps its index and value.
-    pub(super) fn unlink(&mut self, at: u32) {
+    pub(crate) fn unlink(&mut self, at: u32) {
         let Node { before, after, .. } = self.nodes[at as usize];
         if after == at {
             return;
@@ -98,7 +98,7 @@ impl<T> List<T> {
     }
 
     /// Removes `at` and frees its node.
-    pub(super) fn take(&mut self, at: u32) -> Option<T> {
+    pub(crate) fn take(&mut self, at: u32) -> Option<T> {
         let value = self.nodes.get_mut(at as usize)?.value.take()?;
         self.unlink(at);
         self.nodes[at as usize].after = self.free_head;

@@ -27,8 +27,9 @@ mod wake;
 
 pub(crate) use self::{
     entry::QueuePosition,
-    guard::LineGuard,
+    guard::{LineGuard, PassThroughHasher},
     lines::Lines,
+    list::List,
     outcome::{CostOutcome, WaitOutcome},
     seats::{RequestSeat, SeatAcquire, Seats},
     timer::LineTimer,

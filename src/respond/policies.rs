@@ -7,7 +7,7 @@ use http::HeaderValue;
 use crate::decision::Decision;
 use crate::quota::Quota;
 
-/// The limits of a layer as clients are told them: a name and a quota each.
+/// The limits of a layer as clients are told them: a name and how much it allows.
 #[derive(Debug)]
 pub struct Policies {
     list: Vec<Policy>,
@@ -21,8 +21,10 @@ pub struct Policies {
 pub struct Policy {
     /// Printable ASCII.
     pub name: Arc<str>,
-    /// How much it allows.
-    pub quota: Quota,
+    /// How much it allows per period. `None` for a limit on concurrency, which has no period.
+    pub quota: Option<Quota>,
+    /// How much a limit on concurrency allows.
+    pub(crate) at_once: u64,
 }
 
 impl Policies {
@@ -36,10 +38,24 @@ impl Policies {
             } else {
                 name.into()
             },
-            quota: *quota,
+            quota: Some(*quota),
+            at_once: 0,
         });
         Self {
             list: list.collect(),
+            header_values: [OnceLock::new(), OnceLock::new()],
+        }
+    }
+
+    /// The policy of a limit on concurrency.
+    pub(crate) fn at_once(name: &str, limit: u64) -> Self {
+        let policy = Policy {
+            name: name.into(),
+            quota: None,
+            at_once: limit,
+        };
+        Self {
+            list: vec![policy],
             header_values: [OnceLock::new(), OnceLock::new()],
         }
     }

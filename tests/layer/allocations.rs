@@ -11,10 +11,14 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body;
+use http_body_util::Full;
 use tower::{Layer, Service};
 use tower_throttle::{
     ClientIp, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, Tiers, TokenBucket,
+    concurrency::ConcurrencyLayer,
     key::{Client, PeerAddr},
 };
 
@@ -118,6 +122,44 @@ fn the_layer_allocates_nothing_for_an_admitted_request() {
         .and(Global, bucket())
         .and(by_number, bucket());
     assert_eq!(allocations(&layer), 0);
+}
+
+/// A service whose responses have bodies, and that allocates nothing.
+#[derive(Clone)]
+struct StillBody;
+
+impl Service<Request<u64>> for StillBody {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<u64>) -> Self::Future {
+        ready(Ok(Response::new(Full::new(Bytes::from_static(b"done")))))
+    }
+}
+
+#[test]
+fn a_permit_and_its_body_allocate_nothing() {
+    let by_number = |req: &Request<u64>| *req.body();
+    let layer = ConcurrencyLayer::new(by_number, 2);
+    assert_eq!(allocations(&layer.clone().release_at_response()), 0);
+    let mut service = layer.layer(StillBody);
+    let mut cx = Context::from_waker(Waker::noop());
+    for turn in 0..3 {
+        let before = ALLOCATIONS.get();
+        assert!(service.poll_ready(&mut cx).is_ready());
+        let Poll::Ready(Ok(response)) = pin!(service.call(Request::new(7))).poll(&mut cx) else {
+            panic!("the service is ready");
+        };
+        assert_eq!(layer.handle().in_flight(&7), 1);
+        assert!(pin!(response.into_body()).poll_frame(&mut cx).is_ready());
+        assert_eq!(layer.handle().keys(), 0);
+        assert!(turn == 0 || ALLOCATIONS.get() == before);
+    }
 }
 
 /// Allocations of a request that `layer` denies, and of the response with `Retry-After`.

@@ -24,32 +24,32 @@ use crate::error::{Rejection, StoreError};
 
 /// Reports names of limits and outcomes only; never a key.
 #[derive(Debug, Default)]
-pub(super) struct Signals {
+pub(crate) struct Signals {
     events: EventLogger,
     metrics: MetricsRecorder,
 }
 
 impl Signals {
-    pub(super) fn rename(&self, name: &str) {
+    pub(crate) fn rename(&self, name: &str) {
         self.events.rename(name);
         self.metrics.rename(name);
     }
 
     #[inline]
-    pub(super) fn record_admitted(&self) {
+    pub(crate) fn record_admitted(&self) {
         self.events.log_recovery();
         self.metrics.count("admitted");
     }
 
     #[inline]
-    pub(super) fn record_waited(&self, decision: &Decision) {
+    pub(crate) fn record_waited(&self, decision: &Decision) {
         self.events.log_recovery();
         self.events.log_waited(decision);
         self.metrics.count("waited");
     }
 
     #[inline]
-    pub(super) fn record_denied(&self, decision: &Decision, shadow: bool) {
+    pub(crate) fn record_denied(&self, decision: &Decision, shadow: bool) {
         self.events.log_recovery();
         self.events.log_denied(decision, shadow);
         self.metrics
@@ -57,35 +57,35 @@ impl Signals {
     }
 
     #[inline]
-    pub(super) fn record_rejected(&self, rejection: &Rejection) {
+    pub(crate) fn record_rejected(&self, rejection: &Rejection) {
         self.events.log_rejected(rejection);
         self.metrics.count("rejected");
     }
 
     #[inline]
-    pub(super) fn record_skipped(&self) {
+    pub(crate) fn record_skipped(&self) {
         self.metrics.count("skipped");
     }
 
     /// What the backend evicted or denied because it was full; read only if it is measured.
     #[inline]
-    pub(super) fn record_losses(&self, losses: impl FnOnce() -> Losses) {
+    pub(crate) fn record_losses(&self, losses: impl FnOnce() -> Losses) {
         self.metrics.record_losses(losses);
     }
 
     /// A request had to wait without a timer.
     #[cold]
-    pub(super) fn record_no_timer(&self) {
+    pub(crate) fn record_no_timer(&self) {
         self.events.log_no_timer();
     }
 
     #[cold]
-    pub(super) fn record_unread_proxy_header(&self) {
+    pub(crate) fn record_unread_proxy_header(&self) {
         self.events.log_unread_proxy_header();
     }
 
     #[inline]
-    pub(super) fn record_store_error(&self, error: &StoreError) {
+    pub(crate) fn record_store_error(&self, error: &StoreError) {
         self.events.log_store_error(error);
         self.metrics.count("store_error");
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use http::{HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use super::header_text::{ValueBuffer, digits};
 use super::response::ceil_seconds;
@@ -24,6 +24,9 @@ use crate::respond::{Policies, Policy, Tell};
 /// never less than the remaining count, and `q` per `w` is the sustained rate. The limit and its
 /// period would hide the burst; the burst and the period of the limit would promise five times the
 /// rate. A period that is not whole seconds is rounded up, and one below a second is left out.
+///
+/// A limit on [concurrency](crate::concurrency) has no period and no reset: those parts are left out.
+/// Its policy is `q=10;qu="concurrent-requests"`.
 ///
 /// ```
 /// use axum::{Router, body::Body, http::Request, routing::get};
@@ -87,6 +90,12 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 impl<B> Tell<Response<B>> for Headers {
     fn tell(&self, response: &mut Response<B>, policies: &Policies, decision: &Decision) {
         let headers = response.headers_mut();
+        if let Some(policy) = policies
+            .of(decision)
+            .filter(|policy| policy.quota.is_none())
+        {
+            return self.tell_at_once(headers, policy, decision);
+        }
         let limit = integer(decision.limit);
         let remaining = integer(decision.remaining());
         let reset =
@@ -121,8 +130,8 @@ impl<B> Tell<Response<B>> for Headers {
             }
             Self::Draft3 => {
                 let mut line = limit.to_string();
-                for policy in policies.list() {
-                    let _ = write!(line, ", {}", bare(&policy.quota));
+                for quota in policies.list().iter().filter_map(|policy| policy.quota) {
+                    let _ = write!(line, ", {}", bare(&quota));
                 }
                 if let Ok(line) = HeaderValue::try_from(line) {
                     headers.append(RATELIMIT_LIMIT, line);
@@ -136,6 +145,36 @@ impl<B> Tell<Response<B>> for Headers {
                 headers.append(X_RATELIMIT_LIMIT, digits(decision.limit));
                 headers.append(X_RATELIMIT_REMAINING, digits(decision.remaining()));
                 headers.append(X_RATELIMIT_RESET, digits(since.saturating_add(reset)));
+            }
+        }
+    }
+}
+
+impl Headers {
+    /// States a limit on concurrency, which has neither a period nor a reset.
+    fn tell_at_once(self, headers: &mut HeaderMap, policy: &Policy, decision: &Decision) {
+        let (limit, remaining) = (integer(policy.at_once), integer(decision.remaining()));
+        let text = |text: String| HeaderValue::try_from(text).ok();
+        match self {
+            Self::Draft11 => {
+                let name = quoted(&policy.name);
+                let unit = "concurrent-requests";
+                let stated = text(format!("{name};q={limit};qu=\"{unit}\""));
+                stated.map(|stated| headers.append(RATELIMIT_POLICY, stated));
+                let left = text(format!("{name};r={remaining}"));
+                left.map(|left| headers.append(RATELIMIT, left));
+            }
+            Self::Draft7 => {
+                let line = text(format!("limit={limit}, remaining={remaining}"));
+                line.map(|line| headers.append(RATELIMIT, line));
+            }
+            Self::Draft6 | Self::Draft3 => {
+                headers.append(RATELIMIT_LIMIT, digits(limit));
+                headers.append(RATELIMIT_REMAINING, digits(remaining));
+            }
+            Self::XRateLimitDelta | Self::XRateLimitEpoch => {
+                headers.append(X_RATELIMIT_LIMIT, digits(limit));
+                headers.append(X_RATELIMIT_REMAINING, digits(remaining));
             }
         }
     }
@@ -173,10 +212,12 @@ fn integer(number: u64) -> u64 {
 fn named(policies: &[Policy]) -> HeaderValue {
     list(policies, |policy| {
         let mut item = quoted(&policy.name);
-        let _ = write!(item, ";q={}", integer(policy.quota.capacity()));
-        // The form has whole seconds from 1 on; less is left out rather than stated wrong.
-        if refill_ns(&policy.quota) >= SECOND {
-            let _ = write!(item, ";w={}", window(&policy.quota));
+        if let Some(quota) = &policy.quota {
+            let _ = write!(item, ";q={}", integer(quota.capacity()));
+            // The form has whole seconds from 1 on; less is left out rather than stated wrong.
+            if refill_ns(quota) >= SECOND {
+                let _ = write!(item, ";w={}", window(quota));
+            }
         }
         item
     })
@@ -184,7 +225,9 @@ fn named(policies: &[Policy]) -> HeaderValue {
 
 /// `100;w=60, 1000;w=86400`
 fn unnamed_policies(policies: &[Policy]) -> HeaderValue {
-    list(policies, |policy| bare(&policy.quota))
+    list(policies, |policy| {
+        policy.quota.as_ref().map(bare).unwrap_or_default()
+    })
 }
 
 fn list(policies: &[Policy], item: impl Fn(&Policy) -> String) -> HeaderValue {

@@ -75,12 +75,12 @@ fn problem_response<B>(mut response: Response<B>, denied: RateLimited) -> Respon
 
 fn problem(denied: &RateLimited) -> String {
     let status = denied.status();
-    let (kind, title) = if denied.decision().is_some() {
+    let (kind, title) = if denied.decision().is_some() && !status.is_server_error() {
         (
             "https://iana.org/assignments/http-problem-types#quota-exceeded",
             "Request cannot be satisfied as assigned quota has been exceeded",
         )
-    } else if denied.store_error().is_some() {
+    } else if denied.decision().is_some() || denied.store_error().is_some() {
         (
             "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
             "Request cannot be satisfied due to temporary server capacity constraints",

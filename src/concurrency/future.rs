@@ -1,0 +1,166 @@
+//! The response future: one request from its permit to its response.
+
+use std::{
+    fmt,
+    future::Future,
+    marker::PhantomData,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::hold::{Held, Hold};
+use super::pending::{Outcome, POLLED_AFTER_READY, PendingRequest};
+use crate::decision::CompactDecision;
+use crate::respond::ResponseHooks;
+
+pin_project! {
+    /// The response of a [`ConcurrencyLimit`](super::ConcurrencyLimit) service.
+    ///
+    /// # Cancel safety
+    /// Dropping it releases the permit, or leaves the line, and the next waiter of the key goes on.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ConcurrencyFuture<S, R, H, Req>
+    where
+        S: Service<Req>,
+    {
+        #[pin]
+        step: StepOf<S, R, Req>,
+        hold: PhantomData<fn() -> H>,
+    }
+}
+
+type StepOf<S, R, Req> = Step<
+    S,
+    R,
+    Req,
+    <S as Service<Req>>::Future,
+    Result<<S as Service<Req>>::Response, <S as Service<Req>>::Error>,
+>;
+
+pin_project! {
+    #[project = StepProjection]
+    enum Step<S, R, Req, F, T> {
+        /// The inner service has the request.
+        Inner {
+            // Dropped before the permit: the request is in flight until then.
+            #[pin]
+            future: F,
+            permit: Held,
+            told: Option<Told<R>>,
+        },
+        /// The request waits.
+        Pending { pending: PendingRequest<S, R, Req> },
+        /// The result is known.
+        Done { result: Option<T> },
+    }
+}
+
+/// What the response says about the limit.
+pub(super) struct Told<R> {
+    pub(super) respond: R,
+    pub(super) decision: CompactDecision,
+}
+
+impl<S: Service<Req>, R, H, Req> ConcurrencyFuture<S, R, H, Req> {
+    #[inline]
+    pub(super) const fn inner(future: S::Future, permit: Held, told: Option<Told<R>>) -> Self {
+        Self::at(Step::Inner {
+            future,
+            permit,
+            told,
+        })
+    }
+
+    pub(super) const fn pending(pending: PendingRequest<S, R, Req>) -> Self {
+        Self::at(Step::Pending { pending })
+    }
+
+    pub(super) const fn done(result: Result<S::Response, S::Error>) -> Self {
+        Self::at(Step::Done {
+            result: Some(result),
+        })
+    }
+
+    const fn at(step: StepOf<S, R, Req>) -> Self {
+        Self {
+            step,
+            hold: PhantomData,
+        }
+    }
+}
+
+impl<S, R, H, Req> Future for ConcurrencyFuture<S, R, H, Req>
+where
+    S: Service<Req>,
+    R: ResponseHooks<Req, (), S::Response, S::Error> + Clone,
+    H: Hold<S::Response>,
+{
+    type Output = Result<H::Response, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut step = self.project().step;
+        loop {
+            match step.as_mut().project() {
+                StepProjection::Inner {
+                    future,
+                    permit,
+                    told,
+                } => {
+                    let mut result = ready!(future.poll(cx));
+                    if let (Some(told), Ok(response), Some(permit)) =
+                        (told.take(), &mut result, &permit.0)
+                    {
+                        let decision = told.decision.get();
+                        let policies = permit.state().policies(decision.limit);
+                        told.respond.tell(response, &policies, &decision);
+                    }
+                    let permit = Held(permit.0.take());
+                    return Poll::Ready(result.map(|response| H::hold(response, permit)));
+                }
+                StepProjection::Pending { pending } => match ready!(pending.poll(cx)) {
+                    Outcome::Done(result) => {
+                        step.set(Step::Done { result: None });
+                        return Poll::Ready(result.map(|response| H::hold(response, Held(None))));
+                    }
+                    Outcome::Called(future, permit) => {
+                        let decision = permit
+                            .as_ref()
+                            .filter(|_| R::WRITES_HEADERS)
+                            .map(|permit| pending.shown_decision(permit));
+                        let told = decision.map(|decision| Told {
+                            respond: pending.respond.clone(),
+                            decision,
+                        });
+                        let permit = Held(permit);
+                        step.set(Step::Inner {
+                            future,
+                            permit,
+                            told,
+                        });
+                    }
+                },
+                StepProjection::Done { result } => {
+                    let result = result.take().expect(POLLED_AFTER_READY);
+                    return Poll::Ready(result.map(|response| H::hold(response, Held(None))));
+                }
+            }
+        }
+    }
+}
+
+/// Manual impl: requests and closures are not shown.
+impl<S: Service<Req>, R, H, Req> fmt::Debug for ConcurrencyFuture<S, R, H, Req> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = match &self.step {
+            Step::Inner { .. } => "in the service",
+            Step::Pending { pending } => pending.waits_for(),
+            Step::Done { .. } => "done",
+        };
+        f.debug_struct("ConcurrencyFuture")
+            .field("step", &step)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! Reading and changing a limit on concurrency at run time.
+
+use std::{fmt, hash::Hash, marker::PhantomData, sync::Arc};
+
+use super::ConcurrencyLayer;
+use super::state::{State, checked_limit};
+use crate::error::ConfigError;
+use crate::key::{KeyExtractor, KeyRef, KeyType};
+use crate::layer::Counts;
+
+/// Reads and changes the limit of a [`ConcurrencyLayer`] while requests are served.
+///
+/// `K` is the layer's key type. Every method that takes a key takes a `&K`, or what can be borrowed
+/// from one. Clones are handles of the same limit.
+///
+/// ```
+/// use tower_throttle::{ConfigError, concurrency::ConcurrencyLayer};
+///
+/// # fn main() -> Result<(), ConfigError> {
+/// let layer = ConcurrencyLayer::new(|tenant: &String| tenant.clone(), 10);
+/// let handle = layer.handle();
+/// assert_eq!(handle.in_flight("acme"), 0);
+/// handle.set_limit(20)?;
+/// assert_eq!(handle.limit(), 20);
+/// # Ok(())
+/// # }
+/// ```
+pub struct ConcurrencyHandle<K> {
+    state: Arc<State>,
+    keys: PhantomData<fn(&K)>,
+}
+
+impl<K, R, H> ConcurrencyLayer<K, R, H> {
+    /// A handle of its limit.
+    ///
+    /// For an extractor of your own that does not implement [`KeyType`], call
+    /// [`handle_for`](Self::handle_for).
+    pub fn handle<M>(&self) -> ConcurrencyHandle<K::Key>
+    where
+        K: KeyType<M>,
+    {
+        ConcurrencyHandle::new(Arc::clone(&self.state))
+    }
+
+    /// A handle of its limit, for requests of type `Req`: `layer.handle_for::<Request>()`.
+    pub fn handle_for<Req>(&self) -> ConcurrencyHandle<K::Key>
+    where
+        K: KeyExtractor<Req>,
+    {
+        ConcurrencyHandle::new(Arc::clone(&self.state))
+    }
+}
+
+impl<K> ConcurrencyHandle<K> {
+    const fn new(state: Arc<State>) -> Self {
+        Self {
+            state,
+            keys: PhantomData,
+        }
+    }
+
+    /// The number of permits of `key` that are taken.
+    pub fn in_flight<Q>(&self, key: &Q) -> u64
+    where
+        Q: KeyRef<K> + Hash + ?Sized,
+    {
+        let table = &self.state.table;
+        table.in_flight(table.key_id(key))
+    }
+
+    /// The number of keys with requests in flight. No other key takes up memory.
+    pub fn keys(&self) -> usize {
+        self.state.table.keys()
+    }
+
+    /// How many requests wait for a permit now, of all keys together.
+    pub fn waiting(&self) -> u64 {
+        self.state.table.waiting()
+    }
+
+    /// How many requests were admitted, denied, queued, and so on, so far. A request that waited and
+    /// was denied in the end counts as both.
+    pub fn counts(&self) -> Counts {
+        self.state.counts.read()
+    }
+
+    /// How many requests of one key may be in flight.
+    pub fn limit(&self) -> u64 {
+        self.state.table.limit()
+    }
+
+    /// Changes the limit.
+    ///
+    /// A higher one lets waiting requests go on at once. A lower one ends no request: permits beyond
+    /// it are not granted again once they are released.
+    ///
+    /// # Errors
+    /// If `limit` is 0. The limit stays as it was.
+    pub fn set_limit(&self, limit: u32) -> Result<(), ConfigError> {
+        self.state.table.set_limit(checked_limit(limit)?);
+        Ok(())
+    }
+}
+
+/// Manual impl: derive would require `K: Clone`.
+impl<K> Clone for ConcurrencyHandle<K> {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.state))
+    }
+}
+
+/// Manual impl: derive would require `K: Debug`.
+impl<K> fmt::Debug for ConcurrencyHandle<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConcurrencyHandle")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,148 @@
+//! When the permit of a request is released: with the body of its response, or before.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::permit::Permit;
+
+/// When a permit is released. Sealed: [`UntilBodyEnds`] and [`UntilResponse`] are all there are.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot hold a permit in a `{Res}`",
+    label = "the response is not an `http::Response` with a body",
+    note = "for a service that is not HTTP add `.release_at_response()`"
+)]
+pub trait Hold<Res>: sealed::Sealed {
+    /// The response as the layer returns it.
+    type Response;
+
+    /// Moves the permit into the response, or releases it.
+    #[doc(hidden)]
+    fn hold(response: Res, permit: Held) -> Self::Response;
+}
+
+/// The permit is released when the response body has ended, failed or was dropped.
+///
+/// So a client that reads slowly counts until it has read everything. An empty body releases the
+/// permit at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UntilBodyEnds;
+
+/// The permit is released when the response, without its body, or the error is there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UntilResponse;
+
+/// The permit of a request, if it has one.
+#[doc(hidden)]
+#[derive(Debug)]
+#[expect(unnameable_types, reason = "only the layer uses it")]
+pub struct Held(pub(super) Option<Permit>);
+
+impl<B: Body> Hold<Response<B>> for UntilBodyEnds {
+    type Response = Response<PermitBody<B>>;
+
+    #[inline]
+    fn hold(response: Response<B>, Held(permit): Held) -> Self::Response {
+        response.map(|body| {
+            let permit = permit.filter(|_| !body.is_end_stream());
+            PermitBody { body, permit }
+        })
+    }
+}
+
+impl<Res> Hold<Res> for UntilResponse {
+    type Response = Res;
+
+    #[inline]
+    fn hold(response: Res, permit: Held) -> Res {
+        drop(permit);
+        response
+    }
+}
+
+mod sealed {
+    #[expect(unnameable_types, reason = "a seal must not be nameable")]
+    pub trait Sealed {}
+
+    impl Sealed for super::UntilBodyEnds {}
+    impl Sealed for super::UntilResponse {}
+}
+
+pin_project! {
+    /// A response body that holds the permit of its request until it has ended, failed or is dropped.
+    pub struct PermitBody<B> {
+        // Dropped before the permit.
+        #[pin]
+        body: B,
+        permit: Option<Permit>,
+    }
+}
+
+impl<B> PermitBody<B> {
+    /// The body of the service.
+    pub const fn get_ref(&self) -> &B {
+        &self.body
+    }
+}
+
+impl<B: Body> Body for PermitBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    #[inline]
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let mut this = self.project();
+        let frame = ready!(this.body.as_mut().poll_frame(cx));
+        // Servers need not poll a body again that says it has ended.
+        if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
+            *this.permit = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A body without a permit, for responses that a layer further out makes.
+impl<B: Default> Default for PermitBody<B> {
+    fn default() -> Self {
+        Self::from_body(B::default())
+    }
+}
+
+/// A body without a permit, for responses that a layer further out makes.
+impl<B: From<String>> From<String> for PermitBody<B> {
+    fn from(text: String) -> Self {
+        Self::from_body(text.into())
+    }
+}
+
+impl<B> PermitBody<B> {
+    const fn from_body(body: B) -> Self {
+        Self { body, permit: None }
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for PermitBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PermitBody")
+            .field("body", &self.body)
+            .field("holds_permit", &self.permit.is_some())
+            .finish()
+    }
+}

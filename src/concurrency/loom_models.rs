@@ -1,0 +1,118 @@
+//! Loom models of the table. A lost wake-up is a deadlock, which loom reports.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use loom::sync::Condvar;
+use loom::thread;
+
+use super::permit::{Permit, Place};
+use super::state::State;
+use super::table::Joined;
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+
+/// The only key.
+const ID: u64 = 7;
+const QUEUE: u32 = 8;
+
+/// Whether it was woken, and how the sleeping thread is notified.
+struct TestWaker(Mutex<bool>, Condvar);
+
+impl Wake for TestWaker {
+    fn wake(self: Arc<Self>) {
+        *lock(&self.0) = true;
+        self.1.notify_one();
+    }
+}
+
+/// Takes a permit or a place in line, as the service does.
+fn enter(state: &Arc<State>) -> Result<Permit, Place> {
+    match state.table.take_or_join(ID, 1, QUEUE) {
+        Joined::Taken(_) => Ok(Permit::new(Arc::clone(state), ID, 1)),
+        Joined::Waits(at) => Err(Place::new(Arc::clone(state), ID, 1, at)),
+        Joined::Full(_) => panic!("the line has room"),
+    }
+}
+
+/// Waits for the permit of a place, and is polled again only when it is woken.
+fn wait(mut place: Place) -> Permit {
+    let sleeper = Arc::new(TestWaker(Mutex::new(false), Condvar::new()));
+    let waker = Waker::from(Arc::clone(&sleeper));
+    loop {
+        if let Poll::Ready(permit) = place.poll(&Context::from_waker(&waker)) {
+            return permit;
+        }
+        let mut woken = lock(&sleeper.0);
+        while !*woken {
+            woken = sleeper.1.wait(woken).expect("no thread panics");
+        }
+        *woken = false;
+    }
+}
+
+/// One request from its permit to its end. `in_flight` never exceeds `limit`.
+fn serve(state: &Arc<State>, in_flight: &AtomicU64, limit: u64) {
+    let permit = enter(state).unwrap_or_else(wait);
+    assert!(in_flight.fetch_add(1, Ordering::Relaxed) < limit);
+    in_flight.fetch_sub(1, Ordering::Relaxed);
+    drop(permit);
+}
+
+fn assert_at_rest(state: &State) {
+    assert_eq!((state.table.in_flight(ID), state.table.waiting()), (0, 0));
+    assert_eq!(state.table.keys(), 0);
+}
+
+#[test]
+fn loom_no_permit_is_granted_twice_and_no_wake_up_is_lost() {
+    loom::model(|| {
+        let (state, in_flight) = (Arc::new(State::new(1)), Arc::new(AtomicU64::new(0)));
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let (state, in_flight) = (Arc::clone(&state), Arc::clone(&in_flight));
+                thread::spawn(move || serve(&state, &in_flight, 1))
+            })
+            .collect();
+        serve(&state, &in_flight, 1);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_at_rest(&state);
+    });
+}
+
+#[test]
+fn loom_a_waiter_that_leaves_passes_its_permit_on() {
+    loom::model(|| {
+        let state = Arc::new(State::new(1));
+        let Ok(first) = enter(&state) else {
+            panic!("there is room");
+        };
+        let (Err(second), Err(third)) = (enter(&state), enter(&state)) else {
+            panic!("there is no room");
+        };
+        let releases = thread::spawn(move || drop(first));
+        let leaves = thread::spawn(move || drop(second));
+        drop(wait(third));
+        releases.join().unwrap();
+        leaves.join().unwrap();
+        assert_at_rest(&state);
+    });
+}
+
+#[test]
+fn loom_a_higher_limit_wakes_the_waiters() {
+    loom::model(|| {
+        let state = Arc::new(State::new(1));
+        let Ok(first) = enter(&state) else {
+            panic!("there is room");
+        };
+        let grows = {
+            let state = Arc::clone(&state);
+            thread::spawn(move || state.table.set_limit(2))
+        };
+        // `first` is still in flight.
+        drop(enter(&state).unwrap_or_else(wait));
+        grows.join().unwrap();
+        drop(first);
+        assert_at_rest(&state);
+    });
+}

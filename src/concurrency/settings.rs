@@ -1,0 +1,206 @@
+//! Settings of a layer.
+
+use std::{marker::PhantomData, time::Duration};
+
+use super::{ConcurrencyLayer, UntilResponse};
+use crate::key::{Cost, WithCost, WithSkip};
+use crate::queue::{Seats, WhenFull};
+use crate::respond::Responder;
+
+impl<K, R, H> ConcurrencyLayer<K, R, H> {
+    /// Lets up to `most` requests of one key wait for a permit, first come, first served. None waits
+    /// unless this is set. [`max_wait`](Self::max_wait) bounds how long.
+    ///
+    /// A request of a high [cost](Self::cost) that is first in line waits until there is room for all
+    /// of it, and those behind it wait too.
+    pub fn queue(mut self, most: u32) -> Self {
+        self.options.queue = most;
+        self
+    }
+
+    /// How long a request may wait for a permit before it is denied; 1 s unless set.
+    ///
+    /// A gRPC request waits at most as long as its client does (`grpc-timeout`).
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.options.max_wait = max_wait;
+        self
+    }
+
+    /// The number of permits that each request takes, instead of 1. A request of cost 0 is always
+    /// admitted. One that costs more than the limit is denied, and told not to retry.
+    ///
+    /// ```
+    /// use axum::extract::Request;
+    /// use tower_throttle::{Global, concurrency::ConcurrencyLayer};
+    ///
+    /// let layer = ConcurrencyLayer::new(Global, 100)
+    ///     .cost(|req: &Request| if req.uri().path() == "/report" { 20 } else { 1 });
+    /// # drop(layer);
+    /// ```
+    pub fn cost<F, Req, C>(self, cost: F) -> ConcurrencyLayer<WithCost<K, F>, R, H>
+    where
+        F: Fn(&Req) -> C,
+        C: Cost,
+    {
+        self.map_keys(|keys| WithCost::new(keys, cost))
+    }
+
+    /// Does not limit requests for which `skipped` returns true: a closure `Fn(&Req) -> bool`, or
+    /// [`Preflight`](crate::respond::Preflight).
+    pub fn skip<P>(self, skipped: P) -> ConcurrencyLayer<WithSkip<K, P>, R, H> {
+        self.map_keys(|keys| WithSkip::new(keys, skipped))
+    }
+
+    /// The name of this limit in response headers, logs and metrics; `default` until it is set.
+    ///
+    /// # Panics
+    /// If the name is empty or holds anything but printable ASCII: it is sent in headers.
+    #[track_caller]
+    pub fn name(self, name: &str) -> Self {
+        assert!(
+            !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~')),
+            "name: {name:?} is not allowed; give printable ASCII"
+        );
+        self.state.rename(name);
+        self
+    }
+
+    /// Counts and reports, but lets every request pass at once: to try a limit out.
+    pub fn shadow(mut self) -> Self {
+        self.options.shadow = true;
+        self
+    }
+
+    /// Bounds how many requests may wait at a time, for all keys together; as
+    /// [`RateLimitLayer::seats`](crate::RateLimitLayer::seats), which has a table of what servers do.
+    ///
+    /// # Panics
+    /// If `seats` is 0: the service would never be ready.
+    #[track_caller]
+    pub fn seats(mut self, seats: u32) -> Self {
+        assert!(
+            seats > 0,
+            "seats: 0 is not allowed; give a number from 1 to {}",
+            u32::MAX
+        );
+        self.seats = Some(Seats::new(seats));
+        self
+    }
+
+    /// What happens to requests while there is no free [seat](Self::seats).
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.options.when_full = when_full;
+        self
+    }
+
+    /// Answers denied requests with 503, and gRPC requests with `UNAVAILABLE`, instead of 429 and
+    /// `RESOURCE_EXHAUSTED`: for a limit that protects the server from all clients together.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, extract::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::{Global, concurrency::ConcurrencyLayer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let limit = ConcurrencyLayer::new(Global, 1).unavailable();
+    /// let app: Router = Router::new().route("/", get(async || "data").layer(limit));
+    /// let first = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
+    /// let second = app.oneshot(Request::new(Body::empty())).await.unwrap();
+    /// assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 503));
+    /// # }
+    /// ```
+    pub fn unavailable(mut self) -> Self {
+        self.options.unavailable = true;
+        self
+    }
+
+    /// What denied requests are told in `Retry-After`; 1 s unless set.
+    ///
+    /// No limit on concurrency knows when a request will end, so this is an estimate.
+    pub fn retry_after(mut self, retry_after: Duration) -> Self {
+        self.options.retry_after = retry_after;
+        self
+    }
+
+    /// Releases the permit when the response, without its body, or the error is there.
+    ///
+    /// For services that are not HTTP, and where slow readers must not keep others out. Then more
+    /// responses than the limit may be on their way to clients.
+    ///
+    /// ```
+    /// use tower::{BoxError, Layer, ServiceExt, service_fn};
+    /// use tower_throttle::{AsError, Global, concurrency::ConcurrencyLayer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// let limit = ConcurrencyLayer::new(Global, 8).release_at_response().respond(AsError);
+    /// let service = limit.layer(service_fn(async |call: u32| Ok::<u32, BoxError>(call)));
+    /// assert_eq!(service.oneshot(7).await?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn release_at_response(self) -> ConcurrencyLayer<K, R, UntilResponse> {
+        ConcurrencyLayer {
+            keys: self.keys,
+            respond: self.respond,
+            options: self.options,
+            seats: self.seats,
+            state: self.state,
+            hold: PhantomData,
+        }
+    }
+
+    fn map_keys<T>(self, change: impl FnOnce(K) -> T) -> ConcurrencyLayer<T, R, H> {
+        ConcurrencyLayer {
+            keys: change(self.keys),
+            respond: self.respond,
+            options: self.options,
+            seats: self.seats,
+            state: self.state,
+            hold: PhantomData,
+        }
+    }
+}
+
+impl<K, D, T, H> ConcurrencyLayer<K, Responder<D, T>, H> {
+    /// The answer to a denied request; as [`RateLimitLayer::respond`](crate::RateLimitLayer::respond).
+    pub fn respond<N>(self, deny: N) -> ConcurrencyLayer<K, Responder<N, T>, H> {
+        self.map_respond(|respond| respond.with_deny(deny))
+    }
+
+    /// States the limit in every response, admitted or denied; see [`Headers`](crate::Headers).
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, extract::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::{Global, Headers, concurrency::ConcurrencyLayer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let limit = ConcurrencyLayer::new(Global, 10).name("search").headers(Headers::standard());
+    /// let app: Router = Router::new().route("/", get(async || "found").layer(limit));
+    /// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();
+    /// let headers = response.headers();
+    /// assert_eq!(headers["ratelimit-policy"], r#""search";q=10;qu="concurrent-requests""#);
+    /// assert_eq!(headers["ratelimit"], r#""search";r=9"#);
+    /// # }
+    /// ```
+    pub fn headers<N>(self, tell: N) -> ConcurrencyLayer<K, Responder<D, N>, H> {
+        self.map_respond(|respond| respond.with_tell(tell))
+    }
+
+    fn map_respond<N>(
+        self,
+        change: impl FnOnce(Responder<D, T>) -> N,
+    ) -> ConcurrencyLayer<K, N, H> {
+        ConcurrencyLayer {
+            keys: self.keys,
+            respond: change(self.respond),
+            options: self.options,
+            seats: self.seats,
+            state: self.state,
+            hold: PhantomData,
+        }
+    }
+}

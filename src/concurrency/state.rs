@@ -1,0 +1,162 @@
+//! What the services, clones and handles of one layer share.
+
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use super::table::Table;
+use crate::decision::{Decision, Verdict};
+use crate::error::{ConfigError, RateLimited};
+use crate::layer::{Counters, Signals};
+use crate::queue::WhenFull;
+use crate::respond::{Policies, ResponseHooks};
+
+/// Shared by a layer, its clones, its services and its handles.
+pub(super) struct State {
+    pub(super) table: Table,
+    pub(super) counts: Counters,
+    pub(super) signals: Signals,
+    told: RwLock<Told>,
+}
+
+/// What clients are told of the limit.
+struct Told {
+    name: Arc<str>,
+    /// For a limit; made again when the limit has changed.
+    policies: Option<(u64, Arc<Policies>)>,
+}
+
+/// The settings of a layer that are plain values.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub(super) shadow: bool,
+    pub(super) when_full: WhenFull,
+    /// How many requests of one key may wait.
+    pub(super) queue: u32,
+    pub(super) max_wait: Duration,
+    pub(super) retry_after: Duration,
+    /// Denied requests are told that the server is overloaded, not that they are too many.
+    pub(super) unavailable: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            shadow: false,
+            when_full: WhenFull::default(),
+            queue: 0,
+            max_wait: Duration::from_secs(1),
+            retry_after: Duration::from_secs(1),
+            unavailable: false,
+        }
+    }
+}
+
+/// Refuses a limit that nothing would ever pass.
+pub(super) fn checked_limit(limit: u32) -> Result<u64, ConfigError> {
+    if limit == 0 {
+        let allowed = "a number from 1 to 4294967295";
+        return Err(ConfigError::out_of_range("limit", limit, allowed));
+    }
+    Ok(limit.into())
+}
+
+impl State {
+    pub(super) fn new(limit: u64) -> Self {
+        Self {
+            table: Table::new(limit),
+            counts: Counters::new(),
+            signals: Signals::default(),
+            told: RwLock::new(Told {
+                name: "default".into(),
+                policies: None,
+            }),
+        }
+    }
+
+    pub(super) fn rename(&self, name: &str) {
+        self.signals.rename(name);
+        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
+        told.name = name.into();
+        told.policies = None;
+    }
+
+    pub(super) fn name(&self) -> Arc<str> {
+        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&told.name)
+    }
+
+    /// The limit as clients are told it.
+    pub(super) fn policies(&self, limit: u64) -> Arc<Policies> {
+        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, policies)) = told.policies.as_ref().filter(|known| known.0 == limit) {
+            return Arc::clone(policies);
+        }
+        drop(told);
+        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
+        let policies = Arc::new(Policies::at_once(&told.name, limit));
+        told.policies = Some((limit, Arc::clone(&policies)));
+        policies
+    }
+
+    /// The decision on a request when `in_flight` units are in flight, itself included if it goes on.
+    pub(super) fn decision(&self, verdict: Verdict, in_flight: u64) -> Decision {
+        let limit = self.table.limit();
+        Decision::new(verdict, limit, limit.saturating_sub(in_flight), None, 0)
+    }
+
+    /// Counts a request that goes on at once. Returns whether it is one of a sample.
+    #[inline]
+    pub(super) fn record_admitted(&self) -> bool {
+        self.signals.record_admitted();
+        self.counts.record_admitted()
+    }
+
+    /// Counts a request that waits.
+    #[cold]
+    pub(super) fn record_waited(&self, in_flight: u64, options: &Options) {
+        let decision = self.decision(Verdict::Wait(options.max_wait), in_flight);
+        self.counts.record_waited();
+        self.signals.record_waited(&decision);
+    }
+
+    /// Counts a request that is denied, and returns the reason.
+    #[cold]
+    pub(super) fn deny(&self, units: u64, in_flight: u64, options: &Options) -> RateLimited {
+        let mut decision = self.decision(Verdict::Deny, in_flight);
+        decision.retry_after = (units <= decision.limit).then_some(options.retry_after);
+        self.counts.record_denied();
+        self.signals.record_denied(&decision, options.shadow);
+        RateLimited::concurrent(decision, options.unavailable).by(self.name())
+    }
+
+    /// The answer to a denied request, with what the response says about the limit.
+    #[inline(never)]
+    pub(super) fn refuse<R, Req, Res, Err>(
+        &self,
+        respond: &R,
+        request: Req,
+        denied: RateLimited,
+    ) -> Result<Res, Err>
+    where
+        R: ResponseHooks<Req, (), Res, Err>,
+    {
+        let decision = denied.decision().copied();
+        let mut answer = respond.refuse(request, denied);
+        if let (true, Some(decision), Ok(response)) = (R::WRITES_HEADERS, decision, &mut answer) {
+            respond.tell(response, &self.policies(decision.limit), &decision);
+        }
+        answer
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("name", &self.name())
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,237 @@
+//! What the layer decides and says, without waiting.
+
+use axum::{Router, body::Body, extract::Request, routing::get};
+use http::{Response, StatusCode};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_throttle::{
+    AsError, Global, Headers, ProblemJson, RateLimited, concurrency::ConcurrencyLayer,
+    key::Rejection,
+};
+
+type Boxed = Box<dyn std::error::Error + Send + Sync>;
+
+fn get_as(user: &str) -> Request {
+    Request::get("/")
+        .header("user", user)
+        .body(Body::empty())
+        .unwrap()
+}
+
+fn user(request: &Request) -> Option<String> {
+    Some(request.headers().get("user")?.to_str().ok()?.to_owned())
+}
+
+fn app(layer: impl FnOnce(Router) -> Router) -> Router {
+    layer(Router::new().route("/", get(async || "data")))
+}
+
+async fn ask(app: &Router, request: Request) -> Response<Body> {
+    let Ok(response) = app.clone().oneshot(request).await;
+    response
+}
+
+#[tokio::test]
+async fn each_key_has_its_own_permits_and_leaves_no_trace() {
+    let layer = ConcurrencyLayer::new(user, 2);
+    let handle = layer.handle();
+    let app = app(|app| app.layer(layer));
+    let mut held = Vec::new();
+    for name in ["a", "b"] {
+        for expected in [
+            StatusCode::OK,
+            StatusCode::OK,
+            StatusCode::TOO_MANY_REQUESTS,
+        ] {
+            let response = ask(&app, get_as(name)).await;
+            assert_eq!(response.status(), expected);
+            held.push(response);
+        }
+    }
+    assert_eq!(
+        (handle.in_flight("a"), handle.in_flight("b"), handle.keys()),
+        (2, 2, 2)
+    );
+    assert_eq!(handle.counts().denied, 2);
+    held.clear();
+    assert_eq!((handle.in_flight("a"), handle.keys()), (0, 0));
+    // A request without a key is not limited.
+    let response = ask(&app, Request::new(Body::empty())).await;
+    assert_eq!(
+        (response.status(), handle.counts().skipped),
+        (StatusCode::OK, 1)
+    );
+}
+
+#[tokio::test]
+async fn memory_is_bounded_by_the_requests_in_flight() {
+    let layer = ConcurrencyLayer::new(|key: &u64| *key, 1)
+        .release_at_response()
+        .respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(async |_: u64| Ok::<_, Boxed>(())));
+    for key in 0..100_000 {
+        service.clone().oneshot(key).await.unwrap();
+        assert_eq!(handle.keys(), 0);
+    }
+}
+
+#[tokio::test]
+async fn denials_say_what_the_client_needs() {
+    let one = || ConcurrencyLayer::new(Global, 1).name("export");
+    let denied = async |app: Router| {
+        let _first = ask(&app, get_as("a")).await;
+        ask(&app, get_as("a")).await
+    };
+
+    let response = denied(app(|app| app.layer(one().headers(Headers::standard())))).await;
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert_eq!(response.headers()["ratelimit"], r#""export";r=0"#);
+    let reason = response.extensions().get::<RateLimited>().unwrap();
+    assert_eq!(reason.policy(), Some("export"));
+    assert_eq!(
+        reason.to_string(),
+        "too many requests at once, retry in 1 s"
+    );
+
+    let response = denied(app(|app| {
+        app.layer(one().unavailable().respond(ProblemJson))
+    }))
+    .await;
+    assert_eq!(response.status(), 503);
+    let body = axum::body::to_bytes(response.into_body(), 1_000)
+        .await
+        .unwrap();
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    assert!(body.contains("temporary-reduced-capacity"), "{body}");
+
+    for (layer, code) in [(one(), "8"), (one().unavailable(), "14")] {
+        let app = app(|app| app.layer(layer));
+        let _first = ask(&app, get_as("a")).await;
+        let mut call = get_as("a");
+        let grpc = "application/grpc".parse().unwrap();
+        call.headers_mut().insert("content-type", grpc);
+        let response = ask(&app, call).await;
+        assert_eq!(
+            (
+                response.status().as_u16(),
+                &response.headers()["grpc-status"]
+            ),
+            (200, &code.parse().unwrap())
+        );
+        assert_eq!(response.headers()["grpc-retry-pushback-ms"], "1000");
+    }
+}
+
+#[tokio::test]
+async fn headers_of_every_form_state_no_period_and_no_reset() {
+    for (form, expected) in [
+        (
+            Headers::Draft11,
+            vec![
+                ("ratelimit", r#""default";r=2"#),
+                (
+                    "ratelimit-policy",
+                    r#""default";q=3;qu="concurrent-requests""#,
+                ),
+            ],
+        ),
+        (Headers::Draft7, vec![("ratelimit", "limit=3, remaining=2")]),
+        (
+            Headers::Draft6,
+            vec![("ratelimit-limit", "3"), ("ratelimit-remaining", "2")],
+        ),
+        (
+            Headers::Draft3,
+            vec![("ratelimit-limit", "3"), ("ratelimit-remaining", "2")],
+        ),
+        (
+            Headers::XRateLimitDelta,
+            vec![("x-ratelimit-limit", "3"), ("x-ratelimit-remaining", "2")],
+        ),
+        (
+            Headers::XRateLimitEpoch,
+            vec![("x-ratelimit-limit", "3"), ("x-ratelimit-remaining", "2")],
+        ),
+    ] {
+        let app = app(|app| app.layer(ConcurrencyLayer::new(Global, 3).headers(form)));
+        let response = ask(&app, get_as("a")).await;
+        let mut stated: Vec<_> = response
+            .headers()
+            .iter()
+            .filter(|(name, _)| name.as_str().contains("ratelimit"))
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+            .collect();
+        stated.sort_unstable();
+        assert_eq!(stated, expected, "{form:?}");
+    }
+}
+
+#[tokio::test]
+async fn shadow_counts_and_denies_nothing() {
+    let layer = ConcurrencyLayer::new(Global, 1).queue(1).shadow();
+    let handle = layer.handle();
+    let app = app(|app| app.layer(layer));
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let response = ask(&app, get_as("a")).await;
+        assert_eq!(response.status(), 200);
+        held.push(response);
+    }
+    assert_eq!(handle.in_flight(&()), 3);
+    let counts = handle.counts();
+    assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 1, 1));
+    held.clear();
+    assert_eq!(handle.keys(), 0);
+}
+
+#[tokio::test]
+async fn costs_take_several_permits_and_too_high_ones_are_refused_for_good() {
+    let layer = ConcurrencyLayer::new(Global, 3)
+        .cost(|cost: &u64| *cost)
+        .queue(1)
+        .release_at_response()
+        .respond(AsError);
+    let service = layer.layer(service_fn(async |_: u64| Ok::<_, Boxed>(())));
+    for cost in [0, 1, 3] {
+        service.clone().oneshot(cost).await.unwrap();
+    }
+    let error = service.clone().oneshot(4).await.unwrap_err();
+    let limited = error.downcast_ref::<RateLimited>().unwrap();
+    assert!(limited.is_permanent() && limited.retry_after().is_none());
+    assert_eq!(
+        limited.to_string(),
+        "the request costs more than may ever be in flight"
+    );
+    // Of a cost of 0 there may be any number, even while no permit is free.
+    let never = layer.layer(service_fn(|_: u64| {
+        std::future::pending::<Result<(), Boxed>>()
+    }));
+    let mut all = tokio_test::task::spawn(never.clone().oneshot(3));
+    assert!(all.poll().is_pending());
+    service.oneshot(0).await.unwrap();
+    assert_eq!(layer.handle().in_flight(&()), 3);
+}
+
+#[tokio::test]
+async fn a_request_without_a_key_is_rejected() {
+    let key = |_: &Request| Err::<(), _>(Rejection::new(StatusCode::FORBIDDEN, "who are you?"));
+    let layer = ConcurrencyLayer::new(key, 1);
+    let handle = layer.handle();
+    let app = app(|app| app.layer(layer));
+    assert_eq!(ask(&app, get_as("a")).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!((handle.counts().rejected, handle.keys()), (1, 0));
+}
+
+#[test]
+#[should_panic(expected = "limit: 0 is not allowed; give a number from 1 to 4294967295")]
+fn a_limit_of_0_is_refused() {
+    drop(ConcurrencyLayer::new(Global, 0));
+}
+
+#[test]
+fn a_limit_of_0_at_run_time_is_an_error_and_changes_nothing() {
+    let layer = ConcurrencyLayer::new(Global, 7);
+    assert!(layer.handle().set_limit(0).is_err());
+    assert_eq!(layer.handle().limit(), 7);
+}

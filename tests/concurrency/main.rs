@@ -1,0 +1,10 @@
+//! Limits on how many requests of one key are in flight.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[cfg(feature = "tokio")]
+mod conservation;
+mod layer;
+#[cfg(feature = "tokio")]
+mod servers;
+#[cfg(feature = "tokio")]
+mod waiting;

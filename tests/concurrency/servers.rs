@@ -1,0 +1,263 @@
+//! Real servers, with clients that hang up and handlers that panic.
+
+use std::{
+    convert::Infallible,
+    future::pending,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use ::tonic::transport::{Endpoint, Server, server::TcpIncoming};
+use axum::{Extension, Router, body::Body, routing::get};
+use bytes::Bytes;
+use http::Request;
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tower_throttle::{
+    Global,
+    concurrency::{ConcurrencyHandle, ConcurrencyLayer},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A body that never ends: one frame, and then it is pending.
+#[derive(Default)]
+struct Endless {
+    is_sent: bool,
+}
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.is_sent {
+            return Poll::Pending;
+        }
+        self.is_sent = true;
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"more")))))
+    }
+}
+
+/// A server with two permits.
+async fn serve() -> (SocketAddr, ConcurrencyHandle<()>) {
+    let layer = ConcurrencyLayer::new(Global, 2);
+    let handle = layer.handle();
+    let app = Router::new()
+        .route("/", get(async || "done"))
+        .route("/stuck", get(pending::<&str>))
+        .route("/endless", get(async || Body::new(Endless::default())))
+        .route(
+            "/panic",
+            get(async || -> &str { std::panic::resume_unwind(Box::new(())) }),
+        )
+        .layer(layer);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async { axum::serve(listener, app).await });
+    (address, handle)
+}
+
+fn request(path: &str) -> Request<Empty<Bytes>> {
+    Request::get(path)
+        .header("host", "local")
+        .body(Empty::new())
+        .unwrap()
+}
+
+async fn http1(address: SocketAddr) -> http1::SendRequest<Empty<Bytes>> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+async fn http2(address: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
+    let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), stream)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// The server still serves two requests at a time, and no more.
+async fn assert_whole(address: SocketAddr, handle: &ConcurrencyHandle<()>) {
+    wait_until("the permits are released", || handle.keys() == 0).await;
+    let mut held = Vec::new();
+    for expected in [200, 200, 429] {
+        let mut sender = http1(address).await;
+        let response = timeout(PATIENCE, sender.send_request(request("/endless")));
+        let response = response.await.unwrap().unwrap();
+        assert_eq!(response.status(), expected);
+        held.push((sender, response));
+    }
+    drop(held);
+    wait_until("the permits are released", || handle.keys() == 0).await;
+}
+
+#[tokio::test]
+async fn clients_that_hang_up_over_http1_release_their_permits() {
+    let (address, handle) = serve().await;
+    for _ in 0..20 {
+        // One hangs up before the response, one in the middle of the body.
+        let mut stuck = http1(address).await;
+        let waits = tokio::spawn(async move { stuck.send_request(request("/stuck")).await });
+        let mut reads = http1(address).await;
+        let mut response = reads.send_request(request("/endless")).await.unwrap();
+        let frame = response.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), "more");
+        wait_until("both are in flight", || handle.in_flight(&()) == 2).await;
+        waits.abort();
+        drop((reads, response));
+        wait_until("both are over", || handle.keys() == 0).await;
+    }
+    assert_whole(address, &handle).await;
+}
+
+#[tokio::test]
+async fn streams_that_are_reset_over_http2_release_their_permits() {
+    let (address, handle) = serve().await;
+    let sender = http2(address).await;
+    let path = |path: &str| request(&format!("http://local{path}"));
+    for _ in 0..20 {
+        let mut clone = sender.clone();
+        let stuck = path("/stuck");
+        let waits = tokio::spawn(async move { clone.send_request(stuck).await });
+        let mut response = sender.clone().send_request(path("/endless")).await.unwrap();
+        let frame = response.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), "more");
+        wait_until("both are in flight", || handle.in_flight(&()) == 2).await;
+        // The connection stays; the streams are reset.
+        waits.abort();
+        drop(response);
+        wait_until("both are over", || handle.keys() == 0).await;
+    }
+    let response = sender.clone().send_request(path("/")).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_whole(address, &handle).await;
+}
+
+#[tokio::test]
+async fn handlers_that_panic_release_their_permits() {
+    let (address, handle) = serve().await;
+    for _ in 0..20 {
+        let ended = http1(address).await.send_request(request("/panic")).await;
+        assert!(ended.is_err());
+        let path = request("http://local/panic");
+        assert!(http2(address).await.send_request(path).await.is_err());
+    }
+    assert_eq!(handle.counts().denied, 0);
+    assert_whole(address, &handle).await;
+}
+
+#[tokio::test]
+async fn a_body_that_was_read_to_its_end_releases_its_permit() {
+    let (address, handle) = serve().await;
+    let mut sender = http1(address).await;
+    for _ in 0..20 {
+        let response = sender.send_request(request("/")).await.unwrap();
+        assert_eq!(response.collect().await.unwrap().to_bytes(), "done");
+        wait_until("the body has ended", || handle.keys() == 0).await;
+    }
+    assert_eq!(handle.counts().admitted, 20);
+}
+
+#[tokio::test]
+async fn a_crowd_never_exceeds_the_limit_in_a_real_server() {
+    async fn handler(Extension(busy): Extension<Arc<[AtomicUsize; 2]>>) -> &'static str {
+        let now = busy[0].fetch_add(1, Ordering::SeqCst) + 1;
+        busy[1].fetch_max(now, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        busy[0].fetch_sub(1, Ordering::SeqCst);
+        "done"
+    }
+
+    let layer = ConcurrencyLayer::new(Global, 3)
+        .queue(100)
+        .max_wait(PATIENCE);
+    let handle = layer.handle();
+    let busy = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let app = Router::new()
+        .route("/", get(handler))
+        .layer(layer)
+        .layer(Extension(Arc::clone(&busy)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async { axum::serve(listener, app).await });
+    let mut clients = JoinSet::new();
+    for _ in 0..20 {
+        clients.spawn(async move {
+            let mut sender = http1(address).await;
+            for _ in 0..20 {
+                let response = sender.send_request(request("/")).await.unwrap();
+                assert_eq!(response.status(), 200);
+                response.collect().await.unwrap();
+            }
+        });
+    }
+    timeout(PATIENCE, clients.join_all()).await.unwrap();
+    wait_until("all are over", || handle.keys() == 0).await;
+    let most = busy[1].load(Ordering::SeqCst);
+    assert!((1..=3).contains(&most), "{most} at once");
+    let counts = handle.counts();
+    assert_eq!(counts.admitted + counts.waited, 400);
+    assert_eq!((counts.denied, handle.waiting()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_grpc_stream_holds_its_permit_until_the_client_drops_it() {
+    let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = incoming.local_addr().unwrap();
+    let (_, health) = tonic_health::server::health_reporter();
+    let layer = ConcurrencyLayer::new(Global, 1);
+    let handle = layer.handle();
+    let server = Server::builder().layer(layer).add_service(health);
+    tokio::spawn(server.serve_with_incoming(incoming));
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let mut client = HealthClient::new(endpoint.connect_lazy());
+    for _ in 0..20 {
+        let mut watch = client
+            .watch(HealthCheckRequest::default())
+            .await
+            .unwrap()
+            .into_inner();
+        assert!(watch.message().await.unwrap().is_some());
+        assert_eq!(handle.in_flight(&()), 1);
+        let denied = client
+            .check(HealthCheckRequest::default())
+            .await
+            .unwrap_err();
+        assert_eq!(denied.code(), ::tonic::Code::ResourceExhausted);
+        assert_eq!(denied.message(), "too many requests at once, retry in 1 s");
+        drop(watch);
+        wait_until("the stream is over", || handle.keys() == 0).await;
+        client.check(HealthCheckRequest::default()).await.unwrap();
+        wait_until("the call is over", || handle.keys() == 0).await;
+    }
+}

@@ -1,0 +1,157 @@
+//! Requests that wait for a permit, in paused time.
+
+use std::{future::pending, time::Duration};
+
+use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
+use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
+use tower_throttle::{
+    AsError, Global, RateLimited, concurrency::ConcurrencyLayer, queue::WhenFull,
+};
+
+type Boxed = Box<dyn std::error::Error + Send + Sync>;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Requests of 0 never end.
+async fn serve(request: u8) -> Result<u8, Boxed> {
+    if request == 0 {
+        pending::<()>().await;
+    }
+    Ok(request)
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_go_on_in_the_order_of_their_arrival() {
+    let layer = ConcurrencyLayer::new(Global, 1)
+        .queue(3)
+        .release_at_response()
+        .respond(AsError);
+    let handle = layer.handle();
+    let mut calls: Vec<_> = [0, 0, 7, 8]
+        .map(|n| layer.layer(service_fn(serve)).oneshot(n))
+        .map(task::spawn)
+        .into_iter()
+        .collect();
+    for call in &mut calls {
+        assert_pending!(call.poll());
+    }
+    assert_eq!((handle.in_flight(&()), handle.waiting()), (1, 3));
+    drop(calls.remove(0));
+    assert!(calls[0].is_woken());
+    assert!(!calls[1].is_woken() && !calls[2].is_woken());
+    // The permit belongs to the first waiter, even if others are polled before it.
+    assert_pending!(calls[1].poll());
+    drop(calls.remove(0));
+    assert_eq!(assert_ready_ok!(calls[0].poll()), 7);
+    assert!(calls[1].is_woken());
+    assert_eq!(assert_ready_ok!(calls[1].poll()), 8);
+    assert_eq!((handle.keys(), handle.waiting()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_denied_when_its_time_is_over_and_leaves_the_line() {
+    let layer = ConcurrencyLayer::new(Global, 1)
+        .queue(1)
+        .max_wait(SECOND * 3)
+        .release_at_response()
+        .respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(serve));
+    let mut first = task::spawn(service.clone().oneshot(0));
+    assert_pending!(first.poll());
+    let mut second = task::spawn(service.clone().oneshot(1));
+    assert_pending!(second.poll());
+    tokio::time::advance(Duration::from_millis(2_999)).await;
+    assert_pending!(second.poll());
+    let mut third = task::spawn(service.clone().oneshot(1));
+    let full = assert_ready_err!(third.poll());
+    assert!(full.is::<RateLimited>(), "the line is full");
+    tokio::time::advance(Duration::from_millis(2)).await;
+    assert!(second.is_woken());
+    let late = assert_ready_err!(second.poll());
+    let late = late.downcast_ref::<RateLimited>().unwrap();
+    assert_eq!(late.to_string(), "too many requests at once, retry in 1 s");
+    assert_eq!(handle.waiting(), 0);
+    let counts = handle.counts();
+    assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_request_does_not_hold_the_services_readiness() {
+    let shared = ConcurrencyLimit::new(service_fn(serve), 2);
+    let mut others = shared.clone();
+    let layer = ConcurrencyLayer::new(Global, 1)
+        .queue(1)
+        .release_at_response()
+        .respond(AsError);
+    let mut service = layer.layer(shared);
+    let mut first = task::spawn(service.ready().await.unwrap().call(0));
+    assert_pending!(first.poll());
+    let mut second = task::spawn(service.ready().await.unwrap().call(1));
+    assert_pending!(second.poll());
+    // One permit of the inner service is taken by the first request, and the other is free.
+    assert_eq!(others.ready().await.unwrap().call(2).await.unwrap(), 2);
+    drop((others, first));
+    assert_eq!(second.await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dear_request_at_the_front_is_not_overtaken() {
+    let layer = ConcurrencyLayer::new(Global, 2)
+        .queue(2)
+        .cost(|cost: &u64| *cost)
+        .release_at_response()
+        .respond(AsError);
+    let never = service_fn(|_: u64| pending::<Result<(), Boxed>>());
+    let mut calls = [1, 2, 1].map(|cost| task::spawn(layer.layer(never).oneshot(cost)));
+    for call in &mut calls {
+        assert_pending!(call.poll());
+    }
+    assert_eq!(layer.handle().waiting(), 2);
+    let [first, second, third] = calls;
+    // Without the request of two permits, the one behind it has room.
+    drop(second);
+    assert!(third.is_woken());
+    assert_eq!(layer.handle().waiting(), 0);
+    drop((first, third));
+    assert_eq!(layer.handle().keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn seats_bound_the_waiting_requests_of_all_keys() {
+    let layer = ConcurrencyLayer::new(|key: &u8| *key, 1)
+        .queue(5)
+        .seats(2)
+        .when_full(WhenFull::Deny)
+        .release_at_response()
+        .respond(AsError);
+    let never = service_fn(|_: u8| pending::<Result<(), Boxed>>());
+    let mut calls = [1, 2, 3, 1, 2, 3].map(|key| task::spawn(layer.layer(never).oneshot(key)));
+    let denied = calls.iter_mut().map(|call| call.poll().is_ready());
+    assert_eq!(
+        denied.collect::<Vec<_>>(),
+        [false, false, false, false, false, true]
+    );
+    assert_eq!(layer.handle().waiting(), 2);
+    // A seat is free again when a request leaves the line.
+    let [first, .., fourth, _, _] = calls;
+    drop((first, fourth));
+    let mut again = task::spawn(layer.layer(never).oneshot(3));
+    assert_pending!(again.poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_granted_in_the_moment_of_its_timeout_goes_on() {
+    let layer = ConcurrencyLayer::new(Global, 1)
+        .queue(1)
+        .release_at_response()
+        .respond(AsError);
+    let service = layer.layer(service_fn(serve));
+    let mut first = task::spawn(service.clone().oneshot(0));
+    assert_pending!(first.poll());
+    let mut second = task::spawn(service.oneshot(1));
+    assert_pending!(second.poll());
+    tokio::time::advance(SECOND * 2).await;
+    drop(first);
+    assert_eq!(assert_ready_ok!(second.poll()), 1);
+}
