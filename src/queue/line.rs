@@ -514,5 +514,75 @@ mod tests {
         let next = line.join(3, tick(9), Order::Oldest);
         assert!(!ranks.contains(&next));
         assert!(line.contains(next) && line.contains(ranks[1]));
+        line.release(tick(9), &mut Vec::new());
+        assert!(!line.is_unused(), "the shed waiter was not polled");
+        assert!(
+            line.poll_waiter(ranks[1], Waker::noop(), &mut None)
+                .is_some()
+        );
+        assert!(line.is_unused());
+    }
+
+    #[test]
+    fn moving_slots_by_no_time_keeps_the_costs_equal() {
+        let (mut line, _) = line(&[1, 1, 1], Order::Oldest);
+        line.shift_earlier(Duration::ZERO);
+        // A line of different costs would remove one waiter at most.
+        assert_eq!(line.costs_to_shed(2, || None).count(), 3);
+        assert_eq!(line.last_slot(), Some(tick(3)));
+    }
+
+    #[test]
+    fn a_waiter_of_another_cost_is_not_shed_as_an_equal_one() {
+        let (mut line, _) = line(&[1, 1], Order::Oldest);
+        let mut shed = |cost| line.shed_equal(cost, Duration::ZERO, &mut Vec::new());
+        assert_eq!(shed(2), None);
+        assert_eq!(shed(1), Some(tick(2)));
+        assert_eq!(line.len(), 1);
+    }
+
+    #[test]
+    fn the_wakers_of_all_waiters_are_taken_once() {
+        for costs in [[1, 1, 1], [1, 2, 1]] {
+            let (mut line, ranks) = line(&costs, Order::Oldest);
+            for rank in &ranks[..2] {
+                assert_eq!(line.poll_waiter(*rank, Waker::noop(), &mut None), None);
+            }
+            let mut wakers = Vec::new();
+            line.take_wakers(&mut wakers);
+            assert_eq!(wakers.len(), 2, "one waiter was never polled");
+            line.take_wakers(&mut wakers);
+            assert_eq!((wakers.len(), line.len()), (2, 3));
+        }
+    }
+
+    #[test]
+    fn a_span_is_converted_exactly_and_rounded_up() {
+        let quota = |limit, period| Quota::per(limit, Duration::from_nanos(period));
+        for (from_limit, from_period) in [(1, 1), (3, 7), (8, 3)] {
+            for (to_limit, to_period) in [(1, 1), (2, 5), (9, 4)] {
+                let (from, to) = (quota(from_limit, from_period), quota(to_limit, to_period));
+                for span in 0..100 {
+                    let exact = (span * to_period * from_limit).div_ceil(from_period * to_limit);
+                    assert_eq!(rescale_span(span, &from, &to), exact, "{from} to {to}");
+                }
+            }
+        }
+    }
+
+    /// The products of limit and period take more than 64 bits.
+    #[test]
+    fn a_span_between_large_quotas_is_never_converted_to_less() {
+        let quota = |limit| Quota::per(limit, Duration::from_nanos(1 << 50));
+        let (large, smaller) = (quota(1 << 62), quota(3 << 60));
+        // Three quarters, and not more than 2 above.
+        let exact = (u128::from(u64::MAX) * 3).div_ceil(4);
+        let converted = u128::from(rescale_span(u64::MAX, &smaller, &large));
+        assert!((exact..=exact + 2).contains(&converted), "{converted}");
+        // More than 64 bits.
+        assert_eq!(rescale_span(u64::MAX, &large, &smaller), u64::MAX);
+        // The ratio is 4, and what is lost by the shift is rounded up.
+        let quarter = quota(1 << 60);
+        assert_eq!(rescale_span(1 << 40, &large, &quarter), (1 << 42) + 1);
     }
 }

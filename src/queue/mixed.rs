@@ -416,13 +416,13 @@ mod tests {
                         front -= 1;
                         front
                     };
-                    // Now and then a slot before those of others.
-                    let slot = end
-                        - if which > 60_000 {
-                            which * PERIOD / 90_000
-                        } else {
-                            0
-                        };
+                    // Now and then a slot before those of others, which removals have moved.
+                    let slot = match model.slots.last() {
+                        Some((last, _)) if which > 60_000 => {
+                            last.saturating_sub((which - 60_000) * PERIOD / 9_000)
+                        }
+                        _ => end,
+                    };
                     queue.join(rank, cost, Tick::from_nanos(slot), order);
                     model.join(rank, cost, slot, order);
                     end += cost * PERIOD / 9;

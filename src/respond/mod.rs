@@ -161,3 +161,6 @@ impl<Res> Tell<Res> for Silent {
 
     fn tell(&self, _: &mut Res, _: &Policies, _: &Decision) {}
 }
+
+#[cfg(test)]
+mod tests;

@@ -108,3 +108,31 @@ mod sealed {
 
     impl<D, H, F> Sealed for super::Responder<D, H, F> {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::respond::{Headers, SettleByResult};
+
+    /// Whether headers are written, and whether anything waits for the response.
+    fn needs<D, H, F>(_: Responder<D, H, F>) -> (bool, bool)
+    where
+        Responder<D, H, F>: ResponseHooks<http::Request<()>, (), http::Response<()>, ()>,
+    {
+        (
+            <Responder<D, H, F>>::WRITES_HEADERS,
+            <Responder<D, H, F>>::NEEDS_RESPONSE,
+        )
+    }
+
+    #[test]
+    fn a_response_is_needed_only_for_headers_or_to_settle() {
+        let silent = Responder::<Standard>::default();
+        let settle = SettleByResult(|_: &Result<_, ()>| Settle::Keep);
+        assert_eq!(needs(silent), (false, false));
+        assert_eq!(needs(silent.with_settle(settle)), (false, true));
+        let told = silent.with_tell(Headers::standard());
+        assert_eq!(needs(told), (true, true));
+        assert_eq!(needs(told.with_settle(settle)), (true, true));
+    }
+}

@@ -180,10 +180,38 @@ mod tests {
             ("application/grpc+json", "application/grpc"),
             ("application/grpc-web", "application/grpc-web"),
             ("application/grpc-web-text", "application/grpc-web-text"),
+            (
+                "application/grpc-web-text+proto",
+                "application/grpc-web-text+proto",
+            ),
             ("application/grpc-web+thrift", "application/grpc-web+proto"),
             ("application/grpc-web; charset=x", "application/grpc-web"),
         ] {
             assert_eq!(content_type(&asking(asked)), answered, "{asked}");
+        }
+    }
+
+    /// The codes of <https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>.
+    #[test]
+    fn every_status_has_its_code() {
+        for (status, expected) in [
+            (429, 8),
+            (400, 3),
+            (401, 16),
+            (403, 7),
+            (404, 5),
+            (502, 14),
+            (503, 14),
+            (504, 14),
+            (501, 12),
+            (500, 13),
+            (507, 13),
+            (418, 2),
+            (409, 2),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let rejection = crate::error::Rejection::from(status);
+            assert_eq!(code(&rejection.into()), expected, "{status}");
         }
     }
 

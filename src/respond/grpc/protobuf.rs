@@ -104,6 +104,15 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_is_at_most_the_longest_of_protobuf() {
+        let status = |wait| status_with_retry_info(8, "", wait);
+        let longest = status(Duration::from_secs(MAX_SECONDS));
+        assert_eq!(status(Duration::new(MAX_SECONDS, 5)), longest);
+        assert_eq!(status(Duration::MAX), longest);
+        assert_ne!(status(Duration::new(MAX_SECONDS - 1, 5)), longest);
+    }
+
+    #[test]
     fn varints_carry_seven_bits_a_byte() {
         for (value, expected) in [
             (0, &[0][..]),

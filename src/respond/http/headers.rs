@@ -281,6 +281,7 @@ mod tests {
             MAX_INLINE_NAME - 1,
             MAX_INLINE_NAME,
             MAX_INLINE_NAME + 1,
+            2 * MAX_INLINE_NAME,
         ] {
             for character in ["a", "\"", "\\"] {
                 for number in [0, 7, u64::MAX] {

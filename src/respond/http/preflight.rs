@@ -33,3 +33,25 @@ impl<B> Predicate<Request<B>> for Preflight {
             && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preflight_request_has_its_method_and_both_headers() {
+        for case in 0..8 {
+            let mut request = Request::new(());
+            if case & 1 > 0 {
+                *request.method_mut() = Method::OPTIONS;
+            }
+            let names = [header::ORIGIN, header::ACCESS_CONTROL_REQUEST_METHOD];
+            for (bit, name) in [2, 4].into_iter().zip(names) {
+                if case & bit > 0 {
+                    request.headers_mut().insert(name, "x".parse().unwrap());
+                }
+            }
+            assert_eq!(Preflight.matches(&request), case == 7, "{case:03b}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What holds for every responder of HTTP and gRPC.
+
+use std::time::Duration;
+
+use ::http::{Extensions, HeaderMap, Request, Response, StatusCode};
+
+use super::{Auto, Grpc, HeadersOnly, ProblemJson, Respond, Standard};
+use crate::decision::{Decision, Verdict};
+use crate::error::{RateLimited, Rejection};
+
+trait Responder: Respond<Request<()>, Response<String>, ()> {}
+
+impl<R: Respond<Request<()>, Response<String>, ()>> Responder for R {}
+
+fn responders() -> Vec<(&'static str, Box<dyn Responder>)> {
+    let own = |_: &Request<()>, denied: &RateLimited| {
+        let mut response = Response::new("own".to_owned());
+        *response.status_mut() = denied.status();
+        response
+    };
+    vec![
+        ("closure", Box::new(own)),
+        ("Standard", Box::new(Standard)),
+        ("HeadersOnly", Box::new(HeadersOnly)),
+        ("ProblemJson", Box::new(ProblemJson)),
+        ("Grpc", Box::new(Grpc)),
+        ("Auto", Box::new(Auto::<HeadersOnly>::default())),
+        ("Auto with a body", Box::new(Auto::with(ProblemJson))),
+    ]
+}
+
+fn decision() -> Decision {
+    Decision::new(Verdict::Deny, 10, 0, Some(2_500_000_000), 1)
+}
+
+fn request(content_type: &str) -> Request<()> {
+    let request = Request::builder().header("content-type", content_type);
+    let request = request.header("grpc-timeout", "5S").extension(7_u8);
+    request.body(()).unwrap()
+}
+
+type Answer = (StatusCode, HeaderMap, String, bool);
+
+fn answer(response: Result<Response<String>, ()>) -> Answer {
+    let (parts, body) = response.unwrap().into_parts();
+    let has_reason = |extensions: &Extensions| {
+        // Nothing of the request is left.
+        extensions.get::<RateLimited>().is_some() && extensions.len() == 1
+    };
+    let has_reason = has_reason(&parts.extensions);
+    (parts.status, parts.headers, body, has_reason)
+}
+
+#[test]
+fn a_borrowed_request_gets_the_answer_of_an_owned_one() {
+    let limited = || RateLimited::new(decision());
+    let rejected = || RateLimited::from(Rejection::new(StatusCode::FORBIDDEN, "no key"));
+    for (name, responder) in responders() {
+        for content_type in ["text/plain", "application/grpc"] {
+            for denied in [&limited as &dyn Fn() -> RateLimited, &rejected] {
+                let request = request(content_type);
+                let borrowed = answer(responder.deny(&request, denied()));
+                let owned = answer(responder.refuse(request, denied()));
+                assert_eq!(borrowed, owned, "{name}, {content_type}");
+                let (status, headers, _, has_reason) = owned;
+                assert!(has_reason, "{name}");
+                if let Some(code) = headers.get("grpc-status") {
+                    let expected = if denied().rejection().is_some() {
+                        "7"
+                    } else {
+                        "8"
+                    };
+                    assert_eq!((status, code.to_str().unwrap()), (StatusCode::OK, expected));
+                } else {
+                    assert_eq!(status, denied().status(), "{name}");
+                }
+                if denied().decision().is_some() {
+                    assert_eq!(headers["retry-after"], "3", "{name}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_responder_notes_the_decision_and_reads_the_clients_timeout() {
+    for (name, responder) in responders() {
+        let mut request = request("text/plain");
+        responder.admit(&mut request, &decision());
+        assert_eq!(request.extensions().get(), Some(&decision()), "{name}");
+        let timeout = responder.timeout(&request);
+        assert_eq!(timeout, Some(Duration::from_secs(5)), "{name}");
+    }
+}
+
+fn rejected_body<B: Default + 'static>() -> (B, bool) {
+    let rejection = Rejection::new(StatusCode::FORBIDDEN, "no key");
+    let denied = Standard.deny(&Request::new(()), rejection.into());
+    let response: Result<Response<B>, ()> = denied;
+    let (parts, body) = response.unwrap().into_parts();
+    assert_eq!(parts.headers["x-ratelimit-error"], "no key");
+    (body, parts.headers.contains_key("content-type"))
+}
+
+#[test]
+fn a_body_that_can_hold_text_gets_the_text_of_a_rejection_and_its_type() {
+    assert_eq!(rejected_body(), ("no key\n".to_owned(), true));
+    assert_eq!(rejected_body(), (b"no key\n".to_vec(), true));
+    assert_eq!(rejected_body(), ((), false));
+}
+
+#[cfg(feature = "axum")]
+#[test]
+fn a_body_of_axum_gets_the_text_of_a_rejection_and_its_type() {
+    use axum::body::{Body, Bytes, HttpBody};
+
+    assert_eq!(rejected_body(), (Bytes::from("no key\n"), true));
+    let (body, has_type) = rejected_body::<Body>();
+    assert_eq!((body.size_hint().exact(), has_type), (Some(7), true));
+}
