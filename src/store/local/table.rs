@@ -228,7 +228,7 @@ mod tests {
 
     /// Decides on requests of one key at the same moments, with the fast path of a layer first and
     /// without it.
-    fn compare<A: Algorithm>(algorithm: A) {
+    fn compare<A: Algorithm>(algorithm: &A) {
         let table = || Table::new(algorithm.clone(), 1_000, Overflow::Deny, Tick::ZERO);
         let (layer, plain) = (table(), table());
         let decide = |table: &Table<A>, now, cost| {
@@ -257,14 +257,14 @@ mod tests {
 
     #[test]
     fn the_fast_path_of_a_layer_admits_what_is_admitted_and_else_takes_nothing() {
-        compare(FixedWindow::new(Quota::per_second(10)));
-        compare(TokenBucket::new(Quota::per_second(10)));
+        compare(&FixedWindow::new(Quota::per_second(10)));
+        compare(&TokenBucket::new(Quota::per_second(10)));
         // Waits take the cost as well.
-        compare(LeakyBucket::new(Quota::per_second(10)).queue(5));
-        compare((
+        compare(&LeakyBucket::new(Quota::per_second(10)).queue(5));
+        compare(&(
             FixedWindow::new(Quota::per_minute(100)),
             FixedWindow::new(Quota::per_second(10)),
         ));
-        compare(SlidingLog::new(Quota::per_second(10)));
+        compare(&SlidingLog::new(Quota::per_second(10)));
     }
 }
