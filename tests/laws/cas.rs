@@ -7,10 +7,10 @@ use tower_throttle::store::cas::{Cas, CasBuilder, Fault, Faulty, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Decision, ManualClock};
 
-use crate::bounds::Subjected;
 use crate::place::{Mistake, Mistaken, Outcome, Place, Plain, Step};
 use crate::places::difference;
 use crate::random::{Random, seeds};
+use crate::subjected::Subjected;
 use crate::subjects::{Subject, random_subjects};
 
 const KEY: &str = "key";

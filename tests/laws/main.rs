@@ -4,7 +4,7 @@
 //! within the bound in every interval, a denial takes nothing, `retry_after` is exact, a place
 //! decides like a plain state, and a set of limits decides like its parts.
 //!
-//! A further store implements [`Place`](place::Place). `TRACES=100000 cargo test --release --test
+//! The suite of stores, `tests/stores/conformance.rs`, runs them over every store. `TRACES=100000 cargo test --release --test
 //! laws` is the long run.
 
 mod bounds;
@@ -16,12 +16,7 @@ mod places;
 mod planted;
 #[path = "../algorithms/random.rs"]
 mod random;
-#[cfg(feature = "redis")]
-mod redis;
-#[cfg(feature = "redis")]
-#[path = "../common/redis_server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the store")]
-mod redis_server;
+mod subjected;
 #[path = "../algorithms/subjects.rs"]
 #[expect(dead_code, reason = "shared with the tests of the algorithms")]
 mod subjects;

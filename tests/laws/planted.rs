@@ -6,11 +6,11 @@ use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Inherit, NotPacked};
 use tower_throttle::clock::Tick;
 use tower_throttle::{ConfigError, Decision, Quota};
 
-use crate::bounds::Subjected;
 use crate::composition::{Pair, differs_from_parts, pair, pair_states, variants};
 use crate::place::{Limited, Mistake, Mistaken, Plain};
 use crate::places::difference;
 use crate::random::Random;
+use crate::subjected::Subjected;
 use crate::subjects::{Subject, random_subjects};
 
 const SEEDS: u64 = 200;

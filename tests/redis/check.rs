@@ -1,6 +1,6 @@
 //! `Redis::check`, and the setups that it is for: clusters, proxies and restricted users.
 
-use std::{net::TcpListener, time::Duration};
+use std::time::Duration;
 
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{
@@ -10,7 +10,7 @@ use tower_throttle::{
 
 use crate::faults::command;
 use crate::hashing_proxy::{HashingProxy, Kind};
-use crate::reached;
+use crate::redis_cluster::cluster_of_one;
 use crate::redis_server::RedisServer;
 
 const KEYS: u64 = 40;
@@ -19,30 +19,6 @@ const LIMIT: u64 = 3;
 fn open(url: &str) -> Redis {
     let redis = Redis::open(url).expect("a url");
     redis.deadline(Duration::from_secs(10)).without_deny_cache()
-}
-
-/// A cluster whose only server has all slots.
-fn cluster_of_one() -> RedisServer {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let bus = free.local_addr().expect("its address").port().to_string();
-    drop(free);
-    let server = RedisServer::with(&[
-        "--cluster-enabled",
-        "yes",
-        "--cluster-port",
-        &bus,
-        "--cluster-require-full-coverage",
-        "no",
-    ]);
-    command(&server, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-    reached("the cluster is complete", || {
-        let info: String = redis::cmd("CLUSTER")
-            .arg("INFO")
-            .query(&mut server.connection())
-            .expect("its state");
-        info.contains("cluster_state:ok")
-    });
-    server
 }
 
 /// Asks for ten times the limit of each key, all at once. Returns how many were admitted per key.
@@ -212,6 +188,57 @@ async fn check_names_each_command_that_the_user_may_not_run() {
         error.to_string().contains("keys under the prefix"),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_user_of_another_database_needs_one_more_right() {
+    for (right, missing) in [(" +select", None), ("", Some("select"))] {
+        let (server, _) = restricted("~{throttle:*", &format!("{RIGHTS}{right}"));
+        let url = server.url().replace("redis://", "redis://limiter:secret@");
+        let redis = open(&format!("{url}/3"));
+        match (redis.check().await, missing) {
+            (Ok(_), None) => {
+                let limiter = redis.limiter("third", window());
+                let _ = limiter.decide("key", 1).await.expect("a decision");
+                let keyspace: String = redis::cmd("INFO")
+                    .arg("keyspace")
+                    .query(&mut server.connection())
+                    .expect("its databases");
+                assert!(keyspace.contains("db3:keys=1"), "{keyspace}");
+            }
+            (Err(error), Some(missing)) => {
+                let text = error.to_string();
+                assert!(!error.is_transient(), "{text}");
+                assert!(text.contains(missing), "{text}");
+            }
+            (checked, _) => panic!("{right}: {checked:?}"),
+        }
+    }
+}
+
+/// The client asks a server for its role before it takes it for the primary.
+#[cfg(feature = "redis-sentinel")]
+#[tokio::test]
+async fn a_user_behind_sentinels_needs_one_more_right() {
+    use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
+
+    use crate::replicas::{PRIMARY, replica, sentinels};
+
+    for (right, works) in [(" +role", true), ("", false)] {
+        let (server, _) = restricted("~{throttle:*", &format!("{RIGHTS}{right}"));
+        let _replica = replica(server.port());
+        let sentinels = sentinels(server.port());
+        let urls: Vec<_> = sentinels.iter().map(RedisServer::url).collect();
+        let user = redis::RedisConnectionInfo::default()
+            .set_username("limiter")
+            .set_password("secret");
+        let node = SentinelNodeConnectionInfo::default().set_redis_connection_info(user);
+        let kind = SentinelServerType::Master;
+        let client = SentinelClient::build(urls, String::from(PRIMARY), Some(node), kind);
+        let redis = Redis::with_sentinel(client.expect("urls"));
+        let checked = redis.deadline(Duration::from_secs(2)).check().await;
+        assert_eq!(checked.is_ok(), works, "{right}: {checked:?}");
+    }
 }
 
 #[tokio::test]

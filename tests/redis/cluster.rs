@@ -1,6 +1,6 @@
 //! A limit in a cluster of three masters.
 
-use std::{net::TcpListener, time::Duration};
+use std::time::Duration;
 
 use redis::cluster::ClusterClientBuilder;
 use tower_throttle::store::redis::Redis;
@@ -8,63 +8,8 @@ use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket, store::Backend
 
 use crate::check::RIGHTS;
 use crate::faults::command;
-use crate::reached;
+use crate::redis_cluster::{ask, cluster};
 use crate::redis_server::RedisServer;
-
-/// A cluster of three masters that share the slots, and `others` nodes without slots.
-pub(crate) fn cluster(others: usize) -> Vec<RedisServer> {
-    let nodes: Vec<_> = (0..3 + others)
-        .map(|_| {
-            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let bus = free.local_addr().expect("its address").port().to_string();
-            drop(free);
-            let server = RedisServer::with(&[
-                "--cluster-enabled",
-                "yes",
-                "--cluster-port",
-                &bus,
-                "--cluster-node-timeout",
-                "1000",
-                "--cluster-require-full-coverage",
-                "no",
-            ]);
-            (server, bus)
-        })
-        .collect();
-    let ranges = [["0", "5460"], ["5461", "10922"], ["10923", "16383"]];
-    for (at, (node, _)) in nodes.iter().enumerate() {
-        if let Some([first, last]) = ranges.get(at) {
-            tell(node, &["ADDSLOTSRANGE", first, last]);
-        }
-        for (other, bus) in &nodes {
-            tell(node, &["MEET", "127.0.0.1", &other.port().to_string(), bus]);
-        }
-    }
-    let known = format!("cluster_known_nodes:{}\r", nodes.len());
-    reached("the cluster is complete", || {
-        nodes.iter().all(|(node, _)| {
-            let info = ask(node, &["INFO"]);
-            info.contains("cluster_state:ok")
-                && info.contains("cluster_slots_ok:16384")
-                && info.contains(&known)
-        })
-    });
-    nodes.into_iter().map(|(server, _)| server).collect()
-}
-
-/// Runs `CLUSTER ..` on a node.
-pub(crate) fn tell(node: &RedisServer, words: &[&str]) {
-    let mut command = redis::cmd("CLUSTER");
-    command.arg(words);
-    command.exec(&mut node.connection()).expect("done");
-}
-
-/// The reply of a node to `CLUSTER ..`.
-pub(crate) fn ask(node: &RedisServer, words: &[&str]) -> String {
-    let mut command = redis::cmd("CLUSTER");
-    command.arg(words);
-    command.query(&mut node.connection()).expect("an answer")
-}
 
 #[tokio::test]
 async fn two_machines_share_each_limit_on_every_master() {
@@ -204,4 +149,35 @@ async fn a_user_of_a_cluster_needs_one_more_right() {
     let builder = builder.username("limiter").password("secret");
     let redis = Redis::with_cluster(builder).expect("urls");
     assert_eq!(redis.check().await, Ok(None));
+}
+
+#[tokio::test]
+async fn each_call_of_a_batch_through_a_plain_client_gets_its_own_result() {
+    let nodes = cluster(0);
+    let redis = Redis::open(&nodes[0].url()).expect("a url");
+    let redis = redis.deadline(Duration::from_secs(10));
+    let limiter = redis.limiter("mixed", FixedWindow::new(Quota::per_day(1)));
+    let is_here = |key: &u64| {
+        let name = format!("{{throttle:mixed:{key}}}");
+        let slot = ask(&nodes[0], &["KEYSLOT", &name]);
+        slot.parse::<u16>().expect("a slot") <= 5_460
+    };
+    // The first call is sent by itself, and the others in one batch.
+    let calls: Vec<_> = (0..40_u64)
+        .map(|key| (key, tokio::spawn(limiter.decide(&key, 1))))
+        .collect();
+    let mut admitted = 0;
+    for (key, call) in calls {
+        match call.await.expect("no panic") {
+            Ok(decision) => {
+                assert!(is_here(&key) && decision.is_admitted(), "key {key}");
+                admitted += 1;
+            }
+            Err(error) => {
+                assert!(!is_here(&key), "key {key}: {error}");
+                assert!(error.to_string().contains("Redis::with_cluster"), "{error}");
+            }
+        }
+    }
+    assert!((1..40).contains(&admitted), "{admitted}");
 }

@@ -14,19 +14,29 @@ mod hashing_proxy;
 mod limiter;
 mod pool;
 mod processes;
+#[expect(dead_code, reason = "shared with the tests of stores")]
 mod proxy_server;
 mod queue;
+#[path = "../common/redis_cluster.rs"]
+#[cfg_attr(
+    not(feature = "redis-cluster"),
+    expect(dead_code, reason = "for clusters of three")
+)]
+mod redis_cluster;
 #[path = "../common/redis_server.rs"]
 mod redis_server;
 mod refunds;
+#[path = "../common/replicas.rs"]
+#[cfg_attr(
+    not(feature = "redis-sentinel"),
+    expect(dead_code, reason = "for sentinels")
+)]
+mod replicas;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod reports;
 mod retries;
-#[path = "../common/vectors.rs"]
-mod shared_vectors;
-mod vectors;
 
-use self::redis_server::RedisServer;
+use self::redis_server::{RedisServer, reached};
 
 /// How often the server has executed a command.
 fn calls_of(server: &RedisServer, command: &str) -> u64 {
@@ -39,14 +49,4 @@ fn calls_of(server: &RedisServer, command: &str) -> u64 {
         .find_map(|line| line.strip_prefix(&start))
         .and_then(|rest| rest.split(',').next())
         .map_or(0, |calls| calls.parse().expect("a number"))
-}
-
-/// Waits for a condition of a server.
-fn reached(what: &str, is_so: impl Fn() -> bool) {
-    let begun = tokio::time::Instant::now();
-    while !is_so() {
-        let waited = begun.elapsed();
-        assert!(waited.as_secs() < 30, "timed out waiting until {what}");
-        std::thread::park_timeout(std::time::Duration::from_millis(5));
-    }
 }

@@ -89,19 +89,25 @@ impl Plan {
 
 impl Proxy {
     pub(crate) fn before(server: &RedisServer) -> Self {
-        Self::with(server, false)
+        Self::with(server.port(), false)
     }
 
     /// For a replica: the replication stream is forwarded without parsing.
     pub(crate) fn of_replica(server: &RedisServer) -> Self {
-        Self::with(server, true)
+        Self::with(server.port(), true)
     }
 
-    fn with(server: &RedisServer, is_raw: bool) -> Self {
+    /// For bytes that cannot be parsed, as those of TLS. It harms what it reads at once from the
+    /// server, as it harms replies of scripts.
+    pub(crate) fn of_bytes(port: u16) -> Self {
+        Self::with(port, true)
+    }
+
+    fn with(port: u16, is_raw: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
-            target: Mutex::new(server.port()),
+            target: Mutex::new(port),
             plan: Mutex::default(),
             refusals: Mutex::default(),
             harmed: AtomicU64::new(0),
@@ -233,7 +239,7 @@ impl Shared {
         let mut bytes = Vec::new();
         let mut more = [0; 8 * 1024];
         while let Ok(count @ 1..) = from.read(&mut more) {
-            if self.is_raw {
+            if self.is_raw || asked.is_stream() {
                 if to.write_all(&more[..count]).is_err() {
                     return;
                 }
@@ -245,6 +251,9 @@ impl Shared {
                 let command: Vec<u8> = bytes.drain(..end).collect();
                 if self.silent.load(Ordering::Relaxed) {
                     continue;
+                }
+                if is_stream(&command) {
+                    asked.stream.store(true, Ordering::Relaxed);
                 }
                 let is_script = is_script(&command);
                 if let Some(refusal) = self.refusal(is_script) {
@@ -264,29 +273,28 @@ impl Shared {
         }
     }
 
-    fn back(&self, mut from: TcpStream, mut to: &TcpStream, asked: &Asked) {
+    fn back(&self, mut from: TcpStream, to: &TcpStream, asked: &Asked) {
         let mut bytes = Vec::new();
         let mut more = [0; 8 * 1024];
         let mut swallows = false;
-        loop {
+        while let Ok(count @ 1..) = from.read(&mut more) {
+            if self.is_raw || asked.is_stream() {
+                bytes.extend_from_slice(&more[..count]);
+                let harm = self.harm(self.is_raw);
+                if !deliver(&bytes, harm, &mut swallows, to) {
+                    return;
+                }
+                bytes.clear();
+                continue;
+            }
+            bytes.extend_from_slice(&more[..count]);
             while let Some(end) = end_of_reply(&bytes) {
                 let reply: Vec<u8> = bytes.drain(..end).collect();
-                match self.harm(asked.is_script()) {
-                    Some(Harm::Swallow) => swallows = true,
-                    _ if swallows => {}
-                    harm if !pass(&reply, harm, to) => return,
-                    _ => {}
+                let harm = self.harm(asked.is_script());
+                if !deliver(&reply, harm, &mut swallows, to) {
+                    return;
                 }
                 asked.replied(to);
-            }
-            match from.read(&mut more) {
-                Ok(count @ 1..) if self.is_raw => {
-                    if to.write_all(&more[..count]).is_err() {
-                        return;
-                    }
-                }
-                Ok(count @ 1..) => bytes.extend_from_slice(&more[..count]),
-                _ => return,
             }
         }
     }
@@ -301,8 +309,8 @@ impl Shared {
         Some(refusals.reply)
     }
 
-    fn harm(&self, is_script: bool) -> Option<Harm> {
-        if !is_script {
+    fn harm(&self, may_harm: bool) -> Option<Harm> {
+        if !may_harm {
             return None;
         }
         let harm = self.plan.lock().expect("a plan").next();
@@ -323,28 +331,39 @@ enum Command {
 
 /// The commands of a connection without a reply yet, in order.
 #[derive(Debug, Default)]
-struct Asked(Mutex<VecDeque<Command>>);
+struct Asked {
+    commands: Mutex<VecDeque<Command>>,
+    /// From now on the server sends without being asked.
+    stream: AtomicBool,
+}
 
 impl Asked {
+    fn is_stream(&self) -> bool {
+        self.stream.load(Ordering::Relaxed)
+    }
+
     fn push(&self, command: Command) {
-        self.0.lock().expect("the commands").push_back(command);
+        self.commands
+            .lock()
+            .expect("the commands")
+            .push_back(command);
     }
 
     /// Whether the next reply is that of a script.
     fn is_script(&self) -> bool {
-        let commands = self.0.lock().expect("the commands");
+        let commands = self.commands.lock().expect("the commands");
         *commands.front().expect("a command for every reply") == Command::Script
     }
 
     /// Records that the next reply was forwarded.
     fn replied(&self, to: &TcpStream) {
-        self.0.lock().expect("the commands").pop_front();
+        self.commands.lock().expect("the commands").pop_front();
         self.answer_refused(to);
     }
 
     /// Writes the replies of refused commands whose turn it is.
     fn answer_refused(&self, mut to: &TcpStream) {
-        let mut commands = self.0.lock().expect("the commands");
+        let mut commands = self.commands.lock().expect("the commands");
         while let Some(Command::Refused(reply)) = commands.front() {
             let _ = write!(to, "-{reply}\r\n");
             commands.pop_front();
@@ -352,11 +371,25 @@ impl Asked {
     }
 }
 
+fn name(command: &[u8]) -> &[u8] {
+    let mut lines = command.split(|byte| *byte == b'\n');
+    lines.nth(2).expect("a name")
+}
+
 /// Whether a command is a script call, by its name.
 fn is_script(command: &[u8]) -> bool {
-    let mut lines = command.split(|byte| *byte == b'\n');
-    let name = lines.nth(2).expect("a name");
-    name == b"EVALSHA\r" || name == b"EVAL\r"
+    matches!(name(command), b"EVALSHA\r" | b"EVAL\r")
+}
+
+/// Whether the server sends more than one reply to a command.
+fn is_stream(command: &[u8]) -> bool {
+    matches!(name(command), b"PSYNC\r" | b"SUBSCRIBE\r")
+}
+
+/// Forwards a reply, or swallows it and all later ones. Returns false if the connection has to end.
+fn deliver(reply: &[u8], harm: Option<Harm>, swallows: &mut bool, to: &TcpStream) -> bool {
+    *swallows |= harm == Some(Harm::Swallow);
+    *swallows || pass(reply, harm, to)
 }
 
 /// Forwards a reply. Returns false if the connection has to end.

@@ -14,13 +14,16 @@ use tower_throttle::{
 mod chaos;
 mod configurations;
 mod decisions;
+mod laws;
 #[cfg(feature = "cas")]
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod redis;
+mod vectors;
 
 pub(crate) use self::chaos::Fault;
+use self::vectors::Replay;
 
 /// A store under test.
 pub(crate) trait Store: Sized {
@@ -43,6 +46,26 @@ pub(crate) trait Store: Sized {
 
     /// Lets time pass, if it does not by itself.
     fn advance(&self, _span: Duration) {}
+
+    /// What is stored under a policy name, if it can be seen.
+    fn bytes(&self, _policy: &str) -> Option<String> {
+        None
+    }
+
+    /// How `examples/replay` decides in the store, for [`check_vectors`].
+    fn replay(&self) -> Replay {
+        panic!("no replay decides in this store")
+    }
+
+    /// What is wrong with the store after a replay.
+    fn fault_after_replay(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether `fault` may lose what was stored before it.
+    fn loses_states(fault: Fault) -> bool {
+        fault.loses_states()
+    }
 
     /// Lets the store suffer `fault`, if it can.
     fn inflict(&mut self, fault: Fault) -> bool;
@@ -102,6 +125,10 @@ impl<S: Store> Store for OneTooMany<S> {
         self.0.advance(span);
     }
 
+    fn loses_states(fault: Fault) -> bool {
+        S::loses_states(fault)
+    }
+
     fn inflict(&mut self, fault: Fault) -> bool {
         self.0.inflict(fault)
     }
@@ -129,6 +156,13 @@ macro_rules! check {
         }
 
         #[test]
+        fn keeps_the_laws() {
+            assert_eq!(crate::conformance::laws::fault::<$store>(4), None);
+            assert!(crate::conformance::laws::fault::<Wrong>(40).is_some());
+            assert_eq!(crate::conformance::laws::unseen::<$store>(), []);
+        }
+
+        #[test]
         fn admits_no_more_under_faults_and_recovers() {
             assert_eq!(crate::conformance::chaos::fault::<$store>(), None);
             assert!(crate::conformance::chaos::fault::<Wrong>().is_some());
@@ -136,3 +170,19 @@ macro_rules! check {
     };
 }
 pub(crate) use check;
+
+/// The recorded cases in one store.
+macro_rules! check_vectors {
+    ($store:ty) => {
+        #[test]
+        fn decides_the_recorded_cases() {
+            assert_eq!(crate::conformance::vectors::fault::<$store>(), None);
+            let unseen = crate::conformance::vectors::unseen::<$store>();
+            assert!(
+                unseen.is_empty(),
+                "one unit too many is not found: {unseen:?}"
+            );
+        }
+    };
+}
+pub(crate) use check_vectors;

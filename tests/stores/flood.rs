@@ -7,7 +7,7 @@ use tower_throttle::{
     algorithm::Algorithm, store::local::Overflow,
 };
 
-use crate::random::from_env;
+use crate::env::from_env;
 
 /// Floods a table while a key that is over its limit keeps sending requests. Returns how many of
 /// them were admitted, and how often the table was full.

@@ -15,7 +15,8 @@ use tower_throttle::{
     clock::{Clock, Tick},
 };
 
-use crate::random::{Random, from_env};
+use crate::env::from_env;
+use crate::random::Random;
 
 /// A clock with a separate time per thread.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +62,7 @@ fn record<A: Algorithm>(
             .map(|thread| {
                 let (local, steps, start) = (local.clone(), &steps, &start);
                 scope.spawn(move || {
-                    let mut random = Random(seed ^ thread << 32);
+                    let mut random = Random::new(seed ^ thread << 32);
                     start.wait();
                     (0..each)
                         .map(|_| {

@@ -13,7 +13,8 @@ use tower_throttle::{
     store::{Backend, Op},
 };
 
-use crate::random::{Random, from_env};
+use crate::env::from_env;
+use crate::random::Random;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -29,7 +30,7 @@ struct Found {
 
 /// Applies random operations to a table and to a map that keeps every key.
 fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u64) -> Found {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let clock = ManualClock::new();
     clock.set(Tick::from_nanos(600_000 * SECOND + random.below(SECOND)));
     let local = Local::new(table.clone())

@@ -10,7 +10,8 @@ use tower_throttle::{
     FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingWindow, TokenBucket,
 };
 
-use crate::random::{Random, from_env};
+use crate::env::from_env;
+use crate::random::Random;
 
 const HOUR: u64 = 3_600_000_000_000;
 
@@ -109,7 +110,7 @@ fn bytes_per_key<A: Algorithm>(algorithm: A) -> usize {
 
 #[test]
 fn every_rate_to_a_million_per_second_or_minute_takes_one_word_per_key() {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let few = (1..=1_000).chain([999_953, 999_979, 999_983, 999_999, 1_000_000]);
     let random = (0..from_env("TRACES", 300)).map(|_| 1 + random.below(1_000_000));
     for limit in few.chain(random) {
@@ -129,7 +130,7 @@ fn every_rate_to_a_million_per_second_or_minute_takes_one_word_per_key() {
 /// Random requests over days, with pauses from nanoseconds to hours: the time base moves often, and
 /// sets migrate late. Returns the most states that were outside of the slots at once.
 fn days<A: Algorithm>(algorithm: &A, seed: u64) -> usize {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let start = Tick::from_nanos(random.below(20_000 * HOUR));
     let mut checked = Checked::new(algorithm, 300, 200, start);
     let mut outside = 0;

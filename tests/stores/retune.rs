@@ -8,12 +8,13 @@ use tower_throttle::{
     algorithm::Inherit, clock::Clock,
 };
 
-use crate::random::{Random, from_env};
+use crate::env::from_env;
+use crate::random::Random;
 
 /// Applies random requests and quota changes to a table and to states that are rescaled
 /// immediately.
 fn check_changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1_000_000));
     let local = Local::new(algorithm.clone())
@@ -108,7 +109,7 @@ fn decisions_after_many_changes_equal_those_of_the_algorithm() {
         .with_clock(clock.clone())
         .capacity(2_000);
     let mut states: Vec<_> = (0..1_500).map(|_| current.fresh(clock.now())).collect();
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let check = |key: usize, current: &LeakyBucket, state: &mut _, cost| {
         let expected = current.decide(state, clock.now(), cost);
         assert_eq!(local.check_n(&key, cost), expected, "key {key}");

@@ -19,8 +19,9 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
-use crate::store::remote::{
-    BreakerCounts, CacheVersion, DenyCache, KeyName, LivePolicy, RemoteKey, check_name,
+use crate::store::{
+    events::RemoteMetrics,
+    remote::{BreakerCounts, CacheVersion, DenyCache, KeyName, LivePolicy, RemoteKey, check_name},
 };
 use crate::sync::Ordering;
 
@@ -202,7 +203,10 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         };
         match call {
             Call::Op(Op::Take(cost)) if cost > 0 => match cache.get(key, cost, now) {
-                Ok(denial) => Ok(denial),
+                Ok(denial) => {
+                    RemoteMetrics(S::NAME).denied_by_cache();
+                    Ok(denial)
+                }
                 Err(version) => Err(Some((version, cost))),
             },
             Call::Op(Op::Take(_) | Op::Peek(_)) | Call::Reserve(..) => Err(None),

@@ -89,7 +89,7 @@ impl RemoteMetrics {
                 open.increment(1_u32);
                 count_switch("open");
             }
-            BreakerEvent::Closed => {
+            BreakerEvent::Closed | BreakerEvent::Gone => {
                 open.decrement(1_u32);
                 count_switch("closed");
             }

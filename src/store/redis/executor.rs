@@ -17,7 +17,7 @@ use crate::store::remote::{Breakers, Executor, Server};
 const SLOT_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// Executes the calls of one policy on one connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ScriptExecutor {
     connection: Arc<Connection>,
     program: Arc<Program>,
@@ -25,7 +25,7 @@ pub(super) struct ScriptExecutor {
 }
 
 /// The key and the arguments of a call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ScriptCall {
     pub(super) key: String,
     pub(super) args: Args,
@@ -54,7 +54,7 @@ impl CallReply {
     }
 }
 
-/// The replies to several calls.
+/// The results of several calls.
 #[derive(Debug)]
 pub(super) enum CallReplies {
     /// They were sent in one script call.
@@ -63,17 +63,19 @@ pub(super) enum CallReplies {
         stride: usize,
         indices: Range<usize>,
     },
-    Separate(vec::IntoIter<CallReply>),
+    Separate(vec::IntoIter<CallResult>),
 }
 
-impl Iterator for CallReplies {
-    type Item = CallReply;
+type CallResult = Result<CallReply, StoreError>;
 
-    fn next(&mut self) -> Option<CallReply> {
+impl Iterator for CallReplies {
+    type Item = CallResult;
+
+    fn next(&mut self) -> Option<CallResult> {
         self.nth(0)
     }
 
-    fn nth(&mut self, skipped: usize) -> Option<CallReply> {
+    fn nth(&mut self, skipped: usize) -> Option<CallResult> {
         match self {
             Self::Together {
                 numbers,
@@ -81,11 +83,11 @@ impl Iterator for CallReplies {
                 indices,
             } => {
                 let index = indices.nth(skipped)?;
-                Some(CallReply {
+                Some(Ok(CallReply {
                     numbers: Arc::clone(numbers),
                     offset: 1 + *stride * index,
                     stride: *stride,
-                })
+                }))
             }
             Self::Separate(replies) => replies.nth(skipped),
         }
@@ -164,35 +166,43 @@ impl ScriptExecutor {
 
     /// Sends each call of a batch by itself, and so every later call. The server refused the batch
     /// without executing it: it is part of a cluster, and the keys are in different slots.
+    ///
+    /// Another server may have some of the slots, so each call has a result of its own. If all of them
+    /// fail, so does the batch.
     async fn send_separately(&self, calls: &[ScriptCall]) -> Result<CallReplies, StoreError> {
         self.connection.stop_batching();
         // Dropped with this future if all deadlines pass.
         let mut tasks = JoinSet::new();
         for (index, call) in calls.iter().enumerate() {
-            let connection = Arc::clone(&self.connection);
-            let command = self.command("EVALSHA", &self.program.hash, std::slice::from_ref(call));
-            tasks.spawn(async move { (index, connection.send(&command).await) });
+            let (executor, call) = (self.clone(), call.clone());
+            tasks.spawn(async move { (index, executor.send_one(&call).await) });
         }
-        let mut replies: Vec<_> = calls.iter().map(|_| None).collect();
+        let unfinished = || StoreError::new(format!("{STORE}: a call was not finished"), false);
+        let mut results: Vec<CallResult> = calls.iter().map(|_| Err(unfinished())).collect();
         while let Some(sent) = tasks.join_next().await {
-            let (index, reply) = sent.map_err(|error| {
-                StoreError::new(format!("{STORE}: a call was not finished: {error}"), false)
-            })?;
-            let reply = match reply {
-                Err(error) => {
-                    let call = std::slice::from_ref(&calls[index]);
-                    self.send_again(call, error).await
-                }
-                reply => reply,
-            };
-            replies[index] = Some(CallReply {
-                numbers: self.parse(reply, 1)?,
-                offset: 1,
-                stride: self.program.stride(),
-            });
+            if let Ok((index, result)) = sent {
+                results[index] = result;
+            }
         }
-        let replies: Vec<_> = replies.into_iter().flatten().collect();
-        Ok(CallReplies::Separate(replies.into_iter()))
+        if results.iter().all(CallResult::is_err) {
+            let first = results.into_iter().find_map(CallResult::err);
+            return Err(first.unwrap_or_else(unfinished));
+        }
+        Ok(CallReplies::Separate(results.into_iter()))
+    }
+
+    async fn send_one(&self, call: &ScriptCall) -> CallResult {
+        let call = std::slice::from_ref(call);
+        let command = self.command("EVALSHA", &self.program.hash, call);
+        let reply = match self.connection.send(&command).await {
+            Err(error) => self.send_again(call, error).await,
+            reply => reply,
+        };
+        Ok(CallReply {
+            numbers: self.parse(reply, 1)?,
+            offset: 1,
+            stride: self.program.stride(),
+        })
     }
 
     async fn send_again(

@@ -75,6 +75,13 @@ struct QueuedCall<E: Executor> {
     reply_tx: oneshot::Sender<CallResult<E>>,
 }
 
+/// A call of a batch that was sent.
+struct WaitingCall<E: Executor> {
+    deadline: Tick,
+    queued_at: Tick,
+    reply_tx: oneshot::Sender<CallResult<E>>,
+}
+
 impl<E: Executor> BatchQueue<E> {
     const fn new() -> Self {
         Self {
@@ -175,32 +182,42 @@ impl<E: Executor> Batcher<E> {
         for QueuedCall { reply_tx, .. } in expired {
             let _ = reply_tx.send(Err(self.executor.deadline_exceeded()));
         }
-        let Some(oldest) = queued.first().map(|queued| queued.queued_at) else {
+        if queued.is_empty() {
             return;
-        };
+        }
         let (calls, mut waiting): (Vec<_>, VecDeque<_>) = queued
             .into_iter()
-            .map(|queued| (queued.call, (queued.deadline, queued.reply_tx)))
+            .map(|queued| {
+                let waits = WaitingCall::<E> {
+                    deadline: queued.deadline,
+                    queued_at: queued.queued_at,
+                    reply_tx: queued.reply_tx,
+                };
+                (queued.call, waits)
+            })
             .unzip();
 
         let mut expired = 0;
         let server = Server::Single;
-        let mut executing = pin!(execute(&*self.executor, &calls, &server, oldest));
+        let mut executing = pin!(execute(&*self.executor, &calls, &server, now));
         let replies = loop {
-            let Some((deadline, _)) = waiting.front() else {
+            let Some(first) = waiting.front() else {
                 break None;
             };
-            let left = deadline.since(MonotonicClock.now());
+            let left = first.deadline.since(MonotonicClock.now());
             if let Ok(replies) = tokio::time::timeout(left, executing.as_mut()).await {
                 break Some(replies);
             }
             // The other calls keep waiting, except those that expire before the next timer tick.
             // What was sent is not sent again.
             let soon = MonotonicClock.now().plus(TIMER_TICK);
-            let over = waiting.iter().take_while(|(deadline, _)| *deadline <= soon);
+            let over = waiting.iter().take_while(|call| call.deadline <= soon);
             let over = over.count().max(1);
-            for (_, reply_tx) in waiting.drain(..over) {
-                let _ = reply_tx.send(Err(time_out(&*self.executor, &server, oldest)));
+            for call in waiting.drain(..over) {
+                // Each has waited for the server since it was queued, whichever batch sent it: the
+                // oldest of a batch may have been queued before the last failure that counted.
+                let error = time_out(&*self.executor, &server, call.queued_at);
+                let _ = call.reply_tx.send(Err(error));
             }
             expired += over;
         };
@@ -208,14 +225,15 @@ impl<E: Executor> Batcher<E> {
             None => {}
             Some(Ok(replies)) => {
                 let mut replies = replies.into_iter().skip(expired);
-                for (_, reply_tx) in waiting {
+                for call in waiting {
                     let reply = replies.next();
-                    let _ = reply_tx.send(reply.ok_or_else(|| missing_reply(E::STORE)));
+                    let reply = reply.unwrap_or_else(|| Err(missing_reply(E::STORE)));
+                    let _ = call.reply_tx.send(reply);
                 }
             }
             Some(Err(error)) => {
-                for (_, reply_tx) in waiting {
-                    let _ = reply_tx.send(Err(error.clone()));
+                for call in waiting {
+                    let _ = call.reply_tx.send(Err(error.clone()));
                 }
             }
         }
@@ -277,3 +295,6 @@ impl<E: Executor> Drop for BatchTask<E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -190,7 +190,7 @@ impl Breakers {
         };
         for mut state in gone {
             let change = state.breaker.record_success();
-            let report = state.report(change);
+            let report = state.report(change.map(|_| BreakerEvent::Gone));
             self.report(&state.server, report, None);
             let mut states = lock(&self.states);
             states.gone = states.gone.plus(state.breaker.counts());

@@ -16,8 +16,8 @@ pub(crate) trait Executor: fmt::Debug + Send + Sync + 'static {
     type Call: fmt::Debug + Send + Sync + 'static;
     /// What a call gets.
     type Reply: fmt::Debug + Send + 'static;
-    /// The replies to some calls, in the order of the calls.
-    type Replies: IntoIterator<Item = Self::Reply> + Send;
+    /// The results of some calls, in the order of the calls.
+    type Replies: IntoIterator<Item = Result<Self::Reply, StoreError>> + Send;
 
     /// The kind of store, as errors and logs name it.
     const STORE: &'static str;
@@ -35,7 +35,8 @@ pub(crate) trait Executor: fmt::Debug + Send + Sync + 'static {
     fn supports_batching(&self) -> bool;
 
     /// Sends `calls`, again if they were certainly not executed and may be now. The caller enforces
-    /// the deadline.
+    /// the deadline. An error is that of all calls; results of single calls show that the server
+    /// replies.
     fn send(
         &self,
         calls: &[Self::Call],

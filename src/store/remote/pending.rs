@@ -199,7 +199,7 @@ async fn run_one<E: Executor>(executor: Arc<E>, call: E::Call, server: Server) -
     let calls = std::slice::from_ref(&call);
     let replies = execute(&*executor, calls, &server, sent_at).await?;
     let reply = replies.into_iter().next();
-    reply.ok_or_else(|| missing_reply(E::STORE))
+    reply.unwrap_or_else(|| Err(missing_reply(E::STORE)))
 }
 
 /// The error of a call that a store replied to without a reply of its own.

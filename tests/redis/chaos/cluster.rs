@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use tower_throttle::store::redis::Redis;
 
 use super::connections::KILL;
-use super::failover::is_following;
-use super::{Evidence, Fleet, Row, Stage, command};
-use crate::cluster::{ask, cluster, tell};
+use super::{Evidence, Fleet, Row, Stage};
 use crate::proxy_server::{Harm, Proxy};
 use crate::reached;
+use crate::redis_cluster::{ask, behind_proxies, cluster, tell};
 use crate::redis_server::RedisServer;
+use crate::replicas::is_following;
 
 fn fleet(stage: Stage, nodes: &[RedisServer]) -> Fleet {
     stage.fleet(&|| {
@@ -134,20 +134,7 @@ pub(super) fn connections_killed(stage: Stage) -> Row {
 /// Each master is behind a proxy, which cuts connections after calls were executed.
 pub(super) fn replies_cut(stage: Stage) -> Row {
     let nodes = cluster(0);
-    let proxies: Vec<_> = nodes.iter().map(Proxy::before).collect();
-    for (node, proxy) in nodes.iter().zip(&proxies) {
-        let port = proxy.port().to_string();
-        command(node, &["CONFIG", "SET", "cluster-announce-port", &port]);
-    }
-    reached("the cluster is behind the proxies", || {
-        let all = |node| {
-            let map = ask(node, &["NODES"]);
-            proxies
-                .iter()
-                .all(|proxy| map.contains(&format!("127.0.0.1:{}@", proxy.port())))
-        };
-        nodes.iter().all(all)
-    });
+    let proxies = behind_proxies(&nodes);
     let mut fleet = stage.fleet(&|| {
         let builder = ClusterClientBuilder::new(proxies.iter().map(Proxy::url));
         Redis::with_cluster(builder).expect("urls")

@@ -1,40 +1,10 @@
 //! Failovers to another server.
 
-use std::collections::HashMap;
-
 use super::{Evidence, Row, Stage, command};
 use crate::proxy_server::Proxy;
 use crate::reached;
 use crate::redis_server::RedisServer;
-
-/// A replica of the server at this port.
-pub(super) fn follower(port: u16) -> RedisServer {
-    let server = RedisServer::with(&["--replicaof", "127.0.0.1", &port.to_string()]);
-    reached("the replica follows", || is_following(&server));
-    server
-}
-
-pub(super) fn is_following(server: &RedisServer) -> bool {
-    replication(server)
-        .get("master_link_status")
-        .map(String::as_str)
-        == Some("up")
-}
-
-fn is_primary(server: &RedisServer) -> bool {
-    replication(server).get("role").map(String::as_str) == Some("master")
-}
-
-fn replication(server: &RedisServer) -> HashMap<String, String> {
-    let info: String = redis::cmd("INFO")
-        .arg("replication")
-        .query(&mut server.connection())
-        .expect("its role");
-    info.lines()
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
-        .collect()
-}
+use crate::replicas::{is_primary, replica, replication};
 
 /// A primary becomes the replica of an unreachable server for a while.
 pub(super) fn read_only(stage: Stage) -> Row {
@@ -55,7 +25,7 @@ pub(super) fn read_only(stage: Stage) -> Row {
 /// The replica is promoted in order: nothing is lost, and no connection ends.
 pub(super) fn handed_over(stage: Stage) -> Row {
     let first = RedisServer::start();
-    let second = follower(first.port());
+    let second = replica(first.port());
     // The replica knows it before the primary does.
     reached("the primary knows its replica", || {
         let replica = replication(&first).remove("slave0");
@@ -79,7 +49,7 @@ pub(super) fn handed_over(stage: Stage) -> Row {
 pub(super) fn cut_before(stage: Stage) -> Row {
     let mut first = RedisServer::start();
     let between = Proxy::of_replica(&first);
-    let second = follower(between.port());
+    let second = replica(between.port());
     let proxy = Proxy::before(&first);
     let mut fleet = stage.at(&proxy.url());
     between.leads_nowhere();
@@ -112,55 +82,16 @@ mod sentinel {
     use tower_throttle::store::redis::Redis;
 
     use super::super::{Evidence, Fleet, Row, Stage};
-    use super::{RedisServer, follower};
-    use crate::reached;
-    use crate::redis_server::Setup;
-
-    const NAME: &str = "limits";
-
-    /// Three sentinels of a primary.
-    fn sentinels(primary: &RedisServer) -> Vec<RedisServer> {
-        let watch = format!(
-            "sentinel monitor {NAME} 127.0.0.1 {} 2\n\
-             sentinel down-after-milliseconds {NAME} 500\n\
-             sentinel failover-timeout {NAME} 4000\n",
-            primary.port()
-        );
-        let all: Vec<_> = (0..3)
-            .map(|_| Setup::default().sentinel(&watch).start())
-            .collect();
-        reached("the sentinels know each other and the replica", || {
-            all.iter().all(|sentinel| {
-                let info: String = redis::cmd("INFO")
-                    .arg("sentinel")
-                    .query(&mut sentinel.connection())
-                    .expect("what it knows");
-                info.contains("status=ok") && info.contains("slaves=1,sentinels=3")
-            })
-        });
-        all
-    }
+    use super::RedisServer;
+    use crate::replicas::{PRIMARY, replica, sentinels, sentinels_naming};
 
     fn fleet(stage: Stage, sentinels: &[RedisServer]) -> Fleet {
         stage.fleet(&|| {
             let urls = sentinels.iter().map(RedisServer::url).collect();
             let kind = SentinelServerType::Master;
-            let client = SentinelClient::build(urls, String::from(NAME), None, kind);
+            let client = SentinelClient::build(urls, String::from(PRIMARY), None, kind);
             Redis::with_sentinel(client.expect("urls"))
         })
-    }
-
-    /// Whether so many sentinels report this server as the primary.
-    fn is_named(sentinels: &[RedisServer], server: &RedisServer, most: usize) -> bool {
-        let names = |sentinel: &&RedisServer| {
-            let (_, port): (String, u16) = redis::cmd("SENTINEL")
-                .arg("GET-MASTER-ADDR-BY-NAME")
-                .arg(NAME)
-                .query(&mut sentinel.connection())
-                .expect("an address");
-            port == server.port()
-        };
-        sentinels.iter().filter(names).count() >= most
     }
 
     fn evidence(second: &RedisServer, happened: u64) -> Evidence<'_> {
@@ -174,12 +105,12 @@ mod sentinel {
 
     pub(in super::super) fn primary_killed(stage: Stage) -> Row {
         let mut first = RedisServer::start();
-        let second = follower(first.port());
-        let sentinels = sentinels(&first);
+        let second = replica(first.port());
+        let sentinels = sentinels(first.port());
         let mut fleet = fleet(stage, &sentinels);
         first.kill();
         fleet.until("a sentinel reports the other server", |_| {
-            is_named(&sentinels, &second, 1)
+            sentinels_naming(&sentinels, second.port()) > 0
         });
         fleet.loses();
         fleet.ends();
@@ -191,12 +122,12 @@ mod sentinel {
     /// The primary is stopped. When it continues, it acts as a primary until a sentinel demotes it.
     pub(in super::super) fn primary_stopped(stage: Stage) -> Row {
         let first = RedisServer::start();
-        let second = follower(first.port());
-        let sentinels = sentinels(&first);
+        let second = replica(first.port());
+        let sentinels = sentinels(first.port());
         let mut fleet = fleet(stage, &sentinels);
         first.signal("STOP");
         fleet.until("the sentinels report the other server", |_| {
-            is_named(&sentinels, &second, 3)
+            sentinels_naming(&sentinels, second.port()) == 3
         });
         fleet.loses();
         fleet.ends();

@@ -42,7 +42,7 @@ impl Fault {
     ];
 
     /// Whether a server without a file forgets its states.
-    const fn loses_states(self) -> bool {
+    pub(super) const fn loses_states(self) -> bool {
         matches!(self, Self::Killed | Self::Restarted)
     }
 }
@@ -71,12 +71,11 @@ async fn fault_of<S: Store>(fault: Fault) -> Result<(), String> {
     let quota = Quota::per(LIMIT, Duration::from_secs(100_000_000));
     let algorithm = AnyAlgorithm::new(TokenBucket::new(quota));
     let limit = store.limit("chaos", algorithm, DEADLINE);
-    let (mut admitted, _) = calls(&limit).await?;
+    let (mut admitted, mut failed) = calls(&limit).await?;
     if !store.inflict(fault) {
         return Ok(());
     }
-    let forgotten = if fault.loses_states() { admitted } else { 0 };
-    let mut failed = 0;
+    let forgotten = if S::loses_states(fault) { admitted } else { 0 };
     for _ in 0..4 {
         let (more, failures) = calls(&limit).await?;
         (admitted, failed) = (admitted + more, failed + failures);
@@ -91,7 +90,8 @@ async fn fault_of<S: Store>(fault: Fault) -> Result<(), String> {
         std::thread::park_timeout(Duration::from_millis(5));
     }
     for _ in 0..6 {
-        admitted += calls(&limit).await?.0;
+        let (more, failures) = calls(&limit).await?;
+        (admitted, failed) = (admitted + more, failed + failures);
     }
     let bound = LIMIT + forgotten;
     if admitted > bound {

@@ -93,7 +93,7 @@ pub(crate) fn fault<S: Store>() -> Option<String> {
     let store = S::start();
     block_on(async {
         for seed in 0..4 {
-            let random = &mut Random(seed + 1);
+            let random = &mut Random::new(seed + 1);
             let micros = [5_000, 40_000, 3_600_000_000][usize::try_from(seed % 3).expect("small")];
             let quota = Quota::per(1 + random.below(12), Duration::from_micros(micros));
             for (number, algorithm) in algorithms(quota).into_iter().enumerate() {

@@ -37,6 +37,13 @@ impl Store for InMemory {
         self.1.advance(span);
     }
 
+    fn bytes(&self, policy: &str) -> Option<String> {
+        let mut names = self.0.keys();
+        names.retain(|name| name.contains(policy));
+        let values = names.iter().map(|name| self.0.get(name));
+        Some(format!("{:?}", values.collect::<Vec<_>>()))
+    }
+
     /// Without a network only its memory can be lost.
     fn inflict(&mut self, fault: Fault) -> bool {
         let is_lost = fault == Fault::Restarted;

@@ -1,13 +1,21 @@
-//! Redis behind a proxy.
+//! Redis behind a proxy: a server, a cluster, sentinels, and a server with TLS.
 
 use std::time::Duration;
 
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
+use super::vectors::Replay;
 use super::{Fault, Store};
 use crate::proxy_server::{Harm, Proxy};
 use crate::redis_server::RedisServer;
+
+#[cfg(feature = "redis-cluster")]
+mod cluster;
+#[cfg(feature = "redis-sentinel")]
+mod sentinel;
+#[cfg(feature = "redis-tls")]
+mod tls;
 
 struct BehindProxy {
     server: RedisServer,
@@ -17,7 +25,7 @@ struct BehindProxy {
 impl Store for BehindProxy {
     type Limit = RedisLimiter<AnyAlgorithm>;
 
-    const NANOS_PER_MOMENT: u64 = 1_000;
+    const NANOS_PER_MOMENT: u64 = NANOS_PER_MOMENT;
 
     fn start() -> Self {
         let server = RedisServer::start();
@@ -27,42 +35,122 @@ impl Store for BehindProxy {
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
         let redis = Redis::open(&self.proxy.url()).expect("a url");
-        let redis = redis.deadline(deadline).without_deny_cache();
-        redis.limiter(policy, algorithm)
+        limiter(redis, policy, algorithm, deadline)
+    }
+
+    fn bytes(&self, policy: &str) -> Option<String> {
+        Some(bytes(&self.server, policy))
+    }
+
+    fn replay(&self) -> Replay {
+        replay(&self.server)
+    }
+
+    fn fault_after_replay(&self) -> Option<String> {
+        fault_after_replay(&self.server)
     }
 
     fn inflict(&mut self, fault: Fault) -> bool {
-        let harm = match fault {
-            Fault::Lost => Harm::Swallow,
-            Fault::Cut => Harm::Cut,
-            Fault::CutInside => Harm::CutInside,
-            Fault::Split => Harm::Split,
-            Fault::Delayed => Harm::Delay(Duration::from_millis(20)),
-            Fault::Killed => {
-                self.server.kill();
-                return true;
-            }
-            Fault::Stopped => {
-                self.server.signal("STOP");
-                return true;
-            }
-            Fault::Restarted => {
-                self.server.kill();
-                self.server.restart();
-                return true;
-            }
-        };
-        self.proxy.harms_every(harm, 2);
+        inflict(fault, &mut self.server, &self.proxy);
         true
     }
 
     fn heal(&mut self, fault: Fault) {
-        match fault {
-            Fault::Killed => self.server.restart(),
-            Fault::Stopped => self.server.signal("CONT"),
-            _ => self.proxy.harms_none(),
-        }
+        heal(fault, &mut self.server, &self.proxy);
     }
 }
 
 super::check!(BehindProxy);
+super::check_vectors!(BehindProxy);
+
+/// Redis counts in microseconds.
+const NANOS_PER_MOMENT: u64 = 1_000;
+
+fn limiter(
+    redis: Redis,
+    policy: &str,
+    algorithm: AnyAlgorithm,
+    deadline: Duration,
+) -> RedisLimiter<AnyAlgorithm> {
+    let redis = redis.deadline(deadline).without_deny_cache();
+    redis.limiter(policy, algorithm)
+}
+
+/// The values of a policy.
+fn bytes(server: &RedisServer, policy: &str) -> String {
+    let connection = &mut server.connection();
+    let pattern = format!("*{policy}*");
+    let names: Vec<String> = redis::cmd("KEYS")
+        .arg(pattern)
+        .query(connection)
+        .expect("names");
+    let mut values = Vec::new();
+    for name in names {
+        let mut get = redis::cmd("GET");
+        let value: Option<Vec<u8>> = get.arg(&name).query(connection).expect("a value");
+        values.extend(value.map(|value| (name, value)));
+    }
+    format!("{values:?}")
+}
+
+/// The replay decides on a server without a proxy.
+fn replay(server: &RedisServer) -> Replay {
+    Replay {
+        arguments: vec!["--redis".to_owned(), server.url()],
+        refused: &[
+            "bucket4j-token_bucket-replace-additive-raise",
+            "bucket4j-token_bucket-replace-proportional-reduce",
+            "bucket4j-token_bucket-replace-proportional-rounding",
+        ],
+    }
+}
+
+/// A replay calls the server, and leaves nothing behind.
+fn fault_after_replay(server: &RedisServer) -> Option<String> {
+    let connection = &mut server.connection();
+    let left: u64 = redis::cmd("DBSIZE").query(connection).expect("a count");
+    let mut info = redis::cmd("INFO");
+    let info: String = info
+        .arg("commandstats")
+        .query(connection)
+        .expect("statistics");
+    let calls = info
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    let calls = calls.and_then(|rest| rest.split(',').next());
+    let calls: u64 = calls.map_or(0, |calls| calls.parse().expect("a number"));
+    (left > 0 || calls < 15_000).then(|| format!("{left} keys left after {calls} calls"))
+}
+
+fn inflict(fault: Fault, server: &mut RedisServer, proxy: &Proxy) {
+    match fault {
+        Fault::Killed => server.kill(),
+        Fault::Stopped => server.signal("STOP"),
+        Fault::Restarted => {
+            server.kill();
+            server.restart();
+        }
+        fault => harm(fault, proxy),
+    }
+}
+
+fn heal(fault: Fault, server: &mut RedisServer, proxy: &Proxy) {
+    match fault {
+        Fault::Killed => server.restart(),
+        Fault::Stopped => server.signal("CONT"),
+        _ => proxy.harms_none(),
+    }
+}
+
+/// Harms every second reply.
+fn harm(fault: Fault, proxy: &Proxy) {
+    let harm = match fault {
+        Fault::Lost => Harm::Swallow,
+        Fault::Cut => Harm::Cut,
+        Fault::CutInside => Harm::CutInside,
+        Fault::Split => Harm::Split,
+        Fault::Delayed => Harm::Delay(Duration::from_millis(20)),
+        Fault::Killed | Fault::Stopped | Fault::Restarted => return,
+    };
+    proxy.harms_every(harm, 2);
+}

@@ -148,3 +148,16 @@ fn first_return(sabotage: impl Fn(String) -> String, seeds: u64) -> Option<Strin
 fn no_usage_comes_back_to_the_configuration_that_took_it() {
     assert_eq!(first_return(|body| body, 40), None);
 }
+
+#[test]
+fn a_state_that_expires_before_the_usage_it_was_taken_from_is_found() {
+    let found = first_return(
+        |body| {
+            let without = body.replace("prolong(key .. other, ttl)", "");
+            assert_ne!(without, body, "the mistake is in the script");
+            without
+        },
+        40,
+    );
+    assert!(found.is_some());
+}

@@ -1,0 +1,107 @@
+//! Starts a Redis cluster.
+
+use std::net::TcpListener;
+
+use crate::proxy_server::Proxy;
+use crate::redis_server::{RedisServer, reached};
+
+/// A cluster of three masters that share the slots, and `others` nodes without slots.
+pub(crate) fn cluster(others: usize) -> Vec<RedisServer> {
+    let nodes: Vec<_> = (0..3 + others)
+        .map(|_| {
+            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let bus = free.local_addr().expect("its address").port().to_string();
+            drop(free);
+            let server = RedisServer::with(&[
+                "--cluster-enabled",
+                "yes",
+                "--cluster-port",
+                &bus,
+                "--cluster-node-timeout",
+                "1000",
+                "--cluster-require-full-coverage",
+                "no",
+            ]);
+            (server, bus)
+        })
+        .collect();
+    let ranges = [["0", "5460"], ["5461", "10922"], ["10923", "16383"]];
+    for (at, (node, _)) in nodes.iter().enumerate() {
+        if let Some([first, last]) = ranges.get(at) {
+            tell(node, &["ADDSLOTSRANGE", first, last]);
+        }
+        for (other, bus) in &nodes {
+            tell(node, &["MEET", "127.0.0.1", &other.port().to_string(), bus]);
+        }
+    }
+    let known = format!("cluster_known_nodes:{}\r", nodes.len());
+    reached("the cluster is complete", || {
+        nodes.iter().all(|(node, _)| {
+            let info = ask(node, &["INFO"]);
+            info.contains("cluster_state:ok")
+                && info.contains("cluster_slots_ok:16384")
+                && info.contains(&known)
+        })
+    });
+    nodes.into_iter().map(|(server, _)| server).collect()
+}
+
+/// A server that is a cluster by itself.
+pub(crate) fn cluster_of_one() -> RedisServer {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let bus = free.local_addr().expect("its address").port().to_string();
+    drop(free);
+    let server = RedisServer::with(&[
+        "--cluster-enabled",
+        "yes",
+        "--cluster-port",
+        &bus,
+        "--cluster-require-full-coverage",
+        "no",
+    ]);
+    tell(&server, &["ADDSLOTSRANGE", "0", "16383"]);
+    reached("the cluster is complete", || {
+        ask(&server, &["INFO"]).contains("cluster_state:ok")
+    });
+    server
+}
+
+/// Runs `CLUSTER ..` on a node.
+pub(crate) fn tell(node: &RedisServer, words: &[&str]) {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg(words);
+    command.exec(&mut node.connection()).expect("done");
+}
+
+/// The reply of a node to `CLUSTER ..`.
+pub(crate) fn ask(node: &RedisServer, words: &[&str]) -> String {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg(words);
+    command.query(&mut node.connection()).expect("an answer")
+}
+
+/// Proxies before all nodes of a cluster. The nodes announce the addresses of the proxies.
+pub(crate) fn behind_proxies(nodes: &[RedisServer]) -> Vec<Proxy> {
+    let proxies: Vec<_> = nodes.iter().map(Proxy::before).collect();
+    for (node, proxy) in nodes.iter().zip(&proxies) {
+        announce(node, proxy);
+    }
+    reached("the cluster is behind the proxies", || {
+        let all = |node| {
+            let map = ask(node, &["NODES"]);
+            proxies
+                .iter()
+                .all(|proxy| map.contains(&format!("127.0.0.1:{}@", proxy.port())))
+        };
+        nodes.iter().all(all)
+    });
+    proxies
+}
+
+/// Lets a node of a cluster announce the address of a proxy, until the node restarts.
+pub(crate) fn announce(node: &RedisServer, proxy: &Proxy) {
+    redis::cmd("CONFIG")
+        .arg(&["SET", "cluster-announce-port", &proxy.port().to_string()])
+        .exec(&mut node.connection())
+        .expect("done");
+}

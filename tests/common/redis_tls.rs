@@ -1,0 +1,70 @@
+//! Starts a Redis server that speaks TLS with a certificate of its own.
+
+use std::{fs, net::TcpListener, path::PathBuf};
+
+use redis::{Client, TlsCertificates};
+
+use crate::redis_server::{RedisServer, Setup};
+
+/// A server that accepts TLS, and its certificate.
+pub(crate) struct TlsServer {
+    /// Without TLS at its own port.
+    pub(crate) server: RedisServer,
+    port: u16,
+    pub(crate) certificate: String,
+    folder: PathBuf,
+}
+
+impl TlsServer {
+    pub(crate) fn start() -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = free.local_addr().expect("its address").port();
+        drop(free);
+        let folder = std::env::temp_dir().join(format!("tls-{}-{port}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let (certificate, key) = certificate();
+        let paths = [("cert.pem", &certificate), ("key.pem", &key)].map(|(name, text)| {
+            let path = folder.join(name);
+            fs::write(&path, text).expect("a file");
+            path.display().to_string()
+        });
+        let server = Setup::default()
+            .arguments(&["--tls-port", &port.to_string()])
+            .arguments(&["--tls-cert-file", &paths[0], "--tls-key-file", &paths[1]])
+            .arguments(&["--tls-ca-cert-file", &paths[0], "--tls-auth-clients", "no"])
+            .start();
+        Self {
+            server,
+            port,
+            certificate,
+            folder,
+        }
+    }
+
+    /// The port at which it accepts TLS.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A client that trusts one certificate, for the server behind this port.
+    pub(crate) fn client(&self, trusted: &str, port: u16) -> Client {
+        let certificates = TlsCertificates {
+            client_tls: None,
+            root_cert: Some(trusted.as_bytes().to_vec()),
+        };
+        let url = format!("rediss://localhost:{port}");
+        Client::build_with_tls(url, certificates).expect("a client")
+    }
+}
+
+impl Drop for TlsServer {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A self-signed certificate for localhost, and its key.
+pub(crate) fn certificate() -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    (made.cert.pem(), made.signing_key.serialize_pem())
+}

@@ -1,0 +1,85 @@
+//! A Redis cluster of three masters, each behind a proxy.
+
+use std::cell::OnceCell;
+use std::time::Duration;
+
+use redis::cluster::ClusterClientBuilder;
+use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::store::redis::{Redis, RedisLimiter};
+
+use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, heal, inflict, limiter, replay};
+use crate::conformance::vectors::Replay;
+use crate::conformance::{Fault, Store};
+use crate::proxy_server::Proxy;
+use crate::redis_cluster::{announce, behind_proxies, cluster, cluster_of_one};
+use crate::redis_server::RedisServer;
+
+struct InCluster {
+    nodes: Vec<RedisServer>,
+    proxies: Vec<Proxy>,
+    /// A replay needs all keys on one server.
+    single: OnceCell<RedisServer>,
+}
+
+impl InCluster {
+    fn single(&self) -> &RedisServer {
+        self.single.get_or_init(cluster_of_one)
+    }
+}
+
+impl Store for InCluster {
+    type Limit = RedisLimiter<AnyAlgorithm>;
+
+    const NANOS_PER_MOMENT: u64 = NANOS_PER_MOMENT;
+
+    fn start() -> Self {
+        let nodes = cluster(0);
+        let proxies = behind_proxies(&nodes);
+        Self {
+            nodes,
+            proxies,
+            single: OnceCell::new(),
+        }
+    }
+
+    fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
+        let builder = ClusterClientBuilder::new(self.proxies.iter().map(Proxy::url));
+        let redis = Redis::with_cluster(builder).expect("urls");
+        limiter(redis, policy, algorithm, deadline)
+    }
+
+    fn bytes(&self, policy: &str) -> Option<String> {
+        Some(self.nodes.iter().map(|node| bytes(node, policy)).collect())
+    }
+
+    fn replay(&self) -> Replay {
+        replay(self.single())
+    }
+
+    fn fault_after_replay(&self) -> Option<String> {
+        fault_after_replay(self.single())
+    }
+
+    /// All masters at once, because any of them may have the key.
+    fn inflict(&mut self, fault: Fault) -> bool {
+        for (node, proxy) in self.nodes.iter_mut().zip(&self.proxies) {
+            inflict(fault, node, proxy);
+            if fault == Fault::Restarted {
+                announce(node, proxy);
+            }
+        }
+        true
+    }
+
+    fn heal(&mut self, fault: Fault) {
+        for (node, proxy) in self.nodes.iter_mut().zip(&self.proxies) {
+            heal(fault, node, proxy);
+            if fault == Fault::Killed {
+                announce(node, proxy);
+            }
+        }
+    }
+}
+
+crate::conformance::check!(InCluster);
+crate::conformance::check_vectors!(InCluster);

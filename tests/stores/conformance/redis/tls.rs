@@ -1,0 +1,59 @@
+//! Redis with TLS, behind a proxy that cannot read what it forwards.
+
+use std::time::Duration;
+
+use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::store::redis::{Redis, RedisLimiter};
+
+use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, heal, inflict, limiter, replay};
+use crate::conformance::vectors::Replay;
+use crate::conformance::{Fault, Store};
+use crate::proxy_server::Proxy;
+use crate::redis_tls::TlsServer;
+
+struct OverTls {
+    tls: TlsServer,
+    proxy: Proxy,
+}
+
+impl Store for OverTls {
+    type Limit = RedisLimiter<AnyAlgorithm>;
+
+    const NANOS_PER_MOMENT: u64 = NANOS_PER_MOMENT;
+
+    fn start() -> Self {
+        let tls = TlsServer::start();
+        let proxy = Proxy::of_bytes(tls.port());
+        Self { tls, proxy }
+    }
+
+    fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
+        let client = self.tls.client(&self.tls.certificate, self.proxy.port());
+        limiter(Redis::with_client(client), policy, algorithm, deadline)
+    }
+
+    fn bytes(&self, policy: &str) -> Option<String> {
+        Some(bytes(&self.tls.server, policy))
+    }
+
+    /// The same server, without TLS.
+    fn replay(&self) -> Replay {
+        replay(&self.tls.server)
+    }
+
+    fn fault_after_replay(&self) -> Option<String> {
+        fault_after_replay(&self.tls.server)
+    }
+
+    fn inflict(&mut self, fault: Fault) -> bool {
+        inflict(fault, &mut self.tls.server, &self.proxy);
+        true
+    }
+
+    fn heal(&mut self, fault: Fault) {
+        heal(fault, &mut self.tls.server, &self.proxy);
+    }
+}
+
+crate::conformance::check!(OverTls);
+crate::conformance::check_vectors!(OverTls);
