@@ -16,8 +16,8 @@ use criterion::Criterion;
 use tower::{BoxError, Layer, Service, service_fn};
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
-    AsError, FixedWindow, LeakyBucket, Limiter, ManualClock, Quota, SlidingGrid, SlidingLog,
-    SlidingWindow, TokenBucket, WarmUp, clock::Tick, concurrency::ConcurrencyLayer,
+    AsError, FixedWindow, LeakyBucket, Limiter, Lockout, ManualClock, Quota, SlidingGrid,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp, clock::Tick, concurrency::ConcurrencyLayer,
 };
 
 /// Far from its limit: every request is admitted.
@@ -68,6 +68,17 @@ fn algorithms(c: &mut Criterion) {
     transition(c, "sliding grid", SlidingGrid::new);
     transition(c, "sliding log of 1000", |quota| {
         SlidingLog::new(Quota::per_second(quota.limit().min(1_000)))
+    });
+    // Half of the places are taken, and each request expires one.
+    let half = |quota: Quota| match quota {
+        OPEN => Quota::per(1_000, Duration::from_micros(500)),
+        shut => shut,
+    };
+    transition(c, "sliding log, half full", |quota| {
+        SlidingLog::new(half(quota))
+    });
+    transition(c, "lockout, half full", |quota| {
+        Lockout::new(half(quota)).block(Duration::from_secs(3_600))
     });
     transition(c, "leaky queue", |quota| LeakyBucket::new(quota).queue(10));
     transition(c, "warm-up", |quota| {

@@ -6,6 +6,7 @@ use std::{
     ops::Add,
     pin::Pin,
     task::{Context, Waker},
+    time::Duration,
 };
 
 use crate::decision::Decision;
@@ -182,7 +183,7 @@ pub struct Losses {
     pub denied: u64,
     /// Requests that were decided by the state shared by all keys without a slot.
     pub shared: u64,
-    /// Charges that were lost because there was no free slot for their key.
+    /// Charges and bans that were lost because there was no free slot for their key.
     pub lost_charges: u64,
 }
 
@@ -214,11 +215,29 @@ pub enum Op {
     /// Give back the cost of a queued request whose turn will not come. A limit for which requests
     /// queue gives back all of it, the others what is still taken.
     Cancel(u64, Receipt),
+    /// Give back the cost of a request that succeeded, as [`Refund`](Self::Refund) does. A
+    /// [`Lockout`](crate::Lockout) with
+    /// [`clear_on_success`](crate::Lockout::clear_on_success) also forgets the failures before it.
+    Forgive(u64, Receipt),
     /// Take a cost even if the limit does not allow it.
     Charge(u64),
+    /// Deny the key for this long from now on. Only a [`Lockout`](crate::Lockout) does so; other limits
+    /// stay as they are.
+    Ban(Duration),
     /// Reset the key to unused.
     Reset,
 }
+
+/// A limit for which [`Op::Ban`](crate::store::Op::Ban) blocks a key: a
+/// [`Lockout`](crate::Lockout), a tuple that begins with one, and the backends of these.
+///
+/// [`Handle::ban`](crate::Handle::ban) needs it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no bans",
+    label = "not a `Lockout`",
+    note = "bans need a `Lockout`, or a tuple that begins with one; in a layer with several keys, take the handle of one limit with `first()` or `second()`"
+)]
+pub trait Bans {}
 
 /// A conversion into a [`Backend`]: the types that a layer accepts as its limit.
 ///

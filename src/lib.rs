@@ -131,8 +131,8 @@ mod varint;
 pub use self::algorithm::Gcra;
 pub use self::{
     algorithm::{
-        All, AnyAlgorithm, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow,
-        TokenBucket, WarmUp,
+        All, AnyAlgorithm, FixedWindow, LeakyBucket, Lockout, SlidingGrid, SlidingLog,
+        SlidingWindow, TokenBucket, WarmUp,
     },
     clock::ManualClock,
     decision::{Decision, Verdict},

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use tower_throttle::{
-    ConfigError, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    ConfigError, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp,
     algorithm::{Algorithm, AnyAlgorithm, Charge},
 };
 
 use crate::fields::{Fields, required};
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "fixed_window",
     "sliding_log",
     "sliding_window",
@@ -18,6 +18,7 @@ const NAMES: [&str; 9] = [
     "token_bucket",
     "leaky_bucket",
     "warm_up",
+    "lockout",
     "gcra",
     "all",
 ];
@@ -46,6 +47,7 @@ pub(crate) fn build(
         "token_bucket" => token_bucket(quota, max_wait, fields),
         "leaky_bucket" => leaky_bucket(quota, max_wait, fields),
         "warm_up" => warm_up(quota, max_wait, fields),
+        "lockout" => lockout(quota, fields),
         _ => built(gcra(quota, fields.unit)),
     }
 }
@@ -143,6 +145,23 @@ fn warm_up(
         }
     }
     Ok(AnyAlgorithm::new(line))
+}
+
+fn lockout(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
+    let mut lockout = Lockout::new(quota);
+    if let Some(block) = fields.span("block_ns")? {
+        lockout = lockout.block(block);
+    }
+    if let Some(max_block) = fields.span("max_block_ns")? {
+        lockout = lockout.max_block(max_block);
+    }
+    if let Some(forget) = fields.span("forget_ns")? {
+        lockout = lockout.forget(forget);
+    }
+    if let Some(parole) = fields.number("parole")? {
+        lockout = lockout.parole(parole);
+    }
+    built(lockout.validate().map(|()| lockout))
 }
 
 #[cfg(feature = "governor")]

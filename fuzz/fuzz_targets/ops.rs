@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, take_up_to};
 use tower_throttle::{
-    FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
     algorithm::{Charge, Inherit},
     clock::Tick,
 };
@@ -56,6 +56,11 @@ enum Policy {
         over: u64,
         factor: u16,
         queue: Option<u64>,
+    },
+    Lockout {
+        block: u64,
+        forget: u64,
+        parole: Option<u64>,
     },
 }
 
@@ -134,6 +139,16 @@ impl Policy {
                 let warm_up = WarmUp::try_new(quota, span(over)).ok()?;
                 let warm_up = warm_up.try_cold_factor(u64::from(factor)).ok()?;
                 AnyAlgorithm::new(queue.map_or(warm_up, |units| warm_up.queue(units)))
+            }
+            Self::Lockout {
+                block,
+                forget,
+                parole,
+            } => {
+                let lockout = Lockout::new(quota).block(span(block)).forget(span(forget));
+                let lockout = parole.map_or(lockout, |parole| lockout.parole(parole));
+                lockout.validate().ok()?;
+                AnyAlgorithm::new(lockout)
             }
         })
     }

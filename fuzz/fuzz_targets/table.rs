@@ -10,8 +10,8 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tower_throttle::algorithm::{Algorithm, Inherit};
 use tower_throttle::{
-    FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, WarmUp,
+    FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog,
+    SlidingWindow, TokenBucket, WarmUp,
     clock::{Clock, Tick},
 };
 
@@ -77,7 +77,12 @@ fuzz_target!(|input: Input| {
     };
     let bucket = || Some(SlotBound::new(quota, false));
     let window = || Some(SlotBound::new(quota, true));
-    match input.kind % 9 {
+    // The saved inputs are below.
+    let kind = match input.kind {
+        246.. => 9,
+        kind => kind % 9,
+    };
+    match kind {
         0 => run(TokenBucket::new(quota), &input, bucket()),
         1 => run(LeakyBucket::new(quota).queue(3), &input, None),
         2 => run(FixedWindow::new(quota), &input, window()),
@@ -89,6 +94,7 @@ fuzz_target!(|input: Input| {
             Ok(warm) => run(warm.queue(3), &input, None),
             Err(_) => (),
         },
+        9 => run(Lockout::new(quota).block(quota.period()), &input, None),
         _ => run(
             (TokenBucket::new(quota), FixedWindow::new(quota)),
             &input,

@@ -84,6 +84,9 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn available(&self, state: &AnyState, now: Tick) -> u64;
     fn peek_reserve(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision;
     fn cancel(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
+    fn forgive(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
+    fn ban(&self, state: &mut AnyState, now: Tick, length: Duration);
+    fn is_blocked(&self, state: &AnyState, now: Tick) -> bool;
     fn heap_bytes(&self, state: &AnyState) -> usize;
     fn max_heap_bytes(&self) -> usize;
     fn word_count(&self) -> usize;
@@ -242,6 +245,20 @@ impl<A: Algorithm> DynAlgorithm for A {
         A::Packing::cancel(self, state.get_mut(self, now), taken_at, now, cost);
     }
 
+    fn forgive(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
+        A::Packing::forgive(self, state.get_mut(self, now), taken_at, now, cost);
+    }
+
+    fn ban(&self, state: &mut AnyState, now: Tick, length: Duration) {
+        A::Packing::ban(self, state.get_mut(self, now), now, length);
+    }
+
+    fn is_blocked(&self, state: &AnyState, now: Tick) -> bool {
+        state
+            .get()
+            .is_some_and(|state| A::Packing::is_blocked(self, state, now))
+    }
+
     fn heap_bytes(&self, state: &AnyState) -> usize {
         let state = state.get();
         size_of::<A::State>() + state.map_or(0, |state| A::Packing::heap_bytes(self, state))
@@ -398,6 +415,18 @@ impl Packing<Self> for AnyAlgorithm {
 
     fn cancel(algorithm: &Self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
         algorithm.0.cancel(state, taken_at, now, cost);
+    }
+
+    fn forgive(algorithm: &Self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
+        algorithm.0.forgive(state, taken_at, now, cost);
+    }
+
+    fn ban(algorithm: &Self, state: &mut AnyState, now: Tick, length: Duration) {
+        algorithm.0.ban(state, now, length);
+    }
+
+    fn is_blocked(algorithm: &Self, state: &AnyState, now: Tick) -> bool {
+        algorithm.0.is_blocked(state, now)
     }
 
     fn heap_bytes(algorithm: &Self, state: &AnyState) -> usize {

@@ -3,8 +3,8 @@
 #[cfg(feature = "governor")]
 use super::Gcra;
 use super::{
-    Algorithm, All, AnyAlgorithm, FixedWindow, IntoAlgorithm, LeakyBucket, SlidingGrid, SlidingLog,
-    SlidingWindow, TokenBucket, WarmUp,
+    Algorithm, All, AnyAlgorithm, FixedWindow, IntoAlgorithm, LeakyBucket, Lockout, SlidingGrid,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 
 impl From<FixedWindow> for AnyAlgorithm {
@@ -39,6 +39,12 @@ impl From<TokenBucket> for AnyAlgorithm {
 
 impl From<LeakyBucket> for AnyAlgorithm {
     fn from(algorithm: LeakyBucket) -> Self {
+        Self::new(algorithm)
+    }
+}
+
+impl From<Lockout> for AnyAlgorithm {
+    fn from(algorithm: Lockout) -> Self {
         Self::new(algorithm)
     }
 }

@@ -160,7 +160,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        All, AnyAlgorithm, Charge, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog,
+        All, AnyAlgorithm, Charge, FixedWindow, LeakyBucket, Lockout, SlidingGrid, SlidingLog,
         SlidingWindow, TokenBucket, WarmUp,
     };
     use super::*;
@@ -172,6 +172,7 @@ mod tests {
         let line = LeakyBucket::new(quota).queue(5);
         let warm = |factor| WarmUp::new(quota, second).cold_factor(factor);
         let bucket = TokenBucket::new(quota);
+        let lockout = Lockout::new(quota);
         vec![
             AnyAlgorithm::new(bucket),
             AnyAlgorithm::new(TokenBucket::new(Quota::per_minute(11))),
@@ -194,6 +195,12 @@ mod tests {
             AnyAlgorithm::new(SlidingWindow::new(quota).offset(second)),
             AnyAlgorithm::new(SlidingLog::new(quota)),
             AnyAlgorithm::new(SlidingLog::new(Quota::per_day(10))),
+            AnyAlgorithm::new(lockout),
+            AnyAlgorithm::new(lockout.block(second)),
+            AnyAlgorithm::new(lockout.max_block(61 * second)),
+            AnyAlgorithm::new(lockout.forget(second)),
+            AnyAlgorithm::new(lockout.parole(3)),
+            AnyAlgorithm::new(lockout.clear_on_success()),
             AnyAlgorithm::new(SlidingGrid::new(quota)),
             AnyAlgorithm::new(SlidingGrid::new(quota).cells(7)),
             AnyAlgorithm::new(SlidingGrid::new(quota).strict()),

@@ -31,6 +31,7 @@
 //! | [`TokenBucket`] | A(T) <= B + T/t |
 //! | [`LeakyBucket`] | as a meter A(T) <= B + T/t; as a queue released at least t per unit apart, so A(T) <= C + T/t for costs up to C ([`max_cost`](LeakyBucket::max_cost)) |
 //! | [`WarmUp`] | as a queue whose rate rises from L/cold to L over the warm-up time |
+//! | [`Lockout`] | at most L kept until the first block B, then at most P per block, each twice as long: A(T) <= L(1 + T/W) + P T/B within the time to forget |
 //! | tuples, [`All`] | each part's own |
 
 mod any;
@@ -44,6 +45,7 @@ mod fixed_window;
 #[cfg(feature = "governor")]
 mod gcra;
 mod leaky_bucket;
+mod lockout;
 mod math;
 mod packing;
 mod settings;
@@ -67,6 +69,7 @@ pub use self::{
     combined::{All, IntoAlgorithm},
     fixed_window::{FixedWindow, FixedWindowState},
     leaky_bucket::{Charge, LeakyBucket},
+    lockout::{Lockout, LockoutState},
     math::ExactNanos,
     packing::{NotPacked, Packing},
     sliding_grid::{SlidingGrid, SlidingGridState},

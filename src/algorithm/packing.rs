@@ -89,6 +89,26 @@ pub trait Packing<A: Algorithm>: Sealed {
         algorithm.refund(state, taken_at, now, cost);
     }
 
+    /// [`Algorithm::refund`] for a request that succeeded. A limit of failures that is set to do so
+    /// frees those before it too.
+    #[doc(hidden)]
+    fn forgive(algorithm: &A, state: &mut A::State, taken_at: Tick, now: Tick, cost: u64) {
+        algorithm.refund(state, taken_at, now, cost);
+    }
+
+    /// Denies everything for `length` from now on, if the algorithm has bans.
+    #[doc(hidden)]
+    fn ban(algorithm: &A, state: &mut A::State, now: Tick, length: Duration) {
+        let _ = (algorithm, state, now, length);
+    }
+
+    /// Whether a block or a ban holds at `now`.
+    #[doc(hidden)]
+    fn is_blocked(algorithm: &A, state: &A::State, now: Tick) -> bool {
+        let _ = (algorithm, state, now);
+        false
+    }
+
     /// The bytes that a state has allocated, besides its own size.
     #[doc(hidden)]
     #[inline]

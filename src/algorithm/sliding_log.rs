@@ -292,31 +292,9 @@ impl Packing<Self> for SlidingLog {
         fields.quota(&mut algorithm.quota);
     }
 
-    /// The entries, oldest first: how much later than the entry before, and the cost.
     #[cfg(feature = "cas")]
     fn state_fields(_: &Self, state: &mut SlidingLogState, fields: &mut Fields<'_>) {
-        let entries = std::mem::take(&mut state.entries);
-        let mut len = entries.len() as u64;
-        fields.u64(&mut len);
-        let (mut last, mut total) = (0, entries.total_before(0));
-        for place in 0..len {
-            let entry = usize::try_from(place)
-                .ok()
-                .and_then(|place| entries.get(place));
-            let (mut later, mut cost) = entry.map_or((0, 0), |entry| {
-                (entry.at.as_nanos() - last, entry.total.wrapping_sub(total))
-            });
-            fields.moment(&mut later);
-            fields.moment(&mut cost);
-            total = total.wrapping_add(cost);
-            last += later;
-            // Only of the newest moment can all be refunded.
-            fields.require(last <= Tick::MAX.as_nanos() && (cost > 0 || place + 1 == len));
-            if fields.has_failed() {
-                return;
-            }
-            state.entries.push_back(Tick::from_nanos(last), cost);
-        }
+        state.entries.list(fields);
     }
 
     /// Without a copy of the log: no request waits.

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+#[cfg(feature = "cas")]
+use super::fields::Fields;
 use crate::clock::Tick;
 
 /// How many entries are stored inline.
@@ -225,6 +227,33 @@ impl Timestamps {
             }
             // An idle key keeps no memory.
             Repr::Heap { .. } => *self = Self::default(),
+        }
+    }
+
+    /// Lists the entries, oldest first: how much later than the entry before, and the cost.
+    #[cfg(feature = "cas")]
+    pub(super) fn list(&mut self, fields: &mut Fields<'_>) {
+        let entries = std::mem::take(self);
+        let mut len = entries.len() as u64;
+        fields.u64(&mut len);
+        let (mut last, mut total) = (0, entries.total_before(0));
+        for place in 0..len {
+            let entry = usize::try_from(place)
+                .ok()
+                .and_then(|place| entries.get(place));
+            let (mut later, mut cost) = entry.map_or((0, 0), |entry| {
+                (entry.at.as_nanos() - last, entry.total.wrapping_sub(total))
+            });
+            fields.moment(&mut later);
+            fields.moment(&mut cost);
+            total = total.wrapping_add(cost);
+            last += later;
+            // Only of the newest moment can all be refunded.
+            fields.require(last <= Tick::MAX.as_nanos() && (cost > 0 || place + 1 == len));
+            if fields.has_failed() {
+                return;
+            }
+            self.push_back(Tick::from_nanos(last), cost);
         }
     }
 

@@ -299,11 +299,12 @@ impl Claim {
         let op = match settle {
             Settle::Keep => return None,
             Settle::Refund => Op::Refund(self.cost, receipt),
+            Settle::Forgive => Op::Forgive(self.cost, receipt),
             Settle::Charge(cost) if cost < self.cost => Op::Refund(self.cost - cost, receipt),
             Settle::Charge(cost) => Op::Charge(cost - self.cost),
         };
         match op {
-            Op::Refund(0, _) | Op::Charge(0) => None,
+            Op::Refund(0, _) | Op::Forgive(0, _) | Op::Charge(0) => None,
             op => Some(op),
         }
     }

@@ -5,11 +5,12 @@ use std::{
     hash::{BuildHasher, Hash},
     marker::PhantomData,
     sync::Arc,
+    time::Duration,
 };
 
 use super::{And, Counts, KeyPair, KeyUpdate, LimitHandle, RateLimitLayer, Tiers, state::State};
 use crate::algorithm::Algorithm;
-use crate::backend::Backend;
+use crate::backend::{Backend, Bans};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -135,6 +136,41 @@ impl<K, L> Handle<K, L> {
         self.limit().refund(key, cost)
     }
 
+    /// Denies all requests of `key` for `length` from now on, or until its present block ends if that
+    /// is later. Attempts that are under way do not change it when they end.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{ClientIp, Lockout, Quota, RateLimitLayer};
+    ///
+    /// let clients = ClientIp::peer();
+    /// let layer = RateLimitLayer::new(clients.clone(), Lockout::new(Quota::per_hour(5)));
+    /// let handle = layer.handle();
+    /// let client = clients.key([203, 0, 113, 9].into());
+    /// handle.ban(&client, Duration::from_secs(3_600));
+    /// assert_eq!(handle.blocked(), 1);
+    /// assert!(handle.peek_now(&client, 1).is_denied());
+    /// handle.pardon(&client);
+    /// assert_eq!(handle.blocked(), 0);
+    /// ```
+    pub fn ban<Q>(&self, key: &Q, length: Duration) -> KeyUpdate<L::Future>
+    where
+        Q: KeyRef<K> + ?Sized,
+        L: Backend<Q> + Bans,
+    {
+        self.limit().ban(key, length)
+    }
+
+    /// Ends the block of `key` and forgets its failures and earlier blocks, as
+    /// [`reset`](Self::reset) does.
+    pub fn pardon<Q>(&self, key: &Q) -> KeyUpdate<L::Future>
+    where
+        Q: KeyRef<K> + ?Sized,
+        L: Backend<Q> + Bans,
+    {
+        self.limit().pardon(key)
+    }
+
     /// How many requests were admitted, denied, queued, and so on, so far.
     pub fn counts(&self) -> Counts {
         self.state.counts.read()
@@ -237,6 +273,14 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// ```
     pub fn stats(&self) -> Stats {
         self.limit().stats()
+    }
+
+    /// How many keys are blocked now; see [`Local::blocked`].
+    pub fn blocked(&self) -> usize
+    where
+        A: Bans,
+    {
+        self.limit().blocked()
     }
 
     /// Changes the quota for all keys. What they have used stays used, and response headers state

@@ -4,13 +4,14 @@ use std::{
     fmt,
     hash::{BuildHasher, Hash, Hasher},
     marker::PhantomData,
+    time::Duration,
 };
 
 use super::and::{Part, QueuePart};
 use super::policy_cache::PolicyCache;
 use super::{And, KeyPair, KeyUpdate, Tiers, keyed::single_quota};
 use crate::algorithm::{Algorithm, Inherit};
-use crate::backend::{Backend, Op};
+use crate::backend::{Backend, Bans, Op};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -136,6 +137,24 @@ impl<'a, K, L> LimitHandle<'a, K, L> {
         refunding
     }
 
+    /// See [`Handle::ban`](super::Handle::ban).
+    pub fn ban<Q>(&self, key: &Q, length: Duration) -> KeyUpdate<L::Future>
+    where
+        Q: KeyRef<K> + ?Sized,
+        L: Backend<Q> + Bans,
+    {
+        KeyUpdate::start(self.backend.apply(key, Op::Ban(length)))
+    }
+
+    /// See [`Handle::pardon`](super::Handle::pardon).
+    pub fn pardon<Q>(&self, key: &Q) -> KeyUpdate<L::Future>
+    where
+        Q: KeyRef<K> + ?Sized,
+        L: Backend<Q> + Bans,
+    {
+        self.reset(key)
+    }
+
     /// Whether requests queue for this limit, so that the keys of its lines are its keys.
     fn is_queue(&self) -> bool {
         self.path.iter().all(|step| match step {
@@ -184,6 +203,14 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S
     /// See [`Handle::stats`](super::Handle::stats).
     pub fn stats(&self) -> Stats {
         self.backend.stats()
+    }
+
+    /// See [`Handle::blocked`](super::Handle::blocked).
+    pub fn blocked(&self) -> usize
+    where
+        A: Bans,
+    {
+        self.backend.blocked()
     }
 
     /// See [`Handle::set_quota`](super::Handle::set_quota).

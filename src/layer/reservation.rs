@@ -132,7 +132,9 @@ impl<K, L: Backend<K>> Reservation<K, L> {
         K: Hash,
     {
         match self.claim.settlement_op(settle)? {
-            op @ Op::Refund(..) if self.claim.is_immediate() && self.state.lines.has_waiters() => {
+            op @ (Op::Refund(..) | Op::Forgive(..))
+                if self.claim.is_immediate() && self.state.lines.has_waiters() =>
+            {
                 let mut refund = None;
                 let mut start = || refund = Some(self.state.backend.apply(&self.key, op));
                 refund_to_waiters(&self.state, self.line_id(), &self.backend(), &mut start);

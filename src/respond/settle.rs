@@ -25,6 +25,10 @@ pub enum Settle {
     /// It is given back: the request counts for nothing. What time has returned since the cost was
     /// taken is not given back again.
     Refund,
+    /// It is given back as by [`Refund`](Self::Refund), because the attempt succeeded. A
+    /// [`Lockout`](crate::Lockout) with
+    /// [`clear_on_success`](crate::Lockout::clear_on_success) also forgets the failures before it.
+    Forgive,
     /// The request cost this much in all. The difference is taken, even into debt, or given back.
     Charge(u64),
 }

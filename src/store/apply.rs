@@ -29,6 +29,11 @@ pub(super) fn apply_op<A: Algorithm>(
             let taken_at = Tick::from_nanos(receipt.moment());
             A::Packing::cancel(algorithm, state, taken_at, now, cost);
         }
+        Op::Forgive(cost, receipt) => {
+            let taken_at = Tick::from_nanos(receipt.moment());
+            A::Packing::forgive(algorithm, state, taken_at, now, cost);
+        }
+        Op::Ban(length) => A::Packing::ban(algorithm, state, now, length),
         Op::Charge(cost) => {
             algorithm.charge(state, now, cost);
         }

@@ -263,6 +263,10 @@ fn split_op(op: Op) -> (Taker, Op) {
             let (taker, own) = receipt.split_taker();
             (taker, Op::Cancel(cost, own))
         }
+        Op::Forgive(cost, receipt) => {
+            let (taker, own) = receipt.split_taker();
+            (taker, Op::Forgive(cost, own))
+        }
         op => (Taker::Any, op),
     }
 }

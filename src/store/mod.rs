@@ -1,6 +1,7 @@
 //! Stores: where the states of many keys live.
 
 mod apply;
+mod bans;
 #[cfg(feature = "cas")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod cas;
@@ -20,5 +21,5 @@ pub mod redis;
 pub mod remote;
 
 pub use self::fallback::{Fallback, FallbackFuture};
-pub use crate::backend::{Backend, IntoBackend, Losses, Op};
+pub use crate::backend::{Backend, Bans, IntoBackend, Losses, Op};
 pub use crate::receipt::Receipt;

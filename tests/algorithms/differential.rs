@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, take_up_to};
 use tower_throttle::{
-    All, Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, WarmUp,
+    All, Decision, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog,
+    SlidingWindow, TokenBucket, WarmUp,
     algorithm::{Charge, Inherit},
     clock::Tick,
 };
@@ -73,6 +73,18 @@ fn algorithm(kind: Kind, rate: Rate) -> AnyAlgorithm {
                 .charge_mode(charge);
             AnyAlgorithm::new(max_cost.map_or(line, |most| line.max_cost(most)))
         }
+        Kind::Lockout {
+            block,
+            max_block,
+            forget,
+            parole,
+        } => AnyAlgorithm::new(
+            Lockout::new(quota)
+                .block(span(block))
+                .max_block(span(max_block))
+                .forget(span(forget))
+                .parole(parole.min(rate.limit)),
+        ),
         Kind::WarmUp {
             over,
             factor,
@@ -88,7 +100,7 @@ fn algorithm(kind: Kind, rate: Rate) -> AnyAlgorithm {
     }
 }
 
-const KINDS: usize = 10;
+const KINDS: usize = 11;
 
 /// A random policy of the kind `number`: 1 per day to 1e9 per second, with periods that the limit
 /// divides and periods that it does not.
@@ -129,6 +141,15 @@ fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
             before: random.below(2) == 0,
             max_cost,
         },
+        9 => {
+            let block = 1 + random.below(2 * rate.period);
+            Kind::Lockout {
+                block,
+                max_block: block + random.below(6 * block),
+                forget: 1 + random.below(8 * rate.period),
+                parole: 1 + random.below(rate.limit.min(4)),
+            }
+        }
         _ => Kind::WarmUp {
             over: 1 + random.below((20 * rate.period).min((1 << 62) / rate.limit)),
             factor: *random.pick(&[1, 2, 3, 10]),
@@ -466,8 +487,13 @@ fn a_leaky_queue_agrees_with_the_oracle() {
 }
 
 #[test]
-fn a_warm_up_agrees_with_the_oracle() {
+fn a_lockout_agrees_with_the_oracle() {
     agrees(9);
+}
+
+#[test]
+fn a_warm_up_agrees_with_the_oracle() {
+    agrees(10);
 }
 
 #[test]
@@ -477,7 +503,7 @@ fn combined_limits_admit_what_all_oracles_admit_and_denials_charge_none() {
         let policies: Vec<_> = (0..=random.below(3))
             .map(|_| {
                 // Only kinds that never make a request wait.
-                let number = *random.pick(&[0, 1, 2, 3, 4, 5, 7]);
+                let number = *random.pick(&[0, 1, 2, 3, 4, 5, 7, 9]);
                 policy(number, &mut random)
             })
             .collect();

@@ -9,6 +9,7 @@ mod composition;
 mod differential;
 mod laws;
 mod limits;
+mod lockout;
 mod oracle;
 #[cfg(feature = "tokio")]
 mod own;

@@ -49,6 +49,12 @@ pub(crate) enum Kind {
         before: bool,
         max_cost: Option<u64>,
     },
+    Lockout {
+        block: u64,
+        max_block: u64,
+        forget: u64,
+        parole: u64,
+    },
     WarmUp {
         over: u64,
         factor: u64,
@@ -75,8 +81,36 @@ enum State {
     Tokens(i128, u64),
     /// When the queue is free for a request of cost 1, times the limit; `None` if never used.
     Line(Option<i128>),
+    Lockout(Failures),
     /// Stored permits, and when the queue is free.
     StoredPermits(BigRational, BigRational),
+}
+
+/// The failures of a key, event by event.
+#[derive(Clone, Debug, Default)]
+struct Failures {
+    attempts: BTreeMap<u64, u64>,
+    /// How many blocks have ended.
+    level: u32,
+    /// When the present block ends.
+    block: Option<u64>,
+    /// When the last block ended, or ends if the settings changed during it.
+    until: u64,
+    /// The newest moment of an attempt.
+    seen: u64,
+}
+
+impl Failures {
+    fn count(&self) -> u64 {
+        self.attempts.values().sum()
+    }
+
+    fn end_block(&mut self, end: u64) {
+        self.level += 1;
+        self.until = end;
+        self.block = None;
+        self.attempts.clear();
+    }
 }
 
 fn ratio(dividend: impl Into<BigInt>, divisor: impl Into<BigInt>) -> BigRational {
@@ -112,6 +146,7 @@ impl Model {
             ),
             Kind::LeakyMeter => State::Tokens(i128::from(self.rate.burst) * self.period(), now),
             Kind::LeakyQueue { .. } => State::Line(None),
+            Kind::Lockout { .. } => State::Lockout(Failures::default()),
             Kind::WarmUp { .. } => State::StoredPermits(self.full(), whole(0)),
             _ => State::Counts(BTreeMap::new()),
         };
@@ -211,6 +246,50 @@ impl Model {
         }
     }
 
+    /// How many failures start a block.
+    fn places(&self, failures: &Failures) -> u64 {
+        match self.kind {
+            Kind::Lockout { parole, .. } if failures.level > 0 => parole.min(self.rate.limit),
+            _ => self.rate.limit,
+        }
+    }
+
+    /// What has happened by `now`.
+    fn failures(&self, now: u64) -> Failures {
+        let (State::Lockout(failures), Kind::Lockout { forget, .. }) = (&self.state, self.kind)
+        else {
+            unreachable!("only called for a lockout");
+        };
+        let mut failures = failures.clone();
+        match failures.block {
+            Some(end) if now < end => return failures,
+            Some(end) => failures.end_block(end),
+            None => {}
+        }
+        if now >= failures.until + forget {
+            failures.level = 0;
+        }
+        let period = self.rate.period;
+        failures.attempts.retain(|at, _| now < at + period);
+        failures
+    }
+
+    /// Starts or ends the block, if the failures are as many or as few as that takes.
+    fn update_block(&self, failures: &mut Failures) {
+        let Kind::Lockout {
+            block, max_block, ..
+        } = self.kind
+        else {
+            unreachable!("only called for a lockout");
+        };
+        if failures.count() < self.places(failures) {
+            failures.block = None;
+        } else if failures.block.is_none() {
+            let doubled = (0..failures.level).fold(block, |length, _| (2 * length).min(max_block));
+            failures.block = Some((failures.seen + doubled).max(failures.until));
+        }
+    }
+
     /// Tokens at `now`, times the period.
     fn tokens(&self, now: u64) -> i128 {
         let State::Tokens(tokens, at) = self.state else {
@@ -286,6 +365,12 @@ impl Model {
                 units: 0,
                 max_wait: 0,
             },
+            Kind::Lockout { .. } => {
+                let failures = self.failures(now);
+                let fits = failures.count().saturating_add(cost) <= self.places(&failures);
+                let is_open = failures.block.is_none() && now >= failures.until;
+                return (is_open && fits).then_some(0);
+            }
             _ => return (self.used(now).saturating_add(cost) <= self.rate.limit).then_some(0),
         };
         let wait = self.wait(now, cost);
@@ -321,6 +406,22 @@ impl Model {
     /// Counts `cost` as admitted at `now`, after its wait, even above the limit.
     pub(crate) fn take(&mut self, now: u64, cost: u64) {
         if cost == 0 {
+            return;
+        }
+        if let Kind::Lockout { .. } = self.kind {
+            let mut failures = self.failures(now);
+            if failures.block.is_some() {
+                let mut newest = failures
+                    .attempts
+                    .last_entry()
+                    .expect("a block has failures");
+                *newest.get_mut() += cost;
+            } else {
+                *failures.attempts.entry(now).or_default() += cost;
+                failures.seen = now;
+            }
+            self.update_block(&mut failures);
+            self.state = State::Lockout(failures);
             return;
         }
         let (cell, tokens) = (self.cell(now), i128::from(cost) * self.period());
@@ -361,6 +462,7 @@ impl Model {
                 });
             }
             (State::StoredPermits(..), _) => self.take_stored(now, cost),
+            (State::Lockout(_), _) => unreachable!("handled above"),
         }
     }
 
@@ -414,6 +516,20 @@ impl Model {
 
     /// Gives back what is still taken of `cost`, which was taken at `taken_at`.
     pub(crate) fn refund(&mut self, taken_at: u64, now: u64, mut cost: u64) {
+        if let Kind::Lockout { .. } = self.kind {
+            let mut failures = self.failures(now);
+            for (at, held) in failures.attempts.iter_mut().rev() {
+                if *at <= taken_at && now < *at + self.rate.period {
+                    let given = cost.min(*held);
+                    *held -= given;
+                    cost -= given;
+                }
+            }
+            failures.attempts.retain(|_, held| *held > 0);
+            self.update_block(&mut failures);
+            self.state = State::Lockout(failures);
+            return;
+        }
         // Since `taken_at` at most the refill has been returned already.
         let since = now.saturating_sub(taken_at);
         let earned = i128::from(since) * self.limit();
@@ -470,6 +586,10 @@ impl Model {
             State::Tokens(..) => self.tokens(now) < 0,
             State::Line(free) => free.is_some_and(|free| free > i128::from(now) * self.limit()),
             State::StoredPermits(_, free) => *free > whole(now),
+            State::Lockout(_) => {
+                let failures = self.failures(now);
+                failures.block.is_some() && failures.count() > self.places(&failures)
+            }
             _ => self.used(now) > self.rate.limit,
         }
     }
@@ -478,6 +598,15 @@ impl Model {
     pub(crate) fn retune(&mut self, rate: Rate, now: u64) {
         let old = self.clone();
         self.rate = rate;
+        if let Kind::Lockout { .. } = self.kind {
+            let mut failures = old.failures(now);
+            if let Some(end) = failures.block {
+                failures.end_block(end);
+            }
+            self.update_block(&mut failures);
+            self.state = State::Lockout(failures);
+            return;
+        }
         let parts = i128::from(rate.limit / gcd(rate.limit, rate.period));
         match (&old.state, self.kind) {
             (State::Counts(_), Kind::SlidingLog) => {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge};
 use tower_throttle::{
-    FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    WarmUp,
 };
 
 use crate::random::Random;
@@ -29,6 +30,9 @@ pub(crate) enum Promise {
     Twice,
     /// At most L in any half-open interval of this length.
     AtMostIn(u64),
+    /// At most L in any half-open period, and this many more after each block, which lasts at least
+    /// this long. L again once the blocks are forgotten, after this time.
+    Blocks(u64, u64, u64),
     /// At most B + T/t in any closed interval of length T.
     Bucket,
     /// Requests pass at least t per unit of cost apart, for costs up to this one.
@@ -67,6 +71,10 @@ impl Subject {
             Promise::Windows => self.limit * (pieces(self.period) + 1),
             Promise::Twice => 2 * self.limit * pieces(self.period),
             Promise::AtMostIn(length) => self.limit * pieces(length),
+            Promise::Blocks(parole, block, forget) => {
+                let again = (self.limit - parole) * (span / forget);
+                self.limit * pieces(self.period) + parole * (span / block) + again
+            }
             Promise::Bucket => self.burst + self.earned(span),
             // Turns are exactly t apart, and each is reported in whole nanoseconds, rounded up.
             Promise::Paced(max_cost) => max_cost + self.before(span + 1),
@@ -89,7 +97,12 @@ impl Subject {
 /// One of each algorithm, for a quota and a burst.
 pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
     let period = u64::try_from(quota.period().as_nanos()).expect("periods fit");
-    let cell = period.div_ceil(cells);
+    let (cell, parole) = (period.div_ceil(cells), quota.limit().div_ceil(2));
+    // Whole microseconds, in which Redis counts, unless the period is too short.
+    let block = match cell {
+        0..10_000 => cell,
+        _ => cell.next_multiple_of(1_000),
+    };
     let grid = SlidingGrid::new(quota).cells(usize::try_from(cells).expect("few cells"));
     let with_burst = quota.burst(burst);
     let log = Promise::AtMostIn(period);
@@ -108,6 +121,15 @@ pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
             Promise::AtMostIn(cell * (cells - 1) + 1),
         ),
         Subject::new("strict grid", grid.strict(), log),
+        Subject::new(
+            "lockout",
+            Lockout::new(quota)
+                .block(Duration::from_nanos(block))
+                .max_block(Duration::from_nanos(4 * block))
+                .forget(Duration::from_nanos(2 * period))
+                .parole(parole),
+            Promise::Blocks(parole, block, 2 * period),
+        ),
         Subject::new(
             "token bucket",
             TokenBucket::new(with_burst),

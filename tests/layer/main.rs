@@ -8,6 +8,8 @@ mod and;
 mod contract;
 mod handle;
 mod keys;
+#[cfg(feature = "tokio")]
+mod lockout;
 mod plain;
 mod policy;
 #[cfg(feature = "tokio")]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::store::Backend;
 use tower_throttle::{
-    Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    Decision, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket,
 };
 
 mod chaos;
@@ -84,6 +85,7 @@ fn algorithms(quota: Quota) -> Vec<AnyAlgorithm> {
         AnyAlgorithm::new(SlidingGrid::new(quota)),
         AnyAlgorithm::new(SlidingGrid::new(quota).strict()),
         AnyAlgorithm::new(TokenBucket::new(quota)),
+        AnyAlgorithm::new(Lockout::new(quota)),
         AnyAlgorithm::new(TokenBucket::new(quota).initial(1)),
         AnyAlgorithm::new(LeakyBucket::new(quota)),
         #[cfg(feature = "governor")]

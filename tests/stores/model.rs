@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, NotPacked, take_up_to};
 use tower_throttle::{
-    ConfigError, Decision, FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingGrid,
-    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    ConfigError, Decision, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota,
+    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
     algorithm::Inherit,
     clock::Tick,
     store::local::Overflow,
@@ -104,6 +104,7 @@ fn for_each_algorithm(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
         "grid of ten": SlidingGrid::new(Quota::per_second(200)),
         "strict grid of sixty": SlidingGrid::new(limit).cells(60).strict(),
         "log": SlidingLog::new(limit),
+        "lockout": Lockout::new(limit).block(Duration::from_millis(300)).forget(Duration::from_secs(9)),
         "warm-up": WarmUp::new(limit, Duration::from_secs(2)).queue(5),
         "pair": (TokenBucket::new(quota), FixedWindow::new(Quota::per_minute(40))),
         "any": AnyAlgorithm::new(TokenBucket::new(quota)),

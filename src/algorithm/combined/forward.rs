@@ -175,6 +175,20 @@ impl<P: Parts> Packing<P> for P {
         algorithm.each_state_mut(state, &mut Cancel(taken_at, now, cost));
     }
 
+    fn forgive(algorithm: &P, state: &mut P::States, taken_at: Tick, now: Tick, cost: u64) {
+        algorithm.each_state_mut(state, &mut Forgive(taken_at, now, cost));
+    }
+
+    fn ban(algorithm: &P, state: &mut P::States, now: Tick, length: Duration) {
+        algorithm.each_state_mut(state, &mut Ban(now, length));
+    }
+
+    fn is_blocked(algorithm: &P, state: &P::States, now: Tick) -> bool {
+        let mut any = IsBlocked(false, now);
+        algorithm.each_state(state, &mut any);
+        any.0
+    }
+
     fn heap_bytes(algorithm: &P, state: &P::States) -> usize {
         let mut bytes = HeapBytes(algorithm.own_heap_bytes(state));
         algorithm.each_state(state, &mut bytes);
@@ -357,6 +371,14 @@ impl VisitState for ForgettableAt {
     }
 }
 
+struct IsBlocked(bool, Tick);
+
+impl VisitState for IsBlocked {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
+        self.0 |= A::Packing::is_blocked(part, state, self.1);
+    }
+}
+
 struct HeapBytes(usize);
 
 impl VisitState for HeapBytes {
@@ -416,6 +438,22 @@ struct Cancel(Tick, Tick, u64);
 impl VisitStateMut for Cancel {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
         A::Packing::cancel(part, state, self.0, self.1, self.2);
+    }
+}
+
+struct Forgive(Tick, Tick, u64);
+
+impl VisitStateMut for Forgive {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        A::Packing::forgive(part, state, self.0, self.1, self.2);
+    }
+}
+
+struct Ban(Tick, Duration);
+
+impl VisitStateMut for Ban {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        A::Packing::ban(part, state, self.0, self.1);
     }
 }
 

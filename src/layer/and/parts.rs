@@ -189,6 +189,7 @@ impl<L1, L2> Parts<L1, L2> {
         match op {
             Op::Refund(cost, receipt) => (op, Op::Refund(cost, split(receipt))),
             Op::Cancel(cost, receipt) => (op, Op::Cancel(cost, split(receipt))),
+            Op::Forgive(cost, receipt) => (op, Op::Forgive(cost, split(receipt))),
             op => (op, op),
         }
     }

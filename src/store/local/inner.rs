@@ -72,6 +72,12 @@ impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
         }
     }
 
+    /// How many keys are blocked.
+    pub(super) fn blocked(&self) -> usize {
+        let table = self.table.get();
+        table.map_or(0, |table| table.blocked(cold::now(&self.clock)))
+    }
+
     /// The table, which is built at the first call.
     #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
     #[inline(always)]

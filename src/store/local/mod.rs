@@ -36,7 +36,7 @@ use self::inner::{DEFAULT_CAPACITY, LocalInner};
 pub use self::overflow::{Overflow, Stats};
 use self::states::{Outcome, Peeked};
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
-use crate::backend::Op;
+use crate::backend::{Bans, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -332,6 +332,22 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.stats()
     }
 
+    /// How many keys a [`Lockout`](crate::Lockout) blocks now. Reads each state.
+    ///
+    /// ```
+    /// use tower_throttle::{Local, Lockout, Quota};
+    ///
+    /// let logins = Local::new(Lockout::new(Quota::per_hour(1)));
+    /// assert!(logins.check("ann").is_admitted());
+    /// assert_eq!(logins.blocked(), 1);
+    /// ```
+    pub fn blocked(&self) -> usize
+    where
+        A: Bans,
+    {
+        self.shared.blocked()
+    }
+
     fn algorithm(&self) -> A {
         self.shared.read_algorithm(A::clone)
     }
@@ -350,6 +366,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let now = cold::now(&self.shared.clock);
         let keep = match op {
             Op::Take(cost) | Op::Charge(cost) => cost > 0,
+            Op::Ban(length) => !length.is_zero(),
             _ => false,
         };
         if op == Op::Reset {
@@ -361,6 +378,10 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
             // Return the figures of an unused key.
             (Err(_), Op::Charge(cost)) => {
                 self.lose_charge(now, cost);
+                self.peek_hashed(hash, 0)
+            }
+            (Err(_), Op::Ban(_)) => {
+                self.lose_charge(now, 1);
                 self.peek_hashed(hash, 0)
             }
             (Err(free), _) => self.deny_full(free, now),

@@ -89,7 +89,7 @@ pub struct Stats {
     pub denied: u64,
     /// Requests that were decided by the state shared by all keys without a slot.
     pub shared: u64,
-    /// Charges that were lost because the table was full.
+    /// Charges and bans that were lost because the table was full.
     pub lost_charges: u64,
 }
 

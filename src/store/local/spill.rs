@@ -174,6 +174,15 @@ impl<S> SpillStore<S> {
         shard.saturating_mul(shards)
     }
 
+    /// How many states satisfy `counts`.
+    pub(super) fn count(&self, counts: impl Fn(&S) -> bool) -> usize {
+        let of_shard = |shard| {
+            let shard: MutexGuard<'_, Shard<S>> = lock(shard);
+            shard.iter().filter(|kept| counts(&kept.state)).count()
+        };
+        self.shards.iter().map(of_shard).sum()
+    }
+
     /// The number of states, and the bytes of the states and their entries. `held` returns the
     /// bytes that a state has allocated.
     pub(super) fn usage(&self, held: impl Fn(&S) -> usize) -> (usize, usize) {

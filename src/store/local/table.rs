@@ -186,6 +186,13 @@ impl<A: Algorithm> Table<A> {
         counters.count(|counters| &counters.lost_charges, now);
     }
 
+    /// How many keys are blocked. Only states that do not pack have blocks.
+    pub(super) fn blocked(&self, now: Tick) -> usize {
+        let view = self.epochs.current();
+        self.spill
+            .count(|state| A::Packing::is_blocked(view.algorithm(), state, now))
+    }
+
     pub(super) fn stats(&self, now: Tick) -> Stats {
         let view = self.epochs.current();
         let (spilled, spilled_bytes) = self

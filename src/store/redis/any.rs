@@ -3,8 +3,8 @@
 use super::call::Call;
 use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::{
-    All, AnyAlgorithm, AnyState, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket, WarmUp,
+    All, AnyAlgorithm, AnyState, FixedWindow, LeakyBucket, Lockout, SlidingGrid, SlidingLog,
+    SlidingWindow, TokenBucket, WarmUp,
 };
 use crate::error::ConfigError;
 
@@ -47,6 +47,7 @@ fn dyn_script(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
         downcast::<SlidingLog>,
         downcast::<SlidingGrid>,
         downcast::<LeakyBucket>,
+        downcast::<Lockout>,
         downcast::<WarmUp>,
         #[cfg(feature = "governor")]
         downcast::<crate::algorithm::Gcra>,

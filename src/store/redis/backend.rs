@@ -124,7 +124,12 @@ impl<A: Scripted> RedisLimiter<A> {
                     }
                 },
                 Call::Take(_) | Call::Peek(_) | Call::Reserve(..) => {}
-                Call::Refund(..) | Call::Cancel(..) | Call::Charge(_) | Call::Reset => {
+                Call::Refund(..)
+                | Call::Cancel(..)
+                | Call::Forgive(..)
+                | Call::Charge(_)
+                | Call::Ban(_)
+                | Call::Reset => {
                     cache.invalidate(&key);
                 }
             }
@@ -156,8 +161,10 @@ impl<K: RemoteKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
             Op::Take(cost) => Call::Take(cost),
             Op::Peek(cost) => Call::Peek(cost),
             Op::Refund(cost, receipt) => Call::Refund(cost, receipt.moment()),
+            Op::Forgive(cost, receipt) => Call::Forgive(cost, receipt.moment()),
             Op::Cancel(cost, receipt) => Call::Cancel(cost, receipt.moment()),
             Op::Charge(cost) => Call::Charge(cost),
+            Op::Ban(length) => Call::Ban(nanos(length).div_ceil(1_000)),
             Op::Reset => Call::Reset,
         };
         self.call(key, call)

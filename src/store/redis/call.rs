@@ -12,7 +12,11 @@ pub enum Call {
     Refund(u64, u64),
     /// The same for a request whose turn has not come.
     Cancel(u64, u64),
+    /// The same for a request that succeeded.
+    Forgive(u64, u64),
     Charge(u64),
+    /// For how many microseconds.
+    Ban(u64),
     Reset,
 }
 
@@ -24,12 +28,14 @@ impl Call {
             | Self::Reserve(0, _)
             | Self::Refund(0, _)
             | Self::Cancel(0, _)
+            | Self::Forgive(0, _)
             | Self::Charge(0)
             | Self::Peek(_) => 2,
             Self::Take(_) | Self::Reserve(..) => 1,
-            Self::Refund(..) | Self::Cancel(..) => 3,
+            Self::Refund(..) | Self::Cancel(..) | Self::Forgive(..) => 3,
             Self::Charge(_) => 4,
             Self::Reset => 5,
+            Self::Ban(_) => 6,
         }
     }
 
@@ -38,7 +44,9 @@ impl Call {
     pub(super) const fn taken_at(self, is_line: bool) -> Option<u64> {
         match self {
             Self::Cancel(1.., _) if is_line => Some(u64::MAX),
-            Self::Refund(1.., taken_at) | Self::Cancel(1.., taken_at) => Some(taken_at),
+            Self::Refund(1.., taken_at)
+            | Self::Cancel(1.., taken_at)
+            | Self::Forgive(1.., taken_at) => Some(taken_at),
             _ => None,
         }
     }
@@ -55,8 +63,9 @@ impl Call {
             | Self::Peek(cost)
             | Self::Refund(cost, _)
             | Self::Cancel(cost, _)
+            | Self::Forgive(cost, _)
             | Self::Charge(cost) => cost,
-            Self::Reset => 0,
+            Self::Ban(_) | Self::Reset => 0,
         }
     }
 }

@@ -125,6 +125,7 @@ mod future;
 #[cfg(feature = "governor")]
 mod gcra;
 mod interval;
+mod lockout;
 mod params;
 mod policy;
 mod pool;

@@ -127,7 +127,11 @@ impl Script for LeakyBucket {
         let queues = match call {
             Call::Take(_) | Call::Peek(_) | Call::Charge(_) => queue.is_some(),
             Call::Reserve(..) => true,
-            Call::Refund(..) | Call::Cancel(..) | Call::Reset => false,
+            Call::Refund(..)
+            | Call::Cancel(..)
+            | Call::Forgive(..)
+            | Call::Ban(_)
+            | Call::Reset => false,
         };
         // What a request waits for its own units if the queue is empty, and what is charged when it
         // is released.

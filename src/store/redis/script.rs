@@ -294,7 +294,12 @@ pub(super) fn decode_reply<A: Scripted>(
     };
     let cost = match call {
         Call::Take(cost) | Call::Reserve(cost, _) | Call::Peek(cost) => cost,
-        Call::Refund(..) | Call::Cancel(..) | Call::Charge(_) | Call::Reset => 0,
+        Call::Refund(..)
+        | Call::Cancel(..)
+        | Call::Forgive(..)
+        | Call::Charge(_)
+        | Call::Ban(_)
+        | Call::Reset => 0,
     };
     let mut words = StateWords {
         words: words.iter(),

@@ -3,8 +3,8 @@
 #[cfg(feature = "governor")]
 use super::policies::gcra;
 use super::policies::{
-    fixed_window, leaky_meter, leaky_queue, quota, sliding_grid, sliding_log, sliding_window,
-    small_quota, token_bucket, warm_up,
+    fixed_window, leaky_meter, leaky_queue, lockout, quota, sliding_grid, sliding_log,
+    sliding_window, small_quota, token_bucket, warm_up,
 };
 use super::random::{Random, seeds};
 use super::{RedisServer, find_difference, random_steps, random_variants, toggle_fast_path};
@@ -80,6 +80,12 @@ fn leaky_meter_decides_as_its_script() {
 #[test]
 fn leaky_queue_decides_as_its_script() {
     assert_agree(9, true, leaky_queue);
+}
+
+#[test]
+fn lockout_decides_as_its_script() {
+    assert_agree(21, true, lockout);
+    assert_agree(22, false, |random| (lockout(random), token_bucket(random)));
 }
 
 #[test]

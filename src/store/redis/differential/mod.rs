@@ -201,13 +201,17 @@ fn random_steps<A: Scripted>(
                     2 => now - random.below(unit + 1),
                     _ => now - random.below(2 * period + 2),
                 };
-                match random.below(3) {
+                match random.below(4) {
                     0 => Call::Cancel(cost, taken_at),
+                    1 => Call::Forgive(cost, taken_at),
                     _ => Call::Refund(cost, taken_at),
                 }
             }
             17 | 18 => Call::Charge(cost.min(2_000)),
             _ if random.below(4) == 0 => Call::Reset,
+            _ if random.below(4) == 0 && header_of(&variants[variant]).starts_with("~k") => {
+                Call::Ban(random.below(2 * period))
+            }
             _ => Call::Take(1),
         };
         if changes.is_some_and(|rarely| random.below(rarely) == 0) {

@@ -1,7 +1,7 @@
 //! Bugs planted in the scripts, which the traces must find.
 
 use super::policies::{
-    fixed_window, leaky_meter, leaky_queue, sliding_grid, sliding_log, sliding_window,
+    fixed_window, leaky_meter, leaky_queue, lockout, sliding_grid, sliding_log, sliding_window,
     token_bucket, warm_up,
 };
 use super::{
@@ -125,6 +125,34 @@ fn a_planted_bug_in_a_script_is_caught() {
         is_caught(token_bucket, bug, "call('PSETEX', key, 1, value)"),
         "a key that expires too early",
     );
+}
+
+#[test]
+fn a_planted_bug_in_the_lockout_script_is_caught() {
+    for (bug, wrong, what) in [
+        (
+            "if at_now < ends then",
+            "if at_now <= ends then",
+            "a block that ends late",
+        ),
+        (
+            "2 ^ state.level, params[4]",
+            "2 ^ state.level, MAX_INT",
+            "a block above the longest",
+        ),
+        (
+            "max(now, state.seen) < moment + own_params[2]",
+            "true",
+            "a refund of what has expired",
+        ),
+        (
+            "return ends, true",
+            "return ends, false",
+            "a failure that extends a block",
+        ),
+    ] {
+        assert!(is_caught(lockout, bug, wrong), "{what} was not caught");
+    }
 }
 
 #[test]

@@ -134,6 +134,16 @@ impl<A: Scripted> Oracle<A> {
                 A::Packing::cancel(algorithm, &mut state, taken_at, now, cost);
                 algorithm.peek(&state, now, 0)
             }
+            Call::Forgive(cost, taken_at) => {
+                let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
+                A::Packing::forgive(algorithm, &mut state, taken_at, now, cost);
+                algorithm.peek(&state, now, 0)
+            }
+            Call::Ban(micros) => {
+                let length = Duration::from_micros(micros);
+                A::Packing::ban(algorithm, &mut state, now, length);
+                algorithm.peek(&state, now, 0)
+            }
             Call::Charge(cost) => {
                 algorithm.charge(&mut state, now, cost);
                 algorithm.peek(&state, now, 0)

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::random::Random;
 use crate::algorithm::{
-    Charge, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    Charge, FixedWindow, LeakyBucket, Lockout, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    WarmUp,
 };
 use crate::quota::Quota;
 use crate::store::redis::script::sealed::Script as _;
@@ -108,6 +109,28 @@ pub(super) fn sliding_grid(random: &mut Random) -> SlidingGrid {
 pub(super) fn sliding_log(random: &mut Random) -> SlidingLog {
     let quota = quota(random);
     SlidingLog::new(Quota::per(quota.limit().min(65_536), quota.period()))
+}
+
+pub(super) fn lockout(random: &mut Random) -> Lockout {
+    let quota = match random.below(3) {
+        0 => quota(random),
+        _ => small_quota(random),
+    };
+    let quota = Quota::per(quota.limit().min(4_096), quota.period());
+    let micros = |random: &mut Random, most: u128| {
+        let most = u64::try_from(most).expect("small figures");
+        Duration::from_micros(1 + random.below(most))
+    };
+    let block = micros(random, 3 * quota.period().as_micros());
+    let lockout = Lockout::new(quota)
+        .block(block)
+        .max_block(block + micros(random, 6 * block.as_micros()))
+        .forget(micros(random, 9 * quota.period().as_micros()))
+        .parole(1 + random.below(quota.limit().min(4)));
+    match random.below(2) {
+        0 => lockout,
+        _ => lockout.clear_on_success(),
+    }
 }
 
 pub(super) fn warm_up(random: &mut Random) -> WarmUp {

@@ -71,16 +71,20 @@ end
 -- Reads the state of a key. Returns the value, where its state begins, and the parameters if they
 -- are those of another configuration, and the key to write to. Returns nil as the value if there is
 -- none to use, and an error as the last result. The state takes `state_len` bytes, or
--- `len_of(params)` bytes under other parameters.
-local function read_value(key, own_header, state_len, len_of)
+-- `len_of(params)` bytes under other parameters, and then any number of entries of `entry_len` bytes.
+local function read_value(key, own_header, state_len, len_of, entry_len)
     foreign_key, displaced = nil, nil
     local value = try_call('GET', key)
     if type(value) == 'table' then
         return nil, nil, nil, key, read_error(value)
     end
     local header_len = #own_header
+    local function has_len(value, len)
+        local rest = #value - len
+        return rest == 0 or entry_len and rest > 0 and fmod(rest, entry_len) == 0
+    end
     local function is_own(value)
-        return #value == header_len + state_len and sub(value, 1, header_len) == own_header
+        return has_len(value, header_len + state_len) and sub(value, 1, header_len) == own_header
     end
     if value and is_own(value) then
         return value, header_len + 1, nil, key
@@ -97,7 +101,7 @@ local function read_value(key, own_header, state_len, len_of)
     end
     local params, state_offset = parse_header(value, own_header)
     local is_whole = params == nil
-        or params and #value == state_offset - 1 + (len_of and len_of(params) or state_len)
+        or params and has_len(value, state_offset - 1 + (len_of and len_of(params) or state_len))
     if not is_whole then
         return nil, nil, nil, key, CORRUPT
     end

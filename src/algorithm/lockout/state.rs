@@ -1,0 +1,164 @@
+//! The state of one key: its failures and its last block.
+
+#[cfg(feature = "cas")]
+use super::super::fields::Fields;
+use super::super::timestamps::Timestamps;
+use crate::clock::Tick;
+
+/// The most blocks that are counted: the length of any block has reached its maximum by then.
+const MAX_LEVEL: u32 = 63;
+
+/// The state of a key under [`Lockout`](super::Lockout).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockoutState {
+    /// The attempts that were not refunded, as they were at `seen`. If there are as many as start a
+    /// block, it started at `seen`.
+    attempts: Timestamps,
+    /// How many blocks have ended since the key was forgotten, without the present one.
+    pub(super) level: u32,
+    /// When the last of these blocks ended, or when a ban ends; 0 if there was none.
+    pub(super) until: u64,
+    /// The moment of the newest attempt, even if that was refunded. An older `now` counts as this
+    /// moment, because what has expired by then is gone.
+    pub(super) seen: u64,
+}
+
+impl LockoutState {
+    /// How many attempts count, apart from the first `gone` moments.
+    pub(super) fn used(&self, gone: usize) -> u64 {
+        let all = self.attempts.total_before(self.attempts.len());
+        all.wrapping_sub(self.attempts.total_before(gone))
+    }
+
+    /// The number of distinct moments.
+    pub(super) fn len(&self) -> usize {
+        self.attempts.len()
+    }
+
+    /// How many moments are at least `period` old.
+    pub(super) fn expired(&self, now: u64, period: u64) -> usize {
+        self.attempts
+            .partition_point(|entry| entry.at.as_nanos() + period <= now)
+    }
+
+    /// The newest moment that still counts.
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.attempts.back().map(|entry| entry.at.as_nanos())
+    }
+
+    /// The moment of the attempt that completes `cost`, counted from the first one after `gone`
+    /// moments.
+    pub(super) fn moment_of(&self, gone: usize, cost: u64) -> u64 {
+        let first = self.attempts.total_before(0);
+        let since = |total: u64| total.wrapping_sub(first);
+        let target = since(self.attempts.total_before(gone)) + cost;
+        let place = self
+            .attempts
+            .partition_point(|entry| since(entry.total) < target);
+        let entry = self.attempts.get(place);
+        entry.map_or(0, |entry| entry.at.as_nanos())
+    }
+
+    /// Writes down what time has changed.
+    pub(super) fn enter(&mut self, level: u32, until: u64, expired: usize) {
+        self.level = level;
+        self.until = until;
+        if expired > 0 {
+            self.attempts.remove_front(expired);
+        }
+    }
+
+    /// Counts attempts at `now`.
+    pub(super) fn push(&mut self, now: Tick, cost: u64) {
+        self.seen = self.seen.max(now.as_nanos());
+        if self.newest() == Some(self.seen) {
+            self.add_to_newest(cost);
+        } else {
+            self.attempts.push_back(Tick::from_nanos(self.seen), cost);
+        }
+    }
+
+    pub(super) fn add_to_newest(&mut self, cost: u64) {
+        if let Some(newest) = self.attempts.back() {
+            let held = self.used(self.len() - 1);
+            self.attempts.replace_back(newest.at, held + cost);
+        }
+    }
+
+    /// Frees `cost` of the attempts up to `taken_at`, newest first. The first `gone` moments stay.
+    pub(super) fn free(&mut self, taken_at: Tick, gone: usize, cost: u64) {
+        let mut newer = Vec::new();
+        let mut left = cost;
+        while left > 0 && self.len() > gone {
+            let Some(last) = self.attempts.back() else {
+                break;
+            };
+            let held = self.used(self.len() - 1);
+            if last.at > taken_at {
+                newer.push((last.at, held));
+            } else if held > left {
+                self.attempts.replace_back(last.at, held - left);
+                break;
+            } else {
+                left -= held;
+            }
+            self.attempts.pop_back();
+        }
+        for (at, held) in newer.into_iter().rev() {
+            self.attempts.push_back(at, held);
+        }
+    }
+
+    /// Blocks the key until `end`, after `level` blocks. What was counted before is dropped.
+    pub(super) fn block_until(&mut self, level: u32, end: u64) {
+        self.level = level.min(MAX_LEVEL);
+        self.until = end;
+        self.attempts = Timestamps::default();
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.attempts.heap_bytes()
+    }
+
+    /// The numbers, then the attempts, oldest first: how much later than the one before, and how many.
+    #[cfg(feature = "cas")]
+    pub(super) fn list(&mut self, fields: &mut Fields<'_>) {
+        let mut level = u64::from(self.level);
+        fields.u64(&mut level);
+        fields.require(level <= u64::from(MAX_LEVEL));
+        self.level = u32::try_from(level).unwrap_or(MAX_LEVEL);
+        fields.moment(&mut self.until);
+        fields.moment(&mut self.seen);
+        self.attempts.list(fields);
+        let is_seen = self.newest().is_none_or(|newest| newest <= self.seen);
+        fields.require(is_seen);
+    }
+}
+
+/// For the stores that decide on a server.
+#[cfg(feature = "redis")]
+impl LockoutState {
+    /// The state with these attempts, oldest first.
+    pub(crate) fn new(
+        level: u32,
+        until: u64,
+        seen: u64,
+        attempts: impl Iterator<Item = (Tick, u64)>,
+    ) -> Self {
+        let mut state = Self {
+            attempts: Timestamps::default(),
+            level: level.min(MAX_LEVEL),
+            until,
+            seen,
+        };
+        for (at, count) in attempts {
+            state.attempts.push_back(at, count);
+        }
+        state
+    }
+}
+
+/// The number of blocks after one more.
+pub(super) fn next_level(level: u32) -> u32 {
+    (level + 1).min(MAX_LEVEL)
+}

@@ -1,0 +1,26 @@
+//! Which limits can block a key by hand.
+
+#[cfg(feature = "cas")]
+use super::cas::{Cas, CasStore};
+use super::fallback::Fallback;
+use super::local::Local;
+#[cfg(feature = "redis")]
+use super::redis::{RedisLimiter, Scripted};
+use crate::algorithm::{Algorithm, All, Lockout};
+use crate::backend::Bans;
+
+impl Bans for Lockout {}
+
+impl Bans for All<Lockout> {}
+
+impl<A: Bans, B: Algorithm> Bans for (A, B) {}
+
+impl<A: Algorithm + Bans, C, S> Bans for Local<A, C, S> {}
+
+#[cfg(feature = "redis")]
+impl<A: Scripted + Bans> Bans for RedisLimiter<A> {}
+
+#[cfg(feature = "cas")]
+impl<S: CasStore, A: Algorithm + Bans> Bans for Cas<S, A> {}
+
+impl<P: Bans, S: Bans> Bans for Fallback<P, S> {}

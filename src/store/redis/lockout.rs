@@ -1,0 +1,89 @@
+//! The script of the lockout.
+
+use super::call::Call;
+use super::params::{checked_micros, value_header};
+use super::script::{Args, Part, StateWords, sealed::Script};
+use crate::algorithm::{Algorithm, Lockout, LockoutState};
+use crate::clock::Tick;
+use crate::error::ConfigError;
+
+/// A call reads and writes all attempts of a key.
+const MAX_LIMIT: u64 = 1 << 12;
+
+impl Script for Lockout {
+    fn prepared(self) -> Result<Self, ConfigError> {
+        let [block, max_block, forget, _] = self.script_params();
+        checked_micros("period", self.quota().period_ns())?;
+        checked_micros("block", block)?;
+        checked_micros("max_block", max_block)?;
+        checked_micros("forget", forget)?;
+        if self.quota().limit() > MAX_LIMIT {
+            return Err(ConfigError::out_of_range(
+                "limit",
+                self.quota().limit(),
+                "at most 4096 for a lockout in Redis",
+            ));
+        }
+        Ok(self)
+    }
+
+    fn parts(&self, parts: &mut Vec<Part>) {
+        let quota = self.quota();
+        let [block, max_block, forget, parole] = self.script_params();
+        let us = |ns: u64| ns / 1_000;
+        let params = [
+            quota.limit(),
+            us(quota.period_ns()),
+            us(block),
+            us(max_block),
+            us(forget),
+            parole,
+        ];
+        parts.push(Part {
+            function: "lockout",
+            fast_path: None,
+            sources: &[include_str!("lua/lockout.lua")],
+            header: value_header('k', &params),
+            params: params.to_vec(),
+            state_words: 7,
+        });
+    }
+
+    fn push_args(&self, call: Call, args: &mut Args) {
+        args.push(match call {
+            Call::Forgive(1.., _) if self.clears_on_success() => u64::MAX,
+            call => call.cost(),
+        });
+        args.push_taken_at(call, false);
+        if let Call::Ban(micros) = call {
+            args.push(micros);
+        }
+    }
+
+    /// Not all attempts: three moments that give the same decision.
+    fn read_state(&self, words: &mut StateWords<'_>) -> Option<LockoutState> {
+        let (level, until, seen) = (words.next_word()?, words.next_word()?, words.next_word()?);
+        let (used, newest) = (words.next_word()?, words.next_word()?);
+        let (free_of_limit, free_of_places) = (words.next_word()?, words.next_word()?);
+        let level = u32::try_from(level).ok()?;
+        let places = self.places(level);
+        let fits = used.saturating_add(words.cost()) <= places;
+        let needed = used.saturating_add(words.cost() * if fits { 2 } else { 1 });
+        // What has to expire has done so with the attempt at this moment.
+        let excess = |places: u64, free: u64| match free {
+            0 => 0,
+            _ => needed.saturating_sub(places).min(used),
+        };
+        let first = excess(self.quota().limit(), free_of_limit);
+        let second = excess(places, free_of_places).max(first);
+        let ns = |us: u64| us.saturating_mul(1_000);
+        let attempts = [
+            (free_of_limit, first),
+            (free_of_places, second - first),
+            (newest, used - second),
+        ];
+        let attempts = attempts.into_iter().filter(|(_, count)| *count > 0);
+        let attempts = attempts.map(|(us, count)| (Tick::from_nanos(ns(us)), count));
+        Some(LockoutState::new(level, ns(until), ns(seen), attempts))
+    }
+}

@@ -1,0 +1,254 @@
+//! A lockout in a layer: what counts as a failure, and what an operator can do.
+
+use std::time::Duration;
+
+use tokio_test::{assert_pending, assert_ready, task};
+use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
+use tower_throttle::{
+    AsError, Global, Local, Lockout, ManualClock, Quota, RateLimitLayer, Settle, SlidingLog,
+    store::local::Overflow,
+};
+
+use tokio::sync::oneshot;
+
+/// What an attempt ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Right,
+    Wrong,
+    /// An error of the server, or a malformed request.
+    Neither,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as a layer calls it")]
+fn settle(end: &End) -> Settle {
+    match end {
+        End::Right => Settle::Forgive,
+        End::Wrong => Settle::Keep,
+        End::Neither => Settle::Refund,
+    }
+}
+
+fn lockout() -> Lockout {
+    Lockout::new(Quota::per(5, Duration::from_secs(900)))
+}
+
+/// A limit by the first letter of the request, whose attempts end as the request says.
+async fn run(lockout: Lockout, attempts: &[(char, End)]) -> (Vec<bool>, usize) {
+    let layer = RateLimitLayer::new(|attempt: &(char, End)| attempt.0.to_string(), lockout)
+        .respond(AsError)
+        .settle(settle);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(async |attempt: (char, End)| {
+        Ok::<_, BoxError>(attempt.1)
+    }));
+    let mut admitted = Vec::new();
+    for attempt in attempts {
+        admitted.push(service.clone().oneshot(*attempt).await.is_ok());
+    }
+    (admitted, handle.blocked())
+}
+
+#[tokio::test]
+async fn failures_count_and_other_ends_do_not() {
+    let neither = [('a', End::Neither); 100];
+    assert_eq!(run(lockout(), &neither).await, (vec![true; 100], 0));
+    let right = [('a', End::Right); 100];
+    assert_eq!(run(lockout(), &right).await, (vec![true; 100], 0));
+    let wrong = [('a', End::Wrong); 7];
+    let five = vec![true, true, true, true, true, false, false];
+    assert_eq!(run(lockout(), &wrong).await, (five, 1));
+    // Another key has failures of its own.
+    let two = [('a', End::Wrong), ('b', End::Wrong)].repeat(5);
+    assert_eq!(run(lockout(), &two).await, (vec![true; 10], 2));
+}
+
+#[tokio::test]
+async fn a_success_between_guesses_clears_only_if_that_is_set() {
+    let mut attempts = vec![('a', End::Wrong); 4];
+    attempts.push(('a', End::Right));
+    attempts.extend([('a', End::Wrong); 4]);
+    let (_, blocked) = run(lockout(), &attempts).await;
+    assert_eq!(blocked, 1);
+    let (admitted, blocked) = run(lockout().clear_on_success(), &attempts).await;
+    assert_eq!((admitted, blocked), (vec![true; 9], 0));
+}
+
+/// An attempt that ends when it is told how.
+type Call = oneshot::Receiver<End>;
+
+/// The service of attempts that end when they are told how.
+fn slow(
+    limit: Local<Lockout, ManualClock>,
+) -> impl Service<Call, Response = End, Error = BoxError, Future: Send> + Clone {
+    let layer = RateLimitLayer::new(Global, limit)
+        .respond(AsError)
+        .settle(settle);
+    layer.layer(service_fn(async |end: Call| {
+        Ok::<End, BoxError>(end.await?)
+    }))
+}
+
+#[tokio::test]
+async fn a_hundred_concurrent_guesses_are_five_and_their_successes_free_them() {
+    let local = Local::new(lockout()).with_clock(ManualClock::new());
+    let mut service = slow(local.clone());
+    let mut guesses = Vec::new();
+    for _ in 0..100 {
+        let (tell, end) = oneshot::channel();
+        let mut guess = task::spawn(service.ready().await.unwrap().call(end));
+        if guess.poll().is_pending() {
+            guesses.push((guess, tell));
+        }
+    }
+    assert_eq!(guesses.len(), 5);
+    for (mut guess, tell) in guesses {
+        tell.send(End::Right).unwrap();
+        assert_eq!(assert_ready!(guess.poll()).unwrap(), End::Right);
+    }
+    assert_eq!(local.peek(&()).remaining(), 5);
+}
+
+#[tokio::test]
+async fn a_guess_whose_client_hangs_up_counts() {
+    let clock = ManualClock::new();
+    let local = Local::new(lockout()).with_clock(clock.clone());
+    let mut service = slow(local.clone());
+    for _ in 0..5 {
+        let (_tell, end) = oneshot::channel();
+        let mut guess = task::spawn(service.ready().await.unwrap().call(end));
+        assert_pending!(guess.poll());
+        drop(guess);
+    }
+    assert!(local.peek(&()).is_denied());
+    assert_eq!(local.blocked(), 1);
+}
+
+#[tokio::test]
+async fn an_end_from_before_a_pardon_or_a_ban_changes_nothing() {
+    let clock = ManualClock::new();
+    let local = Local::new(lockout()).with_clock(clock.clone());
+    let layer = RateLimitLayer::new(Global, local)
+        .respond(AsError)
+        .settle(settle);
+    let handle = layer.handle();
+    let mut service = layer.layer(service_fn(async |end: Call| {
+        Ok::<End, BoxError>(end.await?)
+    }));
+    for is_ban in [false, true] {
+        let (tell, end) = oneshot::channel();
+        let mut guess = task::spawn(service.ready().await.unwrap().call(end));
+        assert_pending!(guess.poll());
+        clock.advance(Duration::from_secs(1));
+        if is_ban {
+            let _ = handle.ban(&(), Duration::from_secs(100)).await;
+        } else {
+            let _ = handle.pardon(&()).await;
+            let _ = handle.penalise(&(), 3).await;
+        }
+        let before = handle.peek_now(&(), 1);
+        tell.send(End::Right).unwrap();
+        assert_eq!(assert_ready!(guess.poll()).unwrap(), End::Right);
+        assert_eq!(handle.peek_now(&(), 1), before, "a ban: {is_ban}");
+    }
+    assert_eq!(handle.blocked(), 1);
+    let _ = handle.pardon(&()).await;
+    assert_eq!(
+        (handle.blocked(), handle.peek_now(&(), 0).remaining()),
+        (0, 5)
+    );
+}
+
+#[tokio::test]
+async fn a_shadow_lockout_admits_all_and_counts() {
+    let layer = RateLimitLayer::new(Global, lockout())
+        .respond(AsError)
+        .shadow();
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(async |end: End| Ok::<_, BoxError>(end)));
+    for _ in 0..20 {
+        assert!(service.clone().oneshot(End::Wrong).await.is_ok());
+    }
+    assert_eq!(handle.counts().denied, 15);
+    assert_eq!(handle.blocked(), 1);
+}
+
+#[tokio::test]
+async fn a_lockout_by_pair_and_one_by_address_count_an_attempt_together() {
+    type Attempt = (&'static str, &'static str, End);
+    let pair = |attempt: &Attempt| format!("{} {}", attempt.0, attempt.1);
+    let address = |attempt: &Attempt| attempt.1.to_owned();
+    let per_address = Lockout::new(Quota::per_day(8)).block(Duration::from_secs(900));
+    let layer = RateLimitLayer::new(pair, lockout().clear_on_success())
+        .and(address, per_address)
+        .respond(AsError)
+        .settle(|attempt: &Attempt| settle(&attempt.2));
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(async |attempt: Attempt| {
+        Ok::<_, BoxError>(attempt)
+    }));
+    let attempt = |account, address, end| {
+        let sent = service.clone().oneshot((account, address, end));
+        async { sent.await.is_ok() }
+    };
+    let owner = "192.0.2.1";
+    let attacker = "203.0.113.9";
+    for n in 0..6 {
+        assert_eq!(attempt("ann", attacker, End::Wrong).await, n < 5, "{n}");
+    }
+    assert!(attempt("ann", owner, End::Right).await, "not locked out");
+    // A success clears the failures of the pair, and not those of the address.
+    assert!(attempt("mallory", attacker, End::Right).await);
+    for n in 0..5 {
+        assert_eq!(attempt("bob", attacker, End::Wrong).await, n < 3, "{n}");
+    }
+    assert!(handle.second().peek_now(attacker, 1).is_denied());
+    let _ = handle.second().ban(owner, Duration::from_secs(5)).await;
+    assert!(!attempt("ann", owner, End::Right).await);
+    assert_eq!(
+        (handle.first().blocked(), handle.second().blocked()),
+        (1, 2)
+    );
+}
+
+/// The responses of a limit inside count as failures of the lockout outside.
+#[tokio::test]
+async fn denials_of_another_limit_can_be_the_failures() {
+    let inner = RateLimitLayer::new(Global, SlidingLog::new(Quota::per_minute(2))).respond(AsError);
+    let outer = RateLimitLayer::new(Global, Lockout::new(Quota::per_minute(3)))
+        .respond(AsError)
+        .settle_result(|result: &Result<(), BoxError>| match result {
+            Ok(()) => Settle::Refund,
+            Err(_) => Settle::Keep,
+        });
+    let handle = outer.handle();
+    let service = service_fn(async |(): ()| Ok::<_, BoxError>(()));
+    let service = outer.layer(inner.layer(service));
+    for n in 0..10 {
+        let result = service.clone().oneshot(()).await;
+        assert_eq!(result.is_ok(), n < 2, "{n}");
+        assert_eq!(handle.blocked(), usize::from(n >= 4), "{n}");
+    }
+}
+
+#[test]
+fn a_flood_of_keys_does_not_evict_a_block() {
+    for (overflow, keys) in [
+        (Overflow::EvictLeast, 100_000_u32),
+        (Overflow::Deny, 10_000),
+        (Overflow::Shared, 10_000),
+    ] {
+        let local = Local::new(lockout())
+            .capacity(1_000)
+            .overflow(overflow)
+            .with_clock(ManualClock::new());
+        assert!(local.check_n("attacker", 5).is_admitted());
+        for key in 0..keys {
+            let _ = local.check(&key);
+            if key % 1_000 == 0 {
+                assert!(local.peek("attacker").is_denied(), "{overflow:?}, {key}");
+            }
+        }
+        assert!(local.check("attacker").is_denied(), "{overflow:?}");
+    }
+}
