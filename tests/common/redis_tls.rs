@@ -45,16 +45,6 @@ impl TlsServer {
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
-
-    /// A client that trusts one certificate, for the server behind this port.
-    pub(crate) fn client(&self, trusted: &str, port: u16) -> Client {
-        let certificates = TlsCertificates {
-            client_tls: None,
-            root_cert: Some(trusted.as_bytes().to_vec()),
-        };
-        let url = format!("rediss://localhost:{port}");
-        Client::build_with_tls(url, certificates).expect("a client")
-    }
 }
 
 impl Drop for TlsServer {
@@ -67,4 +57,14 @@ impl Drop for TlsServer {
 pub(crate) fn certificate() -> (String, String) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     (made.cert.pem(), made.signing_key.serialize_pem())
+}
+
+/// A client that trusts one certificate, for the server behind this port.
+pub(crate) fn client_of(port: u16, trusted: &str) -> Client {
+    let certificates = TlsCertificates {
+        client_tls: None,
+        root_cert: Some(trusted.as_bytes().to_vec()),
+    };
+    let url = format!("rediss://localhost:{port}");
+    Client::build_with_tls(url, certificates).expect("a client")
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tower_throttle::store::redis::{Redis, Scripted};
 use tower_throttle::{
-    FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
-    store::Backend,
+    FixedWindow, Gcra, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    WarmUp, store::Backend,
 };
 
 use crate::redis::redis_server::RedisServer;
@@ -30,6 +30,7 @@ pub(crate) fn run(effort: &Effort) {
         of.fill("sliding grid of 10", SlidingGrid::new(quota)).await;
         of.fill("token bucket", TokenBucket::new(quota)).await;
         of.fill("leaky bucket", LeakyBucket::new(quota)).await;
+        of.fill("GCRA", Gcra::new(quota)).await;
         of.fill("warm-up", WarmUp::new(quota, Duration::from_secs(60)))
             .await;
         of.fill("sliding log, 1 entry", SlidingLog::new(quota))

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::algorithm::{Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Op};
-use crate::clock::{Clock, MonotonicClock, nanos};
+use crate::clock::{Clock, MonotonicClock, Tick, nanos};
 use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
 use crate::store::{
@@ -106,7 +106,8 @@ impl<A: Scripted> RedisLimiter<A> {
 
     fn call<K: RemoteKey + ?Sized>(&self, key: &K, call: Call) -> RedisFuture<A> {
         let inner = &self.0;
-        self.refresh_if_due();
+        let now = MonotonicClock.now();
+        self.refresh_if_due(now);
         let policy = inner.policy.active();
         let mut name = KeyName::new(&inner.name_prefix);
         key.write(&mut name);
@@ -114,7 +115,7 @@ impl<A: Scripted> RedisLimiter<A> {
         let mut cache_slot = None;
         if let Some(cache) = &inner.deny_cache {
             match call {
-                Call::Take(cost) if cost > 0 => match cache.get(&key, cost, MonotonicClock.now()) {
+                Call::Take(cost) if cost > 0 => match cache.get(&key, cost, now) {
                     Ok(denial) => {
                         RemoteMetrics(STORE).denied_by_cache();
                         return RedisFuture::ready(policy, call, Ok(denial));
@@ -135,18 +136,18 @@ impl<A: Scripted> RedisLimiter<A> {
             }
         }
         let args = policy.args(call);
-        match policy.batcher(&key).submit(ScriptCall { key, args }) {
+        match policy.batcher(&key).submit(ScriptCall { key, args }, now) {
             Ok(pending) => RedisFuture::pending(policy, call, pending, cache_slot),
             Err(error) => RedisFuture::ready(policy, call, Err(error)),
         }
     }
 
     /// Starts to read the stored quota, if that is due. Also if every call is denied by the cache.
-    fn refresh_if_due(&self) {
+    fn refresh_if_due(&self, now: Tick) {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if self.0.policy.is_refresh_due(MonotonicClock.now()) {
+        if self.0.policy.is_refresh_due(now) {
             let inner = Arc::clone(&self.0);
             runtime.spawn(async move { inner.policy.refresh(inner.deny_cache.as_deref()).await });
         }

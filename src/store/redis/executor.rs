@@ -246,10 +246,14 @@ impl ScriptExecutor {
         let bytes = shared + calls.iter().map(each).sum::<usize>() + 64 * keys;
         let mut command = Cmd::with_capacity(4 + (calls.len() + 1) * (keys + 1), bytes);
         command.arg(name).arg(script).arg(calls.len() * keys);
+        let mut name = String::new();
         for call in calls {
             command.arg(&call.key);
-            for part in 1..keys {
-                command.arg(format!("{}:{part}", call.key));
+            for part in &self.program.part_suffixes {
+                name.clear();
+                name.push_str(&call.key);
+                name.push_str(part);
+                command.arg(&name);
             }
         }
         command.arg(params).arg(headers);

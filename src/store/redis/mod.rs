@@ -121,6 +121,7 @@ mod connector;
 #[cfg(test)]
 mod differential;
 mod executor;
+mod fast;
 mod future;
 #[cfg(feature = "governor")]
 mod gcra;

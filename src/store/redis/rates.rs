@@ -5,9 +5,10 @@
 //! it decided on, and the algorithm in Rust derives the decision from that.
 
 use super::call::Call;
+use super::fast::FastPath;
 use super::interval::Interval;
 use super::params::{BIGNUM_LUA, MAX_EXACT, checked_count, too_large, value_header};
-use super::script::{Args, FastPath, Part, StateWords, sealed::Script};
+use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::{Algorithm, Charge, LeakyBucket, TokenBucket, WarmUp};
 use crate::error::ConfigError;
 

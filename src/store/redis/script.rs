@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, fmt, time::Duration};
 
 use self::sealed::Script;
-use super::call::Call;
+use super::{
+    call::Call,
+    fast::{FastPath, MAX_FAST_PARTS, fast_path},
+};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
@@ -60,17 +63,6 @@ pub struct Part {
     pub(super) params: Vec<u64>,
     /// The length of its state in numbers.
     pub(super) state_words: usize,
-}
-
-/// Lua code that decides common calls.
-#[derive(Debug)]
-pub(super) struct FastPath {
-    /// The functions it has in common with the full path.
-    pub(super) shared: &'static str,
-    /// Its sections; lua/fast/prelude.lua describes them.
-    pub(super) source: &'static str,
-    /// The index of the first parameter that it reads.
-    pub(super) first_param: usize,
 }
 
 /// The operation and the arguments of a call: integers below 2^53, packed as doubles.
@@ -140,6 +132,8 @@ pub(super) struct Program {
     headers: Vec<String>,
     /// How many keys a call has.
     pub(super) keys_per_call: usize,
+    /// What follows the name of the key in the names of the keys after the first.
+    pub(super) part_suffixes: Vec<String>,
     /// The length of a call's state in numbers.
     pub(super) state_words: usize,
 }
@@ -165,6 +159,7 @@ impl Program {
             body,
             params,
             keys_per_call: parts.len(),
+            part_suffixes: (1..parts.len()).map(|part| format!(":{part}")).collect(),
             headers: parts.into_iter().map(|part| part.header).collect(),
             state_words,
         }
@@ -187,15 +182,16 @@ fn body(prelude: &str, parts: &[Part]) -> String {
     body.push_str(include_str!("lua/common.lua"));
     let mut seen = BTreeSet::new();
     // All limits have one, or it decides nothing.
-    let fast_paths: Option<Vec<_>> = parts.iter().map(|part| part.fast_path.as_ref()).collect();
+    let with_params = |part: &Part| Some((part.fast_path?, part.params.len()));
+    let fast_paths: Option<Vec<_>> = parts.iter().map(with_params).collect();
     if let Some(fast_paths) = fast_paths.filter(|paths| paths.len() <= MAX_FAST_PARTS) {
-        for fast in &fast_paths {
+        for (fast, _) in &fast_paths {
             if seen.insert(fast.shared) {
                 body.push_str(fast.shared);
             }
         }
         // A block of its own: a Lua function has at most 200 local variables.
-        body.extend(["do\n", &fast_path(&fast_paths, parts), "end\n"]);
+        body.extend(["do\n", &fast_path(&fast_paths), "end\n"]);
     }
     body.push_str(include_str!("lua/prelude.lua"));
     for source in parts.iter().flat_map(|part| part.sources) {
@@ -206,55 +202,6 @@ fn body(prelude: &str, parts: &[Part]) -> String {
     let functions: Vec<_> = parts.iter().map(|part| part.function).collect();
     body.extend(["local constructors = { ", &functions.join(", "), " }\n"]);
     body.push_str(include_str!("lua/epilogue.lua"));
-    body
-}
-
-/// More limits have no fast path: its local variables would be too many.
-const MAX_FAST_PARTS: usize = 8;
-
-/// The fast path of some limits; lua/fast/prelude.lua describes its structure.
-fn fast_path(paths: &[&FastPath], parts: &[Part]) -> String {
-    let count = paths.len();
-    let mut body = include_str!("lua/fast/prelude.lua").to_owned();
-    let counts = format!(
-        "local part_count, call_count, args_start = {count}, #KEYS / {count}, {}\n\
-         local args_differ = #ARGV - args_start >= call_count\n",
-        1 + count
-    );
-    body.push_str(&counts);
-    let (mut arguments, mut limits, mut writes) = (String::new(), String::new(), String::new());
-    // The length of the state precedes the parameters.
-    let mut param = 1;
-    for (index, (fast, part)) in paths.iter().zip(parts).enumerate() {
-        let number = index + 1;
-        let numbered = |text: &str| {
-            // Lua counts bytes from 1.
-            let params = 1 + 8 * (param + fast.first_param);
-            text.replace("PARAMS", &params.to_string())
-                .replace("NUMBER", &number.to_string())
-                .replace("_N", &format!("_{number}"))
-        };
-        let (once, rest) = fast
-            .source
-            .split_once("-- Arguments.\n")
-            .unwrap_or_default();
-        let (on_change, decision) = rest.split_once("-- Decision.\n").unwrap_or_default();
-        body.push_str(&numbered(&format!(
-            "local header_N = ARGV[{}]\nlocal header_len_N, value_N, ttl_N, text_ttl_N, text_N = #header_N\n{once}",
-            1 + number
-        )));
-        arguments.push_str(&numbered(on_change));
-        let limit = include_str!("lua/fast/limit.lua").replace("DECISION", decision);
-        limits.push_str(&numbered(&limit));
-        writes.push_str(&numbered(include_str!("lua/fast/write.lua")));
-        param += part.params.len();
-    }
-    let decided = include_str!("lua/fast/loop.lua")
-        .replace("ARGUMENTS", &arguments)
-        .replace("LIMITS", &limits)
-        .replace("WRITES", &writes);
-    body.push_str(&decided);
-    body.push_str(include_str!("lua/fast/epilogue.lua"));
     body
 }
 

@@ -1,8 +1,9 @@
 //! The scripts of the algorithms that count in windows.
 
 use super::call::Call;
+use super::fast::FastPath;
 use super::params::{BIGNUM_LUA, checked_count, checked_micros, value_header};
-use super::script::{Args, FastPath, Part, StateWords, sealed::Script};
+use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::{Algorithm, FixedWindow, SlidingGrid, SlidingLog, SlidingWindow};
 use crate::clock::Tick;
 use crate::error::ConfigError;

@@ -122,10 +122,13 @@ impl<E: Executor> Batcher<E> {
         })
     }
 
-    /// Starts a call. It ends with a reply, or with an error by the deadline.
-    pub(crate) fn submit(self: &Arc<Self>, call: E::Call) -> Result<PendingCall<E>, StoreError> {
+    /// Starts a call that was made at `now`. It ends with a reply, or with an error by the deadline.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        call: E::Call,
+        now: Tick,
+    ) -> Result<PendingCall<E>, StoreError> {
         let runtime = Handle::try_current().map_err(|_| outside_of_tokio(E::STORE))?;
-        let now = MonotonicClock.now();
         let server = self.executor.server_of(&call);
         if let Err(error) = self.executor.breakers().check(&server, now) {
             RemoteMetrics(E::STORE).call_rejected();

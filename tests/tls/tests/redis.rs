@@ -13,11 +13,11 @@ use std::time::Duration;
 use tower_throttle::store::{Backend, redis::Redis};
 use tower_throttle::{FixedWindow, Quota, StoreError};
 
-use self::redis_tls::{TlsServer, certificate};
+use self::redis_tls::{TlsServer, certificate, client_of};
 
 /// A client that trusts one certificate.
 fn client(server: &TlsServer, trusted: &str) -> Redis {
-    Redis::with_client(server.client(trusted, server.port())).deadline(Duration::from_secs(5))
+    Redis::with_client(client_of(server.port(), trusted)).deadline(Duration::from_secs(5))
 }
 
 async fn first_error(redis: Redis) -> StoreError {

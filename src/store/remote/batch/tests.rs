@@ -96,7 +96,7 @@ impl Calls {
     fn submit(&mut self, count: u32) {
         for _ in 0..count {
             let number = u32::try_from(self.pending.len()).expect("few");
-            let submitted = self.batcher.submit(number);
+            let submitted = self.batcher.submit(number, MonotonicClock.now());
             self.results
                 .push(submitted.as_ref().err().cloned().map(Err));
             self.pending.push(submitted.ok());
@@ -242,7 +242,7 @@ async fn a_stall_counts_once_per_timeout_while_both_slots_are_busy() {
         let opened = opens_after(gap).await;
         // Each timeout is found by the next tick of a timer, and by the next call.
         let slack = 3 * (gap + 2 * TIMER_TICK);
-        assert!(opened >= 3 * DEADLINE - slack, "{gap:?}: after {opened:?}");
+        assert!(opened + slack >= 3 * DEADLINE, "{gap:?}: after {opened:?}");
         assert!(opened <= 3 * DEADLINE + slack, "{gap:?}: after {opened:?}");
     }
 }

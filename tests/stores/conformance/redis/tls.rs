@@ -9,7 +9,7 @@ use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, heal, inflict, limiter,
 use crate::conformance::vectors::Replay;
 use crate::conformance::{Fault, Store};
 use crate::proxy_server::Proxy;
-use crate::redis_tls::TlsServer;
+use crate::redis_tls::{TlsServer, client_of};
 
 struct OverTls {
     tls: TlsServer,
@@ -28,7 +28,7 @@ impl Store for OverTls {
     }
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
-        let client = self.tls.client(&self.tls.certificate, self.proxy.port());
+        let client = client_of(self.proxy.port(), &self.tls.certificate);
         limiter(Redis::with_client(client), policy, algorithm, deadline)
     }
 

@@ -1,21 +1,14 @@
-local parts_per_us_N = unpack('<d', ARGV[1], PARAMS)
-local value_len_N = header_len_N + 24
-local span_N, span_part_N, bound_N, bound_part_N
--- Arguments.
-span_N, span_part_N, bound_N, bound_part_N, arg_offset = unpack('<dddd', args, arg_offset)
+-- Parameters: parts_per_us
+-- Arguments: span, span_part, bound, bound_part
 bound_N = bound_N < 0 and -1 or now + bound_N
--- Decision.
-local due, part, after, after_part = now, 0, nil, nil
-if value then
-    local written
-    written, due, part = unpack('<ddd', value, header_len_N + 1)
-    is_fast = written <= now
+-- State: written, due, part
+is_fast = not value or written <= now
+if not value then
+    due, part = now, 0
 end
+local after, after_part
 admitted, after, after_part =
     bucket_step(due, part, span_N, span_part_N, bound_N, bound_part_N, parts_per_us_N)
-reply[place], reply[place + 1] = due, part
-place = place + 2
-if admitted then
-    value_N = header_N .. pack('<ddd', now, after, after_part)
-    ttl_N = ttl_ms(after + (after_part > 0 and 1 or 0))
-end
+-- Reply: due, part
+-- Next: now, after, after_part
+-- Unused at: after + (after_part > 0 and 1 or 0)

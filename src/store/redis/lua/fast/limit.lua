@@ -6,7 +6,17 @@ if is_fast then
         is_fast = call('EXISTS', KEYS[key_offset + NUMBER] .. header_N) == 0
     end
     if is_fast then
+        local STATE
+        if value then
+            STATE = unpack('<STATE_DOUBLES', value, header_len_N + 1)
+        end
         DECISION
+        PLACES = REPLY
+        place = place + REPLY_LEN
+        if admitted then
+            value_N = header_N .. pack('<STATE_DOUBLES', NEXT)
+            ttl_N = ttl_ms(UNUSED_AT)
+        end
         all_admit = all_admit and admitted
     end
 end
