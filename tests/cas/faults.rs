@@ -54,7 +54,11 @@ async fn a_swap_that_others_have_overtaken_is_found_or_said_to_be_unknown() {
             assert!(result.expect("a decision").is_admitted(), "{others}");
         } else {
             let error = result.expect_err("too many swaps since");
-            assert!(error.to_string().contains("to find out"), "{error}");
+            let text = error.to_string();
+            assert!(
+                text.starts_with("store: ") && text.contains("to find out"),
+                "{text}"
+            );
         }
         // It was counted once in either case.
         assert_eq!(remaining(&other).await, 1_000 - 1 - 100 - others);
@@ -177,7 +181,10 @@ async fn damaged_bytes_are_an_error_until_the_key_is_reset() {
     assert!(matches!(swapped.await, Ok(Swapped::Done(_))));
     let error = take(&limit, 1).await.expect_err("damaged");
     assert!(
-        !error.is_transient() && error.to_string().contains("reset the key"),
+        !error.is_transient()
+            && error
+                .to_string()
+                .starts_with("memory: the value of the key"),
         "{error}"
     );
     let reset = limit.apply("key", Op::Reset).await.expect("a reset");

@@ -1,6 +1,6 @@
 //! Several machines on one store, and many calls on one machine.
 
-use std::time::Duration;
+use std::{task::Poll, time::Duration};
 
 use tokio::{task::JoinSet, time::Instant};
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
@@ -252,4 +252,82 @@ async fn a_store_that_checks_no_version_admits_too_much() {
         }
     }
     assert!(admitted > 10, "the mistake is seen by its effect");
+}
+
+/// A store whose replies come when they are asked for once more.
+#[derive(Debug)]
+struct Yielding(MemoryStore);
+
+impl Yielding {
+    async fn wait() {
+        let mut is_first = true;
+        std::future::poll_fn(|cx| {
+            if std::mem::take(&mut is_first) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+impl CasStore for Yielding {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        Self::wait().await;
+        self.0.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        Self::wait().await;
+        self.0.swap(key, expected, new, ttl).await
+    }
+}
+
+#[tokio::test]
+async fn a_call_wakes_its_task_only_for_replies() {
+    let limit = CasBuilder::new(Yielding(MemoryStore::new()));
+    let limit = limit.build("api", bucket(10)).expect("a limit");
+    let mut call = tokio_test::task::spawn(limit.decide("key", 1));
+    for reply in ["load", "swap"] {
+        assert!(call.poll().is_pending(), "{reply}");
+        assert!(call.is_woken(), "{reply}");
+    }
+    let Poll::Ready(decision) = call.poll() else {
+        panic!("both replies are there");
+    };
+    assert!(decision.expect("a decision").is_admitted());
+    assert!(!call.is_woken(), "its own decision woke it");
+}
+
+/// Half of the callers would otherwise wait for the round trip of the other half.
+#[tokio::test]
+async fn callers_that_call_again_share_the_next_swap() {
+    const TASKS: u64 = 64;
+    const CALLS: u64 = 50;
+    let store = Faulty::new(MemoryStore::new());
+    store.plan((0..TASKS * CALLS).map(|_| Fault::Delay(Duration::from_micros(50))));
+    let limit = machine(&store, 1_000_000);
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let limit = limit.clone();
+        tasks.spawn(async move {
+            for _ in 0..CALLS {
+                assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+            }
+        });
+    }
+    let _ = tasks.join_all().await;
+    // A load, the swap of the first call, and one for each call of all tasks.
+    let swaps = limit.counts().swaps;
+    assert!(
+        swaps <= CALLS + 5,
+        "{swaps} swaps for {CALLS} calls of each task"
+    );
 }

@@ -10,6 +10,9 @@ mod port;
 mod sessions;
 #[path = "../common/shared_limit.rs"]
 mod shared_limit;
+#[path = "../common/wire_proxy.rs"]
+#[expect(dead_code, reason = "shared with the suite of stores")]
+mod wire_proxy;
 
 use std::{future::Future, sync::Arc, time::Duration};
 

@@ -1,10 +1,12 @@
 //! Sessions that the store makes, or that the program has.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tower_throttle::store::cas::cassandra::Cassandra;
+use scylla::client::session_builder::SessionBuilder;
+use tower_throttle::store::cas::{CasStore, cassandra::Cassandra};
 
-use super::{insert, load, store, value};
+use super::{insert, load, reached, store, value};
+use crate::wire_proxy::{Protocol, WireProxy};
 
 #[test]
 fn a_store_works_in_one_runtime_after_the_other() {
@@ -41,4 +43,45 @@ async fn many_first_calls_make_one_session() {
     let rows = rows.expect("a reply").into_rows_result().expect("rows");
     // Each session has a connection of its own to learn of the nodes, and some for calls.
     assert!(rows.rows_num() < 100, "{} connections", rows.rows_num());
+}
+
+#[test]
+fn a_runtime_without_timers_is_an_error_that_names_the_remedy() {
+    let start = |timers| {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let builder = builder.enable_io();
+        let builder = if timers {
+            builder.enable_time()
+        } else {
+            builder
+        };
+        builder.build().expect("a runtime")
+    };
+    let (server, _) = start(true).block_on(store("timers"));
+    let lazy = Cassandra::with_builder(server.builder());
+    let lazy = lazy.table("test.timers").expect("a name");
+    let error = start(false).block_on(lazy.load("key"));
+    let error = error.expect_err("no timers");
+    assert!(!error.is_transient(), "{error}");
+    assert!(error.to_string().contains("`enable_time`"), "{error}");
+}
+
+/// Each reply is late, so that the statements take longer than any call waits.
+#[tokio::test]
+async fn statements_are_prepared_although_no_call_waits_so_long() {
+    let (server, _) = store("prepared").await;
+    let proxy = WireProxy::before(Protocol::Cassandra, server.port());
+    let builder = SessionBuilder::new()
+        .known_node(format!("127.0.0.1:{}", proxy.port()))
+        .user("cassandra", "cassandra");
+    let session = Box::pin(builder.build()).await;
+    let session = Arc::new(session.expect("a server that responds"));
+    let slow = Cassandra::with_session(session);
+    let slow = slow.table("test.prepared").expect("a name");
+    proxy.delays_all(Duration::from_millis(60));
+    reached("a call succeeds", || async {
+        let call = tokio::time::timeout(Duration::from_millis(110), slow.load("key"));
+        matches!(call.await, Ok(Ok(_)))
+    })
+    .await;
 }

@@ -81,6 +81,10 @@ impl CassandraServer {
         format!("127.0.0.1:{}", self.port)
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn builder(&self) -> SessionBuilder {
         SessionBuilder::new()
             .known_node(self.node())

@@ -94,6 +94,11 @@ impl PostgresServer {
         client
     }
 
+    /// A program that refuses to run as root, run by the user of the server.
+    pub(crate) fn unprivileged_command(path: impl AsRef<Path>) -> Command {
+        by_own_user(path.as_ref())
+    }
+
     /// Kills the server, as a crash does.
     pub(crate) fn kill(&mut self) {
         self.process.kill().expect("a child process");
@@ -179,9 +184,13 @@ fn launch(port: u16, folder: &Path) -> Option<Child> {
     }
 }
 
-/// A program of the server, run by its own user: it refuses to run as root.
+/// A program of the server.
 fn program(name: &str) -> Command {
-    let path = programs().join(name);
+    by_own_user(&programs().join(name))
+}
+
+/// A program that refuses to run as root, run by the user of the server.
+fn by_own_user(path: &Path) -> Command {
     let Some((user, group)) = unprivileged() else {
         return Command::new(path);
     };

@@ -1,5 +1,9 @@
 //! The laws in a store with a compare-and-swap, by the clock of a store in memory.
 
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
 use tokio::runtime::{Builder, Runtime};
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::clock::Tick;
@@ -14,6 +18,8 @@ use crate::subjected::Subjected;
 use crate::subjects::{Subject, random_subjects};
 
 const KEY: &str = "key";
+/// By how much a machine that keeps records may decide late.
+const MAX_LATE: Duration = Duration::from_millis(6);
 
 type Store = Faulty<MemoryStore<ManualClock>>;
 
@@ -28,19 +34,34 @@ struct InCas {
     turn: usize,
     /// What goes wrong with the operations of the store.
     faults: Vec<Fault>,
+    /// The moment of the last decision, if machines keep records. They decide on them by the store's
+    /// time as they compute it.
+    decided_at: Option<Rc<Cell<Tick>>>,
 }
 
 impl InCas {
+    /// Machines that keep no record, so that each decision is at the store's time.
     fn new(algorithm: &AnyAlgorithm, now: Tick) -> Self {
+        Self::with(algorithm, now, 0)
+    }
+
+    /// Machines that keep records.
+    fn with_records(algorithm: &AnyAlgorithm, now: Tick) -> Self {
+        Self {
+            decided_at: Some(Rc::new(Cell::new(now))),
+            ..Self::with(algorithm, now, 100)
+        }
+    }
+
+    fn with(algorithm: &AnyAlgorithm, now: Tick, cached_keys: usize) -> Self {
         let clock = ManualClock::new();
         clock.set(now);
         let memory = MemoryStore::with_clock(clock.clone());
         let store = Faulty::new(memory.clone());
-        // Without a kept record each decision is at the store's time.
         let machine = || {
             let builder = CasBuilder::new(store.clone());
             let builder = builder
-                .cached_keys(0)
+                .cached_keys(cached_keys)
                 .without_deny_cache()
                 .without_quota_changes();
             builder.build("law", algorithm.clone()).expect("a limit")
@@ -49,6 +70,7 @@ impl InCas {
             machines: [machine(), machine()],
             runtime: Builder::new_current_thread()
                 .enable_all()
+                .start_paused(cached_keys > 0)
                 .build()
                 .expect("a runtime"),
             store,
@@ -57,6 +79,7 @@ impl InCas {
             now,
             turn: 0,
             faults: Vec::new(),
+            decided_at: None,
         }
     }
 
@@ -64,10 +87,15 @@ impl InCas {
         self.turn += 1;
         if !self.faults.is_empty() {
             let fault = self.faults[self.turn % self.faults.len()];
-            // The load before a swap succeeds.
-            self.store.plan([Fault::None, fault]);
+            // The load before a swap succeeds, if there is one.
+            let load = self.decided_at.is_none().then_some(Fault::None);
+            self.store.plan(load.into_iter().chain([fault]));
         }
-        let machine = &self.machines[self.turn % 2];
+        // Each machine makes some calls in a row: the others of a row find its record current.
+        let machine = &self.machines[match self.decided_at {
+            Some(_) => self.turn / 3 % 2,
+            None => self.turn % 2,
+        }];
         let decided = self.runtime.block_on(async {
             match step {
                 Step::Take(cost) => machine.apply(KEY, Op::Take(*cost)),
@@ -94,12 +122,21 @@ impl InCas {
 impl Place<AnyAlgorithm> for InCas {
     fn apply(&mut self, now: Tick, step: &Step<AnyAlgorithm>) -> Option<Outcome> {
         self.clock.set(now);
+        if let Some(decided_at) = self.decided_at.clone() {
+            let span = now.since(self.now);
+            self.now = now;
+            self.runtime.block_on(tokio::time::advance(span));
+            let decision = self.decided(step)?;
+            let moment = Tick::from_nanos(decision.receipt().moment());
+            // A reply is used for ten seconds, and the clock is late by one part in 2,000 at most.
+            let late = now.since(moment);
+            assert!(moment <= now && late <= MAX_LATE, "{moment:?} at {now:?}");
+            decided_at.set(moment);
+            return Some(outcome(step, decision));
+        }
         self.now = self.now.max(now);
         let decision = self.decided(step)?;
-        Some(match step {
-            Step::Take(_) | Step::Reserve(..) | Step::Peek(_) => Outcome::Decided(decision),
-            _ => Outcome::Done,
-        })
+        Some(outcome(step, decision))
     }
 
     fn moment(&self) -> u64 {
@@ -110,6 +147,34 @@ impl Place<AnyAlgorithm> for InCas {
         let keys = self.memory.keys();
         let values: Vec<_> = keys.iter().map(|key| self.memory.get(key)).collect();
         Some(format!("{values:?}"))
+    }
+}
+
+/// What a step led to.
+fn outcome(step: &Step<AnyAlgorithm>, decision: Decision) -> Outcome {
+    match step {
+        Step::Take(_) | Step::Reserve(..) | Step::Peek(_) => Outcome::Decided(decision),
+        _ => Outcome::Done,
+    }
+}
+
+/// A plain state that decides at the moments of another place.
+struct PlainThen {
+    plain: Plain<AnyAlgorithm>,
+    at: Rc<Cell<Tick>>,
+}
+
+impl Place<AnyAlgorithm> for PlainThen {
+    fn apply(&mut self, _: Tick, step: &Step<AnyAlgorithm>) -> Option<Outcome> {
+        self.plain.apply(self.at.get(), step)
+    }
+
+    fn moment(&self) -> u64 {
+        self.plain.moment()
+    }
+
+    fn bytes(&mut self) -> Option<String> {
+        self.plain.bytes()
     }
 }
 
@@ -141,6 +206,26 @@ fn two_machines_on_one_store_decide_like_a_plain_state() {
             let algorithm = subject.algorithm.clone();
             let mut plain = Plain::new(algorithm.clone(), start);
             let mut place = InCas::new(&algorithm, start);
+            let mut random = Random::new(seed ^ 0xfeed);
+            let variants = [algorithm];
+            let found = difference(&mut plain, &mut place, &variants, &mut random);
+            assert_eq!(found, None, "seed {seed}: {}, {variants:?}", subject.name);
+        }
+    }
+}
+
+#[test]
+fn two_machines_that_keep_records_decide_like_a_plain_state() {
+    for (seed, faults) in seeds(60).flat_map(|seed| [(seed, &[][..]), (seed, &FAULTS)]) {
+        let mut random = Random::new(seed);
+        let start = Tick::from_nanos(random.log_uniform(41));
+        for subject in random_subjects(&mut random) {
+            let algorithm = subject.algorithm.clone();
+            let mut place = InCas::with_records(&algorithm, start);
+            place.faults = faults.to_vec();
+            let at = place.decided_at.clone().expect("it keeps records");
+            let plain = Plain::new(algorithm.clone(), start);
+            let mut plain = PlainThen { plain, at };
             let mut random = Random::new(seed ^ 0xfeed);
             let variants = [algorithm];
             let found = difference(&mut plain, &mut place, &variants, &mut random);

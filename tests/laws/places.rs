@@ -65,8 +65,15 @@ pub(crate) fn difference<A: Algorithm>(
         if matches!(step, Step::Change(..)) && skips {
             step = Step::Take(1);
         }
-        let outcomes = (other.apply(tick, &step), one.apply(tick, &step));
-        let (Some(right), Some(left)) = outcomes else {
+        let is_change = matches!(step, Step::Change(..));
+        let Some(right) = other.apply(tick, &step) else {
+            if is_change {
+                return None;
+            }
+            // It has no such operation, and did nothing.
+            continue;
+        };
+        let Some(left) = one.apply(tick, &step) else {
             // One of them has no such change. From here on they differ.
             return None;
         };

@@ -6,6 +6,7 @@ mod isolation;
 mod limits;
 mod mistakes;
 mod outages;
+mod pooler;
 mod pools;
 mod port;
 #[path = "../common/postgres_server.rs"]

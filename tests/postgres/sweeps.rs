@@ -7,7 +7,7 @@ use tower_throttle::{
     StoreError,
     store::cas::{
         CasStore, Swapped,
-        postgres::{Connections, Pool, PostgreSql, Shared},
+        postgres::{Connections, Pool, PooledClient, PostgreSql},
     },
 };
 
@@ -101,13 +101,13 @@ async fn sweeps_and_swaps_at_once_lose_no_value() {
 struct Tracked(Arc<Connections>);
 
 impl Pool for Tracked {
-    type Connection = Shared;
+    type Connection = PooledClient;
 
-    async fn get(&self) -> Result<Shared, StoreError> {
+    async fn get(&self) -> Result<PooledClient, StoreError> {
         self.0.get().await
     }
 
-    fn client(connection: &Shared) -> &Client {
+    fn client(connection: &PooledClient) -> &Client {
         Connections::client(connection)
     }
 }
@@ -169,6 +169,31 @@ async fn a_sweep_that_fails_is_counted_and_the_next_one_runs() {
         store.sweeps().last_error.is_none()
     })
     .await;
+}
+
+#[test]
+fn connections_calls_and_sweeps_need_no_timers_of_the_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let server = crate::PostgresServer::shared();
+        let store = PostgreSql::open(&server.url()).expect("a URL");
+        let store = store.table("no_timers").expect("a name");
+        let store = store.sweep_every(Duration::from_millis(10));
+        let store = store.expect("an interval");
+        store.create_table().await.expect("a table");
+        let client = server.client().await;
+        insert(&store, "key", &value(1, "")).await;
+        age(&client, "no_timers", "key").await;
+        let begun = tokio::time::Instant::now();
+        while store.sweeps().removed == 0 {
+            assert!(begun.elapsed().as_secs() < 30, "{:?}", store.sweeps());
+            // A reply from time to time, so that the task runs.
+            let _ = rows(&client, "no_timers").await;
+        }
+    });
 }
 
 #[test]

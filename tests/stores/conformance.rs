@@ -12,6 +12,11 @@ use tower_throttle::{
     TokenBucket,
 };
 
+#[cfg(all(
+    feature = "cassandra",
+    not(any(feature = "redis", feature = "postgres"))
+))]
+mod cassandra;
 mod chaos;
 mod configurations;
 mod decisions;
@@ -20,6 +25,7 @@ mod laws;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
 mod redis;
 mod vectors;
 

@@ -56,3 +56,7 @@ mod subjected;
 #[expect(dead_code, reason = "shared with the tests of the algorithms")]
 mod subjects;
 mod users;
+#[cfg(all(feature = "postgres", feature = "redis"))]
+#[path = "../common/wire_proxy.rs"]
+#[expect(dead_code, reason = "shared with the tests of other stores")]
+mod wire_proxy;

@@ -5,13 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
 use super::{
-    CasStore,
-    decider::{Call, Decider},
-    future::CasFuture,
-    inner::Inner,
-    lines::Lines,
-    policy::CasPolicy,
-    shared::Shared,
+    CasStore, builder::CasBuilder, decider::Call, error::Failure, future::CasFuture, inner::Inner,
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Op};
@@ -21,14 +15,9 @@ use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
     events::RemoteMetrics,
-    remote::{BreakerCounts, CacheVersion, DenyCache, KeyName, LivePolicy, RemoteKey, check_name},
+    remote::{BreakerCounts, CacheVersion, KeyName, RemoteKey},
 };
 use crate::sync::Ordering;
-
-/// How long a call may take, unless a limiter sets something else.
-const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
-/// How many records are kept, unless a limiter sets something else.
-const DEFAULT_CACHED_KEYS: usize = 10_000;
 
 /// A limit whose states are in a store with a compare-and-swap.
 ///
@@ -47,18 +36,6 @@ const DEFAULT_CACHED_KEYS: usize = 10_000;
 /// # }
 /// ```
 pub struct Cas<S: CasStore, A: Algorithm>(Arc<Inner<S, A>>);
-
-/// Settings of a [`Cas`] limiter.
-#[derive(Clone, Debug)]
-#[must_use = "settings have no effect before `build`"]
-pub struct CasBuilder<S> {
-    store: S,
-    prefix: String,
-    deadline: Duration,
-    cached_keys: usize,
-    caches_denials: bool,
-    follows_changes: bool,
-}
 
 /// Counts of what a [`Cas`] limiter has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +69,24 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// the wait would be longer than `max_wait`.
     ///
     /// An algorithm without a queue decides as always, without a wait.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tower_throttle::{LeakyBucket, Quota, store::cas::{Cas, MemoryStore}};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
+    /// let line = LeakyBucket::new(Quota::per_second(2)).queue(20);
+    /// let limit = Cas::new(MemoryStore::new(), "export", line);
+    /// let longest = Duration::from_secs(5);
+    /// assert_eq!(limit.reserve("alice", 1, longest).await?.wait(), Some(Duration::ZERO));
+    /// // The second one goes half a second later.
+    /// let wait = limit.reserve("alice", 1, longest).await?.wait().expect("a place in the line");
+    /// assert!(wait > Duration::from_millis(300) && wait <= Duration::from_millis(500));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reserve<K>(&self, key: &K, cost: u64, max_wait: Duration) -> CasFuture<S, A>
     where
         K: RemoteKey + ?Sized,
@@ -130,6 +125,19 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// # Errors
     /// If the algorithm has several quotas, as a set of limits does; or if the change cannot be
     /// stored. After a transient error it may have been stored: set it again.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Quota, store::{Backend, cas::{Cas, MemoryStore}}};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
+    /// let limit = Cas::new(MemoryStore::new(), "api", FixedWindow::new(Quota::per_day(100)));
+    /// assert_eq!(limit.decide("alice", 1).await?.remaining(), 99);
+    /// limit.set_quota(Quota::per_day(500)).await?;
+    /// assert_eq!(limit.decide("alice", 1).await?.remaining(), 498);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         let inner = &self.0;
         inner
@@ -139,6 +147,22 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     }
 
     /// What it has done since it was made.
+    ///
+    /// ```
+    /// use tower_throttle::{Quota, TokenBucket, store::{Backend, cas::{Cas, MemoryStore}}};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
+    /// let limit = Cas::new(MemoryStore::new(), "api", TokenBucket::new(Quota::per_hour(10)));
+    /// for _ in 0..5 {
+    ///     assert!(limit.decide("alice", 1).await?.is_admitted());
+    /// }
+    /// let counts = limit.counts();
+    /// // The first call reads what the store holds. Each call writes.
+    /// assert_eq!((counts.swaps, counts.conflicts), (5, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn counts(&self) -> CasCounts {
         let shared = &self.0.shared;
         CasCounts {
@@ -150,6 +174,18 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     }
 
     /// Whether its circuit breaker is open, and how often it opened.
+    ///
+    /// ```
+    /// use tower_throttle::{Quota, TokenBucket, store::{Backend, cas::{Cas, MemoryStore}}};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
+    /// let limit = Cas::new(MemoryStore::new(), "api", TokenBucket::new(Quota::per_hour(10)));
+    /// assert!(limit.decide("alice", 1).await?.is_admitted());
+    /// assert!(!limit.breaker().is_open);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn breaker(&self) -> BreakerCounts {
         self.0.shared.breakers.counts()
     }
@@ -157,8 +193,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     fn call<K: RemoteKey + ?Sized>(&self, key: &K, call: Call) -> CasFuture<S, A> {
         let inner = &self.0;
         let Ok(runtime) = Handle::try_current() else {
-            let message = format!("{}: called outside of a tokio runtime", S::NAME);
-            return CasFuture::ready(Err(StoreError::new(message, false)));
+            return CasFuture::ready(Err(Failure::OutsideOfRuntime.in_store(S::NAME)));
         };
         let now = MonotonicClock.now();
         self.refresh_if_due(&runtime, now);
@@ -219,53 +254,6 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
 }
 
 impl<S: CasStore> CasBuilder<S> {
-    /// The default settings.
-    pub fn new(store: S) -> Self {
-        Self {
-            store,
-            prefix: "throttle".to_owned(),
-            deadline: DEFAULT_DEADLINE,
-            cached_keys: DEFAULT_CACHED_KEYS,
-            caches_denials: true,
-            follows_changes: true,
-        }
-    }
-
-    /// Sets how long a call may take, by default 100 ms. Conflicts with other machines are retried
-    /// within it.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
-    }
-
-    /// Sets the start of the names of all keys, by default `throttle`.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Sets of how many keys the last record is kept, by default 10,000. The next decision on such a
-    /// key needs one round trip instead of two. With zero, every decision reads the store first, except for calls
-    /// that wait for each other.
-    pub fn cached_keys(mut self, keys: usize) -> Self {
-        self.cached_keys = keys;
-        self
-    }
-
-    /// Asks the store again for every request of a key that is being denied. By default, a denial
-    /// is repeated until it ends, for at most ten seconds.
-    pub fn without_deny_cache(mut self) -> Self {
-        self.caches_denials = false;
-        self
-    }
-
-    /// Does not look for changes by [`Cas::set_quota`], which is otherwise one read per second in which
-    /// the limit is used.
-    pub fn without_quota_changes(mut self) -> Self {
-        self.follows_changes = false;
-        self
-    }
-
     /// Builds a limit. Limits of one name and prefix in one store are one limit.
     ///
     /// # Errors
@@ -284,21 +272,8 @@ impl<S: CasStore> CasBuilder<S> {
         name: &str,
         algorithm: I,
     ) -> Result<Cas<S, I::Algorithm>, ConfigError> {
-        check_name("prefix", &self.prefix)?;
-        check_name("name", name)?;
-        let decider = Decider::new(algorithm.into_algorithm())?;
-        let shared = Arc::new(Shared::new(self.store, self.deadline));
-        let name_prefix = format!("{{{}:{name}:", self.prefix);
-        let change_key = format!("{{{}:{name}}}:quota", self.prefix);
-        let policy = CasPolicy::new(decider, Arc::clone(&shared), change_key.into());
-        Ok(Cas(Arc::new(Inner {
-            shared,
-            policy: LivePolicy::new(policy),
-            lines: Lines::new(self.cached_keys),
-            name_prefix,
-            deny_cache: self.caches_denials.then(|| Arc::new(DenyCache::new())),
-            follows_changes: self.follows_changes,
-        })))
+        let inner = self.inner(name, algorithm)?;
+        Ok(Cas(Arc::new(inner)))
     }
 }
 

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use super::record::{Entry, MAX_ENTRIES, Record};
+use super::{
+    error::Failure,
+    record::{Entry, MAX_ENTRIES, Record},
+};
 use crate::algorithm::{
     Algorithm, Inherit, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use crate::backend::Op;
 use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::error::{ConfigError, StoreError};
+use crate::error::ConfigError;
 use crate::receipt::Receipt;
 use crate::store::apply::{apply_op, with_receipt};
 
@@ -87,7 +90,7 @@ impl<A: Algorithm> Decider<A> {
         has_value: bool,
         now: Tick,
         calls: &[Call],
-    ) -> Result<Decided, StoreError> {
+    ) -> Result<Decided, Failure> {
         let place = record
             .entries
             .iter()
@@ -95,7 +98,7 @@ impl<A: Algorithm> Decider<A> {
         let mut state = match self.state_of(record, place, now) {
             // It is replaced without being read.
             None if calls.iter().any(|call| call.is_reset()) => self.algorithm.fresh(now),
-            state => state.ok_or_else(damaged)?,
+            state => state.ok_or(Failure::Damaged)?,
         };
         let before = self.to_bytes(&state)?;
         let decisions = calls.iter().map(|call| self.apply(&mut state, now, *call));
@@ -176,8 +179,8 @@ impl<A: Algorithm> Decider<A> {
         }
     }
 
-    fn to_bytes(&self, state: &A::State) -> Result<Vec<u8>, StoreError> {
-        state_to_bytes(&self.algorithm, state).ok_or_else(damaged)
+    fn to_bytes(&self, state: &A::State) -> Result<Vec<u8>, Failure> {
+        state_to_bytes(&self.algorithm, state).ok_or(Failure::Damaged)
     }
 }
 
@@ -187,7 +190,7 @@ fn with_entry(
     place: Option<usize>,
     entry: Entry,
     now: Tick,
-) -> Result<Record, StoreError> {
+) -> Result<Record, Failure> {
     let mut record = record.clone();
     for other in &mut record.entries {
         // The entry stays, so that its configuration does not take over usage again.
@@ -207,21 +210,10 @@ fn with_entry(
             .iter()
             .position(|entry| entry.state.is_empty());
         let Some(unused) = unused else {
-            return Err(StoreError::new(
-                "more than 16 configurations of one limit are in use at the same time: give them other names",
-                false,
-            ));
+            return Err(Failure::TooManyConfigurations);
         };
         record.entries.remove(unused);
     }
     record.entries.push(entry);
     Ok(record)
-}
-
-/// The error of bytes that this release cannot read.
-pub(super) fn damaged() -> StoreError {
-    StoreError::new(
-        "the store holds a value that is damaged or of a newer release: reset the key, or give the limit another name",
-        false,
-    )
 }

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     CasStore, Loaded, Swapped, Value, Version,
-    decider::{Decider, damaged},
+    decider::Decider,
+    error::Failure,
     inner::Inner,
     lines::{DriverId, Known, QueuedCall},
     record::{Outcome, Record},
-    shared::deadline_exceeded,
 };
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
@@ -36,20 +36,25 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
     pub(super) async fn run(self) {
         let Self { inner, key, id } = &self;
         let mut known = inner.lines.take_known(key);
-        let mut is_first = true;
+        // How many calls the last round decided.
+        let mut decided = 0;
         loop {
             let ends_by = inner.ends_by(MonotonicClock.now());
+            if decided == 1 && !inner.lines.has_calls(key, *id, ends_by, &mut known) {
+                return;
+            }
+            if decided > 0 {
+                // The caller that decides goes on with its own decision, and a task with the others.
+                // Callers that have just got their decisions make their next calls before the swap.
+                tokio::task::yield_now().await;
+            }
             let calls = inner
                 .lines
                 .next_calls(key, *id, MAX_BATCH, ends_by, &mut known);
             let Some(calls) = calls else {
                 return;
             };
-            if !is_first {
-                // The caller that decides goes on with its own decision, and a task with the others.
-                tokio::task::yield_now().await;
-            }
-            is_first = false;
+            decided = calls.len();
             let mut round = Round {
                 inner,
                 key,
@@ -144,7 +149,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         let (wanted, ended): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_wanted);
         self.calls = wanted;
         for call in ended {
-            let error = deadline_exceeded(S::NAME, self.inner.shared.deadline);
+            let error = Failure::Deadline(self.inner.shared.deadline).in_store(S::NAME);
             let _ = call.decision_tx.send(Err(error));
         }
     }
@@ -174,7 +179,8 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
     ) -> Result<Step, StoreError> {
         let calls: Vec<_> = self.calls.iter().map(|call| call.call).collect();
         let has_value = known.version.is_some();
-        let decided = decider.decide(&known.record, has_value, now, &calls)?;
+        let decided = decider.decide(&known.record, has_value, now, &calls);
+        let decided = decided.map_err(|failure| failure.in_store(S::NAME))?;
         let Some(record) = decided.record else {
             // Another machine may have changed the record since it was read.
             if !is_current {
@@ -245,7 +251,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
             // A reset replaces what cannot be read.
             let resets = |call: &QueuedCall| call.call.is_reset();
             if !self.calls.iter().any(resets) {
-                return Err(damaged());
+                return Err(Failure::Damaged.in_store(S::NAME));
             }
             let record = Record::default();
             return Ok(Step::Again(Known { version, record }, now));
@@ -264,7 +270,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
                         self.unresolved.push(attempt);
                     }
                     Outcome::NotExecuted => {}
-                    Outcome::Unknown => return Err(lost_track()),
+                    Outcome::Unknown => return Err(Failure::LostTrack.in_store(S::NAME)),
                 }
             }
         }
@@ -305,12 +311,4 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
             let _ = call.decision_tx.send(Err(error.clone()));
         }
     }
-}
-
-/// The error of calls of which it cannot be found out any more whether they were counted.
-fn lost_track() -> StoreError {
-    StoreError::new(
-        "the store did not say whether the call was counted, and the key was changed too often since to find out",
-        true,
-    )
 }

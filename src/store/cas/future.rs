@@ -8,11 +8,13 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::oneshot::{self, error::TryRecvError},
+};
 
 use super::{
-    CasStore, decider::Call, driver::Driver, inner::Inner, lines::QueuedCall,
-    shared::deadline_exceeded,
+    CasStore, decider::Call, driver::Driver, error::Failure, inner::Inner, lines::QueuedCall,
 };
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -98,19 +100,26 @@ impl<S: CasStore, A: Algorithm> PendingDecision<S, A> {
                 self.driver = None;
             }
         }
-        let received = match &mut self.decision_rx {
-            Some(decision_rx) => Pin::new(decision_rx).poll(cx),
-            None => return Poll::Pending,
+        let Some(decision_rx) = &mut self.decision_rx else {
+            return Poll::Pending;
+        };
+        let received = if self.driver.is_some() {
+            // What is decided below wakes this task for its reply. A decision that woke it as well
+            // would let another thread poll it once more.
+            match decision_rx.try_recv() {
+                Ok(result) => Poll::Ready(Some(result)),
+                Err(TryRecvError::Empty) => Poll::Pending,
+                Err(TryRecvError::Closed) => Poll::Ready(None),
+            }
+        } else {
+            Pin::new(decision_rx).poll(cx).map(Result::ok)
         };
         let Poll::Ready(received) = received else {
             let expired = self.deadline.poll(cx);
             let time_limit = self.inner.shared.deadline;
-            return expired.map(|()| Err(deadline_exceeded(S::NAME, time_limit)));
+            return expired.map(|()| Err(Failure::Deadline(time_limit).in_store(S::NAME)));
         };
-        let result = received.unwrap_or_else(|_| {
-            let message = format!("{}: the runtime that decided was shut down", S::NAME);
-            Err(StoreError::new(message, true))
-        });
+        let result = received.unwrap_or_else(|| Err(Failure::RuntimeShutDown.in_store(S::NAME)));
         if let Some(cache) = &self.inner.deny_cache {
             match (&result, self.caches_denial) {
                 (Ok(denial), Some((version, cost))) if denial.is_denied() => {

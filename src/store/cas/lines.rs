@@ -110,6 +110,19 @@ impl Lines {
         Some(id)
     }
 
+    /// Whether calls of a key wait. If none do, the driver has ended, and `known` is kept for the next
+    /// one. `false` also if another driver has taken over.
+    pub(super) fn has_calls(
+        &self,
+        key: &Arc<str>,
+        id: DriverId,
+        ends_by: Tick,
+        known: &mut Option<Known>,
+    ) -> bool {
+        let next = self.next_calls(key, id, 0, ends_by, known);
+        next.is_some()
+    }
+
     /// The next calls of a key, at most `most`. If there are none, the driver has ended, and `known`
     /// is kept for the next one. `None` also if another driver has taken over.
     pub(super) fn next_calls(

@@ -50,11 +50,15 @@
 //! algorithm. A reset concerns the configuration of its limiter only.
 
 mod backend;
+mod builder;
 #[cfg(feature = "cassandra")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cassandra")))]
 pub mod cassandra;
+#[cfg(any(feature = "cassandra", feature = "postgres"))]
+mod connector;
 mod decider;
 mod driver;
+mod error;
 mod faulty;
 mod future;
 mod inner;
@@ -70,7 +74,8 @@ mod shared;
 mod time;
 
 pub use self::{
-    backend::{Cas, CasBuilder, CasCounts},
+    backend::{Cas, CasCounts},
+    builder::CasBuilder,
     faulty::{Fault, Faulty},
     future::CasFuture,
     memory::MemoryStore,

@@ -2,11 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{
-    CasStore, Swapped, Value,
-    decider::{Decider, damaged},
-    shared::Shared,
-};
+use super::{CasStore, Swapped, Value, decider::Decider, error::Failure, shared::Shared};
 use crate::algorithm::Algorithm;
 use crate::error::{ConfigError, StoreError};
 use crate::store::remote::{self, Server};
@@ -63,7 +59,7 @@ impl<S: CasStore, A: Algorithm> remote::Policy for CasPolicy<S, A> {
         let Some(value) = loaded.value else {
             return Ok(String::new());
         };
-        String::from_utf8(value.bytes).map_err(|_| damaged())
+        String::from_utf8(value.bytes).map_err(|_| Failure::Damaged.in_store(S::NAME))
     }
 
     async fn store_change(&self, change: Option<String>) -> Result<(), StoreError> {

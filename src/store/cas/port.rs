@@ -13,7 +13,52 @@ use crate::error::StoreError;
 /// swap, and needs no deadline of its own.
 ///
 /// The value that is there after a conflict saves a load. [`MemoryStore`](super::MemoryStore) is an
-/// implementation in some fifty lines.
+/// implementation in some fifty lines. A store that keeps one value:
+///
+/// ```
+/// use std::{sync::Mutex, time::Duration};
+///
+/// use tower_throttle::{FixedWindow, Quota, StoreError};
+/// use tower_throttle::store::{Backend, cas::{CasBuilder, CasStore, Loaded, Swapped, Value, Version}};
+///
+/// /// The value of the only key, which does not expire.
+/// #[derive(Debug, Default)]
+/// struct OneValue(Mutex<Option<Value>>);
+///
+/// impl CasStore for OneValue {
+///     const NAME: &'static str = "one value";
+///
+///     async fn load(&self, _key: &str) -> Result<Loaded, StoreError> {
+///         Ok(Loaded::new(self.0.lock().unwrap().clone()))
+///     }
+///
+///     async fn swap(
+///         &self,
+///         _key: &str,
+///         expected: Option<Version>,
+///         new: &Value,
+///         _ttl: Duration,
+///     ) -> Result<Swapped, StoreError> {
+///         let mut value = self.0.lock().unwrap();
+///         if value.as_ref().map(|value| value.version) != expected {
+///             return Ok(Swapped::Conflict(Some(Loaded::new(value.clone()))));
+///         }
+///         *value = Some(new.clone());
+///         Ok(Swapped::Done(None))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), StoreError> {
+/// let window = FixedWindow::new(Quota::per_hour(1));
+/// let limit = CasBuilder::new(OneValue::default())
+///     .without_quota_changes()
+///     .build("jobs", window)?;
+/// assert!(limit.decide("all", 1).await?.is_admitted());
+/// assert!(limit.decide("all", 1).await?.is_denied());
+/// # Ok(())
+/// # }
+/// ```
 pub trait CasStore: fmt::Debug + Send + Sync + 'static {
     /// The store's name in errors and logs.
     const NAME: &'static str = "store";

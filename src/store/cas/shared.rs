@@ -1,18 +1,16 @@
 //! What all calls of a limit use: the store, its time, and what is known of its failures.
 
 use std::{
-    future::{Future, poll_fn},
+    future::Future,
     hash::{BuildHasher, RandomState},
-    pin::pin,
     sync::atomic::AtomicU64 as Counter,
-    task::Poll,
     time::Duration,
 };
 
-use super::{CasStore, Version, time::StoreTime};
+use super::{CasStore, Version, error::Failure, time::StoreTime};
 use crate::clock::{Clock, MonotonicClock, Tick, nanos};
 use crate::error::StoreError;
-use crate::store::remote::{BreakerConfig, Breakers, Deadline, Server, catch_panic};
+use crate::store::remote::{BreakerConfig, Breakers, Server, catch_panic, within};
 use crate::sync::Ordering;
 
 #[derive(Debug)]
@@ -85,16 +83,11 @@ impl<S: CasStore> Shared<S> {
         operation: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let sent_at = MonotonicClock.now();
-        let mut operation = pin!(catch_panic(S::NAME, operation));
-        let mut deadline = Deadline::new(ends_at);
-        let result = poll_fn(|cx| {
-            if let Poll::Ready(result) = operation.as_mut().poll(cx) {
-                return Poll::Ready(result.and_then(|result| result));
-            }
-            let expired = deadline.poll(cx);
-            expired.map(|()| Err(deadline_exceeded(S::NAME, self.deadline)))
-        })
-        .await;
+        let result = within(ends_at, catch_panic(S::NAME, operation)).await;
+        let result = match result {
+            Some(result) => result.and_then(|result| result),
+            None => Err(Failure::Deadline(self.deadline).in_store(S::NAME)),
+        };
         match &result {
             Err(error) if error.is_transient() => {
                 self.breakers
@@ -105,9 +98,4 @@ impl<S: CasStore> Shared<S> {
         }
         result
     }
-}
-
-/// The error of a call that was not decided in time.
-pub(super) fn deadline_exceeded(store: &str, time_limit: Duration) -> StoreError {
-    StoreError::new(format!("{store}: no decision within {time_limit:?}"), true)
 }

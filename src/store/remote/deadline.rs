@@ -1,8 +1,8 @@
 //! The end of a call.
 
 use std::{
-    future::Future,
-    pin::Pin,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
     task::{Context, Poll},
 };
 
@@ -27,4 +27,15 @@ impl Deadline {
             .get_or_insert_with(|| MonotonicClock.sleep_until(self.at));
         Pin::new(sleep).poll(cx)
     }
+}
+
+/// The output of `future`, or `None` if it has none at `at`. Needs no timers of a runtime.
+pub(crate) async fn within<F: Future>(at: Tick, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut deadline = Deadline::new(at);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => deadline.poll(cx).map(|()| None),
+    })
+    .await
 }

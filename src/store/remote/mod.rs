@@ -20,7 +20,7 @@ pub(crate) use self::{
     batch::Batcher,
     breaker::BreakerConfig,
     breakers::{Breakers, Server},
-    deadline::Deadline,
+    deadline::{Deadline, within},
     deny_cache::{CacheSlot, CacheVersion, DenyCache},
     executor::Executor,
     key::check_name,

@@ -17,10 +17,14 @@ pub(crate) enum Fault {
     Cut,
     /// Connections are cut in the middle of a reply.
     CutInside,
+    /// Connections are reset instead of a reply.
+    Reset,
     /// Replies arrive byte by byte.
     Split,
     /// Replies arrive late, but in time.
     Delayed,
+    /// Calls are executed twice, as by a client that sends them again.
+    Doubled,
     /// The server is killed, and started when the fault ends.
     Killed,
     /// The server does not run until the fault ends.
@@ -30,12 +34,14 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Lost,
         Self::Cut,
         Self::CutInside,
+        Self::Reset,
         Self::Split,
         Self::Delayed,
+        Self::Doubled,
         Self::Killed,
         Self::Stopped,
         Self::Restarted,

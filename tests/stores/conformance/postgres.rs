@@ -1,4 +1,4 @@
-//! Compare-and-swap, in PostgreSQL.
+//! Compare-and-swap, in PostgreSQL behind a proxy.
 
 use std::time::Duration;
 
@@ -8,9 +8,13 @@ use tower_throttle::store::cas::{Cas, CasBuilder};
 
 use super::{Fault, Store, block_on};
 use crate::postgres_server::PostgresServer;
+use crate::wire_proxy::{Harm, Protocol, WireProxy};
 
 /// A crash empties its table.
-struct InPostgres(PostgresServer);
+struct InPostgres {
+    server: PostgresServer,
+    proxy: WireProxy,
+}
 
 impl Store for InPostgres {
     type Limit = Cas<PostgreSql, AnyAlgorithm>;
@@ -23,36 +27,58 @@ impl Store for InPostgres {
         // The caller may be in a runtime.
         let made = std::thread::spawn(move || block_on(store.create_table()));
         made.join().expect("no panic").expect("a table");
-        Self(server)
+        let proxy = WireProxy::before(Protocol::PostgreSql, server.port());
+        Self { server, proxy }
     }
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
-        let store = PostgreSql::open(&self.0.url()).expect("a URL");
+        let url = format!(
+            "postgres://postgres@127.0.0.1:{}/postgres",
+            self.proxy.port()
+        );
+        let store = PostgreSql::open(&url).expect("a URL");
         let builder = CasBuilder::new(store).deadline(deadline);
         // Without a kept record each decision is at the store's time.
         let builder = builder.without_deny_cache().cached_keys(0);
         builder.build(policy, algorithm).expect("a limit")
     }
 
-    /// Its network is tested with its connections.
     fn inflict(&mut self, fault: Fault) -> bool {
-        match fault {
-            Fault::Killed => self.0.kill(),
-            Fault::Stopped => self.0.signal("STOP"),
-            Fault::Restarted => {
-                self.0.kill();
-                self.0.restart();
+        let harm = match fault {
+            Fault::Lost => Harm::Lost,
+            Fault::Cut => Harm::Cut,
+            Fault::CutInside => Harm::CutInside,
+            Fault::Reset => Harm::Reset,
+            Fault::Split => Harm::Split,
+            Fault::Delayed => Harm::Delay(Duration::from_millis(20)),
+            Fault::Doubled => Harm::Twice,
+            Fault::Killed => {
+                self.server.kill();
+                return true;
             }
-            _ => return false,
-        }
+            Fault::Stopped => {
+                self.server.signal("STOP");
+                return true;
+            }
+            Fault::Restarted => {
+                self.server.kill();
+                self.server.restart();
+                return true;
+            }
+        };
+        self.proxy.harms_every(harm, 2);
         true
     }
 
     fn heal(&mut self, fault: Fault) {
         match fault {
-            Fault::Killed => self.0.restart(),
-            Fault::Stopped => self.0.signal("CONT"),
-            _ => {}
+            Fault::Killed => self.server.restart(),
+            Fault::Stopped => self.server.signal("CONT"),
+            Fault::Restarted => {}
+            _ => {
+                assert!(self.proxy.harmed() > 0, "{fault:?} harmed no reply");
+                self.proxy.harms_none();
+            }
         }
     }
 }

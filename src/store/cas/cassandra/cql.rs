@@ -14,6 +14,7 @@ const MAX_TTL_SECONDS: i64 = 20 * YEAR;
 const LAST_EXPIRY: i64 = 0x7fff_ffff - 86_400;
 
 /// The texts of all statements on one table.
+#[derive(Clone)]
 pub(super) struct Cql {
     /// The table's name, as it was given.
     pub(super) table: String,

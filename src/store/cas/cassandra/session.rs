@@ -1,20 +1,13 @@
 //! The session: made by the first call, in the background.
 
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, panic::catch_unwind, sync::Arc, time::Duration};
 
 use scylla::client::{session::Session, session_builder::SessionBuilder};
-use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
+use tokio::task::AbortHandle;
 
 use super::error::from_new_session;
-use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::remote::catch_panic;
-use crate::sync::{Mutex, lock};
-
-/// How long it may take to connect to a node and to learn of the others.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after a failed attempt to connect.
-const RECONNECT_DELAY: Duration = Duration::from_millis(200);
+use crate::store::cas::connector::{Connect, Connector, Pick};
 
 /// Where the session comes from.
 pub(super) enum Source {
@@ -36,7 +29,7 @@ impl Connected {
         Arc::new(Self { session, runtime })
     }
 
-    fn is_usable(&self) -> bool {
+    pub(super) fn is_usable(&self) -> bool {
         self.runtime.as_ref().is_none_or(|task| !task.is_finished())
     }
 
@@ -56,148 +49,73 @@ impl Drop for Connected {
     }
 }
 
-/// Makes the session, and keeps it. The driver replaces connections that break.
-pub(super) struct Connector {
-    source: Source,
-    state: Mutex<State>,
-    /// Notified when an attempt to connect ends.
-    changed: Notify,
-}
+/// The session of a store. The driver replaces connections that break.
+pub(super) type Sessions = Connector<Source>;
 
-#[derive(Default)]
-struct State {
-    connected: Option<Arc<Connected>>,
-    /// When the running attempt began, and its number.
-    connecting: Option<(Tick, u64)>,
-    attempts: u64,
-    /// When and why the last attempt failed.
-    last_error: Option<(Tick, StoreError)>,
-}
-
-impl Connector {
-    pub(super) fn new(source: Source) -> Arc<Self> {
+impl Sessions {
+    pub(super) fn from_source(source: Source) -> Arc<Self> {
         let connected = match &source {
-            Source::Builder(_) => None,
-            Source::Session(session) => Some(Connected::new(Arc::clone(session), None)),
+            Source::Builder(_) => Vec::new(),
+            Source::Session(session) => vec![Connected::new(Arc::clone(session), None)],
         };
-        Arc::new(Self {
-            source,
-            state: Mutex::new(State {
-                connected,
-                ..State::default()
-            }),
-            changed: Notify::new(),
-        })
+        Self::new(source, connected)
     }
 
-    pub(super) async fn get(self: &Arc<Self>) -> Result<Arc<Connected>, StoreError> {
-        loop {
-            // Before the state is read, so that no change is missed.
-            let changed = self.changed.notified();
-            if let Some(connected) = self.existing()? {
-                return Ok(connected);
-            }
-            changed.await;
-        }
-    }
-
-    /// The session, or `None` if it is being made.
-    fn existing(self: &Arc<Self>) -> Result<Option<Arc<Connected>>, StoreError> {
-        let outside = |_| StoreError::new("Cassandra: called outside of a tokio runtime", false);
-        let runtime = Handle::try_current().map_err(outside);
-        let mut state = lock(&self.state);
-        if let Some(connected) = &state.connected {
-            if connected.is_usable() {
-                return Ok(Some(Arc::clone(connected)));
-            }
-        }
-        let old = state.connected.take();
-        let now = MonotonicClock.now();
-        let mut task = None;
-        let is_connecting = state
-            .connecting
-            .is_some_and(|(since, _)| now.since(since) < 2 * CONNECT_TIMEOUT);
-        if !is_connecting {
-            if let Some((at, error)) = &state.last_error {
-                if now.since(*at) < RECONNECT_DELAY {
-                    return Err(error.clone());
-                }
-            }
-            state.attempts += 1;
-            state.connecting = Some((now, state.attempts));
-            task = Some(ConnectTask {
-                connector: Arc::clone(self),
-                attempt: state.attempts,
-            });
-        }
-        drop(state);
-        drop(old);
-        // A runtime that shuts down drops the task at once, which locks the state.
-        if let Some(task) = task {
-            runtime?.spawn(task.run());
-        }
-        Ok(None)
+    pub(super) async fn session(self: &Arc<Self>) -> Result<Arc<Connected>, StoreError> {
+        self.get(|sessions| only(sessions, |session| session.is_usable()))
+            .await
     }
 }
 
-/// The task that connects. It outlives the calls that wait for it.
-struct ConnectTask {
-    connector: Arc<Connector>,
-    attempt: u64,
+/// The only one that there is, if it is usable.
+pub(super) fn only<T>(
+    made: &mut Vec<Arc<T>>,
+    is_usable: impl Fn(&T) -> bool,
+) -> Pick<Arc<T>, Arc<T>> {
+    let picked = made.last().filter(|last| is_usable(last)).cloned();
+    let wants_another = picked.is_none();
+    let unusable = if wants_another {
+        std::mem::take(made)
+    } else {
+        Vec::new()
+    };
+    Pick {
+        picked,
+        wants_another,
+        unusable,
+    }
 }
 
-impl ConnectTask {
-    async fn run(self) {
-        let connecting = catch_panic("Cassandra", self.connect());
-        let connected = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-            Ok(Ok(connected)) => connected,
-            Ok(Err(panic)) => Err(panic),
-            Err(_) => {
-                let text = format!("Cassandra: no connection within {CONNECT_TIMEOUT:?}");
-                Err(StoreError::new(text, true))
-            }
-        };
-        let now = MonotonicClock.now();
-        let mut state = lock(&self.connector.state);
-        match connected {
-            Ok(connected) => {
-                state.connected = Some(connected);
-                state.last_error = None;
-            }
-            Err(error) => state.last_error = Some((now, error)),
-        }
-    }
+impl Connect for Source {
+    type Connection = Arc<Connected>;
+
+    const STORE: &'static str = "Cassandra";
+    const WHAT: &'static str = "connection";
+    /// To a node, which has to name the others.
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    const PAUSE: Duration = Duration::from_millis(200);
 
     async fn connect(&self) -> Result<Arc<Connected>, StoreError> {
-        let session = match &self.connector.source {
-            // Boxed: it is large.
-            Source::Builder(builder) => Box::pin(builder.build()).await,
-            Source::Session(session) => return Ok(Connected::new(Arc::clone(session), None)),
+        let builder = match self {
+            Self::Builder(builder) => builder,
+            Self::Session(session) => return Ok(Connected::new(Arc::clone(session), None)),
         };
+        check_timers()?;
+        // Boxed: it is large.
+        let session = Box::pin(builder.build()).await;
         let session = session.map_err(|error| from_new_session(&error))?;
         let runtime = tokio::spawn(std::future::pending::<()>()).abort_handle();
         Ok(Connected::new(Arc::new(session), Some(runtime)))
     }
 }
 
-/// Runs also when the runtime shuts down, so that no call waits for a task that has ended.
-impl Drop for ConnectTask {
-    fn drop(&mut self) {
-        let mut state = lock(&self.connector.state);
-        let is_last = state
-            .connecting
-            .is_some_and(|(_, number)| number == self.attempt);
-        if is_last {
-            state.connecting = None;
-        }
-        drop(state);
-        self.connector.changed.notify_waiters();
-    }
-}
-
-/// Manual impl: settings hold a password.
-impl fmt::Debug for Connector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").finish_non_exhaustive()
-    }
+/// Returns an error if this runtime has no timers. The driver would panic in a task of its own, and
+/// never connect.
+fn check_timers() -> Result<(), StoreError> {
+    // tokio reports it only by a panic.
+    catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).map_err(|_| {
+        let text = "Cassandra: the runtime has no timers, which the driver needs: build it with \
+                    `enable_time` or `enable_all`";
+        StoreError::new(text, false)
+    })
 }

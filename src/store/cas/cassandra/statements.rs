@@ -1,9 +1,13 @@
 //! The prepared statements.
 
-use std::{fmt, sync::Arc};
+use std::{
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use scylla::{
-    client::session::Session,
     errors::PrepareError,
     policies::{
         load_balancing::{DefaultPolicy, LoadBalancingPolicy},
@@ -12,9 +16,13 @@ use scylla::{
     statement::{Consistency, SerialConsistency, prepared::PreparedStatement},
 };
 
-use super::{cql::Cql, error::from_prepare, session::Connected};
+use super::{
+    cql::Cql,
+    error::from_prepare,
+    session::{Connected, Sessions, only},
+};
 use crate::error::StoreError;
-use crate::sync::{Mutex, lock};
+use crate::store::cas::connector::{Connect, Connector};
 
 /// Which replicas agree on a swap.
 #[derive(Clone, Debug, Default)]
@@ -59,16 +67,17 @@ impl Agreement {
 }
 
 /// The statements of one table in one session.
-#[derive(Debug)]
 pub(super) struct Statements {
+    pub(super) connected: Arc<Connected>,
     pub(super) load: PreparedStatement,
     pub(super) insert: PreparedStatement,
     pub(super) update: PreparedStatement,
 }
 
 impl Statements {
+    /// Prepares all of them at the same time.
     pub(super) async fn prepare(
-        session: &Session,
+        connected: &Arc<Connected>,
         cql: &Cql,
         agreement: &Agreement,
     ) -> Result<Self, PrepareError> {
@@ -86,15 +95,13 @@ impl Statements {
             )
         };
         let policy = agreement.policy();
-        let mut load = session.prepare(cql.load.as_str()).await?;
+        let texts = [&cql.load, &cql.insert, &cql.update];
+        let preparing = texts.map(|text| connected.session.prepare(text.as_str()));
+        let [mut load, mut insert, mut update] = all(preparing).await?;
         load.set_consistency(read);
         load.set_is_idempotent(true);
         load.set_load_balancing_policy(Some(Arc::clone(&policy)));
-        let mut swaps = [
-            session.prepare(cql.insert.as_str()).await?,
-            session.prepare(cql.update.as_str()).await?,
-        ];
-        for swap in &mut swaps {
+        for swap in [&mut insert, &mut update] {
             swap.set_consistency(write);
             swap.set_serial_consistency(Some(serial));
             // The driver must not send a swap again: it may have been executed.
@@ -102,8 +109,8 @@ impl Statements {
             swap.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
             swap.set_load_balancing_policy(Some(Arc::clone(&policy)));
         }
-        let [insert, update] = swaps;
         Ok(Self {
+            connected: Arc::clone(connected),
             load,
             insert,
             update,
@@ -111,48 +118,66 @@ impl Statements {
     }
 }
 
-/// The statements of the present session.
-#[derive(Default)]
-pub(super) struct Prepared {
-    present: Mutex<Option<(Arc<Connected>, Arc<Statements>)>>,
-    /// Held while they are prepared, so that many first calls prepare them once.
-    preparing: tokio::sync::Mutex<()>,
+/// Runs three futures at the same time, until all have ended or one has failed.
+async fn all<T, E>(futures: [impl Future<Output = Result<T, E>>; 3]) -> Result<[T; 3], E> {
+    let mut futures = futures.map(|future| (Box::pin(future), None));
+    poll_fn(|cx| {
+        let mut are_done = true;
+        for (future, output) in &mut futures {
+            if output.is_some() {
+                continue;
+            }
+            match future.as_mut().poll(cx) {
+                Poll::Ready(result) => *output = Some(result?),
+                Poll::Pending => are_done = false,
+            }
+        }
+        if !are_done {
+            return Poll::Pending;
+        }
+        let [first, second, third] = futures.each_mut().map(|(_, output)| output.take());
+        match (first, second, third) {
+            (Some(first), Some(second), Some(third)) => Poll::Ready(Ok([first, second, third])),
+            _ => Poll::Pending,
+        }
+    })
+    .await
 }
+
+/// The table of a store, and how its statements are prepared: by a task, because a call may end before
+/// that is done.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) cql: Cql,
+    pub(super) agreement: Agreement,
+}
+
+/// The prepared statements of a store.
+pub(super) type Prepared = Connector<Table>;
 
 impl Prepared {
-    pub(super) async fn get(
-        &self,
-        connected: &Arc<Connected>,
-        cql: &Cql,
-        agreement: &Agreement,
-    ) -> Result<Arc<Statements>, StoreError> {
-        if let Some(statements) = self.present(connected) {
-            return Ok(statements);
-        }
-        let _preparing = self.preparing.lock().await;
-        if let Some(statements) = self.present(connected) {
-            return Ok(statements);
-        }
-        agreement.check(connected)?;
-        let prepared = Statements::prepare(&connected.session, cql, agreement).await;
-        let statements = prepared.map_err(|error| from_prepare(&error, &cql.table))?;
-        let statements = Arc::new(statements);
-        let new = (Arc::clone(connected), Arc::clone(&statements));
-        let old = lock(&self.present).replace(new);
-        drop(old);
-        Ok(statements)
-    }
-
-    fn present(&self, connected: &Arc<Connected>) -> Option<Arc<Statements>> {
-        let present = lock(&self.present);
-        let (of, statements) = present.as_ref()?;
-        Arc::ptr_eq(of, connected).then(|| Arc::clone(statements))
+    pub(super) async fn statements(self: &Arc<Self>) -> Result<Arc<Statements>, StoreError> {
+        let is_usable = |statements: &Statements| statements.connected.is_usable();
+        self.get(|made| only(made, is_usable)).await
     }
 }
 
-/// Manual impl: the session is not `Debug`.
-impl fmt::Debug for Prepared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared").finish_non_exhaustive()
+impl Connect for Table {
+    type Connection = Arc<Statements>;
+
+    const STORE: &'static str = "Cassandra";
+    const WHAT: &'static str = "prepared statements";
+    /// Longer than connecting takes.
+    const TIMEOUT: Duration = Duration::from_secs(20);
+    /// A mistake, such as a missing table, may be repaired at any time.
+    const PAUSE: Duration = Duration::ZERO;
+
+    async fn connect(&self) -> Result<Arc<Statements>, StoreError> {
+        let connected = self.sessions.session().await?;
+        self.agreement.check(&connected)?;
+        let prepared = Statements::prepare(&connected, &self.cql, &self.agreement).await;
+        let prepared = prepared.map_err(|error| from_prepare(&error, &self.cql.table));
+        prepared.map(Arc::new)
     }
 }

@@ -2,17 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use scylla::client::{session::Session, session_builder::SessionBuilder};
+use scylla::{
+    client::{session::Session, session_builder::SessionBuilder},
+    errors::ExecutionError,
+};
 
 use super::{
     cql::{Cql, ttl_seconds},
     error::{from_execution, is_agreed, is_invalid},
     rows,
-    session::{Connector, Source},
-    statements::{Agreement, Prepared, Statements},
+    session::{Sessions, Source},
+    statements::{Agreement, Prepared, Statements, Table},
 };
 use crate::clock::unix_seconds;
 use crate::error::{ConfigError, StoreError, expect_valid};
+use crate::store::cas::connector::Connector;
 use crate::store::cas::{CasStore, Loaded, Swapped, Value, Version};
 
 const DEFAULT_TABLE: &str = "tower_throttle.limits";
@@ -33,9 +37,6 @@ const DEFAULT_TABLE: &str = "tower_throttle.limits";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Cassandra {
-    connector: Arc<Connector>,
-    cql: Arc<Cql>,
-    agreement: Arc<Agreement>,
     prepared: Arc<Prepared>,
 }
 
@@ -72,12 +73,26 @@ impl Cassandra {
     }
 
     fn from_source(source: Source) -> Self {
+        Self::of_table(Table {
+            sessions: Sessions::from_source(source),
+            cql: expect_valid(Cql::new(DEFAULT_TABLE)),
+            agreement: Agreement::default(),
+        })
+    }
+
+    /// Shares no prepared statements with clones that have other settings.
+    fn of_table(table: Table) -> Self {
         Self {
-            connector: Connector::new(source),
-            cql: Arc::new(expect_valid(Cql::new(DEFAULT_TABLE))),
-            agreement: Arc::default(),
-            prepared: Arc::default(),
+            prepared: Connector::new(table, Vec::new()),
         }
+    }
+
+    /// The same with another agreement.
+    fn with_agreement(&self, agreement: Agreement) -> Self {
+        Self::of_table(Table {
+            agreement,
+            ..self.prepared.settings().clone()
+        })
     }
 
     /// The keyspace and the table. The default is `tower_throttle.limits`.
@@ -93,39 +108,47 @@ impl Cassandra {
     /// assert!(store.clone().table("app.limits").is_ok());
     /// assert!(store.table("limits").is_err());
     /// ```
-    pub fn table(mut self, name: &str) -> Result<Self, ConfigError> {
-        self.cql = Arc::new(Cql::new(name)?);
-        Ok(self.anew())
+    pub fn table(self, name: &str) -> Result<Self, ConfigError> {
+        Ok(Self::of_table(Table {
+            cql: Cql::new(name)?,
+            ..self.prepared.settings().clone()
+        }))
     }
 
     /// The data center of this machine: only its nodes are asked. It is needed in a cluster of
     /// several, because each has a limit of its own.
+    ///
+    /// ```
+    /// use tower_throttle::store::cas::cassandra::Cassandra;
+    ///
+    /// let store = Cassandra::open("10.0.0.1").datacenter("eu-west");
+    /// ```
     #[must_use]
-    pub fn datacenter(mut self, name: &str) -> Self {
-        self.agreement = Arc::new(Agreement {
+    pub fn datacenter(self, name: &str) -> Self {
+        let agreement = self.prepared.settings().agreement.clone();
+        self.with_agreement(Agreement {
             datacenter: Some(name.to_owned()),
-            ..(*self.agreement).clone()
-        });
-        self.anew()
+            ..agreement
+        })
     }
 
     /// Makes it one limit for all data centers (`SERIAL` and `QUORUM`).
     ///
     /// All machines have to agree on this: the two kinds of lightweight transactions do not see each
     /// other.
+    ///
+    /// ```
+    /// use tower_throttle::store::cas::cassandra::Cassandra;
+    ///
+    /// let store = Cassandra::open("10.0.0.1").datacenter("eu-west").across_datacenters();
+    /// ```
     #[must_use]
-    pub fn across_datacenters(mut self) -> Self {
-        self.agreement = Arc::new(Agreement {
+    pub fn across_datacenters(self) -> Self {
+        let agreement = self.prepared.settings().agreement.clone();
+        self.with_agreement(Agreement {
             across: true,
-            ..(*self.agreement).clone()
-        });
-        self.anew()
-    }
-
-    /// Does not share prepared statements with clones that have other settings.
-    fn anew(mut self) -> Self {
-        self.prepared = Arc::default();
-        self
+            ..agreement
+        })
     }
 
     /// The statement that makes the table, for a migration. The keyspace has to exist.
@@ -137,7 +160,7 @@ impl Cassandra {
     /// assert!(store.migration().contains("CREATE TABLE IF NOT EXISTS \"tower_throttle\".\"limits\""));
     /// ```
     pub fn migration(&self) -> String {
-        self.cql.migration.clone()
+        self.prepared.settings().cql.migration.clone()
     }
 
     /// Makes the table, unless it exists. The keyspace has to exist: only you know its replication.
@@ -146,13 +169,14 @@ impl Cassandra {
     /// If no node replies, if the role may not make or use the table, or if there is another table
     /// of this name.
     pub async fn create_table(&self) -> Result<(), StoreError> {
-        let connected = self.connector.get().await?;
-        let prepared = Statements::prepare(&connected.session, &self.cql, &self.agreement).await;
+        let table = self.prepared.settings();
+        let connected = table.sessions.session().await?;
+        let prepared = Statements::prepare(&connected, &table.cql, &table.agreement).await;
         // A role that may use the table need not be one that may make it.
         if prepared.as_ref().err().is_some_and(is_invalid) {
-            let statement = self.cql.migration.as_str();
+            let statement = table.cql.migration.as_str();
             let made = connected.session.query_unpaged(statement, ()).await;
-            made.map_err(|error| from_execution(&error, &self.cql.table))?;
+            made.map_err(|error| from_execution(&error, &table.cql.table))?;
         }
         self.check().await
     }
@@ -161,8 +185,20 @@ impl Cassandra {
     ///
     /// # Errors
     /// Says what is missing.
+    ///
+    /// ```
+    /// use tower_throttle::{StoreError, store::cas::cassandra::Cassandra};
+    ///
+    /// async fn start() -> Result<(), StoreError> {
+    ///     Cassandra::open("10.0.0.1").check().await
+    /// }
+    /// ```
     pub async fn check(&self) -> Result<(), StoreError> {
         self.load("check").await.map(drop)
+    }
+
+    fn error(&self, error: &ExecutionError) -> StoreError {
+        from_execution(error, &self.prepared.settings().cql.table)
     }
 }
 
@@ -170,11 +206,10 @@ impl CasStore for Cassandra {
     const NAME: &'static str = "Cassandra";
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        let connected = self.connector.get().await?;
-        let prepared = self.prepared.get(&connected, &self.cql, &self.agreement);
-        let statement = &prepared.await?.load;
-        let result = connected.session.execute_unpaged(statement, (key,)).await;
-        rows::loaded(result.map_err(|error| from_execution(&error, &self.cql.table))?)
+        let statements = self.prepared.statements().await?;
+        let session = &statements.connected.session;
+        let result = session.execute_unpaged(&statements.load, (key,)).await;
+        rows::loaded(result.map_err(|error| self.error(&error))?)
     }
 
     async fn swap(
@@ -184,23 +219,21 @@ impl CasStore for Cassandra {
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
-        let connected = self.connector.get().await?;
-        let prepared = self.prepared.get(&connected, &self.cql, &self.agreement);
-        let prepared = prepared.await?;
-        let session = &connected.session;
+        let statements = self.prepared.statements().await?;
+        let session = &statements.connected.session;
         let (ttl, version) = (ttl_seconds(ttl, unix_seconds()), bits(new.version));
         let written = (ttl, version, &new.bytes, key);
         let result = match expected {
-            None => session.execute_unpaged(&prepared.insert, written).await,
+            None => session.execute_unpaged(&statements.insert, written).await,
             Some(old) => {
                 let written = (ttl, version, &new.bytes, key, bits(old));
-                session.execute_unpaged(&prepared.update, written).await
+                session.execute_unpaged(&statements.update, written).await
             }
         };
         match result {
             Ok(result) => rows::swapped(result),
             Err(error) if is_agreed(&error) => Ok(Swapped::Done(None)),
-            Err(error) => Err(from_execution(&error, &self.cql.table)),
+            Err(error) => Err(self.error(&error)),
         }
     }
 }

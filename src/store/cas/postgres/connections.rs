@@ -2,7 +2,6 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, sync::Notify};
 use tokio_postgres::{
     Client, Config, Error, NoTls, Socket,
     tls::{MakeTlsConnect, TlsConnect},
@@ -10,19 +9,13 @@ use tokio_postgres::{
 
 use super::{
     error::store_error,
-    link::{Link, Shared},
+    link::{Link, PooledClient},
     pool::{Pool, Statements},
 };
-use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::{ConfigError, StoreError};
-use crate::store::remote::catch_panic;
-use crate::sync::{Mutex, lock};
+use crate::store::cas::connector::{Connect, Connector, Pick};
 
 const DEFAULT_SIZE: usize = 4;
-/// How long connecting may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The pause after a failed attempt to connect.
-const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 /// If every connection has so many calls in flight, another one is made.
 const CALLS_PER_CONNECTION: usize = 4;
 /// A statement that waits for the lock of a row delays all behind it. A caller waits no longer anyway.
@@ -35,27 +28,15 @@ const SETTINGS: &str = "SET lock_timeout = '100ms'";
 /// reply to another before it is sent. A connection that breaks is replaced by the next call.
 #[derive(Clone)]
 pub struct Connections {
-    shared: Arc<Inner>,
-}
-
-struct Inner {
-    /// Makes a connection.
-    connect: Arc<dyn Connect>,
+    connector: Arc<Connector<Settings>>,
     size: usize,
-    set_lock_timeout: bool,
-    state: Mutex<State>,
-    /// Notified when an attempt to connect ends.
-    changed: Notify,
 }
 
-#[derive(Default)]
-struct State {
-    links: Vec<Arc<Link>>,
-    /// When the running attempt began, and its number.
-    connecting: Option<(Tick, u64)>,
-    attempts: u64,
-    /// When and why the last attempt failed.
-    last_error: Option<(Tick, StoreError)>,
+/// How connections are made.
+#[derive(Clone)]
+struct Settings {
+    server: Arc<dyn Server>,
+    set_lock_timeout: bool,
 }
 
 impl Connections {
@@ -84,6 +65,15 @@ impl Connections {
     }
 
     /// Connections with these settings, without TLS.
+    ///
+    /// ```
+    /// use tokio_postgres::Config;
+    /// use tower_throttle::store::cas::postgres::{Connections, PostgreSql};
+    ///
+    /// let mut config = Config::new();
+    /// config.host("db").user("limits").password("secret").dbname("app");
+    /// let store = PostgreSql::new(Connections::new(config));
+    /// ```
     pub fn new(config: Config) -> Self {
         Self::with_tls(config, NoTls)
     }
@@ -99,21 +89,32 @@ impl Connections {
         T::TlsConnect: Send,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
-        Self::from_settings(Arc::new(Connector { config, tls }), DEFAULT_SIZE, true)
+        let settings = Settings {
+            server: Arc::new(TlsServer { config, tls }),
+            set_lock_timeout: true,
+        };
+        Self::from_settings(settings, DEFAULT_SIZE)
     }
 
     /// At most `count` connections. The default is 4.
     ///
     /// # Errors
     /// If `count` is not 1 to 64.
+    ///
+    /// ```
+    /// use tower_throttle::store::cas::postgres::{Connections, PostgreSql};
+    ///
+    /// let connections = Connections::open("postgres://limits@db/app")?.size(16)?;
+    /// let store = PostgreSql::new(connections);
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
     pub fn size(self, count: usize) -> Result<Self, ConfigError> {
         if !(1..=64).contains(&count) {
             let allowed = "a number from 1 to 64";
             return Err(ConfigError::out_of_range("size", count, allowed));
         }
-        let connect = Arc::clone(&self.shared.connect);
-        let set_lock_timeout = self.shared.set_lock_timeout;
-        Ok(Self::from_settings(connect, count, set_lock_timeout))
+        let settings = self.connector.settings().clone();
+        Ok(Self::from_settings(settings, count))
     }
 
     /// Leaves the settings of the server's sessions as they are, as a proxy needs that gives one
@@ -122,87 +123,64 @@ impl Connections {
     /// Otherwise each connection begins with `SET lock_timeout = '100ms'`, so that a row that an
     /// open transaction holds does not delay the calls behind it. Set it for the role instead:
     /// `ALTER ROLE .. SET lock_timeout = '100ms'`.
+    ///
+    /// ```
+    /// use tower_throttle::store::cas::postgres::{Connections, PostgreSql};
+    ///
+    /// let connections = Connections::open("postgres://limits@pgbouncer/app")?;
+    /// let store = PostgreSql::new(connections.without_session_settings());
+    /// let store = store.without_prepared_statements();
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn without_session_settings(self) -> Self {
-        Self::from_settings(Arc::clone(&self.shared.connect), self.shared.size, false)
+        let settings = Settings {
+            set_lock_timeout: false,
+            ..self.connector.settings().clone()
+        };
+        Self::from_settings(settings, self.size)
     }
 
-    fn from_settings(connect: Arc<dyn Connect>, size: usize, set_lock_timeout: bool) -> Self {
+    fn from_settings(settings: Settings, size: usize) -> Self {
         Self {
-            shared: Arc::new(Inner {
-                connect,
-                size,
-                set_lock_timeout,
-                state: Mutex::default(),
-                changed: Notify::new(),
-            }),
+            connector: Connector::new(settings, Vec::new()),
+            size,
         }
     }
 }
 
 impl Pool for Connections {
-    type Connection = Shared;
+    type Connection = PooledClient;
 
-    async fn get(&self) -> Result<Shared, StoreError> {
-        loop {
-            // Before the state is read, so that no change is missed.
-            let changed = self.shared.changed.notified();
-            if let Some(shared) = self.pick()? {
-                return Ok(shared);
-            }
-            changed.await;
-        }
+    async fn get(&self) -> Result<PooledClient, StoreError> {
+        self.connector.get(|links| pick(links, self.size)).await
     }
 
-    fn client(connection: &Shared) -> &Client {
+    fn client(connection: &PooledClient) -> &Client {
         &connection.link().client
     }
 
-    fn statements(connection: &Shared) -> Option<&Statements> {
+    fn statements(connection: &PooledClient) -> Option<&Statements> {
         Some(&connection.link().statements)
     }
 
-    fn release(connection: Shared, usable: bool) {
+    fn release(connection: PooledClient, usable: bool) {
         connection.release(usable);
     }
 }
 
-impl Connections {
-    /// The connection with the fewest calls in flight, or `None` if the first one is being made.
-    fn pick(&self) -> Result<Option<Shared>, StoreError> {
-        let now = MonotonicClock.now();
-        let outside = |_| StoreError::new("PostgreSQL: called outside of a tokio runtime", false);
-        let runtime = Handle::try_current().map_err(outside);
-        let mut state = lock(&self.shared.state);
-        let unusable = remove_unusable(&mut state.links);
-        let least = state.links.iter().min_by_key(|link| link.in_flight());
-        let picked = least.map(|link| Shared::new(Arc::clone(link)));
-        let is_busy = picked
-            .as_ref()
-            .is_none_or(|shared| shared.link().in_flight() > CALLS_PER_CONNECTION);
-        let failed = state
-            .last_error
-            .as_ref()
-            .filter(|(at, _)| now.since(*at) < RECONNECT_DELAY);
-        let failed = failed.map(|(_, error)| error.clone());
-        let is_connecting = state
-            .connecting
-            .is_some_and(|(since, _)| now.since(since) < 2 * CONNECT_TIMEOUT);
-        let mut task = None;
-        if is_busy && state.links.len() < self.shared.size && !is_connecting {
-            match failed {
-                Some(error) if picked.is_none() => return Err(error),
-                Some(_) => {}
-                None => task = Some(ConnectTask::begin(&self.shared, &mut state, now)),
-            }
-        }
-        drop(state);
-        // A runtime that shuts down drops the task at once, which locks the state.
-        if let Some(task) = task {
-            runtime?.spawn(task.run());
-        }
-        drop(unusable);
-        Ok(picked)
+/// The connection with the fewest calls in flight.
+fn pick(links: &mut Vec<Arc<Link>>, size: usize) -> Pick<PooledClient, Arc<Link>> {
+    let unusable = remove_unusable(links);
+    let least = links.iter().min_by_key(|link| link.in_flight());
+    let picked = least.map(|link| PooledClient::new(Arc::clone(link)));
+    let is_busy = picked
+        .as_ref()
+        .is_none_or(|client| client.link().in_flight() > CALLS_PER_CONNECTION);
+    Pick {
+        picked,
+        wants_another: is_busy && links.len() < size,
+        unusable,
     }
 }
 
@@ -220,83 +198,39 @@ fn remove_unusable(links: &mut Vec<Arc<Link>>) -> Vec<Arc<Link>> {
     unusable
 }
 
-/// The task that connects. It outlives the calls that wait for it.
-struct ConnectTask {
-    shared: Arc<Inner>,
-    attempt: u64,
-}
+impl Connect for Settings {
+    type Connection = Arc<Link>;
 
-impl ConnectTask {
-    fn begin(shared: &Arc<Inner>, state: &mut State, now: Tick) -> Self {
-        state.attempts += 1;
-        state.connecting = Some((now, state.attempts));
-        Self {
-            shared: Arc::clone(shared),
-            attempt: state.attempts,
-        }
-    }
+    const STORE: &'static str = "PostgreSQL";
+    const WHAT: &'static str = "connection";
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    const PAUSE: Duration = Duration::from_millis(100);
 
-    async fn run(self) {
-        let connecting = catch_panic("PostgreSQL", self.connect());
-        let connected = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-            Ok(Ok(connected)) => connected,
-            Ok(Err(panic)) => Err(panic),
-            Err(_) => {
-                let text = format!("PostgreSQL: no connection within {CONNECT_TIMEOUT:?}");
-                Err(StoreError::new(text, true))
-            }
-        };
-        let now = MonotonicClock.now();
-        let mut state = lock(&self.shared.state);
-        match connected {
-            Ok(client) => {
-                state.links.push(Link::new(client));
-                state.last_error = None;
-            }
-            Err(error) => state.last_error = Some((now, error)),
-        }
-    }
-
-    async fn connect(&self) -> Result<Client, StoreError> {
+    async fn connect(&self) -> Result<Arc<Link>, StoreError> {
         let connected = async {
-            let client = self.shared.connect.connect().await?;
-            if self.shared.set_lock_timeout {
+            let client = self.server.connect().await?;
+            if self.set_lock_timeout {
                 client.batch_execute(SETTINGS).await?;
             }
-            Ok(client)
+            Ok(Link::new(client))
         };
         connected.await.map_err(|error| store_error(&error, ""))
     }
 }
 
-/// Runs also when the runtime shuts down, so that no call waits for a task that has ended.
-impl Drop for ConnectTask {
-    fn drop(&mut self) {
-        let mut state = lock(&self.shared.state);
-        let is_last = state
-            .connecting
-            .is_some_and(|(_, number)| number == self.attempt);
-        if is_last {
-            state.connecting = None;
-        }
-        drop(state);
-        self.shared.changed.notify_waiters();
-    }
-}
-
 type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Client, Error>> + Send + 'a>>;
 
-/// How connections are made, whatever the type of the TLS.
-trait Connect: Send + Sync {
+/// A server, whatever the type of the TLS.
+trait Server: Send + Sync {
     fn connect(&self) -> Connecting<'_>;
 }
 
-struct Connector<T> {
+struct TlsServer<T> {
     config: Config,
     tls: T,
 }
 
-impl<T> Connect for Connector<T>
+impl<T> Server for TlsServer<T>
 where
     T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
     T::Stream: Send,
@@ -317,7 +251,7 @@ where
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connections")
-            .field("size", &self.shared.size)
+            .field("size", &self.size)
             .finish_non_exhaustive()
     }
 }

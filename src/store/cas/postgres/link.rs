@@ -71,13 +71,13 @@ impl Link {
     }
 }
 
-/// A connection as one call has it.
-pub struct Shared {
+/// A connection of [`Connections`](super::Connections), taken for one statement.
+pub struct PooledClient {
     link: Arc<Link>,
     replied: bool,
 }
 
-impl Shared {
+impl PooledClient {
     pub(super) fn new(link: Arc<Link>) -> Self {
         link.in_flight.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -96,7 +96,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for PooledClient {
     fn drop(&mut self) {
         self.link.in_flight.fetch_sub(1, Ordering::Relaxed);
         if !self.replied {
@@ -106,8 +106,8 @@ impl Drop for Shared {
 }
 
 /// Manual impl: the client is not `Debug`.
-impl fmt::Debug for Shared {
+impl fmt::Debug for PooledClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("PooledClient").finish_non_exhaustive()
     }
 }

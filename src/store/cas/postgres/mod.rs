@@ -30,7 +30,7 @@ mod store;
 mod sweeper;
 
 pub use self::connections::Connections;
-pub use self::link::Shared;
+pub use self::link::PooledClient;
 pub use self::pool::{Pool, Statements};
 pub use self::store::PostgreSql;
 pub use self::sweeper::Sweeps;

@@ -9,7 +9,9 @@ use std::{
 use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::{pool::Pool, statements::Calls};
+use crate::clock::{Clock, MonotonicClock, Timer};
 use crate::error::StoreError;
+use crate::store::remote::{catch_panic, within};
 use crate::sync::{Mutex, lock};
 
 /// Rows per statement: a short transaction, whose locks delay few decisions.
@@ -84,7 +86,9 @@ async fn run<P: Pool>(calls: Calls<P>, interval: Duration, sweeps: Arc<Mutex<Swe
     for round in 0_u64.. {
         // Between half the interval and the whole, so that machines do not sweep all at once.
         let part = u32::try_from(random.hash_one(round) % 1_024).unwrap_or(0);
-        tokio::time::sleep(interval / 2 + interval / 2 * part / 1_024).await;
+        let pause = interval / 2 + interval / 2 * part / 1_024;
+        let sweeps_at = MonotonicClock.now().plus(pause);
+        MonotonicClock.sleep_until(sweeps_at).await;
         sweep_all(&calls, &sweeps).await;
     }
 }
@@ -92,11 +96,14 @@ async fn run<P: Pool>(calls: Calls<P>, interval: Duration, sweeps: Arc<Mutex<Swe
 /// Sweeps until fewer rows have expired than fit in a batch.
 async fn sweep_all<P: Pool>(calls: &Calls<P>, sweeps: &Mutex<Sweeps>) {
     loop {
-        let swept = tokio::time::timeout(TIMEOUT, calls.sweep(BATCH)).await;
-        let swept = swept.unwrap_or_else(|_| {
+        let ends_at = MonotonicClock.now().plus(TIMEOUT);
+        // A pool may panic.
+        let sweep = catch_panic("PostgreSQL", calls.sweep(BATCH));
+        let swept = within(ends_at, sweep).await.unwrap_or_else(|| {
             let text = format!("PostgreSQL: a sweep did not end within {TIMEOUT:?}");
-            Err(StoreError::new(text, true))
+            Ok(Err(StoreError::new(text, true)))
         });
+        let swept = swept.and_then(|swept| swept);
         let mut sweeps = lock(sweeps);
         match swept {
             Ok(count) => {

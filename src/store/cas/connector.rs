@@ -1,0 +1,204 @@
+//! Connections that are made in the background.
+//!
+//! One attempt runs at a time, in a task that outlives the calls that wait for it. A call that ends by
+//! its deadline does not end the attempt.
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use tokio::{runtime::Handle, sync::Notify};
+
+use super::error::Failure;
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::error::StoreError;
+use crate::store::remote::{catch_panic, within};
+use crate::sync::{Mutex, lock};
+
+/// What makes a connection, or something else that a call needs first.
+pub(super) trait Connect: Send + Sync + 'static {
+    type Connection: Send + 'static;
+
+    /// The store's name in errors.
+    const STORE: &'static str;
+    /// What it makes, in errors.
+    const WHAT: &'static str;
+    /// How long an attempt may take.
+    const TIMEOUT: Duration;
+    /// The pause after a failed attempt. Calls fail with its error meanwhile.
+    const PAUSE: Duration;
+
+    fn connect(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
+}
+
+/// Makes connections when they are needed, and keeps them.
+pub(super) struct Connector<C: Connect> {
+    connect: C,
+    state: Mutex<State<C::Connection>>,
+    /// Notified when an attempt ends.
+    changed: Notify,
+}
+
+struct State<T> {
+    connections: Vec<T>,
+    /// When the running attempt began, and its number.
+    running: Option<(Tick, u64)>,
+    attempts: u64,
+    /// The last attempt, if it failed.
+    failure: Option<FailedAttempt>,
+}
+
+struct FailedAttempt {
+    at: Tick,
+    number: u64,
+    error: StoreError,
+}
+
+/// What a call takes of the connections that there are.
+pub(super) struct Pick<T, C> {
+    pub(super) picked: Option<T>,
+    /// Whether another connection should be made.
+    pub(super) wants_another: bool,
+    /// Connections that broke. They are dropped outside the lock.
+    pub(super) unusable: Vec<C>,
+}
+
+impl<C: Connect> Connector<C> {
+    pub(super) fn new(connect: C, connections: Vec<C::Connection>) -> Arc<Self> {
+        Arc::new(Self {
+            connect,
+            state: Mutex::new(State {
+                connections,
+                running: None,
+                attempts: 0,
+                failure: None,
+            }),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(super) const fn settings(&self) -> &C {
+        &self.connect
+    }
+
+    /// What `pick` takes. Waits for an attempt if it takes nothing.
+    pub(super) async fn get<T>(
+        self: &Arc<Self>,
+        pick: impl Fn(&mut Vec<C::Connection>) -> Pick<T, C::Connection>,
+    ) -> Result<T, StoreError> {
+        let mut awaited = None;
+        loop {
+            // Before the state is read, so that no change is missed.
+            let changed = self.changed.notified();
+            match self.existing(&pick, awaited)? {
+                Ok(picked) => return Ok(picked),
+                Err(attempt) => awaited = Some(awaited.unwrap_or(attempt)),
+            }
+            changed.await;
+        }
+    }
+
+    /// What `pick` takes, or the number of the attempt to wait for. `awaited` is an attempt that the
+    /// caller has waited for: if that or a later one failed, its error is returned.
+    fn existing<T>(
+        self: &Arc<Self>,
+        pick: impl Fn(&mut Vec<C::Connection>) -> Pick<T, C::Connection>,
+        awaited: Option<u64>,
+    ) -> Result<Result<T, u64>, StoreError> {
+        let mut state = lock(&self.state);
+        let Pick {
+            picked,
+            wants_another,
+            unusable,
+        } = pick(&mut state.connections);
+        if !wants_another {
+            let attempts = state.attempts;
+            drop(state);
+            drop(unusable);
+            return Ok(picked.ok_or(attempts));
+        }
+        let now = MonotonicClock.now();
+        let is_running = state
+            .running
+            .is_some_and(|(since, _)| now.since(since) < 2 * C::TIMEOUT);
+        let failure = state.failure.as_ref().filter(|failure| {
+            let is_awaited = awaited.is_some_and(|attempt| failure.number >= attempt);
+            is_awaited || now.since(failure.at) < C::PAUSE
+        });
+        let failure = failure.map(|failure| failure.error.clone());
+        let mut task = None;
+        if !is_running {
+            match failure {
+                Some(error) if picked.is_none() => return Err(error),
+                Some(_) => {}
+                None => {
+                    state.attempts += 1;
+                    state.running = Some((now, state.attempts));
+                    task = Some(Attempt {
+                        connector: Arc::clone(self),
+                        number: state.attempts,
+                    });
+                }
+            }
+        }
+        let attempt = state.running.map_or(state.attempts, |(_, number)| number);
+        drop(state);
+        drop(unusable);
+        if let Some(task) = task {
+            let outside = |_| Failure::OutsideOfRuntime.in_store(C::STORE);
+            // A runtime that shuts down drops the task at once, which locks the state.
+            Handle::try_current().map_err(outside)?.spawn(task.run());
+        }
+        Ok(picked.ok_or(attempt))
+    }
+}
+
+/// The task that connects.
+struct Attempt<C: Connect> {
+    connector: Arc<Connector<C>>,
+    number: u64,
+}
+
+impl<C: Connect> Attempt<C> {
+    async fn run(self) {
+        let ends_at = MonotonicClock.now().plus(C::TIMEOUT);
+        let connecting = catch_panic(C::STORE, self.connector.connect.connect());
+        let connected = within(ends_at, connecting).await.unwrap_or_else(|| {
+            let text = format!("{}: no {} within {:?}", C::STORE, C::WHAT, C::TIMEOUT);
+            Ok(Err(StoreError::new(text, true)))
+        });
+        let connected = connected.and_then(|connected| connected);
+        let at = MonotonicClock.now();
+        let mut state = lock(&self.connector.state);
+        match connected {
+            Ok(connection) => {
+                state.connections.push(connection);
+                state.failure = None;
+            }
+            Err(error) => {
+                let number = self.number;
+                state.failure = Some(FailedAttempt { at, number, error });
+            }
+        }
+    }
+}
+
+/// Runs also when the runtime shuts down, so that no call waits for a task that has ended.
+impl<C: Connect> Drop for Attempt<C> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.connector.state);
+        let is_last = state
+            .running
+            .is_some_and(|(_, number)| number == self.number);
+        if is_last {
+            state.running = None;
+        }
+        drop(state);
+        self.connector.changed.notify_waiters();
+    }
+}
+
+/// Manual impl: settings hold a password.
+impl<C: Connect> fmt::Debug for Connector<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,52 @@
+//! The errors of a limit itself. Those of a store are its own.
+
+use std::time::Duration;
+
+use crate::error::StoreError;
+
+/// Why a call has no decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The bytes in the store cannot be read.
+    Damaged,
+    /// A key is used with more configurations at the same time than a record holds.
+    TooManyConfigurations,
+    /// It cannot be found out any more whether a swap was executed.
+    LostTrack,
+    /// The call was not decided within this time.
+    Deadline(Duration),
+    /// The call was made where no task can run.
+    OutsideOfRuntime,
+    /// The runtime on which the call was decided does not run any more.
+    RuntimeShutDown,
+}
+
+impl Failure {
+    /// The error of a call to `store`.
+    pub(super) fn in_store(self, store: &str) -> StoreError {
+        let (text, transient) = match self {
+            Self::Damaged => (
+                "the value of the key is damaged or of a newer release: reset the key, or give the \
+                 limit another name",
+                false,
+            ),
+            Self::TooManyConfigurations => (
+                "more than 16 configurations of one limit are in use at the same time: give them \
+                 other names",
+                false,
+            ),
+            Self::LostTrack => (
+                "a swap got no reply, and the key was changed too often since to find out whether \
+                 the call was counted",
+                true,
+            ),
+            Self::Deadline(limit) => {
+                let text = format!("{store}: no decision within {limit:?}");
+                return StoreError::new(text, true);
+            }
+            Self::OutsideOfRuntime => ("called outside of a tokio runtime", false),
+            Self::RuntimeShutDown => ("the runtime that decided was shut down", true),
+        };
+        StoreError::new(format!("{store}: {text}"), transient)
+    }
+}

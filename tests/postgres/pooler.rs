@@ -1,0 +1,131 @@
+//! Behind pgbouncer in transaction mode, which gives each statement any session of the server.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use tokio::task::JoinSet;
+use tokio_postgres::NoTls;
+use tower_throttle::store::{
+    Backend,
+    cas::{
+        CasBuilder,
+        postgres::{Connections, PostgreSql},
+    },
+};
+use tower_throttle::{Quota, TokenBucket};
+
+use super::PostgresServer;
+
+/// A running pgbouncer with two sessions. It is stopped when its handle is dropped.
+struct Pooler {
+    process: Child,
+    port: u16,
+    folder: PathBuf,
+}
+
+impl Pooler {
+    fn before(server: &PostgresServer) -> Self {
+        let folder = std::env::temp_dir();
+        let folder = folder.join(format!("tower-throttle-pooler-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder for the pooler");
+        // Another process may take the port before the pooler does.
+        for _ in 0..20 {
+            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let port = free.local_addr().expect("its address").port();
+            drop(free);
+            let settings = folder.join("pgbouncer.ini");
+            let text = format!(
+                "[databases]\n\
+                 postgres = host=127.0.0.1 port={} user=postgres\n\
+                 [pgbouncer]\n\
+                 listen_addr = 127.0.0.1\n\
+                 listen_port = {port}\n\
+                 unix_socket_dir =\n\
+                 auth_type = any\n\
+                 pool_mode = transaction\n\
+                 default_pool_size = 2\n",
+                server.port()
+            );
+            fs::write(&settings, text).expect("a file for the settings");
+            let mut process = PostgresServer::unprivileged_command("/usr/sbin/pgbouncer")
+                .arg(&settings)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("pgbouncer is installed");
+            let output = BufReader::new(process.stderr.take().expect("it was piped"));
+            let mut lines = output.lines().map_while(Result::ok);
+            if lines.by_ref().any(|line| line.contains("process up")) {
+                // Keep reading the log, so that the pipe never fills.
+                std::thread::spawn(move || lines.for_each(drop));
+                return Self {
+                    process,
+                    port,
+                    folder,
+                };
+            }
+            let _ = process.wait();
+        }
+        panic!("no pgbouncer has started");
+    }
+
+    fn url(&self) -> String {
+        format!("postgres://any@127.0.0.1:{}/postgres", self.port)
+    }
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_is_exact_behind_a_pooler_in_transaction_mode() {
+    const LIMIT: u64 = 100;
+    let server = PostgresServer::shared();
+    let pooler = Pooler::before(&server);
+    let mut tasks = JoinSet::new();
+    for machine in 0..2 {
+        let connections = Connections::open(&pooler.url()).expect("a URL");
+        let store = PostgreSql::new(connections.without_session_settings());
+        let store = store.without_prepared_statements();
+        let store = store.table("pooled").expect("a name").without_sweeps();
+        if machine == 0 {
+            store.create_table().await.expect("a table");
+        }
+        let bucket = TokenBucket::new(Quota::per(LIMIT, Duration::from_secs(10_000_000)));
+        let limit = CasBuilder::new(store).deadline(Duration::from_secs(60));
+        let limit = limit.build("pooled", bucket).expect("a limit");
+        for _ in 0..16 {
+            let limit = limit.clone();
+            tasks.spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..10 {
+                    let decision = limit.decide("key", 1).await.expect("a decision");
+                    admitted += u64::from(decision.is_admitted());
+                }
+                admitted
+            });
+        }
+    }
+    assert_eq!(tasks.join_all().await.into_iter().sum::<u64>(), LIMIT);
+
+    // The sessions belong to all clients of the pooler, and are as they were.
+    let (client, connection) = tokio_postgres::connect(&pooler.url(), NoTls)
+        .await
+        .expect("a pooler that responds");
+    tokio::spawn(connection);
+    let shown = client.simple_query("SHOW lock_timeout").await;
+    let shown = format!("{:?}", shown.expect("a setting"));
+    assert!(shown.contains("\"0\""), "{shown}");
+}

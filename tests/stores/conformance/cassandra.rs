@@ -1,0 +1,138 @@
+//! The suite of all stores, in Cassandra behind a proxy.
+
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+    time::Duration,
+};
+
+use scylla::client::session_builder::SessionBuilder;
+use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::store::cas::cassandra::Cassandra;
+use tower_throttle::store::cas::{Cas, CasBuilder};
+
+use super::{Fault, Store, block_on};
+use crate::cassandra_server::CassandraServer;
+use crate::wire_proxy::{Harm, Protocol, WireProxy};
+
+thread_local! {
+    /// The server of a test, which all stores of the test use: it takes seconds to start. It ends with
+    /// the thread of the test.
+    static SERVER: RefCell<Option<CassandraServer>> = const { RefCell::new(None) };
+    /// The number of tables so far.
+    static TABLES: Cell<u32> = const { Cell::new(0) };
+}
+
+async fn make_table(server: &CassandraServer, table: &str) {
+    let keyspace = "CREATE KEYSPACE IF NOT EXISTS test WITH replication = \
+                    {'class': 'SimpleStrategy', 'replication_factor': 1}";
+    let session = server.session().await;
+    let made = session.query_unpaged(keyspace, ()).await;
+    made.expect("a right of the superuser");
+    let store = Cassandra::with_session(Arc::new(session));
+    let store = store.table(&format!("test.{table}")).expect("a name");
+    store.create_table().await.expect("a table");
+}
+
+/// A table of its own.
+struct InCassandra {
+    /// `None` after it was given back.
+    server: Option<CassandraServer>,
+    proxy: WireProxy,
+    store: Cassandra,
+}
+
+impl InCassandra {
+    fn server(&mut self) -> &mut CassandraServer {
+        self.server.as_mut().expect("it is given back at the end")
+    }
+}
+
+impl Store for InCassandra {
+    type Limit = Cas<Cassandra, AnyAlgorithm>;
+
+    const NANOS_PER_MOMENT: u64 = 1;
+
+    fn start() -> Self {
+        let server = SERVER.take().unwrap_or_else(CassandraServer::start);
+        let table = format!("suite_{}", TABLES.replace(TABLES.get() + 1));
+        std::thread::scope(|scope| {
+            // The caller may be in a runtime.
+            let made = scope.spawn(|| block_on(make_table(&server, &table)));
+            made.join().expect("no panic");
+        });
+        let proxy = WireProxy::before(Protocol::Cassandra, server.port());
+        let builder = SessionBuilder::new()
+            .known_node(format!("127.0.0.1:{}", proxy.port()))
+            .user("cassandra", "cassandra");
+        let store = Cassandra::with_builder(builder);
+        let store = store.table(&format!("test.{table}")).expect("a name");
+        Self {
+            server: Some(server),
+            proxy,
+            store,
+        }
+    }
+
+    fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
+        let builder = CasBuilder::new(self.store.clone()).deadline(deadline);
+        // Without a kept record each decision is at the time of its reply.
+        let builder = builder.without_deny_cache().cached_keys(0);
+        builder.build(policy, algorithm).expect("a limit")
+    }
+
+    /// It writes everything to its log before it replies.
+    fn loses_states(_: Fault) -> bool {
+        false
+    }
+
+    fn inflict(&mut self, fault: Fault) -> bool {
+        let harm = match fault {
+            Fault::Lost => Harm::Lost,
+            Fault::Cut => Harm::Cut,
+            Fault::CutInside => Harm::CutInside,
+            Fault::Reset => Harm::Reset,
+            Fault::Split => Harm::Split,
+            Fault::Delayed => Harm::Delay(Duration::from_millis(20)),
+            Fault::Doubled => Harm::Twice,
+            Fault::Killed => {
+                self.server().kill();
+                return true;
+            }
+            Fault::Stopped => {
+                self.server().signal("STOP");
+                return true;
+            }
+            Fault::Restarted => {
+                self.server().kill();
+                self.server().restart();
+                return true;
+            }
+        };
+        self.proxy.harms_every(harm, 2);
+        true
+    }
+
+    fn heal(&mut self, fault: Fault) {
+        match fault {
+            Fault::Killed => self.server().restart(),
+            Fault::Stopped => self.server().signal("CONT"),
+            Fault::Restarted => {}
+            _ => {
+                assert!(self.proxy.harmed() > 0, "{fault:?} harmed no reply");
+                self.proxy.harms_none();
+            }
+        }
+    }
+}
+
+impl Drop for InCassandra {
+    fn drop(&mut self) {
+        // After a failure it may be stopped.
+        if !std::thread::panicking() {
+            SERVER.set(self.server.take());
+        }
+    }
+}
+
+super::check!(InCassandra);
