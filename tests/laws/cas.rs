@@ -5,8 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
 use tower_throttle::algorithm::AnyAlgorithm;
-use tower_throttle::clock::Tick;
+use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::store::cas::{Cas, CasBuilder, Fault, Faulty, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Decision, ManualClock};
@@ -83,6 +84,13 @@ impl InCas {
         }
     }
 
+    /// Lets time pass for the store and for the machines.
+    fn pass(&mut self, span: Duration) {
+        self.runtime.block_on(tokio::time::advance(span));
+        self.clock.advance(span);
+        self.now = self.clock.now();
+    }
+
     fn decided(&mut self, step: &Step<AnyAlgorithm>) -> Option<Decision> {
         self.turn += 1;
         if !self.faults.is_empty() {
@@ -121,19 +129,22 @@ impl InCas {
 
 impl Place<AnyAlgorithm> for InCas {
     fn apply(&mut self, now: Tick, step: &Step<AnyAlgorithm>) -> Option<Outcome> {
-        self.clock.set(now);
         if let Some(decided_at) = self.decided_at.clone() {
-            let span = now.since(self.now);
-            self.now = now;
-            self.runtime.block_on(tokio::time::advance(span));
+            self.pass(now.since(self.now));
+            let begun = self.runtime.block_on(async { Instant::now() });
             let decision = self.decided(step)?;
             let moment = Tick::from_nanos(decision.receipt().moment());
             // A reply is used for ten seconds, and the clock is late by one part in 2,000 at most.
-            let late = now.since(moment);
-            assert!(moment <= now && late <= MAX_LATE, "{moment:?} at {now:?}");
+            let late = self.now.since(moment);
+            assert!(moment <= self.now && late <= MAX_LATE, "{moment:?} at {now:?}");
             decided_at.set(moment);
+            // The pauses after faults take time of the machines.
+            let paused = self.runtime.block_on(async { begun.elapsed() });
+            self.clock.advance(paused);
+            self.now = self.clock.now();
             return Some(outcome(step, decision));
         }
+        self.clock.set(now);
         self.now = self.now.max(now);
         let decision = self.decided(step)?;
         Some(outcome(step, decision))

@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader},
     net::TcpListener,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     time::Duration,
 };
 

@@ -68,7 +68,7 @@ impl RemoteMetrics {
     }
 
     /// A request was denied without a call.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "cas"))]
     pub(in crate::store) fn denied_by_cache(self) {
         metrics::counter!("tower_throttle_deny_cache_hits_total", "store" => self.0).increment(1);
     }

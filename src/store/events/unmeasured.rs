@@ -34,7 +34,7 @@ impl RemoteMetrics {
     #[inline]
     pub(in crate::store) fn calls_dequeued(self, _: usize) {}
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "cas"))]
     #[inline]
     pub(in crate::store) fn denied_by_cache(self) {}
 
