@@ -136,7 +136,10 @@ impl Place<AnyAlgorithm> for InCas {
             let moment = Tick::from_nanos(decision.receipt().moment());
             // A reply is used for ten seconds, and the clock is late by one part in 2,000 at most.
             let late = self.now.since(moment);
-            assert!(moment <= self.now && late <= MAX_LATE, "{moment:?} at {now:?}");
+            assert!(
+                moment <= self.now && late <= MAX_LATE,
+                "{moment:?} at {now:?}"
+            );
             decided_at.set(moment);
             // The pauses after faults take time of the machines.
             let paused = self.runtime.block_on(async { begun.elapsed() });
