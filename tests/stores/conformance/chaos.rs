@@ -72,11 +72,26 @@ async fn calls<L: Backend<str>>(limit: &L) -> Result<(u64, u64), String> {
     Ok((admitted, failed))
 }
 
+/// Waits until a call succeeds.
+async fn connected<L: Backend<str>>(limit: &L) -> Result<(), String> {
+    let begun = Instant::now();
+    while limit.apply("key", Op::Peek(0)).await.is_err() {
+        if begun.elapsed() > Duration::from_secs(30) {
+            return Err("no decision without a fault".to_owned());
+        }
+        // The breaker lets a probe through. Tasks that connect go on.
+        tokio::task::yield_now().await;
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
 async fn fault_of<S: Store>(fault: Fault) -> Result<(), String> {
     let mut store = S::start();
     let quota = Quota::per(LIMIT, Duration::from_secs(100_000_000));
     let algorithm = AnyAlgorithm::new(TokenBucket::new(quota));
     let limit = store.limit("chaos", algorithm, DEADLINE);
+    connected(&limit).await?;
     let (mut admitted, mut failed) = calls(&limit).await?;
     if !store.inflict(fault) {
         return Ok(());
@@ -87,14 +102,7 @@ async fn fault_of<S: Store>(fault: Fault) -> Result<(), String> {
         (admitted, failed) = (admitted + more, failed + failures);
     }
     store.heal(fault);
-    let begun = Instant::now();
-    while limit.apply("key", Op::Peek(0)).await.is_err() {
-        if begun.elapsed() > Duration::from_secs(30) {
-            return Err("no decision after the fault".to_owned());
-        }
-        // The breaker lets a probe through.
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    connected(&limit).await?;
     for _ in 0..6 {
         let (more, failures) = calls(&limit).await?;
         (admitted, failed) = (admitted + more, failed + failures);
