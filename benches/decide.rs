@@ -7,6 +7,7 @@
 use std::{
     future::{Future, ready},
     hint::black_box,
+    net::{Ipv4Addr, Ipv6Addr},
     pin::pin,
     task::{Context, Waker},
     time::Duration,
@@ -18,6 +19,7 @@ use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     AsError, FixedWindow, LeakyBucket, Limiter, Lockout, ManualClock, Quota, SlidingGrid,
     SlidingLog, SlidingWindow, TokenBucket, WarmUp, clock::Tick, concurrency::ConcurrencyLayer,
+    key::Networks,
 };
 
 /// Far from its limit: every request is admitted.
@@ -58,6 +60,33 @@ fn lone<A: Algorithm>(c: &mut Criterion, name: &str, make: impl Fn(Quota) -> A) 
             bencher.iter(|| black_box(limiter.check().is_admitted()));
         });
     }
+    group.finish();
+}
+
+/// Addresses among 100,000 networks.
+fn networks(c: &mut Criterion) {
+    let scattered = |n: u32| n.wrapping_mul(2_654_435_761);
+    let v4 = (0..100_000).map(|n| format!("{}/24", Ipv4Addr::from_bits(scattered(n) & !0xff)));
+    let v6 = (0..100_000).map(|n| {
+        let bits = 0x2001 << 112 | u128::from(scattered(n)) << 80;
+        format!("{}/48", Ipv6Addr::from_bits(bits))
+    });
+    let list = Networks::new(v4.chain(v6));
+    let mut group = c.benchmark_group("networks/100,000");
+    let mut n = 0_u32;
+    let mut next = || {
+        n = n.wrapping_add(12_345_677);
+        scattered(n)
+    };
+    group.bench_function("v4", |bencher| {
+        bencher.iter(|| black_box(list.contains(Ipv4Addr::from_bits(next()).into())));
+    });
+    group.bench_function("v6", |bencher| {
+        bencher.iter(|| {
+            let bits = 0x2001 << 112 | u128::from(next()) << 80;
+            black_box(list.contains(Ipv6Addr::from_bits(bits).into()))
+        });
+    });
     group.finish();
 }
 
@@ -120,5 +149,6 @@ fn main() {
         .configure_from_args();
     algorithms(&mut criterion);
     permit(&mut criterion);
+    networks(&mut criterion);
     criterion.final_summary();
 }

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use crate::key::{
     BearerToken, Client, ClientIp, Either, ExtensionKey, FromExtension, Global, HeaderKey, IntoKey,
-    Key, Or, Secret, WithCost, WithSkip,
+    Key, Or, Secret, WithBlock, WithCost, WithSkip,
 };
 #[cfg(feature = "axum")]
 use crate::key::{MatchedPath, Route};
@@ -87,6 +87,10 @@ impl<MA, MB, A: KeyType<MA>, B: KeyType<MB>> KeyType<(MA, MB)> for Or<A, B> {
 }
 
 impl<M, K: KeyType<M>, F> KeyType<M> for WithCost<K, F> {
+    type Key = K::Key;
+}
+
+impl<M, K: KeyType<M>, P> KeyType<M> for WithBlock<K, P> {
     type Key = K::Key;
 }
 

@@ -5,6 +5,7 @@ mod closure;
 mod extension;
 mod header;
 mod key_type;
+mod lists;
 #[cfg(feature = "axum")]
 mod matched_path;
 mod missing;
@@ -21,9 +22,10 @@ pub use self::{
     extension::{ExtensionKey, FromExtension},
     header::{BearerToken, HeaderKey, Secret},
     key_type::{KeyRef, KeyType},
+    lists::{Among, Networks, Watched, Within},
     missing::Missing,
     or::{Either, FindKey, Or},
-    wrappers::{Cost, Predicate, WithCost, WithSkip},
+    wrappers::{Cost, Predicate, WithBlock, WithCost, WithSkip},
 };
 pub use crate::error::Rejection;
 

@@ -1,5 +1,6 @@
 //! Extractors made by methods of the layer.
 
+use crate::error::Rejection;
 use crate::key::{Extracted, KeyExtractor};
 
 /// A condition on a request; closures `Fn(&Req) -> bool` implement it.
@@ -90,6 +91,46 @@ impl<Req, K: KeyExtractor<Req>, P: Predicate<Req>> KeyExtractor<Req> for WithSki
     fn extract(&self, request: &Req) -> Extracted<K::Key> {
         if self.predicate.matches(request) {
             Extracted::Skip
+        } else {
+            self.extractor.extract(request)
+        }
+    }
+
+    #[inline]
+    fn cost(&self, request: &Req) -> u64 {
+        self.extractor.cost(request)
+    }
+
+    fn unread_proxy_header(&self, request: &Req) -> bool {
+        self.extractor.unread_proxy_header(request)
+    }
+}
+
+/// An extractor that rejects some requests; made by `RateLimitLayer::block`.
+#[derive(Clone, Debug)]
+pub struct WithBlock<K, P> {
+    extractor: K,
+    predicate: P,
+    rejection: Rejection,
+}
+
+impl<K, P> WithBlock<K, P> {
+    pub(crate) const fn new(extractor: K, predicate: P, rejection: Rejection) -> Self {
+        Self {
+            extractor,
+            predicate,
+            rejection,
+        }
+    }
+}
+
+impl<Req, K: KeyExtractor<Req>, P: Predicate<Req>> KeyExtractor<Req> for WithBlock<K, P> {
+    type Key = K::Key;
+
+    #[inline]
+    fn extract(&self, request: &Req) -> Extracted<K::Key> {
+        if self.predicate.matches(request) {
+            Extracted::Reject(self.rejection.clone())
         } else {
             self.extractor.extract(request)
         }

@@ -1,7 +1,10 @@
 //! Settings of a layer that concern requests.
 
+use http::StatusCode;
+
 use super::{OnStoreError, RateLimitLayer};
-use crate::key::{Cost, WithCost, WithSkip};
+use crate::error::Rejection;
+use crate::key::{Cost, WithBlock, WithCost, WithSkip};
 use crate::queue::{Order, Seats, WhenFull};
 
 impl<K, L, R> RateLimitLayer<K, L, R> {
@@ -23,7 +26,8 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
         self.map_keys(|keys| WithCost::new(keys, cost))
     }
 
-    /// Does not limit requests for which `skipped` returns true: a closure `Fn(&Req) -> bool`, or
+    /// Does not limit requests for which `skipped` returns true: a closure `Fn(&Req) -> bool`,
+    /// [clients in some networks](crate::ClientIp::within), [some keys](crate::key::Among), or
     /// [`Preflight`](crate::respond::Preflight) for the CORS preflight requests of browsers.
     ///
     /// ```
@@ -36,6 +40,44 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// ```
     pub fn skip<P>(self, skipped: P) -> RateLimitLayer<WithSkip<K, P>, L, R> {
         self.map_keys(|keys| WithSkip::new(keys, skipped))
+    }
+
+    /// Rejects requests for which `blocked` returns true, with status 403: a closure
+    /// `Fn(&Req) -> bool`, [clients in some networks](crate::ClientIp::within), or
+    /// [some keys](crate::key::Among).
+    ///
+    /// A setting that is added later is asked first: with `.skip(..).block(..)` a request that both
+    /// lists contain is rejected.
+    ///
+    /// ```
+    /// use axum::{Router, extract::Request, routing::get};
+    /// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
+    ///     .block(|req: &Request| req.uri().path().ends_with(".php"));
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// ```
+    pub fn block<P>(self, blocked: P) -> RateLimitLayer<WithBlock<K, P>, L, R> {
+        self.block_with(blocked, Rejection::new(StatusCode::FORBIDDEN, "blocked"))
+    }
+
+    /// As [`block`](Self::block), with another status or text.
+    ///
+    /// ```
+    /// use http::{Request, StatusCode};
+    /// use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let layer = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_second(100)))
+    ///     .block_with(|req: &Request<String>| req.uri().path() == "/old", StatusCode::GONE);
+    /// # let _ = layer;
+    /// ```
+    pub fn block_with<P>(
+        self,
+        blocked: P,
+        rejection: impl Into<Rejection>,
+    ) -> RateLimitLayer<WithBlock<K, P>, L, R> {
+        let rejection = rejection.into();
+        self.map_keys(|keys| WithBlock::new(keys, blocked, rejection))
     }
 
     /// The name of this limit in response headers, logs and metrics; `default` until it is set.

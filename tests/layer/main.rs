@@ -8,6 +8,7 @@ mod and;
 mod contract;
 mod handle;
 mod keys;
+mod lists;
 #[cfg(feature = "tokio")]
 mod lockout;
 mod plain;

@@ -4,6 +4,7 @@ mod forwarded;
 mod network;
 mod peer;
 
+pub(super) use self::network::Network;
 pub use self::{network::Client, peer::PeerAddr};
 
 use std::{
@@ -14,7 +15,6 @@ use std::{
 use http::{Extensions, HeaderMap, HeaderName, Request, header::FORWARDED};
 
 use self::forwarded::{ReverseElements, Separator, parse_address, parse_forwarded_for};
-use self::network::Network;
 use self::peer::{connect_info, peer};
 use super::header::header_name;
 use super::missing::{Absent, Missing, assert_unset, resolve};
@@ -237,14 +237,7 @@ impl ClientIp {
     }
 
     fn key_of_v6(&self, address: Ipv6Addr) -> Client {
-        let address = match address.to_canonical() {
-            IpAddr::V6(v6) if v6.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
-                let [.., a, b, c, d] = v6.octets();
-                IpAddr::from([a, b, c, d])
-            }
-            address => address,
-        };
-        Client::containing(address, self.v4, self.v6)
+        Client::containing(canonical(address.into()), self.v4, self.v6)
     }
 
     /// The client's address, given the address of the peer and the headers.
@@ -318,7 +311,8 @@ impl Forwarded {
         networks: impl IntoIterator<Item: AsRef<str>>,
     ) -> Result<ClientIp, ConfigError> {
         let networks = networks.into_iter();
-        let networks = networks.map(|network| Network::parse(network.as_ref()));
+        let networks =
+            networks.map(|network| Network::parse("trusting", network.as_ref(), SOME_PROXIES));
         let networks = networks.collect::<Result<_, _>>()?;
         Ok(ClientIp::from_source(AddressSource::HeaderKind(
             self.0,
@@ -367,6 +361,21 @@ impl HeaderKind {
     }
 }
 
+/// The IPv4 address of one that is mapped or translated into IPv6.
+pub(super) fn canonical(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) if v6.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
+            let [.., a, b, c, d] = v6.octets();
+            IpAddr::from([a, b, c, d])
+        }
+        address => address,
+    }
+}
+
+const SOME_PROXIES: &str = "the networks of your proxies, such as 10.0.0.0/8: this one contains every \
+                            client, so that clients choose their own address; if no client can reach \
+                            the server directly, give .hops(n)";
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl<B> KeyExtractor<Request<B>> for ClientIp {
@@ -411,8 +420,17 @@ impl ClientIp {
     }
 
     fn find_slow(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<Client> {
-        let address = self.address(peer(extensions), headers)?;
+        let address = self.address_of(extensions, headers)?;
         Some(self.key(address))
+    }
+
+    /// The client's address in a request.
+    pub(super) fn address_of(
+        &self,
+        extensions: &Extensions,
+        headers: &HeaderMap,
+    ) -> Option<IpAddr> {
+        self.address(peer(extensions), headers)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::key::Key;
 
 /// The addresses that share their first `prefix` bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Network {
+pub(in crate::key) struct Network {
     /// All bits after the prefix are zero. Never an IPv4 address mapped into IPv6.
     address: IpAddr,
     prefix: u8,
@@ -47,13 +47,36 @@ impl Network {
             && Self::containing(address, self.prefix, self.prefix) == *self
     }
 
-    /// Parses `ADDRESS/PREFIX`, or a single address.
+    /// The family, and the first and the last address as numbers.
+    pub(in crate::key) fn bounds(&self) -> (bool, u128, u128) {
+        let (first, free) = match self.address {
+            IpAddr::V4(address) => (u128::from(address.to_bits()), 32 - u32::from(self.prefix)),
+            IpAddr::V6(address) => (address.to_bits(), 128 - u32::from(self.prefix)),
+        };
+        let size = 1_u128.checked_shl(free).unwrap_or_default();
+        (
+            self.is_v4(),
+            first,
+            first.wrapping_add(size).wrapping_sub(1),
+        )
+    }
+
+    pub(in crate::key) const fn is_v4(&self) -> bool {
+        self.address.is_ipv4()
+    }
+
+    /// Parses `ADDRESS/PREFIX`, or a single address. `few` says what is allowed instead of all
+    /// addresses.
     ///
     /// An IPv4 network written as IPv6 becomes the IPv4 network: `::ffff:10.0.0.0/104` is
     /// 10.0.0.0/8. With a prefix below 96 it would contain all IPv4 addresses and more.
-    pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
+    pub(in crate::key) fn parse(
+        field: &'static str,
+        text: &str,
+        few: &'static str,
+    ) -> Result<Self, ConfigError> {
         let refuse =
-            |allowed: Cow<'static, str>| Err(ConfigError::out_of_range("trusting", text, allowed));
+            |allowed: Cow<'static, str>| Err(ConfigError::out_of_range(field, text, allowed));
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
@@ -75,12 +98,7 @@ impl Network {
             Some(_) => return refuse("a prefix in decimal digits".into()),
         };
         if prefix == 0 {
-            return refuse(
-                "the networks of your proxies, such as 10.0.0.0/8: this one contains every \
-                 client, so that clients choose their own address; if no client can reach the \
-                 server directly, give .hops(n)"
-                    .into(),
-            );
+            return refuse(few.into());
         }
         let canonical = address.to_canonical();
         let prefix = if canonical.is_ipv4() && address.is_ipv6() {
@@ -241,7 +259,7 @@ mod tests {
     use super::*;
 
     fn contains(network: &str, address: &str) -> bool {
-        let network = Network::parse(network).unwrap();
+        let network = Network::parse("trusting", network, "fewer").unwrap();
         network.contains(address.parse::<IpAddr>().unwrap().to_canonical())
     }
 
@@ -276,9 +294,9 @@ mod tests {
             ("::ffff:10.0.0.0/8", "97 or more"),
             ("::ffff:0:0/95", "97 or more"),
             ("::ffff:0:0/96", "97 or more"),
-            ("0.0.0.0/0", "contains every client"),
-            ("10.0.0.0/0", "contains every client"),
-            ("::/0", "contains every client"),
+            ("0.0.0.0/0", "fewer"),
+            ("10.0.0.0/0", "fewer"),
+            ("::/0", "fewer"),
             ("10.0.0.0/33", "at most 32"),
             ("::1/129", "at most 32 bits for IPv4, 128"),
             (
@@ -293,7 +311,9 @@ mod tests {
             ("10.0.0", "such as"),
             ("010.0.0.1", "such as"),
         ] {
-            let error = Network::parse(text).unwrap_err().to_string();
+            let error = Network::parse("trusting", text, "fewer")
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(reason), "{text}: {error}");
         }
     }

@@ -1,0 +1,12 @@
+//! Lists of clients that are not limited, or that are blocked.
+
+mod networks;
+mod predicates;
+mod ranges;
+mod watched;
+
+pub use self::{
+    networks::Networks,
+    predicates::{Among, Within},
+    watched::Watched,
+};

@@ -1,0 +1,121 @@
+//! Conditions for `RateLimitLayer::skip` and `RateLimitLayer::block`.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::Hash;
+
+use http::Request;
+
+use super::networks::Networks;
+use super::watched::Watched;
+use crate::key::{ClientIp, Extracted, Key, KeyExtractor, Predicate};
+
+/// Requests whose client is in one of the networks; made by [`ClientIp::within`].
+#[derive(Clone, Debug)]
+pub struct Within {
+    clients: ClientIp,
+    networks: Watched<Networks>,
+}
+
+impl ClientIp {
+    /// The requests of clients in `networks`, for [`skip`](crate::RateLimitLayer::skip) and
+    /// [`block`](crate::RateLimitLayer::block).
+    ///
+    /// A request without an address is not in any network. Prefixes that make a
+    /// [client](Self::v6_prefix) do not matter here.
+    ///
+    /// ```
+    /// use tower_throttle::key::{Networks, Watched};
+    /// use tower_throttle::{ClientIp, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let clients = ClientIp::x_forwarded_for().trusting(["10.0.0.0/8"]);
+    /// let offices = Networks::new(["192.0.2.0/24"]);
+    /// let blocked = Watched::new(Networks::new(["203.0.113.0/24", "2001:db8:bad::/48"]));
+    /// let layer = RateLimitLayer::new(clients.clone(), TokenBucket::new(Quota::per_second(10)))
+    ///     .skip(clients.within(offices))
+    ///     .block(clients.within(&blocked));
+    /// # let app: axum::Router = axum::Router::new()
+    /// #     .route("/", axum::routing::get(|| async {})).layer(layer);
+    ///
+    /// // Later, while requests are served:
+    /// blocked.set("203.0.113.0/24\n198.51.100.0/24".parse()?);
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn within(&self, networks: impl Into<Watched<Networks>>) -> Within {
+        Within {
+            clients: self.clone(),
+            networks: networks.into(),
+        }
+    }
+}
+
+impl<B> Predicate<Request<B>> for Within {
+    fn matches(&self, request: &Request<B>) -> bool {
+        let address = self
+            .clients
+            .address_of(request.extensions(), request.headers());
+        address.is_some_and(|address| self.networks.read(|networks| networks.contains(address)))
+    }
+}
+
+/// Requests whose key is one of these, for [`skip`](crate::RateLimitLayer::skip) and
+/// [`block`](crate::RateLimitLayer::block).
+///
+/// The keys of [`HeaderKey`](crate::HeaderKey) and [`BearerToken`](crate::key::BearerToken) are
+/// secrets, which cannot be compared: use a closure that returns a `String` for them.
+///
+/// ```
+/// use tower_throttle::key::{Among, Watched};
+/// use tower_throttle::{FixedWindow, Quota, RateLimitLayer};
+///
+/// let user = |user: &String| user.clone();
+/// let blocked = Watched::new(["mallory".to_owned()].into());
+/// let layer = RateLimitLayer::new(user, FixedWindow::new(Quota::per_day(100)))
+///     .block(Among::new(user, &blocked));
+/// blocked.set(["mallory".to_owned(), "trudy".to_owned()].into());
+/// # let _ = layer;
+/// ```
+pub struct Among<K, T> {
+    extractor: K,
+    keys: Watched<HashSet<T>>,
+}
+
+impl<K, T: Key + Eq> Among<K, T> {
+    /// Compares the key that `extractor` finds.
+    pub fn new(extractor: K, keys: impl Into<Watched<HashSet<T>>>) -> Self {
+        Self {
+            extractor,
+            keys: keys.into(),
+        }
+    }
+}
+
+impl<Req, K, T> Predicate<Req> for Among<K, T>
+where
+    K: KeyExtractor<Req, Key = T>,
+    T: Eq + Hash,
+{
+    fn matches(&self, request: &Req) -> bool {
+        match self.extractor.extract(request) {
+            Extracted::Key(key) => self.keys.read(|keys| keys.contains(&key)),
+            Extracted::Skip | Extracted::Reject(_) => false,
+        }
+    }
+}
+
+/// Manual impl: derive would require `T: Clone`.
+impl<K: Clone, T> Clone for Among<K, T> {
+    fn clone(&self) -> Self {
+        Self {
+            extractor: self.extractor.clone(),
+            keys: self.keys.clone(),
+        }
+    }
+}
+
+/// Manual impl: closures are not `Debug`, and keys must not be logged.
+impl<K, T> fmt::Debug for Among<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Among").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,152 @@
+//! Sorted ranges of numbers.
+//!
+//! ```text
+//! prefixes    [--------- listed ---------]      [- listed -]
+//!                   [excepted]
+//! edges       |     |         |          |      |          |
+//! ```
+//!
+//! Nested prefixes are flattened when the list is made: the longest prefix of a number decides. A
+//! number is listed if an odd number of edges is at or below it.
+
+/// A range of numbers, both ends included, and whether they are listed. Two ranges are disjoint or
+/// nested, because they are prefixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) first: u128,
+    pub(super) last: u128,
+    pub(super) is_listed: bool,
+}
+
+/// The numbers at which being listed begins or ends.
+pub(super) fn edges(mut ranges: Vec<Range>) -> Vec<u128> {
+    // An outer range before those within it.
+    ranges.sort_unstable_by(|a, b| a.first.cmp(&b.first).then(b.last.cmp(&a.last)));
+    let mut changes = Changes::default();
+    let mut open = Vec::<Range>::new();
+    for range in ranges {
+        while let Some(ended) = open.last().copied().filter(|open| open.last < range.first) {
+            open.pop();
+            changes.end(ended, open.last());
+        }
+        changes.set(range.first, range.is_listed);
+        open.push(range);
+    }
+    while let Some(ended) = open.pop() {
+        changes.end(ended, open.last());
+    }
+    changes.edges()
+}
+
+/// Whether `number` is listed.
+#[inline]
+pub(super) fn contains<T: Copy + Ord>(edges: &[T], number: T) -> bool {
+    edges.partition_point(|edge| *edge <= number) % 2 == 1
+}
+
+/// From which number on numbers are listed or not, in order.
+#[derive(Default)]
+struct Changes(Vec<(u128, bool)>);
+
+impl Changes {
+    fn set(&mut self, from: u128, is_listed: bool) {
+        match self.0.last_mut() {
+            Some((last, was_listed)) if *last == from => *was_listed = is_listed,
+            _ => self.0.push((from, is_listed)),
+        }
+    }
+
+    /// After `ended` the range around it decides again.
+    fn end(&mut self, ended: Range, outer: Option<&Range>) {
+        if let Some(next) = ended.last.checked_add(1) {
+            self.set(next, outer.is_some_and(|outer| outer.is_listed));
+        }
+    }
+
+    fn edges(self) -> Vec<u128> {
+        let mut was_listed = false;
+        let changes = self.0.into_iter();
+        let edges = changes
+            .filter(|(_, is_listed)| std::mem::replace(&mut was_listed, *is_listed) != *is_listed);
+        edges.map(|(from, _)| from).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The prefix with `bits` free bits that contains `number`.
+    fn prefix(number: u128, bits: u32, is_listed: bool) -> Range {
+        let size = 1 << bits;
+        let first = number / size * size;
+        Range {
+            first,
+            last: first + (size - 1),
+            is_listed,
+        }
+    }
+
+    /// The shortest range that contains `number` decides.
+    fn scan(ranges: &[Range], number: u128) -> bool {
+        let around = ranges
+            .iter()
+            .filter(|range| (range.first..=range.last).contains(&number));
+        let shortest = around.min_by_key(|range| range.last - range.first);
+        shortest.is_some_and(|range| range.is_listed)
+    }
+
+    /// Calls `check` with all orders of `ranges`.
+    fn permute(ranges: &mut [Range], from: usize, check: &mut impl FnMut(&[Range])) {
+        if from == ranges.len() {
+            check(ranges);
+        }
+        for other in from..ranges.len() {
+            ranges.swap(from, other);
+            permute(ranges, from + 1, check);
+            ranges.swap(from, other);
+        }
+    }
+
+    #[test]
+    fn every_number_is_found_as_by_a_linear_scan_in_all_insert_orders() {
+        let mut random = 1_u64;
+        let mut below = |bound: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % bound
+        };
+        for _ in 0..400 {
+            let mut ranges = Vec::<Range>::new();
+            for _ in 0..=below(5) {
+                let bits = u32::try_from(below(6)).unwrap();
+                let range = prefix(u128::from(below(64)), bits, below(2) == 0);
+                let is_new = |other: &Range| (other.first, other.last) != (range.first, range.last);
+                if ranges.iter().all(is_new) {
+                    ranges.push(range);
+                }
+            }
+            permute(&mut ranges, 0, &mut |ranges| {
+                let edges = edges(ranges.to_vec());
+                assert!(edges.is_sorted_by(|a, b| a < b), "{edges:?}");
+                for number in 0..70 {
+                    let found = contains(&edges, number);
+                    assert_eq!(found, scan(ranges, number), "{number} in {ranges:?}");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_range_may_end_at_the_last_number() {
+        let last = Range {
+            first: u128::MAX - 1,
+            last: u128::MAX,
+            is_listed: true,
+        };
+        let found = edges(vec![last]);
+        assert_eq!(found, [u128::MAX - 1]);
+        assert!(contains(&found, u128::MAX));
+    }
+}

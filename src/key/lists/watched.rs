@@ -1,0 +1,71 @@
+//! A value that can be replaced while it is read.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A list that can be replaced while requests are served.
+///
+/// Clones share the list. `examples/axum/lists.rs` loads it from a file again when that changes.
+///
+/// ```
+/// use tower_throttle::key::{Networks, Watched};
+///
+/// let blocked = Watched::new(Networks::new(["203.0.113.0/24"]));
+/// let same = blocked.clone();
+/// blocked.set(Networks::new(["198.51.100.0/24"]));
+/// assert!(same.get().contains("198.51.100.7".parse().unwrap()));
+/// ```
+pub struct Watched<T>(Arc<RwLock<Arc<T>>>);
+
+impl<T> Watched<T> {
+    /// A list to begin with.
+    pub fn new(list: T) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(list))))
+    }
+
+    /// Replaces the list. A request that is being compared with the old one is not affected.
+    pub fn set(&self, list: T) {
+        let mut list = Arc::new(list);
+        let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut *held, &mut list);
+        drop(held);
+        // The old list is dropped here, without the lock: that may take long.
+    }
+
+    /// The present list.
+    pub fn get(&self) -> Arc<T> {
+        self.read(Arc::clone)
+    }
+
+    /// Reads the present list without counting a reference to it.
+    pub(super) fn read<R>(&self, read: impl FnOnce(&Arc<T>) -> R) -> R {
+        // A panic of a reader or of `drop` leaves a whole list.
+        read(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<T> From<&Self> for Watched<T> {
+    fn from(list: &Self) -> Self {
+        list.clone()
+    }
+}
+
+impl<T> From<T> for Watched<T> {
+    fn from(list: T) -> Self {
+        Self::new(list)
+    }
+}
+
+/// Manual impl: derive would require `T: Clone`.
+impl<T> Clone for Watched<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// Manual impl: a list may be long, and keys must not be logged.
+impl<T> fmt::Debug for Watched<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").finish_non_exhaustive()
+    }
+}

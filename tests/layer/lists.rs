@@ -1,0 +1,133 @@
+//! Clients that are not limited, and clients that are blocked.
+
+use std::{collections::HashSet, net::IpAddr, net::SocketAddr};
+
+use http::{Request, Response, StatusCode};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::key::{Among, Networks, PeerAddr, Predicate, Watched};
+use tower_throttle::{ClientIp, FixedWindow, Quota, RateLimitLayer};
+
+fn request(address: &str) -> Request<String> {
+    let mut request = Request::new(String::new());
+    let address: IpAddr = address.parse().unwrap();
+    let peer = PeerAddr(SocketAddr::from((address, 4711)));
+    request.extensions_mut().insert(peer);
+    request
+}
+
+async fn ok(_: Request<String>) -> Result<Response<String>, BoxError> {
+    Ok(Response::new(String::new()))
+}
+
+/// The status of each of three requests from `address` through a layer with a limit of one.
+macro_rules! statuses {
+    ($layer:expr, $address:expr) => {{
+        let service = $layer.clone().layer(service_fn(ok));
+        let mut statuses = Vec::new();
+        for _ in 0..3 {
+            let response = service.clone().oneshot(request($address)).await;
+            statuses.push(response.unwrap().status().as_u16());
+        }
+        statuses
+    }};
+}
+
+fn once() -> FixedWindow {
+    FixedWindow::new(Quota::per_day(1))
+}
+
+#[tokio::test]
+async fn listed_clients_are_skipped_or_blocked_and_others_limited() {
+    let clients = ClientIp::peer();
+    let skipped = Networks::new(["192.0.2.0/24", "2001:db8::/32"]);
+    let blocked = Networks::new(["203.0.113.0/24", "192.0.2.66"]);
+    let layer = RateLimitLayer::new(clients.clone(), once())
+        .skip(clients.within(skipped))
+        .block(clients.within(blocked));
+    for (address, expected) in [
+        ("198.51.100.1", [200, 429, 429]),
+        ("192.0.2.1", [200, 200, 200]),
+        ("::ffff:192.0.2.2", [200, 200, 200]),
+        ("2001:db8::7", [200, 200, 200]),
+        ("203.0.113.9", [403, 403, 403]),
+        ("::ffff:203.0.113.10", [403, 403, 403]),
+        // In both lists: `block` was added later, so it is asked first.
+        ("192.0.2.66", [403, 403, 403]),
+    ] {
+        assert_eq!(statuses!(layer, address), expected, "{address}");
+    }
+    let counts = layer.handle_for::<Request<String>>().counts();
+    assert_eq!((counts.skipped, counts.rejected), (9, 9));
+}
+
+#[tokio::test]
+async fn a_watched_list_is_replaced_for_all_services() {
+    let clients = ClientIp::peer();
+    let blocked = Watched::new(Networks::default());
+    let layer = RateLimitLayer::new(clients.clone(), once()).block(clients.within(&blocked));
+    assert_eq!(statuses!(layer, "203.0.113.9"), [200, 429, 429]);
+    blocked.set(Networks::new(["203.0.113.0/24"]));
+    assert_eq!(statuses!(layer, "203.0.113.9"), [403, 403, 403]);
+    blocked.set(Networks::default());
+    assert_eq!(statuses!(layer, "203.0.113.9"), [429, 429, 429]);
+}
+
+#[tokio::test]
+async fn a_blocked_client_gets_the_status_that_was_set() {
+    let clients = ClientIp::peer();
+    let all = clients.within(Networks::new(["203.0.113.9"]));
+    let layer = RateLimitLayer::new(clients, once()).block_with(all, StatusCode::NOT_FOUND);
+    assert_eq!(statuses!(layer, "203.0.113.9"), [404, 404, 404]);
+}
+
+#[tokio::test]
+async fn a_shadow_layer_blocks_nothing_and_counts() {
+    let clients = ClientIp::peer();
+    let blocked = clients.within(Networks::new(["203.0.113.9"]));
+    let layer = RateLimitLayer::new(clients, once()).block(blocked).shadow();
+    assert_eq!(statuses!(layer, "203.0.113.9"), [200, 200, 200]);
+    let counts = layer.handle_for::<Request<String>>().counts();
+    assert_eq!(counts.rejected, 3);
+}
+
+#[tokio::test]
+async fn keys_can_be_listed() {
+    let user = |request: &Request<String>| request.body().clone();
+    let blocked = Watched::new(HashSet::from(["mallory".to_owned()]));
+    let among = Among::new(user, &blocked);
+    let named = |name: &str| request("192.0.2.1").map(|_| name.to_owned());
+    assert!(among.matches(&named("mallory")));
+    assert!(!among.matches(&named("ann")));
+    blocked.set(["ann".to_owned()].into());
+    assert!(!among.matches(&named("mallory")));
+    assert!(among.clone().matches(&named("ann")));
+    let layer = RateLimitLayer::new(user, once()).block(among);
+    let response = layer.layer(service_fn(ok)).oneshot(named("ann")).await;
+    assert_eq!(response.unwrap().status(), StatusCode::FORBIDDEN);
+    // A request without a key is in no list.
+    let none = |_: &Request<String>| None::<String>;
+    assert!(!Among::new(none, HashSet::from([String::new()])).matches(&named("ann")));
+}
+
+#[test]
+fn a_request_without_an_address_is_in_no_network() {
+    let within = ClientIp::peer().within(Networks::new(["0.0.0.0/1", "128.0.0.0/1"]));
+    assert!(within.matches(&request("203.0.113.9")));
+    assert!(!within.matches(&Request::new(String::new())));
+}
+
+/// The list knows the address that the limit counts by, also behind a proxy.
+#[test]
+fn a_client_behind_a_trusted_proxy_is_found_and_cannot_lie() {
+    let clients = ClientIp::x_forwarded_for().trusting(["10.0.0.0/8"]);
+    let within = clients.within(Networks::new(["192.0.2.0/24"]));
+    let through = |proxy: &str, header: &str| {
+        let mut request = request(proxy);
+        let value = header.parse().unwrap();
+        request.headers_mut().insert("x-forwarded-for", value);
+        within.matches(&request)
+    };
+    assert!(through("10.0.0.1", "192.0.2.7"));
+    assert!(!through("10.0.0.1", "192.0.2.7, 203.0.113.9"));
+    assert!(!through("203.0.113.9", "192.0.2.7"));
+}
