@@ -16,8 +16,7 @@ use super::{
 };
 use crate::clock::unix_seconds;
 use crate::error::{ConfigError, StoreError, expect_valid};
-use crate::store::cas::connector::Connector;
-use crate::store::cas::{CasStore, Loaded, Swapped, Value, Version};
+use crate::store::cas::{CasStore, Loaded, Swapped, Value, Version, connector::Connector};
 
 const DEFAULT_TABLE: &str = "tower_throttle.limits";
 
