@@ -378,3 +378,45 @@ impl ExactNanos {
         Self { ns, fraction }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_word_holds_the_moments_around_the_last_rebase() {
+        let now = 1 << 50;
+        // The fraction takes 20 bits, which leaves the fewest bits for the time.
+        let mut interval = Interval::new(&Quota::per_second(1_000_003));
+        assert_eq!(interval.time_bits(), LEAST_TIME_BITS);
+        interval.rebase(Tick::from_nanos(now));
+        let quarter = 1 << (LEAST_TIME_BITS - 2);
+        assert_eq!(interval.earliest().ns, now - quarter);
+        assert_eq!(interval.rebase_at(), Tick::from_nanos(now + quarter));
+        for ns in [now - quarter, now, now + quarter, now + 3 * quarter - 1] {
+            let due = ExactNanos { ns, fraction: 17 };
+            let mut word = [0];
+            assert!(interval.pack_into(due, &mut word), "{ns}");
+            assert_eq!(interval.unpack_from(&word), due);
+            assert_eq!(interval.pack(due), Some(word[0]));
+        }
+        for ns in [now - quarter - 1, now + 3 * quarter] {
+            assert!(!interval.pack_into(ExactNanos::from_nanos(ns), &mut [0]));
+        }
+    }
+
+    #[test]
+    fn words_with_too_few_bits_for_the_time_have_no_base() {
+        let mut interval = Interval::new(&Quota::per_second(2_000_003));
+        assert_eq!(interval.time_bits(), LEAST_TIME_BITS - 1);
+        interval.rebase(Tick::from_nanos(1 << 50));
+        assert_eq!(interval.earliest(), ExactNanos::ZERO);
+        assert_eq!(interval.rebase_at(), Tick::MAX);
+    }
+
+    #[test]
+    fn a_moment_with_a_fraction_is_over_at_the_next_nanosecond() {
+        let moment = |fraction| ExactNanos { ns: 5, fraction };
+        assert_eq!((moment(0).ceil(), moment(1).ceil()), (5, 6));
+    }
+}

@@ -61,3 +61,32 @@ pub(in crate::algorithm) const fn fits_range(distance: u64, bits: u32) -> bool {
 }
 
 const _: () = assert!(LEAST_TIME_BITS < TIME_BITS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_base_is_a_quarter_before_now_and_moves_a_quarter_after() {
+        for bits in [LEAST_TIME_BITS, 50, TIME_BITS] {
+            let quarter = (1 << bits) / 4;
+            for now in [quarter, quarter + 1, 5 * quarter + 3] {
+                let base = TimeBase::before(now, bits);
+                assert_eq!(base.relative(now), quarter, "{bits} bits");
+                assert_eq!(base.absolute(quarter), now, "{bits} bits");
+                assert_eq!(base.moves_at(bits), now + quarter, "{bits} bits");
+            }
+        }
+    }
+
+    #[test]
+    fn the_base_does_not_leave_the_range_of_a_moment() {
+        let first = TimeBase::before(1, LEAST_TIME_BITS);
+        assert_eq!(first, TimeBase::ZERO);
+        let last = TimeBase::before(u64::MAX, LEAST_TIME_BITS);
+        assert_eq!(last.moves_at(LEAST_TIME_BITS), u64::MAX);
+        // A time before the origin is farther than any range.
+        let base = TimeBase::before(1 << 50, LEAST_TIME_BITS);
+        assert!(base.relative(base.absolute(0) - 1) > 1 << LEAST_TIME_BITS);
+    }
+}
