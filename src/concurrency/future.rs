@@ -11,8 +11,11 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::adaptive::Outcome;
 use super::hold::{Held, Hold};
-use super::pending::{Outcome, POLLED_AFTER_READY, PendingRequest};
+use super::pending::{End, POLLED_AFTER_READY, PendingRequest};
+use super::state::State;
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::CompactDecision;
 use crate::respond::ResponseHooks;
 
@@ -50,6 +53,8 @@ pin_project! {
             future: F,
             permit: Held,
             told: Option<Told<R>>,
+            // If the limit is adaptive.
+            started: Option<Started>,
         },
         /// The request waits.
         Pending { pending: PendingRequest<S, R, Req> },
@@ -64,13 +69,48 @@ pub(super) struct Told<R> {
     pub(super) decision: CompactDecision,
 }
 
+/// When a request got its permit, and how many were in flight then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Started {
+    at: Tick,
+    in_flight: u64,
+}
+
+impl Started {
+    /// Reads the clock, if the limit is adaptive.
+    #[inline]
+    pub(super) fn now(state: &State, in_flight: u64) -> Option<Self> {
+        state.controller.as_ref()?;
+        let at = MonotonicClock.now();
+        Some(Self { at, in_flight })
+    }
+
+    /// Tells the controller how the request has ended.
+    fn record(self, state: &State, outcome: Outcome) {
+        if let Some(controller) = &state.controller {
+            let now = MonotonicClock.now();
+            let (latency, table) = (now.since(self.at), &state.table);
+            let store = |limit| table.store_limit(limit);
+            if controller.record(now, latency, self.in_flight, outcome, store) {
+                table.grant_all();
+            }
+        }
+    }
+}
+
 impl<S: Service<Req>, R, H, Req> ConcurrencyFuture<S, R, H, Req> {
     #[inline]
-    pub(super) const fn inner(future: S::Future, permit: Held, told: Option<Told<R>>) -> Self {
+    pub(super) const fn inner(
+        future: S::Future,
+        permit: Held,
+        told: Option<Told<R>>,
+        started: Option<Started>,
+    ) -> Self {
         Self::at(Step::Inner {
             future,
             permit,
             told,
+            started,
         })
     }
 
@@ -108,8 +148,13 @@ where
                     future,
                     permit,
                     told,
+                    started,
                 } => {
                     let mut result = ready!(future.poll(cx));
+                    if let (Some(started), Some(permit)) = (started.take(), &permit.0) {
+                        let outcome = result.as_ref().map_or(Outcome::Dropped, H::outcome);
+                        started.record(permit.state(), outcome);
+                    }
                     if let (Some(told), Ok(response), Some(permit)) =
                         (told.take(), &mut result, &permit.0)
                     {
@@ -121,11 +166,11 @@ where
                     return Poll::Ready(result.map(|response| H::hold(response, permit)));
                 }
                 StepProjection::Pending { pending } => match ready!(pending.poll(cx)) {
-                    Outcome::Done(result) => {
+                    End::Done(result) => {
                         step.set(Step::Done { result: None });
                         return Poll::Ready(result.map(|response| H::hold(response, Held(None))));
                     }
-                    Outcome::Called(future, permit) => {
+                    End::Called(future, permit) => {
                         let decision = permit
                             .as_ref()
                             .filter(|_| R::WRITES_HEADERS)
@@ -134,11 +179,15 @@ where
                             respond: pending.respond.clone(),
                             decision,
                         });
-                        let permit = Held(permit);
+                        let started = permit.as_ref().and_then(|permit| {
+                            let in_flight = permit.in_flight();
+                            Started::now(permit.state(), in_flight)
+                        });
                         step.set(Step::Inner {
                             future,
-                            permit,
+                            permit: Held(permit),
                             told,
+                            started,
                         });
                     }
                 },

@@ -84,7 +84,7 @@ impl<K> ConcurrencyHandle<K> {
         self.state.counts.read()
     }
 
-    /// How many requests of one key may be in flight.
+    /// How many requests of one key may be in flight now.
     pub fn limit(&self) -> u64 {
         self.state.table.limit()
     }
@@ -95,8 +95,14 @@ impl<K> ConcurrencyHandle<K> {
     /// it are not granted again once they are released.
     ///
     /// # Errors
-    /// If `limit` is 0. The limit stays as it was.
+    /// If `limit` is 0, or the limit is [adaptive](ConcurrencyLayer::adaptive). It stays as it was.
     pub fn set_limit(&self, limit: u32) -> Result<(), ConfigError> {
+        if self.state.controller.is_some() {
+            return Err(ConfigError::Unsupported {
+                what: "set_limit on an adaptive limit",
+                instead: "set its bounds with `between` when it is made",
+            });
+        }
         self.state.table.set_limit(checked_limit(limit)?);
         Ok(())
     }

@@ -6,10 +6,11 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::Response;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::adaptive::Outcome;
 use super::permit::Permit;
 
 /// When a permit is released. Sealed: [`UntilBodyEnds`] and [`UntilResponse`] are all there are.
@@ -25,6 +26,10 @@ pub trait Hold<Res>: sealed::Sealed {
     /// Moves the permit into the response, or releases it.
     #[doc(hidden)]
     fn hold(response: Res, permit: Held) -> Self::Response;
+
+    /// What an [adaptive](super::ConcurrencyLayer::adaptive) limit learns from the response.
+    #[doc(hidden)]
+    fn outcome(response: &Res) -> Outcome;
 }
 
 /// The permit is released when the response body has ended, failed or was dropped.
@@ -54,6 +59,10 @@ impl<B: Body> Hold<Response<B>> for UntilBodyEnds {
             PermitBody { body, permit }
         })
     }
+
+    fn outcome(response: &Response<B>) -> Outcome {
+        http_outcome(response.status(), response.headers())
+    }
 }
 
 impl<Res> Hold<Res> for UntilResponse {
@@ -63,6 +72,25 @@ impl<Res> Hold<Res> for UntilResponse {
     fn hold(response: Res, permit: Held) -> Res {
         drop(permit);
         response
+    }
+
+    fn outcome(_: &Res) -> Outcome {
+        Outcome::Success
+    }
+}
+
+/// Only what the service did at its usual speed is a sample. An error may be quick because little was
+/// done for it.
+fn http_outcome(status: StatusCode, headers: &HeaderMap) -> Outcome {
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => Outcome::Dropped,
+        _ if status.is_client_error() || status.is_server_error() => Outcome::Ignored,
+        _ => match headers.get("grpc-status").map(HeaderValue::as_bytes) {
+            None | Some(b"0") => Outcome::Success,
+            // Deadline exceeded, resource exhausted, unavailable.
+            Some(b"4" | b"8" | b"14") => Outcome::Dropped,
+            Some(_) => Outcome::Ignored,
+        },
     }
 }
 

@@ -1,5 +1,7 @@
 //! Limits on how many requests of one key are in flight.
 
+mod adaptive;
+mod controller;
 mod entries;
 mod future;
 mod handle;
@@ -14,6 +16,10 @@ mod state;
 mod table;
 
 pub use self::{
+    adaptive::{
+        Adaptive, Aimd, AimdState, Gradient2, Gradient2State, Outcome, Samples, Vegas, VegasState,
+        Window,
+    },
     future::ConcurrencyFuture,
     handle::ConcurrencyHandle,
     hold::{Hold, PermitBody, UntilBodyEnds, UntilResponse},
@@ -26,6 +32,7 @@ use tower_layer::Layer;
 
 use self::state::{Options, State, checked_limit};
 use crate::error::expect_valid;
+use crate::key::Global;
 use crate::queue::Seats;
 use crate::respond::Responder;
 
@@ -118,6 +125,50 @@ impl<K> ConcurrencyLayer<K> {
             options: Options::default(),
             seats: None,
             state: Arc::new(State::new(limit)),
+            hold: PhantomData,
+        }
+    }
+}
+
+impl ConcurrencyLayer<Global> {
+    /// A limit for all requests together that follows the latency of the service.
+    ///
+    /// `algorithm` is [`Gradient2`], [`Vegas`], [`Aimd`], or an [`Adaptive`] of your own. It gets a
+    /// window of samples per second, of at least 10 requests. A sample is the time from the permit
+    /// until the response, without its body. Denied requests get 503, or `UNAVAILABLE` in gRPC.
+    ///
+    /// | the response | is |
+    /// |---|---|
+    /// | 503, 504; in gRPC deadline exceeded, resource exhausted, unavailable; an error of the service, such as a timeout | a drop: the service is overloaded |
+    /// | any other error in HTTP or gRPC | ignored: it may be quick because little was done |
+    /// | all others | a sample |
+    ///
+    /// The example `overload` shows them in a simulation, beside fixed limits and those of tower.
+    /// `Gradient2` is the one to begin with: `Vegas` takes differences between requests for a queue, and
+    /// `Aimd` needs a bound on latency.
+    ///
+    /// A request that is cancelled or panics is no sample. The limit is about one service: put it close
+    /// to what it protects, inside of rate limits and of layers that answer by themselves.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2};
+    ///
+    /// let limit = ConcurrencyLayer::adaptive(Gradient2::new().between(2, 500));
+    /// let handle = limit.handle();
+    /// let app: Router = Router::new().route("/", get(async || "done")).layer(limit);
+    /// assert_eq!(handle.limit(), 2); // it rises when there are requests
+    /// ```
+    pub fn adaptive(algorithm: impl Adaptive) -> Self {
+        Self {
+            keys: Global,
+            respond: Responder::default(),
+            options: Options {
+                unavailable: true,
+                ..Options::default()
+            },
+            seats: None,
+            state: Arc::new(State::adaptive(algorithm)),
             hold: PhantomData,
         }
     }

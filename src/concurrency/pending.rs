@@ -38,12 +38,12 @@ enum WaitsFor {
 }
 
 /// How a pending request ends: with the future of the inner service, or with a result.
-pub(super) enum Outcome<F, T> {
+pub(super) enum End<F, T> {
     Called(F, Option<Permit>),
     Done(T),
 }
 
-type OutcomeOf<S, Req> = Outcome<
+type EndOf<S, Req> = End<
     <S as Service<Req>>::Future,
     Result<<S as Service<Req>>::Response, <S as Service<Req>>::Error>,
 >;
@@ -83,7 +83,7 @@ where
     R: ResponseHooks<Req, (), S::Response, S::Error>,
 {
     /// Polls until the request leaves the limit.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<OutcomeOf<S, Req>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<EndOf<S, Req>> {
         if let WaitsFor::Permit(place, sleep) = &mut self.waits_for {
             let permit = match place.poll(cx) {
                 Poll::Ready(permit) => Some(permit),
@@ -97,19 +97,19 @@ where
             };
             self.seat = RequestSeat::NotRequired;
             let Some(permit) = permit else {
-                return Poll::Ready(Outcome::Done(self.time_out()));
+                return Poll::Ready(End::Done(self.time_out()));
             };
             self.waits_for = WaitsFor::Service(Some(permit));
         }
         ready!(self.service.poll_ready(cx)).map_or_else(
-            |error| Poll::Ready(Outcome::Done(Err(error))),
+            |error| Poll::Ready(End::Done(Err(error))),
             |()| {
                 let request = self.request.take().expect(POLLED_AFTER_READY);
                 let future = self.service.call(request);
                 let WaitsFor::Service(permit) = &mut self.waits_for else {
                     unreachable!("the service is called last");
                 };
-                Poll::Ready(Outcome::Called(future, permit.take()))
+                Poll::Ready(End::Called(future, permit.take()))
             },
         )
     }
@@ -123,7 +123,6 @@ where
 
     /// What the response says about the limit, of which `permit` is a part.
     pub(super) fn shown_decision(&self, permit: &Permit) -> CompactDecision {
-        let in_flight = self.state.table.in_flight(permit.id());
-        CompactDecision::new(&self.state.decision(Verdict::Admit, in_flight))
+        CompactDecision::new(&self.state.decision(Verdict::Admit, permit.in_flight()))
     }
 }

@@ -26,8 +26,9 @@ impl Permit {
         &self.state
     }
 
-    pub(super) const fn id(&self) -> u64 {
-        self.id
+    /// The permits of the key that are taken.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.state.table.in_flight(self.id)
     }
 }
 

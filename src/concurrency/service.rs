@@ -10,7 +10,7 @@ use std::{
 
 use tower_service::Service;
 
-use super::future::{ConcurrencyFuture, Told};
+use super::future::{ConcurrencyFuture, Started, Told};
 use super::hold::{Held, Hold};
 use super::pending::PendingRequest;
 use super::permit::{Permit, Place};
@@ -140,7 +140,8 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
             Some(_) if R::WRITES_HEADERS => Some(self.told(in_flight)),
             _ => None,
         };
-        ConcurrencyFuture::inner(self.inner.call(request), Held(permit), told)
+        let started = Started::now(&self.state, in_flight);
+        ConcurrencyFuture::inner(self.inner.call(request), Held(permit), told, started)
     }
 
     /// What the response says about the limit.
@@ -170,7 +171,7 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
     {
         self.state.counts.record_skipped();
         self.state.signals.record_skipped();
-        ConcurrencyFuture::inner(self.inner.call(request), Held(None), None)
+        ConcurrencyFuture::inner(self.inner.call(request), Held(None), None, None)
     }
 
     /// Rejects a request that has no key.
@@ -184,7 +185,7 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
         self.state.counts.record_rejected();
         self.state.signals.record_rejected(&rejection);
         if self.options.shadow {
-            return ConcurrencyFuture::inner(self.inner.call(request), Held(None), None);
+            return ConcurrencyFuture::inner(self.inner.call(request), Held(None), None, None);
         }
         ConcurrencyFuture::done(self.respond.refuse(request, rejection.into()))
     }
@@ -257,7 +258,8 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
             let _ = state.deny(units, in_flight, &self.options);
         }
         let told = R::WRITES_HEADERS.then(|| self.told(in_flight));
-        ConcurrencyFuture::inner(self.inner.call(request), Held(Some(permit)), told)
+        let started = Started::now(&self.state, in_flight);
+        ConcurrencyFuture::inner(self.inner.call(request), Held(Some(permit)), told, started)
     }
 
     /// What is needed to go on later, on a clone of the service.

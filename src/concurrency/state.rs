@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use super::adaptive::Adaptive;
+use super::controller::Controller;
 use super::table::Table;
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, RateLimited};
@@ -16,6 +18,8 @@ use crate::respond::{Policies, ResponseHooks};
 /// Shared by a layer, its clones, its services and its handles.
 pub(super) struct State {
     pub(super) table: Table,
+    /// Changes the limit of the table, if that is adaptive.
+    pub(super) controller: Option<Controller>,
     pub(super) counts: Counters,
     pub(super) signals: Signals,
     told: RwLock<Told>,
@@ -65,8 +69,19 @@ pub(super) fn checked_limit(limit: u32) -> Result<u64, ConfigError> {
 
 impl State {
     pub(super) fn new(limit: u64) -> Self {
+        Self::with(Table::new(limit), None)
+    }
+
+    /// A state whose limit follows latency.
+    pub(super) fn adaptive(algorithm: impl Adaptive) -> Self {
+        let (controller, limit) = Controller::new(algorithm);
+        Self::with(Table::new(limit), Some(controller))
+    }
+
+    fn with(table: Table, controller: Option<Controller>) -> Self {
         Self {
-            table: Table::new(limit),
+            table,
+            controller,
             counts: Counters::new(),
             signals: Signals::default(),
             told: RwLock::new(Told {

@@ -228,7 +228,18 @@ impl Table {
     /// Changes the limit, and grants permits to the waiters for which there is room now. Requests in
     /// flight stay.
     pub(super) fn set_limit(&self, limit: u64) {
+        self.store_limit(limit);
+        self.grant_all();
+    }
+
+    /// The first half of [`set_limit`](Self::set_limit). Calls no waker.
+    pub(super) fn store_limit(&self, limit: u64) {
         self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Grants permits to the waiters for which there is room.
+    pub(super) fn grant_all(&self) {
+        // Also if none waits yet: a request may be about to wait because it has read the old limit.
         for shard in &self.shards {
             let mut wakers = Vec::new();
             let mut entries = lock(&shard.0);

@@ -1,6 +1,7 @@
 //! Limits on how many requests of one key are in flight.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod adaptive;
 #[cfg(feature = "tokio")]
 mod conservation;
 mod layer;

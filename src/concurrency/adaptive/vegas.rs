@@ -1,0 +1,108 @@
+//! TCP Vegas, as in Netflix's concurrency-limits.
+
+use super::Adaptive;
+use super::baseline::Baseline;
+use super::math::{ONE, log10, scale};
+use super::range::Range;
+use super::window::Window;
+
+/// A limit that keeps a few requests in the queue of the service.
+///
+/// Of L requests in flight, `L * (1 - baseline / latency)` are in the queue. With `g` the logarithm of
+/// L to the base of 10, at least 1: the limit rises by `6g` if at most `g` queue, by `g` below `3g`, and
+/// falls by `g` above `6g` and in a window with drops. It does not rise while at most half of it is
+/// used. The baseline is the latency of the service without a queue.
+///
+/// It assumes that requests take about equally long. If they do not, it takes the difference for a queue,
+/// and stays too low: use [`Gradient2`](super::Gradient2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an algorithm does nothing until it is given to a layer"]
+pub struct Vegas {
+    range: Range,
+}
+
+/// The state of [`Vegas`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VegasState {
+    /// In fixed point.
+    limit: u64,
+    baseline: Baseline,
+}
+
+impl Default for Vegas {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Vegas {
+    /// From 1 to 200, and 1 at first: the first windows show the latency without a queue.
+    pub const fn new() -> Self {
+        Self {
+            range: Range::new(1),
+        }
+    }
+
+    /// Keeps the limit from `min` to `max`.
+    ///
+    /// # Panics
+    /// If `min` is 0 or greater than `max`.
+    #[track_caller]
+    pub fn between(mut self, min: u32, max: u32) -> Self {
+        self.range = self.range.with_bounds(min, max);
+        self
+    }
+
+    /// The limit before the first window.
+    ///
+    /// # Panics
+    /// If it is out of the [range](Self::between).
+    #[track_caller]
+    pub fn start_at(mut self, start: u32) -> Self {
+        self.range = self.range.with_start(start);
+        self
+    }
+}
+
+impl Adaptive for Vegas {
+    type State = VegasState;
+
+    fn start(&self) -> VegasState {
+        VegasState {
+            limit: self.range.start(),
+            baseline: Baseline::default(),
+        }
+    }
+
+    fn next(&self, state: &VegasState, window: &Window) -> VegasState {
+        let whole = state.limit / ONE;
+        let is_least = self.range.is_least(state.limit);
+        let baseline = state.baseline.after(window, whole, is_least);
+        let g = log10(whole).max(1);
+        // Rounded up, as in the original.
+        let without_queue = scale(
+            whole,
+            baseline.ns().min(window.latency_ns),
+            window.latency_ns,
+        );
+        let queued = whole - without_queue;
+        let limit = if window.dropped > 0 || queued > 6 * g {
+            state.limit.saturating_sub(g * ONE)
+        } else if window.is_idle(whole) || queued >= 3 * g {
+            state.limit
+        } else if queued <= g {
+            // At most twice the limit: from 1, six more would be a flood.
+            state.limit + (6 * g).min(whole) * ONE
+        } else {
+            state.limit + g * ONE
+        };
+        VegasState {
+            limit: self.range.clamp(limit),
+            baseline,
+        }
+    }
+
+    fn limit(&self, state: &VegasState) -> u64 {
+        state.limit / ONE
+    }
+}

@@ -1,0 +1,238 @@
+//! What was measured while a limit applied.
+
+use std::time::Duration;
+
+use crate::clock::{Tick, nanos};
+
+/// How a request ended, for a limit that adapts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Its latency is a sample.
+    Success,
+    /// It says nothing about the service: a bad request, or an error of the client.
+    Ignored,
+    /// The service was overloaded: it timed out, or said so.
+    Dropped,
+}
+
+/// What was measured in one window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Window {
+    pub(super) latency_ns: u64,
+    /// The number of latencies.
+    pub samples: u64,
+    /// The most requests that were in flight at a time.
+    pub most_in_flight: u64,
+    /// The number of requests for which the service was overloaded.
+    pub dropped: u64,
+}
+
+impl Window {
+    /// A window with this latency: a high percentile of all in it.
+    pub fn new(latency: Duration, samples: u64, most_in_flight: u64, dropped: u64) -> Self {
+        Self {
+            latency_ns: nanos(latency).max(1),
+            samples,
+            most_in_flight,
+            dropped,
+        }
+    }
+
+    /// The latency: of [`Samples`], that which 9 of 10 requests did not exceed.
+    pub const fn latency(&self) -> Duration {
+        Duration::from_nanos(self.latency_ns)
+    }
+
+    /// Whether at most half of `limit` was used. Then a higher limit would change nothing, and the
+    /// service had no queue.
+    pub(super) const fn is_idle(&self, limit: u64) -> bool {
+        self.most_in_flight.saturating_mul(2) <= limit && limit > 1
+    }
+}
+
+/// The samples of the window so far.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::{clock::Tick, concurrency::{Outcome, Samples}};
+///
+/// let mut samples = Samples::new(Duration::from_secs(1), 10);
+/// let start = Tick::ZERO;
+/// for n in 1..=20 {
+///     let (now, latency) = (start.plus(Duration::from_millis(40 * n)), Duration::from_millis(n));
+///     assert!(samples.record(now, latency, 3, Outcome::Success).is_none());
+/// }
+/// let end = start.plus(Duration::from_millis(1_040));
+/// let window = samples.record(end, Duration::from_millis(21), 3, Outcome::Success).unwrap();
+/// assert_eq!((window.samples, window.most_in_flight, window.dropped), (21, 3, 0));
+/// // The 19th of 21 latencies, at most a sixteenth too high.
+/// assert!((19..=20).contains(&window.latency().as_millis()), "{window:?}");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Samples {
+    span_ns: u64,
+    least: u64,
+    begun: Option<Tick>,
+    counts: Box<[u32; BUCKETS]>,
+    latencies: u64,
+    most_in_flight: u64,
+    dropped: u64,
+}
+
+/// Sixteen buckets for each power of two.
+const PER_POWER: u64 = 16;
+const BUCKETS: usize = 64 * 16;
+
+impl Samples {
+    /// A window ends when it is as long as `span` and has `least` latencies, or as many drops.
+    pub fn new(span: Duration, least: u64) -> Self {
+        Self {
+            span_ns: nanos(span),
+            least,
+            begun: None,
+            counts: Box::new([0; BUCKETS]),
+            latencies: 0,
+            most_in_flight: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Adds a request that ended at `now` after `latency`. `in_flight` is how many were in flight,
+    /// itself included. Returns the window if this request ends it.
+    ///
+    /// A moment that is older than the window counts as its beginning.
+    pub fn record(
+        &mut self,
+        now: Tick,
+        latency: Duration,
+        in_flight: u64,
+        outcome: Outcome,
+    ) -> Option<Window> {
+        let begun = *self.begun.get_or_insert(now);
+        self.most_in_flight = self.most_in_flight.max(in_flight);
+        match outcome {
+            Outcome::Success => {
+                let count = &mut self.counts[bucket(nanos(latency))];
+                *count = count.saturating_add(1);
+                self.latencies += 1;
+            }
+            Outcome::Ignored => return None,
+            Outcome::Dropped => self.dropped += 1,
+        }
+        let is_long = nanos(now.since(begun)) >= self.span_ns;
+        if !is_long || self.latencies.saturating_add(self.dropped) < self.least {
+            return None;
+        }
+        let window = Window {
+            latency_ns: self.percentile().max(1),
+            samples: self.latencies,
+            most_in_flight: self.most_in_flight,
+            dropped: self.dropped,
+        };
+        self.begun = Some(now);
+        self.counts.fill(0);
+        (self.latencies, self.most_in_flight, self.dropped) = (0, 0, 0);
+        Some(window)
+    }
+
+    /// The end of the bucket that holds the latency which 9 of 10 did not exceed.
+    fn percentile(&self) -> u64 {
+        let mut left = self.latencies.saturating_mul(9).div_ceil(10);
+        for (at, count) in self.counts.iter().enumerate() {
+            left = left.saturating_sub((*count).into());
+            if left == 0 && *count > 0 {
+                return bucket_end(at as u64);
+            }
+        }
+        0
+    }
+}
+
+/// The bucket of a latency. Buckets below 16 ns hold one value, others a sixteenth of a power of two.
+fn bucket(ns: u64) -> usize {
+    let power = u64::from(ns.max(1).ilog2());
+    let index = if power < 4 {
+        ns
+    } else {
+        (power - 3) * PER_POWER + (ns >> (power - 4)) - PER_POWER
+    };
+    usize::try_from(index)
+        .unwrap_or(BUCKETS - 1)
+        .min(BUCKETS - 1)
+}
+
+/// The greatest latency of a bucket.
+const fn bucket_end(index: u64) -> u64 {
+    if index < PER_POWER {
+        return index;
+    }
+    let shift = index / PER_POWER - 1;
+    let start = (index % PER_POWER + PER_POWER) << shift;
+    start + ((1 << shift) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_in_order_and_at_most_a_sixteenth_wide() {
+        let mut last = 0;
+        for power in 0..63 {
+            for part in 0..97 {
+                let ns = (1_u64 << power) + (1_u64 << power) / 97 * part;
+                let (index, end) = (bucket(ns), bucket_end(bucket(ns) as u64));
+                assert!(
+                    index >= last && ns <= end && end - ns <= ns / 16,
+                    "{ns} {end}"
+                );
+                last = index;
+            }
+        }
+        assert!(bucket(u64::MAX) < BUCKETS);
+    }
+
+    #[test]
+    fn a_window_ends_by_its_length_and_its_number_of_samples() {
+        let tick = |ms: u64| Tick::from_nanos(ms * 1_000_000);
+        let latency = Duration::from_millis(5);
+        let mut samples = Samples::new(Duration::from_secs(1), 3);
+        assert!(
+            samples
+                .record(tick(0), latency, 1, Outcome::Success)
+                .is_none()
+        );
+        // It is long enough, but what is ignored is no sample.
+        assert!(
+            samples
+                .record(tick(1_500), latency, 9, Outcome::Ignored)
+                .is_none()
+        );
+        assert!(
+            samples
+                .record(tick(1_500), latency, 2, Outcome::Success)
+                .is_none()
+        );
+        let window = samples
+            .record(tick(1_600), latency, 1, Outcome::Dropped)
+            .unwrap();
+        assert_eq!(
+            (window.samples, window.most_in_flight, window.dropped),
+            (2, 9, 1)
+        );
+        // The next one begins empty; an older moment ends nothing.
+        for _ in 0..10 {
+            assert!(
+                samples
+                    .record(tick(100), latency, 1, Outcome::Success)
+                    .is_none()
+            );
+        }
+        let window = samples
+            .record(tick(2_600), latency, 1, Outcome::Success)
+            .unwrap();
+        assert_eq!((window.samples, window.dropped), (11, 0));
+    }
+}
