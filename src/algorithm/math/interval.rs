@@ -415,6 +415,17 @@ mod tests {
     }
 
     #[test]
+    fn a_span_of_more_parts_than_64_bits_is_converted() {
+        let interval = Interval::new(&Quota::per_second(1_000_003));
+        let (ns, fraction) = (1 << 50, 17);
+        let span = ExactNanos { ns, fraction };
+        for rounding in [Rounding::Up, Rounding::Down] {
+            let same = interval.convert_units(span, &interval, (1, 1), rounding);
+            assert_eq!(same, span);
+        }
+    }
+
+    #[test]
     fn a_moment_with_a_fraction_is_over_at_the_next_nanosecond() {
         let moment = |fraction| ExactNanos { ns: 5, fraction };
         assert_eq!((moment(0).ceil(), moment(1).ceil()), (5, 6));
