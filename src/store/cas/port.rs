@@ -49,7 +49,7 @@ use crate::error::StoreError;
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), StoreError> {
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let window = FixedWindow::new(Quota::per_hour(1));
 /// let limit = CasBuilder::new(OneValue::default())
 ///     .without_quota_changes()
