@@ -178,8 +178,8 @@ impl LineGuard<'_> {
         entry.is_some_and(|entry| entry.line.contains(position.rank()))
     }
 
-    /// How long after `now` the request at `position` is released as things stand. Assumes that it
-    /// is the last one. `None` if it has been released.
+    /// How long after `now` the request at `position`, which is the last in line, will be released.
+    /// `None` if it has been released.
     pub(crate) fn wait_of_last(&self, position: &QueuePosition, now: Tick) -> Option<Duration> {
         let entry = self.entry().filter(|entry| entry.owns(position))?;
         if !entry.line.contains(position.rank()) {
@@ -257,7 +257,7 @@ impl LineGuard<'_> {
         &mut self,
         position: &QueuePosition,
         cost: u64,
-        quota: impl FnOnce() -> Option<Quota>,
+        quota: impl Fn() -> Option<Quota>,
     ) -> CostOutcome {
         let rank = position.rank();
         let entry = self.entry().filter(|entry| entry.owns(position));
@@ -404,6 +404,6 @@ impl Drop for LineGuard<'_> {
 
 /// Not inlined: most guards remove no line.
 #[inline(never)]
-fn drop_line(line: Option<Box<LineEntry>>) {
+pub(super) fn drop_line(line: Option<Box<LineEntry>>) {
     drop(line);
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::entry::QueuePosition;
-use super::guard::{LineGuard, Shards};
+use super::guard::{LineGuard, Shards, drop_line};
 use super::outcome::WaitOutcome;
 use super::wake::wake;
 use crate::clock::Tick;
@@ -92,7 +92,8 @@ impl Lines {
         };
         let removed = line.is_unused().then(|| shard.remove(&line_id));
         drop(shard);
-        drop((stale_waker, removed));
+        drop(stale_waker);
+        drop_line(removed.flatten());
         Ok(outcome)
     }
 

@@ -1,10 +1,11 @@
 //! The seats of a waiting room.
 //!
 //! # Protocol
-//! `word` is twice the number of free seats, plus one while there are waiters. The lowest bit changes
-//! only under the lock of `waiters`, and is set only if no seat is free. So while it is set, no seat
-//! is taken past the waiters, and a released seat goes to the first waiter, under the lock: one
-//! wake-up per seat. A waiter that was given a seat and is dropped passes the seat on.
+//! `word` is twice the number of free seats, plus [`HAS_WAITERS`] while services wait for a seat.
+//! - `HAS_WAITERS` changes only under the lock of `waiters`, and is set only if no seat is free.
+//! - While it is set, no other service takes a seat. A released seat goes to the first waiter, under
+//!   the lock, and only that waiter is woken.
+//! - A waiter that is dropped after it was notified releases its seat.
 
 use std::{
     fmt,
@@ -15,7 +16,7 @@ use std::{
 use super::list::List;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// In `word`: there are waiters.
+/// In `word`: services wait for a seat.
 const HAS_WAITERS: u64 = 1;
 const ONE_SEAT: u64 = 2;
 
@@ -27,7 +28,7 @@ pub(crate) struct Seats {
 #[derive(Debug)]
 struct SeatWaiter {
     waker: Option<Waker>,
-    /// Set once a seat is reserved for it and it is unlinked.
+    /// Set when a released seat goes to this waiter. It is then no longer in the list.
     notified: bool,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct SeatPermit {
     seats: Arc<Seats>,
 }
 
-/// The seat of a service: wanted, awaited or held. The service may be dropped or cloned at any time.
+/// The seat that a service needs before it is ready. A clone of the service needs one of its own.
 #[derive(Debug)]
 pub(crate) struct SeatAcquire {
     /// `None` if the number of waiting requests is not limited.
@@ -48,6 +49,7 @@ pub(crate) struct SeatAcquire {
 #[derive(Debug)]
 enum AcquireState {
     Idle,
+    /// The index of the waiter.
     Waiting(u32),
     Acquired(SeatPermit),
 }
@@ -112,21 +114,21 @@ impl Seats {
             drop(waiters);
             return None;
         }
-        let gone = waiters.take(at);
+        let removed = waiters.take(at);
         drop(waiters);
-        drop(gone);
+        drop(removed);
         Some(self.new_permit())
     }
 
     /// Removes the waiter at `at`, which was dropped.
     fn cancel_wait(self: &Arc<Self>, at: u32) {
         let mut waiters = lock(&self.waiters);
-        let gone = waiters.take(at);
+        let removed = waiters.take(at);
         if waiters.len() == 0 {
             self.word.fetch_and(!HAS_WAITERS, Ordering::Relaxed);
         }
         drop(waiters);
-        if gone.is_some_and(|waiter| waiter.notified) {
+        if removed.is_some_and(|waiter| waiter.notified) {
             drop(self.new_permit());
         }
     }
@@ -165,7 +167,8 @@ impl Seats {
             .map(|_| ())
     }
 
-    /// The permit of a seat that was subtracted from `word` or passed on.
+    /// The permit of a seat that was subtracted from `word`, or of a released one that goes to a
+    /// waiter.
     fn new_permit(self: &Arc<Self>) -> SeatPermit {
         SeatPermit {
             seats: Arc::clone(self),
@@ -187,7 +190,7 @@ impl SeatAcquire {
         }
     }
 
-    /// Ready with a seat, or if seats are not limited.
+    /// Ready when the service has a seat, or if seats are not limited.
     #[inline]
     pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         match &self.seats {
