@@ -73,6 +73,10 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     /// one.
     const RECEIPT_WORDS: usize = 1;
 
+    /// Whether [`try_admit`](Self::try_admit) is implemented.
+    #[doc(hidden)]
+    const HAS_FAST_PATH: bool = false;
+
     /// Applies `op` to the state of `key` and returns the decision.
     ///
     /// An operation that decides nothing returns an admission with the figures of the new state.

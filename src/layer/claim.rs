@@ -118,8 +118,8 @@ impl Claim {
         matches!(self.state, QueueState::Queued(_))
     }
 
-    /// Whether the backend decides at once. Then it and the line can change under one lock. Always
-    /// false after [`leave`](Self::leave).
+    /// Whether the backend decides without I/O, so that it and the line can change under one lock.
+    /// Always false after [`leave`](Self::leave).
     pub(super) const fn is_immediate(&self) -> bool {
         match &self.state {
             QueueState::NotQueued(epoch) => epoch.is_some(),
@@ -163,8 +163,9 @@ impl Claim {
         if wait.is_zero() {
             line.release(now);
         }
-        // Other waiters may be ahead of this request, so the line knows the wait. The newest request
-        // goes before all others, at the time that the backend has granted.
+        // At the back of the line, the request is released at the last slot. At the front it is told
+        // the wait that the backend has granted. It may be released earlier, at the slot of a waiter
+        // that it overtakes, or later, if it is overtaken itself.
         if wait.is_zero() || order == Order::Oldest {
             wait = line.wait_of_last(&position, now).unwrap_or_default();
         }

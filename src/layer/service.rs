@@ -163,7 +163,12 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         let epoch = QueueEpoch::current(&self.state.lines);
         let mut deciding = self.state.backend.decide(&key, cost);
         match poll_once(&mut deciding) {
-            Poll::Ready(Ok(decision)) if decision.is_admitted() && self.is_fast_path() => {
+            // `handle_decision` would do the same, more slowly.
+            Poll::Ready(Ok(decision))
+                if (R::NEEDS_RESPONSE || !L::HAS_FAST_PATH)
+                    && decision.is_admitted()
+                    && self.is_fast_path() =>
+            {
                 if self.state.record_admitted() {
                     self.check_proxy_header(&request);
                 }

@@ -116,6 +116,8 @@ where
 
     const RECEIPT_WORDS: usize = L::RECEIPT_WORDS;
 
+    const HAS_FAST_PATH: bool = L::HAS_FAST_PATH;
+
     fn apply(&self, (tier, key): &(T, K), op: Op) -> Self::Future {
         let (offset, backend) = self.with_offset(tier);
         TierFuture {
@@ -130,6 +132,11 @@ where
             offset,
             future: backend.decide(key, cost),
         }
+    }
+
+    #[inline]
+    fn try_admit(&self, (tier, key): &(T, K), cost: u64) -> bool {
+        self.get(tier).try_admit(key, cost)
     }
 
     fn decide_after_refund(

@@ -31,9 +31,8 @@ pub(super) trait StateOps {
     /// Whether the operation was denied when it last ran. Never for one that takes nothing.
     fn was_denied(&self) -> bool;
 
-    /// Changes the state in `words` and packs it into `next`. If the state does not pack, keeps it
-    /// for
-    /// [`spill`](Self::spill) and returns the time at which it expires.
+    /// Changes the state in `words` and packs it into `next`. If the new state does not fit, keeps it
+    /// for [`spill`](Self::spill) and returns the time at which it expires.
     fn update(&mut self, words: &Words, next: &mut Words) -> Option<Tick>;
 
     /// Changes the state of a new key and keeps it for [`pack`](Self::pack) or
@@ -47,7 +46,7 @@ pub(super) trait StateOps {
     /// locked shard; returns `None` if it is no longer there.
     fn inherit(&mut self, words: &Words, id: KeyId) -> Option<Tick>;
 
-    /// Packs the kept state. Returns false if it does not pack.
+    /// Packs the kept state. Returns false if it does not fit.
     fn pack(&mut self, words: &mut Words) -> bool;
 
     /// Locks the spilled states of a group of sets until the attempt ends, or until
@@ -126,12 +125,12 @@ impl Core {
             if !ops.is_user_code() {
                 return self.insert(ops, id, home, now, until);
             }
-            // It may have written the set, or even inserted this key.
+            // User code may have written the set, or even inserted this key: look again.
             created = Some(until);
         }
     }
 
-    /// Changes a state that was read from its slot.
+    /// Changes the state that was read from `slot` of the set at `probe`.
     fn update(
         &self,
         ops: &mut dyn StateOps,

@@ -30,18 +30,20 @@ where
 {
     type Future = Ready<Result<Decision, StoreError>>;
 
+    const HAS_FAST_PATH: bool = true;
+
     fn apply(&self, key: &K, op: Op) -> Self::Future {
         ready(Ok(self.apply_hashed(self.hash(key), op)))
     }
 
-    #[expect(
-        clippy::inline_always,
-        reason = "lets the compiler drop the figures that a caller does not read"
-    )]
-    #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
         let now = self.shared.clock.now_unordered();
-        self.taken(self.check_at(key, now, cost), now)
+        let decision = self.decide_whole(self.hash(key), now, cost);
+        let moment = match decision.verdict {
+            Verdict::Wait(wait) => self.moment_of_turn(now, wait),
+            _ => now,
+        };
+        ready(Ok(decision.with_receipt(Receipt::at(moment.as_nanos()))))
     }
 
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
@@ -99,19 +101,7 @@ where
 }
 
 impl<A: Algorithm, C, S> Local<A, C, S> {
-    /// The decision with its receipt.
-    #[expect(clippy::inline_always, reason = "as for `decide`")]
-    #[inline(always)]
-    fn taken(&self, decision: Decision, now: Tick) -> Ready<Result<Decision, StoreError>> {
-        let moment = match decision.verdict {
-            Verdict::Wait(wait) => self.moment_of_turn(now, wait),
-            _ => now,
-        };
-        ready(Ok(decision.with_receipt(Receipt::at(moment.as_nanos()))))
-    }
-
-    /// See [`taken_at`]. Its argument is not the decision, which would then have to be complete on
-    /// every path.
+    /// See [`taken_at`].
     #[cold]
     #[inline(never)]
     fn moment_of_turn(&self, now: Tick, wait: Duration) -> Tick {

@@ -138,18 +138,16 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now_unordered();
-        self.check_at(key, now, cost)
-    }
-
-    #[expect(
-        clippy::inline_always,
-        reason = "lets the compiler drop the figures that a caller does not read"
-    )]
-    #[inline(always)]
-    fn check_at<K: Hash + ?Sized>(&self, key: &K, now: Tick, cost: u64) -> Decision {
         let hash = self.hash(key);
         let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
         self.shared.table().decide(hash, now, cost, slow)
+    }
+
+    /// Decides with all figures, out of line.
+    #[inline(never)]
+    fn decide_whole(&self, hash: u64, now: Tick, cost: u64) -> Decision {
+        let slow = || self.decide_slow(hash, now, cost);
+        self.shared.table().decide_whole(hash, now, cost, slow)
     }
 
     #[inline(never)]

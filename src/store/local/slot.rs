@@ -130,7 +130,7 @@ pub(super) const fn epochs_between(from: u64, to: u64) -> u64 {
 }
 
 /// The largest number of words per state.
-const MAX_WORDS: usize = 4;
+pub(super) const MAX_WORDS: usize = 4;
 
 /// The words of a state, padded with zeros.
 pub(super) type Words = [u64; MAX_WORDS];
@@ -180,6 +180,12 @@ impl<'a> Set<'a> {
     #[inline(always)]
     fn header(&self) -> &AtomicU64 {
         self.word(0)
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `try_read`")]
+    #[inline(always)]
+    pub(super) const fn state_words(&self) -> usize {
+        self.state_words
     }
 
     #[expect(clippy::inline_always, reason = "as for `try_read`")]

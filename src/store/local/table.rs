@@ -26,7 +26,8 @@ use super::attempt::Core;
 use super::epoch::Epochs;
 use super::overflow::{Counters, Overflow, Stats};
 use super::sets::Sets;
-use super::spill::{SharedState, SpillStore, is_spilled};
+use super::slot::{MAX_WORDS, Set};
+use super::spill::{KeyId, SharedState, SpillStore, is_spilled};
 use super::walk::Walk;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
@@ -125,25 +126,46 @@ impl<A: Algorithm> Table<A> {
         cost: u64,
     ) -> Option<Decision> {
         let most = A::Packing::MAX_WORDS;
-        match self.core.sets.state_words {
-            words if words == 1 || most == 1 => self.decide_in::<1, ADMIT_ONLY>(hash, now, cost),
-            words if words == 2 || most == 2 => self.decide_in::<2, ADMIT_ONLY>(hash, now, cost),
-            words if words == 3 || most == 3 => self.decide_in::<3, ADMIT_ONLY>(hash, now, cost),
-            _ => self.decide_in::<4, ADMIT_ONLY>(hash, now, cost),
+        let (sets, id) = (&self.core.sets, self.core.sets.key_id(hash));
+        match sets.state_words {
+            words if words == 1 || most == 1 => {
+                self.decide_in::<1, ADMIT_ONLY>(sets.set_of_words::<1>(id.home), id, now, cost)
+            }
+            words if words == 2 || most == 2 => {
+                self.decide_in::<2, ADMIT_ONLY>(sets.set_of_words::<2>(id.home), id, now, cost)
+            }
+            words if words == 3 || most == 3 => {
+                self.decide_in::<3, ADMIT_ONLY>(sets.set_of_words::<3>(id.home), id, now, cost)
+            }
+            _ => self.decide_in::<4, ADMIT_ONLY>(sets.set_of_words::<4>(id.home), id, now, cost),
         }
     }
 
-    /// The fast path in a table whose states have `W` words.
-    #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
-    #[inline(always)]
-    fn decide_in<const W: usize, const ADMIT_ONLY: bool>(
+    /// [`decide`](Self::decide), with all figures and one copy of the fast path for all widths: for
+    /// callers that are not inlined.
+    pub(super) fn decide_whole(
         &self,
         hash: u64,
         now: Tick,
         cost: u64,
-    ) -> Option<Decision> {
+        slow_path: impl FnOnce() -> Decision,
+    ) -> Decision {
         let id = self.core.sets.key_id(hash);
-        let set = self.core.sets.set_of_words::<W>(id.home);
+        let set = self.core.sets.set(id.home);
+        self.decide_in::<MAX_WORDS, false>(set, id, now, cost)
+            .unwrap_or_else(slow_path)
+    }
+
+    /// The fast path in the home set of a key. States take at most `W` words.
+    #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
+    #[inline(always)]
+    fn decide_in<const W: usize, const ADMIT_ONLY: bool>(
+        &self,
+        set: Set<'_>,
+        id: KeyId,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
         let view = self.epochs.current();
         let (header, (slot, words)) = set.try_read::<W>(id.fingerprint, view.epoch())?;
         if is_spilled(words[0]) {
@@ -153,11 +175,13 @@ impl<A: Algorithm> Table<A> {
             let decision = self.decide_spilled(&view, id, now, cost)?;
             return Some(decision.hide_from_optimizer());
         }
-        if W < A::Packing::MIN_WORDS {
+        let width = set.state_words();
+        if width < A::Packing::MIN_WORDS {
             return None;
         }
         let mut next = words;
-        let decision = A::Packing::decide_packed(view.algorithm(), &mut next, now, cost)?;
+        let state = next.get_mut(..width)?;
+        let decision = A::Packing::decide_packed(view.algorithm(), state, now, cost)?;
         if ADMIT_ONLY && !decision.is_admitted() {
             return None;
         }
