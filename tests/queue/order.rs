@@ -7,6 +7,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, Decision, FixedWindow, Global, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited,
     StoreError, TokenBucket, WarmUp,
+    key::Key,
     queue::{Order, WhenFull},
     store::{Backend, Fallback, IntoBackend, Op},
 };
@@ -202,6 +203,19 @@ async fn an_admitted_request_without_a_seat_is_denied_with_retry_after() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn requests_that_are_admitted_after_a_reset_go_behind_the_waiters() {
+    let bucket = TokenBucket::new(Quota::per_second(1).burst(3)).queue(20);
+    let layer = RateLimitLayer::new(key, bucket).respond(AsError);
+    let harness = Harness::new(&layer);
+    let _waiters = harness.send_all(0..6).await;
+    layer.handle().reset(&0_u32).await.unwrap();
+    // The limiter admits both. Each releases the first waiter and waits itself.
+    let _calls = harness.send_all(6..8).await;
+    assert_eq!(harness.served(), [0, 1, 2, 3, 4].map(|name| (name, 0)));
+    assert_eq!(layer.handle().waiting(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn shedding_is_per_key() {
     let bucket = LeakyBucket::new(Quota::per_second(1)).queue(1);
     let layer = RateLimitLayer::new(key, bucket)
@@ -300,15 +314,15 @@ async fn a_request_whose_timeout_is_shorter_than_its_wait_is_denied_at_once() {
 #[derive(Clone)]
 struct Own(Local<LeakyBucket>);
 
-impl Backend<u32> for Own {
+impl<K: Key + ?Sized> Backend<K> for Own {
     type Future = std::future::Ready<Result<Decision, StoreError>>;
 
-    fn apply(&self, key: &u32, op: Op) -> Self::Future {
+    fn apply(&self, key: &K, op: Op) -> Self::Future {
         self.0.apply(key, op)
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        Backend::<u32>::quotas(&self.0)
+        Backend::<K>::quotas(&self.0)
     }
 }
 
@@ -385,4 +399,42 @@ async fn a_request_that_goes_at_once_needs_no_seat() {
     assert_eq!(harness.served(), [(0, 0), (2, 300)]);
     pass(10_000).await;
     assert_eq!(harness.served(), [(0, 0), (2, 300), (1, 1_000)]);
+}
+
+/// It goes before all others, so the last slot of the line is not its own.
+#[tokio::test(start_paused = true)]
+async fn the_newest_is_told_the_wait_that_the_limiter_granted() {
+    macro_rules! told {
+        ($line:expr, $is_reset:expr) => {{
+            let layer = RateLimitLayer::new(Global, $line)
+                .order(Order::Newest)
+                .share_decision();
+            let service = layer.layer(service_fn(async |req: Request<()>| {
+                let decision = req.extensions().get::<Decision>().copied();
+                let decision = decision.expect("the decision is shared");
+                Ok::<_, Infallible>(Response::new(decision.wait()))
+            }));
+            let call = || tokio::spawn(service.clone().oneshot(Request::new(())));
+            let mut calls = Vec::new();
+            for _ in 0..3 {
+                calls.push(call());
+                settle().await;
+            }
+            if $is_reset {
+                // The limiter then admits a request at once, and grants the next one a wait of 1 s.
+                layer.handle().reset(&()).await.unwrap();
+                calls.push(call());
+                settle().await;
+            }
+            let newest = call();
+            pass(10_000).await;
+            newest.await.unwrap().unwrap().into_body()
+        }};
+    }
+    let line = || Local::new(LeakyBucket::new(Quota::per_second(1)).queue(2));
+    let seconds = |secs| Some(Duration::from_secs(secs));
+    assert_eq!(told!(line(), true), seconds(1));
+    // The line is full, so the limiter grants the slot of the waiter that is shed.
+    assert_eq!(told!(line(), false), seconds(2));
+    assert_eq!(told!(Own(line()), false), seconds(2));
 }

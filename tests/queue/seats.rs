@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Service, ServiceExt};
 use tower_throttle::{
-    AsError, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
+    AsError, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited, TokenBucket, queue::WhenFull,
 };
 
 use crate::support::{Harness, Job, Record, cancel, pass, poll_ready, settle};
-
-const JOB: Job = Job { name: 1, cost: 1 };
 
 /// One request per second, and at most `seats` queued requests in total.
 fn layer(
@@ -56,11 +55,21 @@ async fn a_clone_has_no_seat_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_admitted_request_gives_its_seat_back_at_once() {
-    let harness = Harness::new(&layer(1));
-    let mut service = harness.service.clone();
-    let _response = service.ready().await.unwrap().call(JOB);
-    assert!(harness.service.clone().ready().await.is_ok());
+async fn a_request_that_does_not_wait_gives_its_seat_back_at_once() {
+    let key = |job: &Job| match job.name {
+        0 => Ok(Some(0_u8)),
+        1 => Ok(None),
+        _ => Err(StatusCode::BAD_REQUEST),
+    };
+    let bucket = TokenBucket::new(Quota::per_hour(10)).queue(5);
+    let harness = Harness::new(&RateLimitLayer::new(key, bucket).respond(AsError).seats(1));
+    // A new key, a key that has a state, a request without a limit, and a rejected one.
+    for (at, name) in [0, 0, 1, 2].into_iter().enumerate() {
+        let mut service = harness.service.clone();
+        let _response = service.ready().await.unwrap().call(Job { name, cost: 1 });
+        let mut other = task::spawn(harness.service.clone());
+        assert_ready_ok!(poll_ready(&mut other), "after request {at}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
