@@ -180,8 +180,9 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// neither if one denies it.
     ///
     /// With two layers, one inside the other, the outer one counts what the inner one denies.
-    /// [`And`] says how both decide together, in this process and on servers. A layer has at most
-    /// four limits; more do not compile.
+    /// With a limit on a server, the first limit counts a request until the second has denied it and
+    /// the refund has arrived, so for two calls it may deny others; [`And`] has the details. A layer
+    /// has at most four limits; more do not compile.
     ///
     /// A [`skip`](Self::skip) before `and` concerns the limits so far, one after it all of them.
     /// The [`cost`](Self::cost) of a request is the same for all limits.

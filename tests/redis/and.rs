@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{Router, body::Body, extract::Request, routing::get};
 use tower::ServiceExt;
 use tower_throttle::store::redis::Redis;
-use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
+use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer, TokenBucket};
 
 use crate::redis_server::RedisServer;
 
@@ -83,4 +83,36 @@ async fn neither_limit_counts_what_the_other_denies() {
             _ => check!(redis.limiter(&per_client, window(3)), window(5)),
         }
     }
+}
+
+/// A refund that is a little short would leave less than the burst, or a time until it is full.
+#[tokio::test]
+async fn a_denied_request_leaves_nothing_in_the_first_limit() {
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let client = |req: &Request| req.headers()["client"].to_str().expect("text").to_owned();
+    let bucket = TokenBucket::new(Quota::per_day(100).burst(7));
+    let layer = RateLimitLayer::new(client, redis.limiter("client", bucket))
+        .and(Global, redis.limiter("total", window(1)));
+    let handle = layer.handle();
+    let app = Router::new().route("/", get(|| async {})).layer(layer);
+    assert_eq!(status(&app, "ann").await, 200);
+    for _ in 0..5 {
+        assert_eq!(status(&app, "bob").await, 429);
+        let left = async || handle.first().peek("bob", 0).await.expect("a decision");
+        becomes(7, async || left().await.remaining()).await;
+        assert_eq!(left().await.reset_after, Duration::ZERO);
+    }
+    assert_eq!(
+        handle
+            .second()
+            .peek(&(), 0)
+            .await
+            .expect("a decision")
+            .remaining(),
+        0
+    );
+    // The usage of another client is kept.
+    let ann = handle.first().peek("ann", 0).await.expect("a decision");
+    assert_eq!(ann.remaining(), 6);
 }

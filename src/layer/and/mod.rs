@@ -27,12 +27,19 @@ use crate::receipt::Receipt;
 /// Two limits, each with a key of its own; made by [`RateLimitLayer::and`](crate::RateLimitLayer::and).
 ///
 /// A request passes if both limits admit it. If one of them denies it, neither counts it:
-/// - In this process, the second limit is looked at before the first one is asked. A denied request
-///   changes neither of them, unless other requests use up the second limit in between; then the
-///   first one gets its cost back.
-/// - With a limit on a server, the second limit is asked after the first has admitted, and the first
-///   gets its cost back after a denial. Neither admits more than it should; for the length of one
-///   call, the first may deny another request that would have passed.
+/// - In this process, the second limit is looked at before the first one takes the cost. A denied
+///   request changes neither of them, unless other requests use up the second limit in between; then
+///   the first one gets its cost back.
+/// - With a limit on a server, the first limit takes the cost, then the second one decides. If it
+///   denies, a task gives the cost back to the first.
+///
+/// So with a limit on a server the first limit counts a request that is denied in the end, from its
+/// own decision until the refund has arrived: two calls later, and at most for the deadlines of both.
+/// Other requests may be denied by it in the meantime, although they would have passed. Neither limit
+/// ever admits more than it should. The refund gives back what is still taken of the cost, in full if
+/// nothing has been refilled since. If it fails, because the server is down or the process ends, the
+/// cost stays taken until time has refilled it. Put the limit that denies more often first: what the
+/// first limit denies, the second never sees.
 ///
 /// One of the limits may queue requests: the one that has a wait first. From then on a request for
 /// which the other one has a wait is denied. [`Decision::policy`] counts the limits of the first,
