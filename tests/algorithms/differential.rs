@@ -10,6 +10,7 @@ use tower_throttle::{
     clock::Tick,
 };
 
+use crate::failures::Blocks;
 use crate::oracle::{Kind, Model, QueueBounds, Rate};
 use crate::random::{Random, seeds};
 
@@ -73,12 +74,13 @@ fn algorithm(kind: Kind, rate: Rate) -> AnyAlgorithm {
                 .charge_mode(charge);
             AnyAlgorithm::new(max_cost.map_or(line, |most| line.max_cost(most)))
         }
-        Kind::Lockout {
+        Kind::Lockout(Blocks {
             block,
             max_block,
             forget,
             parole,
-        } => AnyAlgorithm::new(
+            ..
+        }) => AnyAlgorithm::new(
             Lockout::new(quota)
                 .block(span(block))
                 .max_block(span(max_block))
@@ -143,12 +145,13 @@ fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
         },
         9 => {
             let block = 1 + random.below(2 * rate.period);
-            Kind::Lockout {
+            Kind::Lockout(Blocks {
                 block,
                 max_block: block + random.below(6 * block),
                 forget: 1 + random.below(8 * rate.period),
                 parole: 1 + random.below(rate.limit.min(4)),
-            }
+                ..Blocks::default()
+            })
         }
         _ => Kind::WarmUp {
             over: 1 + random.below((20 * rate.period).min((1 << 62) / rate.limit)),

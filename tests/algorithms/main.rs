@@ -7,6 +7,7 @@ mod adversary;
 mod charges;
 mod composition;
 mod differential;
+mod failures;
 mod laws;
 mod limits;
 mod lockout;

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use num_bigint::BigInt;
 use num_rational::BigRational;
 
+use crate::failures::{Blocks, Failures};
+
 /// The quota of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
@@ -49,12 +51,7 @@ pub(crate) enum Kind {
         before: bool,
         max_cost: Option<u64>,
     },
-    Lockout {
-        block: u64,
-        max_block: u64,
-        forget: u64,
-        parole: u64,
-    },
+    Lockout(Blocks),
     WarmUp {
         over: u64,
         factor: u64,
@@ -84,33 +81,6 @@ enum State {
     Lockout(Failures),
     /// Stored permits, and when the queue is free.
     StoredPermits(BigRational, BigRational),
-}
-
-/// The failures of a key, event by event.
-#[derive(Clone, Debug, Default)]
-struct Failures {
-    attempts: BTreeMap<u64, u64>,
-    /// How many blocks have ended.
-    level: u32,
-    /// When the present block ends.
-    block: Option<u64>,
-    /// When the last block ended, or ends if the settings changed during it.
-    until: u64,
-    /// The newest moment of an attempt.
-    seen: u64,
-}
-
-impl Failures {
-    fn count(&self) -> u64 {
-        self.attempts.values().sum()
-    }
-
-    fn end_block(&mut self, end: u64) {
-        self.level += 1;
-        self.until = end;
-        self.block = None;
-        self.attempts.clear();
-    }
 }
 
 fn ratio(dividend: impl Into<BigInt>, divisor: impl Into<BigInt>) -> BigRational {
@@ -146,7 +116,7 @@ impl Model {
             ),
             Kind::LeakyMeter => State::Tokens(i128::from(self.rate.burst) * self.period(), now),
             Kind::LeakyQueue { .. } => State::Line(None),
-            Kind::Lockout { .. } => State::Lockout(Failures::default()),
+            Kind::Lockout(_) => State::Lockout(Failures::default()),
             Kind::WarmUp { .. } => State::StoredPermits(self.full(), whole(0)),
             _ => State::Counts(BTreeMap::new()),
         };
@@ -246,47 +216,23 @@ impl Model {
         }
     }
 
-    /// How many failures start a block.
-    fn places(&self, failures: &Failures) -> u64 {
+    fn blocks(&self) -> Blocks {
         match self.kind {
-            Kind::Lockout { parole, .. } if failures.level > 0 => parole.min(self.rate.limit),
-            _ => self.rate.limit,
+            Kind::Lockout(blocks) => Blocks {
+                limit: self.rate.limit,
+                period: self.rate.period,
+                parole: blocks.parole.min(self.rate.limit),
+                ..blocks
+            },
+            _ => unreachable!("only called for a lockout"),
         }
     }
 
-    /// What has happened by `now`.
+    /// The failures of a lockout at `now`.
     fn failures(&self, now: u64) -> Failures {
-        let (State::Lockout(failures), Kind::Lockout { forget, .. }) = (&self.state, self.kind)
-        else {
-            unreachable!("only called for a lockout");
-        };
-        let mut failures = failures.clone();
-        match failures.block {
-            Some(end) if now < end => return failures,
-            Some(end) => failures.end_block(end),
-            None => {}
-        }
-        if now >= failures.until + forget {
-            failures.level = 0;
-        }
-        let period = self.rate.period;
-        failures.attempts.retain(|at, _| now < at + period);
-        failures
-    }
-
-    /// Starts or ends the block, if the failures are as many or as few as that takes.
-    fn update_block(&self, failures: &mut Failures) {
-        let Kind::Lockout {
-            block, max_block, ..
-        } = self.kind
-        else {
-            unreachable!("only called for a lockout");
-        };
-        if failures.count() < self.places(failures) {
-            failures.block = None;
-        } else if failures.block.is_none() {
-            let doubled = (0..failures.level).fold(block, |length, _| (2 * length).min(max_block));
-            failures.block = Some((failures.seen + doubled).max(failures.until));
+        match &self.state {
+            State::Lockout(failures) => failures.clone().under(self.blocks()).at(now),
+            _ => unreachable!("only called for a lockout"),
         }
     }
 
@@ -365,12 +311,7 @@ impl Model {
                 units: 0,
                 max_wait: 0,
             },
-            Kind::Lockout { .. } => {
-                let failures = self.failures(now);
-                let fits = failures.count().saturating_add(cost) <= self.places(&failures);
-                let is_open = failures.block.is_none() && now >= failures.until;
-                return (is_open && fits).then_some(0);
-            }
+            Kind::Lockout(_) => return self.failures(now).fits(now, cost).then_some(0),
             _ => return (self.used(now).saturating_add(cost) <= self.rate.limit).then_some(0),
         };
         let wait = self.wait(now, cost);
@@ -408,20 +349,8 @@ impl Model {
         if cost == 0 {
             return;
         }
-        if let Kind::Lockout { .. } = self.kind {
-            let mut failures = self.failures(now);
-            if failures.block.is_some() {
-                let mut newest = failures
-                    .attempts
-                    .last_entry()
-                    .expect("a block has failures");
-                *newest.get_mut() += cost;
-            } else {
-                *failures.attempts.entry(now).or_default() += cost;
-                failures.seen = now;
-            }
-            self.update_block(&mut failures);
-            self.state = State::Lockout(failures);
+        if let State::Lockout(_) = self.state {
+            self.state = State::Lockout(self.failures(now).take(now, cost));
             return;
         }
         let (cell, tokens) = (self.cell(now), i128::from(cost) * self.period());
@@ -516,18 +445,8 @@ impl Model {
 
     /// Gives back what is still taken of `cost`, which was taken at `taken_at`.
     pub(crate) fn refund(&mut self, taken_at: u64, now: u64, mut cost: u64) {
-        if let Kind::Lockout { .. } = self.kind {
-            let mut failures = self.failures(now);
-            for (at, held) in failures.attempts.iter_mut().rev() {
-                if *at <= taken_at && now < *at + self.rate.period {
-                    let given = cost.min(*held);
-                    *held -= given;
-                    cost -= given;
-                }
-            }
-            failures.attempts.retain(|_, held| *held > 0);
-            self.update_block(&mut failures);
-            self.state = State::Lockout(failures);
+        if let State::Lockout(_) = self.state {
+            self.state = State::Lockout(self.failures(now).refund(taken_at, now, cost));
             return;
         }
         // Since `taken_at` at most the refill has been returned already.
@@ -586,10 +505,7 @@ impl Model {
             State::Tokens(..) => self.tokens(now) < 0,
             State::Line(free) => free.is_some_and(|free| free > i128::from(now) * self.limit()),
             State::StoredPermits(_, free) => *free > whole(now),
-            State::Lockout(_) => {
-                let failures = self.failures(now);
-                failures.block.is_some() && failures.count() > self.places(&failures)
-            }
+            State::Lockout(_) => self.failures(now).owes(),
             _ => self.used(now) > self.rate.limit,
         }
     }
@@ -598,13 +514,9 @@ impl Model {
     pub(crate) fn retune(&mut self, rate: Rate, now: u64) {
         let old = self.clone();
         self.rate = rate;
-        if let Kind::Lockout { .. } = self.kind {
-            let mut failures = old.failures(now);
-            if let Some(end) = failures.block {
-                failures.end_block(end);
-            }
-            self.update_block(&mut failures);
-            self.state = State::Lockout(failures);
+        if let State::Lockout(_) = self.state {
+            let failures = old.failures(now).end_block_early();
+            self.state = State::Lockout(failures.under(self.blocks()));
             return;
         }
         let parts = i128::from(rate.limit / gcd(rate.limit, rate.period));
