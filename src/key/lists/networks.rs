@@ -8,7 +8,7 @@ use crate::key::client_ip::{Network, canonical};
 
 /// A list of networks, for [`ClientIp::within`](crate::ClientIp::within).
 ///
-/// It finds an address among 100,000 networks in some tens of nanoseconds, and takes at most 8 bytes
+/// It finds an address among 100,000 networks by 18 comparisons, and takes at most 8 bytes
 /// per IPv4 network and 32 per IPv6 network.
 ///
 /// A network may be excepted from a larger one. The longest prefix of an address decides.
