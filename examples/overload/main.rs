@@ -2,6 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release --example overload                              # the table
+//! cargo run --release --example overload -- Gradient2                 # one row of it
 //! cargo run --release --example overload -- --svg docs/img/overload.svg
 //! ```
 
@@ -31,7 +32,14 @@ fn main() -> io::Result<()> {
     println!("| limit | served, 100 ms | p99 | served, 50 to 150 ms | p99 |");
     println!("|---|---|---|---|---|");
     let mut adaptive = [Vec::new(), Vec::new()];
+    let only = env::args().nth(1).filter(|arg| !arg.starts_with("--"));
     for (name, limiter) in limiters {
+        if only
+            .as_ref()
+            .is_some_and(|only| !name.contains(only.as_str()))
+        {
+            continue;
+        }
         let [equal, mixed] = [EQUAL, MIXED].map(|service_ms| simulate(limiter, service_ms));
         let row = [&equal, &mixed].map(|run| {
             let (served, p99) = (run.served, run.p99_ms);
