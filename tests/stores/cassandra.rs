@@ -5,7 +5,12 @@
 #[path = "../common/cassandra_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of Cassandra")]
 mod cassandra_server;
-#[allow(dead_code, unused_imports, reason = "some parts are for other stores")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "some parts are for other stores"
+)]
 mod conformance;
 #[path = "../laws/place.rs"]
 #[expect(dead_code, reason = "shared with the tests of the laws")]
@@ -20,4 +25,5 @@ mod subjected;
 #[expect(dead_code, reason = "shared with the tests of the algorithms")]
 mod subjects;
 #[path = "../common/wire_proxy.rs"]
+#[expect(dead_code, reason = "shared with the tests of Cassandra")]
 mod wire_proxy;

@@ -150,9 +150,8 @@ fn harm(fault: Fault, proxy: &Proxy) {
         Fault::CutInside => Harm::CutInside,
         Fault::Split => Harm::Split,
         Fault::Delayed => Harm::Delay(Duration::from_millis(20)),
-        // A cut does the same, and nothing sends a script twice.
-        Fault::Reset | Fault::Doubled => return,
-        Fault::Killed | Fault::Stopped | Fault::Restarted => return,
+        // A cut does the same as a reset, and nothing sends a script twice.
+        Fault::Reset | Fault::Doubled | Fault::Killed | Fault::Stopped | Fault::Restarted => return,
     };
     proxy.harms_every(harm, 2);
 }

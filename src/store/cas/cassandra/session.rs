@@ -62,7 +62,7 @@ impl Sessions {
     }
 
     pub(super) async fn session(self: &Arc<Self>) -> Result<Arc<Connected>, StoreError> {
-        self.get(|sessions| only(sessions, |session| session.is_usable()))
+        self.get(|sessions| only(sessions, Connected::is_usable))
             .await
     }
 }
