@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
-use tower_throttle::store::Backend;
+use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket,
@@ -104,6 +104,17 @@ fn block_on<T>(test: impl Future<Output = T>) -> T {
         .enable_all()
         .build();
     runtime.expect("a runtime").block_on(test)
+}
+
+/// A limit that has connected, however long that takes on a busy machine.
+async fn connected<L: Backend<str>>(limit: L) -> L {
+    let begun = tokio::time::Instant::now();
+    while let Err(error) = limit.apply("key", Op::Peek(0)).await {
+        let is_over = begun.elapsed() > Duration::from_secs(30);
+        assert!(!is_over && error.is_transient(), "{error}");
+        tokio::task::yield_now().await;
+    }
+    limit
 }
 
 /// A store that admits one unit too many: a mistake that each part has to find.

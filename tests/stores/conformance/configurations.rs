@@ -6,13 +6,15 @@ use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::store::Backend;
 use tower_throttle::{Quota, TokenBucket};
 
-use super::{Store, algorithms, block_on};
+use super::{Store, algorithms, block_on, connected};
 
 /// What two configurations in turn do wrong: together they admit at most the sum of their promises,
 /// and none is denied for longer than two of its periods.
 async fn pair_fault<S: Store>(store: &S, policy: &str, pair: [&AnyAlgorithm; 2]) -> Option<String> {
     let long = Duration::from_secs(30);
     let limits = pair.map(|algorithm| store.limit(policy, algorithm.clone(), long));
+    let [first, second] = limits;
+    let limits = [connected(first).await, connected(second).await];
     let mut admitted = 0;
     for call in 0..50 {
         let decision = limits[call % 2].apply("key", tower_throttle::store::Op::Take(1));

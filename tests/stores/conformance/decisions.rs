@@ -7,7 +7,7 @@ use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{Decision, Quota};
 
-use super::{Store, algorithms, block_on};
+use super::{Store, algorithms, block_on, connected};
 use crate::random::Random;
 
 const CALLS: u64 = 60;
@@ -20,6 +20,7 @@ async fn difference<S: Store>(
     random: &mut Random,
 ) -> Option<String> {
     let limit = store.limit(policy, algorithm.clone(), Duration::from_secs(30));
+    let limit = connected(limit).await;
     let (mut stored, mut taken) = (None, Vec::<(u64, Receipt)>::new());
     let capacity = algorithm.quota().capacity();
     for call in 0..CALLS {

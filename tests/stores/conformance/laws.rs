@@ -8,7 +8,7 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op};
 
-use super::Store;
+use super::{Store, connected};
 use crate::place::{Mistake, Mistaken, Outcome, Place, Step};
 use crate::random::{Random, seeds};
 use crate::subjected::Subjected;
@@ -44,6 +44,8 @@ impl<'a, S: Store> InStore<'a, S> {
             moment: 0,
             is_lasting: subject.period >= DAY,
         };
+        let limit = place.limit.clone();
+        place.runtime.block_on(connected(limit));
         // Its moment is the present one.
         let _ = place.decided(Op::Peek(0));
         place
