@@ -87,6 +87,12 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn forgive(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
     fn ban(&self, state: &mut AnyState, now: Tick, length: Duration);
     fn is_blocked(&self, state: &AnyState, now: Tick) -> bool;
+    #[cfg(feature = "cas")]
+    fn with_share(&self, machines: u64) -> Result<Arc<dyn DynAlgorithm>, ConfigError>;
+    #[cfg(feature = "cas")]
+    fn charge_late(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
+    #[cfg(feature = "cas")]
+    fn cell_end(&self, state: &AnyState, now: Tick) -> Tick;
     fn heap_bytes(&self, state: &AnyState) -> usize;
     fn max_heap_bytes(&self) -> usize;
     fn word_count(&self) -> usize;
@@ -259,6 +265,25 @@ impl<A: Algorithm> DynAlgorithm for A {
             .is_some_and(|state| A::Packing::is_blocked(self, state, now))
     }
 
+    #[cfg(feature = "cas")]
+    fn with_share(&self, machines: u64) -> Result<Arc<dyn DynAlgorithm>, ConfigError> {
+        let mut share = self.clone();
+        A::Packing::take_share(&mut share, machines)?;
+        Ok(Arc::new(share))
+    }
+
+    #[cfg(feature = "cas")]
+    fn charge_late(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
+        A::Packing::charge_late(self, state.get_mut(self, now), taken_at, now, cost);
+    }
+
+    #[cfg(feature = "cas")]
+    fn cell_end(&self, state: &AnyState, now: Tick) -> Tick {
+        state
+            .get::<A::State>()
+            .map_or(Tick::MAX, |state| A::Packing::cell_end(self, state, now))
+    }
+
     fn heap_bytes(&self, state: &AnyState) -> usize {
         let state = state.get();
         size_of::<A::State>() + state.map_or(0, |state| A::Packing::heap_bytes(self, state))
@@ -427,6 +452,22 @@ impl Packing<Self> for AnyAlgorithm {
 
     fn is_blocked(algorithm: &Self, state: &AnyState, now: Tick) -> bool {
         algorithm.0.is_blocked(state, now)
+    }
+
+    #[cfg(feature = "cas")]
+    fn take_share(algorithm: &mut Self, machines: u64) -> Result<(), ConfigError> {
+        algorithm.0 = algorithm.0.with_share(machines)?;
+        Ok(())
+    }
+
+    #[cfg(feature = "cas")]
+    fn charge_late(algorithm: &Self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
+        algorithm.0.charge_late(state, taken_at, now, cost);
+    }
+
+    #[cfg(feature = "cas")]
+    fn cell_end(algorithm: &Self, state: &AnyState, now: Tick) -> Tick {
+        algorithm.0.cell_end(state, now)
     }
 
     fn heap_bytes(algorithm: &Self, state: &AnyState) -> usize {

@@ -320,6 +320,33 @@ impl Packing<Self> for FixedWindow {
         fields.moment(&mut state.used);
     }
 
+    #[cfg(feature = "cas")]
+    fn charge_late(
+        algorithm: &Self,
+        state: &mut FixedWindowState,
+        taken_at: Tick,
+        now: Tick,
+        cost: u64,
+    ) {
+        let length = algorithm.windows.length();
+        let is_over = if algorithm.anchored {
+            taken_at.as_nanos().saturating_add(length) <= now.as_nanos()
+        } else {
+            // Windows of states are numbered from 1.
+            let present = (algorithm.windows.locate(now).0 + 1).max(state.window);
+            algorithm.windows.locate(taken_at).0 + 1 < present
+        };
+        if !is_over {
+            algorithm.charge(state, taken_at.min(now), cost);
+        }
+    }
+
+    #[cfg(feature = "cas")]
+    fn cell_end(algorithm: &Self, state: &FixedWindowState, now: Tick) -> Tick {
+        let left = algorithm.open_window(*state, now).remaining_ns;
+        now.plus(Duration::from_nanos(left))
+    }
+
     #[inline]
     fn pack(algorithm: &Self, state: &FixedWindowState) -> Option<u64> {
         let bits = algorithm.count_bits();

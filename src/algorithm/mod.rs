@@ -63,6 +63,8 @@ pub(crate) use self::fields::{
 };
 #[cfg(feature = "governor")]
 pub use self::gcra::{Gcra, GcraState};
+#[cfg(feature = "cas")]
+pub(crate) use self::packing::Sealed;
 pub use self::{
     any::{AnyAlgorithm, AnyState},
     at_most::AtMost,

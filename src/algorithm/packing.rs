@@ -7,6 +7,8 @@ use super::Algorithm;
 use super::fields::Fields;
 use crate::clock::Tick;
 use crate::decision::Decision;
+#[cfg(feature = "cas")]
+use crate::error::ConfigError;
 use crate::quota::Quota;
 
 /// The [`Packing`](Algorithm::Packing) of an algorithm of your own.
@@ -107,6 +109,32 @@ pub trait Packing<A: Algorithm>: Sealed {
     fn is_blocked(algorithm: &A, state: &A::State, now: Tick) -> bool {
         let _ = (algorithm, state, now);
         false
+    }
+
+    /// Gives each limit this machine's share of its quota, for one of `machines` machines.
+    #[doc(hidden)]
+    #[cfg(feature = "cas")]
+    fn take_share(algorithm: &mut A, machines: u64) -> Result<(), ConfigError> {
+        *algorithm = algorithm.with_quota(algorithm.quota().share_of(machines)?)?;
+        Ok(())
+    }
+
+    /// Counts a cost that another limiter admitted at `taken_at`, or in the window or cell of that
+    /// moment, which may end later than `now`. A cost of a window that is over is not counted in the
+    /// present one.
+    #[doc(hidden)]
+    #[cfg(feature = "cas")]
+    fn charge_late(algorithm: &A, state: &mut A::State, taken_at: Tick, now: Tick, cost: u64) {
+        algorithm.charge(state, taken_at.min(now), cost);
+    }
+
+    /// The end of the window or cell in which costs of `now` are counted; [`Tick::MAX`] if there is
+    /// none. Costs before it are counted together with those of `now`.
+    #[doc(hidden)]
+    #[cfg(feature = "cas")]
+    fn cell_end(algorithm: &A, state: &A::State, now: Tick) -> Tick {
+        let _ = (algorithm, state, now);
+        Tick::MAX
     }
 
     /// The bytes that a state has allocated, besides its own size.
@@ -210,6 +238,14 @@ pub trait Packing<A: Algorithm>: Sealed {
     fn state_fields(algorithm: &A, state: &mut A::State, fields: &mut Fields<'_>) {
         let _ = (algorithm, state);
         fields.fail();
+    }
+
+    /// [`Algorithm::decide`] on a state that is kept outside of the slots. `None` if the slow path has
+    /// to decide; the state is then as it was.
+    #[doc(hidden)]
+    #[inline(never)]
+    fn decide_kept(algorithm: &A, state: &mut A::State, now: Tick, cost: u64) -> Option<Decision> {
+        Some(algorithm.decide(state, now, cost).hide_from_optimizer())
     }
 
     /// [`Algorithm::decide`] on the state in `words`. `None` if the state that it leaves does not

@@ -287,6 +287,40 @@ impl Packing<Self> for SlidingLog {
     const MAX_WORDS: usize = 1;
 
     #[cfg(feature = "cas")]
+    fn charge_late(
+        algorithm: &Self,
+        state: &mut SlidingLogState,
+        taken_at: Tick,
+        now: Tick,
+        cost: u64,
+    ) {
+        let taken_at = taken_at.min(now);
+        if taken_at
+            .as_nanos()
+            .saturating_add(algorithm.quota.period_ns())
+            <= now.as_nanos()
+        {
+            return;
+        }
+        algorithm.prune(state, now);
+        let is_full = state.entries.len() as u64 >= algorithm.quota.limit();
+        let mut newer = Vec::new();
+        // The charge to a full log joins the newest moment, which counts it for longer.
+        while let Some(last) = state
+            .entries
+            .back()
+            .filter(|last| !is_full && last.at > taken_at)
+        {
+            newer.push((last.at, Self::newest_cost(state)));
+            state.entries.pop_back();
+        }
+        algorithm.charge(state, taken_at, cost);
+        for (at, held) in newer.into_iter().rev() {
+            state.entries.push_back(at, held);
+        }
+    }
+
+    #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(3);
         fields.quota(&mut algorithm.quota);

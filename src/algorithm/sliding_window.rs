@@ -289,6 +289,31 @@ impl Packing<Self> for SlidingWindow {
         fields.moment(&mut state.current);
     }
 
+    #[cfg(feature = "cas")]
+    fn charge_late(
+        algorithm: &Self,
+        state: &mut SlidingWindowState,
+        taken_at: Tick,
+        now: Tick,
+        cost: u64,
+    ) {
+        let (mut at, _) = algorithm.state_at(*state, now);
+        let (taken_in, _) = algorithm.windows.locate(taken_at);
+        let count = match at.window.saturating_sub(taken_in) {
+            0 => &mut at.current,
+            1 => &mut at.previous,
+            _ => return,
+        };
+        *count = count.saturating_add(cost).min(Tick::MAX.as_nanos());
+        *state = at;
+    }
+
+    #[cfg(feature = "cas")]
+    fn cell_end(algorithm: &Self, state: &SlidingWindowState, now: Tick) -> Tick {
+        let (at, _) = algorithm.state_at(*state, now);
+        algorithm.windows.start(at.window.saturating_add(1))
+    }
+
     #[inline]
     fn pack(algorithm: &Self, state: &SlidingWindowState) -> Option<u64> {
         let bits = algorithm.count_bits();

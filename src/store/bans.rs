@@ -6,6 +6,8 @@ use super::fallback::Fallback;
 use super::local::Local;
 #[cfg(feature = "redis")]
 use super::redis::{RedisLimiter, Scripted};
+#[cfg(feature = "cas")]
+use super::synced::Synced;
 use crate::algorithm::{Algorithm, All, Lockout};
 use crate::backend::Bans;
 
@@ -22,5 +24,8 @@ impl<A: Scripted + Bans> Bans for RedisLimiter<A> {}
 
 #[cfg(feature = "cas")]
 impl<S: CasStore, A: Algorithm + Bans> Bans for Cas<S, A> {}
+
+#[cfg(feature = "cas")]
+impl<S: CasStore, A: Algorithm + Bans> Bans for Synced<S, A> {}
 
 impl<P: Bans, S: Bans> Bans for Fallback<P, S> {}

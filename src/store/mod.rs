@@ -19,6 +19,9 @@ pub mod redis;
     allow(dead_code, unused_imports, reason = "each store uses a part of it")
 )]
 pub mod remote;
+#[cfg(feature = "cas")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
+pub mod synced;
 
 pub use self::fallback::{Fallback, FallbackFuture};
 pub use crate::backend::{Backend, Bans, IntoBackend, Losses, Op};

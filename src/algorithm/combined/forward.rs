@@ -189,6 +189,25 @@ impl<P: Parts> Packing<P> for P {
         any.0
     }
 
+    #[cfg(feature = "cas")]
+    fn take_share(algorithm: &mut P, machines: u64) -> Result<(), ConfigError> {
+        let mut share = TakeShare(machines, Ok(()));
+        algorithm.each_mut(&mut share);
+        share.1
+    }
+
+    #[cfg(feature = "cas")]
+    fn charge_late(algorithm: &P, state: &mut P::States, taken_at: Tick, now: Tick, cost: u64) {
+        algorithm.each_state_mut(state, &mut ChargeLate(taken_at, now, cost));
+    }
+
+    #[cfg(feature = "cas")]
+    fn cell_end(algorithm: &P, state: &P::States, now: Tick) -> Tick {
+        let mut earliest = CellEnd(Tick::MAX, now);
+        algorithm.each_state(state, &mut earliest);
+        earliest.0
+    }
+
     fn heap_bytes(algorithm: &P, state: &P::States) -> usize {
         let mut bytes = HeapBytes(algorithm.own_heap_bytes(state));
         algorithm.each_state(state, &mut bytes);
@@ -454,6 +473,38 @@ struct Ban(Tick, Duration);
 impl VisitStateMut for Ban {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
         A::Packing::ban(part, state, self.0, self.1);
+    }
+}
+
+#[cfg(feature = "cas")]
+struct TakeShare(u64, Result<(), ConfigError>);
+
+#[cfg(feature = "cas")]
+impl VisitPartMut for TakeShare {
+    fn visit<A: Algorithm>(&mut self, part: &mut A) {
+        if self.1.is_ok() {
+            self.1 = A::Packing::take_share(part, self.0);
+        }
+    }
+}
+
+#[cfg(feature = "cas")]
+struct ChargeLate(Tick, Tick, u64);
+
+#[cfg(feature = "cas")]
+impl VisitStateMut for ChargeLate {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        A::Packing::charge_late(part, state, self.0, self.1, self.2);
+    }
+}
+
+#[cfg(feature = "cas")]
+struct CellEnd(Tick, Tick);
+
+#[cfg(feature = "cas")]
+impl VisitState for CellEnd {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
+        self.0 = self.0.min(A::Packing::cell_end(part, state, self.1));
     }
 }
 

@@ -321,6 +321,28 @@ impl Packing<Self> for SlidingGrid {
         }
     }
 
+    #[cfg(feature = "cas")]
+    fn charge_late(
+        algorithm: &Self,
+        state: &mut SlidingGridState,
+        taken_at: Tick,
+        now: Tick,
+        cost: u64,
+    ) {
+        algorithm.advance(state, now);
+        let (taken_in, _) = algorithm.grid.locate(taken_at);
+        let age = state.cell.saturating_sub(taken_in);
+        // The cell leaves the window by its age earlier.
+        state.add(algorithm.counted_cells().saturating_sub(age), cost);
+    }
+
+    #[cfg(feature = "cas")]
+    fn cell_end(algorithm: &Self, state: &SlidingGridState, now: Tick) -> Tick {
+        algorithm
+            .grid
+            .start(algorithm.current_cell(state, now).saturating_add(1))
+    }
+
     fn word_count(algorithm: &Self) -> usize {
         algorithm.layout.word_count
     }

@@ -21,10 +21,10 @@ const MAX_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
 
 /// Decides by one configuration of a limit.
 #[derive(Debug)]
-pub(super) struct Decider<A> {
-    pub(super) algorithm: A,
+pub(in crate::store) struct Decider<A> {
+    pub(in crate::store) algorithm: A,
     /// The settings of the algorithm, by which its states are found.
-    settings: Vec<u8>,
+    pub(super) settings: Vec<u8>,
 }
 
 /// An operation on the state of a key.
@@ -62,7 +62,7 @@ pub(super) struct Decided {
 }
 
 impl<A: Algorithm> Decider<A> {
-    pub(super) fn new(algorithm: A) -> Result<Self, ConfigError> {
+    pub(in crate::store) fn new(algorithm: A) -> Result<Self, ConfigError> {
         algorithm.validate()?;
         let settings = settings_to_bytes(&algorithm).ok_or(ConfigError::Unsupported {
             what: "an algorithm of your own in a store with compare-and-swap",
@@ -130,14 +130,19 @@ impl<A: Algorithm> Decider<A> {
 
     /// How long the store has to keep `record`: until every state in it decides like a fresh one,
     /// and a tenth and a second longer.
-    pub(super) fn time_to_live(record: &Record, now: Tick) -> Duration {
+    pub(in crate::store) fn time_to_live(record: &Record, now: Tick) -> Duration {
         let needed = record.forgettable_at().since(now).min(MAX_TTL);
         (needed + needed / 10 + Duration::from_secs(1)).min(MAX_TTL)
     }
 
     /// The state of this configuration, or that of the newest other one converted. `None` if it
     /// cannot be read.
-    fn state_of(&self, record: &Record, place: Option<usize>, now: Tick) -> Option<A::State> {
+    pub(super) fn state_of(
+        &self,
+        record: &Record,
+        place: Option<usize>,
+        now: Tick,
+    ) -> Option<A::State> {
         let read = |algorithm: &A, entry: &Entry| {
             if entry.state.is_empty() {
                 return Some(algorithm.fresh(now));
@@ -179,13 +184,13 @@ impl<A: Algorithm> Decider<A> {
         }
     }
 
-    fn to_bytes(&self, state: &A::State) -> Result<Vec<u8>, Failure> {
+    pub(super) fn to_bytes(&self, state: &A::State) -> Result<Vec<u8>, Failure> {
         state_to_bytes(&self.algorithm, state).ok_or(Failure::Damaged)
     }
 }
 
 /// `record` with the state of a configuration at `place`, or as its newest one.
-fn with_entry(
+pub(super) fn with_entry(
     record: &Record,
     place: Option<usize>,
     entry: Entry,

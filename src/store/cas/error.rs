@@ -6,7 +6,7 @@ use crate::error::StoreError;
 
 /// Why a call has no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(in crate::store) enum Failure {
     /// The bytes in the store cannot be read.
     Damaged,
     /// A key is used with more configurations at the same time than a record holds.
@@ -23,7 +23,7 @@ pub(super) enum Failure {
 
 impl Failure {
     /// The error of a call to `store`.
-    pub(super) fn in_store(self, store: &str) -> StoreError {
+    pub(in crate::store) fn in_store(self, store: &str) -> StoreError {
         let (text, transient) = match self {
             Self::Damaged => (
                 "the value of the key is damaged or of a newer release: reset the key, or give the \

@@ -56,21 +56,22 @@ mod builder;
 pub mod cassandra;
 #[cfg(any(feature = "cassandra", feature = "postgres"))]
 mod connector;
-mod decider;
+pub(super) mod decider;
 mod driver;
-mod error;
+pub(super) mod error;
 mod faulty;
 mod future;
 mod inner;
 mod lines;
 mod memory;
-mod policy;
+pub(super) mod policy;
 mod port;
 #[cfg(feature = "postgres")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "postgres")))]
 pub mod postgres;
-mod record;
-mod shared;
+pub(super) mod record;
+pub(super) mod report;
+pub(super) mod shared;
 mod time;
 
 pub use self::{

@@ -11,15 +11,19 @@ use crate::store::remote::{self, Server};
 const CHANGE_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
 
 /// An algorithm, and the store of its states.
-pub(super) struct CasPolicy<S: CasStore, A> {
-    pub(super) decider: Decider<A>,
+pub(in crate::store) struct CasPolicy<S: CasStore, A> {
+    pub(in crate::store) decider: Decider<A>,
     shared: Arc<Shared<S>>,
     /// Where a change of the quota is stored.
     change_key: Arc<str>,
 }
 
 impl<S: CasStore, A: Algorithm> CasPolicy<S, A> {
-    pub(super) fn new(decider: Decider<A>, shared: Arc<Shared<S>>, change_key: Arc<str>) -> Self {
+    pub(in crate::store) fn new(
+        decider: Decider<A>,
+        shared: Arc<Shared<S>>,
+        change_key: Arc<str>,
+    ) -> Self {
         Self {
             decider,
             shared,

@@ -1,10 +1,12 @@
 //! What the store holds for one key, as bytes.
 //!
 //! ```text
-//! record  = format versions entries checksum
+//! record  = format versions entries (nodes) checksum
 //! versions= count, 8 bytes each, oldest first
 //! entries = count, one for each configuration, oldest first
 //! entry   = settings, forgettable_at, state
+//! nodes   = count, one for each machine that reports to the record, only in format 2
+//! node    = id in 8 bytes, sequence number of its last report, moment of it
 //! ```
 //!
 //! Counts, lengths and moments are written seven bits per byte. Moments are nanoseconds since 1970.
@@ -15,19 +17,33 @@ use crate::varint;
 
 /// The format of the bytes. A machine refuses a format that it does not know.
 const FORMAT: u8 = 1;
+/// The format of a record to which machines report.
+const FORMAT_WITH_NODES: u8 = 2;
 /// How many of the last swaps a record names. A machine that did not learn the outcome of its swap
 /// finds it among them, if the key was not swapped more often meanwhile.
 const KEPT_VERSIONS: usize = 8;
 /// The most configurations that a key is used with at the same time.
 pub(super) const MAX_ENTRIES: usize = 16;
+/// How many machines a record names: those that have reported last.
+const MAX_NODES: usize = 64;
 
 /// What the store holds for one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Record {
+pub(in crate::store) struct Record {
     /// The versions of the last swaps, oldest first.
     versions: Vec<Version>,
     /// The states of the configurations, in the order in which they were first used.
     pub(super) entries: Vec<Entry>,
+    /// The machines that report what they have admitted.
+    nodes: Vec<NodeMark>,
+}
+
+/// The last report of a machine that is part of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NodeMark {
+    id: u64,
+    sequence: u64,
+    at: Tick,
 }
 
 /// The state of a key under one configuration.
@@ -51,7 +67,7 @@ pub(super) enum Outcome {
 
 impl Record {
     /// The record that a swap writes: the same, as the swap of `version`.
-    pub(super) fn swapped_by(&self, version: Version) -> Self {
+    pub(in crate::store) fn swapped_by(&self, version: Version) -> Self {
         let mut record = self.clone();
         let surplus = (record.versions.len() + 1).saturating_sub(KEPT_VERSIONS);
         record.versions.drain(..surplus);
@@ -77,14 +93,49 @@ impl Record {
         }
     }
 
+    /// The sequence number of the last report of a machine; zero if it has not reported, or so long
+    /// ago that 64 others have reported since.
+    pub(super) fn last_report_of(&self, node: u64) -> u64 {
+        let mark = self.nodes.iter().find(|mark| mark.id == node);
+        mark.map_or(0, |mark| mark.sequence)
+    }
+
+    /// Marks a report as a part of this record.
+    pub(super) fn mark_report(&mut self, node: u64, sequence: u64, at: Tick) {
+        let mark = NodeMark {
+            id: node,
+            sequence,
+            at,
+        };
+        if let Some(own) = self.nodes.iter_mut().find(|mark| mark.id == node) {
+            *own = mark;
+            return;
+        }
+        if self.nodes.len() >= MAX_NODES {
+            let oldest = (0..self.nodes.len()).min_by_key(|index| self.nodes[*index].at);
+            self.nodes.swap_remove(oldest.unwrap_or_default());
+        }
+        self.nodes.push(mark);
+    }
+
+    /// How many machines beside `node` have reported at `since` or later.
+    pub(super) fn others_since(&self, node: u64, since: Tick) -> usize {
+        let is_other = |mark: &&NodeMark| mark.id != node && mark.at >= since;
+        self.nodes.iter().filter(is_other).count()
+    }
+
     /// From when on every state in it decides like a fresh one.
     pub(super) fn forgettable_at(&self) -> Tick {
         let moments = self.entries.iter().map(|entry| entry.forgettable_at);
         moments.max().unwrap_or_default()
     }
 
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![FORMAT];
+    pub(in crate::store) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![if self.nodes.is_empty() {
+            FORMAT
+        } else {
+            FORMAT_WITH_NODES
+        }];
         write_number(&mut bytes, self.versions.len() as u64);
         for version in &self.versions {
             bytes.extend(version.as_u64().to_le_bytes());
@@ -95,18 +146,29 @@ impl Record {
             write_number(&mut bytes, entry.forgettable_at.as_nanos());
             write_slice(&mut bytes, &entry.state);
         }
+        if !self.nodes.is_empty() {
+            write_number(&mut bytes, self.nodes.len() as u64);
+        }
+        for mark in &self.nodes {
+            bytes.extend(mark.id.to_le_bytes());
+            write_number(&mut bytes, mark.sequence);
+            write_number(&mut bytes, mark.at.as_nanos());
+        }
         let sum = checksum(&bytes);
         bytes.extend(sum);
         bytes
     }
 
     /// The record in `bytes`; `None` if they are damaged, or of another format.
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(in crate::store) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (bytes, sum) = bytes.split_last_chunk::<4>()?;
         if *sum != checksum(bytes) {
             return None;
         }
-        let mut rest = bytes.strip_prefix(&[FORMAT])?;
+        let (format, mut rest) = bytes.split_first()?;
+        if ![FORMAT, FORMAT_WITH_NODES].contains(format) {
+            return None;
+        }
         let mut record = Self::default();
         for _ in 0..read_number(&mut rest)? {
             let (version, after) = rest.split_first_chunk::<8>()?;
@@ -119,6 +181,19 @@ impl Record {
                 settings: read_slice(&mut rest)?,
                 forgettable_at: Tick::from_nanos(read_number(&mut rest)?),
                 state: read_slice(&mut rest)?,
+            });
+        }
+        let nodes = match *format {
+            FORMAT_WITH_NODES => read_number(&mut rest)?,
+            _ => 0,
+        };
+        for _ in 0..nodes {
+            let (id, after) = rest.split_first_chunk::<8>()?;
+            rest = after;
+            record.nodes.push(NodeMark {
+                id: u64::from_le_bytes(*id),
+                sequence: read_number(&mut rest)?,
+                at: Tick::from_nanos(read_number(&mut rest)?),
             });
         }
         rest.is_empty().then_some(record)
@@ -168,12 +243,16 @@ mod tests {
         Record {
             versions: vec![version(u64::MAX), version(3)],
             entries: vec![entry(b"", 127), entry(b"settings", 128)],
+            ..Record::default()
         }
     }
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        for record in [Record::default(), record()] {
+        let mut reported = record();
+        reported.mark_report(u64::MAX, 7, Tick::from_nanos(1 << 60));
+        reported.mark_report(3, 1, Tick::ZERO);
+        for record in [Record::default(), record(), reported] {
             assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
         }
     }
@@ -191,6 +270,7 @@ mod tests {
                 forgettable_at: Tick::from_nanos(128),
                 state: vec![6],
             }],
+            ..Record::default()
         };
         assert_eq!(record.to_bytes(), bytes);
         assert_eq!(Record::from_bytes(&bytes), Some(record));
@@ -209,6 +289,20 @@ mod tests {
         let mut long = vec![FORMAT, 0, 1, 0xff, 0xff, 0xff, 0xff, 0x0f];
         long.extend(checksum(&long));
         assert_eq!(Record::from_bytes(&long), None);
+    }
+
+    #[test]
+    fn a_record_names_the_machines_that_have_reported_last() {
+        let mut record = Record::default();
+        for node in 0..100 {
+            record.mark_report(node, 5, Tick::from_nanos(node));
+            record.mark_report(99, node + 1, Tick::from_nanos(node));
+        }
+        assert_eq!(record.last_report_of(99), 100);
+        assert_eq!(record.last_report_of(98), 5);
+        assert_eq!(record.last_report_of(3), 0, "65 others have reported since");
+        assert_eq!(record.nodes.len(), MAX_NODES);
+        assert_eq!(record.others_since(99, Tick::from_nanos(90)), 9);
     }
 
     #[test]

@@ -14,20 +14,20 @@ use crate::store::remote::{BreakerConfig, Breakers, Server, catch_panic, within}
 use crate::sync::Ordering;
 
 #[derive(Debug)]
-pub(super) struct Shared<S> {
-    pub(super) store: S,
-    pub(super) deadline: Duration,
-    pub(super) breakers: Breakers,
-    pub(super) time: StoreTime,
+pub(in crate::store) struct Shared<S> {
+    pub(in crate::store) store: S,
+    pub(in crate::store) deadline: Duration,
+    pub(in crate::store) breakers: Breakers,
+    pub(in crate::store) time: StoreTime,
     /// Versions are these numbers, mixed: all different, and unlike those of other machines.
     numbers: Counter,
-    pub(super) swaps: Counter,
-    pub(super) loads: Counter,
-    pub(super) conflicts: Counter,
+    pub(in crate::store) swaps: Counter,
+    pub(in crate::store) loads: Counter,
+    pub(in crate::store) conflicts: Counter,
 }
 
 impl<S: CasStore> Shared<S> {
-    pub(super) fn new(store: S, deadline: Duration) -> Self {
+    pub(in crate::store) fn new(store: S, deadline: Duration) -> Self {
         Self {
             store,
             deadline,
@@ -41,7 +41,7 @@ impl<S: CasStore> Shared<S> {
     }
 
     /// A version that no other swap writes.
-    pub(super) fn next_version(&self) -> Version {
+    pub(in crate::store) fn next_version(&self) -> Version {
         Version::from_u64(self.next_random())
     }
 
@@ -56,12 +56,12 @@ impl<S: CasStore> Shared<S> {
     }
 
     /// A random time from zero to `most`.
-    pub(super) fn random_below(&self, most: Duration) -> Duration {
+    pub(in crate::store) fn random_below(&self, most: Duration) -> Duration {
         Duration::from_nanos(self.next_random() % nanos(most).max(1))
     }
 
     /// Runs one operation of the store within the deadline of a call.
-    pub(super) async fn call<T>(
+    pub(in crate::store) async fn call<T>(
         &self,
         operation: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
@@ -71,13 +71,13 @@ impl<S: CasStore> Shared<S> {
     }
 
     /// An error if the breaker is open and no probe is due.
-    pub(super) fn check_breaker(&self) -> Result<(), StoreError> {
+    pub(in crate::store) fn check_breaker(&self) -> Result<(), StoreError> {
         self.breakers.check(&Server::Single, MonotonicClock.now())
     }
 
     /// Runs one operation of the store, and records its result with the breaker. A panic is a
     /// permanent error.
-    pub(super) async fn call_until<T>(
+    pub(in crate::store) async fn call_until<T>(
         &self,
         ends_at: Tick,
         operation: impl Future<Output = Result<T, StoreError>>,

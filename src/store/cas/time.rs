@@ -17,7 +17,7 @@ const MAX_DRIFT: u32 = 2_000;
 /// when it was sent, and a little slower than this machine's clock. So it is late by as long as the
 /// reply took, and a decision is as old as if its request had arrived earlier.
 #[derive(Debug, Default)]
-pub(super) struct StoreTime(Mutex<Source>);
+pub(in crate::store) struct StoreTime(Mutex<Source>);
 
 #[derive(Clone, Copy, Debug, Default)]
 enum Source {
@@ -32,7 +32,7 @@ enum Source {
 
 impl StoreTime {
     /// The present moment; `None` if a reply of the store is needed first.
-    pub(super) fn now(&self) -> Option<Tick> {
+    pub(in crate::store) fn now(&self) -> Option<Tick> {
         match *lock(&self.0) {
             Source::Unknown => None,
             Source::ThisMachine => Some(unix_now()),
@@ -44,7 +44,7 @@ impl StoreTime {
     }
 
     /// Learns from a reply that has just arrived. Returns the present moment.
-    pub(super) fn learn(&self, server_time: Option<Tick>) -> Tick {
+    pub(in crate::store) fn learn(&self, server_time: Option<Tick>) -> Tick {
         let mut source = lock(&self.0);
         let Some(time) = server_time else {
             *source = Source::ThisMachine;

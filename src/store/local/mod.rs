@@ -34,7 +34,8 @@ use std::time::Duration;
 pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
 pub use self::overflow::{Overflow, Stats};
-use self::states::{Outcome, Peeked};
+use self::states::Peeked;
+pub(in crate::store) use self::states::{Effect, Outcome};
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
 use crate::backend::{Bans, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -141,6 +142,29 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let hash = self.hash(key);
         let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
         self.shared.table().decide(hash, now, cost, slow)
+    }
+
+    /// Decides for the key with this hash at `now`. `slow_path` is for a key that is not in its slot,
+    /// and for a decision that the packing refuses to take on the words.
+    #[cfg(feature = "cas")]
+    #[expect(clippy::inline_always, reason = "as for `check_n`")]
+    #[inline(always)]
+    pub(in crate::store) fn decide_or(
+        &self,
+        hash: u64,
+        now: Tick,
+        cost: u64,
+        slow_path: impl FnOnce() -> Decision,
+    ) -> Decision {
+        self.shared.table().decide(hash, now, cost, slow_path)
+    }
+
+    /// Takes a cost for the key with this hash, if that is possible without the slow path.
+    #[cfg(feature = "cas")]
+    #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
+    #[inline(always)]
+    pub(in crate::store) fn try_admit_hashed(&self, hash: u64, now: Tick, cost: u64) -> bool {
+        self.shared.table().try_admit(hash, now, cost)
     }
 
     /// Decides with all figures, out of line.
@@ -346,12 +370,12 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.blocked()
     }
 
-    fn algorithm(&self) -> A {
+    pub(in crate::store) fn algorithm(&self) -> A {
         self.shared.read_algorithm(A::clone)
     }
 
     #[inline]
-    fn hash<K: Hash + ?Sized>(&self, key: &K) -> u64 {
+    pub(in crate::store) fn hash<K: Hash + ?Sized>(&self, key: &K) -> u64 {
         self.shared.hasher.hash_one(key)
     }
 
@@ -386,7 +410,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         }
     }
 
-    fn at<T: Outcome>(
+    /// Runs `step` on the state of the key with this hash: see [`Table::transition`].
+    pub(in crate::store) fn at<T: Outcome>(
         &self,
         hash: u64,
         now: Tick,
@@ -419,7 +444,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     }
 
     #[cold]
-    fn deny_full(&self, free: Tick, now: Tick) -> Decision {
+    pub(in crate::store) fn deny_full(&self, free: Tick, now: Tick) -> Decision {
         self.shared.table().count_denied(now);
         let wait = free.as_nanos().saturating_sub(now.as_nanos());
         let limit = self.quota().capacity();

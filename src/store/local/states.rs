@@ -23,7 +23,7 @@ pub(super) type Step<'a, A> = dyn FnMut(&A, &mut <A as Algorithm>::State) -> Eff
 
 /// What an operation did to a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(in crate::store) enum Effect {
     /// It may have changed the state.
     Changed,
     /// The same, and it was denied, which protects the key from eviction.
@@ -33,7 +33,7 @@ pub(super) enum Effect {
 }
 
 /// The result of an operation on a state.
-pub(super) trait Outcome {
+pub(in crate::store) trait Outcome {
     fn effect(&self) -> Effect;
 }
 
@@ -332,9 +332,8 @@ impl<A: Algorithm> Table<A> {
     ) -> Option<Decision> {
         let mut decision = None;
         let mut step = |algorithm: &A, state: &mut A::State| {
-            let decided = cold::decide(algorithm, state, now, cost);
-            decision = Some(decided);
-            decided.effect()
+            decision = A::Packing::decide_kept(algorithm, state, now, cost);
+            decision.map_or(Effect::Read, |decision| decision.effect())
         };
         match self.update_spilled(view, id, 0, &mut step) {
             TryResult::Done => decision,

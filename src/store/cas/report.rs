@@ -1,0 +1,144 @@
+//! What a machine that decides in memory reports about a key, and what it learns.
+
+use std::time::Duration;
+
+use super::{
+    decider::{Decider, with_entry},
+    error::Failure,
+    record::{Entry, Record},
+};
+use crate::algorithm::{Algorithm, Packing};
+use crate::clock::Tick;
+
+/// Something that a machine did to its own state of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Change {
+    /// Costs that were admitted, the last one of them at `taken_at`. If the algorithm counts by windows
+    /// or cells, that is the last moment of theirs.
+    Charge {
+        taken_at: Tick,
+        cost: u64,
+    },
+    /// A cost that was given back.
+    Refund {
+        taken_at: Tick,
+        cost: u64,
+    },
+    /// The same for a queued request whose turn had not come.
+    Cancel {
+        taken_at: Tick,
+        cost: u64,
+    },
+    /// A cost that was given back because the request succeeded.
+    Forgive {
+        taken_at: Tick,
+        cost: u64,
+    },
+    /// The key was denied for this long.
+    Ban {
+        at: Tick,
+        length: Duration,
+    },
+    Reset,
+}
+
+/// Changes that are part of a record or not, all together.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct Report<'a> {
+    /// A number that no other machine has, nor this one after a restart.
+    pub(in crate::store) node: u64,
+    /// Larger than that of each earlier report of this machine.
+    pub(in crate::store) sequence: u64,
+    pub(in crate::store) changes: &'a [Change],
+    /// Machines that have reported since then count as present.
+    pub(in crate::store) present_since: Tick,
+}
+
+/// The state of a key with a report, and what is known of the fleet.
+#[derive(Debug)]
+pub(in crate::store) struct Reported<S> {
+    pub(in crate::store) state: S,
+    /// The machines that have reported lately, with this one.
+    pub(in crate::store) nodes: usize,
+    /// What has to be written before the report is a part of the record; `None` if nothing changes.
+    pub(in crate::store) record: Option<Record>,
+}
+
+impl Change {
+    /// Moves a cost or a ban to the moment at which the report is counted.
+    pub(in crate::store) fn make_present(&mut self) {
+        if let Self::Charge { taken_at: at, .. } | Self::Ban { at, .. } = self {
+            *at = Tick::MAX;
+        }
+    }
+
+    /// Applies the change to a state.
+    pub(in crate::store) fn apply<A: Algorithm>(
+        self,
+        algorithm: &A,
+        state: &mut A::State,
+        now: Tick,
+    ) {
+        match self {
+            Self::Charge { taken_at, cost } => {
+                A::Packing::charge_late(algorithm, state, taken_at, now, cost);
+            }
+            Self::Refund { taken_at, cost } => algorithm.refund(state, taken_at, now, cost),
+            Self::Cancel { taken_at, cost } => {
+                A::Packing::cancel(algorithm, state, taken_at, now, cost);
+            }
+            Self::Forgive { taken_at, cost } => {
+                A::Packing::forgive(algorithm, state, taken_at, now, cost);
+            }
+            Self::Ban { at, length } => {
+                let left = length.saturating_sub(now.since(at));
+                A::Packing::ban(algorithm, state, now, left);
+            }
+            Self::Reset => *state = algorithm.fresh(now),
+        }
+    }
+}
+
+impl<A: Algorithm> Decider<A> {
+    /// The record with `report`, unless it is a part of the record already.
+    pub(in crate::store) fn report(
+        &self,
+        record: &Record,
+        now: Tick,
+        report: &Report<'_>,
+    ) -> Result<Reported<A::State>, Failure> {
+        let place = record
+            .entries
+            .iter()
+            .position(|entry| entry.settings == self.settings);
+        let mut state = match self.state_of(record, place, now) {
+            // It is replaced without being read.
+            None if report.changes.contains(&Change::Reset) => self.algorithm.fresh(now),
+            state => state.ok_or(Failure::Damaged)?,
+        };
+        let nodes = 1 + record.others_since(report.node, report.present_since);
+        let is_known = record.last_report_of(report.node) >= report.sequence;
+        if report.changes.is_empty() || is_known {
+            return Ok(Reported {
+                state,
+                nodes,
+                record: None,
+            });
+        }
+        for change in report.changes {
+            change.apply(&self.algorithm, &mut state, now);
+        }
+        let entry = Entry {
+            settings: self.settings.clone(),
+            forgettable_at: self.algorithm.forgettable_at(&state),
+            state: self.to_bytes(&state)?,
+        };
+        let mut record = with_entry(record, place, entry, now)?;
+        record.mark_report(report.node, report.sequence, now);
+        Ok(Reported {
+            state,
+            nodes,
+            record: Some(record),
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! A Redis server as a store with a compare-and-swap, for limits that decide in this process.
+
+use std::{sync::LazyLock, time::Duration};
+
+use redis::{Cmd, Value};
+
+use super::{
+    connection::{CallError, STORE},
+    reply::ErrorClass,
+    server::Redis,
+};
+use crate::clock::{Tick, nanos};
+use crate::error::StoreError;
+use crate::store::cas::{self, CasStore, Loaded, Swapped, Version};
+
+const SCRIPT: &str = include_str!("lua/swap.lua");
+
+static DIGEST: LazyLock<String> =
+    LazyLock::new(|| sha1_smol::Sha1::from(SCRIPT).digest().to_string());
+
+/// The bytes of a version, before those of its value.
+const VERSION_LEN: usize = 8;
+
+/// What the script replied.
+struct Reply {
+    was_swapped: bool,
+    loaded: Loaded,
+}
+
+/// The values are at other keys than the states of a [`RedisLimiter`](super::RedisLimiter), so limits
+/// of both kinds may have the same name. Together they are two limits.
+///
+/// ```no_run
+/// use tower_throttle::store::{redis::Redis, synced::Synced};
+/// use tower_throttle::{Quota, TokenBucket};
+///
+/// # fn example() -> Result<(), tower_throttle::ConfigError> {
+/// let redis = Redis::open("redis://127.0.0.1:6379")?;
+/// let limit = Synced::new(redis, "api", TokenBucket::new(Quota::per_second(1_000)));
+/// # Ok(())
+/// # }
+/// ```
+impl CasStore for Redis {
+    const NAME: &'static str = STORE;
+
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        let reply = self.run_swap(key, |_| {}).await?;
+        Ok(reply.loaded)
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &cas::Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        let expected = expected.map(|version| version.as_u64().to_le_bytes());
+        let expected = expected.as_ref().map_or(&[][..], |version| version);
+        let mut value = Vec::with_capacity(VERSION_LEN + new.bytes.len());
+        value.extend(new.version.as_u64().to_le_bytes());
+        value.extend(&new.bytes);
+        // Rounded up, and never zero.
+        let ttl_ms = nanos(ttl) / 1_000_000 + 1;
+        let reply = self
+            .run_swap(key, |command| {
+                command.arg(expected).arg(&value[..]).arg(ttl_ms);
+            })
+            .await?;
+        Ok(if reply.was_swapped {
+            Swapped::Done(reply.loaded.server_time)
+        } else {
+            Swapped::Conflict(Some(reply.loaded))
+        })
+    }
+}
+
+impl Redis {
+    /// Runs the script with the arguments that `add_args` adds. An error after which the server may
+    /// have executed it is not tried again here.
+    async fn run_swap(
+        &self,
+        key: &str,
+        add_args: impl Fn(&mut Cmd) + Send + Sync,
+    ) -> Result<Reply, StoreError> {
+        let connection = self.connection_of(key);
+        let command = |name: &str, script: &str| {
+            let mut command = redis::cmd(name);
+            command.arg(script).arg(1).arg(format!("{key}:swap"));
+            add_args(&mut command);
+            command
+        };
+        let by_digest = command("EVALSHA", &DIGEST);
+        let reply = match connection.send(&by_digest).await {
+            Err(CallError {
+                class: ErrorClass::NoScript,
+                ..
+            }) => connection.send(&command("EVAL", SCRIPT)).await,
+            reply => reply,
+        };
+        let reply = reply.map_err(|error| error.error)?;
+        Reply::parse(reply)
+            .ok_or_else(|| StoreError::new("Redis: a reply that is not the script's", false))
+    }
+}
+
+impl Reply {
+    fn parse(reply: Value) -> Option<Self> {
+        let Value::Array(parts) = reply else {
+            return None;
+        };
+        let mut parts = parts.into_iter();
+        let (seconds, micros) = (number(&parts.next()?)?, number(&parts.next()?)?);
+        let time = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
+        let was_swapped = parts.next()? == Value::Int(1);
+        let value = match parts.next() {
+            None | Some(Value::Nil) => None,
+            Some(Value::BulkString(bytes)) => {
+                let (version, bytes) = bytes.split_first_chunk::<VERSION_LEN>()?;
+                let version = Version::from_u64(u64::from_le_bytes(*version));
+                Some(cas::Value::new(version, bytes.to_vec()))
+            }
+            Some(_) => return None,
+        };
+        let server_time = Tick::from_nanos(time.checked_mul(1_000)?);
+        Some(Self {
+            was_swapped,
+            loaded: Loaded::new(value).at(server_time),
+        })
+    }
+}
+
+/// A number that the server writes as text.
+fn number(value: &Value) -> Option<u64> {
+    let Value::BulkString(text) = value else {
+        return None;
+    };
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn replies_of_other_forms_are_refused() {
+        let reply = |parts: Vec<Value>| Reply::parse(Value::Array(parts)).is_some();
+        let time = || vec![text("1767225600"), text("999999")];
+        let with = |more: Vec<Value>| [time(), more].concat();
+        assert!(reply(with(vec![Value::Int(1)])));
+        assert!(reply(with(vec![Value::Int(0), Value::Nil])));
+        assert!(reply(with(vec![Value::Int(0), text("version.state")])));
+        assert!(!reply(with(vec![])));
+        assert!(!reply(with(vec![Value::Int(0), text("short")])));
+        assert!(!reply(with(vec![Value::Int(0), Value::Int(3)])));
+        assert!(!reply(vec![text("now"), text("0"), Value::Int(1)]));
+        assert!(!reply(vec![
+            text("18446744073709551615"),
+            text("0"),
+            Value::Int(1)
+        ]));
+        assert!(Reply::parse(text("OK")).is_none());
+    }
+}

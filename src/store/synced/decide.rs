@@ -1,0 +1,45 @@
+//! Decisions that need more than the state in the table.
+
+use std::sync::Arc;
+
+use super::fleet::{Fleet, WhenCutOff};
+use super::node::Slow;
+use super::task::ensure_running;
+use crate::algorithm::Algorithm;
+use crate::clock::Clock;
+use crate::decision::{Decision, Verdict};
+use crate::error::StoreError;
+use crate::store::cas::CasStore;
+
+/// Decides on a request, and lists its key among those to be reported.
+pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
+    fleet: &Arc<Fleet<S, A>>,
+    hash: u64,
+    name: impl FnOnce() -> Arc<str>,
+    cost: u64,
+) -> Result<Slow, StoreError> {
+    ensure_running(fleet)?;
+    let now = fleet.clock.now();
+    let by_share_only = match fleet.cut_off() {
+        Some(WhenCutOff::Fail) => return Err(fleet.cut_off_error()),
+        Some(WhenCutOff::Deny) => return Ok(Slow::Decided(denial(fleet, hash, cost))),
+        Some(WhenCutOff::Share) => true,
+        None => false,
+    };
+    let decided = fleet.node.decide_slow(hash, name, now, cost, by_share_only);
+    if fleet.node.has_urgent() {
+        fleet.wake.notify_one();
+    }
+    Ok(decided)
+}
+
+/// A denial until the next interval.
+fn denial<S: CasStore, A: Algorithm>(fleet: &Fleet<S, A>, hash: u64, cost: u64) -> Decision {
+    let figures = fleet.node.peek(hash, fleet.clock.now(), 0);
+    if cost == 0 {
+        return figures;
+    }
+    let retry_after = u64::try_from(fleet.settings.interval.as_nanos()).unwrap_or(u64::MAX);
+    let limit = figures.limit;
+    Decision::new(Verdict::Deny, limit, 0, Some(retry_after), retry_after)
+}

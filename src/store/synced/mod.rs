@@ -1,0 +1,102 @@
+//! A limit for many machines that each of them decides in memory.
+//!
+//! A decision costs no round trip. Once per interval, each machine reports what it has admitted of the
+//! keys in use, and learns what the others have admitted. So the fleet may exceed its limit, by a
+//! bound that is stated below. For a limit that is exact, use [`Cas`](crate::store::cas::Cas) or Redis.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_throttle::store::{Backend, cas::MemoryStore, synced::SyncedBuilder};
+//! use tower_throttle::{Quota, TokenBucket};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = MemoryStore::new();
+//! let machine = || {
+//!     let bucket = TokenBucket::new(Quota::per_hour(10));
+//!     let builder = SyncedBuilder::new(store.clone()).interval(Duration::from_millis(50));
+//!     builder.build("api", bucket)
+//! };
+//! let (a, b) = (machine()?, machine()?);
+//! for _ in 0..10 {
+//!     assert!(a.decide("alice", 1).await?.is_admitted());
+//! }
+//! a.close().await?;
+//! // The other machine does not know yet. It does after an exchange of its own.
+//! assert!(b.decide("alice", 1).await?.is_admitted());
+//! tokio::time::sleep(Duration::from_millis(100)).await;
+//! assert_eq!(b.decide("alice", 1).await?.remaining(), 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What the fleet admits at most
+//!
+//! For N machines, interval S, and a time D in which an exchange ends, a token bucket with burst B and
+//! one unit per t admits in any time T at most
+//!
+//! ```text
+//! B + T/t                       the limit
+//! + (N - 1) (B + (S + D)/t)     what each other machine admits before it learns of the rest
+//! + B                           the shares of machines that others left nothing
+//! ```
+//!
+//! In practice it is far less. A machine that has admitted half of an equal part of what is left
+//! exchanges at once, so what is nearly used up is decided nearly exactly.
+//!
+//! With [`strict_budget(q)`](SyncedBuilder::strict_budget), N machines exceed the limit of any
+//! algorithm by at most (N - 1) q, however long an exchange takes, and whatever is lost. A machine that
+//! stops without [`close`](Synced::close) counts as one more. A request waits for an exchange if the
+//! budget is used up, and fails if there is none within the deadline.
+//!
+//! # Quiet machines
+//!
+//! If busy machines use up the limit, a machine that has used less than its share, an equal part of the
+//! quota, still admits requests until it has used its share. What it admits is counted, so the busy
+//! ones are denied for longer. There are no shares with a strict budget.
+//!
+//! # Exchanges
+//!
+//! A report names its machine, its sequence number, and when each cost was taken. It is made a part of
+//! what the store holds by a compare-and-swap. A report that is sent again, because its reply was
+//! lost, is recognized and counted once. A cost that arrives after the end of its window is counted
+//! in that window, so it takes nothing from the next one. A machine that is started again is another
+//! machine: what it had not reported is lost, unless it was [closed](Synced::close).
+//!
+//! A key that is not used costs nothing: names are kept only of keys with something to report.
+//! A denied key in use is exchanged too, so it learns of resets and refunds.
+//!
+//! # Failure
+//!
+//! Exchanges are tried again in each interval. Reports wait for it, put together per window, so they
+//! take bounded memory per key. After some intervals without a reply the machine is cut off: see
+//! [`WhenCutOff`]. When the store is reached again, the reports are sent, at most 500 at a time.
+//!
+//! Reports are kept of as many keys as the [table](SyncedBuilder::capacity) holds. If it is full of
+//! keys with something to report, a further key takes the place of one of them, whose costs since the
+//! last report are lost and counted in [`SyncedCounts::lost`].
+//!
+//! # Time
+//!
+//! Machines decide by the store's clock, if it reports its time. Before its first exchange a machine
+//! has only its own clock: the costs of that interval are counted as of the exchange.
+
+mod backend;
+mod clock;
+mod decide;
+mod fleet;
+mod future;
+mod node;
+mod pending;
+mod records;
+mod rules;
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod simulation;
+mod task;
+mod tracked;
+
+pub use self::{
+    backend::{Synced, SyncedBuilder, SyncedCounts},
+    fleet::WhenCutOff,
+    future::SyncedFuture,
+};

@@ -1,0 +1,704 @@
+//! A fleet in virtual time: machines, a store, and a network that delays, loses and doubles messages.
+//!
+//! `SYNCED_SEEDS=1000000 cargo test --release --features cas --lib synced` runs as many seeds.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
+
+use super::clock::FleetClock;
+use super::node::{Node, Outgoing, Slow};
+use super::rules::Rules;
+use crate::algorithm::{Algorithm, Packing};
+use crate::clock::Tick;
+use crate::error::StoreError;
+use crate::store::cas::decider::Decider;
+use crate::store::cas::record::Record;
+use crate::store::cas::report::{Change, Report, Reported};
+use crate::{
+    FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+};
+
+const MS: u64 = 1_000_000;
+const INTERVAL: u64 = 50 * MS;
+const MAX_DELAY: u64 = 40 * MS;
+/// 2026 in nanoseconds since 1970.
+const START: u64 = 1_767_225_600_000_000_000;
+/// How wrong the clock of a machine is before its first exchange, at most.
+const WRONG: u64 = 1_000 * MS;
+const LENGTH: u64 = 4_000 * MS;
+const KEYS: u64 = 3;
+
+/// A mistake that the checks have to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// A report that is sent again is counted again.
+    ResendWithoutSequence,
+    /// What was admitted in a window that is over is not sent.
+    DropAtTurn,
+    /// Costs beyond the limit are not counted.
+    ClampDebt,
+    /// A state that contains the report is adopted, and the report is counted once more.
+    AdoptTwice,
+    /// A lost reply counts as received.
+    ForgetLostReports,
+    /// Machines admit without a budget.
+    NoBudget,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Request {
+        node: usize,
+    },
+    Flush {
+        node: usize,
+    },
+    /// A report arrives at the store.
+    Arrival {
+        node: usize,
+        number: usize,
+    },
+    /// A reply arrives at a machine, for the exchange of this number.
+    Reply {
+        node: usize,
+        number: usize,
+    },
+    /// A machine gives up an exchange.
+    Timeout {
+        node: usize,
+        number: usize,
+    },
+    Crash {
+        node: usize,
+    },
+    /// The network of a machine changes.
+    Network {
+        node: usize,
+    },
+}
+
+/// How messages of a machine fare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Good,
+    Lossy,
+    /// Reports arrive, replies do not.
+    OneWay,
+    Cut,
+}
+
+struct Machine<A: Algorithm> {
+    node: Node<A>,
+    clock: FleetClock,
+    link: Link,
+    /// How far its clock is ahead of the fleet's time, in nanoseconds.
+    ahead: i64,
+    /// Whether it has had a reply.
+    knows_time: bool,
+    /// Counts restarts.
+    life: u64,
+    /// The cost that it has admitted in this life and that the store has not counted.
+    unreported: i128,
+}
+
+struct Exchange<A: Algorithm> {
+    outgoing: Outgoing,
+    node: usize,
+    /// The machine's number in the life in which it sent the report.
+    id: u64,
+    life: u64,
+    is_over: bool,
+    reply: Option<(A::State, usize, u64)>,
+}
+
+struct Simulation<A: Algorithm> {
+    random: u64,
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    count: u64,
+    machines: Vec<Machine<A>>,
+    exchanges: Vec<Exchange<A>>,
+    records: HashMap<String, Record>,
+    decider: Decider<A>,
+    mistake: Mistake,
+    strict: Option<u32>,
+    load: u64,
+    /// Whether the network is never disturbed.
+    is_reliable: bool,
+    /// Requests that were admitted: key, moment by the fleet's time, cost.
+    admitted: Vec<(u64, u64, u64)>,
+    /// A state per key in which every admitted request was counted, once.
+    oracles: HashMap<u64, A::State>,
+    crashes: u64,
+}
+
+impl<A: Algorithm> Simulation<A> {
+    fn new(algorithm: &A, seed: u64, strict: Option<u32>, mistake: Mistake) -> Self {
+        let decider = Decider::new(algorithm.clone()).expect("a valid algorithm");
+        let mut simulation = Self {
+            random: seed,
+            now: START,
+            events: BinaryHeap::new(),
+            count: 0,
+            machines: Vec::new(),
+            exchanges: Vec::new(),
+            records: HashMap::new(),
+            decider,
+            mistake,
+            strict,
+            load: 0,
+            is_reliable: false,
+            admitted: Vec::new(),
+            oracles: HashMap::new(),
+            crashes: 0,
+        };
+        let nodes = usize::try_from(2 + simulation.below(15)).expect("small");
+        simulation.load = 1 + simulation.below(30);
+        simulation.is_reliable = simulation.below(3) == 0;
+        for node in 0..nodes {
+            let machine = simulation.machine(algorithm, 0);
+            simulation.machines.push(machine);
+            let at = simulation.below(INTERVAL);
+            simulation.after(at, Event::Flush { node });
+            simulation.after(at, Event::Request { node });
+            if mistake == Mistake::None && simulation.below(4) == 0 {
+                let at = simulation.below(LENGTH);
+                simulation.after(at, Event::Crash { node });
+            }
+            if !simulation.is_reliable {
+                let at = simulation.below(LENGTH);
+                simulation.after(at, Event::Network { node });
+            }
+        }
+        simulation
+    }
+
+    fn machine(&mut self, algorithm: &A, life: u64) -> Machine<A> {
+        let rules = Rules {
+            strict_budget: self.strict.map(|strict| match self.mistake {
+                Mistake::NoBudget => u32::MAX,
+                _ => strict,
+            }),
+            nodes: None,
+        };
+        // Until its first exchange a machine has only its own clock.
+        let wrong = i64::try_from(self.below(2 * WRONG)).expect("in range");
+        let clock = FleetClock::of_this_machine();
+        clock.simulate(Tick::from_nanos(self.now));
+        let mut node = Node::new(algorithm.clone(), rules, &clock, 64).expect("a valid limit");
+        node.id = self.next();
+        Machine {
+            node,
+            clock,
+            link: Link::Good,
+            ahead: wrong - i64::try_from(WRONG).expect("in range"),
+            knows_time: false,
+            life,
+            unreported: 0,
+        }
+    }
+
+    /// splitmix64.
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn after(&mut self, delay: u64, event: Event) {
+        self.count += 1;
+        self.events
+            .push(Reverse((self.now + delay, self.count, event)));
+    }
+
+    /// The time by the clock of a machine.
+    fn time_of(&self, node: usize) -> Tick {
+        let machine = &self.machines[node];
+        let now = Tick::from_nanos(self.now.saturating_add_signed(machine.ahead));
+        machine.clock.simulate(now);
+        now
+    }
+
+    fn run(&mut self) {
+        while let Some(Reverse((at, _, event))) = self.events.pop() {
+            self.now = at;
+            let is_quiet = self.now >= START + LENGTH;
+            match event {
+                Event::Request { node } if !is_quiet => self.request(node),
+                Event::Flush { node } => self.flush(node, is_quiet),
+                Event::Arrival { number, .. } => self.arrive(number),
+                Event::Reply { number, .. } => self.reply(number),
+                Event::Timeout { number, .. } => self.time_out(number),
+                Event::Crash { node } if !is_quiet => self.crash(node),
+                Event::Network { node } => self.change_network(node, is_quiet),
+                _ => {}
+            }
+        }
+    }
+
+    fn request(&mut self, node: usize) {
+        let (key, cost) = (self.below(KEYS), 1 + self.below(2));
+        self.ask(node, key, cost);
+        let pause = self.below(2_000 * MS / (self.load * self.load)) + 1;
+        self.after(pause, Event::Request { node });
+    }
+
+    fn ask(&mut self, node: usize, key: u64, cost: u64) {
+        let now = self.time_of(node);
+        let machine = &self.machines[node].node;
+        let mut waits = false;
+        let decision = machine.decide(key << 32 | key, now, cost, || {
+            let name = || key.to_string().into();
+            match machine.decide_slow(key << 32 | key, name, now, cost, false) {
+                Slow::Decided(decision) => decision,
+                Slow::Wait(_) => {
+                    waits = true;
+                    machine.peek(key << 32 | key, now, u64::MAX)
+                }
+            }
+        });
+        for outgoing in self.machines[node].node.collect(now, true, usize::MAX) {
+            self.send(node, outgoing);
+        }
+        if waits {
+            return;
+        }
+        if !decision.is_denied() && cost > 0 {
+            self.machines[node].unreported += i128::from(cost);
+            // A wrong clock says nothing about when it was.
+            let at = if self.machines[node].knows_time {
+                now.as_nanos()
+            } else {
+                self.now
+            };
+            self.admitted.push((key, at, cost));
+            let oracle = self
+                .oracles
+                .entry(key)
+                .or_insert_with(|| self.decider.algorithm.fresh(now));
+            A::Packing::charge_late(&self.decider.algorithm, oracle, now, now, cost);
+        }
+    }
+
+    fn flush(&mut self, node: usize, is_quiet: bool) {
+        let now = self.time_of(node);
+        for outgoing in self.machines[node].node.collect(now, false, usize::MAX) {
+            self.send(node, outgoing);
+        }
+        self.machines[node].node.end_round().expect("a share");
+        if !is_quiet || self.machines[node].node.pending.len() > 0 {
+            let jitter = self.below(INTERVAL / 5);
+            self.after(INTERVAL - jitter, Event::Flush { node });
+        }
+    }
+
+    fn send(&mut self, node: usize, mut outgoing: Outgoing) {
+        let number = self.exchanges.len();
+        if self.mistake == Mistake::DropAtTurn {
+            let length = self.decider.algorithm.quota().period().as_nanos();
+            let window = |at: Tick| u128::from(at.as_nanos()) / length;
+            let is_over = |change: &&Change| {
+                matches!(change, Change::Charge { taken_at, .. }
+                    if window(*taken_at) < window(Tick::from_nanos(self.now)))
+            };
+            let kept = outgoing.changes.iter().filter(|change| !is_over(change));
+            outgoing.changes = kept.copied().collect();
+        }
+        self.exchanges.push(Exchange {
+            outgoing,
+            node,
+            id: self.machines[node].node.id,
+            life: self.machines[node].life,
+            is_over: false,
+            reply: None,
+        });
+        let link = self.machines[node].link;
+        let copies = match link {
+            Link::Cut => 0,
+            Link::Lossy => self.below(3),
+            Link::Good | Link::OneWay => 1,
+        };
+        for _ in 0..copies {
+            let delay = 1 + self.below(MAX_DELAY);
+            self.after(delay, Event::Arrival { node, number });
+        }
+        self.after(2 * MAX_DELAY, Event::Timeout { node, number });
+    }
+
+    fn arrive(&mut self, number: usize) {
+        let Exchange {
+            outgoing, node, id, ..
+        } = &self.exchanges[number];
+        let (outgoing, node, mut id) = (outgoing.clone(), *node, *id);
+        if self.mistake == Mistake::ResendWithoutSequence {
+            id = self.next();
+        }
+        let now = Tick::from_nanos(self.now);
+        let mut changes = outgoing.changes.to_vec();
+        let record = self.records.entry(outgoing.name.to_string()).or_default();
+        let mut report = Report {
+            node: id,
+            sequence: outgoing.sequence,
+            changes: &[],
+            present_since: Tick::from_nanos(self.now - 500 * MS),
+        };
+        if self.mistake == Mistake::ClampDebt {
+            let before = self.decider.report(record, now, &report);
+            let before = before.expect("a readable record").state;
+            let mut left = A::Packing::available(&self.decider.algorithm, &before, now);
+            for change in &mut changes {
+                if let Change::Charge { cost, .. } = change {
+                    *cost = left.min(*cost);
+                    left -= *cost;
+                }
+            }
+        }
+        report.changes = &changes;
+        let reported = self.decider.report(record, now, &report);
+        let Reported {
+            state,
+            nodes,
+            record: after,
+        } = reported.expect("a readable record");
+        if let Some(after) = after {
+            *record = after;
+            if self.machines[node].life == self.exchanges[number].life {
+                self.machines[node].unreported -= cost_of(&changes);
+            }
+        }
+        let sent_at = self.now;
+        self.exchanges[number].reply = Some((state, nodes, sent_at));
+        let link = self.machines[node].link;
+        let is_lost = match link {
+            Link::Good => false,
+            Link::Lossy => self.below(3) == 0,
+            Link::OneWay | Link::Cut => true,
+        };
+        if !is_lost {
+            let delay = 1 + self.below(MAX_DELAY);
+            self.after(delay, Event::Reply { node, number });
+        }
+    }
+
+    fn reply(&mut self, number: usize) {
+        let exchange = &mut self.exchanges[number];
+        let node = exchange.node;
+        if exchange.is_over || exchange.life != self.machines[node].life {
+            return;
+        }
+        exchange.is_over = true;
+        let Some((mut state, nodes, sent_at)) = exchange.reply.clone() else {
+            return;
+        };
+        let outgoing = exchange.outgoing.clone();
+        // The reply tells the time at which it was sent.
+        let late = i64::try_from(self.now - sent_at).expect("in range");
+        let machine = &mut self.machines[node];
+        // As `FleetClock::learn`.
+        machine.ahead = if machine.knows_time {
+            machine.ahead.max(-late)
+        } else {
+            -late
+        };
+        machine.knows_time = true;
+        machine.node.set_time_known();
+        let now = self.time_of(node);
+        if self.mistake == Mistake::AdoptTwice {
+            for change in &*outgoing.changes {
+                change.apply(&self.decider.algorithm, &mut state, now);
+            }
+        }
+        let machine = &self.machines[node].node;
+        machine.adopt(outgoing.hash, now, &state, nodes);
+        if !machine
+            .pending
+            .shard(outgoing.hash)
+            .contains_key(&outgoing.hash)
+        {
+            let (stored, ..) = self.exchanges[number].reply.as_ref().expect("a reply");
+            let stored = self.decider.algorithm.peek(stored, now, 0);
+            let adopted = machine.peek(outgoing.hash, now, 0);
+            assert_eq!(adopted, stored, "a machine without unsent costs");
+        }
+    }
+
+    fn time_out(&mut self, number: usize) {
+        let exchange = &mut self.exchanges[number];
+        let node = exchange.node;
+        if exchange.is_over || exchange.life != self.machines[node].life {
+            return;
+        }
+        exchange.is_over = true;
+        let hash = exchange.outgoing.hash;
+        if self.mistake == Mistake::ForgetLostReports {
+            let mut shard = self.machines[node].node.pending.shard(hash);
+            if let Some(key) = shard.get_mut(&hash) {
+                key.sent = None;
+            }
+        }
+        let error = StoreError::new("no reply", true);
+        self.machines[node].node.fail(hash, &error);
+    }
+
+    fn crash(&mut self, node: usize) {
+        self.crashes += 1;
+        let life = self.machines[node].life + 1;
+        let algorithm = self.decider.algorithm.clone();
+        self.machines[node] = self.machine(&algorithm, life);
+    }
+
+    fn change_network(&mut self, node: usize, is_quiet: bool) {
+        if is_quiet {
+            self.machines[node].link = Link::Good;
+            return;
+        }
+        self.machines[node].link = match self.below(5) {
+            0 => Link::Cut,
+            1 => Link::OneWay,
+            2 => Link::Lossy,
+            _ => Link::Good,
+        };
+        let pause = self.below(600 * MS);
+        self.after(pause, Event::Network { node });
+    }
+}
+
+fn cost_of(changes: &[Change]) -> i128 {
+    let costs = changes.iter().map(|change| match change {
+        Change::Charge { cost, .. } => i128::from(*cost),
+        _ => 0,
+    });
+    costs.sum()
+}
+
+/// What an algorithm promises of the costs that it admits.
+#[derive(Clone, Copy, Debug)]
+enum Promise {
+    /// The capacity, and nanoseconds per unit.
+    Bucket(u64, u64),
+    /// The limit, and the length of the windows.
+    Window(u64, u64),
+    /// The limit in each interval of this length.
+    Interval(u64, u64),
+    /// Twice the limit in each interval of this length, because older costs count less and less.
+    Weighted(u64, u64),
+    /// None that is checked.
+    None,
+}
+
+impl Promise {
+    /// By how many units the costs, which are in order, exceed the promise.
+    fn excess(self, costs: &[(u64, u64)]) -> u64 {
+        match self {
+            Self::Bucket(capacity, unit) => {
+                let (mut level, mut last, mut peak) = (0_u64, 0, 0);
+                for (at, cost) in costs {
+                    level = level.saturating_sub(at - last) + cost * unit;
+                    (last, peak) = (*at, peak.max(level));
+                }
+                peak.saturating_sub(capacity * unit).div_ceil(unit)
+            }
+            Self::Window(limit, length) => {
+                let mut windows = HashMap::new();
+                for (at, cost) in costs {
+                    *windows.entry(at / length).or_insert(0) += cost;
+                }
+                let most: u64 = windows.into_values().max().unwrap_or(0);
+                most.saturating_sub(limit)
+            }
+            Self::Interval(limit, length) => {
+                let (mut first, mut sum, mut most) = (0, 0, 0);
+                for (at, cost) in costs {
+                    sum += cost;
+                    while costs[first].0 + length <= *at {
+                        sum -= costs[first].1;
+                        first += 1;
+                    }
+                    most = sum.max(most);
+                }
+                most.saturating_sub(limit)
+            }
+            Self::Weighted(limit, length) => {
+                let excess = Self::Interval(2 * limit, length).excess(costs);
+                excess.div_ceil(2)
+            }
+            Self::None => 0,
+        }
+    }
+}
+
+/// Runs a fleet, and checks what it has admitted.
+fn check<A: Algorithm>(
+    algorithm: &A,
+    promise: Promise,
+    is_exact: bool,
+    (seed, strict, mistake): (u64, Option<u32>, Mistake),
+) -> Simulation<A> {
+    let mut simulation = Simulation::new(algorithm, seed, strict, mistake);
+    simulation.run();
+    let others = simulation.machines.len() as u64 - 1 + simulation.crashes;
+    // What a machine may admit that others do not know of yet.
+    let unknown = match (strict, promise) {
+        (Some(strict), _) => Some(u64::from(strict)),
+        // With the longest time between two exchanges, the share of a quiet machine, and what a wrong
+        // clock refills.
+        (None, Promise::Bucket(capacity, unit)) if simulation.is_reliable => {
+            Some(2 * capacity + (INTERVAL + 2 * MAX_DELAY + WRONG).div_ceil(unit))
+        }
+        _ => None,
+    };
+    for key in 0..KEYS {
+        let of_key = simulation.admitted.iter().filter(|cost| cost.0 == key);
+        let mut costs: Vec<_> = of_key.map(|cost| (cost.1, cost.2)).collect();
+        costs.sort_unstable();
+        if let Some(unknown) = unknown {
+            let excess = promise.excess(&costs);
+            assert!(
+                excess <= others * unknown,
+                "seed {seed}: {excess} in excess, {others} other machines with {unknown} each"
+            );
+        }
+    }
+    for machine in &simulation.machines {
+        assert_eq!(machine.node.pending.len(), 0, "nothing is left to be sent");
+        let dropped = i128::from(machine.node.dropped());
+        assert_eq!(machine.unreported, dropped, "each cost is counted once");
+        assert_eq!(machine.node.lost(), 0);
+    }
+    if simulation.crashes == 0 && is_exact {
+        let now = Tick::from_nanos(simulation.now);
+        for (key, oracle) in &simulation.oracles {
+            let record = &simulation.records[&key.to_string()];
+            let nothing = Report {
+                node: 0,
+                sequence: 0,
+                changes: &[],
+                present_since: now,
+            };
+            let stored = simulation.decider.report(record, now, &nothing);
+            let stored = algorithm.peek(&stored.expect("readable").state, now, 0);
+            assert_eq!(stored, algorithm.peek(oracle, now, 0), "an exact total");
+        }
+    }
+    simulation
+}
+
+/// How many fleets are simulated per algorithm.
+fn seeds() -> u64 {
+    let seeds = std::env::var("SYNCED_SEEDS").ok();
+    seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(32)
+}
+
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Runs fleets of each algorithm.
+fn check_all(seed: u64, strict: Option<u32>, mistake: Mistake) {
+    let quota = Quota::per(20, PERIOD);
+    let (second, unit) = (1_000 * MS, 50 * MS);
+    let run = (seed, strict, mistake);
+    match seed % 8 {
+        0 => drop(check(
+            &TokenBucket::new(quota),
+            Promise::Bucket(20, unit),
+            false,
+            run,
+        )),
+        1 => drop(check(
+            &FixedWindow::new(quota),
+            Promise::Window(20, second),
+            true,
+            run,
+        )),
+        2 => drop(check(
+            &SlidingLog::new(quota),
+            Promise::Interval(20, second),
+            false,
+            run,
+        )),
+        3 => drop(check(
+            &SlidingWindow::new(quota),
+            Promise::Weighted(20, second),
+            true,
+            run,
+        )),
+        4 => drop(check(
+            &SlidingGrid::new(quota).cells(10),
+            Promise::Interval(20, second / 10 * 9),
+            true,
+            run,
+        )),
+        5 => drop(check(
+            &LeakyBucket::new(quota),
+            Promise::Bucket(20, unit),
+            false,
+            run,
+        )),
+        6 => drop(check(
+            &(
+                TokenBucket::new(quota),
+                FixedWindow::new(Quota::per(50, PERIOD)),
+            ),
+            Promise::Bucket(20, unit),
+            false,
+            run,
+        )),
+        _ => drop(check(
+            &WarmUp::new(quota, PERIOD),
+            Promise::None,
+            false,
+            run,
+        )),
+    }
+}
+
+#[test]
+fn machines_with_a_strict_budget_exceed_the_limit_by_at_most_the_budgets_of_the_others() {
+    for seed in 0..seeds() * 8 {
+        let strict = u32::try_from(2 + seed / 8 % 4).expect("small");
+        check_all(seed, Some(strict), Mistake::None);
+    }
+}
+
+#[test]
+fn machines_exceed_the_limit_by_at_most_what_they_admit_between_two_exchanges() {
+    for seed in 0..seeds() * 8 {
+        check_all(seed, None, Mistake::None);
+    }
+}
+
+/// Each mistake is found by one of a few fleets.
+#[test]
+fn the_checks_find_mistakes() {
+    for mistake in [
+        Mistake::ResendWithoutSequence,
+        Mistake::DropAtTurn,
+        Mistake::ClampDebt,
+        Mistake::AdoptTwice,
+        Mistake::ForgetLostReports,
+        Mistake::NoBudget,
+    ] {
+        let is_found = (0..160).any(|seed| {
+            let run = || check_all(seed, Some(2), mistake);
+            std::panic::catch_unwind(run).is_err()
+        });
+        assert!(is_found, "{mistake:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_decisions() {
+    let admitted = || {
+        let bucket = TokenBucket::new(Quota::per(20, PERIOD));
+        let run = (5, None, Mistake::None);
+        check(&bucket, Promise::Bucket(20, 50 * MS), false, run).admitted
+    };
+    assert_eq!(admitted(), admitted());
+}

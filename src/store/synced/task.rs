@@ -1,0 +1,177 @@
+//! The task that exchanges what machines have admitted, once per interval.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, task::JoinSet};
+
+use super::fleet::{Fleet, UnderWay};
+use crate::algorithm::Algorithm;
+use crate::clock::{Clock, MonotonicClock, Timer};
+use crate::error::StoreError;
+use crate::store::cas::{CasStore, error::Failure};
+use crate::sync::Ordering;
+
+/// The most exchanges that are under way at a time.
+const MAX_EXCHANGES: usize = 500;
+
+/// What the task waits for.
+enum Wake {
+    /// The interval is over.
+    Interval,
+    /// Some keys cannot wait for the end of the interval.
+    Urgent,
+    /// An exchange has ended.
+    Exchanged,
+}
+
+/// Starts the task, if it does not run: at first, and if its runtime was shut down.
+pub(super) fn ensure_running<S: CasStore, A: Algorithm>(
+    fleet: &Arc<Fleet<S, A>>,
+) -> Result<(), StoreError> {
+    if !fleet.is_stopped() {
+        return Ok(());
+    }
+    let Ok(runtime) = Handle::try_current() else {
+        return Err(Failure::OutsideOfRuntime.in_store(S::NAME));
+    };
+    if fleet.start() {
+        let task = Task {
+            fleet: Arc::clone(fleet),
+        };
+        runtime.spawn(task.run());
+    }
+    Ok(())
+}
+
+struct Task<S: CasStore, A: Algorithm> {
+    fleet: Arc<Fleet<S, A>>,
+}
+
+impl<S: CasStore, A: Algorithm> Task<S, A> {
+    async fn run(self) {
+        let fleet = &self.fleet;
+        let mut exchanges = JoinSet::new();
+        let mut missed = 0_u32;
+        let mut seen = (0, 0);
+        // Whether reports of this interval are left.
+        let mut has_more = false;
+        let mut sleep = pin!(self.interval());
+        while !fleet.is_closing.load(Ordering::Acquire) {
+            match self.next_wake(&mut exchanges, sleep.as_mut()).await {
+                Wake::Interval => {
+                    sleep.set(self.interval());
+                    self.count_missed(&mut missed, &mut seen);
+                    self.adopt_changes().await;
+                    has_more = true;
+                }
+                Wake::Urgent | Wake::Exchanged => {}
+            }
+            let room = MAX_EXCHANGES.saturating_sub(exchanges.len());
+            let now = fleet.clock.now();
+            let outgoing = fleet.node.collect(now, !has_more, room);
+            has_more &= outgoing.len() == room;
+            for outgoing in outgoing {
+                let under_way = UnderWay::new(Arc::clone(fleet), outgoing);
+                exchanges.spawn(async move {
+                    // Its error is kept, and the report is sent again.
+                    let _ = under_way.run().await;
+                });
+            }
+        }
+        while exchanges.join_next().await.is_some() {}
+    }
+
+    /// An interval, up to a tenth shorter, so that machines do not keep in step.
+    fn interval(&self) -> impl Future<Output = ()> + use<S, A> {
+        let interval = self.fleet.settings.interval;
+        let jitter = self.fleet.shared.random_below(interval / 10);
+        MonotonicClock.sleep_until(MonotonicClock.now().plus(interval.saturating_sub(jitter)))
+    }
+
+    async fn next_wake(
+        &self,
+        exchanges: &mut JoinSet<()>,
+        mut sleep: Pin<&mut impl Future<Output = ()>>,
+    ) -> Wake {
+        let mut urgent = pin!(self.fleet.wake.notified());
+        poll_fn(|cx| {
+            if sleep.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Wake::Interval);
+            }
+            if urgent.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Wake::Urgent);
+            }
+            match exchanges.poll_join_next(cx) {
+                Poll::Ready(Some(_)) => Poll::Ready(Wake::Exchanged),
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Notes whether the store has replied since the last interval.
+    fn count_missed(&self, missed: &mut u32, seen: &mut (u64, u64)) {
+        let fleet = &self.fleet;
+        let done = fleet.exchanges.done.load(Ordering::Relaxed);
+        let failed = fleet.exchanges.failed.load(Ordering::Relaxed);
+        if done > seen.0 {
+            *missed = 0;
+        } else if failed > seen.1 {
+            *missed = missed.saturating_add(1);
+        }
+        *seen = (done, failed);
+        fleet.set_cut_off(*missed >= fleet.settings.cut_off_after);
+    }
+
+    /// Adopts the number of machines, and a quota that was changed for the fleet.
+    async fn adopt_changes(&self) {
+        let fleet = &self.fleet;
+        // Shares exist for every number of machines; so does the quota that was checked when it was set.
+        let _ = fleet.node.end_round();
+        if fleet.policy.is_refresh_due(MonotonicClock.now()) {
+            fleet.policy.refresh(None).await;
+        }
+        let policy = fleet.policy.active();
+        if policy.decider.algorithm.quota() != fleet.node.algorithm().quota() {
+            let _ = fleet.node.set_algorithm(&policy.decider.algorithm);
+        }
+    }
+}
+
+/// Lets another task take over, if the runtime is shut down.
+impl<S: CasStore, A: Algorithm> Drop for Task<S, A> {
+    fn drop(&mut self) {
+        self.fleet.stop();
+    }
+}
+
+/// How long the last clone waits for its reports when it is dropped.
+const FLUSH_TIME: Duration = Duration::from_secs(1);
+
+/// Sends what is left, without waiting for it, and ends the task.
+pub(super) fn close_detached<S: CasStore, A: Algorithm>(fleet: &Arc<Fleet<S, A>>) {
+    fleet.is_closing.store(true, Ordering::Release);
+    fleet.wake.notify_one();
+    if fleet.node.pending.len() == 0 {
+        return;
+    }
+    if let Ok(runtime) = Handle::try_current() {
+        let fleet = Arc::clone(fleet);
+        runtime.spawn(async move {
+            let ends_at = MonotonicClock.now().plus(FLUSH_TIME);
+            let mut flush = pin!(fleet.flush());
+            let mut end = pin!(MonotonicClock.sleep_until(ends_at));
+            poll_fn(|cx| match flush.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(()),
+                Poll::Pending => end.as_mut().poll(cx),
+            })
+            .await;
+        });
+    }
+}

@@ -1,0 +1,392 @@
+//! States that also hold what this machine has admitted since its last report.
+
+use std::time::Duration;
+
+use super::rules::{MAX_ROOM, Rules};
+use crate::algorithm::{Algorithm, Inherit, Packing, Sealed};
+use crate::clock::Tick;
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::store::cas::report::Change;
+use crate::store::local::{Effect, Outcome};
+
+/// The words of [`Unsent`].
+const OWN_WORDS: usize = 2;
+
+/// An algorithm whose states also hold what this machine has admitted since its last report.
+#[derive(Clone, Debug)]
+pub(super) struct Tracked<A>(pub(super) A);
+
+/// The state of a key on one machine.
+#[derive(Clone, Debug)]
+pub(super) struct TrackedState<S> {
+    /// The state of the fleet as of the last exchange, and what this machine has admitted since.
+    pub(super) fleet: S,
+    pub(super) unsent: Unsent,
+}
+
+/// The part of what was admitted since the last report that is kept with the state. It is all of one
+/// cell of the algorithm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unsent {
+    /// Whether the key is listed among those to be reported.
+    pub(super) is_listed: bool,
+    /// Costs up to this moment are counted together.
+    pub(super) cell_end: Tick,
+    pub(super) cost: u32,
+    /// How much more this machine may admit before something else has to happen; at most
+    /// [`MAX_ROOM`].
+    pub(super) room: u32,
+    /// Whether the share of this machine may admit a request that the fleet denies.
+    pub(super) has_share: bool,
+}
+
+impl Unsent {
+    /// Whether `cost` can be added at `now`.
+    #[inline]
+    pub(super) fn has_room_for(&self, now: Tick, cost: u64) -> bool {
+        self.is_listed && now < self.cell_end && cost <= u64::from(self.room)
+    }
+
+    /// Adds a cost, if it fits.
+    pub(super) fn add(&mut self, cost: u64) -> bool {
+        let sum = u32::try_from(u64::from(self.cost) + cost).ok();
+        if let Some(sum) = sum {
+            self.cost = sum;
+            self.room = u32::try_from(u64::from(self.room).saturating_sub(cost)).unwrap_or(0);
+        }
+        sum.is_some()
+    }
+
+    /// Takes the cost, as a change that is to be reported.
+    pub(super) fn take(&mut self, now: Tick) -> Option<Change> {
+        let cost = u64::from(std::mem::take(&mut self.cost));
+        let taken_at = self.last_moment(now);
+        (cost > 0).then_some(Change::Charge { taken_at, cost })
+    }
+
+    /// [`take`](Self::take), unless the cost is that of another key: a key that takes the slot of one
+    /// that was evicted begins with its state.
+    pub(super) fn take_if(&mut self, is_own: bool, now: Tick) -> Option<Change> {
+        if !is_own {
+            *self = Self::default();
+        }
+        self.take(now)
+    }
+
+    /// Notes that the key is listed, if it was not. It then has no cost of an earlier cell.
+    pub(super) fn list<A: Algorithm>(&mut self, algorithm: &A, fleet: &A::State, now: Tick) {
+        if !self.is_listed || now >= self.cell_end {
+            self.is_listed = true;
+            self.cell_end = A::Packing::cell_end(algorithm, fleet, now);
+        }
+    }
+
+    /// The latest moment at which the cost can have been taken: that of its cell, which may be one of a
+    /// state from another machine whose clock is ahead, or `now` if there are no cells.
+    fn last_moment(&self, now: Tick) -> Tick {
+        match self.cell_end {
+            Tick::MAX => now,
+            end => Tick::from_nanos(end.as_nanos().saturating_sub(1)),
+        }
+    }
+
+    #[inline]
+    fn to_words(self) -> [u64; OWN_WORDS] {
+        [
+            self.cell_end.as_nanos() << 1 | u64::from(self.is_listed),
+            u64::from(self.cost) << 32 | u64::from(self.room) << 1 | u64::from(self.has_share),
+        ]
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
+    #[inline]
+    fn from_words(words: &[u64]) -> Self {
+        let &[end, costs] = words else {
+            return Self::default();
+        };
+        Self {
+            is_listed: end & 1 == 1,
+            cell_end: Tick::from_nanos(end >> 1),
+            cost: (costs >> 32) as u32,
+            room: costs as u32 >> 1,
+            has_share: costs & 1 == 1,
+        }
+    }
+}
+
+/// A request, and what is known besides the state of its key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepInput {
+    pub(super) rules: Rules,
+    pub(super) nodes: u64,
+    /// Whether the key is listed among those to be reported.
+    pub(super) is_listed: bool,
+    /// Whether the request is admitted in any case.
+    pub(super) is_forced: bool,
+    pub(super) now: Tick,
+    pub(super) cost: u64,
+}
+
+/// What the slow path did to a state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) decision: Decision,
+    /// Costs that are not kept with the state any more: that of an earlier cell, and one that is too
+    /// large.
+    pub(super) moved: [Option<Change>; 2],
+    /// Whether the cost was not taken, because an exchange is needed first.
+    pub(super) needs_exchange: bool,
+    /// Whether the next exchange cannot wait for the end of the interval.
+    pub(super) is_urgent: bool,
+}
+
+impl Step {
+    pub(super) const fn of(decision: Decision) -> Self {
+        Self {
+            decision,
+            moved: [None; 2],
+            needs_exchange: false,
+            is_urgent: false,
+        }
+    }
+}
+
+impl Outcome for Step {
+    fn effect(&self) -> Effect {
+        self.decision.effect()
+    }
+}
+
+/// Decides on a request, and keeps its cost with the state until it is reported.
+pub(super) fn step<A: Algorithm>(
+    algorithm: &A,
+    state: &mut TrackedState<A::State>,
+    input: &StepInput,
+) -> Step {
+    let &StepInput { now, cost, .. } = input;
+    let unsent = &mut state.unsent;
+    let is_new = !input.is_listed || !unsent.is_listed;
+    if is_new {
+        // A key that takes the slot of one that was evicted begins with its state.
+        *unsent = Unsent::default();
+    }
+    if let (Some(strict), false) = (input.rules.strict_budget, input.is_forced) {
+        // A cost above the budget needs all of it.
+        let needed = cost.min(u64::from(strict));
+        let room = if is_new { strict } else { unsent.room };
+        let looked = algorithm.peek(&state.fleet, now, cost);
+        if needed > u64::from(room) && !looked.is_denied() {
+            return Step {
+                needs_exchange: true,
+                is_urgent: true,
+                ..Step::of(looked)
+            };
+        }
+    }
+    let decision = if input.is_forced {
+        algorithm.charge(&mut state.fleet, now, cost);
+        algorithm.peek(&state.fleet, now, 0)
+    } else {
+        algorithm.decide(&mut state.fleet, now, cost)
+    };
+    let mut done = Step::of(decision);
+    if cost == 0 {
+        return done;
+    }
+    if now >= unsent.cell_end {
+        done.moved[0] = unsent.take(now);
+    }
+    unsent.list(algorithm, &state.fleet, now);
+    if is_new {
+        unsent.room = input
+            .rules
+            .budget(algorithm, &state.fleet, now, input.nodes);
+        unsent.has_share = input.rules.has_share(input.nodes);
+    }
+    if decision.is_denied() {
+        return done;
+    }
+    if !unsent.add(cost) {
+        let taken_at = now;
+        done.moved[1] = Some(Change::Charge { taken_at, cost });
+        unsent.room = u32::try_from(u64::from(unsent.room).saturating_sub(cost)).unwrap_or(0);
+    }
+    if unsent.room == 0 && input.rules.strict_budget.is_none() {
+        done.is_urgent = true;
+        // Until that exchange.
+        unsent.room = MAX_ROOM;
+    }
+    done
+}
+
+impl<A: Algorithm> Algorithm for Tracked<A> {
+    type State = TrackedState<A::State>;
+    type Packing = Self;
+
+    fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        self.0.with_quota(quota).map(Self)
+    }
+
+    fn fresh(&self, now: Tick) -> Self::State {
+        TrackedState {
+            fleet: self.0.fresh(now),
+            unsent: Unsent::default(),
+        }
+    }
+
+    /// The table calls it for a key without a slot; see [`Packing::decide_packed`] for the others.
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+        self.0.decide(&mut state.fleet, now, cost)
+    }
+
+    fn peek(&self, state: &Self::State, now: Tick, cost: u64) -> Decision {
+        self.0.peek(&state.fleet, now, cost)
+    }
+
+    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
+        self.0.refund(&mut state.fleet, taken_at, now, cost);
+    }
+
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        self.0.charge(&mut state.fleet, now, cost)
+    }
+
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+        self.0.rescale(&mut state.fleet, &from.0, now, inherit);
+    }
+
+    fn replans_line(&self) -> bool {
+        self.0.replans_line()
+    }
+
+    /// A state with costs that are to be reported is not forgotten.
+    fn forgettable_at(&self, state: &Self::State) -> Tick {
+        if state.unsent.is_listed {
+            Tick::MAX
+        } else {
+            self.0.forgettable_at(&state.fleet)
+        }
+    }
+}
+
+impl<A> Sealed for Tracked<A> {}
+
+impl<A: Algorithm> Packing<Self> for Tracked<A> {
+    const MAX_WORDS: usize = if A::Packing::MAX_WORDS + OWN_WORDS > 4 {
+        4
+    } else {
+        A::Packing::MAX_WORDS + OWN_WORDS
+    };
+    const MIN_WORDS: usize = if A::Packing::MIN_WORDS + OWN_WORDS > 4 {
+        4
+    } else {
+        A::Packing::MIN_WORDS + OWN_WORDS
+    };
+
+    fn quotas(algorithm: &Self) -> Vec<Quota> {
+        A::Packing::quotas(&algorithm.0)
+    }
+
+    fn limit_count(algorithm: &Self) -> usize {
+        A::Packing::limit_count(&algorithm.0)
+    }
+
+    fn waiting_count(algorithm: &Self) -> usize {
+        A::Packing::waiting_count(&algorithm.0)
+    }
+
+    fn is_blocked(algorithm: &Self, state: &TrackedState<A::State>, now: Tick) -> bool {
+        A::Packing::is_blocked(&algorithm.0, &state.fleet, now)
+    }
+
+    fn available(algorithm: &Self, state: &TrackedState<A::State>, now: Tick) -> u64 {
+        A::Packing::available(&algorithm.0, &state.fleet, now)
+    }
+
+    fn heap_bytes(algorithm: &Self, state: &TrackedState<A::State>) -> usize {
+        A::Packing::heap_bytes(&algorithm.0, &state.fleet)
+    }
+
+    fn max_heap_bytes(algorithm: &Self) -> usize {
+        A::Packing::max_heap_bytes(&algorithm.0)
+    }
+
+    fn word_count(algorithm: &Self) -> usize {
+        A::Packing::word_count(&algorithm.0) + OWN_WORDS
+    }
+
+    #[inline]
+    fn pack_into(algorithm: &Self, state: &TrackedState<A::State>, words: &mut [u64]) -> bool {
+        let Some((fleet, own)) = words.split_last_chunk_mut::<OWN_WORDS>() else {
+            return false;
+        };
+        *own = state.unsent.to_words();
+        !fleet.is_empty() && A::Packing::pack_into(&algorithm.0, &state.fleet, fleet)
+    }
+
+    #[inline]
+    fn unpack_from(algorithm: &Self, words: &[u64]) -> TrackedState<A::State> {
+        let (fleet, own) = words.split_at(words.len().saturating_sub(OWN_WORDS));
+        TrackedState {
+            fleet: A::Packing::unpack_from(&algorithm.0, fleet),
+            unsent: Unsent::from_words(own),
+        }
+    }
+
+    fn rebase(algorithm: &mut Self, now: Tick) {
+        A::Packing::rebase(&mut algorithm.0, now);
+    }
+
+    fn rebase_at(algorithm: &Self) -> Tick {
+        A::Packing::rebase_at(&algorithm.0)
+    }
+
+    fn raise_to_base(algorithm: &Self, state: &mut TrackedState<A::State>) {
+        A::Packing::raise_to_base(&algorithm.0, &mut state.fleet);
+    }
+
+    fn decide_kept(
+        algorithm: &Self,
+        state: &mut TrackedState<A::State>,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
+        let mut unsent = state.unsent;
+        if cost > 0 && !(unsent.has_room_for(now, cost) && unsent.add(cost)) {
+            return None;
+        }
+        let decision = algorithm.0.decide(&mut state.fleet, now, cost);
+        if decision.is_denied() {
+            return (!unsent.has_share).then(|| decision.hide_from_optimizer());
+        }
+        state.unsent = unsent;
+        Some(decision.hide_from_optimizer())
+    }
+
+    #[expect(clippy::inline_always, reason = "as in the trait")]
+    #[inline(always)]
+    fn decide_packed(
+        algorithm: &Self,
+        words: &mut [u64],
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
+        let (fleet, own) = words.split_last_chunk_mut::<OWN_WORDS>()?;
+        let mut unsent = Unsent::from_words(own);
+        if cost > 0 && !(unsent.has_room_for(now, cost) && unsent.add(cost)) {
+            return None;
+        }
+        let decision = A::Packing::decide_packed(&algorithm.0, fleet, now, cost)?;
+        if decision.is_denied() {
+            return (!unsent.has_share).then_some(decision);
+        }
+        *own = unsent.to_words();
+        Some(decision)
+    }
+}

@@ -1,0 +1,123 @@
+//! A synced limit as a backend like any other.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http::{Request, Response};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_throttle::store::Fallback;
+use tower_throttle::store::cas::{Fault, Faulty, MemoryStore};
+use tower_throttle::store::synced::WhenCutOff;
+use tower_throttle::{
+    All, AnyAlgorithm, FixedWindow, HeaderKey, LeakyBucket, Local, Quota, RateLimitLayer,
+    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+};
+
+use crate::{admit, builder, machine, pass, remaining, take, take_all, window};
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_with_a_synced_limit_admits_and_denies() {
+    let layer = RateLimitLayer::new(HeaderKey::new("x-tenant"), machine(&MemoryStore::new()));
+    let handle = layer.handle();
+    let respond = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
+    let service = layer.layer(service_fn(respond));
+    let request = || {
+        let request = Request::builder().header("x-tenant", "a");
+        request.body(()).expect("a request")
+    };
+    let mut statuses = Vec::new();
+    for _ in 0..101 {
+        let response = service
+            .clone()
+            .oneshot(request())
+            .await
+            .expect("a response");
+        statuses.push(response.status().as_u16());
+        if response.status() == 429 {
+            assert!(response.headers().contains_key("retry-after"));
+        }
+    }
+    assert_eq!((statuses[99], statuses[100]), (200, 429));
+    let key = HeaderKey::key("a");
+    handle.reset(&key).await.expect("a reset");
+    let response = service.oneshot(request()).await.expect("a response");
+    assert_eq!(response.status(), 200);
+}
+
+/// Each algorithm decides like one machine, as long as there is one.
+#[tokio::test(start_paused = true)]
+async fn every_algorithm_admits_its_limit() {
+    let quota = Quota::per(10, Duration::from_secs(1_000_000));
+    let algorithms = [
+        AnyAlgorithm::new(TokenBucket::new(quota)),
+        AnyAlgorithm::new(FixedWindow::new(quota)),
+        AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
+        AnyAlgorithm::new(SlidingLog::new(quota)),
+        AnyAlgorithm::new(SlidingWindow::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        AnyAlgorithm::new(All::new([TokenBucket::new(quota), TokenBucket::new(quota)])),
+    ];
+    for algorithm in algorithms {
+        let store = MemoryStore::new();
+        let one = builder(&store)
+            .build("api", algorithm.clone())
+            .expect("a limit");
+        assert_eq!(take_all(&one).await, 10, "{algorithm:?}");
+        pass(2).await;
+        let other = builder(&store)
+            .build("api", algorithm.clone())
+            .expect("a limit");
+        admit(&other, 1).await;
+        pass(2).await;
+        assert_eq!(remaining(&other).await, 0, "{algorithm:?}");
+    }
+    let pair = (TokenBucket::new(quota), FixedWindow::new(quota));
+    let one = builder(&MemoryStore::new())
+        .build("api", pair)
+        .expect("a limit");
+    assert_eq!(take_all(&one).await, 10);
+}
+
+/// A queue is of one machine. Its next turn is later if others have taken turns.
+#[tokio::test(start_paused = true)]
+async fn requests_wait_in_the_queue_of_a_machine() {
+    let store = MemoryStore::new();
+    let limit = || {
+        let bucket = LeakyBucket::new(Quota::per_second(1)).queue(10);
+        builder(&store).build("api", bucket).expect("a limit")
+    };
+    let (a, b) = (limit(), limit());
+    for _ in 0..4 {
+        admit(&a, 1).await;
+    }
+    admit(&b, 1).await;
+    pass(3).await;
+    admit(&b, 1).await;
+    pass(3).await;
+    let turn = take(&b, 1).await;
+    let tower_throttle::Verdict::Wait(wait) = turn.verdict else {
+        panic!("{turn:?}");
+    };
+    assert!(wait > Duration::from_secs(4), "{wait:?}");
+    let warm_up = WarmUp::new(Quota::per_second(10), Duration::from_secs(1));
+    let limit = builder(&store).build("warm", warm_up).expect("a limit");
+    assert!(!take(&limit, 1).await.is_denied());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fallback_decides_while_the_store_is_not_reached() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = builder(&store)
+        .when_cut_off(WhenCutOff::Fail, 1)
+        .build("api", window());
+    let fallback = Fallback::new(limit.expect("a limit"), Local::new(window()));
+    store.plan(std::iter::repeat_n(Fault::LostRequest, 100));
+    let decide = async || tower_throttle::store::Backend::decide(&fallback, "key", 1).await;
+    for _ in 0..50 {
+        assert!(decide().await.expect("a decision").is_admitted());
+    }
+    pass(4).await;
+    let decision = decide().await.expect("a decision");
+    assert_eq!(decision.remaining(), 99, "of a limit that was unused");
+}

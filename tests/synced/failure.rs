@@ -1,0 +1,150 @@
+//! What happens while the store is not reached.
+
+use std::time::Duration;
+
+use tower_throttle::store::cas::{Cas, Fault, Faulty, MemoryStore};
+use tower_throttle::store::synced::WhenCutOff;
+use tower_throttle::store::{Backend, Op};
+
+use crate::{admit, builder, machine, pass, remaining, take, take_all, window};
+
+/// More faults than exchanges of a test.
+fn outage() -> impl Iterator<Item = Fault> {
+    std::iter::repeat_n(Fault::LostRequest, 1_000)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_cut_off_admits_its_share() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = builder(&store).nodes(4).build("api", window());
+    let limit = limit.expect("a limit");
+    admit(&limit, 10).await;
+    pass(2).await;
+    store.plan(outage());
+    admit(&limit, 1).await;
+    pass(10).await;
+    assert!(limit.is_cut_off());
+    assert_eq!(take_all(&limit).await, 25 - 11);
+    assert!(
+        limit.lag() >= Duration::from_millis(800),
+        "{:?}",
+        limit.lag()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_cut_off_denies_or_fails_as_configured() {
+    for behavior in [WhenCutOff::Deny, WhenCutOff::Fail] {
+        let store = Faulty::new(MemoryStore::new());
+        let limit = builder(&store)
+            .when_cut_off(behavior, 5)
+            .build("api", window());
+        let limit = limit.expect("a limit");
+        store.plan(outage());
+        admit(&limit, 1).await;
+        pass(4).await;
+        assert!(take(&limit, 1).await.is_admitted(), "after 4 intervals");
+        pass(10).await;
+        let decided = limit.decide("key", 1).await;
+        if behavior == WhenCutOff::Deny {
+            assert!(decided.expect("a decision").is_denied());
+            continue;
+        }
+        let error = decided.unwrap_err();
+        assert!(error.is_transient());
+        let text = error.to_string();
+        let expected = "memory: no exchange for 5 intervals: ";
+        assert!(text.starts_with(expected), "{text}");
+    }
+}
+
+/// What was admitted meanwhile is reported, each cost once.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_reached_again_reports_what_it_has_admitted() {
+    let store = Faulty::new(MemoryStore::new());
+    let (cut_off, other) = (machine(&store), Cas::new(store.clone(), "api", window()));
+    admit(&cut_off, 10).await;
+    pass(2).await;
+    store.plan(std::iter::repeat_n(Fault::LostReply, 12));
+    for _ in 0..10 {
+        admit(&cut_off, 2).await;
+        pass(1).await;
+    }
+    pass(100).await;
+    assert!(!cut_off.is_cut_off());
+    assert_eq!(remaining(&cut_off).await, 70);
+    let left = other.apply("key", Op::Peek(0)).await.expect("a decision");
+    assert_eq!(left.remaining(), 70);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strict_machine_admits_no_more_than_its_budget_without_the_store() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = builder(&store).strict_budget(7).build("api", window());
+    let limit = limit.expect("a limit");
+    // With the store, a request waits for an exchange if the budget is used up.
+    assert_eq!(take_all(&limit).await, 100);
+    let _ = limit.apply("key", Op::Reset).await.expect("a reset");
+    pass(2).await;
+    store.plan(outage());
+    let mut admitted = 0;
+    while limit.decide("key", 1).await.is_ok() {
+        admitted += 1;
+    }
+    assert_eq!(admitted, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn strict_machines_exceed_the_limit_by_at_most_the_budgets_of_the_others() {
+    let store = MemoryStore::new();
+    let limit = || builder(&store).strict_budget(3).build("api", window());
+    let machines = [limit(), limit(), limit(), limit()].map(|limit| limit.expect("a limit"));
+    let mut admitted = 0;
+    for _ in 0..200 {
+        for machine in &machines {
+            admitted += u64::from(take(machine, 1).await.is_admitted());
+        }
+    }
+    assert!((100..=109).contains(&admitted), "{admitted}");
+}
+
+/// The task of a runtime that is shut down is replaced by one on the runtime of the next call.
+#[test]
+fn a_runtime_that_is_shut_down_is_replaced() {
+    let store = MemoryStore::new();
+    let limit = machine(&store);
+    let runtime = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime")
+    };
+    let first = runtime();
+    first.block_on(admit(&limit, 1));
+    drop(first);
+    runtime().block_on(async {
+        admit(&limit, 1).await;
+        pass(3).await;
+        admit(&limit, 1).await;
+        pass(3).await;
+    });
+    assert_eq!(limit.counts().pending, 0);
+    assert!(limit.counts().exchanged >= 1);
+}
+
+#[test]
+fn a_call_outside_of_a_runtime_is_an_error() {
+    let limit = machine(&MemoryStore::new());
+    let mut future = Box::pin(limit.decide("key", 1));
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let polled = std::future::Future::poll(future.as_mut(), &mut cx);
+    let std::task::Poll::Ready(Err(error)) = polled else {
+        panic!("{polled:?}");
+    };
+    assert_eq!(
+        error.to_string(),
+        "memory: called outside of a tokio runtime"
+    );
+}
