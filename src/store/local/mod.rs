@@ -34,8 +34,10 @@ use std::time::Duration;
 pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
 pub use self::overflow::{Overflow, Stats};
+#[cfg(feature = "cas")]
+pub(in crate::store) use self::states::Effect;
+pub(in crate::store) use self::states::Outcome;
 use self::states::Peeked;
-pub(in crate::store) use self::states::{Effect, Outcome};
 use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
 use crate::backend::{Bans, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};

@@ -113,6 +113,8 @@
 mod any;
 mod backend;
 mod call;
+#[cfg(feature = "cas")]
+mod cas;
 mod check;
 #[cfg(feature = "redis-cluster")]
 mod cluster;

@@ -77,6 +77,12 @@ impl ConnectionPool {
         self.connections.iter()
     }
 
+    /// The connection of a key, always the same.
+    #[cfg(feature = "cas")]
+    pub(super) fn connection_of(&self, key: &str) -> &Arc<Connection> {
+        &self.connections[self.index_for(key, self.connections.len())]
+    }
+
     /// The index below `count` of a key's connection, always the same.
     pub(super) fn index_for(&self, key: &str, count: usize) -> usize {
         if count == 1 {

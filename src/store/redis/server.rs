@@ -1,5 +1,7 @@
 //! A Redis server and its settings.
 
+#[cfg(feature = "cas")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::IntoConnectionInfo as _;
@@ -125,6 +127,12 @@ impl Redis {
     ) -> Result<Self, ConfigError> {
         let connector = Connector::cluster(builder).map_err(|error| wrong_address(&error))?;
         Ok(Self::from_connector(connector))
+    }
+
+    /// The connection of a key.
+    #[cfg(feature = "cas")]
+    pub(super) fn connection_of(&self, key: &str) -> &Arc<super::connection::Connection> {
+        self.pool.connection_of(key)
     }
 
     fn from_connector(connector: Connector) -> Self {
