@@ -16,9 +16,11 @@ use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
-use crate::store::apply::taken_at;
-use crate::store::cas::{CasStore, report::Change};
-use crate::store::remote::{BreakerCounts, Deadline, KeyName, RemoteKey, check_name};
+use crate::store::{
+    apply::taken_at,
+    cas::{CasStore, report::Change},
+    remote::{BreakerCounts, Deadline, KeyName, RemoteKey, check_name},
+};
 use crate::sync::Ordering;
 
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);

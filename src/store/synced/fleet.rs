@@ -17,11 +17,13 @@ use super::rules::Rules;
 use crate::algorithm::{Algorithm, Inherit};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
 use crate::error::{ConfigError, StoreError};
-use crate::store::cas::{
-    CasStore, Swapped, Value, decider::Decider, error::Failure, policy::CasPolicy, record::Record,
-    report::Report, shared::Shared,
+use crate::store::{
+    cas::{
+        CasStore, Swapped, Value, decider::Decider, error::Failure, policy::CasPolicy,
+        record::Record, report::Report, shared::Shared,
+    },
+    remote::{LivePolicy, catch_panic},
 };
-use crate::store::remote::{LivePolicy, catch_panic};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// Machines that have reported within so many intervals count as present.

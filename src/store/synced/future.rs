@@ -16,8 +16,10 @@ use super::node::Slow;
 use crate::algorithm::Algorithm;
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::store::cas::{CasStore, error::Failure};
-use crate::store::remote::Deadline;
+use crate::store::{
+    cas::{CasStore, error::Failure},
+    remote::Deadline,
+};
 
 /// The decision of a [`Synced`](super::Synced) limiter: known at once, unless a [strict
 /// budget](super::Synced::strict_budget) is used up.

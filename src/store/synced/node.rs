@@ -18,8 +18,10 @@ use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
-use crate::store::cas::report::Change;
-use crate::store::local::{Effect, Local, Outcome};
+use crate::store::{
+    cas::report::Change,
+    local::{Effect, Local, Outcome},
+};
 use crate::sync::{AtomicU64, Ordering};
 
 /// One machine of a fleet.

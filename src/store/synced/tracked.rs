@@ -8,8 +8,10 @@ use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
-use crate::store::cas::report::Change;
-use crate::store::local::{Effect, Outcome};
+use crate::store::{
+    cas::report::Change,
+    local::{Effect, Outcome},
+};
 
 /// The words of [`Unsent`].
 const OWN_WORDS: usize = 2;
