@@ -177,7 +177,7 @@ async fn main() {
     );
     let _ = handle.second().pardon(&of_attacker).await;
     assert_eq!(statuses(attacker, &[("eve", "a")]).await, [401]);
-    let day = Duration::from_secs(86_400);
+    let day = Duration::from_hours(24);
     let _ = handle.second().ban(&of_attacker, day).await;
     let banned = attempt(attacker, "eve", "a").await;
     let retry_after = banned.headers().get("retry-after").expect("a denial");
