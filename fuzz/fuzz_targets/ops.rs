@@ -8,7 +8,8 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, take_up_to};
 use tower_throttle::{
-    FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    WarmUp,
     algorithm::{Charge, Inherit},
     clock::Tick,
 };
