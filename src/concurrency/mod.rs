@@ -111,7 +111,7 @@ pub struct ConcurrencyLayer<K, R = Responder, H = UntilBodyEnds> {
 impl<K> ConcurrencyLayer<K> {
     /// At most `limit` requests of one key are in flight.
     ///
-    /// `keys` is [`Global`](crate::Global), an extractor such as [`ClientIp`](crate::ClientIp), or a
+    /// `keys` is [`Global`], an extractor such as [`ClientIp`](crate::ClientIp), or a
     /// closure; see [`KeyExtractor`](crate::key::KeyExtractor).
     ///
     /// # Panics

@@ -22,7 +22,7 @@ use crate::store::{
 };
 
 /// The decision of a [`Synced`](super::Synced) limiter: known at once, unless a [strict
-/// budget](super::Synced::strict_budget) is used up.
+/// budget](super::SyncedBuilder::strict_budget) is used up.
 ///
 /// # Cancel safety
 /// If it is dropped while it is pending, nothing is taken.
