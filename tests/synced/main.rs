@@ -4,6 +4,16 @@
 mod backend;
 mod exchange;
 mod failure;
+#[cfg(feature = "postgres")]
+#[path = "../common/postgres_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
+mod postgres_server;
+#[cfg(feature = "redis")]
+#[path = "../common/redis_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of Redis")]
+mod redis_server;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod servers;
 
 use std::time::Duration;
 

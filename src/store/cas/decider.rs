@@ -109,8 +109,10 @@ impl<A: Algorithm> Decider<A> {
         let is_taken_over = place.is_none()
             && !calls.iter().all(|call| call.is_peek())
             && before != self.to_bytes(&self.algorithm.fresh(now))?;
-        // What a reset replaces may be unreadable.
-        let replaces = has_value && calls.iter().any(|call| call.is_reset());
+        // What a reset replaces may be unreadable. A bucket that begins with few tokens begins at the
+        // reset.
+        let is_kept = has_value || self.algorithm.forgettable_at(&state) > now;
+        let replaces = is_kept && calls.iter().any(|call| call.is_reset());
         if before == after && !is_taken_over && !replaces {
             return Ok(Decided {
                 decisions,
