@@ -10,6 +10,7 @@
 //! cargo run --release -p compare -- redis            decisions in Redis; needs redis-server
 //! cargo run --release -p compare -- redis-memory     bytes per key in Redis; needs redis-server
 //! cargo run --release -p compare -- stores           decisions in PostgreSQL and Cassandra, which it needs
+//! cargo run --release -p compare -- synced           a synced limit beside one in this process alone
 //! cargo run --release -p compare -- size             bytes and crates that a layer adds
 //! cargo run --release -p compare -- table --only IpAddr
 //! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if memory grows
@@ -33,6 +34,7 @@ mod served;
 mod size;
 mod soak;
 mod stores;
+mod synced;
 mod table;
 
 fn main() {
@@ -57,6 +59,7 @@ fn main() {
         Some("redis") => redis::run(&effort),
         Some("redis-memory") => redis_memory::run(&effort),
         Some("stores") => stores::run(&effort),
+        Some("synced") => synced::run(&effort),
         Some("size") => size::run(&effort),
         Some("soak") => {
             let seconds = arguments.get(1).and_then(|number| number.parse().ok());
@@ -66,7 +69,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|synced|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }
