@@ -23,7 +23,8 @@ pin_project! {
     /// The response of a [`ConcurrencyLimit`](super::ConcurrencyLimit) service.
     ///
     /// # Cancel safety
-    /// Dropping it releases the permit, or leaves the line, and the next waiter of the key goes on.
+    /// Dropping it releases the permit, or leaves the line, and the next waiter of the key goes on. An
+    /// [adaptive](super::ConcurrencyLayer::adaptive) limit learns how long it has lasted at least.
     #[must_use = "futures do nothing unless polled"]
     pub struct ConcurrencyFuture<S, R, H, Req>
     where
@@ -32,6 +33,19 @@ pin_project! {
         #[pin]
         step: StepOf<S, R, Req>,
         hold: PhantomData<fn() -> H>,
+    }
+
+    impl<S, R, H, Req> PinnedDrop for ConcurrencyFuture<S, R, H, Req>
+    where
+        S: Service<Req>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            if let StepProjection::Inner { permit, started, .. } = this.project().step.project() {
+                if let (Some(started), Some(permit)) = (started.take(), &permit.0) {
+                    started.record(permit.state(), Outcome::Cancelled);
+                }
+            }
+        }
     }
 }
 
@@ -53,7 +67,7 @@ pin_project! {
             future: F,
             permit: Held,
             told: Option<Told<R>>,
-            // If the limit is adaptive.
+            // If the limit is adaptive. `None` while the future is polled: a panic is no sample.
             started: Option<Started>,
         },
         /// The request waits.
@@ -150,8 +164,12 @@ where
                     told,
                     started,
                 } => {
-                    let mut result = ready!(future.poll(cx));
-                    if let (Some(started), Some(permit)) = (started.take(), &permit.0) {
+                    let begun = started.take();
+                    let Poll::Ready(mut result) = future.poll(cx) else {
+                        *started = begun;
+                        return Poll::Pending;
+                    };
+                    if let (Some(started), Some(permit)) = (begun, &permit.0) {
                         let outcome = result.as_ref().map_or(Outcome::Dropped, H::outcome);
                         started.record(permit.state(), outcome);
                     }

@@ -13,7 +13,8 @@ use pin_project_lite::pin_project;
 use super::adaptive::Outcome;
 use super::permit::Permit;
 
-/// When a permit is released. Sealed: [`UntilBodyEnds`] and [`UntilResponse`] are all there are.
+/// When a permit is released. Sealed: [`UntilBodyEnds`], [`UntilHead`] and [`UntilResponse`] are all
+/// there are.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot hold a permit in a `{Res}`",
     label = "the response is not an `http::Response` with a body",
@@ -34,12 +35,16 @@ pub trait Hold<Res>: sealed::Sealed {
 
 /// The permit is released when the response body has ended, failed or was dropped.
 ///
-/// So a client that reads slowly counts until it has read everything. An empty body releases the
-/// permit at once.
+/// So a request counts until the server has taken the last frame of the body. A body in one piece is
+/// taken at once, however slowly the client reads. An empty body releases the permit at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UntilBodyEnds;
 
-/// The permit is released when the response, without its body, or the error is there.
+/// The permit is released when the head of an HTTP response, or the error is there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UntilHead;
+
+/// The permit is released when the response, of any kind, or the error is there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UntilResponse;
 
@@ -58,6 +63,20 @@ impl<B: Body> Hold<Response<B>> for UntilBodyEnds {
             let permit = permit.filter(|_| !body.is_end_stream());
             PermitBody { body, permit }
         })
+    }
+
+    fn outcome(response: &Response<B>) -> Outcome {
+        http_outcome(response.status(), response.headers())
+    }
+}
+
+impl<B> Hold<Response<B>> for UntilHead {
+    type Response = Response<B>;
+
+    #[inline]
+    fn hold(response: Response<B>, permit: Held) -> Response<B> {
+        drop(permit);
+        response
     }
 
     fn outcome(response: &Response<B>) -> Outcome {
@@ -87,8 +106,8 @@ fn http_outcome(status: StatusCode, headers: &HeaderMap) -> Outcome {
         _ if status.is_client_error() || status.is_server_error() => Outcome::Ignored,
         _ => match headers.get("grpc-status").map(HeaderValue::as_bytes) {
             None | Some(b"0") => Outcome::Success,
-            // Deadline exceeded, resource exhausted, unavailable.
-            Some(b"4" | b"8" | b"14") => Outcome::Dropped,
+            // Deadline exceeded, unavailable. Resource exhausted is about the client, as is 429.
+            Some(b"4" | b"14") => Outcome::Dropped,
             Some(_) => Outcome::Ignored,
         },
     }
@@ -99,11 +118,13 @@ mod sealed {
     pub trait Sealed {}
 
     impl Sealed for super::UntilBodyEnds {}
+    impl Sealed for super::UntilHead {}
     impl Sealed for super::UntilResponse {}
 }
 
 pin_project! {
-    /// A response body that holds the permit of its request until it has ended, failed or is dropped.
+    /// A response body that holds the permit of its request until its last frame is taken, or it has
+    /// failed or is dropped.
     pub struct PermitBody<B> {
         // Dropped before the permit.
         #[pin]

@@ -22,7 +22,7 @@ pub use self::{
     },
     future::ConcurrencyFuture,
     handle::ConcurrencyHandle,
-    hold::{Hold, PermitBody, UntilBodyEnds, UntilResponse},
+    hold::{Hold, PermitBody, UntilBodyEnds, UntilHead, UntilResponse},
     service::ConcurrencyLimit,
 };
 
@@ -39,7 +39,8 @@ use crate::respond::Responder;
 /// Limits how many requests of one key are in flight at a time.
 ///
 /// A rate limit counts how many requests begin. This layer counts how many are being served: slow
-/// requests, large downloads and streams count for as long as they last.
+/// requests and streams count until the server has taken the last frame of the body. A body in one piece
+/// is taken at once, however slowly the client reads.
 ///
 /// # When a request passes
 /// 1. The key extractor finds the key of the request, as in a
@@ -52,8 +53,8 @@ use crate::respond::Responder;
 ///
 /// # When a permit is released
 /// - When the response body has ended, failed or was dropped, as when the client hangs up. An empty
-///   body releases it at once. [`release_at_response`](Self::release_at_response) releases it
-///   earlier, and serves services that are not HTTP.
+///   body releases it at once. [`release_at_head`](Self::release_at_head) releases it earlier, and
+///   [`release_at_response`](Self::release_at_response) is for services that are not HTTP.
 /// - When the response future is dropped or the service panics or fails.
 ///
 /// The body of an upgraded connection, such as a WebSocket, ends with the response 101. To count the
@@ -65,9 +66,8 @@ use crate::respond::Responder;
 /// about the server rather than about the client. [`respond`](Self::respond) sets another answer.
 ///
 /// # Memory
-/// Only keys with requests in flight take up memory, about 40 bytes each. So the memory is bounded by
-/// the number of requests in flight and waiting, which no limit by key bounds: an attacker with many
-/// keys has many requests in flight. Keys are known by a hash of 64 bits, with a secret seed.
+/// Only keys with requests in flight take up memory, about 40 bytes each. A limit per key does not bound
+/// the number of keys; add a [`Global`] limit. Keys are known by a hash of 64 bits, with a secret seed.
 ///
 /// # Sharing
 /// The counts belong to the layer. Every service that it makes, and every clone of it, counts
@@ -93,7 +93,7 @@ use crate::respond::Responder;
 /// let first = app.clone().oneshot(request()).await.unwrap();
 /// assert_eq!(first.status(), StatusCode::OK);
 /// let acme = HeaderKey::key("acme");
-/// assert_eq!(handle.in_flight(&acme), 1, "nobody has read the body yet");
+/// assert_eq!(handle.in_flight(&acme), 1, "the body is not taken yet");
 /// drop(first);
 /// assert_eq!(handle.in_flight(&acme), 0);
 /// # }
@@ -139,25 +139,34 @@ impl ConcurrencyLayer<Global> {
     ///
     /// | the response | is |
     /// |---|---|
-    /// | 503, 504; in gRPC deadline exceeded, resource exhausted, unavailable; an error of the service, such as a timeout | a drop: the service is overloaded |
-    /// | any other error in HTTP or gRPC | ignored: it may be quick because little was done |
+    /// | 503, 504; in gRPC deadline exceeded, unavailable; an error of the service, such as a timeout | a drop: the service is overloaded |
+    /// | any other error in HTTP or gRPC, such as 429 and resource exhausted | ignored: it may be quick because little was done |
+    /// | cancelled, as when the client hangs up | a sample if it lasted longer than the latency of the last window; else ignored |
     /// | all others | a sample |
     ///
+    /// Drops lower the limit if they are at least 1 % of the requests of a window.
+    ///
     /// The example `overload` shows them in a simulation, beside fixed limits and those of tower.
-    /// `Gradient2` is the one to begin with: `Vegas` takes differences between requests for a queue, and
+    /// `Gradient2` is the one to begin with: `Vegas` mistakes uneven request times for a queue, and
     /// `Aimd` needs a bound on latency.
     ///
-    /// A request that is cancelled or panics is no sample. The limit is about one service: put it close
-    /// to what it protects, inside of rate limits and of layers that answer by themselves.
+    /// A request that panics is no sample. The limit is about one service: put it close to what it
+    /// protects, inside of rate limits and of layers that answer by themselves.
+    ///
+    /// Put a timeout inside of the limit: then its error, or 504, is a drop. A timeout outside of it
+    /// cancels the request, which shows only that the latency would have been longer.
+    ///
+    /// The limit begins at 20, within its bounds. Set `start_at` if the service queues with 20 requests
+    /// in flight. A lower start than needed denies requests for some windows after each deploy.
     ///
     /// ```
     /// use axum::{Router, routing::get};
     /// use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2};
     ///
-    /// let limit = ConcurrencyLayer::adaptive(Gradient2::new().between(2, 500));
+    /// let limit = ConcurrencyLayer::adaptive(Gradient2::new().between(2, 500).start_at(50));
     /// let handle = limit.handle();
     /// let app: Router = Router::new().route("/", get(async || "done")).layer(limit);
-    /// assert_eq!(handle.limit(), 2); // it rises when there are requests
+    /// assert_eq!(handle.limit(), 50); // it rises when there are requests
     /// ```
     pub fn adaptive(algorithm: impl Adaptive) -> Self {
         Self {

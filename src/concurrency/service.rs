@@ -107,8 +107,8 @@ where
             return self.admit(request, None, 0);
         }
         let id = self.state.table.key_id(&key);
-        // A request of more units than the limit would be alone, and is refused even then.
-        if units <= self.state.table.limit() {
+        // The table lets a request of more units than the limit be in flight alone.
+        if self.state.may_pass(units) {
             if let Ok(in_flight) = self.state.table.try_take(id, units) {
                 let permit = Permit::new(Arc::clone(&self.state), id, units);
                 return self.admit(request, Some(permit), in_flight);
@@ -212,8 +212,7 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
             return self.pass_in_shadow(request, id, units);
         }
         let (state, most) = (&self.state, self.options.queue);
-        let fits = units <= state.table.limit();
-        let joined = if fits && most > 0 && seat.try_acquire() {
+        let joined = if state.may_pass(units) && most > 0 && seat.try_acquire() {
             state.table.take_or_join(id, units, most)
         } else {
             Joined::Full(state.table.in_flight(id))
@@ -252,7 +251,7 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
         let limit = state.table.limit();
         let permit = Permit::new(Arc::clone(state), id, units);
         // The requests beyond the limit are those that would wait.
-        if units <= limit && in_flight <= limit.saturating_add(self.options.queue.into()) {
+        if state.may_pass(units) && in_flight <= limit.saturating_add(self.options.queue.into()) {
             state.record_waited(in_flight, &self.options);
         } else {
             let _ = state.deny(units, in_flight, &self.options);

@@ -2,7 +2,7 @@
 
 use std::{marker::PhantomData, time::Duration};
 
-use super::{ConcurrencyLayer, UntilResponse};
+use super::{ConcurrencyLayer, UntilHead, UntilResponse};
 use crate::key::{Cost, WithCost, WithSkip};
 use crate::queue::{Seats, WhenFull};
 use crate::respond::Responder;
@@ -27,7 +27,8 @@ impl<K, R, H> ConcurrencyLayer<K, R, H> {
     }
 
     /// The number of permits that each request takes, instead of 1. A request of cost 0 is always
-    /// admitted. One that costs more than the limit is denied, and told not to retry.
+    /// admitted. One that costs more than the limit is denied, and told not to retry. It passes when no
+    /// other is in flight if the limit is [adaptive](ConcurrencyLayer::adaptive), as that may rise.
     ///
     /// ```
     /// use axum::extract::Request;
@@ -125,8 +126,9 @@ impl<K, R, H> ConcurrencyLayer<K, R, H> {
 
     /// Releases the permit when the response, without its body, or the error is there.
     ///
-    /// For services that are not HTTP, and where slow readers must not keep others out. Then more
-    /// responses than the limit may be on their way to clients.
+    /// For services that are not HTTP. An [adaptive](ConcurrencyLayer::adaptive) limit counts every
+    /// response as a success, whatever its status: in HTTP call
+    /// [`release_at_head`](Self::release_at_head).
     ///
     /// ```
     /// use tower::{BoxError, Layer, ServiceExt, service_fn};
@@ -141,6 +143,34 @@ impl<K, R, H> ConcurrencyLayer<K, R, H> {
     /// # }
     /// ```
     pub fn release_at_response(self) -> ConcurrencyLayer<K, R, UntilResponse> {
+        self.with_hold()
+    }
+
+    /// Releases the permit when the head of an HTTP response, which is its status and headers, or the
+    /// error is there.
+    ///
+    /// For responses that last long but cost the server little, such as streams of events. Then more
+    /// responses than the limit may be on their way to clients.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, extract::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::{Global, concurrency::ConcurrencyLayer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let limit = ConcurrencyLayer::new(Global, 1).release_at_head();
+    /// let app: Router = Router::new().route("/", get(async || "data").layer(limit));
+    /// let first = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
+    /// let second = app.oneshot(Request::new(Body::empty())).await.unwrap();
+    /// assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+    /// # }
+    /// ```
+    pub fn release_at_head(self) -> ConcurrencyLayer<K, R, UntilHead> {
+        self.with_hold()
+    }
+
+    fn with_hold<T>(self) -> ConcurrencyLayer<K, R, T> {
         ConcurrencyLayer {
             keys: self.keys,
             respond: self.respond,
@@ -169,7 +199,7 @@ impl<K, D, T, H> ConcurrencyLayer<K, Responder<D, T>, H> {
         self.map_respond(|respond| respond.with_deny(deny))
     }
 
-    /// States the limit in every response, admitted or denied; see [`Headers`](crate::Headers).
+    /// States the limit in the responses to limited requests, admitted or denied; see [`Headers`](crate::Headers).
     ///
     /// ```
     /// use axum::{Router, body::Body, extract::Request, routing::get};

@@ -116,6 +116,14 @@ impl State {
         policies
     }
 
+    /// Whether a request of so many units is ever to pass. One of more than the limit is refused for
+    /// good, unless the limit is adaptive: that may rise, or stay low for long, so the request passes
+    /// when it is alone.
+    #[inline]
+    pub(super) fn may_pass(&self, units: u64) -> bool {
+        units <= self.table.limit() || self.controller.is_some()
+    }
+
     /// The decision on a request when `in_flight` units are in flight, itself included if it goes on.
     pub(super) fn decision(&self, verdict: Verdict, in_flight: u64) -> Decision {
         let limit = self.table.limit();
@@ -141,7 +149,7 @@ impl State {
     #[cold]
     pub(super) fn deny(&self, units: u64, in_flight: u64, options: &Options) -> RateLimited {
         let mut decision = self.decision(Verdict::Deny, in_flight);
-        decision.retry_after = (units <= decision.limit).then_some(options.retry_after);
+        decision.retry_after = self.may_pass(units).then_some(options.retry_after);
         self.counts.record_denied();
         self.signals.record_denied(&decision, options.shadow);
         RateLimited::concurrent(decision, options.unavailable).by(self.name())

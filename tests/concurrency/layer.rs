@@ -4,7 +4,8 @@ use axum::{Router, body::Body, extract::Request, routing::get};
 use http::{Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Global, Headers, ProblemJson, RateLimited, concurrency::ConcurrencyLayer,
+    AsError, Global, Headers, ProblemJson, RateLimited,
+    concurrency::{ConcurrencyLayer, Gradient2},
     key::Rejection,
 };
 
@@ -211,6 +212,39 @@ async fn costs_take_several_permits_and_too_high_ones_are_refused_for_good() {
     assert!(all.poll().is_pending());
     service.oneshot(0).await.unwrap();
     assert_eq!(layer.handle().in_flight(&()), 3);
+}
+
+#[tokio::test]
+async fn a_cost_above_an_adaptive_limit_passes_alone() {
+    let layer = ConcurrencyLayer::adaptive(Gradient2::new().start_at(1))
+        .cost(|cost: &u64| *cost)
+        .release_at_response()
+        .respond(AsError);
+    let service = layer.layer(service_fn(async |_: u64| Ok::<_, Boxed>(())));
+    for cost in [2, 20] {
+        service.clone().oneshot(cost).await.unwrap();
+    }
+    let never = layer.layer(service_fn(|_: u64| {
+        std::future::pending::<Result<(), Boxed>>()
+    }));
+    let mut one = tokio_test::task::spawn(never.oneshot(1));
+    assert!(one.poll().is_pending());
+    let error = service.clone().oneshot(20).await.unwrap_err();
+    let limited = error.downcast_ref::<RateLimited>().unwrap();
+    assert!(!limited.is_permanent() && limited.retry_after().is_some());
+    drop(one);
+    // In line it waits until it is alone.
+    let layer = layer.queue(1);
+    let never = layer.layer(service_fn(|_: u64| {
+        std::future::pending::<Result<(), Boxed>>()
+    }));
+    let mut one = tokio_test::task::spawn(never.oneshot(1));
+    assert!(one.poll().is_pending());
+    let service = layer.layer(service_fn(async |_: u64| Ok::<_, Boxed>(())));
+    let mut waits = tokio_test::task::spawn(service.oneshot(20));
+    assert!(waits.poll().is_pending());
+    drop(one);
+    assert!(waits.is_woken() && waits.poll().is_ready());
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use super::range::Range;
 use super::window::Window;
 use crate::clock::nanos;
 
-/// A limit that rises by one per window, and falls by a tenth in a window with drops or a latency above
-/// a bound.
+/// A limit that rises by one per window, and falls by a tenth in a window with drops, 1 % or more, or a
+/// latency above a bound.
 ///
 /// It does not estimate the latency of the service. Use it where errors say when the service is
 /// overloaded, or where the latency that clients accept is known. It does not rise while at most half
@@ -69,9 +69,10 @@ impl Adaptive for Aimd {
 
     fn next(&self, state: &AimdState, window: &Window) -> AimdState {
         let limit = state.limit;
-        let limit = if window.dropped > 0 || window.latency_ns > self.max_latency_ns {
+        let is_slow = window.samples > 0 && window.latency_ns > self.max_latency_ns;
+        let limit = if window.is_overloaded() || is_slow {
             scale(limit, 9, 10)
-        } else if window.is_idle(limit / ONE) {
+        } else if window.samples == 0 || window.is_idle(limit / ONE) {
             limit
         } else {
             limit + ONE

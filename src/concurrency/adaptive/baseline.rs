@@ -9,7 +9,8 @@ const WINDOWS_AT_LEAST: u32 = 5;
 ///
 /// It falls with every window that is faster. It rises only in windows in which no queue can have
 /// formed: with at most half of the limit in flight, or after the limit has been the least one for
-/// five windows. A baseline that rose under load would take the queue for the service.
+/// five windows. A baseline that rose under load would take the queue for the service. A window without
+/// latencies, as in an outage, leaves it as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Baseline {
     /// 0 until the first window.
@@ -25,6 +26,9 @@ impl Baseline {
 
     /// The baseline after `window`, during which at most `limit` requests were in flight.
     pub(super) fn after(self, window: &Window, limit: u64, is_least: bool) -> Self {
+        if window.samples == 0 {
+            return self;
+        }
         let latency = window.latency_ns;
         let at_least = if is_least { self.at_least + 1 } else { 0 };
         if self.ns == 0 || at_least >= WINDOWS_AT_LEAST {

@@ -14,14 +14,16 @@ use super::window::Window;
 ///       = limit + √limit              otherwise
 /// ```
 /// So the limit rests where latency is 1.5 times that of the service without a queue. It doubles per
-/// window until the service queues for the first time. It falls by a tenth in a window with drops. It
-/// does not change while at most half of it is used, and is at most 5 times what was in flight.
+/// window until the service queues or there are drops for the first time. It falls by a tenth in a
+/// window in which 1 % of the requests or more are drops. It does not change otherwise while at most
+/// half of it is used.
 ///
 /// The original adds 4 to the target also while the service queues, and moves a fifth of the way there.
 /// This one follows a change of capacity in a few windows. Unlike the original, the baseline is not an
-/// average of all latencies: it rises only in windows in
-/// which the service cannot have had a queue, and after five windows at the least limit. So a long
-/// overload is not taken for the speed of the service.
+/// average of all latencies: it rises only in windows with at most half of the limit in flight, and
+/// after five windows at the least limit. So a long overload is not mistaken for the speed of the
+/// service, as long as the [least](Self::between) limit and the [first](Self::start_at) one do not
+/// overload it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an algorithm does nothing until it is given to a layer"]
 pub struct Gradient2 {
@@ -34,7 +36,7 @@ pub struct Gradient2State {
     /// In fixed point.
     limit: u64,
     baseline: Baseline,
-    /// The service has queued or was overloaded.
+    /// The service has queued, or there were drops.
     has_queued: bool,
 }
 
@@ -45,10 +47,11 @@ impl Default for Gradient2 {
 }
 
 impl Gradient2 {
-    /// From 1 to 200, and 1 at first: the first windows show the latency without a queue.
+    /// From 1 to 200, and 20 at first. If the service queues with 20 requests in flight, set a lower
+    /// [start](Self::start_at): the first window shows the latency without a queue.
     pub const fn new() -> Self {
         Self {
-            range: Range::new(1),
+            range: Range::new(20),
         }
     }
 
@@ -86,12 +89,15 @@ impl Adaptive for Gradient2 {
 
     fn next(&self, state: &Gradient2State, window: &Window) -> Gradient2State {
         let limit = state.limit;
-        if window.dropped > 0 {
+        if window.is_overloaded() {
             return Gradient2State {
                 limit: self.range.clamp(scale(limit, 9, 10)),
                 has_queued: true,
                 ..*state
             };
+        }
+        if window.samples == 0 {
+            return *state;
         }
         let whole = limit / ONE;
         let is_least = self.range.is_least(limit);
@@ -109,9 +115,8 @@ impl Adaptive for Gradient2 {
         } else {
             2 * limit
         };
-        let most = window.most_in_flight.saturating_mul(5 * ONE);
         Gradient2State {
-            limit: self.range.clamp(limit.min(most)),
+            limit: self.range.clamp(limit),
             baseline,
             has_queued,
         }

@@ -23,10 +23,10 @@ pub use self::{
 /// use std::time::Duration;
 /// use tower_throttle::concurrency::{Adaptive, Gradient2, Window};
 ///
-/// let algorithm = Gradient2::new();
+/// let algorithm = Gradient2::new().start_at(10);
 /// let mut state = algorithm.start();
 /// // 50 requests, at most as many at a time as allowed, and no queue yet: the limit rises.
-/// for expected in [1, 2, 4, 8] {
+/// for expected in [10, 20, 40, 80] {
 ///     let limit = algorithm.limit(&state);
 ///     assert_eq!(limit, expected);
 ///     state = algorithm.next(&state, &Window::new(Duration::from_millis(20), 50, limit, 0));

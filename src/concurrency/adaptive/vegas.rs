@@ -10,11 +10,11 @@ use super::window::Window;
 ///
 /// Of L requests in flight, `L * (1 - baseline / latency)` are in the queue. With `g` the logarithm of
 /// L to the base of 10, at least 1: the limit rises by `6g` if at most `g` queue, by `g` below `3g`, and
-/// falls by `g` above `6g` and in a window with drops. It does not rise while at most half of it is
-/// used. The baseline is the latency of the service without a queue.
+/// falls by `g` above `6g` and in a window in which 1 % of the requests or more are drops. It does not
+/// rise while at most half of it is used. The baseline is the latency of the service without a queue.
 ///
-/// It assumes that requests take about equally long. If they do not, it takes the difference for a queue,
-/// and stays too low: use [`Gradient2`](super::Gradient2).
+/// It assumes that requests take about equally long. If they do not, it mistakes uneven request times
+/// for a queue, and stays too low: use [`Gradient2`](super::Gradient2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an algorithm does nothing until it is given to a layer"]
 pub struct Vegas {
@@ -36,10 +36,11 @@ impl Default for Vegas {
 }
 
 impl Vegas {
-    /// From 1 to 200, and 1 at first: the first windows show the latency without a queue.
+    /// From 1 to 200, and 20 at first. If the service queues with 20 requests in flight, set a lower
+    /// [start](Self::start_at): the first window shows the latency without a queue.
     pub const fn new() -> Self {
         Self {
-            range: Range::new(1),
+            range: Range::new(20),
         }
     }
 
@@ -76,9 +77,19 @@ impl Adaptive for Vegas {
 
     fn next(&self, state: &VegasState, window: &Window) -> VegasState {
         let whole = state.limit / ONE;
+        let g = log10(whole).max(1);
+        if window.is_overloaded() {
+            let limit = state.limit.saturating_sub(g * ONE);
+            return VegasState {
+                limit: self.range.clamp(limit),
+                ..*state
+            };
+        }
+        if window.samples == 0 {
+            return *state;
+        }
         let is_least = self.range.is_least(state.limit);
         let baseline = state.baseline.after(window, whole, is_least);
-        let g = log10(whole).max(1);
         // Rounded up, as in the original.
         let without_queue = scale(
             whole,
@@ -86,7 +97,7 @@ impl Adaptive for Vegas {
             window.latency_ns,
         );
         let queued = whole - without_queue;
-        let limit = if window.dropped > 0 || queued > 6 * g {
+        let limit = if queued > 6 * g {
             state.limit.saturating_sub(g * ONE)
         } else if window.is_idle(whole) || queued >= 3 * g {
             state.limit

@@ -12,6 +12,9 @@ pub enum Outcome {
     Success,
     /// It says nothing about the service: a bad request, or an error of the client.
     Ignored,
+    /// It was cancelled before it ended, as by a client that timed out. Its latency would have been
+    /// greater, so it is a sample only if it exceeds that of the last window.
+    Cancelled,
     /// The service was overloaded: it timed out, or said so.
     Dropped,
 }
@@ -21,7 +24,7 @@ pub enum Outcome {
 #[non_exhaustive]
 pub struct Window {
     pub(super) latency_ns: u64,
-    /// The number of latencies.
+    /// The number of latencies, those of cancelled requests included.
     pub samples: u64,
     /// The most requests that were in flight at a time.
     pub most_in_flight: u64,
@@ -40,9 +43,16 @@ impl Window {
         }
     }
 
-    /// The latency: of [`Samples`], that which 9 of 10 requests did not exceed.
+    /// The latency: of [`Samples`], that which 9 of 10 requests did not exceed. It means nothing if
+    /// there are no `samples`, as in an outage, in which all requests are drops.
     pub const fn latency(&self) -> Duration {
         Duration::from_nanos(self.latency_ns)
+    }
+
+    /// Whether at least 1 of 100 requests was a drop. A single one among many says little.
+    pub(super) const fn is_overloaded(&self) -> bool {
+        let ended = self.samples.saturating_add(self.dropped);
+        self.dropped > 0 && self.dropped.saturating_mul(100) >= ended
     }
 
     /// Whether at most half of `limit` was used. Then a higher limit would change nothing, and the
@@ -77,8 +87,12 @@ pub struct Samples {
     begun: Option<Tick>,
     counts: Box<[u32; BUCKETS]>,
     latencies: u64,
+    /// How many of the latencies are of cancelled requests.
+    cancelled: u64,
     most_in_flight: u64,
     dropped: u64,
+    /// The latency of the last window in which almost all requests ended; 0 before.
+    usual_ns: u64,
 }
 
 /// Sixteen buckets for each power of two.
@@ -86,7 +100,7 @@ const PER_POWER: u64 = 16;
 const BUCKETS: usize = 64 * 16;
 
 impl Samples {
-    /// A window ends when it is as long as `span` and has `least` latencies, or as many drops.
+    /// A window ends when it is as long as `span` and has `least` latencies and drops together.
     pub fn new(span: Duration, least: u64) -> Self {
         Self {
             span_ns: nanos(span),
@@ -94,15 +108,19 @@ impl Samples {
             begun: None,
             counts: Box::new([0; BUCKETS]),
             latencies: 0,
+            cancelled: 0,
             most_in_flight: 0,
             dropped: 0,
+            usual_ns: 0,
         }
     }
 
     /// Adds a request that ended at `now` after `latency`. `in_flight` is how many were in flight,
     /// itself included. Returns the window if this request ends it.
     ///
-    /// A moment that is older than the window counts as its beginning.
+    /// A moment that is older than the window counts as its beginning. Cancelled requests are ignored
+    /// until there was a window, and are compared with the last one of which they were at most a tenth:
+    /// if all clients time out, all of them are samples.
     pub fn record(
         &mut self,
         now: Tick,
@@ -113,12 +131,12 @@ impl Samples {
         let begun = *self.begun.get_or_insert(now);
         self.most_in_flight = self.most_in_flight.max(in_flight);
         match outcome {
-            Outcome::Success => {
-                let count = &mut self.counts[bucket(nanos(latency))];
-                *count = count.saturating_add(1);
-                self.latencies += 1;
+            Outcome::Success => self.count(nanos(latency)),
+            Outcome::Cancelled if self.usual_ns > 0 && nanos(latency) > self.usual_ns => {
+                self.count(nanos(latency));
+                self.cancelled += 1;
             }
-            Outcome::Ignored => return None,
+            Outcome::Ignored | Outcome::Cancelled => return None,
             Outcome::Dropped => self.dropped += 1,
         }
         let is_long = nanos(now.since(begun)) >= self.span_ns;
@@ -131,10 +149,20 @@ impl Samples {
             most_in_flight: self.most_in_flight,
             dropped: self.dropped,
         };
+        if self.latencies > 0 && self.cancelled <= self.latencies / 10 {
+            self.usual_ns = window.latency_ns;
+        }
         self.begun = Some(now);
         self.counts.fill(0);
-        (self.latencies, self.most_in_flight, self.dropped) = (0, 0, 0);
+        (self.latencies, self.cancelled) = (0, 0);
+        (self.most_in_flight, self.dropped) = (0, 0);
         Some(window)
+    }
+
+    fn count(&mut self, latency_ns: u64) {
+        let count = &mut self.counts[bucket(latency_ns)];
+        *count = count.saturating_add(1);
+        self.latencies += 1;
     }
 
     /// The end of the bucket that holds the latency which 9 of 10 did not exceed.
@@ -192,6 +220,31 @@ mod tests {
             }
         }
         assert!(bucket(u64::MAX) < BUCKETS);
+    }
+
+    #[test]
+    fn a_cancelled_request_is_a_sample_if_it_lasted_longer_than_usual() {
+        let mut samples = Samples::new(Duration::from_secs(1), 10);
+        let mut window = |second: u64, ms: u64, outcome| {
+            let latency = Duration::from_millis(ms);
+            let ended = (0..=20).filter_map(|n| {
+                let now = Tick::from_nanos(second * 1_000_000_000 + n * 50_000_000);
+                samples.record(now, latency, 5, outcome)
+            });
+            ended.last().map(|window| window.latency().as_millis())
+        };
+        // Nothing is known yet.
+        assert_eq!(window(0, 500, Outcome::Cancelled), None);
+        assert!((20..22).contains(&window(1, 20, Outcome::Success).unwrap()));
+        assert_eq!(window(2, 19, Outcome::Cancelled), None);
+        // They go on to be samples when all requests are cancelled.
+        for second in 3..10 {
+            let latency = window(second, 500, Outcome::Cancelled).unwrap();
+            assert!((500..535).contains(&latency), "{latency}");
+        }
+        // The usual latency is a greater one now.
+        assert!((100..108).contains(&window(10, 100, Outcome::Success).unwrap()));
+        assert_eq!(window(11, 90, Outcome::Cancelled), None);
     }
 
     #[test]
