@@ -92,6 +92,8 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     #[cfg(feature = "cas")]
     fn charge_late(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
     #[cfg(feature = "cas")]
+    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Tick;
+    #[cfg(feature = "cas")]
     fn cell_end(&self, state: &AnyState, now: Tick) -> Tick;
     fn heap_bytes(&self, state: &AnyState) -> usize;
     fn max_heap_bytes(&self) -> usize;
@@ -275,6 +277,11 @@ impl<A: Algorithm> DynAlgorithm for A {
     #[cfg(feature = "cas")]
     fn charge_late(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
         A::Packing::charge_late(self, state.get_mut(self, now), taken_at, now, cost);
+    }
+
+    #[cfg(feature = "cas")]
+    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Tick {
+        A::Packing::joined_moment(self, first, cost, second)
     }
 
     #[cfg(feature = "cas")]
@@ -463,6 +470,11 @@ impl Packing<Self> for AnyAlgorithm {
     #[cfg(feature = "cas")]
     fn charge_late(algorithm: &Self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
         algorithm.0.charge_late(state, taken_at, now, cost);
+    }
+
+    #[cfg(feature = "cas")]
+    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Tick {
+        algorithm.0.joined_moment(first, cost, second)
     }
 
     #[cfg(feature = "cas")]

@@ -131,6 +131,16 @@ impl Bucket {
         self.interval.sub(*state, self.tolerance_end(now)).ceil()
     }
 
+    /// The moment as of which a cost of `first` and one of `second` count together as they do one after
+    /// the other: what time has returned of the first cost until `second` is not used.
+    #[cfg(feature = "cas")]
+    pub(super) fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Tick {
+        // At most a nanosecond too late.
+        let returned = self.interval.time_for(cost).ceil().saturating_sub(1);
+        let joined = second.as_nanos().saturating_sub(returned);
+        first.max(Tick::from_nanos(joined))
+    }
+
     /// The time that the used part of the capacity, and any debt, is worth.
     pub(super) fn used(&self, state: ExactNanos, now: Tick) -> ExactNanos {
         let present = ExactNanos::from_tick(now);

@@ -330,7 +330,8 @@ impl Packing<Self> for FixedWindow {
     ) {
         let length = algorithm.windows.length();
         let is_over = if algorithm.anchored {
-            taken_at.as_nanos().saturating_add(length) <= now.as_nanos()
+            let is_earlier = taken_at.as_nanos() + 1 < state.window;
+            is_earlier || taken_at.as_nanos().saturating_add(length) <= now.as_nanos()
         } else {
             // Windows of states are numbered from 1.
             let present = (algorithm.windows.locate(now).0 + 1).max(state.window);

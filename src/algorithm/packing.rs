@@ -128,6 +128,15 @@ pub trait Packing<A: Algorithm>: Sealed {
         algorithm.charge(state, taken_at.min(now), cost);
     }
 
+    /// The moment as of which a cost of `first` and one of `second`, which is later, count together no
+    /// less than each of them would.
+    #[doc(hidden)]
+    #[cfg(feature = "cas")]
+    fn joined_moment(algorithm: &A, first: Tick, cost: u64, second: Tick) -> Tick {
+        let _ = (algorithm, first, cost);
+        second
+    }
+
     /// The end of the window or cell in which costs of `now` are counted; [`Tick::MAX`] if there is
     /// none. Costs before it are counted together with those of `now`.
     #[doc(hidden)]
@@ -238,6 +247,13 @@ pub trait Packing<A: Algorithm>: Sealed {
     fn state_fields(algorithm: &A, state: &mut A::State, fields: &mut Fields<'_>) {
         let _ = (algorithm, state);
         fields.fail();
+    }
+
+    /// Removes what belongs to the key of `state` alone, before another key goes on from it.
+    #[doc(hidden)]
+    #[inline]
+    fn disown(algorithm: &A, state: &mut A::State) {
+        let _ = (algorithm, state);
     }
 
     /// [`Algorithm::decide`] on a state that is kept outside of the slots. `None` if the slow path has

@@ -280,6 +280,11 @@ impl Packing<Self> for TokenBucket {
         algorithm.refund(state, taken_at, now, cost);
     }
 
+    #[cfg(feature = "cas")]
+    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Tick {
+        algorithm.bucket.joined_moment(first, cost, second)
+    }
+
     #[inline]
     fn pack(algorithm: &Self, state: &ExactNanos) -> Option<u64> {
         algorithm.bucket.interval.pack(*state)

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use tower_throttle::store::cas::{Cas, Fault, Faulty, MemoryStore};
+use tower_throttle::store::cas::{
+    Cas, CasStore, Fault, Faulty, MemoryStore, Swapped, Value, Version,
+};
 use tower_throttle::store::synced::WhenCutOff;
 use tower_throttle::store::{Backend, Op};
+use tower_throttle::{Quota, TokenBucket};
 
 use crate::{admit, builder, machine, pass, remaining, take, take_all, window};
 
@@ -92,6 +95,70 @@ async fn a_strict_machine_admits_no_more_than_its_budget_without_the_store() {
         admitted += 1;
     }
     assert_eq!(admitted, 7);
+    // Also when the store has not been reached for long.
+    for _ in 0..10 {
+        pass(1).await;
+        assert!(limit.decide("key", 1).await.is_err());
+    }
+}
+
+/// A machine alone has the whole limit as its share.
+#[tokio::test(start_paused = true)]
+async fn the_share_of_a_machine_that_is_cut_off_refills() {
+    let store = Faulty::new(MemoryStore::new());
+    let bucket = TokenBucket::new(Quota::per_second(100));
+    let limit = builder(&store).nodes(4).build("api", bucket);
+    let limit = limit.expect("a limit");
+    admit(&limit, 1).await;
+    pass(2).await;
+    store.plan(outage());
+    let mut admitted = 0;
+    for _ in 0..2_000 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        admitted += u64::from(take(&limit, 1).await.is_admitted());
+    }
+    assert!(limit.is_cut_off());
+    // 20 seconds with 25 per second, the burst, and what it admits before it is cut off.
+    assert!((480..=660).contains(&admitted), "{admitted}");
+    store.clear_plan();
+    pass(100).await;
+    assert!(!limit.is_cut_off());
+    assert!(take(&limit, 1).await.is_admitted(), "no debt is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_tried_once_per_interval_however_many_there_are() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store);
+    store.plan(std::iter::repeat_n(Fault::LostRequest, 1_000_000));
+    for key in 0..1_500_u32 {
+        let _ = limit.decide(&key, 1).await.expect("a decision");
+    }
+    pass(5).await;
+    let failed = limit.counts().failed;
+    assert!((1_500..=6 * 1_500).contains(&failed), "{failed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_damaged_value_cuts_no_machine_off_and_a_reset_repairs_it() {
+    let store = MemoryStore::new();
+    let limit = machine(&store);
+    admit(&limit, 1).await;
+    pass(2).await;
+    let name = store.keys().pop().expect("a key");
+    let (value, _) = store.get(&name).expect("a value");
+    let damaged = Value::new(Version::from_u64(1), b"damaged".to_vec());
+    let day = Duration::from_secs(86_400);
+    let swapped = store.swap(&name, Some(value.version), &damaged, day).await;
+    assert!(matches!(swapped, Ok(Swapped::Done(_))));
+    admit(&limit, 1).await;
+    pass(10).await;
+    assert!(!limit.is_cut_off());
+    assert_eq!(limit.counts().pending, 1);
+    let _ = limit.apply("key", Op::Reset).await.expect("a reset");
+    pass(10).await;
+    assert_eq!(limit.counts().pending, 0);
+    assert_eq!(remaining(&limit).await, 100);
 }
 
 #[tokio::test(start_paused = true)]

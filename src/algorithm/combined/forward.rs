@@ -202,6 +202,13 @@ impl<P: Parts> Packing<P> for P {
     }
 
     #[cfg(feature = "cas")]
+    fn joined_moment(algorithm: &P, first: Tick, cost: u64, second: Tick) -> Tick {
+        let mut latest = JoinedMoment(Tick::ZERO, first, cost, second);
+        algorithm.each(&mut latest);
+        latest.0
+    }
+
+    #[cfg(feature = "cas")]
     fn cell_end(algorithm: &P, state: &P::States, now: Tick) -> Tick {
         let mut earliest = CellEnd(Tick::MAX, now);
         algorithm.each_state(state, &mut earliest);
@@ -495,6 +502,17 @@ struct ChargeLate(Tick, Tick, u64);
 impl VisitStateMut for ChargeLate {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
         A::Packing::charge_late(part, state, self.0, self.1, self.2);
+    }
+}
+
+#[cfg(feature = "cas")]
+struct JoinedMoment(Tick, Tick, u64, Tick);
+
+#[cfg(feature = "cas")]
+impl VisitPart for JoinedMoment {
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        let joined = A::Packing::joined_moment(part, self.1, self.2, self.3);
+        self.0 = self.0.max(joined);
     }
 }
 

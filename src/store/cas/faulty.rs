@@ -81,6 +81,11 @@ impl<S: CasStore> Faulty<S> {
         lock(&self.plan).faults.extend(faults);
     }
 
+    /// Forgets the faults that are still planned.
+    pub fn clear_plan(&self) {
+        lock(&self.plan).faults.clear();
+    }
+
     /// How many planned faults are left.
     pub fn planned(&self) -> usize {
         lock(&self.plan).faults.len()

@@ -25,7 +25,7 @@ const KEPT_VERSIONS: usize = 8;
 /// The most configurations that a key is used with at the same time.
 pub(super) const MAX_ENTRIES: usize = 16;
 /// How many machines a record names: those that have reported last.
-const MAX_NODES: usize = 64;
+const MAX_NODES: usize = 256;
 
 /// What the store holds for one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Record {
     }
 
     /// The sequence number of the last report of a machine; zero if it has not reported, or so long
-    /// ago that 64 others have reported since.
+    /// ago that 256 others have reported since.
     pub(super) fn last_report_of(&self, node: u64) -> u64 {
         let mark = self.nodes.iter().find(|mark| mark.id == node);
         mark.map_or(0, |mark| mark.sequence)
@@ -294,15 +294,19 @@ mod tests {
     #[test]
     fn a_record_names_the_machines_that_have_reported_last() {
         let mut record = Record::default();
-        for node in 0..100 {
+        for node in 0..300 {
             record.mark_report(node, 5, Tick::from_nanos(node));
-            record.mark_report(99, node + 1, Tick::from_nanos(node));
+            record.mark_report(299, node + 1, Tick::from_nanos(node));
         }
-        assert_eq!(record.last_report_of(99), 100);
-        assert_eq!(record.last_report_of(98), 5);
-        assert_eq!(record.last_report_of(3), 0, "65 others have reported since");
+        assert_eq!(record.last_report_of(299), 300);
+        assert_eq!(record.last_report_of(298), 5);
+        assert_eq!(
+            record.last_report_of(3),
+            0,
+            "257 others have reported since"
+        );
         assert_eq!(record.nodes.len(), MAX_NODES);
-        assert_eq!(record.others_since(99, Tick::from_nanos(90)), 9);
+        assert_eq!(record.others_since(299, Tick::from_nanos(290)), 9);
     }
 
     #[test]

@@ -174,6 +174,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         } else {
             cold::unpack(algorithm, &words[..self.table.state_words()])
         };
+        A::Packing::disown(algorithm, &mut state);
         self.denied = (self.step)(algorithm, &mut state) == Effect::Denied;
         let until = cold::forgettable_at(algorithm, &state);
         self.kept = Some(state);

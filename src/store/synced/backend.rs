@@ -73,7 +73,7 @@ pub struct SyncedCounts {
     pub pending: usize,
     /// Machines that use the limit, as configured or as of the last exchanges.
     pub nodes: u64,
-    /// Keys whose changes were lost, because the table was full of keys with changes.
+    /// How often a change was not reported, because too many keys had changes.
     pub lost: u64,
 }
 

@@ -1,9 +1,9 @@
 //! The time by which a machine decides between two exchanges.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::clock::{Clock, MonotonicClock, Tick, unix_now};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The fleet's time: this machine's monotonic clock, moved by as much as the store's clock was ahead
 /// at the last exchange. Nanoseconds since 1970.
@@ -16,8 +16,8 @@ pub(super) struct FleetClock {
 struct Shared {
     /// How far the fleet's time is ahead of the monotonic clock, modulo 2^64.
     ahead: AtomicU64,
-    /// When it was last set, by the monotonic clock; zero means never.
-    set_at: AtomicU64,
+    /// When the store's time was last learned, by the monotonic clock.
+    learned_at: Mutex<Option<Tick>>,
     /// The time of a simulation, unless it is zero.
     #[cfg(test)]
     simulated: AtomicU64,
@@ -25,6 +25,9 @@ struct Shared {
 
 /// Two clocks differ by at most one part in this many.
 const MAX_DRIFT: u64 = 2_000;
+/// A time that is earlier by more than this is not that of a late reply: the store's clock was set
+/// back.
+const MAX_LATENESS: Duration = Duration::from_secs(2);
 
 impl FleetClock {
     /// The time of this machine, until the store reports its time.
@@ -40,19 +43,24 @@ impl FleetClock {
     /// store's time, and earlier by as long as the reply took.
     ///
     /// So the latest of all replies is the best one. The clock goes back only as far as the two clocks
-    /// may have drifted apart since then.
+    /// may have drifted apart since then, or if the store's clock was set back.
     pub(super) fn learn(&self, time: Tick) {
+        let mut learned_at = lock(&self.shared.learned_at);
         let monotonic = MonotonicClock.now();
-        let set_at = self
-            .shared
-            .set_at
-            .swap(monotonic.as_nanos().max(1), Ordering::Relaxed);
-        if set_at == 0 {
+        let Some(last) = learned_at.replace(monotonic) else {
             return self.go_on_from(time, monotonic);
-        }
-        let drift = monotonic.as_nanos().saturating_sub(set_at) / MAX_DRIFT;
-        let earliest = self.moved(monotonic).as_nanos().saturating_sub(drift);
-        self.go_on_from(time.max(Tick::from_nanos(earliest)), monotonic);
+        };
+        let drift = monotonic.as_nanos().saturating_sub(last.as_nanos()) / MAX_DRIFT;
+        let earliest = Tick::from_nanos(self.moved(monotonic).as_nanos().saturating_sub(drift));
+        let was_set_back = earliest.since(time) > MAX_LATENESS;
+        self.go_on_from(
+            if was_set_back {
+                time
+            } else {
+                time.max(earliest)
+            },
+            monotonic,
+        );
     }
 
     fn go_on_from(&self, time: Tick, monotonic: Tick) {

@@ -23,7 +23,8 @@ pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
     let by_share_only = match fleet.cut_off() {
         Some(WhenCutOff::Fail) => return Err(fleet.cut_off_error()),
         Some(WhenCutOff::Deny) => return Ok(Slow::Decided(denial(fleet, hash, cost))),
-        Some(WhenCutOff::Share) => true,
+        // A budget holds however long the store cannot be reached.
+        Some(WhenCutOff::Share) => fleet.settings.rules.strict_budget.is_none(),
         None => false,
     };
     let decided = fleet.node.decide_slow(hash, name, now, cost, by_share_only);

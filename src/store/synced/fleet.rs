@@ -1,6 +1,7 @@
 //! What the clones of a limiter and its task share: the machine, the store, and how exchanges go.
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64 as Counter},
@@ -8,10 +9,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Notify, oneshot};
+use tokio::{
+    sync::{Notify, oneshot},
+    task::JoinSet,
+};
 
 use super::clock::FleetClock;
-use super::node::{Node, Outgoing};
+use super::node::{Due, Node, Outgoing};
 use super::records::{Known, RecentRecords};
 use super::rules::Rules;
 use crate::algorithm::{Algorithm, Inherit};
@@ -19,8 +23,13 @@ use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
     cas::{
-        CasStore, Swapped, Value, decider::Decider, error::Failure, policy::CasPolicy,
-        record::Record, report::Report, shared::Shared,
+        CasStore, Swapped, Value,
+        decider::Decider,
+        error::Failure,
+        policy::CasPolicy,
+        record::Record,
+        report::{Change, Report},
+        shared::Shared,
     },
     remote::{LivePolicy, catch_panic},
 };
@@ -28,6 +37,8 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// Machines that have reported within so many intervals count as present.
 const PRESENT_INTERVALS: u32 = 10;
+/// The most exchanges that are under way at a time.
+pub(super) const MAX_EXCHANGES: usize = 500;
 /// The longest pause before a report that was in conflict is sent again.
 const MAX_PAUSE: Duration = Duration::from_millis(20);
 
@@ -108,6 +119,8 @@ pub(super) struct Fleet<S: CasStore, A: Algorithm> {
 pub(super) struct Exchanges {
     pub(super) done: Counter,
     pub(super) failed: Counter,
+    /// Those of them to which the store did not reply.
+    pub(super) unanswered: Counter,
     /// Writes that found another version, because another machine had changed the key.
     pub(super) conflicts: Counter,
 }
@@ -209,8 +222,11 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
             }
             Err(error) => {
                 self.exchanges.failed.fetch_add(1, Ordering::Relaxed);
-                *lock(&self.last_error) = Some(error.clone());
-                self.node.fail(outgoing.hash, error);
+                if error.is_transient() {
+                    self.exchanges.unanswered.fetch_add(1, Ordering::Relaxed);
+                    *lock(&self.last_error) = Some(error.clone());
+                }
+                self.node.fail(outgoing.hash, self.clock.now(), error);
             }
         }
         sent.map(|_| ())
@@ -229,7 +245,7 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
         let (mut is_fresh, mut conflicts) = (false, 0);
         loop {
             let (Some(current), Some(now)) = (known.take(), shared.time.now()) else {
-                known = Some(self.load(&outgoing.name, ends_at).await?);
+                known = Some(self.load(outgoing, ends_at).await?);
                 is_fresh = true;
                 continue;
             };
@@ -274,10 +290,7 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
                         self.pause(conflicts, ends_at).await?;
                     } else if let Some(loaded) = loaded {
                         self.learn(loaded.server_time);
-                        known = Some(
-                            Known::read(loaded.value)
-                                .map_err(|failure| failure.in_store(S::NAME))?,
-                        );
+                        known = Some(Self::read(loaded.value, outgoing)?);
                         is_fresh = true;
                     }
                 }
@@ -285,12 +298,30 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
         }
     }
 
-    async fn load(&self, name: &str, ends_at: Tick) -> Result<Known, StoreError> {
+    async fn load(&self, outgoing: &Outgoing, ends_at: Tick) -> Result<Known, StoreError> {
         self.shared.check_breaker()?;
-        let load = self.shared.store.load(name);
+        let load = self.shared.store.load(&outgoing.name);
         let loaded = self.shared.call_until(ends_at, load).await?;
         self.learn(loaded.server_time);
-        Known::read(loaded.value).map_err(|failure| failure.in_store(S::NAME))
+        Self::read(loaded.value, outgoing)
+    }
+
+    /// The record of a value. A reset replaces what cannot be read.
+    fn read(value: Option<Value>, outgoing: &Outgoing) -> Result<Known, StoreError> {
+        let version = value.as_ref().map(|value| value.version);
+        let record = value.map_or_else(
+            || Some(Record::default()),
+            |value| Record::from_bytes(&value.bytes),
+        );
+        let resets = outgoing.changes.contains(&Change::Reset);
+        match record {
+            Some(record) => Ok(Known { version, record }),
+            None if resets => Ok(Known {
+                version,
+                record: Record::default(),
+            }),
+            None => Err(Failure::Damaged.in_store(S::NAME)),
+        }
     }
 
     fn learn(&self, server_time: Option<Tick>) {
@@ -322,20 +353,31 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
         lags.max().unwrap_or_default()
     }
 
-    /// Sends all that is left, and waits for it. Reports that fail are tried once more.
+    /// Sends all that is left, and waits for it. Reports that fail are tried twice more.
     pub(super) async fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut result = Ok(());
         for _ in 0..3 {
-            let under_way = self.wait_for_exchanges();
-            for receiver in under_way {
+            for exchanged in self.wait_for_exchanges() {
                 // The result is that of the next round.
-                let _ = receiver.await;
+                let _ = exchanged.await;
             }
+            let left = self.node.collect(self.clock.now(), Due::All, usize::MAX);
+            // Made at once: if this future is dropped, the reports are sent again.
+            let left = left.into_iter();
+            let mut left: VecDeque<_> = left
+                .map(|outgoing| UnderWay::new(Arc::clone(self), outgoing))
+                .collect();
+            let mut exchanges = JoinSet::new();
             result = Ok(());
-            for outgoing in self.node.collect(self.clock.now(), false, usize::MAX) {
-                let under_way = UnderWay::new(Arc::clone(self), outgoing);
-                if let Err(error) = under_way.run().await {
-                    result = Err(error);
+            loop {
+                while exchanges.len() < MAX_EXCHANGES {
+                    let Some(next) = left.pop_front() else { break };
+                    exchanges.spawn(next.run());
+                }
+                match exchanges.join_next().await {
+                    Some(Ok(Err(error))) => result = Err(error),
+                    Some(_) => {}
+                    None => break,
                 }
             }
             if self.node.pending.len() == 0 {
@@ -390,22 +432,8 @@ impl<S: CasStore, A: Algorithm> Drop for UnderWay<S, A> {
         if !self.is_over {
             let message = format!("{}: the exchange was given up", S::NAME);
             let error = StoreError::new(message, true);
-            self.fleet.node.fail(self.outgoing.hash, &error);
+            let now = self.fleet.clock.now();
+            self.fleet.node.fail(self.outgoing.hash, now, &error);
         }
-    }
-}
-
-impl Known {
-    fn read(value: Option<Value>) -> Result<Self, Failure> {
-        let Some(value) = value else {
-            return Ok(Self {
-                version: None,
-                record: Record::default(),
-            });
-        };
-        Ok(Self {
-            version: Some(value.version),
-            record: Record::from_bytes(&value.bytes).ok_or(Failure::Damaged)?,
-        })
     }
 }

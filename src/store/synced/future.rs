@@ -14,9 +14,11 @@ use super::decide::decide_slow;
 use super::fleet::Fleet;
 use super::node::Slow;
 use crate::algorithm::Algorithm;
+use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::store::{
+    apply::with_receipt,
     cas::{CasStore, error::Failure},
     remote::Deadline,
 };
@@ -74,8 +76,12 @@ impl<S: CasStore, A: Algorithm> Waiting<S, A> {
                 }
             }
             let name = || Arc::clone(&self.name);
+            let now = self.fleet.clock.now();
             match decide_slow(&self.fleet, self.hash, name, self.cost) {
-                Ok(Slow::Decided(decision)) => return Poll::Ready(Ok(decision)),
+                Ok(Slow::Decided(decision)) => {
+                    let algorithm = self.fleet.node.algorithm();
+                    return Poll::Ready(Ok(with_receipt(&algorithm, decision, now)));
+                }
                 Ok(Slow::Wait(exchanged)) => self.exchanged = exchanged,
                 Err(error) => return Poll::Ready(Err(error)),
             }

@@ -59,7 +59,7 @@
 //!
 //! A report names its machine, its sequence number, and when each cost was taken. It is made a part of
 //! what the store holds by a compare-and-swap. A report that is sent again, because its reply was
-//! lost, is recognized and counted once. A cost that arrives after the end of its window is counted
+//! lost, is recognized and counted once, unless 256 other machines have reported the key since. A cost that arrives after the end of its window is counted
 //! in that window, so it takes nothing from the next one. A machine that is started again is another
 //! machine: what it had not reported is lost, unless it was [closed](Synced::close).
 //!
@@ -68,13 +68,14 @@
 //!
 //! # Failure
 //!
-//! Exchanges are tried again in each interval. Reports wait for it, put together per window, so they
-//! take bounded memory per key. After some intervals without a reply the machine is cut off: see
-//! [`WhenCutOff`]. When the store is reached again, the reports are sent, at most 500 at a time.
+//! Exchanges are tried again in each interval. The changes of a key that wait for it are at most a few:
+//! costs are put together, as of the later moment. After some intervals without a reply the machine is
+//! cut off: see [`WhenCutOff`]. A strict budget holds all the same. When the store is reached again, the
+//! reports are sent, at most 500 at a time.
 //!
-//! Reports are kept of as many keys as the [table](SyncedBuilder::capacity) holds. If it is full of
-//! keys with something to report, a further key takes the place of one of them, whose costs since the
-//! last report are lost and counted in [`SyncedCounts::lost`].
+//! Reports are kept of as many keys as the [capacity](SyncedBuilder::capacity). The costs of further
+//! keys are not reported, as are those of a key whose place in the full table another key has taken.
+//! [`SyncedCounts::lost`] counts both.
 //!
 //! # Time
 //!

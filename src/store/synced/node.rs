@@ -12,11 +12,11 @@ use tokio::sync::oneshot;
 
 use super::clock::FleetClock;
 use super::pending::{PendingKey, PendingKeys, SentReport, Shard, total_cost};
-use super::rules::{MAX_ROOM, Rules};
-use super::tracked::{Step, StepInput, Tracked, Unsent, step};
+use super::rules::Rules;
+use super::tracked::{KeySlot, Step, StepInput, Tracked, step};
 use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
-use crate::decision::Decision;
+use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
     cas::report::Change,
@@ -38,7 +38,14 @@ pub(super) struct Node<A: Algorithm> {
     nodes: AtomicU64,
     /// The most machines that an exchange has seen since then.
     nodes_seen: AtomicU64,
-    /// This machine's share of the limit, with what this machine has reported.
+    /// For so many rounds, exchanges have seen fewer machines.
+    rounds_with_less: AtomicU64,
+    /// Counts intervals.
+    round: AtomicU64,
+    /// How many keys may be listed.
+    most_pending: usize,
+    /// This machine's share of the limit, with what this machine has admitted, beside the costs in
+    /// the table.
     share: Local<A, FleetClock>,
     /// Keys whose unreported cost was lost, because the table was full.
     lost: AtomicU64,
@@ -48,6 +55,18 @@ pub(super) struct Node<A: Algorithm> {
     urgent: AtomicU64,
     /// 1 if the clock shows the fleet's time.
     is_time_known: AtomicU64,
+}
+
+/// After so many rounds with fewer machines, their number is adopted.
+const ROUNDS_BEFORE_LESS: u64 = 100;
+
+/// Which keys are exchanged, beside those that cannot wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Urgent,
+    /// Those that were not exchanged in this round.
+    Round,
+    All,
 }
 
 /// What the slow path makes of a request.
@@ -106,6 +125,9 @@ impl<A: Algorithm> Node<A> {
             rules,
             nodes: AtomicU64::new(nodes),
             nodes_seen: AtomicU64::new(0),
+            rounds_with_less: AtomicU64::new(0),
+            round: AtomicU64::new(1),
+            most_pending: capacity,
             share: share.try_capacity(capacity)?,
             lost: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -182,6 +204,10 @@ impl<A: Algorithm> Node<A> {
     ) -> Slow {
         let mut shard = self.pending.shard(hash);
         let key = shard.get(&hash);
+        let is_listed = key.is_some();
+        if !is_listed && self.pending.len() >= self.most_pending {
+            return Slow::Decided(self.decide_unlisted(hash, now, cost));
+        }
         if by_share_only {
             let by_share = self.decide_by_share(hash, key, now, cost);
             if by_share.is_denied() || cost == 0 {
@@ -202,12 +228,16 @@ impl<A: Algorithm> Node<A> {
                 });
             }
         }
-        if cost == 0 {
+        if cost == 0 || done.slot == KeySlot::None {
             return Slow::Decided(done.decision);
+        }
+        if is_listed && done.slot == KeySlot::Unlisted {
+            // Its slot was taken by another key in between, with the cost since the last report.
+            self.lost.fetch_add(1, Ordering::Relaxed);
         }
         let key = self.listed(&mut shard, hash, name, now);
         for change in done.moved.into_iter().flatten() {
-            key.push(&self.algorithm(), change, now);
+            self.keep(hash, key, change, now);
         }
         if done.is_urgent && !key.is_urgent {
             key.is_urgent = true;
@@ -233,7 +263,7 @@ impl<A: Algorithm> Node<A> {
         let input = StepInput {
             rules: self.rules,
             nodes: self.nodes(),
-            is_listed: key.is_some(),
+            unknown: key.map_or(0, PendingKey::unknown_cost),
             is_forced,
             now,
             cost,
@@ -241,7 +271,24 @@ impl<A: Algorithm> Node<A> {
         let done = self.table.at(hash, now, cost > 0, |tracked, state| {
             step(&tracked.0, state, &input)
         });
-        done.unwrap_or_else(|free| Step::of(self.table.deny_full(free, now)))
+        done.unwrap_or_else(|free| Step {
+            slot: KeySlot::None,
+            ..Step::of(self.table.deny_full(free, now))
+        })
+    }
+
+    /// Decides for a key that cannot be listed, because too many are. Its cost is not reported. With a
+    /// strict budget it is denied.
+    fn decide_unlisted(&self, hash: u64, now: Tick, cost: u64) -> Decision {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+        if self.rules.strict_budget.is_some() {
+            let figures = self.peek(hash, now, 0);
+            return Decision::new(Verdict::Deny, figures.limit, 0, None, 0);
+        }
+        let decided = self.table.at(hash, now, cost > 0, |tracked, state| {
+            tracked.0.decide(&mut state.fleet, now, cost)
+        });
+        decided.unwrap_or_else(|free| self.table.deny_full(free, now))
     }
 
     /// The decision of this machine's share, if it had been used for all that this machine admitted.
@@ -260,13 +307,9 @@ impl<A: Algorithm> Node<A> {
             (Some(_), Ok(Read(mut unsent))) => unsent.take(now),
             _ => None,
         };
-        let sent = key.iter().flat_map(|key| &key.sent);
-        let sent = sent.flat_map(|sent| &*sent.changes);
-        let unsent = key.iter().flat_map(|key| &key.unsent);
-        let changes: Vec<_> = sent.chain(unsent).chain(&in_table).copied().collect();
         let decided = self.share.at(hash, now, false, |algorithm, state| {
             let mut state = state.clone();
-            for change in &changes {
+            if let Some(change) = in_table {
                 change.apply(algorithm, &mut state, now);
             }
             Read(algorithm.peek(&state, now, cost))
@@ -302,12 +345,23 @@ impl<A: Algorithm> Node<A> {
         change: Change,
     ) -> Decision {
         let mut shard = self.pending.shard(hash);
-        let is_listed = shard.contains_key(&hash);
+        if !shard.contains_key(&hash) && self.pending.len() >= self.most_pending {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return self.peek(hash, now, 0);
+        }
+        let input = StepInput {
+            rules: self.rules,
+            nodes: self.nodes(),
+            unknown: shard.get(&hash).map_or(0, PendingKey::unknown_cost),
+            is_forced: true,
+            now,
+            cost: 0,
+        };
         let made = self.table.at(hash, now, true, |tracked, state| {
             let algorithm = &tracked.0;
-            let unsent = state.unsent.take_if(is_listed, now);
+            let unsent = state.unsent.take(now);
             change.apply(algorithm, &mut state.fleet, now);
-            state.unsent.list(algorithm, &state.fleet, now);
+            state.unsent.begin_cell(algorithm, &state.fleet, &input);
             Written((unsent, algorithm.peek(&state.fleet, now, 0)))
         });
         let (unsent, decision) = match made {
@@ -316,27 +370,43 @@ impl<A: Algorithm> Node<A> {
         };
         let key = self.listed(&mut shard, hash, name, now);
         if change == Change::Reset {
-            // What was admitted before does not count any more.
+            // What was admitted before does not count any more. A report that the store cannot take
+            // must not hold up the reset; if it is executed late, it finds another version.
             key.unsent.clear();
-            key.unsent.push(change);
+            if !key.in_flight {
+                key.sent = None;
+            }
+            self.keep(hash, key, change, now);
             return decision;
         }
         for change in unsent.into_iter().chain([change]) {
-            key.push(&self.algorithm(), change, now);
+            self.keep(hash, key, change, now);
         }
         decision
     }
 
-    /// Takes at most `most` reports to be sent, of keys whose exchange is not under way; if
-    /// `urgent_only`, of those that cannot wait.
-    pub(super) fn collect(&self, now: Tick, urgent_only: bool, most: usize) -> Vec<Outgoing> {
+    /// Begins a round, in which each listed key is exchanged once.
+    pub(super) fn begin_round(&self) {
+        self.round.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes at most `most` reports to be sent, of keys whose exchange is not under way: those that
+    /// cannot wait, and others as `due` says.
+    pub(super) fn collect(&self, now: Tick, due: Due, most: usize) -> Vec<Outgoing> {
+        let round = self.round.load(Ordering::Relaxed);
         let mut outgoing = Vec::new();
         for mut shard in self.pending.shards() {
             for (hash, key) in shard.iter_mut() {
                 if outgoing.len() >= most {
                     return outgoing;
                 }
-                if !key.in_flight && (key.is_urgent || !urgent_only) {
+                let is_due = match due {
+                    Due::Urgent => false,
+                    Due::Round => key.round < round,
+                    Due::All => true,
+                };
+                if !key.in_flight && (key.is_urgent || is_due) {
+                    key.round = round;
                     outgoing.push(self.take_report(*hash, key, now));
                 }
             }
@@ -355,7 +425,9 @@ impl<A: Algorithm> Node<A> {
                 Written((state.unsent.take(now), was_listed))
             });
             if let Ok(Written((change, was_listed))) = taken {
-                key.unsent.extend(change);
+                if let Some(change) = change {
+                    self.keep(hash, key, change, now);
+                }
                 if !was_listed {
                     self.lost.fetch_add(1, Ordering::Relaxed);
                 }
@@ -386,36 +458,46 @@ impl<A: Algorithm> Node<A> {
             return;
         };
         key.in_flight = false;
-        if let Some(sent) = key.sent.take() {
-            // The share counts what this machine has reported.
+        let sent = key.sent.take();
+        self.move_cost(hash, key, now);
+        if key.is_early {
+            key.unsent.iter_mut().for_each(Change::make_present);
+            key.is_early = false;
+            // Now they have a moment.
             let _ = self.share.at(hash, now, true, |algorithm, state| {
-                for change in &*sent.changes {
+                let sent = sent.iter().flat_map(|sent| &*sent.changes);
+                for change in sent.chain(&key.unsent) {
                     change.apply(algorithm, state, now);
                 }
             });
-        }
-        if key.is_early {
-            self.leave_early_time(hash, key, now);
         }
         let (rules, nodes) = (self.rules, self.nodes());
         let unsent = &key.unsent;
         let adopted = self.table.at(hash, now, true, |tracked, state| {
             let algorithm = &tracked.0;
-            let mut after = fleet.clone();
-            let in_table = Unsent::take(&mut state.unsent.clone(), now);
-            for change in unsent.iter().chain(&in_table) {
-                change.apply(algorithm, &mut after, now);
+            state.fleet = fleet.clone();
+            for change in unsent {
+                change.apply(algorithm, &mut state.fleet, now);
             }
-            state.fleet = after;
-            let is_reported = unsent.is_empty() && in_table.is_none();
-            state.unsent.is_listed = !is_reported;
-            let budget = rules.budget(algorithm, &state.fleet, now, nodes);
-            let unknown = total_cost(unsent) + total_cost(in_table.as_slice());
-            state.unsent.has_share = rules.has_share(nodes);
-            state.unsent.room = u64::from(budget)
-                .saturating_sub(unknown)
-                .try_into()
-                .unwrap_or(MAX_ROOM);
+            // What was admitted after the cost was moved has its cell.
+            if let Some(change) = state.unsent.clone().take(now) {
+                change.apply(algorithm, &mut state.fleet, now);
+            }
+            let is_reported = unsent.is_empty() && state.unsent.cost == 0;
+            let cost = u64::from(state.unsent.cost);
+            state.unsent.is_listed = false;
+            if !is_reported {
+                let unknown = total_cost(unsent).saturating_add(cost);
+                let input = StepInput {
+                    rules,
+                    nodes,
+                    unknown,
+                    is_forced: false,
+                    now,
+                    cost: 0,
+                };
+                state.unsent.begin_cell(algorithm, &state.fleet, &input);
+            }
             Written(is_reported)
         });
         key.since = now;
@@ -424,37 +506,59 @@ impl<A: Algorithm> Node<A> {
         key.wake(&Ok(()));
         if !matches!(adopted, Ok(Written(false))) {
             let is_urgent = shard.remove(&hash).is_some_and(|key| key.is_urgent);
+            self.pending.count_removed();
             self.urgent.fetch_sub(is_urgent.into(), Ordering::Relaxed);
         }
     }
 
-    /// Lets the costs that were taken before the fleet's time was known count as of the next report.
-    fn leave_early_time(&self, hash: u64, key: &mut PendingKey, now: Tick) {
-        let taken = self.table.at(hash, now, false, |tracked, state| {
-            let taken = state.unsent.take(now);
-            state.unsent.cell_end = A::Packing::cell_end(&tracked.0, &state.fleet, now);
-            Written(taken)
-        });
-        if let Ok(Written(change)) = taken {
-            key.unsent.extend(change);
+    /// Adds a change to those that wait for a report. The share of this machine counts it at once.
+    fn keep(&self, hash: u64, key: &mut PendingKey, change: Change, now: Tick) {
+        key.push(&self.algorithm(), change, now);
+        // Its moment may mean nothing before the fleet's time is known.
+        if !key.is_early {
+            let _ = self.share.at(hash, now, true, |algorithm, state| {
+                change.apply(algorithm, state, now);
+            });
         }
-        key.unsent.iter_mut().for_each(Change::make_present);
-        key.is_early = false;
+    }
+
+    /// Moves the cost that the state holds to the changes of the key, with its moment.
+    fn move_cost(&self, hash: u64, key: &mut PendingKey, now: Tick) {
+        let taken = self
+            .table
+            .at(hash, now, false, |_, state| Written(state.unsent.take(now)));
+        if let Ok(Written(Some(change))) = taken {
+            self.keep(hash, key, change, now);
+        }
     }
 
     /// Ends an exchange whose outcome is not known. The same report is sent again.
-    pub(super) fn fail(&self, hash: u64, error: &StoreError) {
+    pub(super) fn fail(&self, hash: u64, now: Tick, error: &StoreError) {
         let mut shard = self.pending.shard(hash);
         if let Some(key) = shard.get_mut(&hash) {
             key.in_flight = false;
+            // Otherwise it would seem to be of the moment of the reply that comes at last.
+            self.move_cost(hash, key, now);
             key.wake(&Err(error.clone()));
         }
     }
 
     /// Ends a round of exchanges: adopts the number of machines that it has seen.
     pub(super) fn end_round(&self) -> Result<(), ConfigError> {
-        let seen = self.nodes_seen.swap(0, Ordering::Relaxed);
-        if self.rules.nodes.is_some() || seen == 0 || seen == self.nodes() {
+        if self.rules.nodes.is_some() {
+            return Ok(());
+        }
+        let seen = self.nodes_seen.load(Ordering::Relaxed);
+        let is_less = seen < self.nodes();
+        let rounds = self.rounds_with_less.load(Ordering::Relaxed) + 1;
+        if is_less && rounds < ROUNDS_BEFORE_LESS {
+            // Other machines may only not have used the keys of this round.
+            self.rounds_with_less.store(rounds, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.rounds_with_less.store(0, Ordering::Relaxed);
+        self.nodes_seen.store(0, Ordering::Relaxed);
+        if seen == 0 || seen == self.nodes() {
             return Ok(());
         }
         self.nodes.store(seen, Ordering::Relaxed);
@@ -475,7 +579,9 @@ impl<A: Algorithm> Node<A> {
         now: Tick,
     ) -> &'a mut PendingKey {
         shard.entry(hash).or_insert_with(|| {
+            self.pending.count_added();
             let mut key = PendingKey::new(name(), now);
+            key.round = self.round.load(Ordering::Relaxed);
             key.is_early = self.is_time_known.load(Ordering::Acquire) == 0;
             key
         })

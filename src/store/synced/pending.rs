@@ -1,14 +1,17 @@
 //! Keys with changes that the store does not have yet.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicUsize},
+};
 
 use tokio::sync::oneshot;
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::store::cas::report::Change;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, Ordering, lock};
 
 const SHARDS: usize = 64;
 /// The most changes of one key that wait for a report. More are put together.
@@ -18,6 +21,7 @@ const MAX_CHANGES: usize = 8;
 #[derive(Debug)]
 pub(super) struct PendingKeys {
     shards: [Mutex<Shard>; SHARDS],
+    len: AtomicUsize,
 }
 
 /// Ordered, so that a simulation takes the same steps each time.
@@ -34,6 +38,8 @@ pub(super) struct PendingKey {
     pub(super) unsent: Vec<Change>,
     /// Whether an exchange is under way.
     pub(super) in_flight: bool,
+    /// The round in which it was listed or exchanged last.
+    pub(super) round: u64,
     /// Whether the exchange cannot wait for the end of the interval.
     pub(super) is_urgent: bool,
     /// Whether it was added before the fleet's time was known. The moments of its changes then mean
@@ -58,6 +64,7 @@ impl PendingKeys {
     pub(super) fn new() -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
+            len: AtomicUsize::new(0),
         }
     }
 
@@ -72,7 +79,15 @@ impl PendingKeys {
 
     /// How many keys have changes.
     pub(super) fn len(&self) -> usize {
-        self.shards().map(|shard| shard.len()).sum()
+        self.len.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_added(&self) {
+        self.len.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_removed(&self) {
+        self.len.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -83,6 +98,7 @@ impl PendingKey {
             sent: None,
             unsent: Vec::new(),
             in_flight: false,
+            round: 0,
             is_urgent: false,
             is_early: false,
             since: now,
@@ -91,9 +107,12 @@ impl PendingKey {
         }
     }
 
-    /// Adds a change. If there are many, the oldest ones are put together.
+    /// Adds a change. If there are many, costs are put together.
     /// Those that count no more are dropped.
     pub(super) fn push<A: Algorithm>(&mut self, algorithm: &A, change: Change, now: Tick) {
+        if self.takes_back(algorithm, change) {
+            return;
+        }
         self.unsent.push(change);
         if self.unsent.len() > MAX_CHANGES {
             let before = total_cost(&self.unsent);
@@ -101,30 +120,87 @@ impl PendingKey {
                 .retain(|change| !is_over(algorithm, *change, now));
             self.dropped += before - total_cost(&self.unsent);
         }
-        while self.unsent.len() > MAX_CHANGES && self.merge_oldest() {}
+        while self.unsent.len() > MAX_CHANGES {
+            if !self.merge_costs(algorithm, now) {
+                // Without a refund, more counts than was used.
+                self.unsent.remove(0);
+            }
+        }
     }
 
-    /// Puts the two oldest costs together that have no other change between them, as of the later
-    /// moment: they count for longer than each of them would have. Returns whether there were any.
-    fn merge_oldest(&mut self) -> bool {
+    /// Whether `change` gives back a part of the last cost, which is of the same cell. Then that is
+    /// less.
+    fn takes_back<A: Algorithm>(&mut self, algorithm: &A, change: Change) -> bool {
+        let Change::Refund { taken_at, cost } = change else {
+            return false;
+        };
+        let Some(Change::Charge {
+            taken_at: last,
+            cost: held,
+        }) = self.unsent.last_mut()
+        else {
+            return false;
+        };
+        let cell = |at| A::Packing::cell_end(algorithm, &algorithm.fresh(at), at);
+        if *held < cost || taken_at > *last || cell(taken_at) != cell(*last) {
+            return false;
+        }
+        *held -= cost;
+        if *held == 0 {
+            self.unsent.pop();
+        }
+        true
+    }
+
+    /// The cost that the store may not know of, beside that in the table.
+    pub(super) fn unknown_cost(&self) -> u64 {
+        let sent = self
+            .sent
+            .as_ref()
+            .map_or(0, |sent| total_cost(&sent.changes));
+        sent.saturating_add(total_cost(&self.unsent))
+    }
+
+    /// Puts two costs together that have no other change between them, as of a moment as of which they
+    /// count no less than each of them would. Of all such pairs it takes the one that is nearest
+    /// together for its age. Returns whether there was any.
+    fn merge_costs<A: Algorithm>(&mut self, algorithm: &A, now: Tick) -> bool {
+        let mut best: Option<(u128, usize)> = None;
         for second in 1..self.unsent.len() {
             let pair = (self.unsent[second - 1], self.unsent[second]);
             let (
-                Change::Charge { cost, .. },
+                Change::Charge { taken_at, .. },
                 Change::Charge {
-                    taken_at,
-                    cost: more,
+                    taken_at: later, ..
                 },
             ) = pair
             else {
                 continue;
             };
-            let cost = cost.saturating_add(more);
-            self.unsent[second] = Change::Charge { taken_at, cost };
-            self.unsent.remove(second - 1);
-            return true;
+            let gap = later.since(taken_at).as_nanos();
+            let age = now.since(later).as_nanos() + 1;
+            let distance = (gap << 32) / age;
+            if best.is_none_or(|best| distance < best.0) {
+                best = Some((distance, second));
+            }
         }
-        false
+        let Some((_, second)) = best else {
+            return false;
+        };
+        let first = self.unsent.remove(second - 1);
+        let later = self.unsent.get_mut(second - 1);
+        if let (
+            Change::Charge {
+                taken_at: first,
+                cost: more,
+            },
+            Some(Change::Charge { taken_at, cost }),
+        ) = (first, later)
+        {
+            *taken_at = A::Packing::joined_moment(algorithm, first, more, *taken_at);
+            *cost = cost.saturating_add(more);
+        }
+        true
     }
 
     /// Lets the waiting requests go on.
@@ -145,12 +221,80 @@ pub(super) fn total_cost(changes: &[Change]) -> u64 {
     costs.fold(0, u64::saturating_add)
 }
 
-/// Whether a cost counts no more.
+/// Whether a cost of a window or cell counts no more. Costs of other algorithms add up, so none of them
+/// can be dropped alone.
 fn is_over<A: Algorithm>(algorithm: &A, change: Change, now: Tick) -> bool {
-    let Change::Charge { .. } = change else {
-        return false;
-    };
     let mut state = algorithm.fresh(now);
+    let has_cells = A::Packing::cell_end(algorithm, &state, now) < Tick::MAX
+        && A::Packing::limit_count(algorithm) == 1;
+    if !has_cells || !matches!(change, Change::Charge { .. }) {
+        return false;
+    }
     change.apply(algorithm, &mut state, now);
     algorithm.forgettable_at(&state) <= now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::TokenBucket;
+    use crate::quota::Quota;
+
+    /// Far more costs than are kept, with and without pauses in which the bucket refills.
+    #[test]
+    fn costs_of_a_bucket_that_are_put_together_count_as_before() {
+        let bucket = TokenBucket::new(Quota::per_second(100));
+        for pause in [1_u64, 10_000_000, 30_000_000] {
+            let mut key = PendingKey::new("key".into(), Tick::ZERO);
+            let mut exact = bucket.fresh(Tick::ZERO);
+            let mut now = Tick::from_nanos(1 << 60);
+            for step in 0..200 {
+                now = Tick::from_nanos(now.as_nanos() + pause * (1 + step % 7));
+                let change = Change::Charge {
+                    taken_at: now,
+                    cost: 1 + step % 3,
+                };
+                change.apply(&bucket, &mut exact, now);
+                key.push(&bucket, change, now);
+                assert!(key.unsent.len() <= MAX_CHANGES);
+            }
+            let mut merged = bucket.fresh(Tick::ZERO);
+            for change in &key.unsent {
+                change.apply(&bucket, &mut merged, now);
+            }
+            let reset = |state| bucket.peek(state, now, 0).reset_after.as_nanos();
+            let (merged, exact) = (reset(&merged), reset(&exact));
+            // Each of them may count a nanosecond later.
+            assert!(
+                (exact..exact + 200).contains(&merged),
+                "{merged}, not {exact}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_refund_of_the_last_cost_takes_it_back() {
+        let bucket = TokenBucket::new(Quota::per_second(100));
+        let mut key = PendingKey::new("key".into(), Tick::ZERO);
+        let at = Tick::from_nanos(1 << 60);
+        for _ in 0..1_000 {
+            key.push(
+                &bucket,
+                Change::Charge {
+                    taken_at: at,
+                    cost: 2,
+                },
+                at,
+            );
+            key.push(
+                &bucket,
+                Change::Refund {
+                    taken_at: at,
+                    cost: 2,
+                },
+                at,
+            );
+        }
+        assert_eq!(key.unsent, []);
+    }
 }

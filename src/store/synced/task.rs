@@ -10,15 +10,13 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinSet};
 
-use super::fleet::{Fleet, UnderWay};
+use super::fleet::{Fleet, MAX_EXCHANGES, UnderWay};
+use super::node::Due;
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, MonotonicClock, Timer};
 use crate::error::StoreError;
 use crate::store::cas::{CasStore, error::Failure};
 use crate::sync::Ordering;
-
-/// The most exchanges that are under way at a time.
-const MAX_EXCHANGES: usize = 500;
 
 /// What the task waits for.
 enum Wake {
@@ -68,13 +66,18 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
                     sleep.set(self.interval());
                     self.count_missed(&mut missed, &mut seen);
                     self.adopt_changes().await;
-                    has_more = true;
+                    if !has_more {
+                        fleet.node.begin_round();
+                        has_more = true;
+                    }
                 }
                 Wake::Urgent | Wake::Exchanged => {}
             }
+            while exchanges.try_join_next().is_some() {}
             let room = MAX_EXCHANGES.saturating_sub(exchanges.len());
             let now = fleet.clock.now();
-            let outgoing = fleet.node.collect(now, !has_more, room);
+            let due = if has_more { Due::Round } else { Due::Urgent };
+            let outgoing = fleet.node.collect(now, due, room);
             has_more &= outgoing.len() == room;
             for outgoing in outgoing {
                 let under_way = UnderWay::new(Arc::clone(fleet), outgoing);
@@ -84,7 +87,20 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
                 });
             }
         }
-        while exchanges.join_next().await.is_some() {}
+        drop(exchanges);
+        self.flush_for(FLUSH_TIME).await;
+    }
+
+    /// Sends what is left when the last clone has been dropped.
+    async fn flush_for(&self, longest: Duration) {
+        let ends_at = MonotonicClock.now().plus(longest);
+        let mut flush = pin!(self.fleet.flush());
+        let mut end = pin!(MonotonicClock.sleep_until(ends_at));
+        poll_fn(|cx| match flush.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(()),
+            Poll::Pending => end.as_mut().poll(cx),
+        })
+        .await;
     }
 
     /// An interval, up to a tenth shorter, so that machines do not keep in step.
@@ -119,13 +135,14 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
     fn count_missed(&self, missed: &mut u32, seen: &mut (u64, u64)) {
         let fleet = &self.fleet;
         let done = fleet.exchanges.done.load(Ordering::Relaxed);
-        let failed = fleet.exchanges.failed.load(Ordering::Relaxed);
-        if done > seen.0 {
+        let unanswered = fleet.exchanges.unanswered.load(Ordering::Relaxed);
+        let replied = done + fleet.exchanges.failed.load(Ordering::Relaxed) - unanswered;
+        if replied > seen.0 {
             *missed = 0;
-        } else if failed > seen.1 {
+        } else if unanswered > seen.1 {
             *missed = missed.saturating_add(1);
         }
-        *seen = (done, failed);
+        *seen = (replied, unanswered);
         fleet.set_cut_off(*missed >= fleet.settings.cut_off_after);
     }
 
@@ -154,24 +171,8 @@ impl<S: CasStore, A: Algorithm> Drop for Task<S, A> {
 /// How long the last clone waits for its reports when it is dropped.
 const FLUSH_TIME: Duration = Duration::from_secs(1);
 
-/// Sends what is left, without waiting for it, and ends the task.
+/// Ends the task, which sends what is left.
 pub(super) fn close_detached<S: CasStore, A: Algorithm>(fleet: &Arc<Fleet<S, A>>) {
     fleet.is_closing.store(true, Ordering::Release);
     fleet.wake.notify_one();
-    if fleet.node.pending.len() == 0 {
-        return;
-    }
-    if let Ok(runtime) = Handle::try_current() {
-        let fleet = Arc::clone(fleet);
-        runtime.spawn(async move {
-            let ends_at = MonotonicClock.now().plus(FLUSH_TIME);
-            let mut flush = pin!(fleet.flush());
-            let mut end = pin!(MonotonicClock.sleep_until(ends_at));
-            poll_fn(|cx| match flush.as_mut().poll(cx) {
-                Poll::Ready(_) => Poll::Ready(()),
-                Poll::Pending => end.as_mut().poll(cx),
-            })
-            .await;
-        });
-    }
 }

@@ -68,21 +68,25 @@ impl Unsent {
         (cost > 0).then_some(Change::Charge { taken_at, cost })
     }
 
-    /// [`take`](Self::take), unless the cost is that of another key: a key that takes the slot of one
-    /// that was evicted begins with its state.
-    pub(super) fn take_if(&mut self, is_own: bool, now: Tick) -> Option<Change> {
-        if !is_own {
-            *self = Self::default();
-        }
-        self.take(now)
-    }
-
-    /// Notes that the key is listed, if it was not. It then has no cost of an earlier cell.
-    pub(super) fn list<A: Algorithm>(&mut self, algorithm: &A, fleet: &A::State, now: Tick) {
-        if !self.is_listed || now >= self.cell_end {
+    /// Begins a cell, after the cost of the last one was taken. A key that was not listed gets its
+    /// room; `unknown` is what the store may not know of it yet.
+    pub(super) fn begin_cell<A: Algorithm>(
+        &mut self,
+        algorithm: &A,
+        fleet: &A::State,
+        input: &StepInput,
+    ) {
+        if !self.is_listed {
             self.is_listed = true;
-            self.cell_end = A::Packing::cell_end(algorithm, fleet, now);
+            let StepInput {
+                rules, nodes, now, ..
+            } = *input;
+            let budget = u64::from(rules.budget(algorithm, fleet, now, nodes));
+            let room = budget.saturating_sub(input.unknown);
+            self.room = room.try_into().unwrap_or(MAX_ROOM);
+            self.has_share = rules.has_share(nodes);
         }
+        self.cell_end = A::Packing::cell_end(algorithm, fleet, input.now);
     }
 
     /// The latest moment at which the cost can have been taken: that of its cell, which may be one of a
@@ -123,8 +127,8 @@ impl Unsent {
 pub(super) struct StepInput {
     pub(super) rules: Rules,
     pub(super) nodes: u64,
-    /// Whether the key is listed among those to be reported.
-    pub(super) is_listed: bool,
+    /// What the store may not know yet of the key, beside the cost in the state.
+    pub(super) unknown: u64,
     /// Whether the request is admitted in any case.
     pub(super) is_forced: bool,
     pub(super) now: Tick,
@@ -142,6 +146,17 @@ pub(super) struct Step {
     pub(super) needs_exchange: bool,
     /// Whether the next exchange cannot wait for the end of the interval.
     pub(super) is_urgent: bool,
+    pub(super) slot: KeySlot,
+}
+
+/// What the table had of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeySlot {
+    /// The table is full.
+    None,
+    /// A state without costs that wait for a report, or none.
+    Unlisted,
+    Listed,
 }
 
 impl Step {
@@ -151,6 +166,7 @@ impl Step {
             moved: [None; 2],
             needs_exchange: false,
             is_urgent: false,
+            slot: KeySlot::Listed,
         }
     }
 }
@@ -169,17 +185,17 @@ pub(super) fn step<A: Algorithm>(
 ) -> Step {
     let &StepInput { now, cost, .. } = input;
     let unsent = &mut state.unsent;
-    let is_new = !input.is_listed || !unsent.is_listed;
-    if is_new {
-        // A key that takes the slot of one that was evicted begins with its state.
-        *unsent = Unsent::default();
-    }
+    let is_new = !unsent.is_listed;
     if let (Some(strict), false) = (input.rules.strict_budget, input.is_forced) {
         // A cost above the budget needs all of it.
         let needed = cost.min(u64::from(strict));
-        let room = if is_new { strict } else { unsent.room };
+        let room = if is_new {
+            u64::from(strict).saturating_sub(input.unknown)
+        } else {
+            u64::from(unsent.room)
+        };
         let looked = algorithm.peek(&state.fleet, now, cost);
-        if needed > u64::from(room) && !looked.is_denied() {
+        if needed > room && !looked.is_denied() {
             return Step {
                 needs_exchange: true,
                 is_urgent: true,
@@ -194,18 +210,15 @@ pub(super) fn step<A: Algorithm>(
         algorithm.decide(&mut state.fleet, now, cost)
     };
     let mut done = Step::of(decision);
+    if is_new {
+        done.slot = KeySlot::Unlisted;
+    }
     if cost == 0 {
         return done;
     }
-    if now >= unsent.cell_end {
+    if is_new || now >= unsent.cell_end {
         done.moved[0] = unsent.take(now);
-    }
-    unsent.list(algorithm, &state.fleet, now);
-    if is_new {
-        unsent.room = input
-            .rules
-            .budget(algorithm, &state.fleet, now, input.nodes);
-        unsent.has_share = input.rules.has_share(input.nodes);
+        unsent.begin_cell(algorithm, &state.fleet, input);
     }
     if decision.is_denied() {
         return done;
@@ -351,6 +364,10 @@ impl<A: Algorithm> Packing<Self> for Tracked<A> {
 
     fn raise_to_base(algorithm: &Self, state: &mut TrackedState<A::State>) {
         A::Packing::raise_to_base(&algorithm.0, &mut state.fleet);
+    }
+
+    fn disown(_: &Self, state: &mut TrackedState<A::State>) {
+        state.unsent = Unsent::default();
     }
 
     fn decide_kept(

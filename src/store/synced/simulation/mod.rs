@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::clock::FleetClock;
-use super::node::{Node, Outgoing, Slow};
+use super::node::{Due, Node, Outgoing, Slow};
 use super::rules::Rules;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
@@ -266,7 +266,10 @@ impl<A: Algorithm> Simulation<A> {
                 }
             }
         });
-        for outgoing in self.machines[node].node.collect(now, true, usize::MAX) {
+        for outgoing in self.machines[node]
+            .node
+            .collect(now, Due::Urgent, usize::MAX)
+        {
             self.send(node, outgoing);
         }
         if waits {
@@ -291,7 +294,11 @@ impl<A: Algorithm> Simulation<A> {
 
     fn flush(&mut self, node: usize, is_quiet: bool) {
         let now = self.time_of(node);
-        for outgoing in self.machines[node].node.collect(now, false, usize::MAX) {
+        self.machines[node].node.begin_round();
+        for outgoing in self.machines[node]
+            .node
+            .collect(now, Due::Round, usize::MAX)
+        {
             self.send(node, outgoing);
         }
         self.machines[node].node.end_round().expect("a share");
@@ -446,7 +453,8 @@ impl<A: Algorithm> Simulation<A> {
             }
         }
         let error = StoreError::new("no reply", true);
-        self.machines[node].node.fail(hash, &error);
+        let now = self.time_of(node);
+        self.machines[node].node.fail(hash, now, &error);
     }
 
     fn crash(&mut self, node: usize) {
