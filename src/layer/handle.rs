@@ -139,6 +139,8 @@ impl<K, L> Handle<K, L> {
     /// Denies all requests of `key` for `length` from now on, or until its present block ends if that
     /// is later. Attempts that are under way do not change it when they end.
     ///
+    /// With a [`Fallback`](crate::store::Fallback), only the backend that decides now bans the key.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use tower_throttle::{ClientIp, Lockout, Quota, RateLimitLayer};

@@ -79,7 +79,14 @@ impl Failures {
 
     /// The same failures under other settings.
     pub(crate) fn under(mut self, settings: Blocks) -> Self {
+        let has_changed = self.settings != settings;
         self.settings = settings;
+        // A change starts no block.
+        while has_changed && self.block.is_none() && self.count() >= self.places().max(1) {
+            let mut oldest = self.attempts.first_entry().expect("a count above zero");
+            *oldest.get_mut() -= 1;
+            self.attempts.retain(|_, held| *held > 0);
+        }
         self.with_block()
     }
 
@@ -108,9 +115,13 @@ impl Failures {
     }
 
     pub(crate) fn refund(mut self, taken_at: u64, now: u64, mut cost: u64) -> Self {
-        let period = self.settings.period;
+        // No failure of a block expires before the block ends.
+        let period = match self.block {
+            Some(_) => u64::MAX,
+            None => self.settings.period,
+        };
         for (at, held) in self.attempts.iter_mut().rev() {
-            if *at <= taken_at && now < *at + period {
+            if *at <= taken_at && now < at.saturating_add(period) {
                 let given = cost.min(*held);
                 *held -= given;
                 cost -= given;

@@ -148,6 +148,44 @@ fn a_success_among_the_attempts_of_a_block_ends_it() {
 }
 
 #[test]
+fn a_success_ends_its_block_however_late_it_is() {
+    let slow = Lockout::new(Quota::per_minute(5)).block(Duration::from_secs(600));
+    let mut key = Key::of(slow);
+    key.fails(0..5);
+    key.succeeds(4, 74);
+    assert_eq!(key.denied_at(74), None);
+    // So does one among failures that are older than the period.
+    let mut key = Key::of(slow);
+    key.fails(0..5);
+    key.succeeds(0, 599);
+    assert_eq!(key.denied_at(599), None);
+}
+
+#[test]
+fn a_success_frees_its_attempt_if_a_later_one_was_counted_first() {
+    let left_at = |key: &Key<Lockout>, second: u64| {
+        let now = Tick::from_nanos(second * SECOND);
+        key.algorithm.peek(&key.state, now, 0).remaining()
+    };
+    let mut key = Key::new();
+    key.fails([130, 100]);
+    key.succeeds(100, 140);
+    assert_eq!(left_at(&key, 140), 4);
+    key.succeeds(100, 140);
+    assert_eq!(left_at(&key, 140), 4, "only once");
+    // The one that began first ends a block of both.
+    let mut key = Key::new();
+    key.fails([1, 130, 110, 120, 100]);
+    assert_eq!(key.denied_at(130), Some(60), "from the newest attempt on");
+    key.succeeds(100, 131);
+    assert_eq!((key.denied_at(131), left_at(&key, 131)), (None, 1));
+    key.succeeds(120, 132);
+    key.succeeds(110, 132);
+    key.succeeds(130, 132);
+    assert_eq!(left_at(&key, 132), 4);
+}
+
+#[test]
 fn blocks_double_up_to_the_longest() {
     let mut key = Key::new();
     key.fails([0; 5]);
@@ -291,6 +329,22 @@ fn a_change_of_settings_keeps_the_end_of_a_block() {
     assert_eq!(key.denied_at(10), Some(54));
     key.fails([64, 64]);
     assert_eq!(key.denied_at(64), Some(2), "it is the second block");
+}
+
+#[test]
+fn a_lower_limit_starts_no_block() {
+    let mut key = Key::new();
+    key.fails(0..4);
+    let next = lockout().with_quota(Quota::per(3, Duration::from_secs(900)));
+    let next = next.expect("a valid quota");
+    let now = Tick::from_nanos(600 * SECOND);
+    next.rescale(&mut key.state, &lockout(), now, Inherit::AsIs);
+    key.algorithm = next;
+    assert_eq!(key.algorithm.peek(&key.state, now, 0).remaining(), 1);
+    key.fails([902]);
+    assert_eq!(key.denied_at(902), None, "one of the newest two is left");
+    key.fails([902]);
+    assert_eq!(key.denied_at(902), Some(60), "the first block");
 }
 
 #[test]

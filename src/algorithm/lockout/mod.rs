@@ -11,7 +11,6 @@ use std::time::Duration;
 #[cfg(feature = "cas")]
 use super::fields::Fields;
 use super::packing::Sealed;
-use super::timestamps::Timestamps;
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -101,7 +100,8 @@ impl Algorithm for Lockout {
     }
 
     fn refund(&self, state: &mut LockoutState, taken_at: Tick, now: Tick, cost: u64) {
-        let gone = self.gone(state, now);
+        // During a block no attempt expires, so a late success ends it as well.
+        let gone = self.phase(state, now).expired;
         state.free(taken_at, gone, cost);
     }
 
@@ -127,7 +127,11 @@ impl Algorithm for Lockout {
         match phase.blocked_until {
             // A block keeps the end that clients were told.
             Some(end) if phase.is_full => state.block_until(phase.level + 1, end),
-            _ => state.enter(phase.level, phase.until, phase.expired),
+            _ => {
+                state.enter(phase.level, phase.until, phase.expired);
+                // Fewer places must not start a block, which would have begun in the past.
+                state.keep_newest(self.places(phase.level) - 1);
+            }
         }
     }
 
@@ -191,6 +195,6 @@ impl Packing<Self> for Lockout {
     }
 
     fn max_heap_bytes(algorithm: &Self) -> usize {
-        Timestamps::max_heap_bytes(usize::try_from(algorithm.quota.limit()).unwrap_or(usize::MAX))
+        LockoutState::max_heap_bytes(algorithm.quota.limit())
     }
 }

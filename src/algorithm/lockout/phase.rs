@@ -161,13 +161,6 @@ impl Lockout {
         expired.max(forgotten)
     }
 
-    /// How many moments a refund at `now` leaves alone: they have expired, or their block is over.
-    pub(super) fn gone(&self, state: &LockoutState, now: Tick) -> usize {
-        let newest = now.as_nanos().max(state.seen);
-        let expired = state.expired(newest, self.period());
-        self.phase(state, now).expired.max(expired)
-    }
-
     /// The end of the block that starts at `start`, after `level` blocks.
     fn block_end(&self, start: u64, level: u32, until: u64) -> u64 {
         let end = start.saturating_add(self.block_after(level)).max(until);

@@ -26,12 +26,13 @@ use crate::quota::Quota;
 ///
 /// - The attempt that takes the last of the L places starts a block. If it is refunded while the block
 ///   lasts, the block ends, because there were fewer than L failures.
-/// - Attempts during a block are denied. They neither count nor extend it: `retry_after` is its end.
+/// - Attempts during a block are denied. They neither count nor extend it: `retry_after` is the time
+///   until it ends.
 /// - After a block the key is on [`parole`](Self::parole): fewer failures start the next block, which
 ///   lasts twice as long, up to [`max_block`](Self::max_block).
 /// - After [`forget`](Self::forget) without a block the key is as good as new.
-/// - A refund of an attempt from before the last block, a [reset](crate::store::Op::Reset) or a
-///   [ban](crate::store::Op::Ban) changes nothing.
+/// - A [reset](crate::store::Op::Reset) and a [ban](crate::store::Op::Ban) drop the attempts, as the
+///   end of a block does. A later refund of one of them changes nothing.
 ///
 /// ```
 /// use std::time::Duration;

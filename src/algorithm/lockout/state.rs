@@ -8,6 +8,10 @@ use crate::clock::Tick;
 /// The most blocks that are counted: the length of any block has reached its maximum by then.
 const MAX_LEVEL: u32 = 63;
 
+/// The most late attempts of which a refund is found. They are as many as there are threads that
+/// decide on a key at once, unless the clock steps back.
+const MOST_LATE: usize = 64;
+
 /// The state of a key under [`Lockout`](super::Lockout).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockoutState {
@@ -21,6 +25,17 @@ pub struct LockoutState {
     /// The moment of the newest attempt, even if that was refunded. An older `now` counts as this
     /// moment, because what has expired by then is gone.
     pub(super) seen: u64,
+    /// The newest of the attempts that were counted at a later moment than theirs.
+    late: Vec<Late>,
+}
+
+/// An attempt whose `now` was older than the newest one, because another thread was faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Late {
+    /// Its `now`, which its receipt has.
+    taken_at: Tick,
+    /// The moment at which it counts.
+    at: Tick,
 }
 
 impl LockoutState {
@@ -65,16 +80,42 @@ impl LockoutState {
         self.until = until;
         if expired > 0 {
             self.attempts.remove_front(expired);
+            let oldest = self.attempts.front().map(|entry| entry.at);
+            self.late
+                .retain(|late| oldest.is_some_and(|oldest| late.at >= oldest));
         }
     }
 
     /// Counts attempts at `now`.
     pub(super) fn push(&mut self, now: Tick, cost: u64) {
-        self.seen = self.seen.max(now.as_nanos());
+        let at = Tick::from_nanos(self.seen.max(now.as_nanos()));
+        self.seen = at.as_nanos();
+        if now < at {
+            if self.late.len() >= MOST_LATE {
+                self.late.remove(0);
+            }
+            self.late.push(Late { taken_at: now, at });
+        }
         if self.newest() == Some(self.seen) {
             self.add_to_newest(cost);
         } else {
-            self.attempts.push_back(Tick::from_nanos(self.seen), cost);
+            self.attempts.push_back(at, cost);
+        }
+    }
+
+    /// Removes the attempts after `at`, newest first.
+    fn remove_newer(&mut self, at: Tick) -> Vec<(Tick, u64)> {
+        let mut newer = Vec::new();
+        while let Some(last) = self.attempts.back().filter(|last| last.at > at) {
+            newer.push((last.at, self.used(self.len() - 1)));
+            self.attempts.pop_back();
+        }
+        newer
+    }
+
+    fn restore(&mut self, newer: Vec<(Tick, u64)>) {
+        for (at, held) in newer.into_iter().rev() {
+            self.attempts.push_back(at, held);
         }
     }
 
@@ -87,26 +128,41 @@ impl LockoutState {
 
     /// Frees `cost` of the attempts up to `taken_at`, newest first. The first `gone` moments stay.
     pub(super) fn free(&mut self, taken_at: Tick, gone: usize, cost: u64) {
-        let mut newer = Vec::new();
+        let is_own = |late: &Late| cost > 0 && late.taken_at == taken_at;
+        let late = self.late.iter().position(is_own);
+        let taken_at = late.map_or(taken_at, |late| self.late.remove(late).at);
+        let newer = self.remove_newer(taken_at);
         let mut left = cost;
         while left > 0 && self.len() > gone {
             let Some(last) = self.attempts.back() else {
                 break;
             };
             let held = self.used(self.len() - 1);
-            if last.at > taken_at {
-                newer.push((last.at, held));
-            } else if held > left {
+            if held > left {
                 self.attempts.replace_back(last.at, held - left);
                 break;
-            } else {
-                left -= held;
             }
+            left -= held;
             self.attempts.pop_back();
         }
-        for (at, held) in newer.into_iter().rev() {
-            self.attempts.push_back(at, held);
+        self.restore(newer);
+    }
+
+    /// Drops the oldest attempts, so that at most `count` are left.
+    pub(super) fn keep_newest(&mut self, count: u64) {
+        if self.used(0) <= count {
+            return;
         }
+        let mut newest = Vec::new();
+        let mut left = count;
+        while let Some(last) = self.attempts.back().filter(|_| left > 0) {
+            let kept = self.used(self.len() - 1).min(left);
+            newest.push((last.at, kept));
+            left -= kept;
+            self.attempts.pop_back();
+        }
+        self.attempts = Timestamps::default();
+        self.restore(newest);
     }
 
     /// Blocks the key until `end`, after `level` blocks. What was counted before is dropped.
@@ -114,10 +170,16 @@ impl LockoutState {
         self.level = level.min(MAX_LEVEL);
         self.until = end;
         self.attempts = Timestamps::default();
+        self.late = Vec::new();
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.attempts.heap_bytes()
+        self.attempts.heap_bytes() + self.late.capacity() * size_of::<Late>()
+    }
+
+    pub(super) fn max_heap_bytes(limit: u64) -> usize {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        Timestamps::max_heap_bytes(limit).saturating_add(MOST_LATE * size_of::<Late>())
     }
 
     /// The numbers, then the attempts, oldest first: how much later than the one before, and how many.
@@ -132,6 +194,31 @@ impl LockoutState {
         self.attempts.list(fields);
         let is_seen = self.newest().is_none_or(|newest| newest <= self.seen);
         fields.require(is_seen);
+        self.list_late(fields);
+    }
+
+    #[cfg(feature = "cas")]
+    fn list_late(&mut self, fields: &mut Fields<'_>) {
+        let listed = std::mem::take(&mut self.late);
+        let mut len = listed.len() as u64;
+        fields.u64(&mut len);
+        fields.require(len <= MOST_LATE as u64);
+        let mut listed = listed.into_iter();
+        for _ in 0..len {
+            if fields.has_failed() {
+                return;
+            }
+            let late = listed.next();
+            let mut taken_at = late.map_or(0, |late| late.taken_at.as_nanos());
+            let mut at = late.map_or(0, |late| late.at.as_nanos());
+            fields.moment(&mut taken_at);
+            fields.moment(&mut at);
+            fields.require(taken_at < at && at <= self.seen);
+            self.late.push(Late {
+                taken_at: Tick::from_nanos(taken_at),
+                at: Tick::from_nanos(at),
+            });
+        }
     }
 }
 
@@ -150,6 +237,7 @@ impl LockoutState {
             level: level.min(MAX_LEVEL),
             until,
             seen,
+            late: Vec::new(),
         };
         for (at, count) in attempts {
             state.attempts.push_back(at, count);

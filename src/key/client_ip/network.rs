@@ -7,6 +7,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use super::canonical;
 use crate::error::ConfigError;
 use crate::key::Key;
 
@@ -69,7 +70,8 @@ impl Network {
     /// addresses.
     ///
     /// An IPv4 network written as IPv6 becomes the IPv4 network: `::ffff:10.0.0.0/104` is
-    /// 10.0.0.0/8. With a prefix below 96 it would contain all IPv4 addresses and more.
+    /// 10.0.0.0/8, and so is `64:ff9b::10.0.0.0/104`. With a prefix of 96 or less it would contain all
+    /// IPv4 addresses.
     pub(in crate::key) fn parse(
         field: &'static str,
         text: &str,
@@ -100,13 +102,14 @@ impl Network {
         if prefix == 0 {
             return refuse(few.into());
         }
-        let canonical = address.to_canonical();
+        let canonical = canonical(address);
         let prefix = if canonical.is_ipv4() && address.is_ipv6() {
             match prefix.checked_sub(96) {
                 Some(1..) => prefix - 96,
                 _ => {
                     return refuse(
-                        "a prefix of 97 or more for IPv4 addresses mapped into IPv6".into(),
+                        "a prefix of 97 or more for IPv4 addresses mapped or translated into IPv6"
+                            .into(),
                     );
                 }
             }
@@ -286,6 +289,8 @@ mod tests {
         assert!(contains("::ffff:10.0.0.0/104", "10.9.9.9"));
         assert!(!contains("::ffff:10.0.0.0/104", "11.9.9.9"));
         assert!(contains("10.0.0.0/8", "::ffff:10.9.9.9"));
+        assert!(contains("64:ff9b::10.0.0.0/104", "10.9.9.9"));
+        assert!(!contains("64:ff9b::10.0.0.0/104", "11.9.9.9"));
     }
 
     #[test]
@@ -294,6 +299,8 @@ mod tests {
             ("::ffff:10.0.0.0/8", "97 or more"),
             ("::ffff:0:0/95", "97 or more"),
             ("::ffff:0:0/96", "97 or more"),
+            ("64:ff9b::/96", "97 or more"),
+            ("64:ff9b::10.1.0.0/104", "give 10.0.0.0/8 for the network"),
             ("0.0.0.0/0", "fewer"),
             ("10.0.0.0/0", "fewer"),
             ("::/0", "fewer"),

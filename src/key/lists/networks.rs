@@ -67,7 +67,8 @@ impl Networks {
         Self::try_with_exceptions(networks, std::iter::empty::<&str>())
     }
 
-    /// A list without the networks in `exceptions`, each of which lies within a listed one.
+    /// A list without the networks in `exceptions`. An exception outside of the listed networks has no
+    /// effect.
     ///
     /// # Errors
     /// Those of [`try_new`](Self::try_new). Also if a network is both listed and an exception.
@@ -220,6 +221,8 @@ mod tests {
             &Networks::new(["::ffff:10.0.0.0/104"]),
             "10.9.9.9"
         ));
+        let translated = Networks::new(["64:ff9b::10.0.0.0/104"]);
+        assert!(contains(&translated, "64:ff9b::10.9.9.9"));
         assert!(Networks::default().is_empty());
     }
 

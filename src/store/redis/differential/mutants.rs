@@ -141,9 +141,19 @@ fn a_planted_bug_in_the_lockout_script_is_caught() {
             "a block above the longest",
         ),
         (
-            "max(now, state.seen) < moment + own_params[2]",
-            "true",
-            "a refund of what has expired",
+            "if moment <= taken_at then",
+            "if moment <= taken_at and now < moment + own_params[2] then",
+            "a late success that does not end its block",
+        ),
+        (
+            "state.moments[expired + 1] + params[2] <= at_now",
+            "state.moments[expired + 1] + params[2] < at_now",
+            "a failure that expires late",
+        ),
+        (
+            "keep_newest(state, places(state, own_params) - 1)",
+            "keep_newest(state, MAX_COUNT)",
+            "a lower quota that starts a block",
         ),
         (
             "return ends, true",

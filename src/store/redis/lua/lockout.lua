@@ -43,6 +43,31 @@ local function lockout()
         state.level, state.until_at = min(state.level + 1, MAX_LEVEL), at
         clear(state)
     end
+    -- Drops this many moments. All are moved at once: `table.remove` would move them once per moment.
+    local function drop_oldest(state, count)
+        if count == 0 then
+            return
+        end
+        for index = 1, #state.moments do
+            if index <= count then
+                state.used = state.used - state.counts[index]
+            end
+            state.moments[index] = state.moments[index + count]
+            state.counts[index] = state.counts[index + count]
+        end
+    end
+    -- Drops the oldest attempts, so that at most `count` are left.
+    local function keep_newest(state, count)
+        local excess, dropped = state.used - count, 0
+        while excess > 0 and excess >= state.counts[dropped + 1] do
+            dropped = dropped + 1
+            excess = excess - state.counts[dropped]
+        end
+        drop_oldest(state, dropped)
+        if excess > 0 then
+            state.counts[1], state.used = state.counts[1] - excess, state.used - excess
+        end
+    end
     -- Drops what has ended by `now`. Returns when the present block or ban ends, and whether there are
     -- as many attempts as start a block.
     local function advance(state, params)
@@ -54,10 +79,11 @@ local function lockout()
             end
             end_block(state, ends)
         end
-        while state.moments[1] and state.moments[1] + params[2] <= at_now do
-            state.used = state.used - table.remove(state.counts, 1)
-            table.remove(state.moments, 1)
+        local expired = 0
+        while expired < #state.moments and state.moments[expired + 1] + params[2] <= at_now do
+            expired = expired + 1
         end
+        drop_oldest(state, expired)
         if state.level > 0 and at_now >= state.until_at + params[5] then
             state.level = 0
         end
@@ -88,6 +114,7 @@ local function lockout()
         local last = #state.moments
         state.counts[last], state.used = state.counts[last] + cost, state.used + cost
     end
+    -- All calls of a server use one clock, so an older `now` is that of a clock that was set back.
     local function push(state, cost)
         state.seen = max(state.seen, now)
         local last = #state.moments
@@ -96,11 +123,12 @@ local function lockout()
         end
         add_to_newest(state, cost)
     end
-    -- Frees `cost` of the attempts up to `taken_at`, newest first.
+    -- Frees `cost` of the attempts up to `taken_at`, newest first. Expired ones are dropped already,
+    -- and during a block none expires.
     local function free(state, cost, taken_at)
         for index = #state.moments, 1, -1 do
             local moment = state.moments[index]
-            if moment <= taken_at and max(now, state.seen) < moment + own_params[2] then
+            if moment <= taken_at then
                 local freed = min(cost, state.counts[index])
                 state.counts[index], state.used = state.counts[index] - freed, state.used - freed
                 cost = cost - freed
@@ -138,6 +166,9 @@ local function lockout()
             local ends, is_full = advance(state, old_params)
             if is_full then
                 end_block(state, ends)
+            else
+                -- Fewer places must not start a block, which would have begun in the past.
+                keep_newest(state, places(state, own_params) - 1)
             end
             dirty = true
         elseif state.seen > now + own_params[2] then
