@@ -83,8 +83,10 @@ impl Failures {
         self.settings = settings;
         // A change starts no block.
         while has_changed && self.block.is_none() && self.count() >= self.places().max(1) {
+            let excess = self.count() - self.places().max(1) + 1;
             let mut oldest = self.attempts.first_entry().expect("a count above zero");
-            *oldest.get_mut() -= 1;
+            let dropped = excess.min(*oldest.get());
+            *oldest.get_mut() -= dropped;
             self.attempts.retain(|_, held| *held > 0);
         }
         self.with_block()
