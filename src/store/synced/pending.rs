@@ -227,7 +227,12 @@ fn is_over<A: Algorithm>(algorithm: &A, change: Change, now: Tick) -> bool {
     let mut state = algorithm.fresh(now);
     let has_cells = A::Packing::cell_end(algorithm, &state, now) < Tick::MAX
         && A::Packing::limit_count(algorithm) == 1;
-    if !has_cells || !matches!(change, Change::Charge { .. }) {
+    let Change::Charge { taken_at, .. } = change else {
+        return false;
+    };
+    // Of a cost that is less old, a part may count, which alone is less than one.
+    let is_old = now.since(taken_at) >= algorithm.quota().period();
+    if !has_cells || !is_old {
         return false;
     }
     change.apply(algorithm, &mut state, now);
