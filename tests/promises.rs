@@ -124,6 +124,12 @@ fn ran(name: &str, passed: &BTreeSet<String>) -> bool {
     let file = file.strip_suffix(".rs").unwrap_or(file);
     let (root, modules) = if let Some(modules) = file.strip_prefix("src/") {
         ("src/lib.rs".to_owned(), modules)
+    } else if let Some((_, name)) = file
+        .strip_prefix("examples/")
+        .and_then(|at| at.split_once('/'))
+    {
+        // The package of an example names its tests by a path of its own.
+        (format!("{name}.rs"), "")
     } else {
         let at = file.rfind("tests/").unwrap_or_default();
         match file[at + "tests/".len()..].split_once('/') {
