@@ -127,6 +127,7 @@ fn ran(name: &str, passed: &BTreeSet<String>) -> bool {
     } else if let Some((_, name)) = file
         .strip_prefix("examples/")
         .and_then(|at| at.split_once('/'))
+        .filter(|(_, name)| !name.contains('/'))
     {
         // The package of an example names its tests by a path of its own.
         (format!("{name}.rs"), "")
