@@ -107,12 +107,9 @@ impl PendingKey {
         }
     }
 
-    /// Adds a change. If there are many, costs are put together.
-    /// Those that count no more are dropped.
+    /// Adds a change. If there are many, they are put together, so that no less counts, and costs that
+    /// count no more are dropped.
     pub(super) fn push<A: Algorithm>(&mut self, algorithm: &A, change: Change, now: Tick) {
-        if self.takes_back(algorithm, change) {
-            return;
-        }
         self.unsent.push(change);
         if self.unsent.len() > MAX_CHANGES {
             let before = total_cost(&self.unsent);
@@ -120,36 +117,44 @@ impl PendingKey {
                 .retain(|change| !is_over(algorithm, *change, now));
             self.dropped += before - total_cost(&self.unsent);
         }
-        while self.unsent.len() > MAX_CHANGES {
-            if !self.merge_costs(algorithm, now) {
-                // Without a refund, more counts than was used.
-                self.unsent.remove(0);
-            }
+        while self.unsent.len() > MAX_CHANGES
+            && (self.merge_costs(algorithm, now) || self.merge_refunds() || self.drop_refund())
+        {
         }
     }
 
-    /// Whether `change` gives back a part of the last cost, which is of the same cell. Then that is
-    /// less.
-    fn takes_back<A: Algorithm>(&mut self, algorithm: &A, change: Change) -> bool {
-        let Change::Refund { taken_at, cost } = change else {
-            return false;
-        };
-        let Some(Change::Charge {
-            taken_at: last,
-            cost: held,
-        }) = self.unsent.last_mut()
-        else {
-            return false;
-        };
-        let cell = |at| A::Packing::cell_end(algorithm, &algorithm.fresh(at), at);
-        if *held < cost || taken_at > *last || cell(taken_at) != cell(*last) {
-            return false;
+    /// Puts two refunds together that have only costs between them, as of the earlier moment: time has
+    /// returned more of them then. Returns whether there were any.
+    fn merge_refunds(&mut self) -> bool {
+        let mut last = None;
+        for place in 0..self.unsent.len() {
+            match (self.unsent[place], last) {
+                (Change::Charge { .. }, _) => {}
+                (Change::Refund { taken_at, cost }, Some((first, at, more))) => {
+                    self.unsent[place] = Change::Refund {
+                        taken_at: taken_at.min(at),
+                        cost: cost.saturating_add(more),
+                    };
+                    self.unsent.remove(first);
+                    return true;
+                }
+                (Change::Refund { taken_at, cost }, None) => last = Some((place, taken_at, cost)),
+                _ => last = None,
+            }
         }
-        *held -= cost;
-        if *held == 0 {
-            self.unsent.pop();
-        }
-        true
+        false
+    }
+
+    /// Drops the oldest change that gives a cost back. Returns whether there was any.
+    fn drop_refund(&mut self) -> bool {
+        let gives_back = |change: &Change| {
+            matches!(
+                change,
+                Change::Refund { .. } | Change::Cancel { .. } | Change::Forgive { .. }
+            )
+        };
+        let oldest = self.unsent.iter().position(gives_back);
+        oldest.map(|oldest| self.unsent.remove(oldest)).is_some()
     }
 
     /// The cost that the store may not know of, beside that in the table.
@@ -277,29 +282,63 @@ mod tests {
         }
     }
 
+    fn charge(at: Tick) -> Change {
+        let (taken_at, cost) = (at, 2);
+        Change::Charge { taken_at, cost }
+    }
+
     #[test]
-    fn a_refund_of_the_last_cost_takes_it_back() {
+    fn refunds_between_costs_are_put_together() {
         let bucket = TokenBucket::new(Quota::per_second(100));
         let mut key = PendingKey::new("key".into(), Tick::ZERO);
         let at = Tick::from_nanos(1 << 60);
         for _ in 0..1_000 {
-            key.push(
-                &bucket,
-                Change::Charge {
-                    taken_at: at,
-                    cost: 2,
-                },
-                at,
-            );
-            key.push(
-                &bucket,
-                Change::Refund {
-                    taken_at: at,
-                    cost: 2,
-                },
-                at,
-            );
+            let (taken_at, cost) = (at, 1);
+            key.push(&bucket, charge(at), at);
+            key.push(&bucket, Change::Refund { taken_at, cost }, at);
+            assert!(key.unsent.len() <= MAX_CHANGES);
         }
-        assert_eq!(key.unsent, []);
+        let mut state = bucket.fresh(at);
+        for change in &key.unsent {
+            change.apply(&bucket, &mut state, at);
+        }
+        // 1,000 of 2,000 are kept.
+        assert_eq!(bucket.peek(&state, at, 0).reset_after.as_secs(), 10);
+    }
+
+    /// Time has returned the cost, so nothing is given back of a later one.
+    #[test]
+    fn a_late_refund_takes_nothing_from_a_later_cost() {
+        let bucket = TokenBucket::new(Quota::per_second(100));
+        let mut key = PendingKey::new("key".into(), Tick::ZERO);
+        let (early, late) = (
+            Tick::from_nanos(1 << 60),
+            Tick::from_nanos((1 << 60) + (1 << 40)),
+        );
+        key.push(&bucket, charge(late), late);
+        for _ in 0..20 {
+            let (taken_at, cost) = (early, 2);
+            key.push(&bucket, Change::Refund { taken_at, cost }, late);
+        }
+        let mut state = bucket.fresh(late);
+        for change in &key.unsent {
+            change.apply(&bucket, &mut state, late);
+        }
+        assert_eq!(bucket.peek(&state, late, 0).remaining(), 98);
+    }
+
+    /// Otherwise less would count than was admitted.
+    #[test]
+    fn no_cost_is_dropped_for_changes_that_cannot_be_put_together() {
+        let bucket = TokenBucket::new(Quota::per_second(100));
+        let mut key = PendingKey::new("key".into(), Tick::ZERO);
+        let at = Tick::from_nanos(1 << 60);
+        for _ in 0..50 {
+            let (taken_at, cost) = (at, 1);
+            key.push(&bucket, charge(at), at);
+            key.push(&bucket, Change::Cancel { taken_at, cost }, at);
+        }
+        assert_eq!(total_cost(&key.unsent), 100);
+        assert!(key.unsent.len() <= MAX_CHANGES);
     }
 }
