@@ -58,10 +58,6 @@ impl<K, R, H> ConcurrencyLayer<K, R, H> {
     /// If the name is empty or holds anything but printable ASCII: it is sent in headers.
     #[track_caller]
     pub fn name(self, name: &str) -> Self {
-        assert!(
-            !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~')),
-            "name: {name:?} is not allowed; give printable ASCII"
-        );
         self.state.rename(name);
         self
     }
@@ -79,11 +75,6 @@ impl<K, R, H> ConcurrencyLayer<K, R, H> {
     /// If `seats` is 0: the service would never be ready.
     #[track_caller]
     pub fn seats(mut self, seats: u32) -> Self {
-        assert!(
-            seats > 0,
-            "seats: 0 is not allowed; give a number from 1 to {}",
-            u32::MAX
-        );
         self.seats = Some(Seats::new(seats));
         self
     }

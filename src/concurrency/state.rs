@@ -91,6 +91,7 @@ impl State {
         }
     }
 
+    #[track_caller]
     pub(super) fn rename(&self, name: &str) {
         self.signals.rename(name);
         let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);

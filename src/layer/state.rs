@@ -86,9 +86,10 @@ impl LayerState {
         }
     }
 
+    #[track_caller]
     pub(super) fn rename(&self, name: &str) {
-        self.policy_cache.rename(name);
         self.signals.rename(name);
+        self.policy_cache.rename(name);
     }
 
     pub(crate) fn name(&self) -> Arc<str> {

@@ -55,7 +55,14 @@ enum AcquireState {
 }
 
 impl Seats {
+    /// Panics if there are none: the service would never be ready.
+    #[track_caller]
     pub(crate) fn new(seats: u32) -> Arc<Self> {
+        assert!(
+            seats > 0,
+            "seats: 0 is not allowed; give a number from 1 to {}",
+            u32::MAX
+        );
         Arc::new(Self {
             word: AtomicU64::new(u64::from(seats) * ONE_SEAT),
             waiters: Mutex::new(List::default()),

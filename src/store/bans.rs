@@ -1,4 +1,4 @@
-//! Which limits can block a key by hand.
+//! Which limits can block a key on demand.
 
 #[cfg(feature = "cas")]
 use super::cas::{Cas, CasStore};

@@ -3,7 +3,7 @@
 use super::Adaptive;
 use super::baseline::Baseline;
 use super::math::{ONE, scale, sqrt};
-use super::range::Range;
+use super::range::{Range, range_setters};
 use super::window::Window;
 
 /// A limit that follows the ratio of the latency without a queue to the latency of the last window.
@@ -55,25 +55,7 @@ impl Gradient2 {
         }
     }
 
-    /// Keeps the limit from `min` to `max`.
-    ///
-    /// # Panics
-    /// If `min` is 0 or greater than `max`.
-    #[track_caller]
-    pub fn between(mut self, min: u32, max: u32) -> Self {
-        self.range = self.range.with_bounds(min, max);
-        self
-    }
-
-    /// The limit before the first window.
-    ///
-    /// # Panics
-    /// If it is out of the [range](Self::between).
-    #[track_caller]
-    pub fn start_at(mut self, start: u32) -> Self {
-        self.range = self.range.with_start(start);
-        self
-    }
+    range_setters!();
 }
 
 impl Adaptive for Gradient2 {

@@ -11,6 +11,33 @@ pub(super) struct Range {
     start: u32,
 }
 
+/// The setters of an algorithm with a `range`.
+macro_rules! range_setters {
+    () => {
+        /// Keeps the limit from `min` to `max`.
+        ///
+        /// # Panics
+        /// If `min` is 0 or greater than `max`.
+        #[track_caller]
+        pub fn between(mut self, min: u32, max: u32) -> Self {
+            self.range = self.range.with_bounds(min, max);
+            self
+        }
+
+        /// The limit before the first window.
+        ///
+        /// # Panics
+        /// If it is out of the [range](Self::between).
+        #[track_caller]
+        pub fn start_at(mut self, start: u32) -> Self {
+            self.range = self.range.with_start(start);
+            self
+        }
+    };
+}
+
+pub(super) use range_setters;
+
 impl Range {
     pub(super) const fn new(start: u32) -> Self {
         Self {

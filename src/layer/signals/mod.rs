@@ -30,7 +30,13 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
+    /// Panics if the name cannot be sent in headers.
+    #[track_caller]
     pub(crate) fn rename(&self, name: &str) {
+        assert!(
+            !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~')),
+            "name: {name:?} is not allowed; give printable ASCII"
+        );
         self.events.rename(name);
         self.metrics.rename(name);
     }

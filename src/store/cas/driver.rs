@@ -1,13 +1,14 @@
 //! What decides the calls of one key: the caller that came first, then a task.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use super::{
     CasStore, Loaded, Swapped, Value, Version,
     decider::Decider,
     error::Failure,
     inner::Inner,
-    lines::{DriverId, Known, QueuedCall},
+    lines::{DriverId, QueuedCall},
+    recent::Known,
     record::{Outcome, Record},
 };
 use crate::algorithm::Algorithm;
@@ -18,8 +19,6 @@ use crate::sync::Ordering;
 
 /// The most calls that are decided in one swap.
 const MAX_BATCH: usize = 1_000;
-/// The longest pause before a swap that was in conflict is tried again.
-const MAX_PAUSE: Duration = Duration::from_millis(20);
 
 /// Decides the calls of one key until there are none.
 pub(super) struct Driver<S: CasStore, A: Algorithm> {
@@ -285,10 +284,8 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
 
     /// Lets another machine go first: a random time that grows with each conflict.
     async fn pause(&self) {
-        let most = Duration::from_millis(1 << self.conflicts.min(5)).min(MAX_PAUSE);
-        let pause = self.inner.shared.random_below(most);
-        let end = MonotonicClock.now().plus(pause);
-        MonotonicClock.sleep_until(end).await;
+        let retry_at = self.inner.shared.retry_at(self.conflicts);
+        MonotonicClock.sleep_until(retry_at).await;
     }
 
     fn finish(&mut self, decisions: Vec<Decision>) {

@@ -3,13 +3,15 @@
 use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
-    mem,
     sync::Arc,
 };
 
 use tokio::sync::oneshot;
 
-use super::{Version, decider::Call, record::Record};
+use super::{
+    decider::Call,
+    recent::{Known, RecentRecords},
+};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -32,14 +34,6 @@ impl QueuedCall {
     }
 }
 
-/// A record as the store was last seen to hold it.
-#[derive(Clone, Debug)]
-pub(super) struct Known {
-    /// `None` if the key has no value.
-    pub(super) version: Option<Version>,
-    pub(super) record: Record,
-}
-
 /// The calls of all keys. Those of one key are decided by one driver at a time.
 #[derive(Debug)]
 pub(super) struct Lines {
@@ -52,9 +46,8 @@ pub(super) struct Lines {
 #[derive(Debug, Default)]
 struct Shard {
     lines: HashMap<Arc<str>, Line>,
-    /// The last records of keys without a driver: those used lately, and those used before.
-    recent: HashMap<Arc<str>, Known>,
-    older: HashMap<Arc<str>, Known>,
+    /// The last records of keys without a driver.
+    records: RecentRecords,
     next_driver: u64,
 }
 
@@ -138,7 +131,7 @@ impl Lines {
         if line.calls.is_empty() {
             shard.lines.remove(key);
             if let Some(known) = known.take() {
-                shard.keep(key, known, self.cached_per_half);
+                shard.records.keep(key, known, self.cached_per_half);
             }
             return None;
         }
@@ -149,9 +142,7 @@ impl Lines {
 
     /// The last record of a key that had no driver.
     pub(super) fn take_known(&self, key: &Arc<str>) -> Option<Known> {
-        let mut shard = self.shard(key);
-        let recent = shard.recent.remove(key);
-        recent.or_else(|| shard.older.remove(key))
+        self.shard(key).records.take(key)
     }
 
     /// Ends a driver, if it has not ended: its calls fail.
@@ -180,18 +171,5 @@ impl Lines {
     fn shard(&self, key: &Arc<str>) -> crate::sync::MutexGuard<'_, Shard> {
         let hash = self.hasher.hash_one(&**key).to_ne_bytes();
         lock(&self.shards[usize::from(hash[0]) % SHARDS])
-    }
-}
-
-impl Shard {
-    /// Keeps a record. When the recent half is full, the older half is dropped.
-    fn keep(&mut self, key: &Arc<str>, known: Known, most: usize) {
-        if most == 0 {
-            return;
-        }
-        if self.recent.len() >= most {
-            self.older = mem::take(&mut self.recent);
-        }
-        self.recent.insert(Arc::clone(key), known);
     }
 }

@@ -69,6 +69,7 @@ mod port;
 #[cfg(feature = "postgres")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "postgres")))]
 pub mod postgres;
+pub(super) mod recent;
 pub(super) mod record;
 pub(super) mod report;
 pub(super) mod shared;

@@ -13,6 +13,9 @@ use crate::error::StoreError;
 use crate::store::remote::{BreakerConfig, Breakers, Server, catch_panic, within};
 use crate::sync::Ordering;
 
+/// The longest pause before a swap that was in conflict is tried again.
+const MAX_PAUSE: Duration = Duration::from_millis(20);
+
 #[derive(Debug)]
 pub(in crate::store) struct Shared<S> {
     pub(in crate::store) store: S,
@@ -58,6 +61,13 @@ impl<S: CasStore> Shared<S> {
     /// A random time from zero to `most`.
     pub(in crate::store) fn random_below(&self, most: Duration) -> Duration {
         Duration::from_nanos(self.next_random() % nanos(most).max(1))
+    }
+
+    /// When a swap that was in conflict is tried again, so that another machine goes first: after a
+    /// random time that grows with each conflict.
+    pub(in crate::store) fn retry_at(&self, conflicts: u32) -> Tick {
+        let most = Duration::from_millis(1 << conflicts.min(5)).min(MAX_PAUSE);
+        MonotonicClock.now().plus(self.random_below(most))
     }
 
     /// Runs one operation of the store within the deadline of a call.

@@ -16,7 +16,6 @@ use tokio::{
 
 use super::clock::FleetClock;
 use super::node::{Due, Node, Outgoing};
-use super::records::{Known, RecentRecords};
 use super::rules::Rules;
 use crate::algorithm::{Algorithm, Inherit};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
@@ -27,6 +26,7 @@ use crate::store::{
         decider::Decider,
         error::Failure,
         policy::CasPolicy,
+        recent::{Known, RecentRecords},
         record::Record,
         report::{Change, Report},
         shared::Shared,
@@ -39,8 +39,8 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 const PRESENT_INTERVALS: u32 = 10;
 /// The most exchanges that are under way at a time.
 pub(super) const MAX_EXCHANGES: usize = 500;
-/// The longest pause before a report that was in conflict is sent again.
-const MAX_PAUSE: Duration = Duration::from_millis(20);
+/// How many records are kept that were used lately, and as many that were used before.
+const RECORDS_PER_GENERATION: usize = 50_000;
 
 /// What happens while the store cannot be reached, after some intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -105,7 +105,7 @@ pub(super) struct Fleet<S: CasStore, A: Algorithm> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) policy: LivePolicy<CasPolicy<S, A>>,
     pub(super) name_prefix: String,
-    records: RecentRecords,
+    records: Mutex<RecentRecords>,
     /// Wakes the task before the end of an interval.
     pub(super) wake: Notify,
     mode: AtomicU64,
@@ -150,7 +150,7 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
             shared,
             policy: LivePolicy::new(policy),
             name_prefix: format!("{{{prefix}:{name}:"),
-            records: RecentRecords::default(),
+            records: Mutex::default(),
             wake: Notify::new(),
             mode: AtomicU64::new(STOPPED),
             is_closing: AtomicBool::new(false),
@@ -241,7 +241,7 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
     ) -> Result<(A::State, usize), StoreError> {
         let shared = &self.shared;
         let ends_at = MonotonicClock.now().plus(shared.deadline);
-        let mut known = self.records.take(&outgoing.name);
+        let mut known = lock(&self.records).take(&outgoing.name);
         let (mut is_fresh, mut conflicts) = (false, 0);
         loop {
             let (Some(current), Some(now)) = (known.take(), shared.time.now()) else {
@@ -263,7 +263,7 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
                     // Another machine may have changed the record since.
                     continue;
                 }
-                self.records.keep(&outgoing.name, current);
+                self.keep(outgoing, current);
                 return Ok((reported.state, reported.nodes));
             };
             let version = shared.next_version();
@@ -280,7 +280,7 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
                         self.learn(server_time);
                     }
                     let version = Some(version);
-                    self.records.keep(&outgoing.name, Known { version, record });
+                    self.keep(outgoing, Known { version, record });
                     return Ok((reported.state, reported.nodes));
                 }
                 Swapped::Conflict(loaded) => {
@@ -296,6 +296,10 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
                 }
             }
         }
+    }
+
+    fn keep(&self, outgoing: &Outgoing, known: Known) {
+        lock(&self.records).keep(&outgoing.name, known, RECORDS_PER_GENERATION);
     }
 
     async fn load(&self, outgoing: &Outgoing, ends_at: Tick) -> Result<Known, StoreError> {
@@ -331,9 +335,7 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
 
     /// Lets another machine go first: a random time that grows with each conflict.
     async fn pause(&self, conflicts: u32, ends_at: Tick) -> Result<(), StoreError> {
-        let most = Duration::from_millis(1 << conflicts.min(5)).min(MAX_PAUSE);
-        let now = MonotonicClock.now();
-        let until = now.plus(self.shared.random_below(most));
+        let until = self.shared.retry_at(conflicts);
         if until >= ends_at {
             let message = format!("{}: too many conflicts with other machines", S::NAME);
             return Err(StoreError::new(message, true));

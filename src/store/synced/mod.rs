@@ -89,7 +89,6 @@ mod fleet;
 mod future;
 mod node;
 mod pending;
-mod records;
 mod rules;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod simulation;
