@@ -165,9 +165,9 @@ impl Line {
     /// The queue as one whose costs may differ. It is converted if it is not.
     fn as_mixed(&mut self) -> &mut MixedQueue {
         if let Queue::Uniform(queue) = &mut self.queue {
-            let cost = queue.cost;
+            let (cost, has_newest) = (queue.cost, queue.has_newest);
             let (waiters, slots) = std::mem::take(queue).into_parts();
-            let queue = MixedQueue::new(cost, self.is_fifo, waiters, slots);
+            let queue = MixedQueue::new(cost, has_newest, waiters, slots);
             self.queue = Queue::Mixed(Box::new(queue));
         }
         match &mut self.queue {

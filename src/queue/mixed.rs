@@ -66,10 +66,11 @@ struct Waiter {
 }
 
 impl MixedQueue {
-    /// The waiters and slots of a line of equal costs.
+    /// The waiters and slots of a line of equal costs. `has_newest`: whether a request of
+    /// [`Order::Newest`] has joined it.
     pub(super) fn new(
         cost: u64,
-        is_fifo: bool,
+        has_newest: bool,
         waiters: impl Iterator<Item = (Rank, Option<Waker>)>,
         slots: impl Iterator<Item = Tick>,
     ) -> Self {
@@ -81,7 +82,7 @@ impl MixedQueue {
             queue.class_ranks.insert((cost, rank), 0);
             queue.add_position(index, cost, slot);
         }
-        if !is_fifo && queue.len() > 0 {
+        if has_newest && queue.len() > 0 {
             queue.lifo_classes.insert((cost, 0), 0);
         }
         queue

@@ -19,6 +19,8 @@ pub(super) struct UniformQueue {
     waiters: Waiters,
     /// As many as waiters.
     slots: Slots,
+    /// Whether a request of [`Order::Newest`] has joined.
+    pub(super) has_newest: bool,
 }
 
 impl UniformQueue {
@@ -62,7 +64,10 @@ impl UniformQueue {
         self.slots.insert(slot);
         match order {
             Order::Oldest => self.waiters.push_back(rank),
-            Order::Newest => self.waiters.push_front(rank),
+            Order::Newest => {
+                self.has_newest = true;
+                self.waiters.push_front(rank);
+            }
         }
     }
 

@@ -74,6 +74,18 @@ fn one_odd_cost_leaves_the_others_last_come_first_served() {
     assert_eq!(released, [4, 3, 2, 1, 0]);
 }
 
+#[test]
+fn the_newest_request_of_another_cost_leaves_the_first_class_in_order() {
+    let (mut line, ranks) = line(&[1], Order::Oldest);
+    let newest = line.join(2, tick(2), Order::Newest);
+    let last = line.join(1, tick(4), Order::Oldest);
+    line.remove(ranks[0], quota, &mut None);
+    assert_eq!(line.next_slot(), Some(tick(1)));
+    line.release(tick(1), &mut Vec::new());
+    assert!(!line.contains(newest) && line.contains(last));
+    assert_eq!(line.next_slot(), Some(tick(3)));
+}
+
 /// A waiter that a poll finds released without the lock has left the line.
 #[test]
 fn no_waiter_in_the_line_looks_released() {
