@@ -293,6 +293,22 @@ const fn refuse(field: &str, value: u64, allowed: &str) -> ! {
     }
 }
 
+/// The length of a unit of time in nanoseconds.
+pub(crate) fn unit_ns(unit: &str) -> Option<u64> {
+    let names = |names: &[&str]| names.contains(&unit);
+    let found = UNITS.iter().find(|(spellings, _)| names(spellings));
+    found.map(|(_, length)| *length)
+}
+
+/// A span as a multiple of the largest unit that divides it, which keeps the text short and exact.
+pub(crate) fn in_largest_unit(ns: u64) -> (u64, &'static str) {
+    let divides = |length: u64| ns > 0 && ns % length == 0;
+    let found = UNITS.iter().find(|(_, length)| divides(*length));
+    found.map_or((ns, "ns"), |(spellings, length)| {
+        (ns / length, spellings[0])
+    })
+}
+
 impl FromStr for Quota {
     type Err = ConfigError;
 
@@ -336,14 +352,13 @@ impl FromStr for Quota {
             count(times, "period")?
         };
         let unit = unit.trim();
-        let names = |names: &[&str]| names.contains(&unit);
-        let Some((_, unit)) = UNITS.iter().find(|(spellings, _)| names(spellings)) else {
+        let Some(unit) = unit_ns(unit) else {
             return Err(expected(
                 "a unit of time after the slash: ns, us, ms, s, min, h, d or w",
             ));
         };
         let period = times
-            .checked_mul(*unit)
+            .checked_mul(unit)
             .map(Duration::from_nanos)
             .ok_or_else(|| ConfigError::out_of_range("period", period, ALLOWED_PERIODS))?;
         let quota = Self::try_per(limit, period)?;
@@ -364,14 +379,10 @@ impl FromStr for Quota {
 
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The largest unit that divides the period keeps the text short and exact.
-        let (unit, length) = UNITS
-            .iter()
-            .find(|(_, length)| self.period % length == 0)
-            .map_or(("ns", 1), |(spellings, length)| (spellings[0], *length));
+        let (times, unit) = in_largest_unit(self.period);
         write!(f, "{}/", self.limit)?;
-        if self.period != length {
-            write!(f, "{}", self.period / length)?;
+        if times != 1 {
+            write!(f, "{times}")?;
         }
         f.write_str(unit)?;
         match self.burst {

@@ -33,6 +33,14 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
         &["concurrency"],
         &[VOCABULARY, PORTS, &["store", "queue", "layer"]],
     ),
+    (
+        &["policy"],
+        &[
+            VOCABULARY,
+            PORTS,
+            &["algorithm", "concurrency", "layer", "store"],
+        ],
+    ),
 ];
 
 /// Folders, and the modules beside them that they may not name.

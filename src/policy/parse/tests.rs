@@ -1,0 +1,296 @@
+use super::*;
+use crate::algorithm::AnyAlgorithm;
+
+fn printed(text: &str) -> String {
+    let spec: Spec = text.parse().unwrap_or_else(|error| panic!("{error}"));
+    let printed = spec.to_string();
+    assert_eq!(printed.parse(), Ok(spec), "{printed}");
+    printed
+}
+
+fn error(text: &str) -> String {
+    match text.parse::<Spec>() {
+        Ok(spec) => panic!("{text:?} was read as {spec}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn every_algorithm_is_read_and_printed_in_one_order() {
+    for (text, expected) in [
+        ("token_bucket 10/s", "token_bucket 10/s"),
+        (
+            "  token_bucket   10 / s;queue = 20;  burst=50 ;max_wait= 2000ms;initial=0",
+            "token_bucket 10/s; burst=50; initial=0; queue=20; max_wait=2s",
+        ),
+        ("leaky_bucket 2/s; burst=3", "leaky_bucket 2/s; burst=3"),
+        (
+            "leaky_bucket 2/s; charge=before; max_cost=9; queue=0; max_wait=1h",
+            "leaky_bucket 2/s; queue=0; max_wait=1h; max_cost=9; charge=before",
+        ),
+        (
+            "leaky_bucket 2/s; charge=after; queue=1",
+            "leaky_bucket 2/s; queue=1",
+        ),
+        ("fixed_window 5/10 seconds", "fixed_window 5/10s"),
+        ("fixed_window 5/d; offset=6h", "fixed_window 5/d; offset=6h"),
+        (
+            "fixed_window 5/d; anchored=true",
+            "fixed_window 5/d; anchored=true",
+        ),
+        (
+            "fixed_window 5/d; anchored=false; offset=1s",
+            "fixed_window 5/d; offset=1s",
+        ),
+        (
+            "sliding_window 5/min; offset=0s",
+            "sliding_window 5/min; offset=0ns",
+        ),
+        (
+            "sliding_grid 5/min; strict=true; cells=6",
+            "sliding_grid 5/min; cells=6; strict=true",
+        ),
+        ("sliding_log 5/min", "sliding_log 5/min"),
+        (
+            "warm_up 100/s; cold_factor=3; warm_up=1min; queue=5",
+            "warm_up 100/s; warm_up=1min; cold_factor=3; queue=5",
+        ),
+        (
+            "lockout 5/15min; on_success=clear; block=1min; max_block=1d; forget=1week; parole=2",
+            "lockout 5/15min; block=1min; max_block=1d; forget=1w; parole=2; on_success=clear",
+        ),
+        ("lockout 5/15min; on_success=keep", "lockout 5/15min"),
+        (
+            "concurrency 20; max_wait=1s; queue=5",
+            "concurrency 20; queue=5; max_wait=1s",
+        ),
+        (
+            "token_bucket 10/s; burst=50+fixed_window 1000/d",
+            "token_bucket 10/s; burst=50 + fixed_window 1000/d",
+        ),
+    ] {
+        assert_eq!(printed(text), expected);
+    }
+}
+
+#[cfg(feature = "governor")]
+#[test]
+fn gcra_is_read_and_printed() {
+    assert_eq!(printed("gcra 10/s; burst=5"), "gcra 10/s; burst=5");
+}
+
+#[cfg(not(feature = "governor"))]
+#[test]
+fn gcra_without_its_feature_says_which_one_it_needs() {
+    assert!(error("gcra 10/s").contains("enable the feature `governor`"));
+}
+
+#[test]
+fn every_fault_names_the_value_and_what_is_allowed() {
+    for (text, expected) in [
+        ("10/s", "an algorithm (token_bucket, "),
+        ("", "there is none"),
+        (
+            "token_buket 1/s",
+            "found \"token_buket\"; did you mean token_bucket?",
+        ),
+        (
+            "token_bucket",
+            "expected LIMIT/PERIOD, such as 10/s or 100/min after token_bucket",
+        ),
+        ("token_bucket 10", "expected LIMIT/PERIOD"),
+        (
+            "token_bucket 0/s",
+            "limit: 0 is not allowed; give a number from 1 to",
+        ),
+        ("token_bucket 1/fortnight", "a unit of time"),
+        (
+            "fixed_window 5/s; burst=9",
+            "anchored, offset: fixed_window has no burst",
+        ),
+        (
+            "sliding_log 5/s; burst=9",
+            "no options: sliding_log has no burst",
+        ),
+        (
+            "token_bucket 5/s; burts=9",
+            "has no burts; did you mean burst?",
+        ),
+        (
+            "token_bucket 5/s; burst=9; burst=9",
+            "burst once, it is given twice",
+        ),
+        (
+            "token_bucket 5/s; burst=x",
+            "a whole number for burst, found \"x\"",
+        ),
+        (
+            "token_bucket 5/s; burst=-1",
+            "a whole number for burst, found \"-1\"",
+        ),
+        (
+            "token_bucket 5/s; burst=99999999999999999999",
+            "burst: 99999999999999999999 is not",
+        ),
+        ("token_bucket 5/s; burst", "OPTION=VALUE, found \"burst\""),
+        ("token_bucket 5/s;", "OPTION=VALUE, found \"\""),
+        (
+            "token_bucket 5/s; queue=1; max_wait=2",
+            "2 needs a unit, as in 2s or 2ms",
+        ),
+        (
+            "token_bucket 5/s; queue=1; max_wait=soon",
+            "such as 500ms, 2s or 15min, found \"soon\"",
+        ),
+        (
+            "token_bucket 5/s; queue=1; max_wait=99999999999d",
+            "a time up to 146 years",
+        ),
+        (
+            "token_bucket 5/s; max_wait=2s",
+            "queue too: max_wait has no effect without it",
+        ),
+        (
+            "token_bucket 5/s; initial=5",
+            "initial: 5 is not allowed; give a number below the capacity, 5",
+        ),
+        (
+            "token_bucket 5/s; queue=0",
+            "queue: 0 is not allowed; give a number from 1",
+        ),
+        (
+            "leaky_bucket 5/s; burst=9; queue=1",
+            "burst has no effect beside queue",
+        ),
+        (
+            "leaky_bucket 5/s; charge=befor; queue=1",
+            "after or before for charge, found \"befor\"; did you mean before?",
+        ),
+        (
+            "fixed_window 5/s; anchored=yes",
+            "true or false for anchored, found \"yes\"",
+        ),
+        (
+            "fixed_window 5/s; anchored=true; offset=1s",
+            "offset has no effect beside anchored",
+        ),
+        (
+            "sliding_grid 5/s; cells=100",
+            "cells: 100 is not allowed; give a number from 1 to 60",
+        ),
+        (
+            "warm_up 5/s",
+            "warm_up=TIME: how long the rate takes to rise",
+        ),
+        ("lockout 5/s; parole=6", "parole: 6 is not allowed"),
+        (
+            "concurrency 0",
+            "limit: 0 is not allowed; give a number from 1 to 4294967295",
+        ),
+        (
+            "concurrency 10/s",
+            "a number of requests, such as 20 after concurrency",
+        ),
+        ("concurrency 1 + token_bucket 5/s", "concurrency alone"),
+        ("token_bucket 5/s +", "there is none"),
+    ] {
+        let error = error(text);
+        assert!(error.contains(expected), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn a_limit_in_flight_is_no_algorithm() {
+    let spec: Spec = "concurrency 20; queue=5".parse().expect("a limit");
+    let concurrency = spec.concurrency().expect("in flight");
+    assert_eq!((concurrency.limit, concurrency.queue), (20, 5));
+    let error = "concurrency 20".parse::<AnyAlgorithm>().expect_err("none");
+    assert!(error.to_string().contains("ConcurrencyLayer"), "{error}");
+}
+
+/// A sequence of numbers that looks random.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let high = usize::try_from(self.0 >> 33).unwrap_or_default();
+        high % end
+    }
+}
+
+/// A random text from the words of the grammar: most are wrong, and many are right.
+fn random_text(random: &mut Random) -> String {
+    let mut text = String::new();
+    for part in 0..=random.below(2) {
+        if part > 0 {
+            text += ["+", " + "][random.below(2)];
+        }
+        let kind = &super::super::kinds::KINDS[random.below(10)];
+        let counts = ["0", "1", "3", "60", "1000", "9223372036854775807", "x", ""];
+        let times = [
+            "0ns",
+            "1ns",
+            "90s",
+            "1 min",
+            "2d",
+            "5",
+            "99999999999999d",
+            "µs",
+        ];
+        let units = ["s", "min", "10s", "7d", "h", "0s", "", "fortnight"];
+        let count = counts[random.below(8)];
+        text += kind.name;
+        text += [" ", "  ", "\t", ""][random.below(4)];
+        text += &match kind.takes {
+            Amount::Rate => format!("{count}/{}", units[random.below(8)]),
+            Amount::Count => count.to_owned(),
+        };
+        for option in kind.options {
+            let value = match option.takes {
+                Takes::Count => counts[random.below(8)],
+                Takes::Time => times[random.below(8)],
+                Takes::Flag => ["true", "false", "1"][random.below(3)],
+                Takes::OneOf(words) => words[random.below(words.len())],
+            };
+            if random.below(2) == 0 {
+                text = format!("{text}; {}={value}", option.name);
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn no_text_panics_and_what_is_read_is_printed_and_read_back_equal() {
+    let mut random = Random(20);
+    let (mut read, mut refused) = (0, 0);
+    for _ in 0..20_000 {
+        let mut text = random_text(&mut random);
+        if random.below(4) == 0 {
+            // Cut or repeat a part of it.
+            let at = (0..=random.below(text.len() + 1))
+                .rev()
+                .find(|at| text.is_char_boundary(*at))
+                .unwrap_or_default();
+            text.truncate(at);
+        }
+        match text.parse::<Spec>() {
+            Ok(spec) => {
+                read += 1;
+                assert_eq!(spec.to_string().parse(), Ok(spec), "{text:?}");
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(!error.to_string().is_empty());
+            }
+        }
+    }
+    assert!(
+        read > 500 && refused > 500,
+        "{read} read, {refused} refused"
+    );
+}

@@ -1,0 +1,278 @@
+//! A limit as text.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use super::kinds::{Amount, Kind, OptionName};
+use super::parse;
+use crate::algorithm::{All, AnyAlgorithm};
+use crate::error::ConfigError;
+use crate::quota::{Quota, in_largest_unit};
+
+/// A limit as text: `token_bucket 10/s; burst=50`.
+///
+/// The form is `ALGORITHM LIMIT/PERIOD; OPTION=VALUE; ...`, in files, on command lines and in
+/// [`AnyAlgorithm`]'s `FromStr`. Several limits are joined by `+`; a request passes if all of them
+/// admit it. Options may have any order. The print has one, and reads back equal.
+///
+/// | algorithm | options |
+/// |---|---|
+/// | `token_bucket` | `burst`, `initial`, `queue`, `max_wait` |
+/// | `leaky_bucket` | `burst`, or `queue`, `max_wait`, `max_cost`, `charge=before` |
+/// | `fixed_window` | `anchored=true` or `offset` |
+/// | `sliding_window` | `offset` |
+/// | `sliding_grid` | `cells`, `strict=true`, `offset` |
+/// | `sliding_log` | none |
+/// | `warm_up` | `warm_up`, which it needs; `cold_factor`, `queue`, `max_wait`, `max_cost` |
+/// | `lockout` | `block`, `max_block`, `forget`, `parole`, `on_success=clear` |
+/// | `gcra` | `burst`; needs the feature `governor` |
+/// | `concurrency` | `queue`, `max_wait`; a number of requests in flight instead of a rate |
+///
+/// Times have a unit: `500ms`, `2s`, `15min`, `1h`, `1d`.
+///
+/// ```
+/// use tower_throttle::policy::Spec;
+///
+/// let spec: Spec = "token_bucket 10/s; queue=20; burst=50".parse()?;
+/// assert_eq!(spec.to_string(), "token_bucket 10/s; burst=50; queue=20");
+/// assert_eq!(spec.to_string().parse::<Spec>()?, spec);
+///
+/// let error = "token_buket 1/s".parse::<Spec>().unwrap_err();
+/// assert!(error.to_string().ends_with("did you mean token_bucket?"), "{error}");
+/// # Ok::<(), tower_throttle::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Spec {
+    /// At least one. A limit on requests in flight is alone.
+    pub(super) terms: Vec<Term>,
+}
+
+/// One algorithm with its settings.
+#[derive(Clone)]
+pub(super) struct Term {
+    pub(super) kind: &'static Kind,
+    pub(super) amount: Units,
+    /// The options that differ from their defaults, in the order of the kind.
+    pub(super) options: Vec<(&'static OptionName, Value)>,
+}
+
+/// What follows the name of an algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Units {
+    /// Without the burst, which is an option.
+    Rate(Quota),
+    Count(u32),
+}
+
+/// The value of an option.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Value {
+    Count(u64),
+    /// In nanoseconds.
+    Time(u64),
+    Flag,
+    Word(&'static str),
+}
+
+impl Spec {
+    /// Checks that all settings are allowed.
+    pub(super) fn of(terms: Vec<Term>) -> Result<Self, ConfigError> {
+        let spec = Self { terms };
+        if spec.concurrency().is_none() {
+            spec.algorithm()?;
+        }
+        Ok(spec)
+    }
+
+    /// The algorithm, or all of several as one.
+    ///
+    /// # Errors
+    /// If the limit is one on requests in flight (`concurrency`), which is no algorithm.
+    ///
+    /// ```
+    /// use tower_throttle::{Limiter, policy::Spec};
+    ///
+    /// let spec: Spec = "token_bucket 10/s + fixed_window 100/d".parse()?;
+    /// assert_eq!(Limiter::new(spec.algorithm()?).check().remaining(), 9);
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn algorithm(&self) -> Result<AnyAlgorithm, ConfigError> {
+        if let [term] = &*self.terms {
+            return term.kind.build(term);
+        }
+        let parts = self.terms.iter().map(|term| term.kind.build(term));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        Ok(AnyAlgorithm::new(All::new(parts)))
+    }
+
+    /// The limit on requests in flight, if it is one.
+    pub fn concurrency(&self) -> Option<Concurrency> {
+        let [term] = &*self.terms else { return None };
+        let Units::Count(limit) = term.amount else {
+            return None;
+        };
+        let (queue, max_wait) = term.queue();
+        Some(Concurrency {
+            limit,
+            queue: u32::try_from(queue.unwrap_or_default()).unwrap_or(u32::MAX),
+            max_wait,
+        })
+    }
+
+    /// The names of its algorithms, joined by `+`: `token_bucket`, `token_bucket+fixed_window`.
+    ///
+    /// Usage of a limit outlives a change of its settings as long as this stays the same.
+    pub fn kind(&self) -> String {
+        let names: Vec<_> = self.terms.iter().map(|term| term.kind.name).collect();
+        names.join("+")
+    }
+}
+
+/// A limit on requests in flight as text: `concurrency 20; queue=5; max_wait=1s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Concurrency {
+    /// How many requests of one key may be in flight.
+    pub limit: u32,
+    /// How many may wait for a permit.
+    pub queue: u32,
+    /// How long they may wait, if that was set.
+    pub max_wait: Option<Duration>,
+}
+
+impl Term {
+    /// The quota with the burst.
+    pub(super) fn quota(&self) -> Result<Quota, ConfigError> {
+        match (self.amount, self.value("burst")) {
+            (Units::Rate(quota), Some(Value::Count(burst))) => quota.try_burst(*burst),
+            (Units::Rate(quota), _) => Ok(quota),
+            (Units::Count(count), _) => Quota::try_per(count.into(), Duration::from_secs(1)),
+        }
+    }
+
+    pub(super) fn value(&self, name: &str) -> Option<&Value> {
+        let mut options = self.options.iter();
+        let found = options.find(|(option, _)| option.name == name);
+        found.map(|(_, value)| value)
+    }
+}
+
+impl FromStr for Spec {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        parse::spec(text)
+    }
+}
+
+/// Reads the text of a limit; see [`policy::Spec`](Spec).
+///
+/// ```
+/// use tower_throttle::{AnyAlgorithm, Limiter};
+///
+/// let bucket: AnyAlgorithm = "token_bucket 10/s; burst=50".parse()?;
+/// assert_eq!(Limiter::new(bucket).check().remaining(), 49);
+/// # Ok::<(), tower_throttle::ConfigError>(())
+/// ```
+impl FromStr for AnyAlgorithm {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        text.parse::<Spec>()?.algorithm()
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, term) in self.terms.iter().enumerate() {
+            if at > 0 {
+                f.write_str(" + ")?;
+            }
+            term.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.amount {
+            Units::Rate(quota) => write!(f, "{} {quota}", self.kind.name)?,
+            Units::Count(count) => write!(f, "{} {count}", self.kind.name)?,
+        }
+        for (option, value) in &self.options {
+            write!(f, "; {}=", option.name)?;
+            match value {
+                Value::Count(count) => count.fmt(f)?,
+                Value::Time(ns) => {
+                    let (times, unit) = in_largest_unit(*ns);
+                    write!(f, "{times}{unit}")?;
+                }
+                Value::Flag => f.write_str("true")?,
+                Value::Word(word) => f.write_str(word)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Manual impl: the text form is shorter.
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Manual impl: a kind is one of a table and equal if its name is.
+impl PartialEq for Term {
+    fn eq(&self, other: &Self) -> bool {
+        let names = |term: &Self| {
+            let names = term.options.iter().map(|(option, _)| option.name);
+            names.collect::<Vec<_>>()
+        };
+        let values = |term: &Self| {
+            let values = term.options.iter().map(|(_, value)| value.clone());
+            values.collect::<Vec<_>>()
+        };
+        self.kind.name == other.kind.name
+            && self.amount == other.amount
+            && names(self) == names(other)
+            && values(self) == values(other)
+    }
+}
+
+impl Eq for Term {}
+
+/// Manual impl: as for `PartialEq`.
+impl std::hash::Hash for Term {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (self.kind.name, self.amount).hash(state);
+        for (option, value) in &self.options {
+            (option.name, value).hash(state);
+        }
+    }
+}
+
+impl Kind {
+    /// Whether a rate or a number follows the name.
+    pub(super) fn amount_form(&self) -> &'static str {
+        match self.takes {
+            Amount::Rate => "LIMIT/PERIOD, such as 10/s or 100/min",
+            Amount::Count => "a number of requests, such as 20",
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Spec {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Spec {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
