@@ -88,6 +88,8 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn ban(&self, state: &mut AnyState, now: Tick, length: Duration);
     fn is_blocked(&self, state: &AnyState, now: Tick) -> bool;
     #[cfg(feature = "cas")]
+    fn is_leasable(&self) -> bool;
+    #[cfg(feature = "cas")]
     fn with_share(&self, machines: u64) -> Result<Arc<dyn DynAlgorithm>, ConfigError>;
     #[cfg(feature = "cas")]
     fn charge_late(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
@@ -265,6 +267,11 @@ impl<A: Algorithm> DynAlgorithm for A {
         state
             .get()
             .is_some_and(|state| A::Packing::is_blocked(self, state, now))
+    }
+
+    #[cfg(feature = "cas")]
+    fn is_leasable(&self) -> bool {
+        A::Packing::is_leasable(self)
     }
 
     #[cfg(feature = "cas")]
@@ -459,6 +466,11 @@ impl Packing<Self> for AnyAlgorithm {
 
     fn is_blocked(algorithm: &Self, state: &AnyState, now: Tick) -> bool {
         algorithm.0.is_blocked(state, now)
+    }
+
+    #[cfg(feature = "cas")]
+    fn is_leasable(algorithm: &Self) -> bool {
+        algorithm.0.is_leasable()
     }
 
     #[cfg(feature = "cas")]

@@ -111,6 +111,15 @@ pub trait Packing<A: Algorithm>: Sealed {
         false
     }
 
+    /// Whether units may be taken ahead and used later. Not if the algorithm says when a request goes,
+    /// as a queue does, or counts what it denies.
+    #[doc(hidden)]
+    #[cfg(feature = "cas")]
+    fn is_leasable(algorithm: &A) -> bool {
+        let _ = algorithm;
+        true
+    }
+
     /// Gives each limit this machine's share of its quota, for one of `machines` machines.
     #[doc(hidden)]
     #[cfg(feature = "cas")]

@@ -250,6 +250,11 @@ impl Packing<Self> for TokenBucket {
     }
 
     #[cfg(feature = "cas")]
+    fn is_leasable(algorithm: &Self) -> bool {
+        algorithm.queue_limit == 0
+    }
+
+    #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(4);
         let Self {

@@ -3,6 +3,8 @@
 mod apply;
 mod bans;
 #[cfg(feature = "cas")]
+mod beside;
+#[cfg(feature = "cas")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod cas;
 mod cold;

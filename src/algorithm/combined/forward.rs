@@ -190,6 +190,13 @@ impl<P: Parts> Packing<P> for P {
     }
 
     #[cfg(feature = "cas")]
+    fn is_leasable(algorithm: &P) -> bool {
+        let mut all = IsLeasable(true);
+        algorithm.each(&mut all);
+        all.0
+    }
+
+    #[cfg(feature = "cas")]
     fn take_share(algorithm: &mut P, machines: u64) -> Result<(), ConfigError> {
         let mut share = TakeShare(machines, Ok(()));
         algorithm.each_mut(&mut share);
@@ -492,6 +499,16 @@ impl VisitPartMut for TakeShare {
         if self.1.is_ok() {
             self.1 = A::Packing::take_share(part, self.0);
         }
+    }
+}
+
+#[cfg(feature = "cas")]
+struct IsLeasable(bool);
+
+#[cfg(feature = "cas")]
+impl VisitPart for IsLeasable {
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        self.0 &= A::Packing::is_leasable(part);
     }
 }
 

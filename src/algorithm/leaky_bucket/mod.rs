@@ -248,6 +248,11 @@ impl Packing<Self> for LeakyBucket {
     }
 
     #[cfg(feature = "cas")]
+    fn is_leasable(algorithm: &Self) -> bool {
+        algorithm.queue_limit.is_none()
+    }
+
+    #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(5);
         fields.quota(&mut algorithm.quota);

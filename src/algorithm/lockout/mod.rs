@@ -146,6 +146,11 @@ impl Packing<Self> for Lockout {
     const MAX_WORDS: usize = 1;
 
     #[cfg(feature = "cas")]
+    fn is_leasable(_: &Self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         algorithm.list(fields);
     }

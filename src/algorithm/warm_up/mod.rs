@@ -376,6 +376,11 @@ impl Packing<Self> for WarmUp {
     }
 
     #[cfg(feature = "cas")]
+    fn is_leasable(_: &Self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(7);
         let Self {

@@ -88,7 +88,7 @@ mod decide;
 mod fleet;
 mod future;
 mod node;
-mod pending;
+pub(super) mod pending;
 mod rules;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod simulation;

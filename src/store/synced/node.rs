@@ -116,7 +116,7 @@ impl<A: Algorithm> Node<A> {
         let mut share = algorithm.clone();
         A::Packing::take_share(&mut share, nodes)?;
         let share = Local::new(share).with_clock(clock.clone());
-        let table = Local::new(Tracked(algorithm)).with_clock(clock.clone());
+        let table = Local::new(Tracked::new(algorithm)).with_clock(clock.clone());
         Ok(Self {
             table: table.try_capacity(capacity)?,
             pending: PendingKeys::new(),
@@ -137,13 +137,13 @@ impl<A: Algorithm> Node<A> {
     }
 
     pub(super) fn algorithm(&self) -> A {
-        self.table.algorithm().0
+        self.table.algorithm().algorithm
     }
 
     /// Changes the algorithm. What was used stays used.
     pub(super) fn set_algorithm(&self, algorithm: &A) -> Result<(), ConfigError> {
         self.table
-            .set_algorithm(Tracked(algorithm.clone()), Inherit::AsIs)?;
+            .set_algorithm(Tracked::new(algorithm.clone()), Inherit::AsIs)?;
         self.set_share(algorithm, self.nodes())
     }
 
@@ -223,7 +223,7 @@ impl<A: Algorithm> Node<A> {
             } else {
                 // Not asked again before the next exchange: denials are frequent.
                 let _ = self.table.at(hash, now, false, |_, state| {
-                    state.unsent.has_share = false;
+                    state.own.has_share = false;
                     Written(())
                 });
             }
@@ -269,7 +269,7 @@ impl<A: Algorithm> Node<A> {
             cost,
         };
         let done = self.table.at(hash, now, cost > 0, |tracked, state| {
-            step(&tracked.0, state, &input)
+            step(&tracked.algorithm, state, &input)
         });
         done.unwrap_or_else(|free| Step {
             slot: KeySlot::None,
@@ -286,7 +286,7 @@ impl<A: Algorithm> Node<A> {
             return Decision::new(Verdict::Deny, figures.limit, 0, None, 0);
         }
         let decided = self.table.at(hash, now, cost > 0, |tracked, state| {
-            tracked.0.decide(&mut state.fleet, now, cost)
+            tracked.algorithm.decide(&mut state.fleet, now, cost)
         });
         decided.unwrap_or_else(|free| self.table.deny_full(free, now))
     }
@@ -300,9 +300,7 @@ impl<A: Algorithm> Node<A> {
         now: Tick,
         cost: u64,
     ) -> Decision {
-        let in_table = self
-            .table
-            .at(hash, now, false, |_, state| Read(state.unsent));
+        let in_table = self.table.at(hash, now, false, |_, state| Read(state.own));
         let in_table = match (key, in_table) {
             (Some(_), Ok(Read(mut unsent))) => unsent.take(now),
             _ => None,
@@ -328,7 +326,7 @@ impl<A: Algorithm> Node<A> {
     /// The decision on a request, taking nothing.
     pub(super) fn peek(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         let looked = self.table.at(hash, now, false, |tracked, state| {
-            Read(tracked.0.peek(&state.fleet, now, cost))
+            Read(tracked.algorithm.peek(&state.fleet, now, cost))
         });
         match looked {
             Ok(Read(decision)) => decision,
@@ -358,10 +356,10 @@ impl<A: Algorithm> Node<A> {
             cost: 0,
         };
         let made = self.table.at(hash, now, true, |tracked, state| {
-            let algorithm = &tracked.0;
-            let unsent = state.unsent.take(now);
+            let algorithm = &tracked.algorithm;
+            let unsent = state.own.take(now);
             change.apply(algorithm, &mut state.fleet, now);
-            state.unsent.begin_cell(algorithm, &state.fleet, &input);
+            state.own.begin_cell(algorithm, &state.fleet, &input);
             Written((unsent, algorithm.peek(&state.fleet, now, 0)))
         });
         let (unsent, decision) = match made {
@@ -421,8 +419,8 @@ impl<A: Algorithm> Node<A> {
         }
         if key.sent.is_none() {
             let taken = self.table.at(hash, now, false, |_, state| {
-                let was_listed = state.unsent.is_listed;
-                Written((state.unsent.take(now), was_listed))
+                let was_listed = state.own.is_listed;
+                Written((state.own.take(now), was_listed))
             });
             if let Ok(Written((change, was_listed))) = taken {
                 if let Some(change) = change {
@@ -474,18 +472,18 @@ impl<A: Algorithm> Node<A> {
         let (rules, nodes) = (self.rules, self.nodes());
         let unsent = &key.unsent;
         let adopted = self.table.at(hash, now, true, |tracked, state| {
-            let algorithm = &tracked.0;
+            let algorithm = &tracked.algorithm;
             state.fleet = fleet.clone();
             for change in unsent {
                 change.apply(algorithm, &mut state.fleet, now);
             }
             // What was admitted after the cost was moved has its cell.
-            if let Some(change) = state.unsent.clone().take(now) {
+            if let Some(change) = state.own.clone().take(now) {
                 change.apply(algorithm, &mut state.fleet, now);
             }
-            let is_reported = unsent.is_empty() && state.unsent.cost == 0;
-            let cost = u64::from(state.unsent.cost);
-            state.unsent.is_listed = false;
+            let is_reported = unsent.is_empty() && state.own.cost == 0;
+            let cost = u64::from(state.own.cost);
+            state.own.is_listed = false;
             if !is_reported {
                 let unknown = total_cost(unsent).saturating_add(cost);
                 let input = StepInput {
@@ -496,7 +494,7 @@ impl<A: Algorithm> Node<A> {
                     now,
                     cost: 0,
                 };
-                state.unsent.begin_cell(algorithm, &state.fleet, &input);
+                state.own.begin_cell(algorithm, &state.fleet, &input);
             }
             Written(is_reported)
         });
@@ -526,7 +524,7 @@ impl<A: Algorithm> Node<A> {
     fn move_cost(&self, hash: u64, key: &mut PendingKey, now: Tick) {
         let taken = self
             .table
-            .at(hash, now, false, |_, state| Written(state.unsent.take(now)));
+            .at(hash, now, false, |_, state| Written(state.own.take(now)));
         if let Ok(Written(Some(change))) = taken {
             self.keep(hash, key, change, now);
         }

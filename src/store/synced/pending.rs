@@ -19,80 +19,80 @@ const MAX_CHANGES: usize = 8;
 
 /// The keys with changes, by the hash of the key.
 #[derive(Debug)]
-pub(super) struct PendingKeys {
-    shards: [Mutex<Shard>; SHARDS],
+pub(in crate::store) struct PendingKeys<T = PendingKey> {
+    shards: [Mutex<Shard<T>>; SHARDS],
     len: AtomicUsize,
 }
 
 /// Ordered, so that a simulation takes the same steps each time.
-pub(super) type Shard = BTreeMap<u64, PendingKey>;
+pub(in crate::store) type Shard<T = PendingKey> = BTreeMap<u64, T>;
 
 /// What is to be reported of a key, beside the cost that its state in the table holds.
 #[derive(Debug)]
-pub(super) struct PendingKey {
-    pub(super) name: Arc<str>,
+pub(in crate::store) struct PendingKey {
+    pub(in crate::store) name: Arc<str>,
     /// A report that was sent. The store has it or not; it is sent again, unchanged, until a reply
     /// says which.
-    pub(super) sent: Option<SentReport>,
+    pub(in crate::store) sent: Option<SentReport>,
     /// Changes that came later, oldest first. They precede the cost in the table.
-    pub(super) unsent: Vec<Change>,
+    pub(in crate::store) unsent: Vec<Change>,
     /// Whether an exchange is under way.
-    pub(super) in_flight: bool,
+    pub(in crate::store) in_flight: bool,
     /// The round in which it was listed or exchanged last.
-    pub(super) round: u64,
+    pub(in crate::store) round: u64,
     /// Whether the exchange cannot wait for the end of the interval.
-    pub(super) is_urgent: bool,
+    pub(in crate::store) is_urgent: bool,
     /// Whether it was added before the fleet's time was known. The moments of its changes then mean
     /// nothing to others.
-    pub(super) is_early: bool,
+    pub(in crate::store) is_early: bool,
     /// When the oldest change that the store may not have was made.
-    pub(super) since: Tick,
+    pub(in crate::store) since: Tick,
     /// The cost of changes that counted no more before they were sent.
-    pub(super) dropped: u64,
+    pub(in crate::store) dropped: u64,
     /// Requests that wait for the end of an exchange.
-    pub(super) waiters: Vec<oneshot::Sender<Result<(), StoreError>>>,
+    pub(in crate::store) waiters: Vec<oneshot::Sender<Result<(), StoreError>>>,
 }
 
 /// A report, until its reply has arrived.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SentReport {
-    pub(super) sequence: u64,
-    pub(super) changes: Arc<[Change]>,
+pub(in crate::store) struct SentReport {
+    pub(in crate::store) sequence: u64,
+    pub(in crate::store) changes: Arc<[Change]>,
 }
 
-impl PendingKeys {
-    pub(super) fn new() -> Self {
+impl<T> PendingKeys<T> {
+    pub(in crate::store) fn new() -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             len: AtomicUsize::new(0),
         }
     }
 
-    pub(super) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+    pub(in crate::store) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard<T>> {
         // The table finds a key by the high bits, and shards by the low ones.
         lock(&self.shards[usize::from(hash.to_le_bytes()[0]) % SHARDS])
     }
 
-    pub(super) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+    pub(in crate::store) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard<T>>> {
         self.shards.iter().map(lock)
     }
 
     /// How many keys have changes.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::store) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 
-    pub(super) fn count_added(&self) {
+    pub(in crate::store) fn count_added(&self) {
         self.len.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_removed(&self) {
+    pub(in crate::store) fn count_removed(&self) {
         self.len.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl PendingKey {
-    pub(super) fn new(name: Arc<str>, now: Tick) -> Self {
+    pub(in crate::store) fn new(name: Arc<str>, now: Tick) -> Self {
         Self {
             name,
             sent: None,
@@ -109,7 +109,12 @@ impl PendingKey {
 
     /// Adds a change. If there are many, they are put together, so that no less counts, and costs that
     /// count no more are dropped.
-    pub(super) fn push<A: Algorithm>(&mut self, algorithm: &A, change: Change, now: Tick) {
+    pub(in crate::store) fn push<A: Algorithm>(
+        &mut self,
+        algorithm: &A,
+        change: Change,
+        now: Tick,
+    ) {
         self.unsent.push(change);
         if self.unsent.len() > MAX_CHANGES {
             let before = total_cost(&self.unsent);
@@ -158,7 +163,7 @@ impl PendingKey {
     }
 
     /// The cost that the store may not know of, beside that in the table.
-    pub(super) fn unknown_cost(&self) -> u64 {
+    pub(in crate::store) fn unknown_cost(&self) -> u64 {
         let sent = self
             .sent
             .as_ref()
@@ -209,7 +214,7 @@ impl PendingKey {
     }
 
     /// Lets the waiting requests go on.
-    pub(super) fn wake(&mut self, result: &Result<(), StoreError>) {
+    pub(in crate::store) fn wake(&mut self, result: &Result<(), StoreError>) {
         for waiter in self.waiters.drain(..) {
             // The request may have been dropped.
             let _ = waiter.send(result.clone());
@@ -218,7 +223,7 @@ impl PendingKey {
 }
 
 /// The cost of changes that were admitted.
-pub(super) fn total_cost(changes: &[Change]) -> u64 {
+pub(in crate::store) fn total_cost(changes: &[Change]) -> u64 {
     let costs = changes.iter().map(|change| match change {
         Change::Charge { cost, .. } => *cost,
         _ => 0,

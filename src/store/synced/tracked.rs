@@ -1,32 +1,21 @@
 //! States that also hold what this machine has admitted since its last report.
 
-use std::time::Duration;
-
 use super::rules::{MAX_ROOM, Rules};
-use crate::algorithm::{Algorithm, Inherit, Packing, Sealed};
+use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::error::ConfigError;
-use crate::quota::Quota;
 use crate::store::{
+    beside::{Beside, BesideState, OWN_WORDS, Own},
     cas::report::Change,
     local::{Effect, Outcome},
 };
 
-/// The words of [`Unsent`].
-const OWN_WORDS: usize = 2;
-
 /// An algorithm whose states also hold what this machine has admitted since its last report.
-#[derive(Clone, Debug)]
-pub(super) struct Tracked<A>(pub(super) A);
+pub(super) type Tracked<A> = Beside<A, Unsent>;
 
-/// The state of a key on one machine.
-#[derive(Clone, Debug)]
-pub(super) struct TrackedState<S> {
-    /// The state of the fleet as of the last exchange, and what this machine has admitted since.
-    pub(super) fleet: S,
-    pub(super) unsent: Unsent,
-}
+/// The state of a key on one machine: that of the fleet as of the last exchange, with what this machine
+/// has admitted since.
+pub(super) type TrackedState<S> = BesideState<S, Unsent>;
 
 /// The part of what was admitted since the last report that is kept with the state. It is all of one
 /// cell of the algorithm.
@@ -96,6 +85,28 @@ impl Unsent {
             Tick::MAX => now,
             end => Tick::from_nanos(end.as_nanos().saturating_sub(1)),
         }
+    }
+}
+
+impl Own for Unsent {
+    /// A state with costs that are to be reported is not forgotten.
+    fn is_kept(&self) -> bool {
+        self.is_listed
+    }
+
+    #[inline]
+    fn after(mut self, now: Tick, cost: u64) -> Option<Self> {
+        (self.has_room_for(now, cost) && self.add(cost)).then_some(self)
+    }
+
+    #[inline]
+    fn may_admit(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn may_deny(&self) -> bool {
+        !self.has_share
     }
 
     #[inline]
@@ -184,7 +195,7 @@ pub(super) fn step<A: Algorithm>(
     input: &StepInput,
 ) -> Step {
     let &StepInput { now, cost, .. } = input;
-    let unsent = &mut state.unsent;
+    let unsent = &mut state.own;
     let is_new = !unsent.is_listed;
     if let (Some(strict), false) = (input.rules.strict_budget, input.is_forced) {
         // A cost above the budget needs all of it.
@@ -234,178 +245,4 @@ pub(super) fn step<A: Algorithm>(
         unsent.room = MAX_ROOM;
     }
     done
-}
-
-impl<A: Algorithm> Algorithm for Tracked<A> {
-    type State = TrackedState<A::State>;
-    type Packing = Self;
-
-    fn quota(&self) -> Quota {
-        self.0.quota()
-    }
-
-    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
-        self.0.with_quota(quota).map(Self)
-    }
-
-    fn fresh(&self, now: Tick) -> Self::State {
-        TrackedState {
-            fleet: self.0.fresh(now),
-            unsent: Unsent::default(),
-        }
-    }
-
-    /// The table calls it for a key without a slot; see [`Packing::decide_packed`] for the others.
-    fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
-        self.0.decide(&mut state.fleet, now, cost)
-    }
-
-    fn peek(&self, state: &Self::State, now: Tick, cost: u64) -> Decision {
-        self.0.peek(&state.fleet, now, cost)
-    }
-
-    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
-        self.0.refund(&mut state.fleet, taken_at, now, cost);
-    }
-
-    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
-        self.0.charge(&mut state.fleet, now, cost)
-    }
-
-    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
-        self.0.rescale(&mut state.fleet, &from.0, now, inherit);
-    }
-
-    fn replans_line(&self) -> bool {
-        self.0.replans_line()
-    }
-
-    /// A state with costs that are to be reported is not forgotten.
-    fn forgettable_at(&self, state: &Self::State) -> Tick {
-        if state.unsent.is_listed {
-            Tick::MAX
-        } else {
-            self.0.forgettable_at(&state.fleet)
-        }
-    }
-}
-
-impl<A> Sealed for Tracked<A> {}
-
-impl<A: Algorithm> Packing<Self> for Tracked<A> {
-    const MAX_WORDS: usize = if A::Packing::MAX_WORDS + OWN_WORDS > 4 {
-        4
-    } else {
-        A::Packing::MAX_WORDS + OWN_WORDS
-    };
-    const MIN_WORDS: usize = if A::Packing::MIN_WORDS + OWN_WORDS > 4 {
-        4
-    } else {
-        A::Packing::MIN_WORDS + OWN_WORDS
-    };
-
-    fn quotas(algorithm: &Self) -> Vec<Quota> {
-        A::Packing::quotas(&algorithm.0)
-    }
-
-    fn limit_count(algorithm: &Self) -> usize {
-        A::Packing::limit_count(&algorithm.0)
-    }
-
-    fn waiting_count(algorithm: &Self) -> usize {
-        A::Packing::waiting_count(&algorithm.0)
-    }
-
-    fn is_blocked(algorithm: &Self, state: &TrackedState<A::State>, now: Tick) -> bool {
-        A::Packing::is_blocked(&algorithm.0, &state.fleet, now)
-    }
-
-    fn available(algorithm: &Self, state: &TrackedState<A::State>, now: Tick) -> u64 {
-        A::Packing::available(&algorithm.0, &state.fleet, now)
-    }
-
-    fn heap_bytes(algorithm: &Self, state: &TrackedState<A::State>) -> usize {
-        A::Packing::heap_bytes(&algorithm.0, &state.fleet)
-    }
-
-    fn max_heap_bytes(algorithm: &Self) -> usize {
-        A::Packing::max_heap_bytes(&algorithm.0)
-    }
-
-    fn word_count(algorithm: &Self) -> usize {
-        A::Packing::word_count(&algorithm.0) + OWN_WORDS
-    }
-
-    #[inline]
-    fn pack_into(algorithm: &Self, state: &TrackedState<A::State>, words: &mut [u64]) -> bool {
-        let Some((fleet, own)) = words.split_last_chunk_mut::<OWN_WORDS>() else {
-            return false;
-        };
-        *own = state.unsent.to_words();
-        !fleet.is_empty() && A::Packing::pack_into(&algorithm.0, &state.fleet, fleet)
-    }
-
-    #[inline]
-    fn unpack_from(algorithm: &Self, words: &[u64]) -> TrackedState<A::State> {
-        let (fleet, own) = words.split_at(words.len().saturating_sub(OWN_WORDS));
-        TrackedState {
-            fleet: A::Packing::unpack_from(&algorithm.0, fleet),
-            unsent: Unsent::from_words(own),
-        }
-    }
-
-    fn rebase(algorithm: &mut Self, now: Tick) {
-        A::Packing::rebase(&mut algorithm.0, now);
-    }
-
-    fn rebase_at(algorithm: &Self) -> Tick {
-        A::Packing::rebase_at(&algorithm.0)
-    }
-
-    fn raise_to_base(algorithm: &Self, state: &mut TrackedState<A::State>) {
-        A::Packing::raise_to_base(&algorithm.0, &mut state.fleet);
-    }
-
-    fn disown(_: &Self, state: &mut TrackedState<A::State>) {
-        state.unsent = Unsent::default();
-    }
-
-    fn decide_kept(
-        algorithm: &Self,
-        state: &mut TrackedState<A::State>,
-        now: Tick,
-        cost: u64,
-    ) -> Option<Decision> {
-        let mut unsent = state.unsent;
-        if cost > 0 && !(unsent.has_room_for(now, cost) && unsent.add(cost)) {
-            return None;
-        }
-        let decision = algorithm.0.decide(&mut state.fleet, now, cost);
-        if decision.is_denied() {
-            return (!unsent.has_share).then(|| decision.hide_from_optimizer());
-        }
-        state.unsent = unsent;
-        Some(decision.hide_from_optimizer())
-    }
-
-    #[expect(clippy::inline_always, reason = "as in the trait")]
-    #[inline(always)]
-    fn decide_packed(
-        algorithm: &Self,
-        words: &mut [u64],
-        now: Tick,
-        cost: u64,
-    ) -> Option<Decision> {
-        let (fleet, own) = words.split_last_chunk_mut::<OWN_WORDS>()?;
-        let mut unsent = Unsent::from_words(own);
-        if cost > 0 && !(unsent.has_room_for(now, cost) && unsent.add(cost)) {
-            return None;
-        }
-        let decision = A::Packing::decide_packed(&algorithm.0, fleet, now, cost)?;
-        if decision.is_denied() {
-            return (!unsent.has_share).then_some(decision);
-        }
-        *own = unsent.to_words();
-        Some(decision)
-    }
 }

@@ -1,0 +1,238 @@
+//! Algorithms whose states also hold something that belongs to the machine that keeps them.
+
+use std::{fmt, marker::PhantomData, time::Duration};
+
+use crate::algorithm::{Algorithm, Inherit, Packing, Sealed};
+use crate::clock::Tick;
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// The words of [`Own`].
+pub(super) const OWN_WORDS: usize = 2;
+
+/// What a machine keeps beside the state of a key that the fleet shares. It says which decisions need
+/// no slow path.
+pub(super) trait Own: Copy + Default + fmt::Debug + Send + Sync + 'static {
+    /// Whether the state must not be forgotten.
+    fn is_kept(&self) -> bool;
+
+    /// The same after `cost` was taken at `now`; `None` if the slow path has to decide.
+    fn after(self, now: Tick, cost: u64) -> Option<Self>;
+
+    /// Whether the fast path may admit a request.
+    fn may_admit(&self) -> bool;
+
+    /// Whether the fast path may deny a request.
+    fn may_deny(&self) -> bool;
+
+    fn to_words(self) -> [u64; OWN_WORDS];
+
+    fn from_words(words: &[u64]) -> Self;
+}
+
+/// An algorithm whose states also hold an [`Own`].
+#[derive(Clone, Debug)]
+pub(super) struct Beside<A, O> {
+    pub(super) algorithm: A,
+    own: PhantomData<O>,
+}
+
+/// The state of a key on one machine.
+#[derive(Clone, Debug)]
+pub(super) struct BesideState<S, O> {
+    /// The state of the fleet, as far as this machine knows it.
+    pub(super) fleet: S,
+    pub(super) own: O,
+}
+
+impl<A, O> Beside<A, O> {
+    pub(super) const fn new(algorithm: A) -> Self {
+        Self {
+            algorithm,
+            own: PhantomData,
+        }
+    }
+}
+
+impl<A: Algorithm, O: Own> Algorithm for Beside<A, O> {
+    type State = BesideState<A::State, O>;
+    type Packing = Self;
+
+    fn quota(&self) -> Quota {
+        self.algorithm.quota()
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        self.algorithm.with_quota(quota).map(Self::new)
+    }
+
+    fn fresh(&self, now: Tick) -> Self::State {
+        BesideState {
+            fleet: self.algorithm.fresh(now),
+            own: O::default(),
+        }
+    }
+
+    /// The table calls it for a key without a slot; see [`Packing::decide_packed`] for the others.
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+        self.algorithm.decide(&mut state.fleet, now, cost)
+    }
+
+    fn peek(&self, state: &Self::State, now: Tick, cost: u64) -> Decision {
+        self.algorithm.peek(&state.fleet, now, cost)
+    }
+
+    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
+        self.algorithm.refund(&mut state.fleet, taken_at, now, cost);
+    }
+
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        self.algorithm.charge(&mut state.fleet, now, cost)
+    }
+
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+        self.algorithm
+            .rescale(&mut state.fleet, &from.algorithm, now, inherit);
+    }
+
+    fn replans_line(&self) -> bool {
+        self.algorithm.replans_line()
+    }
+
+    fn forgettable_at(&self, state: &Self::State) -> Tick {
+        if state.own.is_kept() {
+            Tick::MAX
+        } else {
+            self.algorithm.forgettable_at(&state.fleet)
+        }
+    }
+}
+
+impl<A, O> Sealed for Beside<A, O> {}
+
+impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
+    const MAX_WORDS: usize = if A::Packing::MAX_WORDS + OWN_WORDS > 4 {
+        4
+    } else {
+        A::Packing::MAX_WORDS + OWN_WORDS
+    };
+    const MIN_WORDS: usize = if A::Packing::MIN_WORDS + OWN_WORDS > 4 {
+        4
+    } else {
+        A::Packing::MIN_WORDS + OWN_WORDS
+    };
+
+    fn quotas(algorithm: &Self) -> Vec<Quota> {
+        A::Packing::quotas(&algorithm.algorithm)
+    }
+
+    fn limit_count(algorithm: &Self) -> usize {
+        A::Packing::limit_count(&algorithm.algorithm)
+    }
+
+    fn waiting_count(algorithm: &Self) -> usize {
+        A::Packing::waiting_count(&algorithm.algorithm)
+    }
+
+    fn is_blocked(algorithm: &Self, state: &BesideState<A::State, O>, now: Tick) -> bool {
+        A::Packing::is_blocked(&algorithm.algorithm, &state.fleet, now)
+    }
+
+    fn available(algorithm: &Self, state: &BesideState<A::State, O>, now: Tick) -> u64 {
+        A::Packing::available(&algorithm.algorithm, &state.fleet, now)
+    }
+
+    fn heap_bytes(algorithm: &Self, state: &BesideState<A::State, O>) -> usize {
+        A::Packing::heap_bytes(&algorithm.algorithm, &state.fleet)
+    }
+
+    fn max_heap_bytes(algorithm: &Self) -> usize {
+        A::Packing::max_heap_bytes(&algorithm.algorithm)
+    }
+
+    fn word_count(algorithm: &Self) -> usize {
+        A::Packing::word_count(&algorithm.algorithm) + OWN_WORDS
+    }
+
+    #[inline]
+    fn pack_into(algorithm: &Self, state: &BesideState<A::State, O>, words: &mut [u64]) -> bool {
+        let Some((fleet, own)) = words.split_last_chunk_mut::<OWN_WORDS>() else {
+            return false;
+        };
+        *own = state.own.to_words();
+        !fleet.is_empty() && A::Packing::pack_into(&algorithm.algorithm, &state.fleet, fleet)
+    }
+
+    #[inline]
+    fn unpack_from(algorithm: &Self, words: &[u64]) -> BesideState<A::State, O> {
+        let (fleet, own) = words.split_at(words.len().saturating_sub(OWN_WORDS));
+        BesideState {
+            fleet: A::Packing::unpack_from(&algorithm.algorithm, fleet),
+            own: O::from_words(own),
+        }
+    }
+
+    fn rebase(algorithm: &mut Self, now: Tick) {
+        A::Packing::rebase(&mut algorithm.algorithm, now);
+    }
+
+    fn rebase_at(algorithm: &Self) -> Tick {
+        A::Packing::rebase_at(&algorithm.algorithm)
+    }
+
+    fn raise_to_base(algorithm: &Self, state: &mut BesideState<A::State, O>) {
+        A::Packing::raise_to_base(&algorithm.algorithm, &mut state.fleet);
+    }
+
+    fn disown(_: &Self, state: &mut BesideState<A::State, O>) {
+        state.own = O::default();
+    }
+
+    fn decide_kept(
+        algorithm: &Self,
+        state: &mut BesideState<A::State, O>,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
+        let own = match cost {
+            0 => state.own,
+            _ => state.own.after(now, cost)?,
+        };
+        let algorithm = &algorithm.algorithm;
+        let is_refused = cost > 0 && !own.may_admit();
+        if is_refused && !algorithm.peek(&state.fleet, now, cost).is_denied() {
+            return None;
+        }
+        let decision = algorithm.decide(&mut state.fleet, now, cost);
+        if decision.is_denied() {
+            return own.may_deny().then(|| decision.hide_from_optimizer());
+        }
+        state.own = own;
+        Some(decision.hide_from_optimizer())
+    }
+
+    #[expect(clippy::inline_always, reason = "as in the trait")]
+    #[inline(always)]
+    fn decide_packed(
+        algorithm: &Self,
+        words: &mut [u64],
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
+        let (fleet, words) = words.split_last_chunk_mut::<OWN_WORDS>()?;
+        let mut own = O::from_words(words);
+        if cost > 0 {
+            own = own.after(now, cost)?;
+        }
+        let decision = A::Packing::decide_packed(&algorithm.algorithm, fleet, now, cost)?;
+        if decision.is_denied() {
+            return own.may_deny().then_some(decision);
+        }
+        if cost > 0 && !own.may_admit() {
+            return None;
+        }
+        *words = own.to_words();
+        Some(decision)
+    }
+}
