@@ -119,6 +119,7 @@ mod error;
 pub mod key;
 pub mod layer;
 mod limiter;
+mod picture;
 pub mod policy;
 pub mod queue;
 mod quota;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tower_throttle::{
-    Decision, Verdict,
+    Decision, Quota, Verdict,
     algorithm::{Algorithm, Inherit},
     clock::Tick,
 };
@@ -43,6 +43,8 @@ pub(crate) struct Released {
     pub(crate) key: usize,
     pub(crate) at: u64,
     pub(crate) units: u64,
+    /// Whether it was queued.
+    pub(crate) waited: bool,
 }
 
 /// The result of an operation.
@@ -105,6 +107,11 @@ impl Replay {
     /// The requests admitted by the last step; those of one key in the order of their turns.
     pub(crate) fn released(&self) -> &[Released] {
         &self.released
+    }
+
+    /// The quota of each key.
+    pub(crate) fn quota(&self) -> Quota {
+        self.policy.algorithm.quota()
     }
 
     /// The name of a key.
@@ -219,6 +226,7 @@ impl Replay {
                 key,
                 at: self.now.as_nanos(),
                 units: n,
+                waited: false,
             }),
             Verdict::Wait(wait) => {
                 let turn = self.now.plus(wait);
@@ -251,6 +259,7 @@ impl Replay {
             key,
             at: self.now.as_nanos(),
             units: taken,
+            waited: false,
         });
         Ok(Reply {
             outcome,
@@ -297,7 +306,12 @@ impl Replay {
     fn release(&mut self, key: usize, now: Tick) {
         while let Some((turn, units)) = self.keys[key].line.next_due(now) {
             let at = turn.as_nanos();
-            self.released.push(Released { key, at, units });
+            self.released.push(Released {
+                key,
+                at,
+                units,
+                waited: true,
+            });
         }
     }
 }

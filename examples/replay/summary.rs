@@ -21,7 +21,6 @@ pub(crate) struct Summary {
     /// The times of the first and the last step.
     times: Option<(u64, u64)>,
     total: Tally,
-    cancelled: Count,
     keys: Vec<Key>,
     longest_wait: Option<Wait>,
     worst: Option<(usize, Span)>,
@@ -54,7 +53,6 @@ impl Summary {
             steps: 0,
             times: None,
             total: Tally::default(),
-            cancelled: Count::default(),
             keys: Vec::new(),
             longest_wait: None,
             worst: None,
@@ -69,10 +67,12 @@ impl Summary {
         self.steps += 1;
         let first = self.times.map_or(answer.now, |(first, _)| first);
         self.times = Some((first, answer.now));
-        if let Some(units) = answer.dropped {
-            self.cancelled.add(units);
-        }
         // A key counts from the first step that names it.
+        let key = self.key(answer.key);
+        if let Some(units) = answer.dropped {
+            key.tally.cancelled.add(units);
+            self.total.cancelled.add(units);
+        }
         let key = self.key(answer.key);
         if let Some(units) = answer.offered {
             key.tally.record(units, answer);
@@ -130,11 +130,14 @@ impl Summary {
         let total = &self.total;
         writeln!(out, "\n{:<12}{:>16}{:>24}", "", "requests", "units")?;
         row(out, "offered", total.offered, total.offered)?;
-        row(out, "admitted", total.admitted, total.offered)?;
-        row(out, "waited", total.waited, total.offered)?;
+        row(out, "admitted", total.admitted(), total.offered)?;
+        if total.queued.requests > 0 {
+            row(out, "  at once", total.at_once, total.offered)?;
+            row(out, "  waited", total.after_wait(), total.offered)?;
+        }
         row(out, "denied", total.denied, total.offered)?;
-        if self.cancelled.requests > 0 {
-            row(out, "  cancelled", self.cancelled, total.offered)?;
+        if total.cancelled.requests > 0 {
+            row(out, "cancelled", total.cancelled, total.offered)?;
         }
         writeln!(out)?;
 
@@ -166,6 +169,7 @@ impl Summary {
         let mut keys: Vec<_> = self.keys.iter().enumerate().filter(asked).collect();
         // The sort is stable: among equals, the first key seen comes first.
         keys.sort_by_key(|(_, key)| Reverse(key.tally.offered.units));
+        // `waited` is a part of `admitted`; the rest of `offered` was cancelled.
         let columns = ["offered", "admitted", "waited", "denied"];
         writeln!(out, "\nunits of the busiest keys")?;
         for column in columns {
@@ -174,7 +178,12 @@ impl Summary {
         writeln!(out, " key")?;
         for (at, key) in keys.into_iter().take(BUSIEST) {
             let tally = &key.tally;
-            for count in [tally.offered, tally.admitted, tally.waited, tally.denied] {
+            for count in [
+                tally.offered,
+                tally.admitted(),
+                tally.after_wait(),
+                tally.denied,
+            ] {
                 write!(out, "{:>13} ", count.units)?;
             }
             writeln!(out, " {:?}", of.name(at))?;

@@ -13,6 +13,7 @@ use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
+use crate::picture::picture;
 use crate::quota::Quota;
 
 /// At most L in each window of length W.
@@ -30,6 +31,11 @@ use crate::quota::Quota;
 /// admitted        ✓      ✓  ✓         ✓ ✓ ✓
 /// denied                      ✗  ✗          ✗  retry_after: to the next |
 /// ```
+///
+#[doc = picture!(
+    "algorithms/fixed_window.svg",
+    "FixedWindow and six kinds of traffic: a burst at the edge of two windows passes twice the limit within a second."
+)]
 ///
 /// ```
 /// use std::time::Duration;

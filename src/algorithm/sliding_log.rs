@@ -11,6 +11,7 @@ use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
+use crate::picture::picture;
 use crate::quota::Quota;
 
 /// At most L in **every** interval of length W, exactly.
@@ -26,6 +27,11 @@ use crate::quota::Quota;
 /// admitted    ✓  ✓    ✓      ✓   ✓     each once the third request before it is W old
 /// denied                 ✗
 /// ```
+///
+#[doc = picture!(
+    "algorithms/sliding_log.svg",
+    "SlidingLog and six kinds of traffic: no second has more than the limit."
+)]
 ///
 /// ```
 /// use std::time::Duration;

@@ -13,6 +13,7 @@ use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
+use crate::picture::picture;
 use crate::quota::Quota;
 
 /// About L in any W, from two counts.
@@ -30,6 +31,11 @@ use crate::quota::Quota;
 ///             |      [ covered by the last W    ]
 ///                    half of the 4 still count: 2 more pass
 /// ```
+///
+#[doc = picture!(
+    "algorithms/sliding_window.svg",
+    "SlidingWindow and six kinds of traffic: a burst at the edge of two windows passes little more than the limit within a second."
+)]
 ///
 /// ```
 /// use std::time::Duration;

@@ -12,6 +12,7 @@ use super::{
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
+use crate::picture::picture;
 use crate::quota::Quota;
 
 /// A bucket of B tokens, refilled continuously at L per W; a request of cost n takes n.
@@ -29,6 +30,11 @@ use crate::quota::Quota;
 /// ```
 ///
 /// The state of a key is the moment when its bucket is full again, so an idle key needs no memory.
+///
+#[doc = picture!(
+    "algorithms/token_bucket.svg",
+    "TokenBucket and six kinds of traffic: a full bucket passes a burst at once, and then the rate is that of the limit."
+)]
 ///
 /// ```
 /// use std::time::Duration;

@@ -7,6 +7,7 @@ use super::super::fields::Fields;
 use super::super::settings::refuse_burst;
 use crate::clock::{Tick, nanos};
 use crate::error::ConfigError;
+use crate::picture::picture;
 use crate::quota::Quota;
 
 /// Blocks a key after L failures in any W, longer each time.
@@ -33,6 +34,11 @@ use crate::quota::Quota;
 /// - After [`forget`](Self::forget) without a block the key is as good as new.
 /// - A [reset](crate::store::Op::Reset) and a [ban](crate::store::Op::Ban) drop the attempts, as the
 ///   end of a block does. A later refund of one of them changes nothing.
+///
+#[doc = picture!(
+    "algorithms/lockout.svg",
+    "Lockout and six kinds of traffic: after as many attempts as the limit, all are denied for the time of the block."
+)]
 ///
 /// ```
 /// use std::time::Duration;

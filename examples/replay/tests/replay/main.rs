@@ -6,4 +6,5 @@ mod chart;
 mod command;
 mod harness;
 mod operations;
+mod pictures;
 mod summary;

@@ -30,20 +30,45 @@ fn the_summary_counts_requests_and_units_and_finds_the_worst_window() {
         "policy token_bucket 1/100ns; burst=4; queue=2",
         "trace steps: 8, keys: 2, time: 120ns",
         "offered 6 17 100.0 %",
-        "admitted 3 7 41.2 %",
-        "waited 2 3 17.6 %",
+        "admitted 4 9 52.9 %",
+        "at once 3 7 41.2 %",
+        "waited 1 2 11.8 %",
         "denied 1 7 41.2 %",
         "cancelled 1 1 5.9 %",
         "longest wait 110ns, key \"a\" at 90ns",
         // Half open: admissions at 0 and at 100 are in different windows.
         "worst window 4 units within 100ns, key \"b\" from 50ns",
         "remaining 16.7 % of the limit on average after a request, 0.0 % at least",
-        "10 3 3 4 \"a\"",
+        "10 5 2 4 \"a\"",
         "7 4 0 3 \"b\"",
     ] {
         let start = expected.split(' ').next().expect("a word");
         assert_eq!(words(start), expected);
     }
+}
+
+#[test]
+fn a_queue_has_admitted_what_it_served() {
+    let policy = r#"{"algorithm":"leaky_bucket","limit":10,"period_ns":1000000000,"queue":223}"#;
+    let summary = printed(
+        &["--summary"],
+        &[&[policy], &*vec![r#"{"t_ns":0}"#; 225]].concat(),
+    );
+    let rows = summary
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let rows: Vec<_> = rows
+        .skip_while(|row| !row.starts_with("offered"))
+        .take(5)
+        .collect();
+    let expected = [
+        "offered 225 225 100.0 %",
+        "admitted 224 224 99.6 %",
+        "at once 1 1 0.4 %",
+        "waited 223 223 99.1 %",
+        "denied 1 1 0.4 %",
+    ];
+    assert_eq!(rows, expected);
 }
 
 #[test]
