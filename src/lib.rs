@@ -48,6 +48,8 @@
 //! assert!(limiter.check("alice").is_admitted());
 //! ```
 //!
+//! The [`guide`] says how to choose, place, test and run limits, and how to migrate from other crates.
+//!
 //! # Modules
 //!
 //! | module | contains |
@@ -62,6 +64,7 @@
 //! | [`queue`] | the order of queued requests, and what happens if the queue is full |
 //! | [`store`] | where states live: `Local`, Redis, `Fallback`, and the trait `Backend` |
 //! | [`clock`] | clocks and timers; [`ManualClock`] for tests |
+//! | [`guide`] | how to choose, place, test and run limits |
 //!
 //! # Naming types
 //!
@@ -116,6 +119,8 @@ pub mod clock;
 pub mod concurrency;
 mod decision;
 mod error;
+#[cfg(all(doc, not(doctest)))]
+pub mod guide;
 pub mod key;
 pub mod layer;
 mod limiter;

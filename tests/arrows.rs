@@ -42,6 +42,8 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
             &["algorithm", "concurrency", "layer", "store"],
         ],
     ),
+    // Documentation only.
+    (&["guide"], &[]),
 ];
 
 /// Folders, and the modules beside them that they may not name.

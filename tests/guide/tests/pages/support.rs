@@ -1,0 +1,23 @@
+//! Requests to a router, without a server.
+
+use axum::{Router, body::Body, extract::Request, response::Response};
+use tower::ServiceExt;
+use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
+
+/// `requests` per hour for everyone.
+pub(crate) fn limit(requests: u64) -> RateLimitLayer<Global, tower_throttle::Local<TokenBucket>> {
+    RateLimitLayer::new(Global, TokenBucket::new(Quota::per_hour(requests)))
+}
+
+pub(crate) fn request(method: &str, path: &str) -> Request {
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .body(Body::empty())
+        .unwrap()
+}
+
+pub(crate) async fn send(app: &Router, request: Request) -> Response {
+    let Ok(response) = app.clone().oneshot(request).await;
+    response
+}
