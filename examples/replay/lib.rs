@@ -25,6 +25,7 @@ mod gallery;
 mod in_redis;
 mod input;
 mod line;
+mod log;
 mod policy;
 mod replay;
 mod states;
@@ -37,7 +38,10 @@ mod timed;
 mod title;
 mod window;
 
-pub use crate::gallery::pictures;
+pub use crate::{
+    gallery::pictures,
+    log::{Request, read_log},
+};
 
 use crate::{
     args::{Args, Command},
