@@ -1,0 +1,321 @@
+//! The page in headless Chromium: `tests/run playground`.
+//!
+//! `PICTURES=docs/img` keeps the screenshots there.
+
+mod browser;
+mod page;
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::json;
+
+use crate::browser::Browser;
+
+/// The greatest size of a picture in the documentation.
+const MAX_PICTURE: usize = 150_000;
+
+/// The program, on a free port. It ends when this is dropped.
+struct Server {
+    program: Child,
+    url: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let test = env::current_exe().expect("the path of the test");
+        let profile = test.ancestors().nth(2).expect("target/PROFILE/deps");
+        let mut program = Command::new(profile.join("examples/playground"))
+            .arg("127.0.0.1:0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("`cargo build --example playground` has made it");
+        let output = program.stdout.take().expect("it is a pipe");
+        let mut url = String::new();
+        let line = BufReader::new(output).read_line(&mut url);
+        line.expect("the program prints its address");
+        let url = format!("{}/", url.trim_end());
+        Self { program, url }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+/// A browser with the page, the server, and the folder of this test.
+fn start(name: &str, fragment: &str) -> (Browser, Server, PathBuf) {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("chromium-{name}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder");
+    let server = Server::start();
+    let mut browser = Browser::start(&folder);
+    browser.resize(1200, 900, false);
+    browser.open(&format!("{}{fragment}", server.url));
+    (browser, server, folder)
+}
+
+/// Where pictures for the documentation go. It is the folder of the test unless `PICTURES` is set.
+///
+/// A path in `PICTURES` begins at the root of the repository.
+fn pictures(folder: &Path) -> PathBuf {
+    match env::var_os("PICTURES") {
+        Some(kept) => Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(kept),
+        None => folder.to_owned(),
+    }
+}
+
+const OVERLOAD: &str = "#policy=token_bucket+10%2Fs%3B+burst%3D20&policy=fixed_window+10%2Fs\
+    &policy=leaky_bucket+10%2Fs%3B+queue%3D8&rate=40&burst=10&clients=2&cost=1";
+
+fn denied(policy: usize) -> String {
+    format!(
+        "Number(document.querySelectorAll('#lanes .card')[{policy}].querySelector('dd.denied').textContent) > 10"
+    )
+}
+
+#[test]
+fn overload_shows_denials_and_the_answers_in_both_forms() {
+    let (mut browser, _server, folder) = start("overload", OVERLOAD);
+    browser.click("#start");
+    for policy in 0..3 {
+        browser.wait_for(&denied(policy));
+    }
+    // The queue: admitted after a wait, and a longest wait.
+    browser.wait_for("Number(document.querySelectorAll('#lanes .card')[2].querySelector('dd.queued').textContent) > 10");
+    let denied = browser
+        .text("#lanes .card details pre[aria-label='Last answer to a denied request, HTTP']");
+    assert!(
+        denied.starts_with("HTTP/1.1 429 Too Many Requests\n"),
+        "{denied}"
+    );
+    assert!(
+        denied.contains("\nretry-after: 1\n") && denied.contains("\nratelimit: "),
+        "{denied}"
+    );
+    let grpc = browser
+        .text("#lanes .card details pre[aria-label='Last answer to a denied request, gRPC']");
+    assert!(
+        grpc.contains("grpc-status: 8\n") && grpc.contains("\nretry_delay: 0."),
+        "{grpc}"
+    );
+
+    // Ten full seconds in the charts.
+    browser.wait_for(
+        "document.querySelectorAll('#lanes .card')[0].querySelectorAll('svg rect').length > 12",
+    );
+    browser.eval("document.querySelector('#results').scrollIntoView()");
+    for (name, dark) in [("playground.png", false), ("playground-dark.png", true)] {
+        browser.resize(1200, 640, dark);
+        let pictures = if dark {
+            folder.clone()
+        } else {
+            pictures(&folder)
+        };
+        let size = browser.screenshot(&pictures.join(name));
+        assert!(
+            (5_000..MAX_PICTURE).contains(&size),
+            "{name} has {size} bytes"
+        );
+    }
+
+    browser.click("#stop");
+    browser.wait_for("document.querySelector('#status').textContent.startsWith('The traffic has stopped. Policy 1: ')");
+    assert_eq!(browser.take_errors(), [""; 0]);
+}
+
+#[test]
+fn typing_a_policy_changes_the_cards_and_a_bad_one_shows_its_error() {
+    let (mut browser, _server, _) = start("typing", "");
+    browser.type_into("#policy-1", "sliding_log 3/min");
+    browser
+        .wait_for("document.querySelector('#lanes h3 code').textContent === 'sliding_log 3/min'");
+    browser.click("#one");
+    browser
+        .wait_for("document.querySelector('#lanes .clients').textContent === 'Client 1: 2 of 3'");
+
+    browser.type_into("#policy-1", "sliding_logg 3/min");
+    browser.wait_for("document.querySelector('#policy-1').getAttribute('aria-invalid') === 'true'");
+    let error = browser.text("#policy-error-1");
+    assert!(error.contains("sliding_log"), "{error}");
+    assert_eq!(
+        browser.eval("document.querySelector('#policy-1').getAttribute('aria-describedby')"),
+        "policy-error-1"
+    );
+    // The cards keep the last valid policies.
+    assert_eq!(browser.text("#lanes h3 code"), "sliding_log 3/min");
+    assert_eq!(browser.take_errors(), [""; 0]);
+}
+
+#[test]
+fn a_link_restores_the_setting() {
+    let (mut browser, server, _) = start("link", "");
+    browser.type_into("#policy-2", "sliding_window 7/min");
+    browser.wait_for(
+        "document.querySelectorAll('#lanes h3 code')[1].textContent === 'sliding_window 7/min'",
+    );
+    browser.type_into("#traffic input[type=number]", "33");
+    let link = browser.eval("location.hash");
+    let link = link.as_str().unwrap_or_default();
+    browser.open(&format!("{}{link}", server.url));
+    assert_eq!(
+        browser.eval("document.querySelector('#policy-2').value"),
+        "sliding_window 7/min"
+    );
+    assert_eq!(browser.eval("document.querySelector('#rate').value"), "33");
+    assert_eq!(
+        browser.eval("document.querySelectorAll('#lanes .card').length"),
+        json!(3)
+    );
+    assert_eq!(browser.take_errors(), [""; 0]);
+}
+
+/// Presses Tab until the element has the focus; it and all before it show that they have it.
+fn tab_to(browser: &mut Browser, selector: &str) {
+    for _ in 0..80 {
+        browser.press("Tab");
+        let outline = browser.eval("getComputedStyle(document.activeElement).outlineStyle");
+        let element = browser.eval("document.activeElement.outerHTML.slice(0, 80)");
+        assert_ne!(outline, "none", "the focus is invisible on {element}");
+        if browser.eval(&format!("document.activeElement.matches({selector:?})")) == json!(true) {
+            return;
+        }
+    }
+    panic!("Tab never reaches {selector}");
+}
+
+#[test]
+fn the_keyboard_reaches_everything() {
+    let (mut browser, _server, _) = start("keyboard", OVERLOAD);
+    tab_to(&mut browser, "#policy-1");
+    tab_to(&mut browser, "#add");
+    tab_to(&mut browser, "#rate");
+    browser.press("ArrowRight");
+    browser.wait_for("document.querySelector('#traffic input[type=number]').value === '41'");
+    tab_to(&mut browser, "#start");
+    browser.press("Enter");
+    browser.wait_for(&denied(0));
+    // The button that had the focus is disabled now.
+    browser.wait_for("document.activeElement.id === 'stop'");
+    browser.press(" ");
+    browser.wait_for("document.activeElement.id === 'start'");
+    tab_to(&mut browser, "#lanes .card summary");
+    browser.press("Enter");
+    browser.wait_for("document.querySelector('#lanes .card details table tbody tr') !== null");
+    tab_to(&mut browser, "#what-if button");
+    assert_eq!(browser.take_errors(), [""; 0]);
+}
+
+/// Each control has a name, each chart a description, and the status is a live region.
+#[test]
+fn a_screen_reader_finds_names_and_descriptions() {
+    let (mut browser, _server, _) = start("names", OVERLOAD);
+    browser.click("#start");
+    browser.wait_for(&denied(0));
+    let unnamed = browser.eval(
+        "[...document.querySelectorAll('button, input, select, [role=img], [role=region], article')]
+            .filter((one) => !(one.getAttribute('aria-label') || one.labels?.length
+                || document.getElementById(one.getAttribute('aria-labelledby')) || one.textContent.trim()))
+            .map((one) => one.outerHTML)",
+    );
+    assert_eq!(unnamed, json!([]));
+    let tree = browser.call("Accessibility.getFullAXTree", &json!({}));
+    let nodes = tree["nodes"].as_array().expect("nodes").clone();
+    let names = |role: &str| -> Vec<String> {
+        let named = nodes.iter().filter(|node| node["role"]["value"] == role);
+        named
+            .map(|node| {
+                node["name"]["value"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
+            })
+            .collect()
+    };
+    assert!(
+        names("slider").contains(&"Requests per second".to_owned()),
+        "{:?}",
+        names("slider")
+    );
+    assert!(
+        names("textbox")
+            .iter()
+            .chain(&names("combobox"))
+            .any(|name| name == "Policy 1")
+    );
+    assert!(
+        names("image")
+            .iter()
+            .any(|name| name.starts_with("Requests per second. Since the start: "))
+    );
+    assert_eq!(names("article").len(), 3);
+    // Samples arrive four times per second; the live regions say nothing about them.
+    let chatty = browser.eval(
+        "new Promise((resolve) => {
+            let changes = 0;
+            const live = document.querySelectorAll('[role=status], [role=alert], [aria-live]');
+            const observer = new MutationObserver((list) => { changes += list.length; });
+            for (const one of live) observer.observe(one, { childList: true, characterData: true, subtree: true });
+            const card = document.querySelector('#lanes .card dd.denied');
+            const first = Number(card.textContent);
+            const look = () => Number(card.textContent) > first + 40 ? resolve(changes) : setTimeout(look, 20);
+            look();
+        })",
+    );
+    assert_eq!(chatty, json!(0));
+    assert_eq!(browser.take_errors(), [""; 0]);
+}
+
+#[test]
+fn a_phone_shows_everything_without_scrolling_sideways() {
+    let (mut browser, _server, folder) = start("phone", OVERLOAD);
+    browser.resize(360, 740, false);
+    browser.click("#start");
+    browser.wait_for(&denied(0));
+    browser.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
+    browser.click("#what-if button");
+    browser.wait_for("document.querySelectorAll('#what-if-results .card').length === 3");
+    browser.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
+    let cut = browser.eval(
+        "[...document.querySelectorAll('main *')]
+            .filter((one) => one.getBoundingClientRect().right > 360
+                && !one.closest('pre, .scroll, .hidden'))
+            .map((one) => one.outerHTML.slice(0, 80))",
+    );
+    assert_eq!(cut, json!([]));
+    assert_eq!(
+        browser.eval("document.documentElement.scrollWidth"),
+        json!(360)
+    );
+    browser.eval("document.querySelectorAll('details').forEach((one) => { one.open = false; })");
+    browser.eval("document.querySelector('#results').scrollIntoView()");
+    let size = browser.screenshot(&pictures(&folder).join("playground-phone.png"));
+    assert!((5_000..MAX_PICTURE).contains(&size), "{size} bytes");
+    assert_eq!(browser.take_errors(), [""; 0]);
+}
+
+#[test]
+fn bad_traffic_shows_its_error() {
+    let (mut browser, _server, _) = start("traffic", "#rate=9000");
+    browser.click("#start");
+    browser.wait_for("document.querySelector('#traffic-error').textContent !== ''");
+    assert_eq!(
+        browser.text("#traffic-error"),
+        "rate: expected 1 to 500 requests per second, found 9000"
+    );
+    // Chromium logs the refusal itself, and nothing else.
+    let errors = browser.take_errors();
+    assert!(
+        errors.iter().all(|error| error.contains("status of 422")),
+        "{errors:?}"
+    );
+}

@@ -1,0 +1,29 @@
+//! A web page on which limits can be tried.
+//!
+//! Each policy on the page becomes a [`RateLimitLayer`](tower_throttle::RateLimitLayer) on a route of
+//! its own. Requests go through these routes, and the page shows what they return.
+
+mod answer;
+mod api;
+mod grpc_status;
+mod lane;
+mod page;
+mod policy;
+mod run;
+mod runs;
+mod sample;
+mod setting;
+mod snippet;
+mod tally;
+mod traffic;
+mod what_if;
+
+use axum::Router;
+
+/// The application: the page and what it calls.
+pub fn app() -> Router {
+    page::routes().merge(api::routes()).merge(what_if::routes())
+}
+
+#[cfg(test)]
+mod http_tests;

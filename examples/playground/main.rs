@@ -1,0 +1,28 @@
+//! A web page on which limits can be tried: `cargo run --example playground`
+//!
+//! It prints its address, at first `http://127.0.0.1:8080`. `-- ADDRESS` listens elsewhere; port 0 is a free port.
+//! The page has no passwords: an address other than one of this machine lets everyone in the
+//! network use it.
+
+use std::{error::Error, net::SocketAddr};
+
+use tokio::net::TcpListener;
+
+const LOOPBACK: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let address = match std::env::args().nth(1) {
+        None => LOOPBACK,
+        Some(text) => text
+            .parse()
+            .map_err(|_| format!("expected an address such as 127.0.0.1:8080, found {text:?}"))?,
+    };
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+    println!("http://{}", listener.local_addr()?);
+    axum::serve(listener, playground::app()).await?;
+    Ok(())
+}

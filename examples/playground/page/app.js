@@ -1,0 +1,142 @@
+// Connects the parts of the page.
+
+import { byId, debounce, make, setText } from "./dom.js";
+import { Lane, copy } from "./lane.js";
+import { Live } from "./live.js";
+import { Policies } from "./policies.js";
+import { FIELDS, fromFragment, toFragment } from "./setting.js";
+import { WhatIf } from "./what-if.js";
+
+let lanes = [];
+let checked = [];
+let isRunning = false;
+const sliders = {};
+
+const live = new Live(
+  ({ at, lanes: samples }) => samples.forEach((sample, number) => lanes[number].add(at, sample)),
+  () => {
+    isRunning = false;
+    showButtons();
+    setText(byId("status"), "The server has ended the run. Press Start for a new one.");
+  });
+
+/** A slider and a number for each field of the traffic. */
+function addSliders() {
+  for (const [name, label, max, first] of FIELDS) {
+    const range = make("input", { type: "range", id: name, min: 1, max, value: first });
+    const number = make("input", { type: "number", min: 1, max, value: first, "aria-label": `${label}, as a number` });
+    range.addEventListener("input", () => { number.value = range.value; edited(); });
+    number.addEventListener("input", () => { range.value = number.value; edited(); });
+    sliders[name] = { range, number };
+    byId("traffic").append(make("div", {},
+      make("label", { htmlFor: name, textContent: label }),
+      make("div", { className: "line" }, range, number)));
+  }
+}
+
+function setTraffic(traffic) {
+  for (const [name] of FIELDS) {
+    sliders[name].range.value = sliders[name].number.value = traffic[name];
+  }
+}
+
+/** The traffic as the server reads it. */
+function traffic() {
+  return Object.fromEntries(FIELDS.map(([name]) => [name, wholeNumber(sliders[name].number.value)]));
+}
+
+/** The server refuses 0 with a sentence that names what is allowed. */
+function wholeNumber(text) {
+  return /^\d{1,15}$/.test(text) ? Number(text) : 0;
+}
+
+function setting() {
+  return { policies: policies.texts(), traffic: traffic() };
+}
+
+const edited = () => {
+  remember();
+  applySoon();
+};
+const remember = () => history.replaceState(null, "", toFragment(setting()));
+const applySoon = debounce(100, () => { if (isRunning) apply(traffic()); });
+
+/** Starts or changes the traffic, or says what is wrong with it. */
+async function apply(wanted) {
+  try {
+    if (live.run === undefined) await open();
+    await live.setTraffic(wanted);
+    setText(byId("traffic-error"), "");
+    return true;
+  } catch (error) {
+    setText(byId("traffic-error"), error.message);
+    return false;
+  }
+}
+
+/** A new run with the valid policies, and its cards. */
+async function open() {
+  const run = await live.open(checked.map((one) => one.line));
+  lanes = checked.map((one, at) =>
+    new Lane(at + 1, one, new URL(`api/runs/${run}/policies/${at}`, location.href).href));
+  byId("lanes").replaceChildren(...lanes.map((lane) => lane.card));
+}
+
+async function policiesChanged(valid) {
+  if (valid.length === checked.length && valid.every((one, at) => one.line === checked[at].line)) return;
+  checked = valid;
+  try {
+    await open();
+  } catch (error) {
+    setText(byId("status"), error.message);
+    return;
+  }
+  if (isRunning) await apply(traffic());
+}
+
+function showButtons() {
+  byId("start").disabled = isRunning;
+  byId("stop").disabled = !isRunning;
+}
+
+byId("start").addEventListener("click", async () => {
+  if (!(await apply(traffic()))) return;
+  isRunning = true;
+  showButtons();
+  byId("stop").focus();
+  setText(byId("status"), "The traffic is running.");
+});
+
+byId("stop").addEventListener("click", async () => {
+  await apply(null);
+  isRunning = false;
+  showButtons();
+  byId("start").focus();
+  setText(byId("status"), ["The traffic has stopped.", ...lanes.map((lane) => lane.summary())].join(" "));
+});
+
+byId("one").addEventListener("click", async () => {
+  try {
+    if (live.run === undefined) await open();
+    await live.sendOne(traffic().cost);
+    setText(byId("traffic-error"), "");
+  } catch (error) {
+    setText(byId("traffic-error"), error.message);
+  }
+});
+
+byId("link").addEventListener("click", (event) => copy(event.currentTarget, location.href));
+
+addSliders();
+const first = fromFragment(location.hash);
+setTraffic(first.traffic);
+const policies = new Policies(first.policies, remember, policiesChanged);
+new WhatIf(setting);
+
+// A link that is opened in the same tab.
+addEventListener("hashchange", () => {
+  const wanted = fromFragment(location.hash);
+  setTraffic(wanted.traffic);
+  policies.set(wanted.policies);
+  applySoon();
+});

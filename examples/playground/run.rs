@@ -1,0 +1,148 @@
+//! Routes under traffic, and who watches them.
+
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::{
+    sync::{broadcast, watch},
+    task::AbortHandle,
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+use crate::{
+    lane::Lane,
+    policy::Policy,
+    sample::{PERIOD, Sample, millis},
+    setting::Traffic,
+    traffic,
+};
+
+/// Samples that a slow reader may be behind.
+const BACKLOG: usize = 16;
+
+/// Routes with the policies of one page, and the traffic to them. Dropping it ends the traffic.
+pub(crate) struct Run {
+    lanes: Arc<[Arc<Lane>]>,
+    traffic: watch::Sender<Option<Traffic>>,
+    samples: broadcast::Sender<Arc<str>>,
+    viewers: AtomicUsize,
+    tasks: [AbortHandle; 2],
+}
+
+/// A page that receives samples. When the last one is gone, the traffic stops.
+pub(crate) struct Viewer {
+    run: Weak<Run>,
+    samples: broadcast::Receiver<Arc<str>>,
+}
+
+impl Run {
+    /// Starts without traffic.
+    pub(crate) fn start(policies: &[Policy]) -> Arc<Self> {
+        let lanes: Arc<[_]> = policies
+            .iter()
+            .map(|one| Arc::new(Lane::new(one)))
+            .collect();
+        let traffic = watch::Sender::new(None);
+        let samples = broadcast::Sender::new(BACKLOG);
+        let drive = tokio::spawn(traffic::drive(Arc::clone(&lanes), traffic.subscribe()));
+        let sample = tokio::spawn(sample(
+            Arc::clone(&lanes),
+            traffic.subscribe(),
+            samples.clone(),
+        ));
+        Arc::new(Self {
+            lanes,
+            traffic,
+            samples,
+            viewers: AtomicUsize::new(0),
+            tasks: [drive.abort_handle(), sample.abort_handle()],
+        })
+    }
+
+    /// Changes the traffic; `None` stops it.
+    pub(crate) fn set_traffic(&self, traffic: Option<Traffic>) {
+        self.traffic.send_replace(traffic);
+    }
+
+    /// The route of a policy.
+    pub(crate) fn lane(&self, number: usize) -> Option<Arc<Lane>> {
+        self.lanes.get(number).cloned()
+    }
+
+    /// Sends one request to each route.
+    pub(crate) fn send_one(&self, client: u64, cost: u64) {
+        for lane in &*self.lanes {
+            let lane = Arc::clone(lane);
+            tokio::spawn(async move { lane.send(client, cost).await });
+        }
+    }
+
+    pub(crate) fn view(self: &Arc<Self>) -> Viewer {
+        self.viewers.fetch_add(1, Ordering::Relaxed);
+        Viewer {
+            run: Arc::downgrade(self),
+            samples: self.samples.subscribe(),
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Viewer {
+    /// The next sample, as JSON; `None` when the run has ended.
+    pub(crate) async fn next(&mut self) -> Option<Arc<str>> {
+        loop {
+            match self.samples.recv().await {
+                Ok(sample) => return Some(sample),
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        let Some(run) = self.run.upgrade() else {
+            return;
+        };
+        if run.viewers.fetch_sub(1, Ordering::Relaxed) == 1 {
+            run.set_traffic(None);
+        }
+    }
+}
+
+/// Sends a sample of all routes in each period.
+async fn sample(
+    lanes: Arc<[Arc<Lane>]>,
+    traffic: watch::Receiver<Option<Traffic>>,
+    samples: broadcast::Sender<Arc<str>>,
+) {
+    let start = Instant::now();
+    let mut periods = interval(PERIOD);
+    periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut clients = 1;
+    loop {
+        periods.tick().await;
+        // After the traffic stopped, its clients are still shown.
+        if let Some(traffic) = &*traffic.borrow() {
+            clients = traffic.clients;
+        }
+        let sample = Sample {
+            at: millis(start.elapsed()),
+            lanes: lanes.iter().map(|lane| lane.sample(clients)).collect(),
+        };
+        if let Ok(text) = serde_json::to_string(&sample) {
+            // Fails if nobody watches.
+            let _ = samples.send(text.into());
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What the page gets four times per second.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::{answer::AnswerText, tally::Tally};
+
+/// The time between two samples.
+pub(crate) const PERIOD: Duration = Duration::from_millis(250);
+
+/// What happened in one period, on all routes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sample {
+    /// Milliseconds since the run began.
+    pub(crate) at: u64,
+    pub(crate) lanes: Vec<LaneSample>,
+}
+
+/// What happened on one route.
+#[derive(Debug, Serialize)]
+pub(crate) struct LaneSample {
+    admitted: u64,
+    queued: u64,
+    denied: u64,
+    /// Requests that wait now.
+    waiting: u64,
+    longest_wait: u64,
+    mean_wait: u64,
+    capacity: u64,
+    /// What each client may use now.
+    remaining: Vec<u64>,
+    last_admitted: Option<AnswerText>,
+    last_denied: Option<AnswerText>,
+}
+
+impl LaneSample {
+    pub(crate) fn new(tally: Tally, waiting: u64, capacity: u64, remaining: Vec<u64>) -> Self {
+        let mean = tally.total_wait.as_millis() / u128::from(tally.queued.max(1));
+        Self {
+            admitted: tally.admitted,
+            queued: tally.queued,
+            denied: tally.denied,
+            waiting,
+            longest_wait: millis(tally.longest_wait),
+            mean_wait: u64::try_from(mean).unwrap_or(u64::MAX),
+            capacity,
+            remaining,
+            last_admitted: tally.last_admitted.map(|answer| answer.text()),
+            last_denied: tally.last_denied.map(|answer| answer.text()),
+        }
+    }
+}
+
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

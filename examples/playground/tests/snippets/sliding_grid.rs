@@ -1,0 +1,10 @@
+use axum::{Router, routing::get};
+use tower_throttle::{ClientIp, Quota, RateLimitLayer, SlidingGrid};
+
+/// Serve it with `into_make_service_with_connect_info::<SocketAddr>()`, which passes on the
+/// address of the client, and with the feature `axum` of tower-throttle.
+pub fn app() -> Router {
+    let limit = SlidingGrid::new(Quota::per_minute(100)).cells(20).strict();
+    let layer = RateLimitLayer::new(ClientIp::peer(), limit);
+    Router::new().route("/", get(async || "hello").layer(layer))
+}
