@@ -13,7 +13,7 @@ async fn serve(listener: TcpListener) -> Result<()> {
     axum::serve(listener, service).await
 }
 
-// ---- The README ends here.
+// ---- The page ends here.
 
 use crate::support::{Response, send};
 

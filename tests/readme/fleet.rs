@@ -7,7 +7,7 @@ fn app(redis: &Redis) -> Router {
     Router::new().route("/pay", post(async || "paid").layer(limit))
 }
 
-// ---- The README ends here.
+// ---- The page ends here.
 
 use tokio::net::TcpListener;
 

@@ -1,6 +1,7 @@
-//! The examples of the README: each is served here and receives requests.
+//! The first examples of the README and of pages of the guide: each is served here and receives
+//! requests.
 //!
-//! The code of an example is the beginning of a file. A test compares it with the README.
+//! The code of an example is the beginning of a file. A test compares it with the page.
 #![cfg(feature = "axum")]
 
 mod first;
@@ -13,17 +14,29 @@ mod redis_server;
 mod routes;
 mod support;
 
-const README: &str = include_str!("../../README.md");
-const FILES: [&str; 3] = [
-    include_str!("first.rs"),
-    include_str!("routes.rs"),
-    include_str!("fleet.rs"),
+/// Pages, and the files that begin with their first example.
+const EXAMPLES: [(&str, &str); 3] = [
+    (include_str!("../../README.md"), include_str!("first.rs")),
+    (
+        include_str!("../../docs/choosing.md"),
+        include_str!("routes.rs"),
+    ),
+    (
+        include_str!("../../docs/stores.md"),
+        include_str!("fleet.rs"),
+    ),
 ];
 
 #[test]
-fn files_begin_with_the_examples_of_the_readme() {
-    let examples = README.split("```rust\n").skip(1);
-    let examples: Vec<_> = examples.map(|rest| rest.split("```").next()).collect();
-    let codes = FILES.map(|file| file.split("\n// ----").next());
-    assert_eq!(examples, codes);
+fn files_begin_with_the_first_examples_of_the_pages() {
+    for (page, file) in EXAMPLES {
+        let example = page.split("```rust\n").nth(1);
+        let example = example.and_then(|rest| rest.split("```").next());
+        assert_eq!(example, file.split("\n// ----").next());
+    }
+}
+
+#[test]
+fn the_readme_has_one_example() {
+    assert_eq!(EXAMPLES[0].0.matches("```rust").count(), 1);
 }

@@ -37,7 +37,7 @@ fn app() -> Router {
         .route("/export", get(async || "exported").layer(export))
 }
 
-// ---- The README ends here.
+// ---- The page ends here.
 
 use axum::body::Body;
 use tokio::time::Instant;

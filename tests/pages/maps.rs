@@ -1,0 +1,116 @@
+//! Lists in pages that have to be complete.
+
+use std::{collections::BTreeSet, fs};
+
+use crate::{expect_none, markdown, pages, read, root};
+
+/// Pages that are not part of the guide: they are for those who change the crate, or part of another
+/// module.
+const OTHER_PAGES: [&str; 3] = ["mutants", "promises", "redis"];
+
+/// The examples of all packages: name and file, relative to the folder `examples`.
+fn examples() -> BTreeSet<(String, String)> {
+    let mut examples = BTreeSet::new();
+    for entry in fs::read_dir(root().join("examples")).expect("a folder") {
+        let folder = entry
+            .expect("an entry")
+            .file_name()
+            .into_string()
+            .expect("a name");
+        let Ok(manifest) =
+            fs::read_to_string(root().join("examples").join(&folder).join("Cargo.toml"))
+        else {
+            continue;
+        };
+        for example in manifest.split("[[example]]").skip(1) {
+            let value = |key: &str| {
+                let line = example.lines().find_map(|line| line.strip_prefix(key));
+                line.unwrap_or_else(|| panic!("{folder}: no {key}"))
+                    .trim_matches('"')
+                    .to_owned()
+            };
+            examples.insert((value("name = "), format!("{folder}/{}", value("path = "))));
+        }
+    }
+    assert!(examples.len() > 15, "{examples:?}");
+    examples
+}
+
+#[test]
+fn the_map_of_examples_lists_each_of_them_with_its_command() {
+    let map = read("examples/README.md");
+    let rows = map.lines().filter_map(|line| line.strip_prefix("| ["));
+    let mut listed = BTreeSet::new();
+    let mut faults = Vec::new();
+    for row in rows {
+        let (name, rest) = row.split_once("](").expect("a link");
+        let (file, rest) = rest.split_once(')').expect("a link");
+        listed.insert((name.to_owned(), file.to_owned()));
+        if !rest.contains(&format!("--example {name}")) {
+            faults.push(format!("{name}: its row has another command"));
+        }
+    }
+    let examples = examples();
+    for (name, file) in examples.symmetric_difference(&listed) {
+        faults.push(format!(
+            "{name} ({file}) is in one of examples/README.md and the manifests"
+        ));
+    }
+    expect_none(&faults);
+}
+
+/// The modules of `src/guide.rs`, their rows in its table, the pages, and the links of the README.
+#[test]
+fn every_page_is_in_the_guide_and_in_the_readme() {
+    let guide = read("src/guide.rs");
+    let readme = markdown::targets(&read("README.md"));
+    let mut faults = Vec::new();
+    for page in pages().iter().filter(|page| page.starts_with("docs")) {
+        let name = page
+            .file_stem()
+            .and_then(|name| name.to_str())
+            .expect("a name");
+        if OTHER_PAGES.contains(&name) {
+            continue;
+        }
+        for part in [
+            format!("#[doc = include_str!(\"../docs/{name}.md\")]\npub mod {name} {{}}"),
+            format!("//! | [`{name}`] |"),
+        ] {
+            if !guide.contains(&part) {
+                faults.push(format!("src/guide.rs: no {part}"));
+            }
+        }
+        let link = format!("docs/{name}.md");
+        if !readme.contains(&link) {
+            faults.push(format!("README.md: no link to {link}"));
+        }
+    }
+    expect_none(&faults);
+}
+
+/// The README compares this crate with these versions, which the lock file holds too.
+#[test]
+fn the_readme_names_the_versions_of_other_crates_that_were_tried() {
+    let readme = read("README.md");
+    let lock = read("Cargo.lock");
+    let header = readme
+        .lines()
+        .find(|line| line.starts_with("| | tower-throttle |"));
+    let cells = header.expect("a table").split('|').skip(3);
+    let mut crates = 0;
+    for cell in cells.map(str::trim).filter(|cell| !cell.is_empty()) {
+        let (name, rest) = cell
+            .trim_start_matches('`')
+            .split_once("` ")
+            .expect("a name");
+        let version = rest.split(',').next().unwrap_or_default();
+        let entry = format!("name = \"{name}\"\nversion = \"{version}\"");
+        assert!(
+            lock.contains(&entry),
+            "{cell}: Cargo.lock has another version"
+        );
+        crates += 1;
+    }
+    assert_eq!(crates, 5);
+}
