@@ -55,8 +55,11 @@ impl From<Vec<Fault>> for Refused {
 
 impl From<JsonRejection> for Refused {
     fn from(rejection: JsonRejection) -> Self {
-        let fault = Fault::new("request", rejection.body_text());
-        Self(rejection.status(), vec![fault])
+        let message = match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => "The request is too large.".to_owned(),
+            _ => rejection.body_text(),
+        };
+        Self(rejection.status(), vec![Fault::new("request", message)])
     }
 }
 

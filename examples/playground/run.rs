@@ -128,7 +128,7 @@ async fn sample(
 ) {
     let start = Instant::now();
     let mut periods = interval(PERIOD);
-    periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    periods.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut clients = 1;
     loop {
         periods.tick().await;

@@ -304,6 +304,74 @@ fn a_phone_shows_everything_without_scrolling_sideways() {
 }
 
 #[test]
+fn what_if_shows_hours_at_once_and_what_would_have_happened_to_a_log() {
+    let (mut browser, _server, folder) = start("what-if", OVERLOAD);
+    browser.eval("document.querySelector('#duration').value = '3600'");
+    browser.click("#what-if button");
+    browser.wait_for("document.querySelectorAll('#what-if-results .card').length === 3");
+    // The last burst is at 3599.75 s. Until then each of the two clients is granted by policy 1 its
+    // 20 tokens and 35,997 more, by policy 2 10 per second, by policy 3 35,998 turns and 8 that wait.
+    assert_eq!(
+        browser.text("#what-if-status"),
+        "144000 requests in 60 min. Policy 1 denied 71966. Policy 2 denied 72000. Policy 3 denied 71988."
+    );
+    browser.eval("document.querySelector('#what-if').scrollIntoView()");
+    browser.resize(1200, 640, false);
+    let size = browser.screenshot(&folder.join("playground-what-if.png"));
+    assert!((5_000..MAX_PICTURE).contains(&size), "{size} bytes");
+
+    let log = folder.join("access.log");
+    let line = "192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.1\" 200 2326\n";
+    fs::write(&log, line.repeat(25)).expect("the log is written");
+    browser.choose_file("#log", &log);
+    browser.wait_for("document.querySelector('input[name=source][value=log]').checked");
+    browser.click("#what-if button");
+    browser.wait_for(
+        "document.querySelector('#what-if-status').textContent.startsWith('25 requests')",
+    );
+    assert_eq!(
+        browser.text("#what-if-status"),
+        "25 requests in 1 ms. Policy 1 denied 5. Policy 2 denied 15. Policy 3 denied 16."
+    );
+    let busiest = "#what-if-results .card .scroll[aria-label^='The clients'] tbody tr";
+    assert_eq!(browser.text(busiest), "192.0.2.72005");
+    assert_eq!(browser.take_errors(), [""; 0]);
+
+    fs::write(&log, format!("{line}hello\n")).expect("the log is written");
+    browser.choose_file("#log", &log);
+    browser.click("#what-if button");
+    browser.wait_for("document.querySelector('#what-if-error').textContent.startsWith('line 2: expected a client')");
+    refusals_only(&mut browser);
+}
+
+#[test]
+fn policies_are_added_up_to_four_and_removed() {
+    let (mut browser, _server, _) = start("list", "");
+    browser.click("#add");
+    browser.wait_for("document.querySelectorAll('#lanes .card').length === 4");
+    assert_eq!(browser.eval("document.activeElement.id"), "policy-4");
+    assert_eq!(
+        browser.eval("document.querySelector('#add').disabled"),
+        json!(true)
+    );
+    for left in [3, 2, 1] {
+        browser.click("#policies li:last-child button");
+        browser.wait_for(&format!(
+            "document.querySelectorAll('#lanes .card').length === {left}"
+        ));
+        assert_eq!(
+            browser.eval("document.activeElement.id"),
+            format!("policy-{left}")
+        );
+    }
+    assert_eq!(
+        browser.eval("document.querySelector('#policies button').disabled"),
+        json!(true)
+    );
+    assert_eq!(browser.take_errors(), [""; 0]);
+}
+
+#[test]
 fn bad_traffic_shows_its_error() {
     let (mut browser, _server, _) = start("traffic", "#rate=9000");
     browser.click("#start");
@@ -312,10 +380,12 @@ fn bad_traffic_shows_its_error() {
         browser.text("#traffic-error"),
         "rate: expected 1 to 500 requests per second, found 9000"
     );
-    // Chromium logs the refusal itself, and nothing else.
+    refusals_only(&mut browser);
+}
+
+/// Chromium itself logs that the server refused a request; nothing else is in the console.
+fn refusals_only(browser: &mut Browser) {
     let errors = browser.take_errors();
-    assert!(
-        errors.iter().all(|error| error.contains("status of 422")),
-        "{errors:?}"
-    );
+    let is_refusal = |error: &String| error.contains("status of 422");
+    assert!(errors.iter().all(is_refusal), "{errors:?}");
 }

@@ -63,6 +63,15 @@ impl Browser {
         self.call("Input.insertText", &json!({ "text": text }));
     }
 
+    /// Chooses a file.
+    pub(crate) fn choose_file(&mut self, selector: &str, path: &Path) {
+        let document = self.call("DOM.getDocument", &json!({}));
+        let query = json!({ "nodeId": document["root"]["nodeId"], "selector": selector });
+        let input = self.call("DOM.querySelector", &query);
+        let files = json!({ "nodeId": input["nodeId"], "files": [path] });
+        self.call("DOM.setFileInputFiles", &files);
+    }
+
     /// Presses and releases a key: `Tab`, `Enter`, ` `.
     pub(crate) fn press(&mut self, key: &str) {
         let (code, text) = match key {

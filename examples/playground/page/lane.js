@@ -53,7 +53,8 @@ export class Lane {
 
   /** Takes the sample of a quarter of a second. */
   add(at, sample) {
-    const second = Math.floor(at / 1000);
+    // By the middle of the sample, which may arrive a little late.
+    const second = Math.floor((at - 125) / 1000);
     let bar = this.seconds.at(-1);
     if (bar?.second !== second) {
       bar = { second, admitted: 0, queued: 0, denied: 0 };

@@ -57,7 +57,7 @@ function card(number, { bin, length }, { line, total, bins, longest_wait, worst,
     `Requests per ${span(bin)}: ${total.admitted} admitted at once, ${total.queued} after a wait, ${total.denied} denied.`);
   const numbers = [["Admitted at once", total.admitted], ["After a wait", total.queued], ["Denied", total.denied],
     ["Longest wait", span(longest_wait)], ["Clients", clients],
-    [`Most admitted of one client in any ${span(worst.period)}`, `${worst.cost} (limit ${worst.limit})`]];
+    [`Most cost of one client in any ${span(worst.period)}`, worst.cost]];
   const perBin = bins.map((one, at) => [span(at * bin), one.admitted, one.queued, one.denied]);
   const perClient = busiest.map((one) => [one.client, one.admitted, one.queued, one.denied]);
   const columns = ["Admitted", "After a wait", "Denied"];

@@ -6,6 +6,7 @@ use axum::{
     routing::post,
 };
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use super::{
     log,
@@ -19,6 +20,9 @@ use crate::{
 
 /// Bytes of a request, nearly all of which are the log: 16 MiB, and its escapes as JSON.
 const MAX_BODY: usize = 20 * 1024 * 1024;
+
+/// One computation at a time: each may need a processor for seconds, and the memory of a log.
+static ONE: Semaphore = Semaphore::const_new(1);
 
 pub(crate) fn routes() -> Router {
     Router::new()
@@ -48,6 +52,8 @@ struct Answer {
 
 async fn compute(body: Result<Json<Question>, JsonRejection>) -> Result<Json<Answer>, Refused> {
     let Json(question) = body?;
+    // Never closed.
+    let _turn = ONE.acquire().await;
     // Not on a thread that serves requests: this takes seconds.
     let answer = tokio::task::spawn_blocking(|| answer(question)).await;
     let answer = answer.map_err(|_| vec![Fault::new("server", "The computation failed.")])?;

@@ -43,7 +43,6 @@ pub(super) struct Outcome {
 #[derive(Debug, Serialize)]
 pub(super) struct Worst {
     pub(super) cost: u64,
-    limit: u64,
     /// Milliseconds.
     period: u64,
 }
@@ -92,7 +91,6 @@ impl Outcome {
             longest_wait: 0,
             worst: Worst {
                 cost: 0,
-                limit: quota.limit(),
                 period: millis(quota.period()),
             },
             clients: requests.clients(),
