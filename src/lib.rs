@@ -66,37 +66,6 @@
 //! | [`clock`] | clocks and timers; [`ManualClock`] for tests |
 //! | [`guide`] | how to choose, place, test and run limits |
 //!
-//! # Naming types
-//!
-//! A layer in a struct needs a name for its type. It has two parameters to fill in, the key extractor
-//! and the limit. A closure has no name: use a function pointer.
-//!
-//! ```
-//! use axum::{Router, extract::Request, routing::get};
-//! use tower_throttle::{ClientIp, Local, Quota, RateLimitLayer, SlidingLog, TokenBucket};
-//!
-//! type PerClient = RateLimitLayer<ClientIp, Local<TokenBucket>>;
-//! type PerUser = RateLimitLayer<fn(&Request) -> Option<String>, Local<SlidingLog>>;
-//!
-//! #[derive(Clone)]
-//! struct Limits {
-//!     search: PerClient,
-//!     login: PerUser,
-//! }
-//!
-//! fn user(request: &Request) -> Option<String> {
-//!     Some(request.headers().get("x-user")?.to_str().ok()?.to_owned())
-//! }
-//!
-//! let limits = Limits {
-//!     search: RateLimitLayer::new(ClientIp::peer(), TokenBucket::new(Quota::per_second(10))),
-//!     login: RateLimitLayer::new(user, SlidingLog::new(Quota::per_minute(5))),
-//! };
-//! let app: Router = Router::new()
-//!     .route("/search", get(async || "found").layer(limits.search))
-//!     .route("/login", get(async || "welcome").layer(limits.login));
-//! ```
-//!
 //! # Time
 //!
 //! Limits use a monotonic clock. With the `tokio` feature (on by default) it follows tokio's paused

@@ -59,7 +59,8 @@ const NO_PEER_ADDRESS: &str = "tower-throttle: the server does not pass on the a
      `app.into_make_service_with_connect_info::<SocketAddr>()`. \
      tonic: enable the feature `tonic`. \
      Other servers: insert a `tower_throttle::key::PeerAddr` into the extensions of each request. \
-     To let all such requests share one limit, add `.if_missing(Missing::Shared)`.";
+     To let all such requests share one limit, add `.if_missing(Missing::Shared)`. \
+     See https://docs.rs/tower-throttle/latest/tower_throttle/guide/proxies/index.html#no-address";
 
 /// The key, or what happens to the request without it. `missing` is `None` if the user did not set
 /// it.
@@ -123,7 +124,8 @@ fn warn_once(absent: &Absent<'_>) {
     {
         tracing::warn!(
             target: "tower_throttle",
-            "{absent}: such requests share one limit; set `if_missing` to choose (logged once)"
+            "{absent}: such requests share one limit; set `if_missing` to choose (logged once). See \
+             https://docs.rs/tower-throttle/latest/tower_throttle/guide/proxies/index.html#a-key-that-is-missing"
         );
     }
 }

@@ -20,6 +20,20 @@ const NOT_RUN: [(&str, &str); 5] = [
     ),
 ];
 
+/// Examples that serve until they are stopped or need a server: the file that starts them, and how.
+const STARTED_BY_TESTS: [(&str, &str, &str); 2] = [
+    (
+        "cassandra",
+        "tests/cassandra/limits.rs",
+        "\"--example\", \"cassandra\"",
+    ),
+    (
+        "playground",
+        "tests/run",
+        "cargo build -p playground --example playground\n",
+    ),
+];
+
 /// The lists of `tests/run`.
 struct Lists {
     stages: Vec<String>,
@@ -86,9 +100,11 @@ impl Lists {
         let Some(name) = words.get(at + 1) else {
             return false;
         };
-        // The test of the stage `cassandra` runs this one.
-        if *name == "cassandra" {
-            return read("tests/cassandra/limits.rs").contains("\"--example\", \"cassandra\"");
+        let started = STARTED_BY_TESTS
+            .iter()
+            .find(|(example, ..)| example == name);
+        if let Some((_, file, start)) = started {
+            return read(file).contains(start);
         }
         // Of the arguments of the program only the options: files and addresses differ.
         let rest = &words[at + 2..];
@@ -176,6 +192,7 @@ fn commands_that_no_stage_runs_are_found() {
         "cargo run --example redis --features redis -- redis://127.0.0.1:6379",
         "cargo run --release --example replay -- --summary trace.jsonl",
         "cargo run --release -p compare -- table",
+        "cargo run --example playground",
         "cargo test --test arrows",
         "TRACES=5 cargo test --release --test algorithms",
         "cargo test",

@@ -89,6 +89,63 @@ fn every_page_is_in_the_guide_and_in_the_readme() {
     expect_none(&faults);
 }
 
+/// The words between backquotes that a reader finds in a response or a log.
+fn is_message(span: &str) -> bool {
+    let words = span.split_whitespace().count();
+    words >= 4
+        && span
+            .chars()
+            .all(|c| c.is_alphanumeric() || " .,:;'()-".contains(c))
+}
+
+/// The words of a string over several lines stay together.
+fn without_line_ends(source: &str) -> String {
+    source
+        .replace("\\\n", "")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[test]
+fn messages_that_the_guide_quotes_are_in_the_source() {
+    let mut source = String::new();
+    let mut folders = vec![root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                source.push_str(&without_line_ends(
+                    &fs::read_to_string(path).expect("a file"),
+                ));
+            }
+        }
+    }
+    let mut faults = Vec::new();
+    let mut messages = 0;
+    for path in pages().iter().filter(|path| path.starts_with("docs")) {
+        // `tests/redis` provokes the messages of this page.
+        if path.ends_with("redis.md") {
+            continue;
+        }
+        for span in markdown::spans(&read(path)) {
+            if is_message(&span) && !span.starts_with("cargo ") {
+                messages += 1;
+                if !source.contains(&span) {
+                    faults.push(format!("{}: no source has `{span}`", path.display()));
+                }
+            }
+        }
+    }
+    assert!(messages >= 5, "{messages}");
+    expect_none(&faults);
+    assert!(!source.contains("a message that nothing writes"));
+    assert!(is_message("a message that nothing writes"));
+    assert_eq!(without_line_ends("\"one \\\n      two\""), "\"one two\"");
+}
+
 /// The README compares this crate with these versions, which the lock file holds too.
 #[test]
 fn the_readme_names_the_versions_of_other_crates_that_were_tried() {

@@ -88,7 +88,8 @@ impl EventLogger {
                 limit = self.name(),
                 "a request had to wait without a tokio runtime that has timers, and was denied; \
                  call the service in a runtime built with `enable_time`, with the feature `tokio` \
-                 (logged once)"
+                 (logged once). See \
+                 https://docs.rs/tower-throttle/latest/tower_throttle/guide/queues/index.html#no-timer"
             );
         }
     }
@@ -105,7 +106,8 @@ impl EventLogger {
                  Forwarded) that the key of this layer ignores. If the application is behind a \
                  proxy, all clients share the limit of the proxy's address: set \
                  `ClientIp::x_forwarded_for().trusting([..])` with the networks of your proxies, \
-                 as \"Behind a proxy\" in the documentation of `ClientIp` says (logged once)"
+                 as \"Behind a proxy\" in the documentation of `ClientIp` says (logged once). See \
+                 https://docs.rs/tower-throttle/latest/tower_throttle/guide/proxies/index.html#one-limit-for-all-clients"
             );
         }
     }

@@ -14,7 +14,7 @@ pub(crate) fn request(method: &str, path: &str) -> Request {
         .method(method)
         .uri(path)
         .body(Body::empty())
-        .unwrap()
+        .expect("a request")
 }
 
 pub(crate) async fn send(app: &Router, request: Request) -> Response {
