@@ -14,6 +14,7 @@
 //! | [`testing`] | tests of your own limits |
 //! | [`stores`] | Redis, PostgreSQL, Cassandra, and limits that are synchronized |
 //! | [`failure`] | what happens while a store is down |
+//! | [`observing`] | metrics, events, alerts and a dashboard |
 //! | [`security`] | what to set against attackers |
 //! | [`recipes`] | short solutions |
 //! | [`migrating`] | from other crates and other languages |
@@ -38,6 +39,8 @@ pub mod testing {}
 pub mod stores {}
 #[doc = include_str!("../docs/failure.md")]
 pub mod failure {}
+#[doc = include_str!("../docs/observing.md")]
+pub mod observing {}
 #[doc = include_str!("../docs/security.md")]
 pub mod security {}
 #[doc = include_str!("../docs/recipes.md")]
