@@ -46,7 +46,7 @@
 //!
 #![doc = crate::picture::picture!(
     "steady.svg",
-    "Eight algorithms and 20 requests per second: each admits 10 per second in the end, and a token bucket more at the start."
+    "Eight algorithms and 20 requests per second: a window and a bucket admit 10 per second in the end, a lockout blocks the client."
 )]
 //!
 #![doc = crate::picture::picture!(
