@@ -18,7 +18,12 @@ mod tally;
 mod traffic;
 mod what_if;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use axum::Router;
+
+/// Where it listens unless it is told otherwise: only programs of this machine can connect.
+pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 /// The application: the page and what it calls.
 pub fn app() -> Router {

@@ -1,20 +1,18 @@
 //! A web page on which limits can be tried: `cargo run --example playground`
 //!
-//! It prints its address, at first `http://127.0.0.1:8080`. `-- ADDRESS` listens elsewhere; port 0 is a free port.
+//! It prints its address, `http://127.0.0.1:8080` unless `-- ADDRESS` names another; port 0 is a free
+//! port.
 //! The page has no passwords: an address other than one of this machine lets everyone in the
 //! network use it.
 
-use std::{error::Error, net::SocketAddr};
+use std::error::Error;
 
 use tokio::net::TcpListener;
-
-const LOOPBACK: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = match std::env::args().nth(1) {
-        None => LOOPBACK,
+        None => playground::ADDRESS,
         Some(text) => text
             .parse()
             .map_err(|_| format!("expected an address such as 127.0.0.1:8080, found {text:?}"))?,

@@ -2,7 +2,7 @@ use axum::{body::to_bytes, http::StatusCode};
 use serde_json::json;
 
 use super::{get, post};
-use crate::{app, page::FILES};
+use crate::{ADDRESS, app, page::FILES};
 
 #[tokio::test]
 async fn every_file_of_the_page_is_served() {
@@ -11,9 +11,21 @@ async fn every_file_of_the_page_is_served() {
         let response = get(&app, path).await;
         assert_eq!(response.status(), StatusCode::OK, "{path}");
         assert_eq!(response.headers()["content-type"], media);
+        let allowed = response.headers()["content-security-policy"]
+            .to_str()
+            .unwrap();
+        assert!(
+            allowed.starts_with("default-src 'self';"),
+            "{path}: {allowed}"
+        );
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
         assert_eq!(body, text, "{path}");
     }
+}
+
+#[test]
+fn only_this_machine_can_connect() {
+    assert!(ADDRESS.ip().is_loopback());
 }
 
 #[test]

@@ -165,10 +165,10 @@ async fn requests_of_other_programs_go_through_the_same_limit() {
     to_bytes(body.into_body(), 1_000).await.unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_answer_in_grpc_says_the_same_as_the_one_in_http() {
+/// The last denied answer under a policy of one request: HTTP, and gRPC.
+async fn denied_answer(policy: &str) -> (String, String) {
     let app = app();
-    let mut samples = start(&app, json!(["token_bucket 1/min"])).await;
+    let mut samples = start(&app, json!([policy])).await;
     for _ in 0..2 {
         post(&app, "/api/runs/1/requests", json!({ "cost": 1 })).await;
     }
@@ -176,30 +176,39 @@ async fn the_answer_in_grpc_says_the_same_as_the_one_in_http() {
     while sample["lanes"][0]["last_denied"].is_null() {
         sample = samples.next().await;
     }
-    let denied = &sample["lanes"][0]["last_denied"];
-    let (http, grpc) = (
-        denied["http"].as_str().unwrap(),
-        denied["grpc"].as_str().unwrap(),
-    );
-    assert!(
-        http.starts_with("HTTP/1.1 429 Too Many Requests\nretry-after: 60\n"),
-        "{http}"
-    );
-    for line in [
-        "HTTP/2 200 OK\n",
-        "\ncontent-type: application/grpc\n",
-        "\ngrpc-status: 8\n",
-        "\ngrpc-retry-pushback-ms: 60000\n",
-        "\nretry_delay: 60.000000000 s\n",
-    ] {
-        assert!(grpc.contains(line), "{line} is missing: {grpc}");
-    }
-    let limits = |text: &str| -> Vec<String> {
-        let lines = text.lines().filter(|line| line.starts_with("ratelimit"));
-        let mut lines: Vec<_> = lines.map(str::to_owned).collect();
-        lines.sort();
-        lines
+    let text = |form: &str| {
+        let text = sample["lanes"][0]["last_denied"][form].as_str();
+        text.unwrap().to_owned()
     };
-    assert_eq!(limits(http), limits(grpc));
-    assert_eq!(limits(http).len(), 2);
+    (text("http"), text("grpc"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_in_grpc_says_the_same_as_the_one_in_http() {
+    for (policy, seconds, pushback, delay) in [
+        ("token_bucket 1/min", 60, 60_000, "60.000000000"),
+        ("token_bucket 8/s; burst=1", 1, 125, "0.125000000"),
+        ("sliding_log 1/300s", 300, 300_000, "300.000000000"),
+    ] {
+        let (http, grpc) = denied_answer(policy).await;
+        let start = format!("HTTP/1.1 429 Too Many Requests\nretry-after: {seconds}\n");
+        assert!(http.starts_with(&start), "{http}");
+        for line in [
+            "HTTP/2 200 OK\n".to_owned(),
+            "\ncontent-type: application/grpc\n".to_owned(),
+            "\ngrpc-status: 8\n".to_owned(),
+            format!("\ngrpc-retry-pushback-ms: {pushback}\n"),
+            format!("\nretry_delay: {delay} s\n"),
+        ] {
+            assert!(grpc.contains(&line), "{line} is missing: {grpc}");
+        }
+        let limits = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| line.starts_with("ratelimit"));
+            let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(limits(&http), limits(&grpc));
+        assert_eq!(limits(&http).len(), 2);
+    }
 }

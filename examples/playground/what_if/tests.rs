@@ -48,6 +48,14 @@ fn the_worst_period_shows_the_edge_of_a_window() {
     assert_eq!(outcome("sliding_log 10/s", &requests).worst.cost, 10);
 }
 
+/// Periods are half open: what was granted one second ago is outside.
+#[test]
+fn a_limit_that_is_used_up_in_each_period_is_kept() {
+    let requests = Requests::made(traffic(10, 10, 1), 60).unwrap();
+    let log = outcome("sliding_log 10/s", &requests);
+    assert_eq!((log.total.denied, log.worst.cost), (0, 10));
+}
+
 #[test]
 fn too_many_requests_are_refused() {
     let faults = Requests::made(traffic(500, 1, 1), 86_400).unwrap_err();
