@@ -120,7 +120,10 @@ async fn traffic_of_a_minute_is_computed_at_once() {
     let bins = outcome["bins"].as_array().unwrap();
     assert_eq!(bins.len(), 120);
     assert_eq!(bins[0], json!({ "admitted": 10, "queued": 0, "denied": 0 }));
-    assert_eq!(bins[119], json!({ "admitted": 5, "queued": 0, "denied": 5 }));
+    assert_eq!(
+        bins[119],
+        json!({ "admitted": 5, "queued": 0, "denied": 5 })
+    );
     for kind in ["admitted", "queued", "denied"] {
         let sum: u64 = bins.iter().map(|bin| bin[kind].as_u64().unwrap()).sum();
         assert_eq!(outcome["total"][kind], sum, "{kind}");
