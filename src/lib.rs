@@ -60,7 +60,7 @@
 //! | [`respond`] | what clients are told: responses to denied requests, headers, settling |
 //! | [`layer`] | the layer and its service in detail, counters, `OnStoreError` |
 //! | [`concurrency`] | limits on how many requests of one key are in flight |
-//! | [`policy`] | limits as text, `token_bucket 10/s; burst=50` |
+//! | [`policy`] | limits as text, `token_bucket 10/s; burst=50`, and in files that are reloaded |
 //! | [`queue`] | the order of queued requests, and what happens if the queue is full |
 //! | [`store`] | where states live: `Local`, Redis, `Fallback`, and the trait `Backend` |
 //! | [`clock`] | clocks and timers; [`ManualClock`] for tests |

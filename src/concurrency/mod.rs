@@ -10,6 +10,8 @@ mod hold;
 mod loom_models;
 mod pending;
 mod permit;
+#[cfg(feature = "policies")]
+mod renewed;
 mod service;
 mod settings;
 mod state;

@@ -247,6 +247,27 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S
     }
 }
 
+#[cfg(feature = "policies")]
+impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S>> {
+    /// Changes the algorithm; the units that were used stay used. If nothing but its quota changes,
+    /// that is `quota`, and queued requests go at its pace.
+    pub(crate) fn replace_algorithm(
+        &self,
+        algorithm: A,
+        quota: Option<Quota>,
+    ) -> Result<(), ConfigError> {
+        let backend = self.backend;
+        self.lines.reschedule(LineTimer::now(), || {
+            let before = backend.quota();
+            backend.set_algorithm(algorithm, Inherit::Additive)?;
+            let quota = quota.filter(|_| backend.replans_line());
+            Ok::<_, ConfigError>(quota.map(|quota| (before, quota)))
+        })?;
+        self.policy_cache.refresh_policies();
+        Ok(())
+    }
+}
+
 #[cfg(feature = "redis")]
 impl<K, A: Scripted> LimitHandle<'_, K, RedisLimiter<A>> {
     /// See [`RedisLimiter::set_quota`].

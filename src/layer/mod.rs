@@ -18,6 +18,8 @@ mod options;
 mod pending;
 mod policy_cache;
 mod queue_epoch;
+#[cfg(feature = "policies")]
+mod renewed;
 mod reservation;
 mod service;
 mod settings;

@@ -1,10 +1,34 @@
-//! Limits as text.
+//! Limits as text, and limits from files.
 //!
-//! [`Spec`] is one limit as text, `token_bucket 10/s; burst=50`, and the vocabulary of all of them.
+//! [`Spec`] is one limit as text, `token_bucket 10/s; burst=50`. The same text works in a policy file.
+#![cfg_attr(
+    feature = "policies",
+    doc = "
+A policy file is read as a [`PolicyFile`], from TOML (feature `toml`), or from any format of serde (feature
+`policies`). A [`PolicyLayer`] applies its limits to a service, and its [`PolicyHandle`] replaces them
+while requests are served. An [`Environment`] gives the file what it cannot say itself."
+)]
 
+#[cfg(feature = "policies")]
+mod compare;
+#[cfg(feature = "policies")]
+mod file;
 mod kinds;
+#[cfg(feature = "policies")]
+mod live;
 mod nearest;
 mod parse;
+#[cfg(feature = "policies")]
+mod pattern;
 mod spec;
 
 pub use self::spec::{Concurrency, Spec};
+#[cfg(feature = "policies")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "policies")))]
+pub use self::{
+    file::{PolicyFile, Problem, Problems, schema},
+    live::{
+        Environment, PolicyBody, PolicyDeny, PolicyFuture, PolicyHandle, PolicyHeaders, PolicyKey,
+        PolicyKeys, PolicyLayer, PolicyService, PolicySettle, Reloaded,
+    },
+};

@@ -1,0 +1,182 @@
+//! Makes the model of a file from its values.
+
+use http::Method;
+
+use super::check;
+use super::model::{
+    Deny, Limit, ListSource, Missing, NetworksSource, Place, PolicyFile, Requests, StoreSource,
+};
+use super::problem::{Problem, Problems};
+use super::shape::{self, FILE, HEADERS, Shape, joined};
+use super::tree::{Node, Value};
+use super::values::KeySource;
+use crate::policy::pattern::PathPattern;
+use crate::policy::spec::Spec;
+use crate::respond::Headers;
+
+/// Checks everything, so that a file with several mistakes is corrected once.
+pub(super) fn file(node: &Node) -> Result<PolicyFile, Problems> {
+    let mut problems = Vec::new();
+    shape::check(node, Shape::Table(FILE), "", &mut problems);
+    check::file(node, &mut problems);
+    let file = model(node, &mut problems);
+    if problems.is_empty() {
+        return Ok(file);
+    }
+    Err(Problems::of(problems))
+}
+
+/// The parts that have the right shape. The other ones are reported already.
+fn model(node: &Node, problems: &mut Vec<Problem>) -> PolicyFile {
+    let mut limits = Vec::new();
+    for (path, node) in listed(node, "limit") {
+        if let Some(limit) = limit(&path, node) {
+            check::limit(&limit, node, problems);
+            limits.push(limit);
+        }
+    }
+    check::limits(&limits, problems);
+    let named = |name: &str| {
+        let node = node.get(name);
+        let entries = node.map_or(&[][..], Node::entries);
+        entries.iter().map(|entry| (&entry.name, &entry.node))
+    };
+    let lists = named("lists")
+        .filter_map(|(name, node)| Some((name.clone(), list(&format!("lists.{name}"), node)?)));
+    let stores = named("stores")
+        .filter_map(|(name, node)| Some((name.clone(), store(&format!("stores.{name}"), node)?)));
+    let denies = listed(node, "deny").filter_map(|(_, node)| {
+        Some(Deny {
+            list: node.get("list")?.text()?.to_owned(),
+            requests: requests(node),
+        })
+    });
+    PolicyFile {
+        lists: lists.collect(),
+        stores: stores.collect(),
+        denies: denies.collect(),
+        limits,
+    }
+}
+
+/// The tables of a list, with their paths.
+pub(super) fn listed<'a>(
+    node: &'a Node,
+    name: &'a str,
+) -> impl Iterator<Item = (String, &'a Node)> {
+    let list = node.get(name).map_or(&[][..], |node| match &node.value {
+        Value::List(list) => list,
+        _ => &[],
+    });
+    let list = list.iter().enumerate();
+    list.map(move |(at, node)| (joined("", &format!("{name}[{at}]")), node))
+}
+
+/// All elements of a field as what they parse to; `None` if one of them does not.
+fn parsed<T>(node: &Node, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
+    let elements = node.get(name).map_or(&[][..], Node::elements);
+    elements.iter().map(|one| parse(one.text()?)).collect()
+}
+
+fn limit(path: &str, node: &Node) -> Option<Limit> {
+    let text = |name: &str| node.get(name).and_then(Node::text);
+    let specs = parsed(node, "limit", |text| text.parse::<Spec>().ok())?;
+    let mut specs = specs.into_iter();
+    let mut spec = specs.next()?;
+    specs.for_each(|other| spec.extend(other));
+    let keys = parsed(node, "key", |text| KeySource::parse(text).ok())?;
+    let statuses = node.get("failure").map_or(&[][..], Node::elements);
+    let failure: Vec<u16> = statuses.iter().filter_map(number).collect();
+    let headers = text("headers").and_then(|text| {
+        let at = HEADERS.iter().position(|known| *known == text)?;
+        headers_at(at)
+    });
+    Some(Limit {
+        name: text("name")?.to_owned(),
+        keys,
+        missing: node.get("missing").and_then(|node| match &node.value {
+            Value::Text(text) if text == "shared" => Some(Missing::Shared),
+            Value::Text(text) if text == "skip" => Some(Missing::Skip),
+            _ => number(node).map(Missing::Reject),
+        }),
+        requests: requests(node),
+        except: node
+            .get("except")
+            .and_then(|except| except.get("list")?.text())
+            .map(str::to_owned),
+        is_shadow: matches!(
+            node.get("shadow").map(|node| &node.value),
+            Some(Value::Bool(true))
+        ),
+        headers,
+        store: text("store")
+            .filter(|store| *store != "memory")
+            .map(str::to_owned),
+        denies_on_store_error: text("on_store_error") == Some("deny"),
+        failure: if failure.is_empty() && spec.has_lockout() {
+            vec![401, 403]
+        } else {
+            failure
+        },
+        capacity: node.get("capacity").and_then(number),
+        place: Place::of(path, node),
+        spec,
+    })
+}
+
+/// The form at this place of [`HEADERS`]. `None` is no headers.
+fn headers_at(at: usize) -> Option<Headers> {
+    match at {
+        1 => Some(Headers::Draft11),
+        2 => Some(Headers::Draft7),
+        3 => Some(Headers::Draft6),
+        4 => Some(Headers::Draft3),
+        5 => Some(Headers::XRateLimitDelta),
+        6 => Some(Headers::XRateLimitEpoch),
+        _ => None,
+    }
+}
+
+/// The name of a form of headers.
+pub(super) fn headers_name(headers: Headers) -> &'static str {
+    let mut places = (0..HEADERS.len()).filter(|at| headers_at(*at) == Some(headers));
+    HEADERS[places.next().unwrap_or_default()]
+}
+
+fn number<T: TryFrom<i128>>(node: &Node) -> Option<T> {
+    match node.value {
+        Value::Integer(number) => T::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+fn requests(node: &Node) -> Requests {
+    let Some(node) = node.get("match") else {
+        return Requests::default();
+    };
+    let path = |text: &str| PathPattern::parse(text).ok();
+    let method = |text: &str| Method::from_bytes(text.as_bytes()).ok();
+    Requests {
+        paths: parsed(node, "path", path).unwrap_or_default(),
+        methods: parsed(node, "methods", method).unwrap_or_default(),
+    }
+}
+
+fn list(path: &str, node: &Node) -> Option<ListSource> {
+    let networks = match node.get("file").and_then(Node::text) {
+        Some(file) => NetworksSource::File(file.to_owned()),
+        None => NetworksSource::Cidrs(parsed(node, "cidrs", |text| Some(text.to_owned()))?),
+    };
+    let place = Place::of(path, node);
+    Some(ListSource { networks, place })
+}
+
+fn store(path: &str, node: &Node) -> Option<StoreSource> {
+    let mut kinds = ["redis", "postgres"].into_iter();
+    let kind = kinds.find(|kind| node.get(kind).is_some())?;
+    Some(StoreSource {
+        kind,
+        url: node.get(kind)?.text()?.to_owned(),
+        place: Place::of(path, node),
+    })
+}

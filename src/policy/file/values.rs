@@ -1,0 +1,121 @@
+//! The texts in a policy file.
+
+use std::fmt;
+
+use http::{HeaderName, Method};
+
+use crate::key::Networks;
+use crate::policy::nearest::did_you_mean;
+use crate::policy::pattern::PathPattern;
+use crate::policy::spec::Spec;
+
+/// What requests are counted by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum KeySource {
+    Global,
+    /// With the bits of an IPv6 address that make a client, if that was set.
+    ClientIp(Option<u8>),
+    Header(HeaderName),
+    Bearer,
+    MatchedPath,
+    Extension(String),
+}
+
+const KEYS: [&str; 6] = [
+    "global",
+    "client_ip",
+    "header:NAME",
+    "bearer",
+    "matched_path",
+    "extension:NAME",
+];
+
+impl KeySource {
+    pub(in crate::policy) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "global" => return Ok(Self::Global),
+            "client_ip" => return Ok(Self::ClientIp(None)),
+            "bearer" => return Ok(Self::Bearer),
+            "matched_path" => return Ok(Self::MatchedPath),
+            _ => {}
+        }
+        if let Some(bits) = text.strip_prefix("client_ip/") {
+            return match bits.parse() {
+                Ok(bits @ 1..=128) => Ok(Self::ClientIp(Some(bits))),
+                _ => Err(format!(
+                    "client_ip/{bits} is not allowed; give client_ip/BITS with 1 to 128 bits of an \
+                     IPv6 address that make one client"
+                )),
+            };
+        }
+        if let Some(name) = text.strip_prefix("header:") {
+            return name.parse().map(Self::Header).map_err(|_| {
+                format!("{text:?} is not allowed; {name:?} is not the name of a header")
+            });
+        }
+        if let Some(name) = text.strip_prefix("extension:") {
+            check_name(name)?;
+            return Ok(Self::Extension(name.to_owned()));
+        }
+        let near = did_you_mean(text, KEYS);
+        let keys = KEYS.join(", ");
+        Err(format!("expected {keys}, found {text:?}{near}"))
+    }
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Global => f.write_str("global"),
+            Self::ClientIp(None) => f.write_str("client_ip"),
+            Self::ClientIp(Some(bits)) => write!(f, "client_ip/{bits}"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Bearer => f.write_str("bearer"),
+            Self::MatchedPath => f.write_str("matched_path"),
+            Self::Extension(name) => write!(f, "extension:{name}"),
+        }
+    }
+}
+
+/// Stores use the name in the names of their keys.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if (1..=64).contains(&name.len()) && name.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(format!(
+        "{name:?} is not allowed; give 1 to 64 letters, digits and any of . _ -"
+    ))
+}
+
+pub(super) fn check_line(text: &str) -> Result<(), String> {
+    text.parse::<Spec>()
+        .map(drop)
+        .map_err(|error| error.to_string())
+}
+
+pub(super) fn check_key(text: &str) -> Result<(), String> {
+    KeySource::parse(text).map(drop)
+}
+
+/// `!` begins an exception.
+pub(super) fn check_network(text: &str) -> Result<(), String> {
+    let network = text.strip_prefix('!').unwrap_or(text);
+    Networks::try_new([network])
+        .map(drop)
+        .map_err(|error| error.to_string())
+}
+
+pub(super) fn check_path(text: &str) -> Result<(), String> {
+    PathPattern::parse(text).map(drop)
+}
+
+pub(super) fn check_method(text: &str) -> Result<(), String> {
+    if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        let upper = text.to_uppercase();
+        return Err(format!("{text:?} is not allowed; did you mean {upper}?"));
+    }
+    Method::from_bytes(text.as_bytes())
+        .map(drop)
+        .map_err(|_| format!("{text:?} is not allowed; give a method, such as GET"))
+}

@@ -1,0 +1,175 @@
+//! Reads a policy file from any format of serde, and writes it.
+
+use std::fmt::Display;
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::Error,
+    ser::{SerializeMap, SerializeSeq},
+};
+
+use super::model::{Deny, Limit, ListSource, Missing, NetworksSource, PolicyFile, Requests};
+use super::read::headers_name;
+use super::tree::{Entry, Node, Value};
+
+/// All problems are in the message, without lines unless the format adds them.
+impl<'de> Deserialize<'de> for PolicyFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let node = Node::deserialize(deserializer)?;
+        Self::from_node(&node).map_err(D::Error::custom)
+    }
+}
+
+/// Fields that have their defaults are left out.
+impl Serialize for PolicyFile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let lists = self
+            .lists
+            .iter()
+            .map(|(name, list)| (&**name, list_node(list)));
+        let stores = self.stores.iter().map(|(name, store)| {
+            let url = text(&store.url);
+            (&**name, table([(store.kind, Some(url))]))
+        });
+        let lists = table(lists.map(|(name, node)| (name, Some(node))));
+        let stores = table(stores.map(|(name, node)| (name, Some(node))));
+        let is_filled = |node: &Node| !node.entries().is_empty();
+        let several = |nodes: Vec<Node>| (!nodes.is_empty()).then(|| node(Value::List(nodes)));
+        table([
+            ("version", Some(node(Value::Integer(1)))),
+            ("lists", Some(lists).filter(is_filled)),
+            ("stores", Some(stores).filter(is_filled)),
+            (
+                "limit",
+                several(self.limits.iter().map(limit_node).collect()),
+            ),
+            ("deny", several(self.denies.iter().map(deny_node).collect())),
+        ])
+        .serialize(serializer)
+    }
+}
+
+const fn node(value: Value) -> Node {
+    Node { line: None, value }
+}
+
+fn text(value: impl Display) -> Node {
+    node(Value::Text(value.to_string()))
+}
+
+/// A table of the fields that are there.
+fn table<'a>(fields: impl IntoIterator<Item = (&'a str, Option<Node>)>) -> Node {
+    let fields = fields.into_iter().filter_map(|(name, node)| {
+        Some(Entry {
+            name: name.to_owned(),
+            line: None,
+            node: node?,
+        })
+    });
+    node(Value::Table(fields.collect()))
+}
+
+/// One value alone, several as a list.
+fn one_or_list(mut nodes: Vec<Node>) -> Option<Node> {
+    match nodes.len() {
+        0 => None,
+        1 => nodes.pop(),
+        _ => Some(node(Value::List(nodes))),
+    }
+}
+
+fn list_node(list: &ListSource) -> Node {
+    match &list.networks {
+        NetworksSource::File(file) => table([("file", Some(text(file)))]),
+        NetworksSource::Cidrs(networks) => {
+            let networks = networks.iter().map(text).collect();
+            table([("cidrs", Some(node(Value::List(networks))))])
+        }
+    }
+}
+
+fn match_node(requests: &Requests) -> Option<Node> {
+    let matched = table([
+        (
+            "path",
+            one_or_list(requests.paths.iter().map(text).collect()),
+        ),
+        (
+            "methods",
+            one_or_list(requests.methods.iter().map(text).collect()),
+        ),
+    ]);
+    Some(matched).filter(|node| !node.entries().is_empty())
+}
+
+fn deny_node(deny: &Deny) -> Node {
+    table([
+        ("list", Some(text(&deny.list))),
+        ("match", match_node(&deny.requests)),
+    ])
+}
+
+fn limit_node(limit: &Limit) -> Node {
+    let number = |number: i128| node(Value::Integer(number));
+    let is_default = limit.spec.has_lockout() && limit.failure == [401, 403];
+    let failure = limit.failure.iter().filter(|_| !is_default);
+    let except = |list| table([("list", Some(text(list)))]);
+    table([
+        ("name", Some(text(&limit.name))),
+        ("limit", Some(text(&limit.spec))),
+        ("key", one_or_list(limit.keys.iter().map(text).collect())),
+        (
+            "missing",
+            limit.missing.map(|missing| match missing {
+                Missing::Shared => text("shared"),
+                Missing::Skip => text("skip"),
+                Missing::Reject(status) => number(status.into()),
+            }),
+        ),
+        ("match", match_node(&limit.requests)),
+        ("except", limit.except.as_ref().map(except)),
+        ("shadow", limit.is_shadow.then(|| node(Value::Bool(true)))),
+        (
+            "headers",
+            limit.headers.map(|form| text(headers_name(form))),
+        ),
+        ("store", limit.store.as_ref().map(text)),
+        (
+            "on_store_error",
+            limit.denies_on_store_error.then(|| text("deny")),
+        ),
+        (
+            "failure",
+            one_or_list(failure.map(|status| number((*status).into())).collect()),
+        ),
+        ("capacity", limit.capacity.map(|keys| number(keys.into()))),
+    ])
+}
+
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.value {
+            Value::Null => serializer.serialize_unit(),
+            Value::Bool(value) => serializer.serialize_bool(*value),
+            Value::Integer(number) => match u64::try_from(*number) {
+                Ok(number) => serializer.serialize_u64(number),
+                Err(_) => serializer.serialize_i128(*number),
+            },
+            Value::Other(text) | Value::Text(text) => serializer.serialize_str(text),
+            Value::List(nodes) => {
+                let mut list = serializer.serialize_seq(Some(nodes.len()))?;
+                for node in nodes {
+                    list.serialize_element(node)?;
+                }
+                list.end()
+            }
+            Value::Table(entries) => {
+                let mut map = serializer.serialize_map(Some(entries.len()))?;
+                for entry in entries {
+                    map.serialize_entry(&entry.name, &entry.node)?;
+                }
+                map.end()
+            }
+        }
+    }
+}

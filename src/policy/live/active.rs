@@ -1,0 +1,120 @@
+//! One limit of a file at work.
+
+use http::{Method, Request};
+
+use super::backend::PolicyBackend;
+use super::keys::{PolicyKey, PolicyKeys};
+use super::respond::{PolicyDeny, PolicyHeaders, PolicyResponder};
+use crate::concurrency::ConcurrencyLayer;
+use crate::key::{Extracted, KeyExtractor, Predicate, Within};
+use crate::layer::RateLimitLayer;
+use crate::policy::file::{Limit, Requests};
+use crate::respond::Responder;
+
+pub(super) type RateLayer = RateLimitLayer<PolicyKeys, PolicyBackend, PolicyResponder>;
+pub(super) type InFlightLayer = ConcurrencyLayer<PolicyKeys, Responder<PolicyDeny, PolicyHeaders>>;
+
+/// A limit of a file, with what it has counted.
+#[derive(Debug)]
+pub(super) struct Active {
+    /// As the file says.
+    pub(super) limit: Limit,
+    /// Usage belongs to the next version of the limit if this is equal.
+    pub(super) identity: Identity,
+    pub(super) keys: PolicyKeys,
+    pub(super) except: Option<Within>,
+    pub(super) layer: ActiveLayer,
+}
+
+#[derive(Debug)]
+pub(super) enum ActiveLayer {
+    Rate(RateLayer),
+    InFlight(InFlightLayer),
+}
+
+/// What usage belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) key: String,
+    pub(super) algorithm: String,
+    /// The name, and the URL if the file has it.
+    pub(super) store: (Option<String>, Option<String>),
+    pub(super) capacity: Option<u64>,
+}
+
+/// Clients that are denied.
+#[derive(Debug)]
+pub(super) struct ActiveDeny {
+    pub(super) requests: Requests,
+    pub(super) clients: Within,
+}
+
+impl Active {
+    /// Whether the limit is about this request.
+    pub(super) fn applies<B>(&self, request: &Request<B>) -> bool {
+        let Self { limit, except, .. } = self;
+        limit
+            .requests
+            .contain(request.method(), request.uri().path())
+            && !except
+                .as_ref()
+                .is_some_and(|clients| clients.matches(request))
+    }
+
+    /// Whether the request would be denied, as far as that is known without I/O.
+    pub(super) fn would_deny<B>(&self, request: &Request<B>) -> bool {
+        if self.limit.is_shadow {
+            return false;
+        }
+        match self.keys.extract(request) {
+            Extracted::Key(key) => self.is_full(&key),
+            Extracted::Skip => false,
+            Extracted::Reject(_) => true,
+        }
+    }
+
+    fn is_full(&self, key: &PolicyKey) -> bool {
+        match &self.layer {
+            ActiveLayer::Rate(layer) => {
+                let decision = layer.backend().look(key);
+                decision.is_some_and(|decision| decision.is_denied())
+            }
+            ActiveLayer::InFlight(layer) => {
+                let handle = layer.handle_for::<Request<()>>();
+                let queues = self
+                    .limit
+                    .spec
+                    .concurrency()
+                    .is_some_and(|one| one.queue > 0);
+                !queues && handle.in_flight(key) >= handle.limit()
+            }
+        }
+    }
+
+    /// The place among limits that apply to one request. A limit that others deny should not have
+    /// counted the request: first those that answer at once and queue nothing, last those in flight.
+    pub(super) fn rank(&self) -> u8 {
+        match &self.layer {
+            ActiveLayer::InFlight(_) => 3,
+            ActiveLayer::Rate(_) if self.limit.store.is_some() => 2,
+            ActiveLayer::Rate(_) if self.limit.spec.has_queue() => 1,
+            ActiveLayer::Rate(_) => 0,
+        }
+    }
+}
+
+impl ActiveDeny {
+    pub(super) fn denies<B>(&self, request: &Request<B>) -> bool {
+        self.requests
+            .contain(request.method(), request.uri().path())
+            && self.clients.matches(request)
+    }
+}
+
+impl Requests {
+    fn contain(&self, method: &Method, path: &str) -> bool {
+        let Self { paths, methods } = self;
+        (methods.is_empty() || methods.contains(method))
+            && (paths.is_empty() || paths.iter().any(|pattern| pattern.matches(path)))
+    }
+}

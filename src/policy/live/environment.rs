@@ -1,0 +1,132 @@
+//! What a program gives to its policy file.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+
+use http::Extensions;
+
+use super::backend::SharedBackend;
+use super::keys::PolicyKey;
+use crate::algorithm::AnyAlgorithm;
+use crate::backend::{Backend, IntoBackend};
+use crate::error::ConfigError;
+use crate::key::ClientIp;
+
+pub(super) type FindExtension = Arc<dyn Fn(&Extensions) -> Option<String> + Send + Sync>;
+pub(super) type MakeLimiter =
+    Arc<dyn Fn(&str, AnyAlgorithm) -> Result<SharedBackend, ConfigError> + Send + Sync>;
+
+/// What a policy file cannot say: how clients are found, what extensions mean, which stores the
+/// program has.
+///
+/// ```
+/// use http::Extensions;
+/// use tower_throttle::{ClientIp, policy::Environment};
+///
+/// #[derive(Clone)]
+/// struct Account(u64); // authentication inserts it
+///
+/// let environment = Environment::new()
+///     .client_ip(ClientIp::x_forwarded_for().trusting(["10.0.0.0/8"]))
+///     .extension("account", |extensions: &Extensions| {
+///         Some(extensions.get::<Account>()?.0.to_string())
+///     });
+/// # drop(environment);
+/// ```
+#[derive(Clone)]
+pub struct Environment {
+    pub(super) clients: ClientIp,
+    pub(super) extensions: BTreeMap<String, FindExtension>,
+    pub(super) stores: BTreeMap<String, MakeLimiter>,
+    pub(super) folder: PathBuf,
+}
+
+impl Environment {
+    /// Clients are the peers of the connections; there are no extensions and no stores.
+    pub fn new() -> Self {
+        Self {
+            clients: ClientIp::peer(),
+            extensions: BTreeMap::new(),
+            stores: BTreeMap::new(),
+            folder: PathBuf::new(),
+        }
+    }
+
+    /// How the address of a client is found, for the key `client_ip` and for lists.
+    #[must_use]
+    pub fn client_ip(mut self, clients: ClientIp) -> Self {
+        self.clients = clients;
+        self
+    }
+
+    /// Lets limits use the key `extension:NAME`, which `find` reads from the extensions of a request. A
+    /// request for which it returns `None` has no key.
+    #[must_use]
+    pub fn extension(
+        mut self,
+        name: &str,
+        find: impl Fn(&Extensions) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.extensions.insert(name.to_owned(), Arc::new(find));
+        self
+    }
+
+    /// Lets limits use the store `name`. `limiter` makes the limiter of a limit, given its name.
+    ///
+    /// ```
+    /// use tower_throttle::{Local, policy::Environment};
+    ///
+    /// // A store of the program: here, a table in this process.
+    /// let environment = Environment::new()
+    ///     .store("table", |_name: &str, algorithm| Local::new(algorithm).try_capacity(1_000));
+    /// # drop(environment);
+    /// ```
+    ///
+    /// With a Redis of the program, it is
+    /// `.store("shared", move |name, algorithm| redis.try_limiter(name, algorithm))`.
+    #[must_use]
+    pub fn store<F, L>(mut self, name: &str, limiter: F) -> Self
+    where
+        F: Fn(&str, AnyAlgorithm) -> Result<L, ConfigError> + Send + Sync + 'static,
+        L: IntoBackend<Backend: Backend<PolicyKey>>,
+    {
+        self.stores.insert(name.to_owned(), make_limiter(limiter));
+        self
+    }
+
+    /// The folder in which files of lists are looked for; the current one unless set.
+    #[must_use]
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = folder.into();
+        self
+    }
+}
+
+/// A function that makes limiters, without their type.
+pub(super) fn make_limiter<F, L>(limiter: F) -> MakeLimiter
+where
+    F: Fn(&str, AnyAlgorithm) -> Result<L, ConfigError> + Send + Sync + 'static,
+    L: IntoBackend<Backend: Backend<PolicyKey>>,
+{
+    Arc::new(move |name, algorithm| {
+        let limiter = limiter(name, algorithm)?;
+        Ok(SharedBackend::new(limiter.into_backend()))
+    })
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Manual impl: closures are not `Debug`.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment")
+            .field("clients", &self.clients)
+            .field("extensions", &self.extensions.keys())
+            .field("stores", &self.stores.keys())
+            .field("folder", &self.folder)
+            .finish()
+    }
+}

@@ -1,0 +1,249 @@
+//! The key of a request under a limit of a file.
+
+use std::{fmt, sync::Arc};
+
+use http::{Extensions, Request, StatusCode};
+
+use super::environment::{Environment, FindExtension};
+use crate::error::Rejection;
+use crate::key::{BearerToken, Client, ClientIp, Extracted, HeaderKey, Key, KeyExtractor, Secret};
+#[cfg(feature = "axum")]
+use crate::key::{MatchedPath, Route};
+use crate::policy::file::{KeySource, Limit, Missing};
+use crate::policy::nearest::did_you_mean;
+#[cfg(feature = "_remote")]
+use crate::store::remote::{KeyName, RemoteKey};
+
+/// The key of a request under a limit of a policy file: one part per entry of `key`.
+#[derive(Clone, Debug, Hash)]
+pub struct PolicyKey(Parts);
+
+/// Most limits have one part, which is not allocated.
+#[derive(Clone, Hash)]
+enum Parts {
+    One(Part),
+    Many(Box<[Part]>),
+}
+
+#[derive(Clone, Hash)]
+enum Part {
+    Global,
+    Client(Client),
+    Secret(Secret),
+    #[cfg(feature = "axum")]
+    Route(Route),
+    /// `None` is the part of requests without the extension.
+    Text(Option<Box<str>>),
+}
+
+impl Key for PolicyKey {}
+
+/// Finds the [`PolicyKey`] of a request.
+#[derive(Clone)]
+pub struct PolicyKeys(Arc<[Source]>);
+
+/// How one part is found.
+enum Source {
+    Global,
+    Client(ClientIp),
+    Header(HeaderKey),
+    Bearer(BearerToken),
+    #[cfg(feature = "axum")]
+    Route(MatchedPath),
+    Extension {
+        name: String,
+        find: FindExtension,
+        missing: Missing,
+    },
+}
+
+impl PolicyKeys {
+    /// The keys of a limit; the error is about its field `key`.
+    pub(super) fn of(limit: &Limit, environment: &Environment) -> Result<Self, String> {
+        let sources = limit.keys.iter();
+        let sources = sources.map(|source| Source::of(source, limit.missing, environment));
+        Ok(Self(sources.collect::<Result<_, _>>()?))
+    }
+
+    pub(super) fn is_global(&self) -> bool {
+        matches!(&*self.0, [Source::Global])
+    }
+}
+
+impl Source {
+    fn of(
+        source: &KeySource,
+        missing: Option<Missing>,
+        environment: &Environment,
+    ) -> Result<Self, String> {
+        let known = missing.map(if_missing);
+        Ok(match source {
+            KeySource::Global => Self::Global,
+            KeySource::ClientIp(bits) => {
+                let mut clients = environment.clients.clone();
+                if let Some(bits) = bits {
+                    clients = clients.v6_prefix(*bits);
+                }
+                if let Some(missing) = known {
+                    clients = clients.if_missing(missing);
+                }
+                Self::Client(clients)
+            }
+            KeySource::Header(name) => {
+                let keys = HeaderKey::new(name.as_str());
+                Self::Header(keys.if_missing(known.unwrap_or(crate::key::Missing::Shared)))
+            }
+            KeySource::Bearer => {
+                let keys = BearerToken::new();
+                Self::Bearer(keys.if_missing(known.unwrap_or(crate::key::Missing::Shared)))
+            }
+            KeySource::MatchedPath => matched_path(known)?,
+            KeySource::Extension(name) => match environment.extensions.get(name) {
+                Some(find) => Self::Extension {
+                    name: name.clone(),
+                    find: Arc::clone(find),
+                    missing: missing.unwrap_or(Missing::Shared),
+                },
+                None => {
+                    let names = || environment.extensions.keys().map(String::as_str);
+                    let near = did_you_mean(name, names());
+                    let known = names().collect::<Vec<_>>().join(", ");
+                    return Err(format!(
+                        "the program has no extension {name:?}{near}; it has: {known}"
+                    ));
+                }
+            },
+        })
+    }
+
+    fn extract<B>(&self, request: &Request<B>) -> Extracted<Part> {
+        match self {
+            Self::Global => Extracted::Key(Part::Global),
+            Self::Client(clients) => clients.extract(request).map(Part::Client),
+            Self::Header(keys) => keys.extract(request).map(Part::Secret),
+            Self::Bearer(keys) => keys.extract(request).map(Part::Secret),
+            #[cfg(feature = "axum")]
+            Self::Route(routes) => routes.extract(request).map(Part::Route),
+            Self::Extension {
+                name,
+                find,
+                missing,
+            } => extension(request.extensions(), name, find, *missing),
+        }
+    }
+}
+
+fn extension(
+    extensions: &Extensions,
+    name: &str,
+    find: &FindExtension,
+    missing: Missing,
+) -> Extracted<Part> {
+    match (find(extensions), missing) {
+        (Some(text), _) => Extracted::Key(Part::Text(Some(text.into()))),
+        (None, Missing::Shared) => Extracted::Key(Part::Text(None)),
+        (None, Missing::Skip) => Extracted::Skip,
+        (None, Missing::Reject(status)) => Extracted::Reject(Rejection::new(
+            status_of(status),
+            format!("the {name} of the request is not known"),
+        )),
+    }
+}
+
+fn if_missing(missing: Missing) -> crate::key::Missing {
+    match missing {
+        Missing::Shared => crate::key::Missing::Shared,
+        Missing::Skip => crate::key::Missing::Skip,
+        Missing::Reject(status) => crate::key::Missing::Reject(status_of(status)),
+    }
+}
+
+/// The file allows 400 to 499 only, all of which are statuses.
+fn status_of(status: u16) -> StatusCode {
+    StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST)
+}
+
+#[cfg(feature = "axum")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "it fails without the feature `axum`"
+)]
+fn matched_path(missing: Option<crate::key::Missing>) -> Result<Source, String> {
+    let routes = MatchedPath::new();
+    let missing = missing.unwrap_or(crate::key::Missing::Shared);
+    Ok(Source::Route(routes.if_missing(missing)))
+}
+
+#[cfg(not(feature = "axum"))]
+fn matched_path(_: Option<crate::key::Missing>) -> Result<Source, String> {
+    Err("matched_path needs the feature `axum` of tower-throttle".to_owned())
+}
+
+impl<B> KeyExtractor<Request<B>> for PolicyKeys {
+    type Key = PolicyKey;
+
+    fn extract(&self, request: &Request<B>) -> Extracted<PolicyKey> {
+        if let [source] = &*self.0 {
+            return source
+                .extract(request)
+                .map(|part| PolicyKey(Parts::One(part)));
+        }
+        let mut parts = Vec::with_capacity(self.0.len());
+        for source in &*self.0 {
+            match source.extract(request) {
+                Extracted::Key(part) => parts.push(part),
+                Extracted::Skip => return Extracted::Skip,
+                Extracted::Reject(rejection) => return Extracted::Reject(rejection),
+            }
+        }
+        Extracted::Key(PolicyKey(Parts::Many(parts.into())))
+    }
+
+    fn unread_proxy_header(&self, request: &Request<B>) -> bool {
+        self.0.iter().any(|source| match source {
+            Source::Client(clients) => clients.unread_proxy_header(request),
+            _ => false,
+        })
+    }
+}
+
+#[cfg(feature = "_remote")]
+impl RemoteKey for PolicyKey {
+    fn write(&self, name: &mut KeyName) {
+        match &self.0 {
+            Parts::One(part) => part.write(name),
+            Parts::Many(parts) => RemoteKey::write_slice(parts, name),
+        }
+    }
+}
+
+#[cfg(feature = "_remote")]
+impl RemoteKey for Part {
+    fn write(&self, name: &mut KeyName) {
+        match self {
+            Self::Global => ().write(name),
+            Self::Client(client) => client.write(name),
+            Self::Secret(secret) => secret.write(name),
+            #[cfg(feature = "axum")]
+            Self::Route(route) => route.write(name),
+            Self::Text(Some(text)) => text.write(name),
+            Self::Text(None) => None::<String>.write(name),
+        }
+    }
+}
+
+/// Manual impl: keys must not be logged.
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
+}
+
+/// Manual impl: closures are not `Debug`.
+impl fmt::Debug for PolicyKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyKeys")
+            .field("parts", &self.0.len())
+            .finish()
+    }
+}

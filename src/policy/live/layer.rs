@@ -1,0 +1,207 @@
+//! The layer of a policy file, and its handle.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use http::Request;
+use tower_layer::Layer;
+
+use super::active::ActiveLayer;
+use super::environment::Environment;
+use super::reload::{self, Generation, OpenStores, Reloaded};
+use super::service::PolicyService;
+use crate::layer::Counts;
+use crate::policy::file::{PolicyFile, Problems};
+
+/// Applies the limits of a policy file to an HTTP service, and can be reloaded.
+///
+/// # When a request passes
+/// 1. A request of a client in a `[[deny]]` list gets status 403.
+/// 2. All limits whose `match` contains the request apply, unless its client is in their `except` list.
+/// 3. It passes if all of them admit it. If one of them denies it, no other one counts it: before
+///    anything is counted, each limit in memory is asked whether it would deny the request. What a
+///    limit has counted for a request that a later one denies, in a store or at the same moment, is
+///    given back.
+///
+/// A request that no limit applies to, and one that a single limit admits, is not allocated for.
+///
+/// ```
+/// # #[cfg(feature = "toml")]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use axum::{Router, body::Body, extract::Request, routing::get};
+/// use tower::ServiceExt;
+/// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
+///
+/// let file = |limit: &str| {
+///     PolicyFile::from_toml(&format!(
+///         "version = 1\n[[limit]]\nname = \"all\"\nlimit = \"{limit}\"\nkey = \"global\""
+///     ))
+/// };
+/// let policy = PolicyLayer::new(file("fixed_window 1/h")?, Environment::new())?;
+/// let handle = policy.handle();
+/// let app: Router = Router::new().route("/", get(async || "done")).layer(policy);
+/// let status = async || {
+///     let request = Request::new(Body::empty());
+///     app.clone().oneshot(request).await.unwrap().status().as_u16()
+/// };
+/// assert_eq!((status().await, status().await), (200, 429));
+///
+/// // The one request stays used.
+/// let reloaded = handle.reload(file("fixed_window 2/h")?)?;
+/// assert_eq!(reloaded.changed, ["all"]);
+/// assert_eq!((status().await, status().await), (200, 429));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "toml"))]
+/// # fn main() {}
+/// ```
+#[derive(Clone)]
+#[must_use = "a layer does nothing until it is added to a service"]
+pub struct PolicyLayer {
+    shared: Arc<Shared>,
+}
+
+/// Reloads and reads the limits of a [`PolicyLayer`].
+///
+/// Clones are handles of the same limits.
+#[derive(Clone)]
+pub struct PolicyHandle {
+    shared: Arc<Shared>,
+}
+
+/// Shared by a layer, its clones, its services and its handles.
+pub(super) struct Shared {
+    current: RwLock<Arc<Generation>>,
+    environment: Environment,
+    /// Locked while a file is loaded, one after the other.
+    open_stores: Mutex<OpenStores>,
+    denied: AtomicU64,
+}
+
+impl PolicyLayer {
+    /// Builds the limits of `file`.
+    ///
+    /// # Errors
+    /// If the environment lacks what the file names, such as a store or an extension, or a list cannot
+    /// be read.
+    pub fn new(file: PolicyFile, environment: Environment) -> Result<Self, Problems> {
+        let handle = PolicyHandle {
+            shared: Arc::new(Shared {
+                current: RwLock::default(),
+                environment,
+                open_stores: Mutex::default(),
+                denied: AtomicU64::new(0),
+            }),
+        };
+        handle.reload(file)?;
+        Ok(Self {
+            shared: handle.shared,
+        })
+    }
+
+    /// A handle of its limits.
+    pub fn handle(&self) -> PolicyHandle {
+        PolicyHandle {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl PolicyHandle {
+    /// Replaces all limits by those of `file`, or none if there is an error.
+    ///
+    /// A limit is the same if its name, key, algorithm, store and capacity are. What it has counted
+    /// stays counted: if its numbers change, those who have used units have still used them, and
+    /// blocks of a lockout last on. Requests that wait for a new quota go at its pace. Everything else
+    /// of a limit, such as `match`, `except`, `headers` and `shadow`, and all lists, are replaced at
+    /// once. Any other limit begins with no usage, which the report says with the reason.
+    ///
+    /// To read the same file again and again never admits more than to read it once. Files of lists are
+    /// read anew.
+    ///
+    /// # Errors
+    /// See [`PolicyLayer::new`]. The limits stay as they were.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a file that is loaded has no other use"
+    )]
+    pub fn reload(&self, file: PolicyFile) -> Result<Reloaded, Problems> {
+        let shared = &self.shared;
+        let mut open = shared
+            .open_stores
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = shared.current();
+        let (generation, report) = reload::build(&file, &shared.environment, &mut open, &before)?;
+        let generation = Arc::new(generation);
+        *shared
+            .current
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = generation;
+        Ok(report)
+    }
+
+    /// How many requests the limit `name` has admitted, denied, queued, and so on, so far.
+    pub fn counts(&self, name: &str) -> Option<Counts> {
+        let generation = self.shared.current();
+        let mut limits = generation.limits.iter();
+        let active = limits.find(|active| active.limit.name == name)?;
+        Some(match &active.layer {
+            ActiveLayer::Rate(layer) => layer.handle_for::<Request<()>>().counts(),
+            ActiveLayer::InFlight(layer) => layer.handle_for::<Request<()>>().counts(),
+        })
+    }
+
+    /// How many requests of clients in `[[deny]]` lists were denied so far.
+    pub fn denied_clients(&self) -> u64 {
+        self.shared.denied.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    pub(super) fn current(&self) -> Arc<Generation> {
+        let current = self.current.read();
+        Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn record_denied_client(&self) {
+        self.denied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn names(&self) -> Vec<String> {
+        let generation = self.current();
+        let limits = generation.limits.iter();
+        limits.map(|active| active.limit.name.clone()).collect()
+    }
+}
+
+impl<S> Layer<S> for PolicyLayer {
+    type Service = PolicyService<S>;
+
+    /// Costs one reference count: frameworks call it for every route, method and connection.
+    fn layer(&self, inner: S) -> PolicyService<S> {
+        PolicyService::new(inner, Arc::clone(&self.shared))
+    }
+}
+
+impl fmt::Debug for PolicyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyLayer")
+            .field("limits", &self.shared.names())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PolicyHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyHandle")
+            .field("limits", &self.shared.names())
+            .finish_non_exhaustive()
+    }
+}

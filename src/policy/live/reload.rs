@@ -1,0 +1,475 @@
+//! Builds the limits of a file, and takes over what those of the file before have counted.
+
+use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
+
+use http::Request;
+
+use super::active::{Active, ActiveDeny, ActiveLayer, Identity, InFlightLayer, RateLayer};
+use super::backend::PolicyBackend;
+use super::environment::{Environment, MakeLimiter};
+use super::keys::{PolicyKey, PolicyKeys};
+use super::respond::{PolicyDeny, PolicyHeaders, responder};
+use super::stores;
+use crate::algorithm::AnyAlgorithm;
+use crate::concurrency::ConcurrencyLayer;
+use crate::error::ConfigError;
+use crate::key::{Networks, Watched, Within};
+use crate::layer::{OnStoreError, RateLimitLayer};
+use crate::policy::file::{Limit, ListSource, NetworksSource, PolicyFile, Problem, Problems};
+use crate::policy::nearest::did_you_mean;
+use crate::policy::spec::Concurrency;
+use crate::quota::Quota;
+use crate::store::local::Local;
+
+/// The limits of one version of a file.
+#[derive(Debug, Default)]
+pub(super) struct Generation {
+    /// In the order in which they are asked.
+    pub(super) limits: Vec<Active>,
+    pub(super) denies: Vec<ActiveDeny>,
+}
+
+/// The stores that were opened, by kind and URL. Connections outlive a reload.
+pub(super) type OpenStores = BTreeMap<(&'static str, String), MakeLimiter>;
+
+/// What a reload did to each limit, by name.
+///
+/// It prints as one line per limit that is not as before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reloaded {
+    /// They count on as before; their usage is kept. Exceptions, requests and headers may be new.
+    pub kept: Vec<String>,
+    /// They have new numbers; their usage is kept.
+    pub changed: Vec<String>,
+    /// They begin with no usage, with the reason.
+    pub fresh: Vec<(String, String)>,
+    /// They are gone.
+    pub removed: Vec<String>,
+}
+
+impl fmt::Display for Reloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.changed.is_empty() && self.fresh.is_empty() && self.removed.is_empty() {
+            return f.write_str("no limit has changed");
+        }
+        let changed = self.changed.iter();
+        let changed = changed.map(|name| format!("{name}: changed, usage is kept"));
+        let fresh = self.fresh.iter();
+        let fresh = fresh.map(|(name, reason)| format!("{name}: begins with no usage, {reason}"));
+        let removed = self.removed.iter().map(|name| format!("{name}: removed"));
+        let lines: Vec<_> = changed.chain(fresh).chain(removed).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+/// A change of a limit that keeps its usage, to be made when the whole file is known to be right.
+enum Change {
+    /// With the quota, if nothing else changes.
+    Algorithm(AnyAlgorithm, Option<Quota>),
+    InFlight(u32),
+}
+
+/// Builds the limits of `file`. Nothing changes if there is an error.
+pub(super) fn build(
+    file: &PolicyFile,
+    environment: &Environment,
+    open: &mut OpenStores,
+    before: &Generation,
+) -> Result<(Generation, Reloaded), Problems> {
+    let mut builder = Builder {
+        file,
+        environment,
+        lists: BTreeMap::new(),
+        stores: BTreeMap::new(),
+        problems: Vec::new(),
+    };
+    builder.read_lists();
+    builder.open_stores(open);
+    let mut built = Vec::new();
+    for limit in &file.limits {
+        let old = before
+            .limits
+            .iter()
+            .find(|old| old.limit.name == limit.name);
+        built.extend(builder.limit(limit, old));
+    }
+    let denies = builder.denies();
+    if !builder.problems.is_empty() {
+        return Err(Problems::of(builder.problems));
+    }
+    // From here on nothing fails.
+    open.retain(|store, _| builder.stores.values().any(|used| used.0 == *store));
+    let mut report = Reloaded::default();
+    let mut limits = Vec::new();
+    for Built { mut active, origin } in built {
+        let name = active.limit.name.clone();
+        match origin {
+            Origin::Fresh(reason) => report.fresh.push((name, reason)),
+            Origin::Kept => report.kept.push(name),
+            Origin::ChangedInStore => report.changed.push(name),
+            Origin::Changed(change) => match active.change(change) {
+                Ok(()) => report.changed.push(name),
+                Err(error) => report.fresh.push((name, error.to_string())),
+            },
+        }
+        limits.push(active);
+    }
+    limits.sort_by_key(Active::rank);
+    let is_gone = |old: &&Active| file.names().all(|name| name != old.limit.name);
+    let gone = before.limits.iter().filter(is_gone);
+    report.removed = gone.map(|old| old.limit.name.clone()).collect();
+    Ok((Generation { limits, denies }, report))
+}
+
+/// A limit that is ready, unless another part of the file is wrong.
+struct Built {
+    active: Active,
+    origin: Origin,
+}
+
+enum Origin {
+    Fresh(String),
+    Kept,
+    /// The store takes over the usage.
+    ChangedInStore,
+    Changed(Change),
+}
+
+struct Builder<'a> {
+    file: &'a PolicyFile,
+    environment: &'a Environment,
+    lists: BTreeMap<&'a str, Watched<Networks>>,
+    stores: BTreeMap<&'a str, ((&'static str, String), MakeLimiter)>,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Builder<'a> {
+    fn read_lists(&mut self) {
+        let file = self.file;
+        for (name, source) in &file.lists {
+            match networks(source, &self.environment.folder) {
+                Ok(networks) => {
+                    self.lists.insert(name, Watched::new(networks));
+                }
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+    }
+
+    fn open_stores(&mut self, open: &mut OpenStores) {
+        let file = self.file;
+        for (name, source) in &file.stores {
+            if self.environment.stores.contains_key(name) {
+                let message = "the program has a store of this name; give another name";
+                self.problems
+                    .push(source.place.problem(source.kind, message));
+                continue;
+            }
+            let store = (source.kind, source.url.clone());
+            let limiter = match open.get(&store) {
+                Some(limiter) => Ok(Arc::clone(limiter)),
+                None => stores::open(source),
+            };
+            match limiter {
+                Ok(limiter) => {
+                    open.insert(store.clone(), Arc::clone(&limiter));
+                    self.stores.insert(name, (store, limiter));
+                }
+                Err(message) => self
+                    .problems
+                    .push(source.place.problem(source.kind, message)),
+            }
+        }
+    }
+
+    fn within(&self, list: &str) -> Option<Within> {
+        let networks = self.lists.get(list)?;
+        Some(self.environment.clients.within(networks))
+    }
+
+    fn denies(&self) -> Vec<ActiveDeny> {
+        let denies = self.file.denies.iter().filter_map(|deny| {
+            Some(ActiveDeny {
+                requests: deny.requests.clone(),
+                clients: self.within(&deny.list)?,
+            })
+        });
+        denies.collect()
+    }
+
+    /// The limit with what `old`, the one of the same name, has counted if it is the same limit.
+    fn limit(&mut self, limit: &'a Limit, old: Option<&Active>) -> Option<Built> {
+        let keys = match PolicyKeys::of(limit, self.environment) {
+            Ok(keys) => keys,
+            Err(message) => {
+                self.problems.push(limit.place.problem("key", message));
+                return None;
+            }
+        };
+        let identity = self.identity(limit);
+        let same = old.filter(|old| old.identity == identity);
+        let (layer, origin) = match limit.spec.concurrency() {
+            Some(spec) => in_flight(limit, spec, &keys, same),
+            None => self.rate(limit, &keys, same)?,
+        };
+        let origin = match (origin, same, old) {
+            (Origin::Fresh(_), None, Some(old)) => Origin::Fresh(format!(
+                "as its {} has changed",
+                identity.difference(&old.identity)
+            )),
+            (origin, ..) => origin,
+        };
+        Some(Built {
+            active: Active {
+                limit: limit.clone(),
+                identity,
+                except: limit.except.as_ref().and_then(|list| self.within(list)),
+                keys,
+                layer,
+            },
+            origin,
+        })
+    }
+
+    fn identity(&self, limit: &Limit) -> Identity {
+        let keys: Vec<_> = limit.keys.iter().map(ToString::to_string).collect();
+        let store = limit.store.as_ref();
+        let url = store.and_then(|name| Some(self.file.stores.get(name)?.url.clone()));
+        Identity {
+            key: keys.join(", "),
+            algorithm: limit.spec.kind(),
+            store: (limit.store.clone(), url),
+            capacity: limit.capacity,
+        }
+    }
+
+    fn rate(
+        &mut self,
+        limit: &Limit,
+        keys: &PolicyKeys,
+        same: Option<&Active>,
+    ) -> Option<(ActiveLayer, Origin)> {
+        let old = same.and_then(|same| match &same.layer {
+            ActiveLayer::Rate(layer) => Some((layer, &same.limit.spec)),
+            ActiveLayer::InFlight(_) => None,
+        });
+        let algorithm = match limit.spec.algorithm() {
+            Ok(algorithm) => algorithm,
+            Err(error) => {
+                self.problems
+                    .push(limit.place.problem("limit", error.to_string()));
+                return None;
+            }
+        };
+        let respond = responder(limit.headers, &limit.failure);
+        let made = match (&limit.store, old) {
+            (_, Some((layer, spec))) if *spec == limit.spec => {
+                (layer.renewed(keys.clone(), respond), Origin::Kept)
+            }
+            (None, Some((layer, spec))) => {
+                let change = Change::Algorithm(algorithm, spec.changed_quota(&limit.spec));
+                (
+                    layer.renewed(keys.clone(), respond),
+                    Origin::Changed(change),
+                )
+            }
+            (None, None) => match memory(limit, keys, algorithm) {
+                Ok(local) => (
+                    fresh(limit, keys, PolicyBackend::Memory(local)),
+                    Origin::Fresh("as it is new".to_owned()),
+                ),
+                Err(error) => {
+                    let field = if limit.capacity.is_some() {
+                        "capacity"
+                    } else {
+                        "limit"
+                    };
+                    self.problems
+                        .push(limit.place.problem(field, error.to_string()));
+                    return None;
+                }
+            },
+            (Some(store), old) => {
+                let limiter = self.limiter(store, limit)?;
+                let backend = match limiter(&limit.name, algorithm) {
+                    Ok(backend) => PolicyBackend::Shared(backend),
+                    Err(error) => {
+                        self.problems
+                            .push(limit.place.problem("limit", error.to_string()));
+                        return None;
+                    }
+                };
+                let layer = fresh(limit, keys, backend);
+                match old {
+                    // The store keeps the usage, and the new limiter takes it over there.
+                    Some(_) => (layer, Origin::ChangedInStore),
+                    None => (layer, Origin::Fresh("as it is new".to_owned())),
+                }
+            }
+        };
+        let (layer, origin) = made;
+        Some((ActiveLayer::Rate(with_options(layer, limit)), origin))
+    }
+
+    /// What makes limiters of a store.
+    fn limiter(&mut self, store: &str, limit: &Limit) -> Option<MakeLimiter> {
+        if let Some((_, limiter)) = self.stores.get(store) {
+            return Some(Arc::clone(limiter));
+        }
+        if let Some(limiter) = self.environment.stores.get(store) {
+            return Some(Arc::clone(limiter));
+        }
+        // A store of the file that cannot be opened is reported there.
+        if !self.file.stores.contains_key(store) {
+            let known = self
+                .environment
+                .stores
+                .keys()
+                .chain(self.file.stores.keys());
+            let known: Vec<&str> = known.map(String::as_str).chain(["memory"]).collect();
+            let near = did_you_mean(store, known.iter().copied());
+            let known = known.join(", ");
+            let message = format!("the store {store:?} is not defined{near}; there is: {known}");
+            self.problems.push(limit.place.problem("store", message));
+        }
+        None
+    }
+}
+
+fn networks(source: &ListSource, folder: &Path) -> Result<Networks, Problem> {
+    let (field, read) = source.read(folder);
+    let read = read.and_then(|text| text.parse().map_err(|error: ConfigError| error.to_string()));
+    read.map_err(|message| source.place.problem(field, message))
+}
+
+impl ListSource {
+    /// One network per line, and the field that they are from.
+    fn read(&self, folder: &Path) -> (&'static str, Result<String, String>) {
+        match &self.networks {
+            NetworksSource::Cidrs(networks) => ("cidrs", Ok(networks.join("\n"))),
+            NetworksSource::File(file) => {
+                let path = folder.join(file);
+                let read = fs::read_to_string(&path);
+                let read = read.map_err(|error| format!("{}: {error}", path.display()));
+                ("file", read)
+            }
+        }
+    }
+}
+
+impl Identity {
+    /// What is not the same, in the words of the file.
+    fn difference(&self, other: &Self) -> &'static str {
+        match () {
+            () if self.key != other.key => "key",
+            () if self.algorithm != other.algorithm => "algorithm",
+            () if self.store != other.store => "store",
+            () => "capacity",
+        }
+    }
+}
+
+impl Active {
+    /// Changes the numbers of a limit whose usage is kept. If that is not possible, the limit begins
+    /// anew.
+    fn change(&mut self, change: Change) -> Result<(), ConfigError> {
+        match (&mut self.layer, change) {
+            (ActiveLayer::InFlight(layer), Change::InFlight(limit)) => {
+                layer.handle_for::<Request<()>>().set_limit(limit)
+            }
+            (ActiveLayer::Rate(layer), Change::Algorithm(algorithm, quota)) => {
+                let part = layer.part_handle::<PolicyKey, _>(PolicyBackend::memory);
+                let Some(limit) = part else { return Ok(()) };
+                let changed = limit.replace_algorithm(algorithm, quota);
+                if changed.is_err() {
+                    let algorithm = self.limit.spec.algorithm()?;
+                    let local = memory(&self.limit, &self.keys, algorithm)?;
+                    let anew = fresh(&self.limit, &self.keys, PolicyBackend::Memory(local));
+                    *layer = with_options(anew, &self.limit);
+                }
+                changed
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl PolicyBackend {
+    const fn memory(&self) -> Option<&Local<AnyAlgorithm>> {
+        match self {
+            Self::Memory(local) => Some(local),
+            Self::Shared(_) => None,
+        }
+    }
+}
+
+fn memory(
+    limit: &Limit,
+    keys: &PolicyKeys,
+    algorithm: AnyAlgorithm,
+) -> Result<Local<AnyAlgorithm>, ConfigError> {
+    let local = Local::new(algorithm);
+    match limit.capacity {
+        Some(capacity) => local.try_capacity(usize::try_from(capacity).unwrap_or(usize::MAX)),
+        None if keys.is_global() => local.try_capacity(1),
+        None => Ok(local),
+    }
+}
+
+fn fresh(limit: &Limit, keys: &PolicyKeys, backend: PolicyBackend) -> RateLayer {
+    let respond = responder(limit.headers, &limit.failure);
+    RateLimitLayer::new(keys.clone(), backend)
+        .renewed(keys.clone(), respond)
+        .name(&limit.name)
+}
+
+fn with_options(layer: RateLayer, limit: &Limit) -> RateLayer {
+    let layer = if limit.is_shadow {
+        layer.shadow()
+    } else {
+        layer
+    };
+    layer.on_store_error(if limit.denies_on_store_error {
+        OnStoreError::Deny
+    } else {
+        OnStoreError::Allow
+    })
+}
+
+fn in_flight(
+    limit: &Limit,
+    spec: Concurrency,
+    keys: &PolicyKeys,
+    same: Option<&Active>,
+) -> (ActiveLayer, Origin) {
+    let old = same.and_then(|same| match &same.layer {
+        ActiveLayer::InFlight(layer) => Some((layer, &same.limit.spec)),
+        ActiveLayer::Rate(_) => None,
+    });
+    let layer: InFlightLayer = match old {
+        Some((layer, _)) => layer.renewed(keys.clone()),
+        None => ConcurrencyLayer::new(keys.clone(), spec.limit)
+            .name(&limit.name)
+            .respond(PolicyDeny)
+            .headers(PolicyHeaders::of(limit.headers)),
+    };
+    let layer = layer
+        .headers(PolicyHeaders::of(limit.headers))
+        .queue(spec.queue);
+    let layer = match spec.max_wait {
+        Some(max_wait) => layer.max_wait(max_wait),
+        None => layer,
+    };
+    let layer = if limit.is_shadow {
+        layer.shadow()
+    } else {
+        layer
+    };
+    let origin = match old {
+        None => Origin::Fresh("as it is new".to_owned()),
+        Some((_, old)) if *old == limit.spec => Origin::Kept,
+        Some(_) => Origin::Changed(Change::InFlight(spec.limit)),
+    };
+    (ActiveLayer::InFlight(layer), origin)
+}

@@ -1,0 +1,187 @@
+//! The valid and invalid cases that any policy file has to get right.
+
+use tower_throttle::policy::{PolicyFile, Spec};
+
+fn in_file(limit: &str) -> String {
+    format!("version = 1\n\n[[limit]]\nname = \"api\"\nlimit = \"{limit}\"\nkey = \"client_ip\"\n")
+}
+
+/// The problems of a file, as they are printed.
+fn problems(text: &str) -> String {
+    match PolicyFile::from_toml(text) {
+        Ok(file) => panic!("read as {file:?}"),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+const TOML: &str = r#"
+version = 1
+
+[lists]
+office = { cidrs = ["192.0.2.0/24", "!192.0.2.128/25"] }
+
+[[limit]]
+name = "api"
+limit = ["token_bucket 10/s; burst=50; queue=20", "fixed_window 10000/d"]
+key = "header:x-api-key"
+missing = 401
+match = { path = "/api/{*rest}", methods = ["GET"] }
+except = { list = "office" }
+headers = "draft-11"
+
+[[limit]]
+name = "login"
+limit = "lockout 5/15min; on_success=clear"
+key = ["client_ip/64", "extension:account"]
+failure = [401, 403]
+capacity = 100000
+"#;
+
+const JSON: &str = r#"{
+    "$schema": "policies.schema.json",
+    "version": 1,
+    "lists": { "office": { "cidrs": ["192.0.2.0/24", "!192.0.2.128/25"] } },
+    "limit": [
+        {
+            "name": "api",
+            "limit": "token_bucket 10/s; queue=20; burst=50 + fixed_window 10000/d",
+            "key": "header:X-Api-Key",
+            "missing": 401,
+            "match": { "path": ["/api/{*rest}"], "methods": "GET" },
+            "except": { "list": "office" },
+            "shadow": false,
+            "headers": "draft-11",
+            "store": null
+        },
+        {
+            "name": "login",
+            "limit": "lockout 5/900s; on_success=clear",
+            "key": ["client_ip/64", "extension:account"],
+            "capacity": 100000
+        }
+    ]
+}"#;
+
+const YAML: &str = "
+version: 1
+lists:
+  office:
+    cidrs: [192.0.2.0/24, '!192.0.2.128/25']
+limit:
+  - name: api
+    limit:
+      - token_bucket 10/s; burst=50; queue=20
+      - fixed_window 10000/d
+    key: header:x-api-key
+    missing: 401
+    match:
+      path: /api/{*rest}
+      methods: [GET]
+    except: { list: office }
+    headers: draft-11
+  - name: login
+    limit: lockout 5/15min; on_success=clear
+    key: [client_ip/64, 'extension:account']
+    failure: [401, 403]
+    capacity: 100000
+";
+
+#[test]
+fn valid_lines_are_read() {
+    for line in [
+        "token_bucket 10/s",
+        "token_bucket 10/s; burst=50; queue=20",
+        "fixed_window 5/10s",
+        "concurrency 20",
+        "lockout 5/15min",
+    ] {
+        let text = if line.starts_with("lockout") {
+            in_file(line) + "failure = 401"
+        } else {
+            in_file(line)
+        };
+        assert!(PolicyFile::from_toml(&text).is_ok(), "{line}");
+        assert_eq!(line.parse::<Spec>().unwrap().to_string(), line);
+    }
+    // Another order and other spaces have an equal print.
+    let spec: Spec = " token_bucket  10/s ;queue= 20 ; burst =50"
+        .parse()
+        .unwrap();
+    assert_eq!(spec.to_string(), "token_bucket 10/s; burst=50; queue=20");
+}
+
+#[test]
+fn one_file_in_toml_yaml_and_json_is_equal() {
+    let toml = PolicyFile::from_toml(TOML).unwrap();
+    assert_eq!(serde_json::from_str::<PolicyFile>(JSON).unwrap(), toml);
+    assert_eq!(serde_norway::from_str::<PolicyFile>(YAML).unwrap(), toml);
+    assert_eq!(toml::from_str::<PolicyFile>(TOML).unwrap(), toml);
+    let other = TOML.replace("burst=50", "burst=51");
+    assert_ne!(PolicyFile::from_toml(&other).unwrap(), toml);
+}
+
+#[test]
+fn a_file_without_limits_warns() {
+    let file = PolicyFile::from_toml("version = 1").unwrap();
+    let warnings = file.warnings();
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].to_string().contains("every request passes"));
+    assert!(PolicyFile::from_toml(TOML).unwrap().warnings().is_empty());
+}
+
+#[test]
+fn invalid_files_name_the_line_the_field_and_what_is_allowed() {
+    for (line, expected) in [
+        ("10/s", "expected an algorithm (token_bucket, "),
+        ("token_buket 1/s", "did you mean token_bucket?"),
+        ("token_bucket 0/s", "limit: 0 is not allowed"),
+        ("fixed_window 5/s; burst=9", "fixed_window has no burst"),
+        (
+            "token_bucket 5/s; burst=9; burst=9",
+            "burst once, it is given twice",
+        ),
+        ("token_bucket 5/s; queue=1; max_wait=2", "2 needs a unit"),
+        (
+            "token_bucket 5/s; max_wait=2s",
+            "max_wait has no effect without it",
+        ),
+    ] {
+        let problems = problems(&in_file(line));
+        assert!(
+            problems.starts_with("line 5: limit[0].limit: "),
+            "{problems}"
+        );
+        assert!(problems.contains(expected), "{problems}");
+    }
+    let api = in_file("token_bucket 1/s");
+    for (text, expected) in [
+        (
+            api.replace("limit =", "limt ="),
+            "line 5: limit[0].limt: unknown field; did you mean limit? Known are name, limit, key,",
+        ),
+        (
+            format!("{api}except = {{ list = \"ofice\" }}\n[lists]\noffice = {{ file = \"a\" }}"),
+            "line 7: limit[0].except.list: the list \"ofice\" is not defined; did you mean office?",
+        ),
+        (
+            format!(
+                "{api}except = {{ list = \"a\" }}\n[lists]\na = {{ cidrs = [\n\"10.1.2.3/16\"] }}"
+            ),
+            "line 10: lists.a.cidrs[0]: networks: 10.1.2.3/16 is not allowed; give 10.1.0.0/16",
+        ),
+        (
+            format!(
+                "{api}{}",
+                in_file("token_bucket 2/s").replace("version = 1\n", "")
+            ),
+            "line 9: limit[1].name: the name \"api\" is there twice",
+        ),
+        (
+            api.replace("version = 1", "version = 2"),
+            "line 1: version: 2 is not allowed; this version of the library reads 1 only",
+        ),
+    ] {
+        let problems = problems(&text);
+        assert!(problems.contains(expected), "{problems}");
+    }
+}

@@ -1,0 +1,291 @@
+//! Reloading a file while requests are served.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, advance};
+use tower_throttle::{Local, policy::PolicyFile};
+
+use crate::support::{App, environment, file, from, limit, with};
+
+const GLOBAL: &str = "\"global\"";
+
+/// A line per algorithm, with 4 per minute.
+const LINES: [&str; 9] = [
+    "token_bucket 4/min",
+    "leaky_bucket 4/min",
+    "leaky_bucket 4/min; queue=0",
+    "fixed_window 4/min",
+    "fixed_window 4/min; anchored=true",
+    "sliding_window 4/min",
+    "sliding_grid 4/min; cells=6",
+    "sliding_log 4/min",
+    "token_bucket 4/min + sliding_log 40/h",
+];
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_of_reloads_admits_the_same_requests_as_none() {
+    for line in LINES
+        .into_iter()
+        .chain(["warm_up 4/min; warm_up=30s", "lockout 4/min; block=20s"])
+    {
+        // A lockout counts failures.
+        let more = if line.starts_with("lockout") {
+            "failure = 200"
+        } else {
+            ""
+        };
+        let policy = limit("all", line, GLOBAL, more);
+        let (reloaded, left_alone) = (App::new(&policy), App::new(&policy));
+        let mut admitted = 0;
+        for step in 0..300 {
+            assert_eq!(reloaded.reload(&policy).kept, ["all"]);
+            let statuses = (reloaded.get().await, left_alone.get().await);
+            assert_eq!(statuses.0, statuses.1, "{line}, step {step}");
+            admitted += usize::from(statuses.0 == 200);
+            advance(Duration::from_millis(100 + 700 * (step % 4))).await;
+        }
+        assert!((4..200).contains(&admitted), "{line}: {admitted}");
+    }
+}
+
+/// Alternates between two files for ever. Each change keeps what was used.
+#[tokio::test(start_paused = true)]
+async fn a_loop_of_changes_never_admits_more_than_the_larger_limit() {
+    for line in LINES.into_iter().filter(|line| !line.contains("queue")) {
+        let other = line.replacen("4/min", "5/min", 1);
+        let app = App::new(&limit("all", line, GLOBAL, ""));
+        let mut admitted = 0;
+        for round in 0..200 {
+            let line = if round % 2 == 0 { &other } else { line };
+            app.reload(&limit("all", line, GLOBAL, ""));
+            admitted += app.admitted(1).await;
+        }
+        assert!((4..=5).contains(&admitted), "{line}: {admitted}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_rate_keeps_the_units_that_were_used() {
+    for line in LINES.into_iter().filter(|line| !line.contains("queue")) {
+        let app = App::new(&limit("all", line, GLOBAL, ""));
+        assert_eq!(app.admitted(3).await, 3, "{line}");
+        let more = line.replacen("4/min", "10/min", 1);
+        let reloaded = app.reload(&limit("all", &more, GLOBAL, ""));
+        assert_eq!(reloaded.changed, ["all"]);
+        assert!(
+            reloaded.fresh.is_empty() && reloaded.kept.is_empty(),
+            "{reloaded}"
+        );
+        assert_eq!(app.admitted(20).await, 7, "{line}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_burst_keeps_the_units_that_were_used() {
+    let line = |burst: u64| {
+        limit(
+            "all",
+            &format!("token_bucket 1/min; burst={burst}"),
+            GLOBAL,
+            "",
+        )
+    };
+    let app = App::new(&line(10));
+    assert_eq!(app.admitted(8).await, 8);
+    app.reload(&line(20));
+    assert_eq!(app.admitted(30).await, 12);
+    app.reload(&line(5));
+    assert_eq!(app.admitted(30).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_key_algorithm_store_capacity_or_name_begins_anew_and_is_reported() {
+    let before = limit("all", "fixed_window 2/h", "\"client_ip\"", "");
+    for (name, line, key, more, reason) in [
+        (
+            "all",
+            "fixed_window 2/h",
+            "\"header:x-key\"",
+            "",
+            "as its key has changed",
+        ),
+        (
+            "all",
+            "sliding_log 2/h",
+            "\"client_ip\"",
+            "",
+            "as its algorithm has changed",
+        ),
+        (
+            "all",
+            "fixed_window 2/h",
+            "\"client_ip\"",
+            "store = \"table\"",
+            "as its store has changed",
+        ),
+        (
+            "all",
+            "fixed_window 2/h",
+            "\"client_ip\"",
+            "capacity = 9",
+            "as its capacity has changed",
+        ),
+        (
+            "every",
+            "fixed_window 2/h",
+            "\"client_ip\"",
+            "",
+            "as it is new",
+        ),
+    ] {
+        let environment = environment().store("table", |_, algorithm| Ok(Local::new(algorithm)));
+        let app = App::within(&before, environment);
+        assert_eq!(app.admitted(9).await, 2);
+        let reloaded = app.reload(&limit(name, line, key, more));
+        assert_eq!(reloaded.fresh, [(name.to_owned(), reason.to_owned())]);
+        let removed: &[&str] = if name == "all" { &[] } else { &["all"] };
+        assert_eq!(reloaded.removed, removed);
+        assert_eq!(app.admitted(9).await, 2, "{reason}");
+        assert!(
+            reloaded
+                .to_string()
+                .starts_with(&format!("{name}: begins with no usage, {reason}"))
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_wrong_changes_nothing() {
+    let app = App::new(&limit("all", "fixed_window 2/h", GLOBAL, ""));
+    assert_eq!(app.get().await, 200);
+    // The first limit is right, and would have been changed.
+    let wrong = limit("all", "fixed_window 9/h", GLOBAL, "")
+        + "[lists]\na = { file = \"none\" }\n[[deny]]\nlist = \"a\"";
+    assert!(app.handle.reload(file(&wrong)).is_err());
+    let wrong = limit("all", "fixed_window 9/h", GLOBAL, "")
+        + &limit("b", "fixed_window 9/h", "\"extension:none\"", "");
+    assert!(app.handle.reload(file(&wrong)).is_err());
+    assert!(PolicyFile::from_toml("version = 1\nlimit = 3").is_err());
+    assert_eq!(app.admitted(9).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_else_of_a_limit_is_replaced_at_once() {
+    let line = "fixed_window 2/h";
+    let app = App::new(&limit("all", line, GLOBAL, ""));
+    assert_eq!(app.admitted(9).await, 2);
+    let reloads = [
+        ("shadow = true", 200),
+        ("", 429),
+        ("match = { path = \"/login\" }", 200),
+        ("match = { path = \"/\" }", 429),
+        ("match = { methods = \"PUT\" }", 200),
+        (
+            "except = { list = \"here\" }\n[lists]\nhere = { cidrs = [\"192.0.2.0/24\"] }",
+            200,
+        ),
+        (
+            "except = { list = \"here\" }\n[lists]\nhere = { cidrs = [\"192.0.3.0/24\"] }",
+            429,
+        ),
+    ];
+    for (more, expected) in reloads {
+        assert_eq!(
+            app.reload(&limit("all", line, GLOBAL, more)).kept,
+            ["all"],
+            "{more}"
+        );
+        assert_eq!(app.get().await, expected, "{more}");
+    }
+    app.reload(&limit("all", line, GLOBAL, "headers = \"draft-11\""));
+    let response = app.send(from("192.0.2.1")).await;
+    assert_eq!(response.headers()["ratelimit-policy"], "\"all\";q=2;w=3600");
+    app.reload(&limit(
+        "all",
+        "fixed_window 3/h",
+        GLOBAL,
+        "headers = \"draft-11\"",
+    ));
+    let response = app.send(from("192.0.2.1")).await;
+    assert_eq!(response.headers()["ratelimit-policy"], "\"all\";q=3;w=3600");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_limit_no_longer_applies() {
+    let app = App::new(&limit("all", "fixed_window 1/h", GLOBAL, ""));
+    assert_eq!(app.admitted(3).await, 1);
+    let reloaded = app.reload("");
+    assert_eq!(reloaded.removed, ["all"]);
+    assert_eq!(app.admitted(3).await, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_outlives_a_reload() {
+    let login = |more: &str| {
+        limit(
+            "login",
+            &format!("lockout 2/h; block=1min{more}"),
+            "\"client_ip\"",
+            "",
+        )
+    };
+    let app = App::new(&login(""));
+    let wrong = || with(from("192.0.2.1"), "answer", "401");
+    assert_eq!(app.status(wrong()).await, 401);
+    assert_eq!(app.status(wrong()).await, 401);
+    for more in ["", "; parole=1", "; max_block=1d"] {
+        app.reload(&login(more));
+        assert_eq!(app.get().await, 429, "{more}");
+    }
+    advance(Duration::from_secs(60)).await;
+    assert_eq!(app.get().await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_requests_go_at_the_new_pace() {
+    let line = |rate: &str| {
+        limit(
+            "all",
+            &format!("token_bucket {rate}; burst=1; queue=9"),
+            GLOBAL,
+            "",
+        )
+    };
+    let app = App::new(&line("1/h"));
+    assert_eq!(app.get().await, 200);
+    let begin = Instant::now();
+    let reload = async {
+        tokio::task::yield_now().await;
+        app.reload(&line("1/s"));
+    };
+    let (a, b, ()) = tokio::join!(app.get(), app.get(), reload);
+    assert_eq!((a, b), (200, 200));
+    assert!(
+        begin.elapsed() <= Duration::from_secs(3),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_in_flight_outlive_a_reload() {
+    let busy = |most: u32| limit("busy", &format!("concurrency {most}"), GLOBAL, "");
+    let app = App::new(&busy(1));
+    let held = app.send(from("192.0.2.1")).await;
+    assert_eq!(app.reload(&busy(1)).kept, ["busy"]);
+    assert_eq!(app.get().await, 429);
+    assert_eq!(app.reload(&busy(2)).changed, ["busy"]);
+    let second = app.send(from("192.0.2.1")).await;
+    assert_eq!((second.status().as_u16(), app.get().await), (200, 429));
+    drop((held, second));
+    assert_eq!(app.get().await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_outlive_a_reload() {
+    let app = App::new(&limit("all", "fixed_window 2/h", GLOBAL, ""));
+    assert_eq!(app.admitted(3).await, 2);
+    app.reload(&limit("all", "fixed_window 3/h", GLOBAL, ""));
+    let counts = app.handle.counts("all").unwrap();
+    assert_eq!((counts.admitted, counts.denied), (2, 1));
+}

@@ -1,0 +1,188 @@
+//! A policy that is written is read back equal.
+
+use std::fmt::Write;
+
+use tower_throttle::policy::PolicyFile;
+
+/// A sequence of numbers that looks random.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+
+    fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        all[self.below(all.len())]
+    }
+}
+
+const LINES: [&str; 9] = [
+    "token_bucket 10/s",
+    "token_bucket 7/min; queue=3; burst=9; initial=0; max_wait=90s",
+    "leaky_bucket 3/s; queue=0; charge=before",
+    "fixed_window 100/week; offset=4d",
+    "sliding_grid 60/h; strict=true; cells=12",
+    "sliding_log 5/min + token_bucket 1/s",
+    "warm_up 100/s; warm_up=10s",
+    "lockout 5/15min; on_success=clear; parole=1",
+    "concurrency 20; queue=5; max_wait=1500ms",
+];
+
+const KEYS: [&str; 6] = [
+    "\"client_ip\"",
+    "\"client_ip/56\"",
+    "\"header:X-Key\"",
+    "\"bearer\"",
+    "[\"matched_path\", \"client_ip\"]",
+    "[\"extension:account\"]",
+];
+
+/// A valid file.
+fn random_file(random: &mut Random) -> String {
+    let mut text = "version = 1\n".to_owned();
+    let mut uses_list = false;
+    let mut uses_store = false;
+    for number in 0..random.below(5) {
+        let line = random.one_of(&LINES);
+        let in_flight = line.starts_with("concurrency");
+        writeln!(
+            text,
+            "[[limit]]\nname = \"limit-{number}\"\nlimit = \"{line}\""
+        )
+        .unwrap();
+        writeln!(text, "key = {}", random.one_of(&KEYS)).unwrap();
+        // Two limits that are equal are refused.
+        writeln!(
+            text,
+            "match = {{ path = [\"/{number}\", \"/{{id}}/x\"], methods = [\"GET\", \"PUT\"] }}"
+        )
+        .unwrap();
+        if random.below(2) == 0 {
+            text += random.one_of(&[
+                "missing = 401\n",
+                "missing = \"skip\"\n",
+                "missing = \"shared\"\n",
+            ]);
+        }
+        if random.below(3) == 0 {
+            uses_list = true;
+            text += "except = { list = \"office\" }\n";
+        }
+        if random.below(2) == 0 {
+            text += random.one_of(&["shadow = true\n", "shadow = false\n"]);
+        }
+        if random.below(2) == 0 {
+            let form = random.one_of(&[
+                "none",
+                "draft-11",
+                "draft-7",
+                "draft-6",
+                "draft-3",
+                "x-ratelimit",
+                "x-ratelimit-epoch",
+            ]);
+            writeln!(text, "headers = \"{form}\"").unwrap();
+        }
+        match random.below(3) {
+            0 if !in_flight => {
+                uses_store = true;
+                text += "store = \"shared\"\n";
+                text += random.one_of(&[
+                    "",
+                    "on_store_error = \"deny\"\n",
+                    "on_store_error = \"allow\"\n",
+                ]);
+            }
+            1 if !in_flight => text += "store = \"memory\"\ncapacity = 77\n",
+            _ => {}
+        }
+        if !in_flight && random.below(2) == 0 {
+            text += random.one_of(&[
+                "failure = 500\n",
+                "failure = [401, 403]\n",
+                "failure = [401, 404, 429]\n",
+            ]);
+        }
+    }
+    if random.below(2) == 0 {
+        uses_list = true;
+        text += "[[deny]]\nlist = \"office\"\n";
+        text += random.one_of(&["", "match = { path = \"/{*all}\" }\n"]);
+    }
+    if uses_list {
+        text += "[lists]\n";
+        text += random.one_of(&[
+            "office = { file = \"office.cidr\" }\n",
+            "office = { cidrs = [\"192.0.2.0/24\", \"!192.0.2.7\"] }\n",
+        ]);
+    }
+    if uses_store {
+        text += "[stores]\n";
+        text += random.one_of(&[
+            "shared = { redis = \"redis://cache:6379\" }\n",
+            "shared = { postgres = \"postgres://db/x\" }\n",
+        ]);
+    }
+    text
+}
+
+#[test]
+fn every_file_is_written_and_read_back_equal_in_each_format() {
+    let mut random = Random(7);
+    for _ in 0..500 {
+        let text = random_file(&mut random);
+        let file = PolicyFile::from_toml(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
+        let toml = toml::to_string(&file).unwrap();
+        assert_eq!(
+            PolicyFile::from_toml(&toml).unwrap(),
+            file,
+            "{text}\n{toml}"
+        );
+        let json = serde_json::to_string(&file).unwrap();
+        assert_eq!(
+            serde_json::from_str::<PolicyFile>(&json).unwrap(),
+            file,
+            "{text}\n{json}"
+        );
+        let yaml = serde_norway::to_string(&file).unwrap();
+        assert_eq!(
+            serde_norway::from_str::<PolicyFile>(&yaml).unwrap(),
+            file,
+            "{text}\n{yaml}"
+        );
+    }
+}
+
+#[test]
+fn a_change_of_any_field_makes_another_file() {
+    let all = "version = 1\n[[limit]]\nname = \"a\"\nlimit = \"token_bucket 1/s\"\nkey = \"bearer\"\n\
+               missing = \"skip\"\nshadow = true\nheaders = \"draft-7\"\nstore = \"s\"\non_store_error = \"deny\"\n\
+               failure = 401\nmatch = { path = \"/a\", methods = [\"GET\"] }\nexcept = { list = \"l\" }\n\
+               [lists]\nl = { file = \"f\" }\n[stores]\ns = { redis = \"redis://a\" }\n[[deny]]\nlist = \"l\"\n";
+    let file = PolicyFile::from_toml(all).unwrap();
+    for (from, to) in [
+        ("name = \"a\"", "name = \"b\""),
+        ("1/s", "2/s"),
+        ("\"bearer\"", "\"client_ip\""),
+        ("\"skip\"", "\"shared\""),
+        ("shadow = true", "shadow = false"),
+        ("draft-7", "draft-6"),
+        ("on_store_error = \"deny\"", "on_store_error = \"allow\""),
+        ("failure = 401", "failure = 403"),
+        ("\"/a\"", "\"/b\""),
+        ("GET", "PUT"),
+        ("file = \"f\"", "file = \"g\""),
+        ("redis://a", "redis://b"),
+        ("redis = \"redis:", "postgres = \"redis:"),
+        ("[[deny]]\nlist = \"l\"\n", ""),
+    ] {
+        let changed = all.replace(from, to);
+        assert_ne!(changed, all, "{from}");
+        assert_ne!(PolicyFile::from_toml(&changed).unwrap(), file, "{from}");
+    }
+}

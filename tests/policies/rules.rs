@@ -1,0 +1,221 @@
+//! Rules about several fields, and that all problems are reported at once.
+
+use tower_throttle::policy::{PolicyFile, PolicyLayer};
+
+use crate::support::{environment, file, limit};
+
+/// The problems of a file with these limits.
+fn problems(text: &str) -> String {
+    match PolicyFile::from_toml(&format!("version = 1\n{text}")) {
+        Ok(file) => panic!("read as {file:?}"),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+#[test]
+fn a_field_without_an_effect_is_refused() {
+    let bucket = "token_bucket 1/s";
+    for (text, expected) in [
+        (
+            limit("a", bucket, "\"global\"", "missing = \"skip\""),
+            "limit[0].missing: it has no effect",
+        ),
+        (
+            limit("a", bucket, "\"global\"", "capacity = 9"),
+            "limit[0].capacity: it has no effect: there is one key",
+        ),
+        (
+            limit("a", bucket, "\"client_ip\"", "store = \"s\"\ncapacity = 9"),
+            "limit[0].capacity: it has no effect: only",
+        ),
+        (
+            limit("a", bucket, "\"client_ip\"", "on_store_error = \"deny\""),
+            "limit[0].on_store_error: it has no effect",
+        ),
+        (
+            limit("a", "concurrency 1", "\"client_ip\"", "capacity = 9"),
+            "limit[0].capacity: it has no effect: a limit in flight",
+        ),
+        (
+            limit("a", "concurrency 1", "\"client_ip\"", "store = \"s\""),
+            "limit[0].store: concurrency counts",
+        ),
+        (
+            limit("a", "concurrency 1", "\"client_ip\"", "failure = 401"),
+            "limit[0].failure: it has no effect",
+        ),
+        (
+            limit("a", bucket, "\"client_ip\"", "match = {}"),
+            "limit[0].match: it has no effect",
+        ),
+        (
+            limit("a", bucket, "\"client_ip\"", "failure = []"),
+            "limit[0].failure: an empty list has no effect",
+        ),
+        (
+            limit("a", bucket, "[\"global\", \"client_ip\"]", ""),
+            "limit[0].key: global has no effect",
+        ),
+        (
+            limit("a", bucket, "[\"bearer\", \"bearer\"]", ""),
+            "limit[0].key: bearer is there twice",
+        ),
+        (
+            limit(
+                "a",
+                "token_bucket 1/s + token_bucket 1/s",
+                "\"client_ip\"",
+                "",
+            ),
+            "limit[0].limit: token_bucket 1/s is there twice",
+        ),
+        (
+            limit("a", bucket, "\"global\"", "") + &limit("b", bucket, "\"global\"", ""),
+            "limit[1].limit: \"a\" is the same limit",
+        ),
+        (
+            "[lists]\na = { file = \"x\" }".to_owned(),
+            "lists.a: no limit and no deny uses this list",
+        ),
+        (
+            "[stores]\na = { redis = \"redis://x\" }".to_owned(),
+            "stores.a: no limit uses this store",
+        ),
+        (
+            limit("a", bucket, "\"global\"", "") + "[stores]\nmemory = { redis = \"redis://x\" }",
+            "stores.memory: memory is the name",
+        ),
+        (
+            "[[deny]]\nlist = \"a\"\n[lists]\na = {}".to_owned(),
+            "lists.a: give one of cidrs and file",
+        ),
+    ] {
+        let problems = problems(&text);
+        assert!(problems.contains(expected), "{text}\n{problems}");
+    }
+}
+
+#[test]
+fn a_value_of_another_type_is_refused() {
+    for (more, expected) in [
+        (
+            "shadow = \"yes\"",
+            "limit[0].shadow: expected true or false, found \"yes\"",
+        ),
+        (
+            "capacity = -1",
+            "limit[0].capacity: -1 is not allowed; give a number from 1 to",
+        ),
+        ("capacity = 1.5", "limit[0].capacity: 1.5 is not allowed"),
+        (
+            "headers = \"draft-12\"",
+            "limit[0].headers: expected none, draft-11, ",
+        ),
+        (
+            "headers = \"draft-12\"",
+            "found \"draft-12\"; did you mean draft-11?",
+        ),
+        (
+            "missing = 200",
+            "limit[0].missing: 200 is not allowed; give a number from 400 to 499",
+        ),
+        (
+            "missing = \"share\"",
+            "expected shared, skip or a number from 400 to 499, found \"share\"; did you mean shared?",
+        ),
+        ("store = 3", "limit[0].store: expected a text, found 3"),
+        (
+            "match = { path = \"api\" }",
+            "limit[0].match.path: \"api\" is not allowed; a path begins with /",
+        ),
+        (
+            "match = { methods = [\"get\"] }",
+            "limit[0].match.methods[0]: \"get\" is not allowed; did you mean GET?",
+        ),
+        (
+            "except = \"office\"",
+            "limit[0].except: expected a table, found \"office\"",
+        ),
+        (
+            "failure = [401, 99]",
+            "limit[0].failure[1]: 99 is not allowed; give a number from 100 to 599",
+        ),
+    ] {
+        let problems = problems(&limit("a", "token_bucket 1/s", "\"client_ip\"", more));
+        assert!(problems.contains(expected), "{more}\n{problems}");
+    }
+    let keys = |key: &str| problems(&limit("a", "token_bucket 1/s", key, ""));
+    assert!(keys("\"client_ipp\"").contains("found \"client_ipp\"; did you mean client_ip?"));
+    assert!(keys("\"client_ip/129\"").contains("give client_ip/BITS with 1 to 128 bits"));
+    assert!(keys("\"header:a b\"").contains("\"a b\" is not the name of a header"));
+    assert!(keys("[]").contains("an empty list has no effect"));
+    let named = problems(&limit("a b", "token_bucket 1/s", "\"global\"", ""));
+    assert!(named.contains("limit[0].name: \"a b\" is not allowed; give 1 to 64 letters"));
+    assert!(problems("[[limit]]\nname = \"a\"").contains("limit[0].key: this field is missing"));
+}
+
+#[test]
+fn all_problems_are_reported_at_once_in_the_order_of_the_lines() {
+    let text = "version = 1\n[[limit]]\nname = \"a\"\nlimit = \"10/s\"\nkye = \"global\"\nshadow = 1\n\
+                [[limit]]\nname = \"b\"\nlimit = \"concurrency 0\"\nkey = \"cookie\"\n";
+    let problems = PolicyFile::from_toml(text).unwrap_err();
+    let lines: Vec<_> = problems
+        .list()
+        .iter()
+        .map(|one| one.line().unwrap())
+        .collect();
+    assert_eq!(lines, [2, 4, 5, 6, 9, 10]);
+    assert_eq!(problems.list()[2].path(), "limit[0].kye");
+    assert!(problems.list()[2].message().contains("did you mean key?"));
+}
+
+#[test]
+fn text_that_is_no_toml_names_its_line() {
+    let problems = PolicyFile::from_toml("version = 1\nlimit = [").unwrap_err();
+    assert!(problems.to_string().starts_with("line 2: "), "{problems}");
+    let twice = PolicyFile::from_toml("version = 1\nversion = 1").unwrap_err();
+    assert!(twice.to_string().starts_with("line 2: "), "{twice}");
+}
+
+#[test]
+fn a_field_that_json_has_twice_is_refused() {
+    let error = serde_json::from_str::<PolicyFile>("{\"version\": 1, \"version\": 1}").unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("version: this field is given twice"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_the_program_lacks_is_a_problem_with_a_line() {
+    let build = |text: &str| {
+        let problems = PolicyLayer::new(file(text), environment()).unwrap_err();
+        problems.to_string()
+    };
+    let bucket = "token_bucket 1/s";
+    let store = build(&limit("a", bucket, "\"client_ip\"", "store = \"shard\""));
+    assert_eq!(
+        store,
+        "line 6: limit[0].store: the store \"shard\" is not defined; there is: memory"
+    );
+    let extension = build(&limit("a", bucket, "\"extension:acount\"", ""));
+    assert!(
+        extension.contains("the program has no extension \"acount\"; did you mean account?"),
+        "{extension}"
+    );
+    let list = build("[lists]\na = { file = \"no/such/file\" }\n[[deny]]\nlist = \"a\"");
+    assert!(
+        list.starts_with("line 3: lists.a.file: no/such/file: "),
+        "{list}"
+    );
+    if cfg!(not(feature = "redis")) {
+        let redis = limit("a", bucket, "\"client_ip\"", "store = \"s\"");
+        let redis = build(&format!("{redis}[stores]\ns = {{ redis = \"redis://x\" }}"));
+        assert!(
+            redis.ends_with("it needs the feature `redis` of tower-throttle"),
+            "{redis}"
+        );
+    }
+}

@@ -1,0 +1,344 @@
+//! Requests through the limits of a file.
+
+use std::{
+    future::{Ready, ready},
+    time::Duration,
+};
+
+use http::Method;
+use tokio::time::{Instant, advance};
+use tower_throttle::{
+    Decision, Local, Quota, StoreError,
+    algorithm::AnyAlgorithm,
+    policy::PolicyKey,
+    store::{Backend, IntoBackend, Op},
+};
+
+use crate::support::{Account, App, at, environment, from, limit, with};
+
+const ONE: &str = "fixed_window 1/h";
+const V6: [&str; 3] = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"];
+
+#[tokio::test(start_paused = true)]
+async fn every_key_counts_what_it_names() {
+    let app = App::new(&limit("all", ONE, "\"global\"", ""));
+    assert_eq!(app.status(from("192.0.2.1")).await, 200);
+    assert_eq!(app.status(from("192.0.2.2")).await, 429);
+
+    let app = App::new(&limit("all", ONE, "\"client_ip\"", ""));
+    for (address, expected) in [("192.0.2.1", 200), ("192.0.2.2", 200), ("192.0.2.1", 429)] {
+        assert_eq!(app.status(from(address)).await, expected, "{address}");
+    }
+
+    for (key, expected) in [
+        ("\"client_ip\"", [200, 429, 200]),
+        ("\"client_ip/128\"", [200, 200, 200]),
+        ("\"client_ip/32\"", [200, 429, 429]),
+    ] {
+        let app = App::new(&limit("all", ONE, key, ""));
+        for (address, expected) in V6.into_iter().zip(expected) {
+            assert_eq!(app.status(from(address)).await, expected, "{key} {address}");
+        }
+    }
+
+    let app = App::new(&limit("all", ONE, "\"header:x-key\"", ""));
+    for (value, expected) in [("a", 200), ("b", 200), ("a", 429)] {
+        let request = with(from("192.0.2.1"), "x-key", value);
+        assert_eq!(app.status(request).await, expected, "{value}");
+    }
+
+    let app = App::new(&limit("all", ONE, "\"bearer\"", ""));
+    for (value, expected) in [("Bearer a", 200), ("Bearer b", 200), ("Bearer a", 429)] {
+        let request = with(from("192.0.2.1"), "authorization", value);
+        assert_eq!(app.status(request).await, expected, "{value}");
+    }
+
+    let app = App::new(&limit(
+        "all",
+        ONE,
+        "[\"extension:account\", \"client_ip\"]",
+        "",
+    ));
+    for (account, address, expected) in [
+        ("ann", "192.0.2.1", 200),
+        ("ann", "192.0.2.2", 200),
+        ("bob", "192.0.2.1", 200),
+        ("ann", "192.0.2.1", 429),
+    ] {
+        let mut request = from(address);
+        request.extensions_mut().insert(Account(account));
+        assert_eq!(app.status(request).await, expected, "{account} {address}");
+    }
+}
+
+#[cfg(feature = "axum")]
+#[tokio::test(start_paused = true)]
+async fn a_route_is_a_key() {
+    let app = App::new(&limit("all", ONE, "\"matched_path\"", ""));
+    for (path, expected) in [("/users/1", 200), ("/users/2", 429), ("/login", 200)] {
+        assert_eq!(app.status(at("192.0.2.1", path)).await, expected, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_the_key_does_what_the_file_says() {
+    for (missing, expected) in [
+        ("", [200, 429]),
+        ("missing = \"shared\"", [200, 429]),
+        ("missing = \"skip\"", [200, 200]),
+        ("missing = 401", [401, 401]),
+    ] {
+        for key in ["\"header:x-key\"", "\"bearer\"", "\"extension:account\""] {
+            let app = App::new(&limit("all", ONE, key, missing));
+            let statuses = [app.get().await, app.get().await];
+            assert_eq!(statuses, expected, "{key} {missing}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_applies_to_the_requests_that_match() {
+    let more = "match = { path = [\"/users/{id}\", \"/login\"], methods = [\"POST\", \"PUT\"] }";
+    let app = App::new(&limit("writes", ONE, "\"global\"", more));
+    let sent = async |method: Method, path: &str| {
+        let mut request = at("192.0.2.1", path);
+        *request.method_mut() = method;
+        app.status(request).await
+    };
+    assert_eq!(sent(Method::POST, "/login").await, 200);
+    assert_eq!(sent(Method::PUT, "/users/7?x=/").await, 429);
+    assert_eq!(sent(Method::GET, "/login").await, 200);
+    assert_eq!(sent(Method::POST, "/").await, 200);
+    assert_eq!(sent(Method::POST, "/users/7/").await, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_except_and_deny_clients() {
+    let lists = "[lists]\noffice = { cidrs = [\"192.0.2.0/24\"] }\nbad = { cidrs = [\"203.0.113.0/24\"] }\n\
+                 [[deny]]\nlist = \"bad\"\nmatch = { path = \"/login\" }\n";
+    let app =
+        App::new(&(limit("all", ONE, "\"global\"", "except = { list = \"office\" }") + lists));
+    assert_eq!(app.status(from("192.0.2.1")).await, 200);
+    assert_eq!(app.status(from("192.0.2.1")).await, 200);
+    let response = app.send(at("203.0.113.1", "/login")).await;
+    assert_eq!(response.status(), 403);
+    assert_eq!(response.headers()["x-ratelimit-error"], "blocked");
+    assert_eq!(app.handle.denied_clients(), 1);
+    assert_eq!(app.status(from("203.0.113.1")).await, 200);
+    assert_eq!(app.status(from("203.0.113.1")).await, 429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_limit_counts_a_request_that_another_one_denies() {
+    // In both orders, and with the second limit in memory or in a store that does not say ahead.
+    let first = |store| limit("first", "fixed_window 3/h", "\"client_ip\"", store);
+    let second = |line, store| limit("second", line, "\"global\"", store);
+    let hidden = "store = \"hidden\"";
+    for stores in [["", ""], [hidden, ""], ["", hidden], [hidden, hidden]] {
+        for swapped in [false, true] {
+            let policy = |line| match swapped {
+                false => first(stores[0]) + &second(line, stores[1]),
+                true => second(line, stores[1]) + &first(stores[0]),
+            };
+            let environment =
+                environment().store("hidden", |_, algorithm| Ok(Hidden(Local::new(algorithm))));
+            let app = App::within(&policy(ONE), environment);
+            assert_eq!(app.admitted(10).await, 1, "{stores:?}");
+            // Without the second limit, the first one has two left.
+            app.reload(&first(stores[0]));
+            assert_eq!(app.admitted(10).await, 2, "{stores:?} {swapped}");
+        }
+    }
+}
+
+/// A store that knows nothing without asking.
+#[derive(Debug)]
+struct Hidden(Local<AnyAlgorithm>);
+
+impl Backend<PolicyKey> for Hidden {
+    type Future = Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, key: &PolicyKey, op: Op) -> Self::Future {
+        self.0.apply(key, op)
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Backend::<PolicyKey>::quotas(&self.0)
+    }
+}
+
+impl IntoBackend for Hidden {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_in_flight_that_is_denied_gives_back_what_others_counted() {
+    let policy = |most: u32| {
+        limit("rate", "fixed_window 3/h", "\"client_ip\"", "")
+            + &limit(
+                "busy",
+                &format!("concurrency {most}; queue=1; max_wait=1s"),
+                "\"global\"",
+                "",
+            )
+    };
+    let app = App::new(&policy(1));
+    let first = app.send(from("192.0.2.1")).await;
+    assert_eq!(first.status(), 200);
+    // It waits for a second, and is denied then.
+    let begin = Instant::now();
+    assert_eq!(app.get().await, 429);
+    assert_eq!(begin.elapsed().as_secs(), 1);
+    drop(first);
+    assert_eq!(app.admitted(10).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_is_held_until_the_body_ends() {
+    let app = App::new(&limit("busy", "concurrency 2", "\"client_ip\"", ""));
+    let first = app.send(from("192.0.2.1")).await;
+    let second = app.send(from("192.0.2.1")).await;
+    assert_eq!(
+        (first.status().as_u16(), second.status().as_u16()),
+        (200, 200)
+    );
+    assert_eq!(app.get().await, 429);
+    let body = axum::body::to_bytes(first.into_body(), 100).await.unwrap();
+    assert_eq!(body, "done");
+    assert_eq!(app.get().await, 200);
+    assert_eq!(app.handle.counts("busy").unwrap().denied, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_delays_requests_and_bounds_the_wait() {
+    let line = "token_bucket 1/s; queue=5; max_wait=2s";
+    let app = App::new(&limit("all", line, "\"global\"", ""));
+    let begin = Instant::now();
+    let (a, b, c, d) = tokio::join!(app.get(), app.get(), app.get(), app.get());
+    let mut statuses = [a, b, c, d];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 200, 429]);
+    assert_eq!(begin.elapsed().as_secs(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_failures_count_if_the_file_says_so() {
+    let answer = |status: &str| with(from("192.0.2.1"), "answer", status);
+    for (line, failure) in [
+        ("lockout 2/h; block=1min", ""),
+        ("lockout 2/h; block=1min", "failure = [401, 403]"),
+        ("sliding_log 2/min", "failure = 401"),
+    ] {
+        let app = App::new(&limit("login", line, "\"client_ip\"", failure));
+        for status in ["200", "302", "404", "500", "429", "401", "200", "401"] {
+            assert_ne!(app.status(answer(status)).await, 0);
+        }
+        assert_eq!(app.status(answer("200")).await, 429, "{line} {failure}");
+        advance(Duration::from_secs(60)).await;
+        assert_eq!(app.status(answer("200")).await, 200, "{line} {failure}");
+    }
+    // A success clears the failures of a pair of account and address.
+    let line = "lockout 2/h; on_success=clear";
+    let app = App::new(&limit("login", line, "\"client_ip\"", ""));
+    for status in ["401", "200", "401", "404"] {
+        assert_eq!(app.status(answer(status)).await.to_string(), status);
+    }
+    assert_eq!(app.status(answer("401")).await, 401);
+    assert_eq!(app.status(answer("401")).await, 429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_decides_and_lets_every_request_pass() {
+    let app = App::new(&limit("trial", ONE, "\"global\"", "shadow = true"));
+    assert_eq!(app.admitted(5).await, 5);
+    let counts = app.handle.counts("trial").unwrap();
+    assert_eq!((counts.admitted, counts.denied), (1, 4));
+    assert!(app.handle.counts("other").is_none());
+    let busy = limit("trial", "concurrency 1", "\"global\"", "shadow = true");
+    let app = App::new(&busy);
+    let held = app.send(from("192.0.2.1")).await;
+    assert_eq!(app.admitted(2).await, 2);
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_state_the_limit_by_its_name() {
+    let app = App::new(&limit(
+        "all",
+        "fixed_window 2/h",
+        "\"global\"",
+        "headers = \"draft-11\"",
+    ));
+    let response = app.send(from("192.0.2.1")).await;
+    assert_eq!(response.headers()["ratelimit-policy"], "\"all\";q=2;w=3600");
+    for (form, header) in [
+        ("draft-7", "ratelimit"),
+        ("draft-6", "ratelimit-limit"),
+        ("draft-3", "ratelimit-limit"),
+        ("x-ratelimit", "x-ratelimit-limit"),
+        ("x-ratelimit-epoch", "x-ratelimit-reset"),
+    ] {
+        let app = App::new(&limit(
+            "all",
+            ONE,
+            "\"global\"",
+            &format!("headers = \"{form}\""),
+        ));
+        let response = app.send(from("192.0.2.1")).await;
+        assert!(response.headers().contains_key(header), "{form}");
+    }
+    let app = App::new(&limit("all", ONE, "\"global\"", "headers = \"none\""));
+    let response = app.send(from("192.0.2.1")).await;
+    assert!(!response.headers().contains_key("ratelimit"));
+}
+
+/// A store whose server is down.
+#[derive(Debug)]
+struct Down;
+
+impl Backend<PolicyKey> for Down {
+    type Future = Ready<Result<Decision, StoreError>>;
+
+    fn apply(&self, _: &PolicyKey, _: Op) -> Self::Future {
+        ready(Err(StoreError::new("down", true)))
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        Vec::new()
+    }
+}
+
+impl IntoBackend for Down {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_down_allows_or_denies() {
+    for (more, expected) in [
+        ("", 200),
+        ("on_store_error = \"allow\"", 200),
+        ("on_store_error = \"deny\"", 503),
+    ] {
+        let environment = environment().store("down", |_, _| Ok(Down));
+        let more = format!("store = \"down\"\n{more}");
+        let app = App::within(&limit("all", ONE, "\"global\"", &more), environment);
+        assert_eq!(app.get().await, expected, "{more}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_limits_in_one_line_count_together() {
+    let line = "fixed_window 3/h + sliding_log 2/min";
+    let app = App::new(&limit("all", line, "\"global\"", ""));
+    assert_eq!(app.admitted(5).await, 2);
+    advance(Duration::from_secs(61)).await;
+    assert_eq!(app.admitted(5).await, 1);
+}
