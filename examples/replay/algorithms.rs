@@ -115,18 +115,22 @@ fn leaky_bucket(
         Some("before") => Some(Charge::Before),
         Some(other) => return Err(format!("charge: expected after or before, found {other:?}")),
     };
-    let bucket = LeakyBucket::new(quota);
+    let mut bucket = LeakyBucket::new(quota);
+    if let Some(units) = fields.number("max_cost")? {
+        bucket = bucket.max_cost(units);
+    }
     let bucket = match fields.number("queue")? {
         Some(units) => bucket.queue(units),
         // A trace of `acquire`: only that waits.
         None if charge.is_some() || max_wait.is_some() => bucket.queue(0),
-        None => return Ok(AnyAlgorithm::new(bucket)),
+        None => return built(bucket.validate().map(|()| bucket)),
     };
     let bucket = bucket.charge_mode(charge.unwrap_or_default());
-    Ok(AnyAlgorithm::new(match max_wait {
+    let bucket = match max_wait {
         Some(max_wait) => bucket.max_wait(max_wait),
         None => bucket,
-    }))
+    };
+    built(bucket.validate().map(|()| bucket))
 }
 
 fn warm_up(
@@ -138,6 +142,9 @@ fn warm_up(
     let factor = fields.number("cold_factor")?.unwrap_or(3);
     let line = WarmUp::try_new(quota, warm_up).and_then(|line| line.try_cold_factor(factor));
     let mut line = line.map_err(|error| error.to_string())?;
+    if let Some(units) = fields.number("max_cost")? {
+        line = line.max_cost(units);
+    }
     if let Some(units) = fields.number("queue")? {
         line = line.queue(units);
         if let Some(max_wait) = max_wait {
@@ -160,6 +167,15 @@ fn lockout(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
     }
     if let Some(parole) = fields.number("parole")? {
         lockout = lockout.parole(parole);
+    }
+    match fields.text("on_success")?.as_deref() {
+        None | Some("keep") => {}
+        Some("clear") => lockout = lockout.clear_on_success(),
+        Some(other) => {
+            return Err(format!(
+                "on_success: expected keep or clear, found {other:?}"
+            ));
+        }
     }
     built(lockout.validate().map(|()| lockout))
 }

@@ -33,6 +33,7 @@ mod step;
 mod summary;
 mod svg;
 mod tally;
+mod text;
 #[cfg(feature = "redis")]
 mod timed;
 mod title;

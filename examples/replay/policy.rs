@@ -11,6 +11,7 @@ use tower_throttle::{
 use crate::{
     algorithms,
     fields::{Fault, Fields, required, wrong},
+    text,
 };
 
 /// An algorithm, and what a replay needs to know about it.
@@ -57,12 +58,25 @@ pub(crate) struct QuotaChange {
 impl Policy {
     /// Parses a policy; its durations are multiplied by `unit`.
     pub(crate) fn parse(text: &[u8], unit: u32) -> Result<Self, Fault> {
-        let mut fields = Fields::parse(text)?;
+        let mut fields = match text::policy(text) {
+            Some(text) => text::object(text).and_then(Fields::of),
+            None => Ok(Fields::parse(text)?),
+        }
+        .map_err(|fault| (1, fault))?;
         fields.unit = unit;
         Self::read(fields).map_err(|fault| (1, fault))
     }
 
     fn read(mut fields: Fields) -> Result<Self, String> {
+        if fields.has("policy") {
+            let policy = required("policy", fields.text("policy")?)?;
+            fields.take("_meta");
+            let unit = fields.unit;
+            fields.end("a policy as text")?;
+            let mut fields = Fields::of(text::object(&policy)?)?;
+            fields.unit = unit;
+            return Self::read(fields);
+        }
         let name = required("algorithm", fields.text("algorithm")?)?;
         fields.take("_meta");
         let policy = match &*name {

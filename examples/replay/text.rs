@@ -3,6 +3,13 @@
 use serde_json::{Map, Value, json};
 use tower_throttle::{Quota, policy::Spec};
 
+/// The text, if it is a policy as text and no object.
+pub(crate) fn policy(text: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        .then_some(text)
+}
+
 /// The policy in the form of an object, whose durations are in nanoseconds.
 pub(crate) fn object(text: &str) -> Result<Value, String> {
     let spec: Spec = text.parse().map_err(fault)?;

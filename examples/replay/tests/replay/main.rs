@@ -8,3 +8,4 @@ mod harness;
 mod operations;
 mod pictures;
 mod summary;
+mod text;
