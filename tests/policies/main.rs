@@ -5,9 +5,19 @@
 mod cases;
 mod docs;
 mod hostile;
+#[cfg(feature = "postgres")]
+#[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
+#[path = "../common/postgres_server.rs"]
+mod postgres_server;
+#[cfg(feature = "redis")]
+#[expect(dead_code, reason = "shared with the tests of Redis")]
+#[path = "../common/redis_server.rs"]
+mod redis_server;
 mod reload;
 mod round_trip;
 mod rules;
 mod schema;
 mod served;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod stores;
 mod support;

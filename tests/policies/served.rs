@@ -176,6 +176,26 @@ impl IntoBackend for Hidden {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_denial_states_the_limit_that_denied_and_no_other() {
+    let more = "store = \"hidden\"\nheaders = \"draft-11\"";
+    let policy = limit("day", "fixed_window 9/d", "\"client_ip\"", more)
+        + &limit("hour", ONE, "\"global\"", more);
+    let environment =
+        environment().store("hidden", |_, algorithm| Ok(Hidden(Local::new(algorithm))));
+    let app = App::within(&policy, environment);
+    let named = |response: &http::Response<_>| {
+        let values = response.headers().get_all("ratelimit").iter();
+        let values = values.map(|value| value.to_str().unwrap().to_owned());
+        values.collect::<Vec<_>>()
+    };
+    let admitted: http::Response<axum::body::Body> = app.send(from("192.0.2.1")).await;
+    assert_eq!(named(&admitted).len(), 2, "{admitted:?}");
+    let denied = named(&app.send(from("192.0.2.1")).await);
+    assert_eq!(denied.len(), 1, "{denied:?}");
+    assert!(denied[0].starts_with("\"hour\";r=0"), "{denied:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_in_flight_that_is_denied_gives_back_what_others_counted() {
     let policy = |most: u32| {
         limit("rate", "fixed_window 3/h", "\"client_ip\"", "")

@@ -28,7 +28,8 @@ use crate::policy::file::{PolicyFile, Problems};
 ///    limit has counted for a request that a later one denies, in a store or at the same moment, is
 ///    given back.
 ///
-/// A request that no limit applies to, and one that a single limit admits, is not allocated for.
+/// A request that only one limit applies to, or none, goes through services of known types. For several
+/// limits, or one on requests in flight, the services and their futures are boxed.
 ///
 /// ```
 /// # #[cfg(feature = "toml")]

@@ -7,6 +7,8 @@ mod environment;
 mod future;
 mod keys;
 mod layer;
+#[cfg(feature = "tonic")]
+mod named_service;
 mod reload;
 mod respond;
 mod service;

@@ -49,7 +49,8 @@ impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<PolicyBody<B>>, 
     }
 }
 
-/// The headers of `headers = "..."`, or none.
+/// The headers of `headers = "..."`, or none. The response of a limit that denied the request states that
+/// limit only.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyHeaders(Option<Headers>);
 
@@ -61,7 +62,11 @@ impl PolicyHeaders {
 
 impl<B> Tell<Response<B>> for PolicyHeaders {
     fn tell(&self, response: &mut Response<B>, policies: &Policies, decision: &Decision) {
-        if let Some(headers) = &self.0 {
+        let Some(headers) = &self.0 else { return };
+        // Another limit has denied the request, so the cost that this one has taken is given back.
+        let is_given_back =
+            !decision.is_denied() && response.extensions().get::<RateLimited>().is_some();
+        if !is_given_back {
             headers.tell(response, policies, decision);
         }
     }

@@ -1,0 +1,42 @@
+//! Stores whose URLs are in the file, against real servers.
+
+use crate::support::{App, limit};
+
+/// Two servers share a limit, and a reload keeps what both used.
+async fn two_apps_share(store: &str) {
+    let policy = |rate: &str| {
+        let line = format!("fixed_window {rate}/d");
+        let more = "store = \"shared\"\non_store_error = \"deny\"";
+        limit("shared", &line, "\"client_ip\"", more)
+            + &format!("[stores]\nshared = {{ {store} }}\n")
+    };
+    let (one, two) = (App::new(&policy("3")), App::new(&policy("3")));
+    assert_eq!([one.get().await, two.get().await], [200, 200]);
+    assert_eq!(one.reload(&policy("3")).kept, ["shared"]);
+    assert_eq!(
+        [one.get().await, one.get().await, two.get().await],
+        [200, 429, 429]
+    );
+    for app in [&one, &two] {
+        assert_eq!(app.reload(&policy("5")).changed, ["shared"]);
+    }
+    assert_eq!([one.admitted(5).await, two.admitted(5).await], [2, 0]);
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_limit_in_redis_is_shared_and_outlives_a_reload() {
+    let server = crate::redis_server::RedisServer::start();
+    two_apps_share(&format!("redis = \"{}\"", server.url())).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_limit_in_postgres_is_shared_and_outlives_a_reload() {
+    use tower_throttle::store::cas::postgres::PostgreSql;
+
+    let server = crate::postgres_server::PostgresServer::start();
+    let store = PostgreSql::open(&server.url()).unwrap();
+    store.create_table().await.unwrap();
+    two_apps_share(&format!("postgres = \"{}\"", server.url())).await;
+}
