@@ -16,7 +16,11 @@ fn answers(policy: &str) -> String {
     let waits = ["token_bucket", "leaky_bucket", "warm_up"];
     let waits = waits.iter().any(|name| policy.contains(name)) && !policy.contains("fixed_window");
     let mut lines = vec![policy];
-    lines.extend(STEPS.iter().filter(|step| waits || !step.contains("acquire")));
+    lines.extend(
+        STEPS
+            .iter()
+            .filter(|step| waits || !step.contains("acquire")),
+    );
     printed(&[], &lines)
 }
 
