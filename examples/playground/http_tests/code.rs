@@ -2,6 +2,8 @@
 
 use std::{fs, path::PathBuf};
 
+use tower_throttle::policy::PolicyFile;
+
 use crate::{policy::Policy, snippet};
 
 /// Each policy, and the file with its code.
@@ -51,5 +53,18 @@ fn the_committed_code_is_the_code_of_the_page() {
         }
         let committed = fs::read_to_string(&file).unwrap_or_default();
         assert_eq!(code, committed, "{name}: run with UPDATE=1");
+    }
+}
+
+/// A file of policies with this text has the limit, under the address of the client.
+#[test]
+fn the_toml_of_the_page_is_read_as_the_same_limit() {
+    for (name, text) in SNIPPETS {
+        let file = PolicyFile::from_toml(&snippet::toml(text));
+        let file = file.unwrap_or_else(|problems| panic!("{name}: {problems}"));
+        assert_eq!(file.warnings(), []);
+        let written = serde_json::to_value(&file).unwrap();
+        assert_eq!(written["limit"][0]["limit"], text);
+        assert_eq!(written["limit"][0]["key"], "client_ip");
     }
 }
