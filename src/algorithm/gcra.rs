@@ -12,6 +12,7 @@ use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
+use crate::picture::picture;
 use crate::quota::Quota;
 
 /// The generic cell rate algorithm as the governor crate computes it.
@@ -22,6 +23,11 @@ use crate::quota::Quota;
 /// decides alike without truncating.
 ///
 /// [`TokenBucket`]: crate::TokenBucket
+///
+#[doc = picture!(
+    "algorithms/token_bucket.svg",
+    "TokenBucket, and Gcra alike, and six kinds of traffic: a full bucket passes a burst at once, and then the rate is that of the limit."
+)]
 ///
 /// ```
 /// use tower_throttle::{Gcra, Limiter, Quota};
