@@ -78,7 +78,7 @@ fn metrics() -> Vec<(String, Vec<String>)> {
     for source in source() {
         for name in ["counter!(", "gauge!(", "histogram!("] {
             for call in calls(&source, &format!("metrics::{name}")) {
-                let mut parts = call.split("\"");
+                let mut parts = call.split('"');
                 let name = parts.nth(1).expect("a name").to_owned();
                 let labels = call.split(" => ").filter_map(|before| {
                     let label = before.strip_suffix('"')?.rsplit('"').next()?;

@@ -161,7 +161,7 @@ impl Chart {
         let fine = WIDTHS[self.width];
         let length = fine.saturating_mul(self.bins.len() as u64).max(1);
         let least = length.div_ceil(COLUMNS);
-        let fits = |width: &u64| *width >= least && *width % fine == 0;
+        let fits = |width: &u64| *width >= least && width.is_multiple_of(fine);
         let round: Vec<u64> = round_widths().filter(fits).collect();
         let first = round.first().copied().unwrap_or(fine);
         let near = round.iter().filter(|width| **width <= length / 10);
@@ -225,7 +225,9 @@ mod tests {
 
     /// The chart of a trace: a policy, and steps as (time, key, operation).
     fn view(policy: &str, steps: impl IntoIterator<Item = (u64, &'static str, Op)>) -> View {
-        let policy = Policy::parse(policy.as_bytes(), 1).ok().expect("a policy");
+        let Ok(policy) = Policy::parse(policy.as_bytes(), 1) else {
+            panic!("not a policy: {policy}");
+        };
         let states = Box::new(InProcess::new(&policy));
         let mut replay = Replay::new(policy, states);
         let mut chart = Chart::new();
@@ -305,7 +307,7 @@ mod tests {
             let policy = format!(
                 r#"{{"algorithm":"leaky_bucket","limit":{limit},"period_ns":{period},"queue":1000000}}"#
             );
-            let units = u64::from(limit as u32) * length * SECOND / period;
+            let units = limit * length * SECOND / period;
             let view = view(&policy, (0..units).map(|_| (0, "", check())));
             let admitted = admitted(&view);
             let (last, whole) = admitted.split_last().expect("columns");

@@ -17,6 +17,9 @@ const RATES: u64 = 280;
 const QUEUE: u64 = 110;
 const GAP: u64 = 34;
 
+/// The units of a column that a line shows.
+type Units = fn(&Column) -> u128;
+
 /// A plot: where it is, and the value at its top.
 struct Plot {
     top: u64,
@@ -108,7 +111,7 @@ fn rates(svg: &mut Svg, view: &View, keys: usize) -> u64 {
     let level = |units: u128| plot.y(units.saturating_mul(unit_ns), width);
     let offered = heights(view, |column| level(column.offered));
     svg.path("offered", &area(px(LEFT), plot.bottom(), &offered));
-    let lines: [(&str, fn(&Column) -> u128); 2] = [
+    let lines: [(&str, Units); 2] = [
         ("line denied", |column| column.denied),
         ("line admitted", |column| column.admitted),
     ];
@@ -179,7 +182,7 @@ fn times(svg: &mut Svg, view: &View, bottom: u64) {
 
 /// What the chart shows, in words.
 fn in_words(chart: &Chart, view: &View) -> String {
-    let sum = |units: fn(&Column) -> u128| view.columns.iter().map(units).sum::<u128>();
+    let sum = |units: Units| view.columns.iter().map(units).sum::<u128>();
     let time = Time::up_to(length(view), 12);
     let most = view.columns.iter().map(|column| column.waiting).max();
     format!(

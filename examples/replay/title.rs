@@ -1,6 +1,6 @@
 //! A policy as a title.
 
-use std::time::Duration;
+use std::{fmt::Write, time::Duration};
 
 /// The text of a policy with durations as people write them: `; max_wait_ns=2500000000` becomes
 /// `; max_wait=2.5s`.
@@ -12,7 +12,9 @@ pub(crate) fn readable(policy: &str) -> String {
         let (number, tail) = after.split_at(digits);
         text.push_str(before);
         match number.parse().map(Duration::from_nanos) {
-            Ok(duration) => text.push_str(&format!("={duration:?}")),
+            Ok(duration) => {
+                let _ = write!(text, "={duration:?}");
+            }
             Err(_) => text = text + "_ns=" + number,
         }
         rest = tail;

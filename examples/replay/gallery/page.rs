@@ -1,5 +1,7 @@
 //! A page of panels with one legend.
 
+use std::fmt::Write;
+
 use super::{
     LIMIT, panel,
     run::{Fate, Run},
@@ -73,8 +75,10 @@ impl Page {
         for (name, run) in &self.runs {
             let numbers = panel::numbers(run);
             let most = run.most_in_a_second();
-            words +=
-                &format!(" {name}: {numbers}; at most {most} admitted per client within a second.");
+            let _ = write!(
+                words,
+                " {name}: {numbers}; at most {most} admitted per client within a second."
+            );
         }
         words + &format!(" The limit is {LIMIT} per second.")
     }

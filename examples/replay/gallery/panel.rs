@@ -1,5 +1,7 @@
 //! One panel: what became of the requests, and below, what the server got.
 
+use std::fmt::Write;
+
 use super::{
     LIMIT,
     run::{Fate, Run},
@@ -18,6 +20,9 @@ const TENTH: u64 = LENGTH / (WIDTH * 10);
 /// The times at which a curve may change, in milliseconds.
 const SAMPLE: u64 = 20;
 
+/// Whether a request of this fate and client is of a kind.
+type Kind = fn(Fate, usize) -> bool;
+
 /// Draws a panel with its upper left corner at `(left, top)`. The lower plot has room for `most`
 /// requests.
 pub(super) fn draw(svg: &mut Svg, (left, top): (u64, u64), name: &str, run: &Run, most: u64) {
@@ -33,7 +38,7 @@ pub(super) fn draw(svg: &mut Svg, (left, top): (u64, u64), name: &str, run: &Run
 
     // Requests by the time of their arrival, one kind on top of the other.
     let bottom = px(top + REQUESTS.0 + REQUESTS.1);
-    let kinds: [(&str, fn(Fate, usize) -> bool); 4] = [
+    let kinds: [(&str, Kind); 4] = [
         ("other", |fate, client| fate == Fate::AtOnce && client == 1),
         ("admitted", |fate, client| {
             fate == Fate::AtOnce && client == 0
@@ -50,7 +55,7 @@ pub(super) fn draw(svg: &mut Svg, (left, top): (u64, u64), name: &str, run: &Run
                 let height = |many: u64| many * REQUESTS.1 * 10 / highest;
                 let foot = Px(bottom.0 - height(*below));
                 let tall = Px(height(*below + many) - height(*below));
-                bars += &format!("M{x} {foot}v-{tall}h4v{tall}Z");
+                let _ = write!(bars, "M{x} {foot}v-{tall}h4v{tall}Z");
                 *below += many;
             }
         }
@@ -104,7 +109,7 @@ pub(super) fn numbers(run: &Run) -> String {
     let mut text = format!("{} {at_once}", run.count(Fate::AtOnce));
     for (many, name) in [(queued, "queued"), (run.count(Fate::Denied), "denied")] {
         if many > 0 {
-            text += &format!(", {many} {name}");
+            let _ = write!(text, ", {many} {name}");
         }
     }
     text
