@@ -1,5 +1,8 @@
 //! What the pages of the guide say about behavior, page by page.
 
 mod clients;
+mod failure;
 mod layers;
+mod migrating;
+mod proxies;
 mod support;
