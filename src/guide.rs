@@ -14,6 +14,7 @@
 //! | [`testing`] | tests of your own limits |
 //! | [`stores`] | Redis, PostgreSQL, Cassandra, and limits that are synchronized |
 //! | [`failure`] | what happens while a store is down |
+//! | [`policies`] | limits in files, which are reloaded |
 //! | [`observing`] | metrics, events, alerts and a dashboard |
 //! | [`security`] | what to set against attackers |
 //! | [`recipes`] | short solutions |
@@ -39,6 +40,8 @@ pub mod testing {}
 pub mod stores {}
 #[doc = include_str!("../docs/failure.md")]
 pub mod failure {}
+#[doc = include_str!("../docs/policies.md")]
+pub mod policies {}
 #[doc = include_str!("../docs/observing.md")]
 pub mod observing {}
 #[doc = include_str!("../docs/security.md")]

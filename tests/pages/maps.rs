@@ -146,6 +146,26 @@ fn messages_that_the_guide_quotes_are_in_the_source() {
     assert_eq!(without_line_ends("\"one \\\n      two\""), "\"one two\"");
 }
 
+#[test]
+fn the_readme_lists_every_feature() {
+    let manifest = read("Cargo.toml");
+    let features = manifest.split("[features]\n").nth(1).expect("features");
+    let features = features.split("\n\n").next().expect("features");
+    let readme = read("README.md");
+    let table = readme.split("## Features\n").nth(1).expect("a table");
+    let table = markdown::spans(table.split("\n## ").next().expect("a table"));
+    let mut found = 0;
+    for line in features.lines() {
+        let name = line.split(" = ").next().unwrap_or_default();
+        if line.starts_with('#') || name.starts_with('_') || name == "default" {
+            continue;
+        }
+        found += 1;
+        assert!(table.iter().any(|span| span == name), "{name}");
+    }
+    assert!(found > 10, "{found}");
+}
+
 /// The README compares this crate with these versions, which the lock file holds too.
 #[test]
 fn the_readme_names_the_versions_of_other_crates_that_were_tried() {
