@@ -1,6 +1,7 @@
 //! What a policy file asks about the limits in it.
 
-use super::spec::{Spec, Term};
+use super::spec::Spec;
+use super::term::Term;
 use crate::quota::Quota;
 
 impl Spec {

@@ -9,6 +9,7 @@ A policy file is read as a [`PolicyFile`], from TOML (feature `toml`), or from a
 while requests are served. An [`Environment`] gives the file what it cannot say itself."
 )]
 
+mod build;
 #[cfg(feature = "policies")]
 mod compare;
 #[cfg(feature = "policies")]
@@ -21,6 +22,7 @@ mod parse;
 #[cfg(feature = "policies")]
 mod pattern;
 mod spec;
+mod term;
 
 pub use self::spec::{Concurrency, Spec};
 #[cfg(feature = "policies")]

@@ -2,7 +2,7 @@
 
 use super::kinds::{Amount, Kind, OptionName, Takes};
 use super::nearest::did_you_mean;
-use super::spec::{Spec, Term, Units, Value};
+use super::term::{Term, Units, Value};
 use crate::error::ConfigError;
 use crate::quota::{Quota, unit_ns};
 
@@ -10,7 +10,7 @@ use crate::quota::{Quota, unit_ns};
 const MAX_NS: u64 = 1 << 62;
 
 /// `TERM + TERM`.
-pub(super) fn spec(text: &str) -> Result<Spec, ConfigError> {
+pub(super) fn terms(text: &str) -> Result<Vec<Term>, ConfigError> {
     let terms = text.split('+').map(term);
     let terms = terms.collect::<Result<Vec<_>, _>>()?;
     let alone = |term: &Term| term.kind.takes == Amount::Count;
@@ -20,7 +20,7 @@ pub(super) fn spec(text: &str) -> Result<Spec, ConfigError> {
             "concurrency alone: it has a limit of its own in a policy file",
         ));
     }
-    Spec::of(terms)
+    Ok(terms)
 }
 
 /// `ALGORITHM AMOUNT; NAME=VALUE; ...`.

@@ -2,11 +2,10 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use super::kinds::{Amount, Kind, OptionName};
-use super::parse;
+use super::term::{Term, Units};
+use super::{build, parse};
 use crate::algorithm::{All, AnyAlgorithm};
 use crate::error::ConfigError;
-use crate::quota::{Quota, in_largest_unit};
 
 /// A limit as text: `token_bucket 10/s; burst=50`.
 ///
@@ -46,36 +45,9 @@ pub struct Spec {
     pub(super) terms: Vec<Term>,
 }
 
-/// One algorithm with its settings.
-#[derive(Clone)]
-pub(super) struct Term {
-    pub(super) kind: &'static Kind,
-    pub(super) amount: Units,
-    /// The options that differ from their defaults, in the order of the kind.
-    pub(super) options: Vec<(&'static OptionName, Value)>,
-}
-
-/// What follows the name of an algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Units {
-    /// Without the burst, which is an option.
-    Rate(Quota),
-    Count(u32),
-}
-
-/// The value of an option.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Value {
-    Count(u64),
-    /// In nanoseconds.
-    Time(u64),
-    Flag,
-    Word(&'static str),
-}
-
 impl Spec {
     /// Checks that all settings are allowed.
-    pub(super) fn of(terms: Vec<Term>) -> Result<Self, ConfigError> {
+    fn of(terms: Vec<Term>) -> Result<Self, ConfigError> {
         let spec = Self { terms };
         if spec.concurrency().is_none() {
             spec.algorithm()?;
@@ -97,9 +69,9 @@ impl Spec {
     /// ```
     pub fn algorithm(&self) -> Result<AnyAlgorithm, ConfigError> {
         if let [term] = &*self.terms {
-            return term.kind.build(term);
+            return build::algorithm(term);
         }
-        let parts = self.terms.iter().map(|term| term.kind.build(term));
+        let parts = self.terms.iter().map(build::algorithm);
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
         Ok(AnyAlgorithm::new(All::new(parts)))
     }
@@ -139,28 +111,11 @@ pub struct Concurrency {
     pub max_wait: Option<Duration>,
 }
 
-impl Term {
-    /// The quota with the burst.
-    pub(super) fn quota(&self) -> Result<Quota, ConfigError> {
-        match (self.amount, self.value("burst")) {
-            (Units::Rate(quota), Some(Value::Count(burst))) => quota.try_burst(*burst),
-            (Units::Rate(quota), _) => Ok(quota),
-            (Units::Count(count), _) => Quota::try_per(count.into(), Duration::from_secs(1)),
-        }
-    }
-
-    pub(super) fn value(&self, name: &str) -> Option<&Value> {
-        let mut options = self.options.iter();
-        let found = options.find(|(option, _)| option.name == name);
-        found.map(|(_, value)| value)
-    }
-}
-
 impl FromStr for Spec {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        parse::spec(text)
+        Self::of(parse::terms(text)?)
     }
 }
 
@@ -190,75 +145,6 @@ impl fmt::Display for Spec {
             term.fmt(f)?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.amount {
-            Units::Rate(quota) => write!(f, "{} {quota}", self.kind.name)?,
-            Units::Count(count) => write!(f, "{} {count}", self.kind.name)?,
-        }
-        for (option, value) in &self.options {
-            write!(f, "; {}=", option.name)?;
-            match value {
-                Value::Count(count) => count.fmt(f)?,
-                Value::Time(ns) => {
-                    let (times, unit) = in_largest_unit(*ns);
-                    write!(f, "{times}{unit}")?;
-                }
-                Value::Flag => f.write_str("true")?,
-                Value::Word(word) => f.write_str(word)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Manual impl: the text form is shorter.
-impl fmt::Debug for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-/// Manual impl: a kind is one of a table and equal if its name is.
-impl PartialEq for Term {
-    fn eq(&self, other: &Self) -> bool {
-        let names = |term: &Self| {
-            let names = term.options.iter().map(|(option, _)| option.name);
-            names.collect::<Vec<_>>()
-        };
-        let values = |term: &Self| {
-            let values = term.options.iter().map(|(_, value)| value.clone());
-            values.collect::<Vec<_>>()
-        };
-        self.kind.name == other.kind.name
-            && self.amount == other.amount
-            && names(self) == names(other)
-            && values(self) == values(other)
-    }
-}
-
-impl Eq for Term {}
-
-/// Manual impl: as for `PartialEq`.
-impl std::hash::Hash for Term {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (self.kind.name, self.amount).hash(state);
-        for (option, value) in &self.options {
-            (option.name, value).hash(state);
-        }
-    }
-}
-
-impl Kind {
-    /// Whether a rate or a number follows the name.
-    pub(super) fn amount_form(&self) -> &'static str {
-        match self.takes {
-            Amount::Rate => "LIMIT/PERIOD, such as 10/s or 100/min",
-            Amount::Count => "a number of requests, such as 20",
-        }
     }
 }
 

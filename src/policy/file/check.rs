@@ -2,7 +2,6 @@
 
 use super::model::Limit;
 use super::problem::Problem;
-use super::read::listed;
 use super::tree::Node;
 use super::values::KeySource;
 use crate::policy::nearest::did_you_mean;
@@ -10,13 +9,14 @@ use crate::policy::nearest::did_you_mean;
 /// Rules about lists and stores: each one is used, and each one that is used is there.
 pub(super) fn file(node: &Node, problems: &mut Vec<Problem>) {
     let entries = |name| node.get(name).map_or(&[][..], Node::entries);
-    let used_lists: Vec<_> = listed(node, "limit")
+    let used_lists: Vec<_> = node
+        .tables("limit")
         .filter_map(|(path, node)| {
             let list = node.get("except")?.get("list")?;
             Some((format!("{path}.except.list"), list))
         })
         .chain(
-            listed(node, "deny")
+            node.tables("deny")
                 .filter_map(|(path, node)| Some((format!("{path}.list"), node.get("list")?))),
         )
         .collect();
@@ -42,7 +42,8 @@ pub(super) fn file(node: &Node, problems: &mut Vec<Problem>) {
     }
     for store in entries("stores") {
         let path = format!("stores.{}", store.name);
-        let is_used = listed(node, "limit")
+        let is_used = node
+            .tables("limit")
             .any(|(_, limit)| limit.get("store").and_then(Node::text) == Some(&*store.name));
         if store.name == "memory" {
             let message = "memory is the name of the store in this process; give another name";
@@ -53,7 +54,7 @@ pub(super) fn file(node: &Node, problems: &mut Vec<Problem>) {
         }
         one_of(&store.node, &path, ["redis", "postgres"], problems);
     }
-    let matches = listed(node, "limit").chain(listed(node, "deny"));
+    let matches = node.tables("limit").chain(node.tables("deny"));
     for (path, node) in matches {
         if let Some(matched) = node.get("match") {
             if matched.get("path").is_none() && matched.get("methods").is_none() {

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 
 use http::Method;
 
-use super::problem::{Problem, Problems};
-use super::read;
+use super::problem::Problem;
 use super::tree::Node;
 use super::values::KeySource;
-use crate::policy::pattern::PathPattern;
-use crate::policy::spec::Spec;
+use crate::policy::{pattern::PathPattern, spec::Spec};
 use crate::respond::Headers;
 
 /// The limits of a program, read from a file and checked.
@@ -135,20 +133,6 @@ impl Place {
 }
 
 impl PolicyFile {
-    /// Reads TOML. A problem names its line.
-    ///
-    /// # Errors
-    /// All that is wrong with the text.
-    #[cfg(feature = "toml")]
-    #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "toml")))]
-    pub fn from_toml(text: &str) -> Result<Self, Problems> {
-        Self::from_node(&super::toml::parse(text)?)
-    }
-
-    pub(super) fn from_node(node: &Node) -> Result<Self, Problems> {
-        read::file(node)
-    }
-
     /// The names of the limits.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.limits.iter().map(|limit| &*limit.name)

@@ -7,12 +7,23 @@ use super::model::{
     Deny, Limit, ListSource, Missing, NetworksSource, Place, PolicyFile, Requests, StoreSource,
 };
 use super::problem::{Problem, Problems};
-use super::shape::{self, FILE, HEADERS, Shape, joined};
+use super::shape::{self, FILE, HEADERS, Shape};
 use super::tree::{Node, Value};
 use super::values::KeySource;
-use crate::policy::pattern::PathPattern;
-use crate::policy::spec::Spec;
+use crate::policy::{pattern::PathPattern, spec::Spec};
 use crate::respond::Headers;
+
+impl PolicyFile {
+    /// Reads TOML. A problem names its line.
+    ///
+    /// # Errors
+    /// All that is wrong with the text.
+    #[cfg(feature = "toml")]
+    #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "toml")))]
+    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+        file(&super::toml::parse(text)?)
+    }
+}
 
 /// Checks everything, so that a file with several mistakes is corrected once.
 pub(super) fn file(node: &Node) -> Result<PolicyFile, Problems> {
@@ -29,7 +40,7 @@ pub(super) fn file(node: &Node) -> Result<PolicyFile, Problems> {
 /// The parts that have the right shape. The other ones are reported already.
 fn model(node: &Node, problems: &mut Vec<Problem>) -> PolicyFile {
     let mut limits = Vec::new();
-    for (path, node) in listed(node, "limit") {
+    for (path, node) in node.tables("limit") {
         if let Some(limit) = limit(&path, node) {
             check::limit(&limit, node, problems);
             limits.push(limit);
@@ -45,7 +56,7 @@ fn model(node: &Node, problems: &mut Vec<Problem>) -> PolicyFile {
         .filter_map(|(name, node)| Some((name.clone(), list(&format!("lists.{name}"), node)?)));
     let stores = named("stores")
         .filter_map(|(name, node)| Some((name.clone(), store(&format!("stores.{name}"), node)?)));
-    let denies = listed(node, "deny").filter_map(|(_, node)| {
+    let denies = node.tables("deny").filter_map(|(_, node)| {
         Some(Deny {
             list: node.get("list")?.text()?.to_owned(),
             requests: requests(node),
@@ -57,19 +68,6 @@ fn model(node: &Node, problems: &mut Vec<Problem>) -> PolicyFile {
         denies: denies.collect(),
         limits,
     }
-}
-
-/// The tables of a list, with their paths.
-pub(super) fn listed<'a>(
-    node: &'a Node,
-    name: &'a str,
-) -> impl Iterator<Item = (String, &'a Node)> {
-    let list = node.get(name).map_or(&[][..], |node| match &node.value {
-        Value::List(list) => list,
-        _ => &[],
-    });
-    let list = list.iter().enumerate();
-    list.map(move |(at, node)| (joined("", &format!("{name}[{at}]")), node))
 }
 
 /// All elements of a field as what they parse to; `None` if one of them does not.

@@ -24,15 +24,15 @@ pub(super) enum Shape {
         check: fn(&str) -> Result<(), String>,
     },
     /// One value or a list of at least one.
-    Several(&'static Shape),
+    Several(&'static Self),
     /// A list.
-    List(&'static Shape),
+    List(&'static Self),
     /// A table with these fields.
     Table(&'static [Field]),
     /// A table from names to values.
-    Named(&'static Shape),
+    Named(&'static Self),
     /// The first shape, unless the value is a number.
-    OrNumber(&'static Shape, &'static Shape),
+    OrNumber(&'static Self, &'static Self),
 }
 
 /// A field of a table.
@@ -248,9 +248,8 @@ pub(super) fn check(node: &Node, shape: Shape, path: &str, problems: &mut Vec<Pr
     let mut report = |message| problems.push(Problem::new(path, node.line, message));
     let found = |expected: &str| format!("expected {expected}, found {}", node.value);
     match (shape, &node.value) {
-        (Shape::Bool, Value::Bool(_)) => {}
+        (Shape::Bool, Value::Bool(_)) | (Shape::Version, Value::Integer(1)) => {}
         (Shape::Bool, _) => report(found("true or false")),
-        (Shape::Version, Value::Integer(1)) => {}
         (Shape::Version, value) => report(format!(
             "{value} is not allowed; this version of the library reads 1 only"
         )),

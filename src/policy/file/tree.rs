@@ -55,6 +55,16 @@ impl Node {
         Some(&found.node).filter(|node| !matches!(node.value, Value::Null))
     }
 
+    /// The elements of the list `name`, with their paths.
+    pub(super) fn tables<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (String, &'a Self)> {
+        let list = match self.get(name).map(|node| &node.value) {
+            Some(Value::List(list)) => &list[..],
+            _ => &[],
+        };
+        let list = list.iter().enumerate();
+        list.map(move |(at, node)| (format!("{name}[{at}]"), node))
+    }
+
     /// The elements of a list, or the value itself.
     pub(super) fn elements(&self) -> &[Self] {
         match &self.value {

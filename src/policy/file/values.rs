@@ -5,9 +5,7 @@ use std::fmt;
 use http::{HeaderName, Method};
 
 use crate::key::Networks;
-use crate::policy::nearest::did_you_mean;
-use crate::policy::pattern::PathPattern;
-use crate::policy::spec::Spec;
+use crate::policy::{nearest::did_you_mean, pattern::PathPattern, spec::Spec};
 
 /// What requests are counted by.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,14 +9,14 @@ use serde::{
 };
 
 use super::model::{Deny, Limit, ListSource, Missing, NetworksSource, PolicyFile, Requests};
-use super::read::headers_name;
+use super::read::{self, headers_name};
 use super::tree::{Entry, Node, Value};
 
 /// All problems are in the message, without lines unless the format adds them.
 impl<'de> Deserialize<'de> for PolicyFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let node = Node::deserialize(deserializer)?;
-        Self::from_node(&node).map_err(D::Error::custom)
+        read::file(&node).map_err(D::Error::custom)
     }
 }
 

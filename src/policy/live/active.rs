@@ -3,7 +3,8 @@
 use http::{Method, Request};
 
 use super::backend::PolicyBackend;
-use super::keys::{PolicyKey, PolicyKeys};
+use super::key::PolicyKey;
+use super::keys::PolicyKeys;
 use super::respond::{PolicyDeny, PolicyHeaders, PolicyResponder};
 use crate::concurrency::ConcurrencyLayer;
 use crate::key::{Extracted, KeyExtractor, Predicate, Within};

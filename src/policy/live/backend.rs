@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::keys::PolicyKey;
+use super::key::PolicyKey;
 use crate::algorithm::AnyAlgorithm;
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::decision::Decision;

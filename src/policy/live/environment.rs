@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 use http::Extensions;
 
 use super::backend::SharedBackend;
-use super::keys::PolicyKey;
+use super::key::PolicyKey;
 use crate::algorithm::AnyAlgorithm;
 use crate::backend::{Backend, IntoBackend};
 use crate::error::ConfigError;

@@ -15,7 +15,7 @@ use super::backend::PolicyBackend;
 use super::body::PolicyBody;
 use super::keys::PolicyKeys;
 use super::respond::PolicyResponder;
-use super::service::{Answer, Plain, PlainFuture};
+use super::stack::{Answer, Plain, PlainFuture};
 use crate::layer::ResponseFuture;
 
 type Answered<B, E> = Result<Response<PolicyBody<B>>, E>;

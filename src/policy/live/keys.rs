@@ -1,42 +1,17 @@
-//! The key of a request under a limit of a file.
+//! Finds the key of a request under a limit of a file.
 
 use std::{fmt, sync::Arc};
 
 use http::{Extensions, Request, StatusCode};
 
 use super::environment::{Environment, FindExtension};
+use super::key::{Part, Parts, PolicyKey};
 use crate::error::Rejection;
-use crate::key::{BearerToken, Client, ClientIp, Extracted, HeaderKey, Key, KeyExtractor, Secret};
-#[cfg(feature = "axum")]
-use crate::key::{MatchedPath, Route};
-use crate::policy::file::{KeySource, Limit, Missing};
-use crate::policy::nearest::did_you_mean;
-#[cfg(feature = "_remote")]
-use crate::store::remote::{KeyName, RemoteKey};
-
-/// The key of a request under a limit of a policy file: one part per entry of `key`.
-#[derive(Clone, Debug, Hash)]
-pub struct PolicyKey(Parts);
-
-/// Most limits have one part, which is not allocated.
-#[derive(Clone, Hash)]
-enum Parts {
-    One(Part),
-    Many(Box<[Part]>),
-}
-
-#[derive(Clone, Hash)]
-enum Part {
-    Global,
-    Client(Client),
-    Secret(Secret),
-    #[cfg(feature = "axum")]
-    Route(Route),
-    /// `None` is the part of requests without the extension.
-    Text(Option<Box<str>>),
-}
-
-impl Key for PolicyKey {}
+use crate::key::{BearerToken, ClientIp, Extracted, HeaderKey, KeyExtractor};
+use crate::policy::{
+    file::{KeySource, Limit, Missing},
+    nearest::did_you_mean,
+};
 
 /// Finds the [`PolicyKey`] of a request.
 #[derive(Clone)]
@@ -49,7 +24,7 @@ enum Source {
     Header(HeaderKey),
     Bearer(BearerToken),
     #[cfg(feature = "axum")]
-    Route(MatchedPath),
+    Route(crate::key::MatchedPath),
     Extension {
         name: String,
         find: FindExtension,
@@ -98,21 +73,21 @@ impl Source {
                 Self::Bearer(keys.if_missing(known.unwrap_or(crate::key::Missing::Shared)))
             }
             KeySource::MatchedPath => matched_path(known)?,
-            KeySource::Extension(name) => match environment.extensions.get(name) {
-                Some(find) => Self::Extension {
-                    name: name.clone(),
-                    find: Arc::clone(find),
-                    missing: missing.unwrap_or(Missing::Shared),
-                },
-                None => {
+            KeySource::Extension(name) => {
+                let Some(find) = environment.extensions.get(name) else {
                     let names = || environment.extensions.keys().map(String::as_str);
                     let near = did_you_mean(name, names());
                     let known = names().collect::<Vec<_>>().join(", ");
                     return Err(format!(
                         "the program has no extension {name:?}{near}; it has: {known}"
                     ));
+                };
+                Self::Extension {
+                    name: name.clone(),
+                    find: Arc::clone(find),
+                    missing: missing.unwrap_or(Missing::Shared),
                 }
-            },
+            }
         })
     }
 
@@ -169,7 +144,7 @@ fn status_of(status: u16) -> StatusCode {
     reason = "it fails without the feature `axum`"
 )]
 fn matched_path(missing: Option<crate::key::Missing>) -> Result<Source, String> {
-    let routes = MatchedPath::new();
+    let routes = crate::key::MatchedPath::new();
     let missing = missing.unwrap_or(crate::key::Missing::Shared);
     Ok(Source::Route(routes.if_missing(missing)))
 }
@@ -204,38 +179,6 @@ impl<B> KeyExtractor<Request<B>> for PolicyKeys {
             Source::Client(clients) => clients.unread_proxy_header(request),
             _ => false,
         })
-    }
-}
-
-#[cfg(feature = "_remote")]
-impl RemoteKey for PolicyKey {
-    fn write(&self, name: &mut KeyName) {
-        match &self.0 {
-            Parts::One(part) => part.write(name),
-            Parts::Many(parts) => RemoteKey::write_slice(parts, name),
-        }
-    }
-}
-
-#[cfg(feature = "_remote")]
-impl RemoteKey for Part {
-    fn write(&self, name: &mut KeyName) {
-        match self {
-            Self::Global => ().write(name),
-            Self::Client(client) => client.write(name),
-            Self::Secret(secret) => secret.write(name),
-            #[cfg(feature = "axum")]
-            Self::Route(route) => route.write(name),
-            Self::Text(Some(text)) => text.write(name),
-            Self::Text(None) => None::<String>.write(name),
-        }
-    }
-}
-
-/// Manual impl: keys must not be logged.
-impl fmt::Debug for Parts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("..")
     }
 }
 

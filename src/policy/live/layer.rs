@@ -13,8 +13,9 @@ use tower_layer::Layer;
 
 use super::active::ActiveLayer;
 use super::environment::Environment;
-use super::reload::{self, Generation, OpenStores, Reloaded};
+use super::reload::{self, Reloaded};
 use super::service::PolicyService;
+use super::shared::Shared;
 use crate::layer::Counts;
 use crate::policy::file::{PolicyFile, Problems};
 
@@ -74,15 +75,6 @@ pub struct PolicyLayer {
 #[derive(Clone)]
 pub struct PolicyHandle {
     shared: Arc<Shared>,
-}
-
-/// Shared by a layer, its clones, its services and its handles.
-pub(super) struct Shared {
-    current: RwLock<Arc<Generation>>,
-    environment: Environment,
-    /// Locked while a file is loaded, one after the other.
-    open_stores: Mutex<OpenStores>,
-    denied: AtomicU64,
 }
 
 impl PolicyLayer {
@@ -162,23 +154,6 @@ impl PolicyHandle {
     /// How many requests of clients in `[[deny]]` lists were denied so far.
     pub fn denied_clients(&self) -> u64 {
         self.shared.denied.load(Ordering::Relaxed)
-    }
-}
-
-impl Shared {
-    pub(super) fn current(&self) -> Arc<Generation> {
-        let current = self.current.read();
-        Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(super) fn record_denied_client(&self) {
-        self.denied.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn names(&self) -> Vec<String> {
-        let generation = self.current();
-        let limits = generation.limits.iter();
-        limits.map(|active| active.limit.name.clone()).collect()
     }
 }
 

@@ -5,6 +5,7 @@ mod backend;
 mod body;
 mod environment;
 mod future;
+mod key;
 mod keys;
 mod layer;
 #[cfg(feature = "tonic")]
@@ -12,13 +13,16 @@ mod named_service;
 mod reload;
 mod respond;
 mod service;
+mod shared;
+mod stack;
 mod stores;
 
 pub use self::{
     body::PolicyBody,
     environment::Environment,
     future::PolicyFuture,
-    keys::{PolicyKey, PolicyKeys},
+    key::PolicyKey,
+    keys::PolicyKeys,
     layer::{PolicyHandle, PolicyLayer},
     reload::Reloaded,
     respond::{PolicyDeny, PolicyHeaders, PolicySettle},

@@ -7,7 +7,8 @@ use http::Request;
 use super::active::{Active, ActiveDeny, ActiveLayer, Identity, InFlightLayer, RateLayer};
 use super::backend::PolicyBackend;
 use super::environment::{Environment, MakeLimiter};
-use super::keys::{PolicyKey, PolicyKeys};
+use super::key::PolicyKey;
+use super::keys::PolicyKeys;
 use super::respond::{PolicyDeny, PolicyHeaders, responder};
 use super::stores;
 use crate::algorithm::AnyAlgorithm;
@@ -15,9 +16,11 @@ use crate::concurrency::ConcurrencyLayer;
 use crate::error::ConfigError;
 use crate::key::{Networks, Watched, Within};
 use crate::layer::{OnStoreError, RateLimitLayer};
-use crate::policy::file::{Limit, ListSource, NetworksSource, PolicyFile, Problem, Problems};
-use crate::policy::nearest::did_you_mean;
-use crate::policy::spec::Concurrency;
+use crate::policy::{
+    file::{Limit, ListSource, NetworksSource, PolicyFile, Problem, Problems},
+    nearest::did_you_mean,
+    spec::Concurrency,
+};
 use crate::quota::Quota;
 use crate::store::local::Local;
 

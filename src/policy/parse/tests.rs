@@ -1,5 +1,6 @@
 use super::*;
 use crate::algorithm::AnyAlgorithm;
+use crate::policy::Spec;
 
 fn printed(text: &str) -> String {
     let spec: Spec = text.parse().unwrap_or_else(|error| panic!("{error}"));

@@ -1,0 +1,63 @@
+//! The key of a request under a limit of a file.
+
+use std::fmt;
+
+use crate::key::{Client, Key, Secret};
+#[cfg(feature = "_remote")]
+use crate::store::remote::{KeyName, RemoteKey};
+
+/// The key of a request under a limit of a policy file: one part per entry of `key`.
+#[derive(Clone, Debug, Hash)]
+pub struct PolicyKey(pub(super) Parts);
+
+/// Most limits have one part, which is not allocated.
+#[derive(Clone, Hash)]
+pub(super) enum Parts {
+    One(Part),
+    Many(Box<[Part]>),
+}
+
+#[derive(Clone, Hash)]
+pub(super) enum Part {
+    Global,
+    Client(Client),
+    Secret(Secret),
+    #[cfg(feature = "axum")]
+    Route(crate::key::Route),
+    /// `None` is the part of requests without the extension.
+    Text(Option<Box<str>>),
+}
+
+impl Key for PolicyKey {}
+
+#[cfg(feature = "_remote")]
+impl RemoteKey for PolicyKey {
+    fn write(&self, name: &mut KeyName) {
+        match &self.0 {
+            Parts::One(part) => part.write(name),
+            Parts::Many(parts) => RemoteKey::write_slice(parts, name),
+        }
+    }
+}
+
+#[cfg(feature = "_remote")]
+impl RemoteKey for Part {
+    fn write(&self, name: &mut KeyName) {
+        match self {
+            Self::Global => ().write(name),
+            Self::Client(client) => client.write(name),
+            Self::Secret(secret) => secret.write(name),
+            #[cfg(feature = "axum")]
+            Self::Route(route) => route.write(name),
+            Self::Text(Some(text)) => text.write(name),
+            Self::Text(None) => None::<String>.write(name),
+        }
+    }
+}
+
+/// Manual impl: keys must not be logged.
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
+}
