@@ -58,7 +58,7 @@ impl WatchedFile {
     /// Reads the file, which has to be right at the start.
     pub(crate) fn open(path: &Path) -> Result<(PolicyLayer, Self), Box<dyn Error>> {
         let environment = Environment::new()
-            .folder(path.parent().unwrap_or(Path::new("")))
+            .folder(path.parent().unwrap_or_else(|| Path::new("")))
             .extension("account", |extensions| {
                 Some(extensions.get::<Account>()?.0.clone())
             });

@@ -12,7 +12,7 @@ pub(crate) fn policy(text: &[u8]) -> Option<&str> {
 
 /// The policy in the form of an object, whose durations are in nanoseconds.
 pub(crate) fn object(text: &str) -> Result<Value, String> {
-    let spec: Spec = text.parse().map_err(fault)?;
+    let spec: Spec = text.parse().map_err(|error| fault(&error))?;
     if spec.concurrency().is_some() {
         return Err("concurrency: a replay does not know when a request ends".into());
     }
@@ -30,7 +30,7 @@ pub(crate) fn object(text: &str) -> Result<Value, String> {
 fn part(text: &str) -> Result<Value, String> {
     let (head, options) = text.split_once("; ").unwrap_or((text, ""));
     let (name, rate) = head.split_once(' ').unwrap_or((head, ""));
-    let quota: Quota = rate.parse().map_err(fault)?;
+    let quota: Quota = rate.parse().map_err(|error| fault(&error))?;
     let mut fields = Map::new();
     fields.insert("algorithm".into(), name.into());
     fields.insert("limit".into(), quota.limit().into());
@@ -56,10 +56,10 @@ fn nanoseconds(quota: &str) -> Result<u64, String> {
     if quota == "1/0ns" {
         return Ok(0);
     }
-    let quota: Quota = quota.parse().map_err(fault)?;
-    u64::try_from(quota.period().as_nanos()).map_err(fault)
+    let quota: Quota = quota.parse().map_err(|error| fault(&error))?;
+    u64::try_from(quota.period().as_nanos()).map_err(|error| fault(&error))
 }
 
-fn fault(error: impl ToString) -> String {
+fn fault(error: &impl ToString) -> String {
     error.to_string()
 }

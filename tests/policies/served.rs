@@ -136,9 +136,12 @@ async fn no_limit_counts_a_request_that_another_one_denies() {
     let hidden = "store = \"hidden\"";
     for stores in [["", ""], [hidden, ""], ["", hidden], [hidden, hidden]] {
         for swapped in [false, true] {
-            let policy = |line| match swapped {
-                false => first(stores[0]) + &second(line, stores[1]),
-                true => second(line, stores[1]) + &first(stores[0]),
+            let policy = |line| {
+                if swapped {
+                    second(line, stores[1]) + &first(stores[0])
+                } else {
+                    first(stores[0]) + &second(line, stores[1])
+                }
             };
             let environment =
                 environment().store("hidden", |_, algorithm| Ok(Hidden(Local::new(algorithm))));
