@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::keys::KeyPair;
-use super::parts::{Answers, Decided, Parts};
+use super::parts::{Calls, Decided, Parts};
 use crate::backend::Backend;
 
 /// A decision of two limits; see [`And`](super::And).
@@ -23,13 +23,13 @@ enum Progress<A, B, L1: Backend<A>, L2: Backend<B>> {
     /// `None` once it has been returned.
     Done(Option<Decided>),
     /// On the heap: decisions in this process never get here.
-    Asking(Box<Asking<A, B, L1, L2>>),
+    InFlight(Box<InFlight<A, B, L1, L2>>),
 }
 
-struct Asking<A, B, L1: Backend<A>, L2: Backend<B>> {
+struct InFlight<A, B, L1: Backend<A>, L2: Backend<B>> {
     parts: Arc<Parts<L1, L2>>,
     key: KeyPair<A, B>,
-    answers: Answers<L1::Future, L2::Future>,
+    calls: Calls<L1::Future, L2::Future>,
 }
 
 impl<A, B, L1: Backend<A>, L2: Backend<B>> AndFuture<A, B, L1, L2> {
@@ -40,13 +40,9 @@ impl<A, B, L1: Backend<A>, L2: Backend<B>> AndFuture<A, B, L1, L2> {
     pub(super) fn pending(
         parts: Arc<Parts<L1, L2>>,
         key: KeyPair<A, B>,
-        answers: Answers<L1::Future, L2::Future>,
+        calls: Calls<L1::Future, L2::Future>,
     ) -> Self {
-        Self(Progress::Asking(Box::new(Asking {
-            parts,
-            key,
-            answers,
-        })))
+        Self(Progress::InFlight(Box::new(InFlight { parts, key, calls })))
     }
 }
 
@@ -67,13 +63,9 @@ where
                     .take()
                     .expect("a future is not polled after it is ready"),
             ),
-            Progress::Asking(asking) => {
-                let Asking {
-                    parts,
-                    key,
-                    answers,
-                } = &mut **asking;
-                parts.poll(key.as_refs(), answers, cx)
+            Progress::InFlight(in_flight) => {
+                let InFlight { parts, key, calls } = &mut **in_flight;
+                parts.poll(key.as_refs(), calls, cx)
             }
         }
     }

@@ -16,7 +16,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use self::parts::{Answers, Parts};
+use self::parts::{Calls, Parts};
 pub(super) use self::queue_part::{Part, QueuePart};
 use super::keyed::poll_once;
 use crate::backend::{Backend, IntoBackend, Losses, Op};
@@ -283,11 +283,11 @@ where
 }
 
 impl<L1, L2> And<L1, L2> {
-    /// A ready future if both limits answer without I/O.
+    /// A ready future if both limits decide without I/O.
     fn poll_once<A, B>(
         &self,
         key: &KeyPair<A, B>,
-        mut answers: Answers<L1::Future, L2::Future>,
+        mut calls: Calls<L1::Future, L2::Future>,
     ) -> AndFuture<A, B, L1, L2>
     where
         A: Clone,
@@ -296,9 +296,9 @@ impl<L1, L2> And<L1, L2> {
         L2: Backend<B>,
     {
         let mut cx = Context::from_waker(Waker::noop());
-        match self.0.poll(key.as_refs(), &mut answers, &mut cx) {
+        match self.0.poll(key.as_refs(), &mut calls, &mut cx) {
             Poll::Ready(decided) => AndFuture::ready(decided),
-            Poll::Pending => AndFuture::pending(Arc::clone(&self.0), key.clone(), answers),
+            Poll::Pending => AndFuture::pending(Arc::clone(&self.0), key.clone(), calls),
         }
     }
 }

@@ -23,56 +23,57 @@ pub(super) struct Parts<L1, L2> {
     pub(super) queue: QueuePart,
 }
 
-/// The answer of one limit.
-pub(super) enum Answer<F> {
+/// The call of one limit.
+pub(super) enum Call<F> {
     /// The request does not have the limit's key.
     Absent,
-    NotAsked,
-    Asked(F),
-    Here(Decided),
+    /// It is called once the first limit admits.
+    NotStarted,
+    InFlight(F),
+    Done(Decided),
 }
 
-/// The two answers.
-pub(super) struct Answers<F1, F2> {
+/// The calls of both limits.
+pub(super) struct Calls<F1, F2> {
     /// The cost that is to be taken from both or neither. `None` for other operations.
     take: Option<u64>,
-    first: Answer<F1>,
-    second: Answer<F2>,
+    first: Call<F1>,
+    second: Call<F2>,
 }
 
-impl<F: Future<Output = Decided> + Unpin> Answer<F> {
-    /// Ready when the limit has answered, or was not asked.
+impl<F: Future<Output = Decided> + Unpin> Call<F> {
+    /// Ready when the limit has decided, or is not called.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Self::Asked(future) = self {
-            *self = Self::Here(ready!(Pin::new(future).poll(cx)));
+        if let Self::InFlight(future) = self {
+            *self = Self::Done(ready!(Pin::new(future).poll(cx)));
         }
         Poll::Ready(())
     }
 
     const fn decided(&self) -> Option<&Decided> {
         match self {
-            Self::Here(decided) => Some(decided),
+            Self::Done(decided) => Some(decided),
             _ => None,
         }
     }
 }
 
 impl<L1, L2> Parts<L1, L2> {
-    /// Asks both limits to take `cost`, the second one after the first.
+    /// Takes `cost` from both limits, from the second one after the first.
     pub(super) fn take<A, B>(
         &self,
         keys: (Option<&A>, Option<&B>),
         cost: u64,
-    ) -> Answers<L1::Future, L2::Future>
+    ) -> Calls<L1::Future, L2::Future>
     where
         L1: Backend<A>,
         L2: Backend<B>,
     {
         let first = keys.0.map(|a| self.first.decide(a, cost));
-        Answers {
+        Calls {
             take: Some(cost),
-            first: first.map_or(Answer::Absent, Answer::Asked),
-            second: keys.1.map_or(Answer::Absent, |_| Answer::NotAsked),
+            first: first.map_or(Call::Absent, Call::InFlight),
+            second: keys.1.map_or(Call::Absent, |_| Call::NotStarted),
         }
     }
 
@@ -81,7 +82,7 @@ impl<L1, L2> Parts<L1, L2> {
         &self,
         keys: (Option<&A>, Option<&B>),
         op: Op,
-    ) -> Answers<L1::Future, L2::Future>
+    ) -> Calls<L1::Future, L2::Future>
     where
         L1: Backend<A>,
         L2: Backend<B>,
@@ -89,33 +90,33 @@ impl<L1, L2> Parts<L1, L2> {
         let (first, second) = Self::split_op::<A>(op);
         let first = keys.0.map(|a| self.first.apply(a, first));
         let second = keys.1.map(|b| self.second.apply(b, second));
-        Answers {
+        Calls {
             take: None,
-            first: first.map_or(Answer::Absent, Answer::Asked),
-            second: second.map_or(Answer::Absent, Answer::Asked),
+            first: first.map_or(Call::Absent, Call::InFlight),
+            second: second.map_or(Call::Absent, Call::InFlight),
         }
     }
 
-    /// What both limits say.
+    /// The decision of both limits.
     pub(super) fn poll<A, B>(
         &self,
         keys: (Option<&A>, Option<&B>),
-        answers: &mut Answers<L1::Future, L2::Future>,
+        calls: &mut Calls<L1::Future, L2::Future>,
         cx: &mut Context<'_>,
     ) -> Poll<Decided>
     where
         L1: Backend<A>,
         L2: Backend<B>,
     {
-        if let Some(cost) = answers.take {
-            self.poll_take(keys, cost, answers, cx)
+        if let Some(cost) = calls.take {
+            self.poll_take(keys, cost, calls, cx)
         } else {
-            let polled = (answers.first.poll(cx), answers.second.poll(cx));
+            let polled = (calls.first.poll(cx), calls.second.poll(cx));
             if polled.0.is_pending() || polled.1.is_pending() {
                 return Poll::Pending;
             }
-            let first = answers.first.decided().cloned().transpose();
-            let second = answers.second.decided().cloned().transpose();
+            let first = calls.first.decided().cloned().transpose();
+            let second = calls.second.decided().cloned().transpose();
             Poll::Ready(first.and_then(|first| Ok(self.peeked::<A>(first, second?))))
         }
     }
@@ -124,14 +125,14 @@ impl<L1, L2> Parts<L1, L2> {
         &self,
         (a, b): (Option<&A>, Option<&B>),
         cost: u64,
-        Answers { first, second, .. }: &mut Answers<L1::Future, L2::Future>,
+        Calls { first, second, .. }: &mut Calls<L1::Future, L2::Future>,
         cx: &mut Context<'_>,
     ) -> Poll<Decided>
     where
         L1: Backend<A>,
         L2: Backend<B>,
     {
-        if let (Answer::Asked(_), Some(a)) = (&*first, a) {
+        if let (Call::InFlight(_), Some(a)) = (&*first, a) {
             ready!(first.poll(cx));
             self.check_queue(Part::First, first, |receipt| {
                 self.first.detach(a, Op::Cancel(cost, receipt));
@@ -143,10 +144,10 @@ impl<L1, L2> Parts<L1, L2> {
             Some(Err(error)) if !error.is_transient() => return Poll::Ready(Err(error.clone())),
             _ => {}
         }
-        if let (Answer::NotAsked, Some(b)) = (&*second, b) {
-            *second = Answer::Asked(self.second.decide(b, cost));
+        if let (Call::NotStarted, Some(b)) = (&*second, b) {
+            *second = Call::InFlight(self.second.decide(b, cost));
         }
-        if let (Answer::Asked(_), Some(b)) = (&*second, b) {
+        if let (Call::InFlight(_), Some(b)) = (&*second, b) {
             ready!(second.poll(cx));
             self.check_queue(Part::Second, second, |receipt| {
                 self.second.detach(b, Op::Cancel(cost, receipt));
@@ -162,15 +163,15 @@ impl<L1, L2> Parts<L1, L2> {
             (Some(Err(outage)), Some(Err(error))) if error.is_transient() => Err(outage.clone()),
             (_, Some(Err(error))) | (Some(Err(error)), _) => Err(error.clone()),
             (first, second) => {
-                let admitted = |answer: Option<&Decided>| answer.and_then(|one| one.clone().ok());
+                let admitted = |decided: Option<&Decided>| decided.and_then(|one| one.clone().ok());
                 Ok(self.merged::<A>(admitted(first), admitted(second)))
             }
         })
     }
 
     /// Turns a wait into a denial if requests queue for the other limit.
-    fn check_queue<F>(&self, part: Part, answer: &mut Answer<F>, refund: impl FnOnce(Receipt)) {
-        if let Answer::Here(Ok(decision)) = answer {
+    fn check_queue<F>(&self, part: Part, call: &mut Call<F>, refund: impl FnOnce(Receipt)) {
+        if let Call::Done(Ok(decision)) = call {
             if let Verdict::Wait(wait) = decision.verdict {
                 if !self.queue.claim(part) {
                     refund(decision.receipt());
