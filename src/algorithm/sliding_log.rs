@@ -19,7 +19,9 @@ use crate::quota::Quota;
 /// Keeps the moments of the admissions in the last W, at most L: 16 bytes per distinct moment, with
 /// capacity for 3, 8, 16 and so on. Denied requests are not kept, so a client that keeps trying is
 /// admitted again as soon as one that waits. A [`charge`](Algorithm::charge) to a key with L
-/// moments joins the newest one, whose whole cost then expires a period after the charge.
+/// moments joins the newest one, whose whole cost then expires a period after the charge. A refund of
+/// a cost that was joined gives back older costs instead, if there are any that still count. So it frees
+/// no more than was taken, but up to a period later.
 ///
 /// ```text
 /// limit 3     |······W······|

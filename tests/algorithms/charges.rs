@@ -249,3 +249,34 @@ fn a_meter_changed_in_proportion_keeps_its_relative_level() {
     to.rescale(&mut state, &from, now, Inherit::Proportional);
     assert_eq!(to.peek(&state, now, 0).remaining(), 12);
 }
+
+/// A charge to a log of as many moments as its limit joins the newest one.
+#[test]
+fn a_refund_of_a_cost_that_a_charge_joined_gives_back_older_costs_only() {
+    let limited = |limit| SlidingLog::new(Quota::per(limit, Duration::from_nanos(PERIOD)));
+    let used_up = |log: &SlidingLog, state: &_, now: u64| {
+        let decision = log.peek(state, at(now), 1);
+        decision.retry_after.map(|retry| at(now).plus(retry))
+    };
+
+    let log = limited(2);
+    let mut state = log.fresh(at(0));
+    for taken_at in [0, 100] {
+        assert!(log.decide(&mut state, at(taken_at), 1).is_admitted());
+    }
+    let _ = log.charge(&mut state, at(300), 1);
+    log.refund(&mut state, at(100), at(400), 1);
+    // Two costs are kept. They count for 300 ns longer than if that of the beginning had been kept.
+    assert_eq!(used_up(&log, &state, 400), Some(at(300 + PERIOD)));
+    assert!(log.peek(&state, at(300 + PERIOD), 2).is_admitted());
+
+    let log = limited(1);
+    let mut state = log.fresh(at(0));
+    assert!(log.decide(&mut state, at(100), 1).is_admitted());
+    let _ = log.charge(&mut state, at(300), 1);
+    let before = state.clone();
+    log.refund(&mut state, at(100), at(400), 1);
+    assert_eq!(state, before, "no older cost counts");
+    log.refund(&mut state, at(300), at(400), 1);
+    assert_eq!(used_up(&log, &state, 400), Some(at(300 + PERIOD)));
+}
