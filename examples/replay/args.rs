@@ -14,6 +14,8 @@ pub(crate) struct Args {
     pub(crate) svg: Option<PathBuf>,
     /// The URL of the Redis server that decides.
     pub(crate) redis: Option<String>,
+    /// The store with a compare-and-swap that holds the states.
+    pub(crate) store: Option<String>,
 }
 
 /// The files of the policy and the steps; `-` is standard input.
@@ -25,7 +27,8 @@ pub(crate) enum Source {
 /// Parses the arguments after the program's name.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let mut args = args;
-    let (mut trace, mut policy, mut log, mut svg, mut redis) = (None, None, None, None, None);
+    let (mut trace, mut policy, mut log, mut svg) = (None, None, None, None);
+    let (mut redis, mut store) = (None, None);
     let mut summary = false;
     while let Some(arg) = args.next() {
         let option = arg
@@ -41,6 +44,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
             Some("--policy") => &mut policy,
             Some("--access-log") => &mut log,
             Some("--redis") => &mut redis,
+            Some("--store") => &mut store,
             Some(other) => return Err(format!("unknown option {other}; --help lists them")),
             None if trace.is_none() => {
                 trace = Some(PathBuf::from(arg));
@@ -60,7 +64,11 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
             return Err(format!("\"{}\" is given twice", arg.display()));
         }
     }
-    let redis = redis.map(|url: PathBuf| url.to_string_lossy().into_owned());
+    if redis.is_some() && store.is_some() {
+        return Err("expected --redis or --store, not both".into());
+    }
+    let text = |place: PathBuf| place.to_string_lossy().into_owned();
+    let (redis, store) = (redis.map(text), store.map(text));
     let source = match (trace, policy, log) {
         (Some(trace), None, None) => Source::Trace(trace),
         (None, Some(policy), Some(log)) if is_stdin(&policy) && is_stdin(&log) => {
@@ -74,6 +82,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
         summary,
         svg,
         redis,
+        store,
     }))
 }
 

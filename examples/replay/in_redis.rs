@@ -19,7 +19,7 @@ use tower_throttle::{
 
 use crate::{
     policy::{Policy, QuotaChange},
-    states::{States, with_figures_of},
+    states::{States, debt_ends, with_figures_of},
     timed::Timed,
 };
 
@@ -224,21 +224,10 @@ impl States for InRedis {
             })?;
             return Ok(next.wait().unwrap_or_default());
         }
-        // A script does not report when a debt is paid: search for the time.
-        let (mut paid, mut owed) = (decision.reset_after, Duration::ZERO);
-        if !self.is_in_debt(key, time)? {
-            return Ok(Duration::ZERO);
-        }
-        while owed + Duration::from_nanos(1) < paid {
-            let between = (owed + paid) / 2;
-            let then = time.saturating_add(nanos(between));
-            if self.is_in_debt(key, then)? {
-                owed = between;
-            } else {
-                paid = between;
-            }
-        }
-        Ok(paid)
+        // A script does not report when a debt is paid.
+        debt_ends(decision.reset_after, |after| {
+            self.is_in_debt(key, time.saturating_add(nanos(after)))
+        })
     }
 
     fn reset(&mut self, key: usize, now: Tick) -> Result<(), String> {

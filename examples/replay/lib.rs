@@ -23,6 +23,8 @@ mod fields;
 mod gallery;
 #[cfg(feature = "redis")]
 mod in_redis;
+#[cfg(feature = "cas")]
+mod in_store;
 mod input;
 mod line;
 mod log;
@@ -84,13 +86,13 @@ fn run(out: &mut impl Write) -> Result<(), Stop> {
         Command::Help => return Ok(out.write_all(args::HELP.as_bytes())?),
         Command::Replay(args) => args,
     };
-    let ([policy, for_redis], mut input) = Input::open(&args.source, UNIT)?;
+    let ([policy, own], mut input) = Input::open(&args.source, unit(&args))?;
     let title = title::readable(&policy.to_string());
     let mut decisions = !args.summary;
     let mut summary = args.summary.then(|| Summary::new(policy.period()));
     let mut chart = args.svg.as_ref().map(|_| Chart::new());
 
-    let states = states(&args, &policy, for_redis)?;
+    let states = states(&args, &policy, own)?;
     let mut replay = Replay::new(policy, states);
     while let Some(step) = input.next()? {
         let answer = replay.step(step).map_err(|fault| input.at(&fault))?;
@@ -124,26 +126,44 @@ fn run(out: &mut impl Write) -> Result<(), Stop> {
     Ok(())
 }
 
-#[cfg(feature = "redis")]
-const UNIT: u32 = in_redis::UNIT;
-#[cfg(not(feature = "redis"))]
-const UNIT: u32 = 1;
+/// The states: in process, in Redis, or in a store with a compare-and-swap. `own` is the policy in the
+/// unit of [`unit`].
+fn states(args: &Args, policy: &Policy, own: Policy) -> Result<Box<dyn States>, String> {
+    match (&args.redis, &args.store) {
+        (Some(url), _) => in_redis(url, own),
+        (_, Some(store)) => in_store(store, own),
+        _ => Ok(Box::new(InProcess::new(policy))),
+    }
+}
 
-/// The states, in process or in Redis.
+/// A nanosecond of the trace in nanoseconds of the states.
+fn unit(args: &Args) -> u32 {
+    #[cfg(feature = "redis")]
+    if args.redis.is_some() {
+        return in_redis::UNIT;
+    }
+    let _ = args;
+    1
+}
+
 #[cfg(feature = "redis")]
-fn states(args: &Args, policy: &Policy, for_redis: Policy) -> Result<Box<dyn States>, Stop> {
-    Ok(match &args.redis {
-        Some(url) => Box::new(in_redis::InRedis::connect(url, for_redis)?),
-        None => Box::new(InProcess::new(policy)),
-    })
+fn in_redis(url: &str, policy: Policy) -> Result<Box<dyn States>, String> {
+    Ok(Box::new(in_redis::InRedis::connect(url, policy)?))
 }
 
 #[cfg(not(feature = "redis"))]
-fn states(args: &Args, policy: &Policy, _for_redis: Policy) -> Result<Box<dyn States>, Stop> {
-    match args.redis {
-        Some(_) => Err("--redis: this build has no Redis support".to_owned().into()),
-        None => Ok(Box::new(InProcess::new(policy))),
-    }
+fn in_redis(_url: &str, _policy: Policy) -> Result<Box<dyn States>, String> {
+    Err("--redis: this build has no Redis support".into())
+}
+
+#[cfg(feature = "cas")]
+fn in_store(store: &str, policy: Policy) -> Result<Box<dyn States>, String> {
+    in_store::open(store, policy)
+}
+
+#[cfg(not(feature = "cas"))]
+fn in_store(_store: &str, _policy: Policy) -> Result<Box<dyn States>, String> {
+    Err("--store: this build has no support for stores".into())
 }
 
 impl From<String> for Stop {

@@ -1,4 +1,4 @@
-//! The states of the keys, in this process or in Redis.
+//! The states of the keys, in this process, in Redis, or in a store with a compare-and-swap.
 
 use std::time::Duration;
 
@@ -156,4 +156,26 @@ pub(crate) fn with_figures_of(decision: Decision, rest: &Decision) -> Decision {
     let mut decision = decision.with_remaining(rest.remaining());
     decision.reset_after = rest.reset_after;
     decision
+}
+
+/// Searches for the time after which a key is not in debt any more: at the latest when it is as good as
+/// new, after `reset_after`.
+#[cfg(any(feature = "cas", feature = "redis"))]
+pub(crate) fn debt_ends(
+    reset_after: Duration,
+    mut is_in_debt: impl FnMut(Duration) -> Result<bool, String>,
+) -> Result<Duration, String> {
+    let (mut paid, mut owed) = (reset_after, Duration::ZERO);
+    if !is_in_debt(owed)? {
+        return Ok(owed);
+    }
+    while owed + Duration::from_nanos(1) < paid {
+        let between = (owed + paid) / 2;
+        if is_in_debt(between)? {
+            owed = between;
+        } else {
+            paid = between;
+        }
+    }
+    Ok(paid)
 }

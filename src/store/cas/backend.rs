@@ -116,7 +116,9 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         algorithm.with_quota(algorithm.quota().share_of(machines)?)
     }
 
-    /// Changes the quota for all keys and for the whole fleet. Used units stay used.
+    /// Changes the quota for all keys and for the whole fleet. Used units stay used. If an earlier quota
+    /// is set again while a key is in use, the key has what it used under that quota, so both
+    /// together admit at most the sum of their promises.
     ///
     /// The change is kept in the store until the next one, across restarts. Every other limiter of
     /// this name adopts it within a second while it is in use, if it was configured with the same

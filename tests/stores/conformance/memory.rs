@@ -7,6 +7,7 @@ use tower_throttle::clock::Clock;
 use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
 use tower_throttle::{Decision, ManualClock};
 
+use super::vectors::Replay;
 use super::{Fault, Store};
 
 /// The test moves its clock.
@@ -44,6 +45,11 @@ impl Store for InMemory {
         Some(format!("{:?}", values.collect::<Vec<_>>()))
     }
 
+    /// The replay has a store of its own, with the times of the case.
+    fn replay(&self) -> Replay {
+        Replay::in_store("memory".to_owned())
+    }
+
     /// Without a network only its memory can be lost.
     fn inflict(&mut self, fault: Fault) -> bool {
         let is_lost = fault == Fault::Restarted;
@@ -57,3 +63,4 @@ impl Store for InMemory {
 }
 
 super::check!(InMemory);
+super::check_vectors!(InMemory);

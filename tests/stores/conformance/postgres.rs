@@ -6,6 +6,7 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::cas::postgres::PostgreSql;
 use tower_throttle::store::cas::{Cas, CasBuilder};
 
+use super::vectors::Replay;
 use super::{Fault, Store, block_on};
 use crate::postgres_server::PostgresServer;
 use crate::wire_proxy::{Harm, Protocol, WireProxy};
@@ -41,6 +42,23 @@ impl Store for InPostgres {
         // Without a kept record each decision is at the store's time.
         let builder = builder.without_deny_cache().cached_keys(0);
         builder.build(policy, algorithm).expect("a limit")
+    }
+
+    /// The replay decides on the server without the proxy.
+    fn replay(&self) -> Replay {
+        Replay::in_store(self.server.url())
+    }
+
+    /// A replay writes its keys in the table, and lets them expire.
+    fn fault_after_replay(&self) -> Option<String> {
+        let count = "SELECT count(*), count(*) FILTER (WHERE expires_at > extract(epoch FROM \
+                     clock_timestamp()) * 1000000) FROM tower_throttle";
+        let row = block_on(async {
+            let client = self.server.client().await;
+            client.query_one(count, &[]).await.expect("two counts")
+        });
+        let (keys, left): (i64, i64) = (row.get(0), row.get(1));
+        (left > 0 || keys < 99).then(|| format!("{left} of {keys} keys left"))
     }
 
     fn inflict(&mut self, fault: Fault) -> bool {
@@ -84,3 +102,4 @@ impl Store for InPostgres {
 }
 
 super::check!(InPostgres);
+super::check_vectors!(InPostgres);

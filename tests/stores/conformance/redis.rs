@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
-use super::vectors::Replay;
+use super::vectors::{CONVERSIONS, Replay};
 use super::{Fault, Store};
 use crate::proxy_server::{Harm, Proxy};
 use crate::redis_server::RedisServer;
@@ -97,11 +97,7 @@ fn bytes(server: &RedisServer, policy: &str) -> String {
 fn replay(server: &RedisServer) -> Replay {
     Replay {
         arguments: vec!["--redis".to_owned(), server.url()],
-        refused: &[
-            "bucket4j-token_bucket-replace-additive-raise",
-            "bucket4j-token_bucket-replace-proportional-reduce",
-            "bucket4j-token_bucket-replace-proportional-rounding",
-        ],
+        differences: CONVERSIONS.to_vec(),
     }
 }
 

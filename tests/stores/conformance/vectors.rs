@@ -12,9 +12,54 @@ use crate::shared_vectors::{cases, fault as fault_of, lines};
 pub(crate) struct Replay {
     /// Its arguments.
     pub(crate) arguments: Vec<String>,
-    /// The cases that the store refuses, because it converts a key to another quota in one way.
-    pub(crate) refused: &'static [&'static str],
+    /// The cases that the store decides in another way, and the differences.
+    pub(crate) differences: Vec<(&'static str, &'static str)>,
 }
+
+impl Replay {
+    /// A replay that decides by compare-and-swap in `store`.
+    #[cfg(feature = "cas")]
+    pub(crate) fn in_store(store: String) -> Self {
+        Self {
+            arguments: vec!["--store".to_owned(), store],
+            differences: [CONVERSIONS, RETURNING_QUOTAS].concat(),
+        }
+    }
+}
+
+/// No store on a server converts a key in these ways.
+pub(crate) const CONVERSIONS: &[(&str, &str)] = &[
+    (
+        "bucket4j-token_bucket-replace-additive-raise",
+        "expected as_is or reset in",
+    ),
+    (
+        "bucket4j-token_bucket-replace-proportional-reduce",
+        "expected as_is or reset in",
+    ),
+    (
+        "bucket4j-token_bucket-replace-proportional-rounding",
+        "expected as_is or reset in",
+    ),
+];
+
+/// With compare-and-swap each configuration of a key that is in use has a state of its own. A quota that
+/// is set again has the usage under it, not that under the quotas between.
+#[cfg(feature = "cas")]
+const RETURNING_QUOTAS: &[(&str, &str)] = &[
+    (
+        "random-fixed_window-epoch-19",
+        "line 304: remaining is 1, expected 0",
+    ),
+    (
+        "random-leaky_bucket_meter-19",
+        "line 301: remaining is 18, expected 15",
+    ),
+    (
+        "random-sliding_window_counter-09",
+        "line 358: remaining is 17, expected 11",
+    ),
+];
 
 fn name(case: &Path) -> String {
     let name = case.file_stem().expect("a file");
@@ -30,22 +75,20 @@ fn replayed(case: &Path, replay: &Replay) -> Option<String> {
 pub(crate) fn fault<S: Store>() -> Option<String> {
     let store = S::start();
     let replay = store.replay();
-    let (mut faults, mut refused, mut decided) = (Vec::new(), 0, 0);
+    let (mut faults, mut different, mut decided) = (Vec::new(), 0, 0);
     for case in cases() {
         let name = name(&case);
-        match replayed(&case, &replay) {
-            None => decided += 1,
-            Some(fault)
-                if replay.refused.contains(&&*name)
-                    && fault.contains("expected as_is or reset in") =>
-            {
-                refused += 1;
-            }
-            Some(fault) => faults.push(format!("{name}: {fault}")),
+        let expected = replay.differences.iter().find(|(case, _)| *case == name);
+        match (replayed(&case, &replay), expected) {
+            (None, None) => decided += 1,
+            (Some(fault), Some((_, difference))) if fault.contains(difference) => different += 1,
+            (fault, _) => faults.push(format!("{name}: {fault:?}")),
         }
     }
-    if refused != replay.refused.len() || decided + refused < 99 {
-        faults.push(format!("{decided} cases decided and {refused} refused"));
+    if different != replay.differences.len() || decided + different < 99 {
+        faults.push(format!(
+            "{decided} cases decided and {different} in another way"
+        ));
     }
     faults.extend(store.fault_after_replay());
     (!faults.is_empty()).then(|| faults.join("\n"))
