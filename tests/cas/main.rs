@@ -2,8 +2,16 @@
 #![cfg(feature = "cas")]
 
 mod configurations;
+#[path = "../stores/env.rs"]
+mod env;
 mod faults;
+mod histories;
+#[path = "../common/linearizable.rs"]
+mod linearizable;
 mod machines;
+#[path = "../algorithms/random.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod random;
 mod service;
 mod time;
 

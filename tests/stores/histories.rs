@@ -2,20 +2,19 @@
 //!
 //! Each operation has its own time. A history is linearizable if the operations have a sequential
 //! order that keeps each operation before those that were called after it had returned, and in
-//! which the plain algorithm returns the same decisions. The search for such an order is the
-//! algorithm of Wing, Gong and Lowe.
+//! which the plain algorithm returns the same decisions.
 
-use std::collections::HashSet;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
-    Decision, FixedWindow, Local, Quota, SlidingLog, TokenBucket,
+    FixedWindow, Local, Quota, SlidingLog, TokenBucket,
     clock::{Clock, Tick},
 };
 
 use crate::env::from_env;
+use crate::linearizable::{Event, is_linearizable};
 use crate::random::Random;
 
 /// A clock with a separate time per thread.
@@ -30,17 +29,6 @@ impl Clock for ThreadClock {
     fn now(&self) -> Tick {
         NOW.with(|now| Tick::from_nanos(now.load(Ordering::Relaxed)))
     }
-}
-
-#[derive(Clone, Debug)]
-struct Event {
-    key: u64,
-    now: Tick,
-    cost: u64,
-    decision: Decision,
-    /// When it was called and when it returned, by a counter shared by all threads.
-    called: u64,
-    returned: u64,
 }
 
 fn record<A: Algorithm>(
@@ -90,46 +78,6 @@ fn record<A: Algorithm>(
             .into_iter()
             .flat_map(|handle| handle.join().expect("no panic"))
             .collect()
-    })
-}
-
-/// Whether the events of one key are linearizable.
-fn is_key_linearizable<A: Algorithm>(algorithm: &A, events: &[&Event]) -> bool {
-    let mut seen = HashSet::new();
-    let mut open = vec![(0_u64, algorithm.fresh(Tick::ZERO))];
-    let all = (1_u64 << events.len()) - 1;
-    while let Some((done, state)) = open.pop() {
-        if done == all {
-            return true;
-        }
-        if !seen.insert((done, format!("{state:?}"))) {
-            continue;
-        }
-        let left = || {
-            events
-                .iter()
-                .enumerate()
-                .filter(|(at, _)| done & 1 << at == 0)
-        };
-        let first_return = left()
-            .map(|(_, event)| event.returned)
-            .min()
-            .unwrap_or(u64::MAX);
-        for (at, event) in left().filter(|(_, event)| event.called < first_return) {
-            let mut next = state.clone();
-            if algorithm.decide(&mut next, event.now, event.cost) == event.decision {
-                open.push((done | 1 << at, next));
-            }
-        }
-    }
-    false
-}
-
-fn is_linearizable<A: Algorithm>(algorithm: &A, events: &[Event]) -> bool {
-    let keys: HashSet<_> = events.iter().map(|event| event.key).collect();
-    keys.into_iter().all(|key| {
-        let of_key: Vec<_> = events.iter().filter(|event| event.key == key).collect();
-        is_key_linearizable(algorithm, &of_key)
     })
 }
 

@@ -9,6 +9,8 @@ mod conformance;
 mod env;
 mod flood;
 mod histories;
+#[path = "../common/linearizable.rs"]
+mod linearizable;
 mod memory;
 mod model;
 #[cfg(feature = "redis")]

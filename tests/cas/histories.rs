@@ -1,0 +1,184 @@
+//! The decisions of several machines and threads on one key are those of one machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::Barrier;
+use tokio::task::{JoinSet, yield_now};
+use tower_throttle::algorithm::Algorithm;
+use tower_throttle::clock::Tick;
+use tower_throttle::store::Backend;
+use tower_throttle::store::cas::{
+    Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped, Value, Version,
+};
+use tower_throttle::{
+    FixedWindow, ManualClock, Quota, SlidingLog, SlidingWindow, StoreError, TokenBucket,
+};
+
+use crate::env::from_env;
+use crate::linearizable::{Event, is_linearizable};
+use crate::random::Random;
+
+/// A mistake in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// A swap replaces the value whatever its version is.
+    ChecksNoVersion,
+    /// A swap whose reply is lost is sent again with the version that is there now.
+    RetriesBlindly,
+    /// A value expires after a tenth of its time.
+    ExpiresEarly,
+}
+
+/// A store that lets other tasks go first and loses every fifth reply.
+#[derive(Clone, Debug)]
+struct LosingStore {
+    memory: MemoryStore<ManualClock>,
+    operations: Arc<AtomicU64>,
+    mistake: Mistake,
+}
+
+impl LosingStore {
+    fn loses_reply(&self) -> bool {
+        self.operations.fetch_add(1, Ordering::Relaxed) % 5 == 4
+    }
+
+    fn lost() -> StoreError {
+        StoreError::new("the reply was lost", true)
+    }
+
+    async fn current_version(&self, key: &str) -> Result<Option<Version>, StoreError> {
+        let current = self.memory.load(key).await?.value;
+        Ok(current.map(|value| value.version))
+    }
+}
+
+impl CasStore for LosingStore {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        yield_now().await;
+        if self.loses_reply() {
+            return Err(Self::lost());
+        }
+        self.memory.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        yield_now().await;
+        let ttl = match self.mistake {
+            Mistake::ExpiresEarly => ttl / 10,
+            _ => ttl,
+        };
+        let expected = match self.mistake {
+            Mistake::ChecksNoVersion => self.current_version(key).await?,
+            _ => expected,
+        };
+        let swapped = self.memory.swap(key, expected, new, ttl).await?;
+        if !self.loses_reply() {
+            return Ok(swapped);
+        }
+        if self.mistake == Mistake::RetriesBlindly {
+            for _ in 0..3 {
+                yield_now().await;
+            }
+            let current = self.current_version(key).await?;
+            return self.memory.swap(key, current, new, ttl).await;
+        }
+        Err(Self::lost())
+    }
+}
+
+/// What two machines with two tasks each decide on one key. One machine keeps records.
+async fn record<A: Algorithm>(algorithm: &A, mistake: Mistake, seed: u64) -> Vec<Event> {
+    let clock = ManualClock::new();
+    clock.set(Tick::from_nanos(1_000_000_000_000));
+    let store = LosingStore {
+        memory: MemoryStore::with_clock(clock.clone()),
+        operations: Arc::default(),
+        mistake,
+    };
+    let machine = |cached_keys| -> Cas<LosingStore, A> {
+        let builder = CasBuilder::new(store.clone()).cached_keys(cached_keys);
+        let builder = builder.without_deny_cache().without_quota_changes();
+        let builder = builder.deadline(Duration::from_secs(30));
+        builder.build("api", algorithm.clone()).expect("a limit")
+    };
+    let machines = [machine(0), machine(100)];
+    let (steps, start) = (Arc::new(AtomicU64::new(0)), Arc::new(Barrier::new(4)));
+    let mut tasks = JoinSet::new();
+    for task in 0..4_u64 {
+        let machine = machines[usize::from(task > 1)].clone();
+        let (steps, start, clock) = (Arc::clone(&steps), Arc::clone(&start), clock.clone());
+        let mut random = Random::new(seed << 8 | task);
+        tasks.spawn(async move {
+            let mut events = Vec::new();
+            start.wait().await;
+            for _ in 0..8 {
+                clock.advance(Duration::from_millis(random.below(600)));
+                let cost = 1 + random.below(2);
+                let called = steps.fetch_add(1, Ordering::SeqCst);
+                let decision = machine.decide("key", cost).await.expect("a decision");
+                let returned = steps.fetch_add(1, Ordering::SeqCst);
+                events.push(Event {
+                    key: 0,
+                    now: Tick::from_nanos(decision.receipt().moment()),
+                    cost,
+                    decision,
+                    called,
+                    returned,
+                });
+            }
+            events
+        });
+    }
+    tasks.join_all().await.into_iter().flatten().collect()
+}
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let built = builder.worker_threads(4).enable_all().build();
+    built.expect("a runtime")
+}
+
+fn quota() -> Quota {
+    Quota::per(5, Duration::from_secs(4))
+}
+
+/// A history that no order of its decisions explains.
+fn fault_of<A: Algorithm>(algorithm: &A, mistake: Mistake, seed: u64) -> Option<String> {
+    let events = runtime().block_on(record(algorithm, mistake, seed));
+    assert_eq!(events.len(), 32);
+    (!is_linearizable(algorithm, &events)).then(|| format!("seed {seed}: {events:#?}"))
+}
+
+#[test]
+fn decisions_of_several_machines_and_threads_are_linearizable() {
+    for seed in 0..from_env("HISTORIES", 10) {
+        let correct = Mistake::None;
+        assert_eq!(fault_of(&TokenBucket::new(quota()), correct, seed), None);
+        assert_eq!(fault_of(&FixedWindow::new(quota()), correct, seed), None);
+        assert_eq!(fault_of(&SlidingLog::new(quota()), correct, seed), None);
+        assert_eq!(fault_of(&SlidingWindow::new(quota()), correct, seed), None);
+    }
+}
+
+#[test]
+fn a_mistake_in_a_store_breaks_a_history() {
+    for mistake in [
+        Mistake::ChecksNoVersion,
+        Mistake::RetriesBlindly,
+        Mistake::ExpiresEarly,
+    ] {
+        let log = SlidingLog::new(quota());
+        let is_found = (0..100).any(|seed| fault_of(&log, mistake, seed).is_some());
+        assert!(is_found, "{mistake:?}");
+    }
+}
