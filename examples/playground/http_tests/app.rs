@@ -2,7 +2,7 @@ use axum::{body::to_bytes, http::StatusCode};
 use serde_json::json;
 
 use super::{get, post};
-use crate::{ADDRESS, app, page::FILES};
+use crate::{ADDRESS, app, page::FILES, policy::Policy};
 
 #[tokio::test]
 async fn every_file_of_the_page_is_served() {
@@ -74,4 +74,46 @@ async fn each_policy_is_printed_or_refused_on_its_own() {
             .contains("concurrency"),
         "{checked}"
     );
+}
+
+/// The strings in a JavaScript list that begins after `start`.
+fn strings(script: &str, start: &str) -> Vec<String> {
+    let at = script.find(start).unwrap() + start.len();
+    let list = &script[at..at + script[at..].find(";\n").unwrap()];
+    let quoted = list.split('"').skip(1).step_by(2);
+    quoted.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_policies_on_the_page_are_valid_and_have_exactly_these_options() {
+    let examples = strings(include_str!("../page/policies.js"), "const EXAMPLES = ");
+    assert_eq!(examples.len(), 3 * 8);
+    for example in examples.chunks(3) {
+        let (line, options) = (&example[0], &example[2]);
+        line.parse::<Policy>().unwrap();
+        let refused = format!("{line}; nonsense=1").parse::<Policy>().unwrap_err();
+        let allowed = refused
+            .split("expected ")
+            .nth(1)
+            .unwrap()
+            .split(": ")
+            .next();
+        let allowed: Vec<_> = allowed.unwrap().split(", ").collect();
+        let listed: Vec<_> = options
+            .split([',', ' '])
+            .filter(|word| !word.is_empty() && *word != "or")
+            .collect();
+        let none = vec!["no options"];
+        assert_eq!(
+            if listed.is_empty() { none } else { listed },
+            allowed,
+            "{line}"
+        );
+    }
+    for first in strings(
+        include_str!("../page/setting.js"),
+        "const FIRST_POLICIES = ",
+    ) {
+        assert_eq!(first.parse::<Policy>().unwrap().line(), first);
+    }
 }
