@@ -93,7 +93,7 @@ async fn the_concurrency_limit_of_tower_does_nothing_in_axum() {
 async fn tower_rate_limiter_denies_until_the_end_of_the_window() {
     let limit = tower_rate_limiter::RateLimitLayer::builder(IpKeyExtractor::new())
         .limit(1)
-        .window(Duration::from_secs(3_600))
+        .window(Duration::from_hours(1))
         .with_store(MemoryStore::new())
         .build()
         .expect("a valid policy");
@@ -113,10 +113,10 @@ fn governor_keeps_keys_until_it_is_told_to_drop_them() {
     for key in 0..100 {
         assert!(limiter.check_key(&key).is_ok());
     }
-    clock.advance(Duration::from_secs(3_600));
+    clock.advance(Duration::from_hours(1));
     assert!(limiter.check_key(&0).is_ok());
     assert_eq!(limiter.len(), 100);
-    clock.advance(Duration::from_secs(3_600));
+    clock.advance(Duration::from_hours(1));
     limiter.retain_recent();
     assert_eq!(limiter.len(), 0);
 }
