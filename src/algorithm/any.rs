@@ -413,6 +413,9 @@ impl Packing<Self> for AnyAlgorithm {
     const MAX_WORDS: usize = MAX_WORDS;
 
     #[cfg(feature = "cas")]
+    const HAS_CELLS: bool = true;
+
+    #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         algorithm.0 = algorithm.0.settings_fields(fields);
     }

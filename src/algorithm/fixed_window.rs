@@ -310,6 +310,9 @@ impl Packing<Self> for FixedWindow {
     const MAX_WORDS: usize = 2;
 
     #[cfg(feature = "cas")]
+    const HAS_CELLS: bool = true;
+
+    #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(1);
         let (mut quota, mut offset) = (algorithm.quota, algorithm.windows.offset());

@@ -35,6 +35,11 @@ pub trait Packing<A: Algorithm>: Sealed {
     #[doc(hidden)]
     const MIN_WORDS: usize = 1;
 
+    /// Whether [`cell_end`](Self::cell_end) may return a moment.
+    #[doc(hidden)]
+    #[cfg(feature = "cas")]
+    const HAS_CELLS: bool = false;
+
     /// The quotas of all its limits, in the order in which [`Decision::policy`] counts them.
     #[doc(hidden)]
     fn quotas(algorithm: &A) -> Vec<Quota> {
@@ -147,7 +152,8 @@ pub trait Packing<A: Algorithm>: Sealed {
     }
 
     /// The end of the window or cell in which costs of `now` are counted; [`Tick::MAX`] if there is
-    /// none. Costs before it are counted together with those of `now`.
+    /// none, as for every algorithm without [`HAS_CELLS`](Self::HAS_CELLS). Costs before it are counted
+    /// together with those of `now`.
     #[doc(hidden)]
     #[cfg(feature = "cas")]
     fn cell_end(algorithm: &A, state: &A::State, now: Tick) -> Tick {

@@ -279,6 +279,9 @@ impl Packing<Self> for SlidingWindow {
     const MAX_WORDS: usize = 3;
 
     #[cfg(feature = "cas")]
+    const HAS_CELLS: bool = true;
+
+    #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(2);
         let (mut quota, mut offset) = (algorithm.quota, algorithm.windows.offset());

@@ -14,13 +14,18 @@ use crate::backend::{Backend, Bans};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "cas", feature = "redis"))]
 use crate::error::StoreError;
 use crate::key::{KeyExtractor, KeyRef, KeyType};
 use crate::quota::Quota;
 use crate::store::local::{Local, Stats};
 #[cfg(feature = "redis")]
 use crate::store::redis::{RedisLimiter, Scripted};
+#[cfg(feature = "cas")]
+use crate::store::{
+    cas::{Cas, CasStore},
+    synced::Synced,
+};
 
 /// Reads and changes a layer's limits while requests are served.
 ///
@@ -340,6 +345,34 @@ impl<K, A: Scripted> Handle<K, RedisLimiter<A>> {
     ///
     /// # Errors
     /// See [`RedisLimiter::set_quota`].
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        self.limit().set_quota(quota).await
+    }
+}
+
+#[cfg(feature = "cas")]
+impl<K, S: CasStore, A: Algorithm> Handle<K, Cas<S, A>> {
+    /// Changes the quota for all keys and for the whole fleet: see [`Cas::set_quota`].
+    ///
+    /// Response headers of this process state the new quota from now on; those of another process
+    /// do so after a call of [`refresh_policies`](Self::refresh_policies) there.
+    ///
+    /// # Errors
+    /// See [`Cas::set_quota`].
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        self.limit().set_quota(quota).await
+    }
+}
+
+#[cfg(feature = "cas")]
+impl<K, S: CasStore, A: Algorithm> Handle<K, Synced<S, A>> {
+    /// Changes the quota for all keys and for the whole fleet: see [`Synced::set_quota`].
+    ///
+    /// Response headers of this process state the new quota from now on; those of another process
+    /// do so after a call of [`refresh_policies`](Self::refresh_policies) there.
+    ///
+    /// # Errors
+    /// See [`Synced::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         self.limit().set_quota(quota).await
     }

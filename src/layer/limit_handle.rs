@@ -15,7 +15,7 @@ use crate::backend::{Backend, Bans, Op};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "cas", feature = "redis"))]
 use crate::error::StoreError;
 use crate::key::KeyRef;
 use crate::queue::{LineTimer, Lines};
@@ -24,6 +24,11 @@ use crate::receipt::Receipt;
 use crate::store::local::{Local, Stats};
 #[cfg(feature = "redis")]
 use crate::store::redis::{RedisLimiter, Scripted};
+#[cfg(feature = "cas")]
+use crate::store::{
+    cas::{Cas, CasStore},
+    synced::Synced,
+};
 
 /// Reads and changes one limit of a layer that has several; made by [`Handle::first`] and
 /// [`Handle::second`].
@@ -274,6 +279,32 @@ impl<K, A: Scripted> LimitHandle<'_, K, RedisLimiter<A>> {
     ///
     /// # Errors
     /// See [`RedisLimiter::set_quota`].
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        self.backend.set_quota(quota).await?;
+        self.policy_cache.refresh_policies();
+        Ok(())
+    }
+}
+
+#[cfg(feature = "cas")]
+impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Cas<S, A>> {
+    /// See [`Cas::set_quota`].
+    ///
+    /// # Errors
+    /// See [`Cas::set_quota`].
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        self.backend.set_quota(quota).await?;
+        self.policy_cache.refresh_policies();
+        Ok(())
+    }
+}
+
+#[cfg(feature = "cas")]
+impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Synced<S, A>> {
+    /// See [`Synced::set_quota`].
+    ///
+    /// # Errors
+    /// See [`Synced::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         self.backend.set_quota(quota).await?;
         self.policy_cache.refresh_policies();

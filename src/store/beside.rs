@@ -14,6 +14,9 @@ pub(super) const OWN_WORDS: usize = 2;
 /// What a machine keeps beside the state of a key that the fleet shares. It says which decisions need
 /// no slow path.
 pub(super) trait Own: Copy + Default + fmt::Debug + Send + Sync + 'static {
+    /// How many of its words a state has if the algorithm has no cells: the first ones.
+    const WORDS_WITHOUT_CELLS: usize = OWN_WORDS;
+
     /// Whether the state must not be forgotten.
     fn is_kept(&self) -> bool;
 
@@ -44,6 +47,31 @@ pub(super) struct BesideState<S, O> {
     /// The state of the fleet, as far as this machine knows it.
     pub(super) fleet: S,
     pub(super) own: O,
+}
+
+const fn own_words<A: Algorithm, O: Own>() -> usize {
+    if A::Packing::HAS_CELLS {
+        OWN_WORDS
+    } else {
+        O::WORDS_WITHOUT_CELLS
+    }
+}
+
+const fn at_most_4(words: usize) -> usize {
+    if words < 4 { words } else { 4 }
+}
+
+/// The words of the algorithm's state, and those of the machine's own.
+#[inline]
+fn split<A: Algorithm, O: Own>(words: &mut [u64]) -> (&mut [u64], &mut [u64]) {
+    words.split_at_mut(words.len().saturating_sub(own_words::<A, O>()))
+}
+
+#[inline]
+fn write<O: Own>(own: O, words: &mut [u64]) {
+    for (word, own) in words.iter_mut().zip(own.to_words()) {
+        *word = own;
+    }
 }
 
 impl<A, O> Beside<A, O> {
@@ -112,16 +140,8 @@ impl<A: Algorithm, O: Own> Algorithm for Beside<A, O> {
 impl<A, O> Sealed for Beside<A, O> {}
 
 impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
-    const MAX_WORDS: usize = if A::Packing::MAX_WORDS + OWN_WORDS > 4 {
-        4
-    } else {
-        A::Packing::MAX_WORDS + OWN_WORDS
-    };
-    const MIN_WORDS: usize = if A::Packing::MIN_WORDS + OWN_WORDS > 4 {
-        4
-    } else {
-        A::Packing::MIN_WORDS + OWN_WORDS
-    };
+    const MAX_WORDS: usize = at_most_4(A::Packing::MAX_WORDS + own_words::<A, O>());
+    const MIN_WORDS: usize = at_most_4(A::Packing::MIN_WORDS + own_words::<A, O>());
 
     fn quotas(algorithm: &Self) -> Vec<Quota> {
         A::Packing::quotas(&algorithm.algorithm)
@@ -152,21 +172,19 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
     }
 
     fn word_count(algorithm: &Self) -> usize {
-        A::Packing::word_count(&algorithm.algorithm) + OWN_WORDS
+        A::Packing::word_count(&algorithm.algorithm) + own_words::<A, O>()
     }
 
     #[inline]
     fn pack_into(algorithm: &Self, state: &BesideState<A::State, O>, words: &mut [u64]) -> bool {
-        let Some((fleet, own)) = words.split_last_chunk_mut::<OWN_WORDS>() else {
-            return false;
-        };
-        *own = state.own.to_words();
+        let (fleet, own) = split::<A, O>(words);
+        write(state.own, own);
         !fleet.is_empty() && A::Packing::pack_into(&algorithm.algorithm, &state.fleet, fleet)
     }
 
     #[inline]
     fn unpack_from(algorithm: &Self, words: &[u64]) -> BesideState<A::State, O> {
-        let (fleet, own) = words.split_at(words.len().saturating_sub(OWN_WORDS));
+        let (fleet, own) = words.split_at(words.len().saturating_sub(own_words::<A, O>()));
         BesideState {
             fleet: A::Packing::unpack_from(&algorithm.algorithm, fleet),
             own: O::from_words(own),
@@ -220,7 +238,7 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
         now: Tick,
         cost: u64,
     ) -> Option<Decision> {
-        let (fleet, words) = words.split_last_chunk_mut::<OWN_WORDS>()?;
+        let (fleet, words) = split::<A, O>(words);
         let mut own = O::from_words(words);
         if cost > 0 {
             own = own.after(now, cost)?;
@@ -232,7 +250,7 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
         if cost > 0 && !own.may_admit() {
             return None;
         }
-        *words = own.to_words();
+        write(own, words);
         Some(decision)
     }
 }

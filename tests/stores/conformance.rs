@@ -27,6 +27,8 @@ mod memory;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "cas")]
+mod synced;
 mod vectors;
 
 pub(crate) use self::chaos::Fault;

@@ -82,7 +82,7 @@ async fn a_refund_and_a_charge_reach_the_fleet() {
 /// A cost that was admitted in one window and is sent in the next one counts in the first.
 #[tokio::test(start_paused = true)]
 async fn a_cost_is_counted_in_its_window_also_if_it_is_sent_later() {
-    let store = MemoryStore::new();
+    let store = Faulty::new(MemoryStore::new());
     let second = Duration::from_secs(1);
     let window = || FixedWindow::new(Quota::per(100, second));
     let limit = || {
@@ -90,8 +90,16 @@ async fn a_cost_is_counted_in_its_window_also_if_it_is_sent_later() {
         builder.build("api", window()).expect("a limit")
     };
     let (a, b) = (limit(), limit());
+    // From now on both know the store's time.
+    for machine in [&a, &b] {
+        let first = machine.decide("first", 1).await;
+        assert!(first.expect("a decision").is_admitted());
+        machine.close().await.expect("an exchange");
+    }
+    store.plan(std::iter::repeat_n(Fault::LostRequest, 1_000));
     let until_end = take(&a, 60).await.reset_after;
     tokio::time::sleep(until_end).await;
+    store.clear_plan();
     // Nothing of it is left in the new window, after the exchange too.
     admit(&b, 10).await;
     tokio::time::sleep(second * 4 / 5).await;

@@ -4,10 +4,18 @@
 mod backend;
 mod exchange;
 mod failure;
+#[cfg(all(feature = "postgres", feature = "redis"))]
+#[path = "../common/fleet.rs"]
+mod fleet;
+mod handle;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "postgres")]
 #[path = "../common/postgres_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
 mod postgres_server;
+#[cfg(all(feature = "postgres", feature = "redis"))]
+mod processes;
 #[cfg(feature = "redis")]
 #[path = "../common/redis_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of Redis")]

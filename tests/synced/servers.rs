@@ -18,7 +18,8 @@ async fn check_total<S: CasStore + Clone>(store: S) {
         machines.spawn(async move {
             for _ in 0..15 {
                 assert!(take(&limit, 1).await.is_admitted());
-                limit.close().await.expect("an exchange");
+                // On a busy machine, conflicts may last longer than the deadline.
+                while limit.close().await.is_err() {}
             }
             limit.counts().exchanged
         });

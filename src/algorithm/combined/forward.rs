@@ -116,6 +116,9 @@ impl<P: Parts> Packing<P> for P {
     const MIN_WORDS: usize = P::MIN_WORDS;
 
     #[cfg(feature = "cas")]
+    const HAS_CELLS: bool = true;
+
+    #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut P, fields: &mut Fields<'_>) {
         fields.tag(16);
         fields.tag(P::limit_count(algorithm) as u64);

@@ -300,6 +300,9 @@ impl Packing<Self> for SlidingGrid {
     const MAX_WORDS: usize = MAX_WORDS;
 
     #[cfg(feature = "cas")]
+    const HAS_CELLS: bool = true;
+
+    #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(6);
         let (mut quota, mut offset) = (algorithm.quota, algorithm.grid.offset());

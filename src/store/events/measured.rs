@@ -73,6 +73,12 @@ impl RemoteMetrics {
         metrics::counter!("tower_throttle_deny_cache_hits_total", "store" => self.0).increment(1);
     }
 
+    /// The oldest change that the store may not have has waited for so long.
+    #[cfg(feature = "cas")]
+    pub(in crate::store) fn synced_lag(self, lag: Duration) {
+        metrics::gauge!("tower_throttle_synced_lag_seconds", "store" => self.0).set(lag);
+    }
+
     /// An attempt to connect ended.
     #[cfg(feature = "redis")]
     pub(in crate::store) fn connected(self, is_connected: bool) {

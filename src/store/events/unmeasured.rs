@@ -38,6 +38,10 @@ impl RemoteMetrics {
     #[inline]
     pub(in crate::store) fn denied_by_cache(self) {}
 
+    #[cfg(feature = "cas")]
+    #[inline]
+    pub(in crate::store) fn synced_lag(self, _: Duration) {}
+
     #[cfg(feature = "redis")]
     pub(in crate::store) fn connected(self, _: bool) {}
 

@@ -146,19 +146,24 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.table().decide(hash, now, cost, slow)
     }
 
-    /// Decides for the key with this hash at `now`. `slow_path` is for a key that is not in its slot,
-    /// and for a decision that the packing refuses to take on the words.
+    /// Decides for the key with this hash at `now`. `None` for a key that is not in its slot, and for
+    /// a decision that the packing refuses to take on the words: nothing is taken then.
     #[cfg(feature = "cas")]
-    #[expect(clippy::inline_always, reason = "as for `check_n`")]
-    #[inline(always)]
-    pub(in crate::store) fn decide_or(
+    #[inline(never)]
+    pub(in crate::store) fn try_decide_hashed(
         &self,
         hash: u64,
         now: Tick,
         cost: u64,
-        slow_path: impl FnOnce() -> Decision,
-    ) -> Decision {
-        self.shared.table().decide(hash, now, cost, slow_path)
+    ) -> Option<Decision> {
+        self.shared.table().try_decide(hash, now, cost)
+    }
+
+    /// The time by the clock of this table, for a decision.
+    #[cfg(feature = "cas")]
+    #[inline]
+    pub(in crate::store) fn now_unordered(&self) -> Tick {
+        self.shared.clock.now_unordered()
     }
 
     /// Takes a cost for the key with this hash, if that is possible without the slow path.

@@ -156,6 +156,15 @@ impl<A: Algorithm> Table<A> {
             .unwrap_or_else(slow_path)
     }
 
+    /// [`decide`](Self::decide) on the fast path alone. `None` if it cannot decide; it has taken nothing
+    /// then.
+    #[cfg(feature = "cas")]
+    #[expect(clippy::inline_always, reason = "it has one caller per table")]
+    #[inline(always)]
+    pub(super) fn try_decide(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
+        self.decide_fast::<false>(hash, now, cost)
+    }
+
     /// The fast path in the home set of a key. States take at most `W` words.
     #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
     #[inline(always)]

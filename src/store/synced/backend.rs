@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::decide::decide_slow;
 use super::fleet::{Fleet, Settings, WhenCutOff};
 use super::future::{SyncedFuture, Waiting};
-use super::node::Slow;
+use super::node::{MachineTable, Slow};
 use super::rules::Rules;
 use super::task::{close_detached, ensure_running};
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
@@ -45,7 +45,11 @@ const DEFAULT_CUT_OFF_AFTER: u32 = 3;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Synced<S: CasStore, A: Algorithm>(Arc<Owner<S, A>>);
+pub struct Synced<S: CasStore, A: Algorithm> {
+    owner: Arc<Owner<S, A>>,
+    /// The table of the machine, beside it for the fast path.
+    table: MachineTable<A>,
+}
 
 /// Closes the limiter when the last clone is dropped.
 struct Owner<S: CasStore, A: Algorithm>(Arc<Fleet<S, A>>);
@@ -78,6 +82,11 @@ pub struct SyncedCounts {
 }
 
 impl<S: CasStore, A: Algorithm> Synced<S, A> {
+    #[inline]
+    fn fleet(&self) -> &Arc<Fleet<S, A>> {
+        &self.owner.0
+    }
+
     /// A limit with default settings. Limits of one name in one store are one limit.
     ///
     /// # Panics
@@ -99,7 +108,7 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
     /// # Errors
     /// If the store did not get all of it: what is left is lost with the process.
     pub async fn close(&self) -> Result<(), StoreError> {
-        self.0.0.flush().await
+        self.fleet().flush().await
     }
 
     /// Changes the quota for all keys and for the whole fleet. Used units stay used.
@@ -124,7 +133,7 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
     /// # }
     /// ```
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        let fleet = &self.0.0;
+        let fleet = self.fleet();
         fleet.policy.set_quota(quota, None).await?;
         let policy = fleet.policy.active();
         let changed = fleet.node.set_algorithm(&policy.decider.algorithm);
@@ -132,7 +141,10 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
     }
 
     /// How long the oldest change has waited that the store may not have yet. Above two intervals, the
-    /// store does not keep up or is not reached.
+    /// store does not keep up or is not reached. With the feature `metrics`, the gauge
+    /// `tower_throttle_synced_lag_seconds` shows it once per second at most.
+    ///
+    /// It looks at every key with changes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -143,12 +155,12 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
     /// assert_eq!(limit.lag(), Duration::ZERO);
     /// ```
     pub fn lag(&self) -> Duration {
-        self.0.0.lag()
+        self.fleet().lag()
     }
 
     /// What it has exchanged since it was made.
     pub fn counts(&self) -> SyncedCounts {
-        let fleet = &self.0.0;
+        let fleet = self.fleet();
         SyncedCounts {
             exchanged: fleet.exchanges.done.load(Ordering::Relaxed),
             failed: fleet.exchanges.failed.load(Ordering::Relaxed),
@@ -161,50 +173,44 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
 
     /// Whether the store could not be reached for so long that this machine decides alone.
     pub fn is_cut_off(&self) -> bool {
-        self.0.0.cut_off().is_some()
+        self.fleet().cut_off().is_some()
     }
 
     /// Whether its circuit breaker is open, and how often it opened.
     pub fn breaker(&self) -> BreakerCounts {
-        self.0.0.shared.breakers.counts()
+        self.fleet().shared.breakers.counts()
     }
 
-    /// Returns the decision, or any if `pending` is set to a future.
     #[cold]
     #[inline(never)]
     fn decide_on_slow_path<K: RemoteKey + ?Sized>(
         &self,
         key: &K,
         hash: u64,
+        now: Tick,
         cost: u64,
-        pending: &mut Option<SyncedFuture<S, A>>,
-    ) -> Decision {
-        let fleet = &self.0.0;
-        let no_decision = || Decision::new(Verdict::Deny, 0, 0, None, 0);
+    ) -> SyncedFuture<S, A> {
+        let fleet = self.fleet();
         let mut name = None;
         let make_name = || Arc::clone(name.insert(self.name_of(key)));
-        let exchanged = match decide_slow(fleet, hash, make_name, cost) {
-            Ok(Slow::Decided(decision)) => return decision,
+        let exchanged = match decide_slow(fleet, hash, make_name, now, cost) {
+            Ok(Slow::Decided(decision)) => return self.with_receipt(decision, now),
             Ok(Slow::Wait(exchanged)) => exchanged,
-            Err(error) => {
-                *pending = Some(SyncedFuture::ready(Err(error)));
-                return no_decision();
-            }
+            Err(error) => return SyncedFuture::ready(Err(error)),
         };
         let ends_at = MonotonicClock.now().plus(fleet.shared.deadline);
-        *pending = Some(SyncedFuture::waiting(Waiting {
+        SyncedFuture::waiting(Waiting {
             fleet: Arc::clone(fleet),
             hash,
             name: name.unwrap_or_else(|| self.name_of(key)),
             cost,
             exchanged,
             deadline: Deadline::new(ends_at),
-        }));
-        no_decision()
+        })
     }
 
     fn name_of<K: RemoteKey + ?Sized>(&self, key: &K) -> Arc<str> {
-        let mut name = KeyName::new(&self.0.0.name_prefix);
+        let mut name = KeyName::new(&self.fleet().name_prefix);
         key.write(&mut name);
         name.finish().into()
     }
@@ -213,19 +219,27 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
     where
         K: Key + RemoteKey + ?Sized,
     {
-        let fleet = &self.0.0;
+        let fleet = self.fleet();
         ensure_running(fleet)?;
         let hash = fleet.node.hash(key);
         let decision = fleet.node.change(hash, || self.name_of(key), now, change);
         Ok(decision.with_receipt(Receipt::at(now.as_nanos())))
     }
 
+    #[inline]
     fn with_receipt(&self, decision: Decision, now: Tick) -> SyncedFuture<S, A> {
         let moment = match decision.verdict {
-            Verdict::Wait(_) => taken_at(&self.0.0.node.algorithm(), decision.verdict, now),
+            Verdict::Wait(_) => self.moment_of_turn(decision.verdict, now),
             _ => now,
         };
         SyncedFuture::ready(Ok(decision.with_receipt(Receipt::at(moment.as_nanos()))))
+    }
+
+    /// See [`taken_at`].
+    #[cold]
+    #[inline(never)]
+    fn moment_of_turn(&self, verdict: Verdict, now: Tick) -> Tick {
+        taken_at(&self.fleet().node.algorithm(), verdict, now)
     }
 }
 
@@ -348,7 +362,10 @@ impl<S: CasStore> SyncedBuilder<S> {
         self.settings.check()?;
         let algorithm = algorithm.into_algorithm();
         let fleet = Fleet::new(self.store, &self.prefix, name, &algorithm, self.settings)?;
-        Ok(Synced(Arc::new(Owner(Arc::new(fleet)))))
+        Ok(Synced {
+            table: fleet.node.table.clone(),
+            owner: Arc::new(Owner(Arc::new(fleet))),
+        })
     }
 }
 
@@ -363,14 +380,15 @@ where
     const HAS_FAST_PATH: bool = true;
 
     fn apply(&self, key: &K, op: Op) -> SyncedFuture<S, A> {
-        let fleet = &self.0.0;
+        let fleet = self.fleet();
         let now = fleet.clock.now();
         let receipt_moment = |receipt: Receipt| Tick::from_nanos(receipt.moment()).min(Tick::MAX);
         let change = match op {
             Op::Take(cost) => return self.decide(key, cost),
             Op::Peek(cost) => {
                 let decision = fleet.node.peek(fleet.node.hash(key), now, cost);
-                return SyncedFuture::ready(Ok(decision));
+                let receipt = Receipt::at(now.as_nanos());
+                return SyncedFuture::ready(Ok(decision.with_receipt(receipt)));
             }
             Op::Refund(cost, receipt) => Change::Refund {
                 taken_at: receipt_moment(receipt),
@@ -394,53 +412,45 @@ where
         SyncedFuture::ready(self.change(key, change, now))
     }
 
-    #[expect(clippy::inline_always, reason = "as for `Local`")]
-    #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> SyncedFuture<S, A> {
-        let fleet = &self.0.0;
-        let now = fleet.clock.now_unordered();
-        let hash = fleet.node.hash(key);
-        let mut pending = None;
-        let mut slow_path = || self.decide_on_slow_path(key, hash, cost, &mut pending);
-        let decision = if fleet.is_in_touch() {
-            fleet.node.decide(hash, now, cost, slow_path)
-        } else {
-            slow_path()
-        };
-        match pending {
-            None => self.with_receipt(decision, now),
-            Some(pending) => pending,
+        let now = self.table.now_unordered();
+        let hash = self.table.hash(key);
+        if self.fleet().is_in_touch() {
+            if let Some(decision) = self.table.try_decide_hashed(hash, now, cost) {
+                return self.with_receipt(decision, now);
+            }
         }
+        self.decide_on_slow_path(key, hash, now, cost)
     }
 
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
     #[inline(always)]
     fn try_admit(&self, key: &K, cost: u64) -> bool {
-        let fleet = &self.0.0;
-        let now = fleet.clock.now_unordered();
-        fleet.is_in_touch() && fleet.node.try_admit(fleet.node.hash(key), now, cost)
+        let now = self.table.now_unordered();
+        let hash = self.table.hash(key);
+        self.fleet().is_in_touch() && self.table.try_admit_hashed(hash, now, cost)
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
-        let now = self.0.0.clock.now().as_nanos();
+        let now = self.fleet().clock.now().as_nanos();
         Receipt::at(receipt.moment().min(now))
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
-        let node = &self.0.0.node;
-        Some(node.peek(node.hash(key), self.0.0.clock.now(), cost))
+        let node = &self.fleet().node;
+        Some(node.peek(node.hash(key), self.fleet().clock.now(), cost))
     }
 
     fn losses(&self) -> Losses {
-        self.0.0.node.losses()
+        self.fleet().node.losses()
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        quotas(&self.0.0.node.algorithm())
+        quotas(&self.fleet().node.algorithm())
     }
 
     fn limits(&self) -> usize {
-        A::Packing::limit_count(&self.0.0.node.algorithm())
+        A::Packing::limit_count(&self.fleet().node.algorithm())
     }
 }
 
@@ -461,13 +471,16 @@ impl<S: CasStore, A: Algorithm> Drop for Owner<S, A> {
 /// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
 impl<S: CasStore, A: Algorithm> Clone for Synced<S, A> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self {
+            owner: Arc::clone(&self.owner),
+            table: self.table.clone(),
+        }
     }
 }
 
 impl<S: CasStore, A: Algorithm> fmt::Debug for Synced<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fleet = &self.0.0;
+        let fleet = self.fleet();
         f.debug_struct("Synced")
             .field("name_prefix", &fleet.name_prefix)
             .field("algorithm", &fleet.node.algorithm())

@@ -6,23 +6,23 @@ use super::fleet::{Fleet, WhenCutOff};
 use super::node::Slow;
 use super::task::ensure_running;
 use crate::algorithm::Algorithm;
-use crate::clock::Clock;
+use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
 use crate::store::cas::CasStore;
 
-/// Decides on a request, and lists its key among those to be reported.
+/// Decides on a request at `now`, and lists its key among those to be reported.
 pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
     fleet: &Arc<Fleet<S, A>>,
     hash: u64,
     name: impl FnOnce() -> Arc<str>,
+    now: Tick,
     cost: u64,
 ) -> Result<Slow, StoreError> {
     ensure_running(fleet)?;
-    let now = fleet.clock.now();
     let by_share_only = match fleet.cut_off() {
         Some(WhenCutOff::Fail) => return Err(fleet.cut_off_error()),
-        Some(WhenCutOff::Deny) => return Ok(Slow::Decided(denial(fleet, hash, cost))),
+        Some(WhenCutOff::Deny) => return Ok(Slow::Decided(denial(fleet, hash, now, cost))),
         // A budget holds however long the store cannot be reached.
         Some(WhenCutOff::Share) => fleet.settings.rules.strict_budget.is_none(),
         None => false,
@@ -35,8 +35,13 @@ pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
 }
 
 /// A denial until the next interval.
-fn denial<S: CasStore, A: Algorithm>(fleet: &Fleet<S, A>, hash: u64, cost: u64) -> Decision {
-    let figures = fleet.node.peek(hash, fleet.clock.now(), 0);
+fn denial<S: CasStore, A: Algorithm>(
+    fleet: &Fleet<S, A>,
+    hash: u64,
+    now: Tick,
+    cost: u64,
+) -> Decision {
+    let figures = fleet.node.peek(hash, now, 0);
     if cost == 0 {
         return figures;
     }

@@ -15,7 +15,8 @@ use tokio::{
 };
 
 use super::clock::FleetClock;
-use super::node::{Due, Node, Outgoing};
+use super::collect::{Due, Outgoing};
+use super::node::Node;
 use super::rules::Rules;
 use crate::algorithm::{Algorithm, Inherit};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};

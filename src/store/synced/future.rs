@@ -77,7 +77,7 @@ impl<S: CasStore, A: Algorithm> Waiting<S, A> {
             }
             let name = || Arc::clone(&self.name);
             let now = self.fleet.clock.now();
-            match decide_slow(&self.fleet, self.hash, name, self.cost) {
+            match decide_slow(&self.fleet, self.hash, name, now, self.cost) {
                 Ok(Slow::Decided(decision)) => {
                     let algorithm = self.fleet.node.algorithm();
                     return Poll::Ready(Ok(with_receipt(&algorithm, decision, now)));

@@ -53,15 +53,17 @@
 //!
 //! If busy machines use up the limit, a machine that has used less than its share, an equal part of the
 //! quota, still admits requests until it has used its share. What it admits is counted, so the busy
-//! ones are denied for longer. There are no shares with a strict budget.
+//! ones are denied for longer. There are no shares with a strict budget, nor of a key
+//! that is banned or blocked.
 //!
 //! # Exchanges
 //!
 //! A report names its machine, its sequence number, and when each cost was taken. It is made a part of
 //! what the store holds by a compare-and-swap. A report that is sent again, because its reply was
-//! lost, is recognized and counted once, unless 256 other machines have reported the key since. A cost that arrives after the end of its window is counted
-//! in that window, so it takes nothing from the next one. A machine that is started again is another
-//! machine: what it had not reported is lost, unless it was [closed](Synced::close).
+//! lost, is recognized and counted once, unless 256 other machines have reported the key since. A cost
+//! that arrives after the end of its window is counted in that window, so it takes nothing from the
+//! next one. A machine that is started again is another machine: what it had not reported is lost,
+//! unless it was [closed](Synced::close).
 //!
 //! A key that is not used costs nothing: names are kept only of keys with something to report.
 //! A denied key in use is exchanged too, so it learns of resets and refunds.
@@ -77,6 +79,16 @@
 //! keys are not reported, as are those of a key whose place in the full table another key has taken.
 //! [`SyncedCounts::lost`] counts both.
 //!
+//! # Speed and memory
+//!
+//! With up to 1,000 keys a decision takes less than 1.2 times as long as that of a
+//! [`Local`](crate::Local) limit. A key takes 14 to 23 bytes more in the table than in a local one, and
+//! 23 bytes or more in the table of shares. A key with changes takes its name and about 200 bytes until
+//! the store has them.
+//!
+//! An exchange that does not end within an interval goes on in the next one. [`Synced::lag`] returns how
+//! long the oldest change has waited. `docs/synced.md` has measurements over Redis and PostgreSQL.
+//!
 //! # Time
 //!
 //! Machines decide by the store's clock, if it reports its time. Before its first exchange a machine
@@ -84,6 +96,7 @@
 
 mod backend;
 mod clock;
+mod collect;
 mod decide;
 mod fleet;
 mod future;

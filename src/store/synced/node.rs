@@ -11,7 +11,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::clock::FleetClock;
-use super::pending::{PendingKey, PendingKeys, SentReport, Shard, total_cost};
+use super::pending::{PendingKey, PendingKeys, Place, Shard, total_cost};
 use super::rules::Rules;
 use super::tracked::{KeySlot, Step, StepInput, Tracked, step};
 use crate::algorithm::{Algorithm, Inherit, Packing};
@@ -22,17 +22,20 @@ use crate::store::{
     cas::report::Change,
     local::{Effect, Local, Outcome},
 };
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+
+/// The states of a machine.
+pub(super) type MachineTable<A> = Local<Tracked<A>, FleetClock>;
 
 /// One machine of a fleet.
 #[derive(Debug)]
 pub(super) struct Node<A: Algorithm> {
-    table: Local<Tracked<A>, FleetClock>,
+    pub(super) table: MachineTable<A>,
     pub(super) pending: PendingKeys,
     /// A number that no other machine has, nor this one after a restart.
     pub(super) id: u64,
     /// The number of the last report.
-    sequence: AtomicU64,
+    pub(super) sequence: AtomicU64,
     rules: Rules,
     /// How many machines use the limit: as configured, or as of the last exchanges.
     nodes: AtomicU64,
@@ -41,18 +44,23 @@ pub(super) struct Node<A: Algorithm> {
     /// For so many rounds, exchanges have seen fewer machines.
     rounds_with_less: AtomicU64,
     /// Counts intervals.
-    round: AtomicU64,
+    pub(super) round: AtomicU64,
     /// How many keys may be listed.
     most_pending: usize,
     /// This machine's share of the limit, with what this machine has admitted, beside the costs in
     /// the table.
     share: Local<A, FleetClock>,
     /// Keys whose unreported cost was lost, because the table was full.
-    lost: AtomicU64,
+    pub(super) lost: AtomicU64,
     /// The cost that counted no more before it could be reported.
     dropped: AtomicU64,
     /// Keys whose exchange cannot wait.
-    urgent: AtomicU64,
+    pub(super) urgent: AtomicU64,
+    /// Their hashes, and some of keys whose exchange can.
+    pub(super) urgent_keys: Mutex<Vec<u64>>,
+    /// How far the keys of this round have been looked at. Otherwise a machine with a million keys would
+    /// look at all of them after each exchange.
+    pub(super) place: Mutex<Place>,
     /// 1 if the clock shows the fleet's time.
     is_time_known: AtomicU64,
 }
@@ -60,30 +68,12 @@ pub(super) struct Node<A: Algorithm> {
 /// After so many rounds with fewer machines, their number is adopted.
 const ROUNDS_BEFORE_LESS: u64 = 100;
 
-/// Which keys are exchanged, beside those that cannot wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
-    Urgent,
-    /// Those that were not exchanged in this round.
-    Round,
-    All,
-}
-
 /// What the slow path makes of a request.
 #[derive(Debug)]
 pub(super) enum Slow {
     Decided(Decision),
     /// The request has to wait for an exchange, and is then decided again.
     Wait(oneshot::Receiver<Result<(), StoreError>>),
-}
-
-/// A report to be sent. Without changes, it asks for the state of the key.
-#[derive(Clone, Debug)]
-pub(super) struct Outgoing {
-    pub(super) hash: u64,
-    pub(super) name: Arc<str>,
-    pub(super) sequence: u64,
-    pub(super) changes: Arc<[Change]>,
 }
 
 /// What was read from a state.
@@ -96,7 +86,7 @@ impl<T> Outcome for Read<T> {
 }
 
 /// What was found while a state was written.
-struct Written<T>(T);
+pub(super) struct Written<T>(pub(super) T);
 
 impl<T> Outcome for Written<T> {
     fn effect(&self) -> Effect {
@@ -132,6 +122,8 @@ impl<A: Algorithm> Node<A> {
             lost: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             urgent: AtomicU64::new(0),
+            urgent_keys: Mutex::default(),
+            place: Mutex::default(),
             is_time_known: AtomicU64::new(0),
         })
     }
@@ -170,26 +162,6 @@ impl<A: Algorithm> Node<A> {
     pub(super) fn losses(&self) -> crate::backend::Losses {
         use crate::backend::Backend;
         <Local<_, _> as Backend<str>>::losses(&self.table)
-    }
-
-    /// Decides on a request at `now`. `slow_path` calls [`decide_slow`](Self::decide_slow).
-    #[expect(clippy::inline_always, reason = "as for `Local::check_n`")]
-    #[inline(always)]
-    pub(super) fn decide(
-        &self,
-        hash: u64,
-        now: Tick,
-        cost: u64,
-        slow_path: impl FnOnce() -> Decision,
-    ) -> Decision {
-        self.table.decide_or(hash, now, cost, slow_path)
-    }
-
-    /// Admits a request at `now`, if that is possible without the slow path.
-    #[expect(clippy::inline_always, reason = "as for `Local::check_n`")]
-    #[inline(always)]
-    pub(super) fn try_admit(&self, hash: u64, now: Tick, cost: u64) -> bool {
-        self.table.try_admit_hashed(hash, now, cost)
     }
 
     /// Decides on a request that changes more than the state in the table. `by_share_only` is for a
@@ -241,6 +213,7 @@ impl<A: Algorithm> Node<A> {
         }
         if done.is_urgent && !key.is_urgent {
             key.is_urgent = true;
+            lock(&self.urgent_keys).push(hash);
             self.urgent.fetch_add(1, Ordering::Relaxed);
         }
         if !done.needs_exchange {
@@ -292,7 +265,7 @@ impl<A: Algorithm> Node<A> {
     }
 
     /// The decision of this machine's share, if it had been used for all that this machine admitted.
-    /// Takes nothing.
+    /// Takes nothing. A key that is banned or blocked for the fleet has no share.
     fn decide_by_share(
         &self,
         hash: u64,
@@ -300,9 +273,14 @@ impl<A: Algorithm> Node<A> {
         now: Tick,
         cost: u64,
     ) -> Decision {
-        let in_table = self.table.at(hash, now, false, |_, state| Read(state.own));
+        let in_table = self.table.at(hash, now, false, |tracked, state| {
+            let is_blocked = A::Packing::is_blocked(&tracked.algorithm, &state.fleet, now);
+            let denial = || tracked.algorithm.peek(&state.fleet, now, cost);
+            Read((state.own, is_blocked.then(denial)))
+        });
         let in_table = match (key, in_table) {
-            (Some(_), Ok(Read(mut unsent))) => unsent.take(now),
+            (_, Ok(Read((_, Some(denial))))) => return denial,
+            (Some(_), Ok(Read((mut unsent, None)))) => unsent.take(now),
             _ => None,
         };
         let decided = self.share.at(hash, now, false, |algorithm, state| {
@@ -383,70 +361,6 @@ impl<A: Algorithm> Node<A> {
         decision
     }
 
-    /// Begins a round, in which each listed key is exchanged once.
-    pub(super) fn begin_round(&self) {
-        self.round.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Takes at most `most` reports to be sent, of keys whose exchange is not under way: those that
-    /// cannot wait, and others as `due` says.
-    pub(super) fn collect(&self, now: Tick, due: Due, most: usize) -> Vec<Outgoing> {
-        let round = self.round.load(Ordering::Relaxed);
-        let mut outgoing = Vec::new();
-        for mut shard in self.pending.shards() {
-            for (hash, key) in shard.iter_mut() {
-                if outgoing.len() >= most {
-                    return outgoing;
-                }
-                let is_due = match due {
-                    Due::Urgent => false,
-                    Due::Round => key.round < round,
-                    Due::All => true,
-                };
-                if !key.in_flight && (key.is_urgent || is_due) {
-                    key.round = round;
-                    outgoing.push(self.take_report(*hash, key, now));
-                }
-            }
-        }
-        outgoing
-    }
-
-    fn take_report(&self, hash: u64, key: &mut PendingKey, now: Tick) -> Outgoing {
-        key.in_flight = true;
-        if std::mem::take(&mut key.is_urgent) {
-            self.urgent.fetch_sub(1, Ordering::Relaxed);
-        }
-        if key.sent.is_none() {
-            let taken = self.table.at(hash, now, false, |_, state| {
-                let was_listed = state.own.is_listed;
-                Written((state.own.take(now), was_listed))
-            });
-            if let Ok(Written((change, was_listed))) = taken {
-                if let Some(change) = change {
-                    self.keep(hash, key, change, now);
-                }
-                if !was_listed {
-                    self.lost.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-            let mut changes = std::mem::take(&mut key.unsent);
-            if key.is_early {
-                changes.iter_mut().for_each(Change::make_present);
-            }
-            let changes = changes.into();
-            let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
-            key.sent = Some(SentReport { sequence, changes });
-        }
-        let sent = key.sent.clone().unwrap_or_default();
-        Outgoing {
-            hash,
-            name: Arc::clone(&key.name),
-            sequence: sent.sequence,
-            changes: sent.changes,
-        }
-    }
-
     /// Ends an exchange: goes on from the state that the store holds, which contains the report, and
     /// from what was admitted since.
     pub(super) fn adopt(&self, hash: u64, now: Tick, fleet: &A::State, nodes: usize) {
@@ -510,7 +424,7 @@ impl<A: Algorithm> Node<A> {
     }
 
     /// Adds a change to those that wait for a report. The share of this machine counts it at once.
-    fn keep(&self, hash: u64, key: &mut PendingKey, change: Change, now: Tick) {
+    pub(super) fn keep(&self, hash: u64, key: &mut PendingKey, change: Change, now: Tick) {
         key.push(&self.algorithm(), change, now);
         // Its moment may mean nothing before the fleet's time is known.
         if !key.is_early {

@@ -24,6 +24,14 @@ pub(in crate::store) struct PendingKeys<T = PendingKey> {
     len: AtomicUsize,
 }
 
+/// How far the keys of a round have been looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    pub(super) shard: usize,
+    /// The last key of the shard that was looked at.
+    pub(super) after: Option<u64>,
+}
+
 /// Ordered, so that a simulation takes the same steps each time.
 pub(in crate::store) type Shard<T = PendingKey> = BTreeMap<u64, T>;
 
@@ -71,6 +79,11 @@ impl<T> PendingKeys<T> {
     pub(in crate::store) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard<T>> {
         // The table finds a key by the high bits, and shards by the low ones.
         lock(&self.shards[usize::from(hash.to_le_bytes()[0]) % SHARDS])
+    }
+
+    /// The shard of this number, if there are so many.
+    pub(in crate::store) fn shard_at(&self, number: usize) -> Option<MutexGuard<'_, Shard<T>>> {
+        self.shards.get(number).map(lock)
     }
 
     pub(in crate::store) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard<T>>> {

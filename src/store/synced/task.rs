@@ -10,12 +10,15 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinSet};
 
+use super::collect::Due;
 use super::fleet::{Fleet, MAX_EXCHANGES, UnderWay};
-use super::node::Due;
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, MonotonicClock, Timer};
+use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::error::StoreError;
-use crate::store::cas::{CasStore, error::Failure};
+use crate::store::{
+    cas::{CasStore, error::Failure},
+    events::RemoteMetrics,
+};
 use crate::sync::Ordering;
 
 /// What the task waits for.
@@ -57,6 +60,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         let mut exchanges = JoinSet::new();
         let mut missed = 0_u32;
         let mut seen = (0, 0);
+        let mut lag_reported_at = Tick::ZERO;
         // Whether reports of this interval are left.
         let mut has_more = false;
         let mut sleep = pin!(self.interval());
@@ -65,6 +69,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
                 Wake::Interval => {
                     sleep.set(self.interval());
                     self.count_missed(&mut missed, &mut seen);
+                    self.report_lag(&mut lag_reported_at);
                     self.adopt_changes().await;
                     if !has_more {
                         fleet.node.begin_round();
@@ -146,6 +151,15 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         fleet.set_cut_off(*missed >= fleet.settings.cut_off_after);
     }
 
+    /// Sets the metric, at most once per second: to find the oldest change, it looks at every key.
+    fn report_lag(&self, reported_at: &mut Tick) {
+        let now = MonotonicClock.now();
+        if cfg!(feature = "metrics") && now.since(*reported_at) >= LAG_PERIOD {
+            *reported_at = now;
+            RemoteMetrics(S::NAME).synced_lag(self.fleet.lag());
+        }
+    }
+
     /// Adopts the number of machines, and a quota that was changed for the fleet.
     async fn adopt_changes(&self) {
         let fleet = &self.fleet;
@@ -167,6 +181,9 @@ impl<S: CasStore, A: Algorithm> Drop for Task<S, A> {
         self.fleet.stop();
     }
 }
+
+/// How often the metric of the lag is set, at most.
+const LAG_PERIOD: Duration = Duration::from_secs(1);
 
 /// How long the last clone waits for its reports when it is dropped.
 const FLUSH_TIME: Duration = Duration::from_secs(1);

@@ -10,6 +10,9 @@ use crate::store::{
     local::{Effect, Outcome},
 };
 
+/// The most that [`Unsent`] can hold of a cost.
+const MAX_COST: u32 = u32::MAX >> 1;
+
 /// An algorithm whose states also hold what this machine has admitted since its last report.
 pub(super) type Tracked<A> = Beside<A, Unsent>;
 
@@ -25,6 +28,7 @@ pub(super) struct Unsent {
     pub(super) is_listed: bool,
     /// Costs up to this moment are counted together.
     pub(super) cell_end: Tick,
+    /// Below 2^31.
     pub(super) cost: u32,
     /// How much more this machine may admit before something else has to happen; at most
     /// [`MAX_ROOM`].
@@ -41,13 +45,17 @@ impl Unsent {
     }
 
     /// Adds a cost, if it fits.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 2^31")]
+    #[inline]
     pub(super) fn add(&mut self, cost: u64) -> bool {
-        let sum = u32::try_from(u64::from(self.cost) + cost).ok();
-        if let Some(sum) = sum {
-            self.cost = sum;
-            self.room = u32::try_from(u64::from(self.room).saturating_sub(cost)).unwrap_or(0);
+        let cost = cost.min(1 << 31) as u32;
+        let sum = self.cost + cost;
+        if sum > MAX_COST {
+            return false;
         }
-        sum.is_some()
+        self.cost = sum;
+        self.room = self.room.saturating_sub(cost);
+        true
     }
 
     /// Takes the cost, as a change that is to be reported.
@@ -89,6 +97,9 @@ impl Unsent {
 }
 
 impl Own for Unsent {
+    /// The cost. Without cells, its cell does not end.
+    const WORDS_WITHOUT_CELLS: usize = 1;
+
     /// A state with costs that are to be reported is not forgotten.
     fn is_kept(&self) -> bool {
         self.is_listed
@@ -111,24 +122,25 @@ impl Own for Unsent {
 
     #[inline]
     fn to_words(self) -> [u64; OWN_WORDS] {
-        [
-            self.cell_end.as_nanos() << 1 | u64::from(self.is_listed),
-            u64::from(self.cost) << 32 | u64::from(self.room) << 1 | u64::from(self.has_share),
-        ]
+        let flags = u64::from(self.has_share) << 1 | u64::from(self.is_listed);
+        let costs = u64::from(self.cost) << 33 | u64::from(self.room) << 2 | flags;
+        [costs, self.cell_end.as_nanos()]
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
+    #[expect(clippy::cast_possible_truncation, reason = "31 bits of a word")]
     #[inline]
     fn from_words(words: &[u64]) -> Self {
-        let &[end, costs] = words else {
-            return Self::default();
+        let (costs, cell_end) = match *words {
+            [costs] => (costs, Tick::MAX),
+            [costs, end] => (costs, Tick::from_nanos(end)),
+            _ => return Self::default(),
         };
         Self {
-            is_listed: end & 1 == 1,
-            cell_end: Tick::from_nanos(end >> 1),
-            cost: (costs >> 32) as u32,
-            room: costs as u32 >> 1,
-            has_share: costs & 1 == 1,
+            is_listed: costs & 1 == 1,
+            cell_end,
+            cost: (costs >> 33) as u32,
+            room: (costs >> 2) as u32 & MAX_ROOM,
+            has_share: costs & 2 == 2,
         }
     }
 }

@@ -1,15 +1,17 @@
 //! A fleet in virtual time: machines, a store, and a network that delays, loses and doubles messages.
 //!
-//! `SYNCED_SEEDS=1000000 cargo test --release --features cas --lib synced` runs as many seeds.
+//! `SYNCED_SEEDS=62500 cargo test --release --features cas --lib simulation` runs a million fleets.
 
 mod promise;
 mod tests;
+mod twins;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::clock::FleetClock;
-use super::node::{Due, Node, Outgoing, Slow};
+use super::collect::{Due, Outgoing};
+use super::node::{Node, Slow};
 use super::rules::Rules;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
@@ -256,7 +258,8 @@ impl<A: Algorithm> Simulation<A> {
         let now = self.time_of(node);
         let machine = &self.machines[node].node;
         let mut waits = false;
-        let decision = machine.decide(key << 32 | key, now, cost, || {
+        let quickly = machine.table.try_decide_hashed(key << 32 | key, now, cost);
+        let decision = quickly.unwrap_or_else(|| {
             let name = || key.to_string().into();
             match machine.decide_slow(key << 32 | key, name, now, cost, false) {
                 Slow::Decided(decision) => decision,
