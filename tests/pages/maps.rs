@@ -6,7 +6,7 @@ use crate::{expect_none, markdown, pages, read, root};
 
 /// Pages that are not part of the guide: they are for those who change the crate, or part of another
 /// module.
-const OTHER_PAGES: [&str; 3] = ["mutants", "promises", "redis"];
+const OTHER_PAGES: [&str; 4] = ["mutants", "promises", "redis", "synced"];
 
 /// The examples of all packages: name and file, relative to the folder `examples`.
 fn examples() -> BTreeSet<(String, String)> {

@@ -11,6 +11,9 @@
 //! cargo run --release -p compare -- redis-memory     bytes per key in Redis; needs redis-server
 //! cargo run --release -p compare -- stores           decisions in PostgreSQL and Cassandra, which it needs
 //! cargo run --release -p compare -- synced           a synced limit beside one in this process alone
+//! cargo run --release -p compare -- flush            a million keys with costs to be exchanged
+//! cargo run --release -p compare -- fleet            processes that share limits; needs redis-server and PostgreSQL
+//! cargo run --release -p compare -- fleet --write    the same, and writes docs/synced.md and docs/img/synced.svg
 //! cargo run --release -p compare -- size             bytes and crates that a layer adds
 //! cargo run --release -p compare -- table --only IpAddr
 //! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if memory grows
@@ -22,6 +25,7 @@
 #![expect(clippy::disallowed_methods, reason = "this program measures time")]
 
 mod count;
+mod fleet;
 mod keys;
 mod layer;
 mod others;
@@ -60,6 +64,10 @@ fn main() {
         Some("redis-memory") => redis_memory::run(&effort),
         Some("stores") => stores::run(&effort),
         Some("synced") => synced::run(&effort),
+        Some("flush") => synced::flush(&effort),
+        Some("fleet") => fleet::run(&effort, has("--write")),
+        // A process of a fleet.
+        Some("machine") => fleet::machine(),
         Some("size") => size::run(&effort),
         Some("soak") => {
             let seconds = arguments.get(1).and_then(|number| number.parse().ok());
@@ -69,7 +77,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|synced|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|synced|flush|fleet|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }

@@ -25,7 +25,7 @@ use crate::row::{Effort, ends, median};
 mod cassandra_server;
 #[path = "../../../tests/common/postgres_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of the store")]
-mod postgres_server;
+pub(crate) mod postgres_server;
 
 use self::cassandra_server::CassandraServer;
 use self::postgres_server::PostgresServer;
