@@ -1,6 +1,6 @@
 //! An adaptive limit at work: its algorithm, its state, and the samples of the window.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::adaptive::{Adaptive, Outcome, Samples};
 use crate::clock::Tick;
@@ -13,14 +13,17 @@ const SAMPLES: u64 = 10;
 /// An algorithm with its state, whatever the algorithm.
 pub(super) struct Controller(Mutex<Box<dyn Run>>);
 
-trait Run: Send {
+pub(super) trait Run: Send {
     /// See [`Samples::record`]. Returns the new limit if this request ended a window.
     fn record(&mut self, now: Tick, latency: Duration, in_flight: u64, out: Outcome)
     -> Option<u64>;
 }
 
+/// Makes a run of an algorithm from its start on.
+pub(super) type Factory = Box<dyn Fn() -> Box<dyn Run> + Send + Sync>;
+
 struct Running<A: Adaptive> {
-    algorithm: A,
+    algorithm: Arc<A>,
     state: A::State,
     samples: Samples,
 }
@@ -39,16 +42,33 @@ impl<A: Adaptive> Run for Running<A> {
     }
 }
 
+impl<A: Adaptive> Running<A> {
+    fn new(algorithm: Arc<A>) -> Self {
+        Self {
+            state: algorithm.start(),
+            algorithm,
+            samples: Samples::new(WINDOW, SAMPLES),
+        }
+    }
+}
+
+/// Runs of an algorithm, and their first limit.
+pub(super) fn factory(algorithm: impl Adaptive) -> (Factory, u64) {
+    let algorithm = Arc::new(algorithm);
+    let start = first_limit(&*algorithm);
+    let make = move || Box::new(Running::new(Arc::clone(&algorithm))) as Box<dyn Run>;
+    (Box::new(make), start)
+}
+
+fn first_limit(algorithm: &impl Adaptive) -> u64 {
+    algorithm.limit(&algorithm.start()).max(1)
+}
+
 impl Controller {
     /// The controller, and the first limit.
     pub(super) fn new(algorithm: impl Adaptive) -> (Self, u64) {
-        let state = algorithm.start();
-        let limit = algorithm.limit(&state).max(1);
-        let running = Running {
-            algorithm,
-            state,
-            samples: Samples::new(WINDOW, SAMPLES),
-        };
+        let limit = first_limit(&algorithm);
+        let running = Running::new(Arc::new(algorithm));
         (Self(Mutex::new(Box::new(running))), limit)
     }
 

@@ -14,6 +14,7 @@ use tower_service::Service;
 use super::adaptive::Outcome;
 use super::hold::{Held, Hold};
 use super::pending::{End, POLLED_AFTER_READY, PendingRequest};
+use super::permit::Permit;
 use super::state::State;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::CompactDecision;
@@ -42,7 +43,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             if let StepProjection::Inner { permit, started, .. } = this.project().step.project() {
                 if let (Some(started), Some(permit)) = (started.take(), &permit.0) {
-                    started.record(permit.state(), Outcome::Cancelled);
+                    started.record(permit, Outcome::Cancelled);
                 }
             }
         }
@@ -94,20 +95,26 @@ impl Started {
     /// Reads the clock, if the limit is adaptive.
     #[inline]
     pub(super) fn now(state: &State, in_flight: u64) -> Option<Self> {
-        state.controller.as_ref()?;
+        if !state.is_adaptive() {
+            return None;
+        }
         let at = MonotonicClock.now();
         Some(Self { at, in_flight })
     }
 
-    /// Tells the controller how the request has ended.
-    fn record(self, state: &State, outcome: Outcome) {
+    /// Tells the limit how the request has ended.
+    fn record(self, permit: &Permit, outcome: Outcome) {
+        let (state, now) = (permit.state(), MonotonicClock.now());
+        let (latency, table) = (now.since(self.at), &state.table);
         if let Some(controller) = &state.controller {
-            let now = MonotonicClock.now();
-            let (latency, table) = (now.since(self.at), &state.table);
             let store = |limit| table.store_limit(limit);
             if controller.record(now, latency, self.in_flight, outcome, store) {
                 table.grant_all();
             }
+        } else if let Some(limits) = &table.key_limits {
+            table.record(limits, permit.id(), now, |run| {
+                run.record(now, latency, self.in_flight, outcome)
+            });
         }
     }
 }
@@ -171,7 +178,7 @@ where
                     };
                     if let (Some(started), Some(permit)) = (begun, &permit.0) {
                         let outcome = result.as_ref().map_or(Outcome::Dropped, H::outcome);
-                        started.record(permit.state(), outcome);
+                        started.record(permit, outcome);
                     }
                     if let (Some(told), Ok(response), Some(permit)) =
                         (told.take(), &mut result, &permit.0)
@@ -198,7 +205,9 @@ where
                             decision,
                         });
                         let started = permit.as_ref().and_then(|permit| {
-                            let in_flight = permit.in_flight();
+                            // A fixed limit needs no look at the table.
+                            let is_adaptive = permit.state().is_adaptive();
+                            let in_flight = is_adaptive.then(|| permit.usage().in_flight)?;
                             Started::now(permit.state(), in_flight)
                         });
                         step.set(Step::Inner {

@@ -3,6 +3,7 @@
 use std::{fmt, hash::Hash, marker::PhantomData, sync::Arc};
 
 use super::ConcurrencyLayer;
+use super::key_limits::KeyLimits;
 use super::state::{State, checked_limit};
 use crate::error::ConfigError;
 use crate::key::{KeyExtractor, KeyRef, KeyType};
@@ -68,7 +69,8 @@ impl<K> ConcurrencyHandle<K> {
         table.in_flight(table.key_id(key))
     }
 
-    /// The number of keys with requests in flight. No other key takes up memory.
+    /// The number of keys with requests in flight. No other key takes up memory, except for an
+    /// [adaptive](ConcurrencyLayer::new) limit of its own.
     pub fn keys(&self) -> usize {
         self.state.table.keys()
     }
@@ -84,9 +86,33 @@ impl<K> ConcurrencyHandle<K> {
         self.state.counts.read()
     }
 
-    /// How many requests of one key may be in flight now.
+    /// How many requests of one key may be in flight now. If each key has its own
+    /// [adaptive](ConcurrencyLayer::new) limit, that of a new key.
     pub fn limit(&self) -> u64 {
         self.state.table.limit()
+    }
+
+    /// How many requests of `key` may be in flight now.
+    ///
+    /// ```
+    /// use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2};
+    ///
+    /// let tenant = |tenant: &String| tenant.clone();
+    /// let layer = ConcurrencyLayer::new(tenant, Gradient2::new().start_at(5));
+    /// assert_eq!(layer.handle().limit_of("acme"), 5);
+    /// ```
+    pub fn limit_of<Q>(&self, key: &Q) -> u64
+    where
+        Q: KeyRef<K> + Hash + ?Sized,
+    {
+        let table = &self.state.table;
+        table.limit_of(table.key_id(key))
+    }
+
+    /// The number of keys whose own [adaptive](ConcurrencyLayer::new) limit is kept.
+    pub fn kept_limits(&self) -> usize {
+        let limits = self.state.table.key_limits.as_ref();
+        limits.map_or(0, KeyLimits::keys)
     }
 
     /// Changes the limit.
@@ -97,7 +123,7 @@ impl<K> ConcurrencyHandle<K> {
     /// # Errors
     /// If `limit` is 0, or the limit is [adaptive](ConcurrencyLayer::adaptive). It stays as it was.
     pub fn set_limit(&self, limit: u32) -> Result<(), ConfigError> {
-        if self.state.controller.is_some() {
+        if self.state.is_adaptive() {
             return Err(ConfigError::Unsupported {
                 what: "set_limit on an adaptive limit",
                 instead: "set its bounds with `between` when it is made",

@@ -6,13 +6,20 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::sync::Condvar;
 use loom::thread;
 
+use super::claim::Claim;
 use super::permit::{Permit, Place};
 use super::state::State;
 use super::table::Joined;
+use crate::key::Priority;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The only key.
 const ID: u64 = 7;
+const CLAIM: Claim = Claim {
+    id: ID,
+    units: 1,
+    priority: Priority::HIGH,
+};
 const QUEUE: u32 = 8;
 
 /// Whether it was woken, and how the sleeping thread is notified.
@@ -27,9 +34,9 @@ impl Wake for TestWaker {
 
 /// Takes a permit or a place in line, as the service does.
 fn enter(state: &Arc<State>) -> Result<Permit, Place> {
-    match state.table.take_or_join(ID, 1, QUEUE) {
-        Joined::Taken(_) => Ok(Permit::new(Arc::clone(state), ID, 1)),
-        Joined::Waits(at) => Err(Place::new(Arc::clone(state), ID, 1, at)),
+    match state.table.take_or_join(CLAIM, QUEUE) {
+        Joined::Taken(_) => Ok(Permit::new(Arc::clone(state), CLAIM)),
+        Joined::Waits(at, _) => Err(Place::new(Arc::clone(state), CLAIM, at)),
         Joined::Full(_) => panic!("the line has room"),
     }
 }
@@ -40,7 +47,7 @@ fn wait(mut place: Place) -> Permit {
     let waker = Waker::from(Arc::clone(&sleeper));
     loop {
         if let Poll::Ready(permit) = place.poll(&Context::from_waker(&waker)) {
-            return permit;
+            return permit.expect("all have the same priority");
         }
         let mut woken = lock(&sleeper.0);
         while !*woken {

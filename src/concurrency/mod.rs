@@ -1,11 +1,15 @@
 //! Limits on how many requests of one key are in flight.
 
 mod adaptive;
+mod claim;
 mod controller;
 mod entries;
 mod future;
 mod handle;
 mod hold;
+mod key_limits;
+mod limit;
+mod line;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod pending;
@@ -25,6 +29,7 @@ pub use self::{
     future::ConcurrencyFuture,
     handle::ConcurrencyHandle,
     hold::{Hold, PermitBody, UntilBodyEnds, UntilHead, UntilResponse},
+    limit::{IntoLimit, PerKey},
     service::ConcurrencyLimit,
 };
 
@@ -32,8 +37,8 @@ use std::{any::type_name, fmt, marker::PhantomData, sync::Arc};
 
 use tower_layer::Layer;
 
-use self::state::{Options, State, checked_limit};
-use crate::error::expect_valid;
+use self::limit::LimitState;
+use self::state::{Options, State};
 use crate::key::Global;
 use crate::queue::Seats;
 use crate::respond::Responder;
@@ -68,8 +73,9 @@ use crate::respond::Responder;
 /// about the server rather than about the client. [`respond`](Self::respond) sets another answer.
 ///
 /// # Memory
-/// Only keys with requests in flight take up memory, about 40 bytes each. A limit per key does not bound
-/// the number of keys; add a [`Global`] limit. Keys are known by a hash of 64 bits, with a secret seed.
+/// Only keys with requests in flight take up memory, about 40 bytes each, and adaptive limits per key,
+/// whose number [`PerKey`] bounds. A limit per key does not bound the number of keys; add a [`Global`]
+/// limit. Keys are known by a hash of 64 bits, with a secret seed.
 ///
 /// # Sharing
 /// The counts belong to the layer. Every service that it makes, and every clone of it, counts
@@ -116,24 +122,43 @@ impl<K> ConcurrencyLayer<K> {
     /// `keys` is [`Global`], an extractor such as [`ClientIp`](crate::ClientIp), or a
     /// closure; see [`KeyExtractor`](crate::key::KeyExtractor).
     ///
+    /// `limit` is a number, or an algorithm such as [`Gradient2`]. Then each key has a limit of its own
+    /// that follows the latency of its requests, as with [`adaptive`](ConcurrencyLayer::adaptive). Use it
+    /// if each key stands for a service, such as a backend or a shard. [`PerKey`] bounds how many
+    /// limits are kept.
+    ///
+    /// ```
+    /// use axum::extract::Request;
+    /// use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2};
+    ///
+    /// let backend = |req: &Request| req.uri().host().map(str::to_owned);
+    /// let fixed = ConcurrencyLayer::new(backend, 10);
+    /// let adaptive = ConcurrencyLayer::new(backend, Gradient2::new());
+    /// # drop((fixed, adaptive));
+    /// ```
+    ///
     /// # Panics
     /// If `limit` is 0: no request would ever pass.
     #[track_caller]
-    pub fn new(keys: K, limit: u32) -> Self {
-        let limit = expect_valid(checked_limit(limit));
+    pub fn new(keys: K, limit: impl IntoLimit) -> Self {
+        let (LimitState(state), unavailable) = limit.into_limit();
         Self {
             keys,
             respond: Responder::default(),
-            options: Options::default(),
+            options: Options {
+                unavailable,
+                ..Options::default()
+            },
             seats: None,
-            state: Arc::new(State::new(limit)),
+            state: Arc::new(state),
             hold: PhantomData,
         }
     }
 }
 
 impl ConcurrencyLayer<Global> {
-    /// A limit for all requests together that follows the latency of the service.
+    /// A limit for all requests together that follows the latency of the service. For a limit per key,
+    /// call [`new`](Self::new) with the algorithm.
     ///
     /// `algorithm` is [`Gradient2`], [`Vegas`], [`Aimd`], or an [`Adaptive`] of your own. It gets a
     /// window of samples per second, of at least 10 requests. A sample is the time from the permit

@@ -8,6 +8,7 @@ use std::{
 
 use tower_service::Service;
 
+use super::claim::{Claim, Usage};
 use super::permit::{Permit, Place};
 use super::state::{Options, State};
 use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Timer};
@@ -86,7 +87,7 @@ where
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<EndOf<S, Req>> {
         if let WaitsFor::Permit(place, sleep) = &mut self.waits_for {
             let permit = match place.poll(cx) {
-                Poll::Ready(permit) => Some(permit),
+                Poll::Ready(permit) => permit,
                 Poll::Pending => {
                     let deadline = || MonotonicClock.now().plus(self.options.max_wait);
                     let sleep = sleep.get_or_insert_with(|| MonotonicClock.sleep_until(deadline()));
@@ -95,9 +96,10 @@ where
                     place.leave()
                 }
             };
+            let claim = place.claim();
             self.seat = RequestSeat::NotRequired;
             let Some(permit) = permit else {
-                return Poll::Ready(End::Done(self.time_out()));
+                return Poll::Ready(End::Done(self.deny(claim)));
             };
             self.waits_for = WaitsFor::Service(Some(permit));
         }
@@ -114,15 +116,20 @@ where
         )
     }
 
-    /// The answer to a request whose time is over.
-    fn time_out(&mut self) -> Result<S::Response, S::Error> {
+    /// The answer to a request whose time is over, or that was displaced in the line.
+    fn deny(&mut self, claim: Claim) -> Result<S::Response, S::Error> {
         let request = self.request.take().expect(POLLED_AFTER_READY);
-        let denied = self.state.deny(1, self.state.table.limit(), &self.options);
+        let limit = self.state.table.usage(claim).limit;
+        let full = Usage {
+            in_flight: limit,
+            limit,
+        };
+        let denied = self.state.deny(true, full, &self.options);
         self.state.refuse(&self.respond, request, denied)
     }
 
     /// What the response says about the limit, of which `permit` is a part.
     pub(super) fn shown_decision(&self, permit: &Permit) -> CompactDecision {
-        CompactDecision::new(&self.state.decision(Verdict::Admit, permit.in_flight()))
+        CompactDecision::new(&State::decision(Verdict::Admit, permit.usage()))
     }
 }

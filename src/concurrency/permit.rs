@@ -6,36 +6,42 @@ use std::{
     task::{Context, Poll},
 };
 
+use super::claim::{Claim, Usage};
+use super::line::End;
 use super::state::State;
 
 /// Lets one request be in flight. Dropping it releases it, and the next waiter of its key gets it.
 pub(super) struct Permit {
     state: Arc<State>,
-    id: u64,
-    units: u64,
+    claim: Claim,
 }
 
 impl Permit {
     /// The permit of units that were taken from the table.
     #[inline]
-    pub(super) const fn new(state: Arc<State>, id: u64, units: u64) -> Self {
-        Self { state, id, units }
+    pub(super) const fn new(state: Arc<State>, claim: Claim) -> Self {
+        Self { state, claim }
     }
 
     pub(super) const fn state(&self) -> &Arc<State> {
         &self.state
     }
 
-    /// The permits of the key that are taken.
-    pub(super) fn in_flight(&self) -> u64 {
-        self.state.table.in_flight(self.id)
+    /// Identifies the key.
+    pub(super) const fn id(&self) -> u64 {
+        self.claim.id
+    }
+
+    /// How much of the limit of the key is taken.
+    pub(super) fn usage(&self) -> Usage {
+        self.state.table.usage(self.claim)
     }
 }
 
 impl Drop for Permit {
     #[inline]
     fn drop(&mut self) {
-        self.state.table.release(self.id, self.units);
+        self.state.table.release(self.claim);
     }
 }
 
@@ -50,46 +56,47 @@ impl fmt::Debug for Permit {
 /// that it was granted in the meantime.
 pub(super) struct Place {
     state: Arc<State>,
-    id: u64,
-    units: u64,
+    claim: Claim,
     /// `None` once it has left the line.
     at: Option<u32>,
 }
 
 impl Place {
     /// The place of the node `at` of the line.
-    pub(super) const fn new(state: Arc<State>, id: u64, units: u64, at: u32) -> Self {
+    pub(super) const fn new(state: Arc<State>, claim: Claim, at: u32) -> Self {
         Self {
             state,
-            id,
-            units,
+            claim,
             at: Some(at),
         }
     }
 
-    /// Ready with the permit, once.
-    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Permit> {
+    /// What the request asks for.
+    pub(super) const fn claim(&self) -> Claim {
+        self.claim
+    }
+
+    /// Ready once: with the permit, or with `None` if a request of higher priority took the place.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Permit>> {
         let Some(at) = self.at else {
             return Poll::Pending;
         };
-        match self.state.table.poll_waiter(self.id, at, cx.waker()) {
-            Poll::Ready(()) => {
-                self.at = None;
-                Poll::Ready(self.permit())
-            }
-            Poll::Pending => Poll::Pending,
-        }
+        let polled = self.state.table.poll_waiter(self.claim, at, cx.waker());
+        polled.map(|end| {
+            self.at = None;
+            (end == End::Granted).then(|| self.permit())
+        })
     }
 
     /// Leaves the line. Returns the permit if it was granted at the last moment.
     pub(super) fn leave(&mut self) -> Option<Permit> {
         let at = self.at.take()?;
-        let granted = self.state.table.leave(self.id, at);
+        let granted = self.state.table.leave(self.claim, at);
         granted.then(|| self.permit())
     }
 
     fn permit(&self) -> Permit {
-        Permit::new(Arc::clone(&self.state), self.id, self.units)
+        Permit::new(Arc::clone(&self.state), self.claim)
     }
 }
 

@@ -10,6 +10,7 @@ use std::{
 
 use tower_service::Service;
 
+use super::claim::{Claim, Usage};
 use super::future::{ConcurrencyFuture, Started, Told};
 use super::hold::{Held, Hold};
 use super::pending::PendingRequest;
@@ -104,17 +105,21 @@ where
         };
         let units = self.keys.cost(&request);
         if units == 0 {
-            return self.admit(request, None, 0);
+            return self.admit(request, None);
         }
-        let id = self.state.table.key_id(&key);
+        let claim = Claim {
+            id: self.state.table.key_id(&key),
+            units,
+            priority: self.keys.priority(&request),
+        };
         // The table lets a request of more units than the limit be in flight alone.
-        if self.state.may_pass(units) {
-            if let Ok(in_flight) = self.state.table.try_take(id, units) {
-                let permit = Permit::new(Arc::clone(&self.state), id, units);
-                return self.admit(request, Some(permit), in_flight);
+        if self.state.may_pass(claim) {
+            if let Ok(usage) = self.state.table.try_take(claim) {
+                let permit = Permit::new(Arc::clone(&self.state), claim);
+                return self.admit(request, Some((permit, usage)));
             }
         }
-        self.wait_or_deny(request, id, units, seat)
+        self.wait_or_deny(request, claim, seat)
     }
 }
 
@@ -124,8 +129,7 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
     fn admit<Req>(
         &mut self,
         request: Req,
-        permit: Option<Permit>,
-        in_flight: u64,
+        permit: Option<(Permit, Usage)>,
     ) -> ConcurrencyFuture<S, R, H, Req>
     where
         S: Service<Req>,
@@ -136,20 +140,21 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
         if self.state.record_admitted() && self.keys.unread_proxy_header(&request) {
             self.report_proxy_header();
         }
-        let told = match &permit {
-            Some(_) if R::WRITES_HEADERS => Some(self.told(in_flight)),
-            _ => None,
-        };
-        let started = Started::now(&self.state, in_flight);
-        ConcurrencyFuture::inner(self.inner.call(request), Held(permit), told, started)
+        let usage = permit.as_ref().map(|(_, usage)| *usage);
+        let told = usage
+            .filter(|_| R::WRITES_HEADERS)
+            .map(|usage| self.told(usage));
+        let started = usage.and_then(|usage| Started::now(&self.state, usage.in_flight));
+        let held = Held(permit.map(|(permit, _)| permit));
+        ConcurrencyFuture::inner(self.inner.call(request), held, told, started)
     }
 
     /// What the response says about the limit.
-    fn told(&self, in_flight: u64) -> Told<R>
+    fn told(&self, usage: Usage) -> Told<R>
     where
         R: Clone,
     {
-        let decision = self.state.decision(Verdict::Admit, in_flight);
+        let decision = State::decision(Verdict::Admit, usage);
         Told {
             respond: self.respond.clone(),
             decision: CompactDecision::new(&decision),
@@ -195,8 +200,7 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
     fn wait_or_deny<Req>(
         &mut self,
         request: Req,
-        id: u64,
-        units: u64,
+        claim: Claim,
         mut seat: RequestSeat,
     ) -> ConcurrencyFuture<S, R, H, Req>
     where
@@ -209,55 +213,52 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
             self.report_proxy_header();
         }
         if self.options.shadow {
-            return self.pass_in_shadow(request, id, units);
+            return self.pass_in_shadow(request, claim);
         }
         let (state, most) = (&self.state, self.options.queue);
-        let joined = if state.may_pass(units) && most > 0 && seat.try_acquire() {
-            state.table.take_or_join(id, units, most)
+        let may_pass = state.may_pass(claim);
+        let joined = if may_pass && most > 0 && seat.try_acquire() {
+            state.table.take_or_join(claim, most)
         } else {
-            Joined::Full(state.table.in_flight(id))
+            Joined::Full(state.table.usage(claim))
         };
         match joined {
-            Joined::Taken(in_flight) => {
-                let permit = Permit::new(Arc::clone(state), id, units);
-                self.admit(request, Some(permit), in_flight)
+            Joined::Taken(usage) => {
+                let permit = Permit::new(Arc::clone(state), claim);
+                self.admit(request, Some((permit, usage)))
             }
-            Joined::Waits(at) => {
-                state.record_waited(state.table.limit(), &self.options);
-                let place = Place::new(Arc::clone(state), id, units, at);
+            Joined::Waits(at, usage) => {
+                state.record_waited(usage, &self.options);
+                let place = Place::new(Arc::clone(state), claim, at);
                 ConcurrencyFuture::pending(self.suspend(request, place, seat))
             }
-            Joined::Full(in_flight) => {
-                let denied = state.deny(units, in_flight, &self.options);
+            Joined::Full(usage) => {
+                let denied = state.deny(may_pass, usage, &self.options);
                 ConcurrencyFuture::done(state.refuse(&self.respond, request, denied))
             }
         }
     }
 
     /// Counts a request that would have to wait or be denied, and passes it on.
-    fn pass_in_shadow<Req>(
-        &mut self,
-        request: Req,
-        id: u64,
-        units: u64,
-    ) -> ConcurrencyFuture<S, R, H, Req>
+    fn pass_in_shadow<Req>(&mut self, request: Req, claim: Claim) -> ConcurrencyFuture<S, R, H, Req>
     where
         S: Service<Req>,
         R: ResponseHooks<Req, (), S::Response, S::Error> + Clone,
         H: Hold<S::Response>,
     {
         let state = &self.state;
-        let in_flight = state.table.take_anyway(id, units);
-        let limit = state.table.limit();
-        let permit = Permit::new(Arc::clone(state), id, units);
+        let usage = state.table.take_anyway(claim);
+        let permit = Permit::new(Arc::clone(state), claim);
         // The requests beyond the limit are those that would wait.
-        if state.may_pass(units) && in_flight <= limit.saturating_add(self.options.queue.into()) {
-            state.record_waited(in_flight, &self.options);
+        let may_wait = usage.limit.saturating_add(self.options.queue.into());
+        let may_pass = state.may_pass(claim);
+        if may_pass && usage.in_flight <= may_wait {
+            state.record_waited(usage, &self.options);
         } else {
-            let _ = state.deny(units, in_flight, &self.options);
+            let _ = state.deny(may_pass, usage, &self.options);
         }
-        let told = R::WRITES_HEADERS.then(|| self.told(in_flight));
-        let started = Started::now(&self.state, in_flight);
+        let told = R::WRITES_HEADERS.then(|| self.told(usage));
+        let started = Started::now(&self.state, usage.in_flight);
         ConcurrencyFuture::inner(self.inner.call(request), Held(Some(permit)), told, started)
     }
 

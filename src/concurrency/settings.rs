@@ -3,7 +3,7 @@
 use std::{marker::PhantomData, time::Duration};
 
 use super::{ConcurrencyLayer, UntilHead, UntilResponse};
-use crate::key::{Cost, WithCost, WithSkip};
+use crate::key::{Cost, WithCost, WithPriority, WithSkip};
 use crate::queue::{Seats, WhenFull};
 use crate::respond::Responder;
 
@@ -44,6 +44,41 @@ impl<K, R, H> ConcurrencyLayer<K, R, H> {
         C: Cost,
     {
         self.map_keys(|keys| WithCost::new(keys, cost))
+    }
+
+    /// How important each request is, so that the least important ones are denied first: a closure, or
+    /// a [`PriorityHeader`](crate::key::PriorityHeader). All requests have [`Priority::HIGH`](crate::key::Priority::HIGH) unless this
+    /// is set.
+    ///
+    /// - A request of priority `p` % is admitted only if no more than `p` % of the limit, rounded down
+    ///   and at least 1, is in flight then, itself included. So the rest is free for requests of
+    ///   higher priority. A request that is alone passes.
+    /// - In the [queue](Self::queue), a request goes before all of lower priority, and after all of its
+    ///   own. If the queue is full, a new request takes the place of the newest one of the lowest
+    ///   priority, which is denied, if that is lower than its own.
+    ///
+    /// A priority gets nothing as long as requests of higher priorities fill its part of the limit. In
+    /// the queue such a request is denied after [`max_wait`](Self::max_wait). If every priority has to
+    /// get a part of its own, give each a layer of its own with a lower limit.
+    ///
+    /// [Seats](Self::seats) are given regardless of priority. The decision and the headers of a
+    /// response state the part of the limit that is for its priority.
+    ///
+    /// ```
+    /// use axum::extract::Request;
+    /// use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2};
+    /// use tower_throttle::key::Priority;
+    ///
+    /// let limit = ConcurrencyLayer::adaptive(Gradient2::new())
+    ///     .priority(|req: &Request| match req.uri().path() {
+    ///         "/checkout" => Priority::HIGH,
+    ///         "/export" => Priority::percent(30),
+    ///         _ => Priority::MEDIUM,
+    ///     });
+    /// # drop(limit);
+    /// ```
+    pub fn priority<P>(self, priority: P) -> ConcurrencyLayer<WithPriority<K, P>, R, H> {
+        self.map_keys(|keys| WithPriority::new(keys, priority))
     }
 
     /// Does not limit requests for which `skipped` returns true: a closure `Fn(&Req) -> bool`, or

@@ -7,7 +7,9 @@ use std::{
 };
 
 use super::adaptive::Adaptive;
-use super::controller::Controller;
+use super::claim::{Claim, Usage};
+use super::controller::{Controller, factory};
+use super::key_limits::{KeyLimits, KeySettings};
 use super::table::Table;
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, RateLimited};
@@ -78,6 +80,18 @@ impl State {
         Self::with(Table::new(limit), Some(controller))
     }
 
+    /// A state with a limit per key that follows latency.
+    pub(super) fn adaptive_per_key(algorithm: impl Adaptive, settings: KeySettings) -> Self {
+        let limits = KeyLimits::new(factory(algorithm), settings);
+        Self::with(Table::per_key(limits), None)
+    }
+
+    /// Whether the limit follows latency.
+    #[inline]
+    pub(super) const fn is_adaptive(&self) -> bool {
+        self.controller.is_some() || self.table.key_limits.is_some()
+    }
+
     fn with(table: Table, controller: Option<Controller>) -> Self {
         Self {
             table,
@@ -117,17 +131,17 @@ impl State {
         policies
     }
 
-    /// Whether a request of so many units is ever to pass. One of more than the limit is refused for
-    /// good, unless the limit is adaptive: that may rise, or stay low for long, so the request passes
-    /// when it is alone.
+    /// Whether a request is ever to pass. One of more units than the limit is refused for good, unless
+    /// the limit is adaptive: that may rise, or stay low for long, so the request passes when it is
+    /// alone.
     #[inline]
-    pub(super) fn may_pass(&self, units: u64) -> bool {
-        units <= self.table.limit() || self.controller.is_some()
+    pub(super) fn may_pass(&self, claim: Claim) -> bool {
+        claim.units <= claim.priority.part_of(self.table.limit()) || self.is_adaptive()
     }
 
-    /// The decision on a request when `in_flight` units are in flight, itself included if it goes on.
-    pub(super) fn decision(&self, verdict: Verdict, in_flight: u64) -> Decision {
-        let limit = self.table.limit();
+    /// The decision on a request, itself in flight if it goes on.
+    pub(super) fn decision(verdict: Verdict, usage: Usage) -> Decision {
+        let Usage { in_flight, limit } = usage;
         Decision::new(verdict, limit, limit.saturating_sub(in_flight), None, 0)
     }
 
@@ -140,17 +154,18 @@ impl State {
 
     /// Counts a request that waits.
     #[cold]
-    pub(super) fn record_waited(&self, in_flight: u64, options: &Options) {
-        let decision = self.decision(Verdict::Wait(options.max_wait), in_flight);
+    pub(super) fn record_waited(&self, usage: Usage, options: &Options) {
+        let decision = Self::decision(Verdict::Wait(options.max_wait), usage);
         self.counts.record_waited();
         self.signals.record_waited(&decision);
     }
 
-    /// Counts a request that is denied, and returns the reason.
+    /// Counts a request that is denied, and returns the reason. `may_pass` tells whether it may pass
+    /// later.
     #[cold]
-    pub(super) fn deny(&self, units: u64, in_flight: u64, options: &Options) -> RateLimited {
-        let mut decision = self.decision(Verdict::Deny, in_flight);
-        decision.retry_after = self.may_pass(units).then_some(options.retry_after);
+    pub(super) fn deny(&self, may_pass: bool, usage: Usage, options: &Options) -> RateLimited {
+        let mut decision = Self::decision(Verdict::Deny, usage);
+        decision.retry_after = may_pass.then_some(options.retry_after);
         self.counts.record_denied();
         self.signals.record_denied(&decision, options.shadow);
         RateLimited::concurrent(decision, options.unavailable).by(self.name())

@@ -2,14 +2,15 @@
 //!
 //! # Protocol
 //! The table is in shards, each behind a lock. All that concerns a key happens under the lock of its
-//! shard, in one step: a request takes a permit only if there is room and no line, a release gives
-//! what it frees to the first waiters, and a waiter that leaves passes on what it was given. So no
-//! waiter waits while there is room for it, and no request overtakes the line. Wakers are called and
+//! shard, in one step: a request takes a permit only if there is room and no waiter goes before it, a
+//! release gives what it frees to the first waiters, and a waiter that leaves passes on what it was
+//! given. So no waiter at the front waits while there is room for it. Wakers are called and
 //! dropped after the lock is released.
 //!
 //! # Memory
-//! An entry exists while requests of its key are in flight. If none is in flight, none waits. So there
-//! are never more entries than requests in flight.
+//! An entry exists while requests of its key are in flight, or do not know yet that they were displaced
+//! in the line. If none is in flight, none waits. So there are never more entries than requests. Limits
+//! of single keys are kept elsewhere.
 
 use std::{
     fmt,
@@ -18,8 +19,12 @@ use std::{
     task::{Poll, Waker},
 };
 
+use super::claim::{Claim, Usage};
+use super::controller::Run;
 use super::entries::Entries;
-use crate::queue::List;
+use super::key_limits::KeyLimits;
+use super::line::{End, Line};
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::store::local::Seeded;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
@@ -36,6 +41,8 @@ pub(super) struct Table {
     /// Read while the shard is locked: a request that joins a line with an old limit has to be found by
     /// the thread that changes it.
     limit: AtomicU64,
+    /// If each key has its own limit. Then `limit` is that of a new key.
+    pub(super) key_limits: Option<KeyLimits>,
     waiting: AtomicU64,
 }
 
@@ -50,34 +57,36 @@ struct Entry {
     /// not know it yet.
     in_flight: u64,
     /// `None` until a request waits.
-    line: Option<Box<List<Waiter>>>,
-}
-
-/// A request that waits. Its node is linked until the permit is granted.
-struct Waiter {
-    units: u64,
-    /// `None` until the first poll, and once it was woken.
-    waker: Option<Waker>,
-    granted: bool,
+    line: Option<Box<Line>>,
 }
 
 /// What a request gets that may wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// A permit. So many units are in flight now.
-    Taken(u64),
+    /// A permit.
+    Taken(Usage),
     /// The number of its node.
-    Waits(u32),
+    Waits(u32, Usage),
     /// The line is full.
-    Full(u64),
+    Full(Usage),
 }
 
 impl Table {
     pub(super) fn new(limit: u64) -> Self {
+        Self::with(limit, None)
+    }
+
+    /// A table in which each key has its own limit.
+    pub(super) fn per_key(limits: KeyLimits) -> Self {
+        Self::with(limits.start(), Some(limits))
+    }
+
+    fn with(limit: u64, key_limits: Option<KeyLimits>) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             hasher: Seeded::default(),
             limit: AtomicU64::new(limit),
+            key_limits,
             waiting: AtomicU64::new(0),
         }
     }
@@ -88,9 +97,18 @@ impl Table {
         self.hasher.hash_one(key)
     }
 
+    /// The limit of all keys, or of a new key if each has its own.
     #[inline]
     pub(super) fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
+    }
+
+    /// The limit of a key now.
+    pub(super) fn limit_of(&self, id: u64) -> u64 {
+        match &self.key_limits {
+            Some(limits) => limits.limit_of(id, MonotonicClock.now()),
+            None => self.limit(),
+        }
     }
 
     /// The number of waiting requests of all keys.
@@ -105,109 +123,142 @@ impl Table {
         lock(&self.shards[shard].0)
     }
 
-    /// Takes a permit if there is room and no request of the key waits. Returns how many units are in
-    /// flight then, or the number in flight that leaves no room.
+    /// Calls `take` with the locked shard of a key and the key's limit.
     #[inline]
-    pub(super) fn try_take(&self, id: u64, units: u64) -> Result<u64, u64> {
-        let mut shard = self.lock_shard(id);
-        match shard.get_mut(id) {
-            Some(entry) => entry.try_take(units, self.limit()),
-            None => Ok(shard.insert(id, Entry::new(units)).in_flight),
-        }
+    fn with_limit<T>(
+        &self,
+        id: u64,
+        take: impl FnOnce(MutexGuard<'_, Entries<Entry>>, u64) -> T,
+    ) -> T {
+        let Some(limits) = &self.key_limits else {
+            let shard = self.lock_shard(id);
+            let limit = self.limit();
+            return take(shard, limit);
+        };
+        let now = MonotonicClock.now();
+        // Held until the request was admitted with this limit.
+        let mut keys = limits.lock(id);
+        let limit = limits.limit(&mut keys, id, now);
+        take(self.lock_shard(id), limit)
     }
 
-    /// Takes a permit even if there is no room. Returns how many units are in flight then.
-    pub(super) fn take_anyway(&self, id: u64, units: u64) -> u64 {
-        let mut shard = self.lock_shard(id);
-        match shard.get_mut(id) {
-            Some(entry) => {
-                entry.in_flight = entry.in_flight.saturating_add(units);
-                entry.in_flight
+    /// Takes a permit if there is room and no request of the key goes before it. Returns what is taken
+    /// then, or what leaves no room.
+    #[inline]
+    pub(super) fn try_take(&self, claim: Claim) -> Result<Usage, Usage> {
+        self.with_limit(claim.id, |mut shard, limit| {
+            let limit = claim.priority.part_of(limit);
+            let taken = match shard.get_mut(claim.id) {
+                Some(entry) => entry.try_take(claim, limit),
+                None => Ok(shard.insert(claim.id, Entry::new(claim.units)).in_flight),
+            };
+            let usage = |in_flight| Usage { in_flight, limit };
+            taken.map(usage).map_err(usage)
+        })
+    }
+
+    /// Takes a permit even if there is no room.
+    pub(super) fn take_anyway(&self, claim: Claim) -> Usage {
+        self.with_limit(claim.id, |mut shard, limit| {
+            let in_flight = match shard.get_mut(claim.id) {
+                Some(entry) => {
+                    entry.in_flight = entry.in_flight.saturating_add(claim.units);
+                    entry.in_flight
+                }
+                None => shard.insert(claim.id, Entry::new(claim.units)).in_flight,
+            };
+            let limit = claim.priority.part_of(limit);
+            Usage { in_flight, limit }
+        })
+    }
+
+    /// Takes a permit, or joins the line. If `most` requests of the key wait, takes the place of the
+    /// newest of the lowest priority, if that is lower.
+    pub(super) fn take_or_join(&self, claim: Claim, most: u32) -> Joined {
+        let (joined, woken) = self.with_limit(claim.id, |mut shard, whole_limit| {
+            let limit = claim.priority.part_of(whole_limit);
+            let usage = |in_flight| Usage { in_flight, limit };
+            let Some(entry) = shard.get_mut(claim.id) else {
+                let entry = shard.insert(claim.id, Entry::new(claim.units));
+                return (Joined::Taken(usage(entry.in_flight)), None);
+            };
+            let in_flight = entry.in_flight;
+            if let Ok(in_flight) = entry.try_take(claim, limit) {
+                return (Joined::Taken(usage(in_flight)), None);
             }
-            None => shard.insert(id, Entry::new(units)).in_flight,
-        }
+            let line = entry.line.get_or_insert_default();
+            line.limit = whole_limit;
+            let mut woken = None;
+            if line.len() >= most as usize {
+                let (has_displaced, waker) = line.displace_last(claim.priority);
+                if !has_displaced {
+                    return (Joined::Full(usage(in_flight)), None);
+                }
+                woken = waker;
+            } else {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+            }
+            (Joined::Waits(line.push(claim), usage(in_flight)), woken)
+        });
+        woken.map(Waker::wake);
+        joined
     }
 
-    /// Takes a permit, or joins the line if fewer than `most` requests of the key wait.
-    pub(super) fn take_or_join(&self, id: u64, units: u64, most: u32) -> Joined {
-        let mut shard = self.lock_shard(id);
-        let Some(entry) = shard.get_mut(id) else {
-            return Joined::Taken(shard.insert(id, Entry::new(units)).in_flight);
-        };
-        if let Ok(in_flight) = entry.try_take(units, self.limit()) {
-            return Joined::Taken(in_flight);
-        }
-        let line = entry.line.get_or_insert_default();
-        if line.len() >= most as usize {
-            return Joined::Full(entry.in_flight);
-        }
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        Joined::Waits(line.push_back(Waiter {
-            units,
-            waker: None,
-            granted: false,
-        }))
-    }
-
-    /// Ready once the waiter `at` was granted a permit. It is then no longer in the table.
-    pub(super) fn poll_waiter(&self, id: u64, at: u32, waker: &Waker) -> Poll<()> {
-        let mut stale = None;
-        let mut shard = self.lock_shard(id);
-        let Some(line) = shard.get_mut(id).and_then(|entry| entry.line.as_mut()) else {
+    /// Ready once the wait of the waiter `at` has ended. It is then no longer in the table.
+    pub(super) fn poll_waiter(&self, claim: Claim, at: u32, waker: &Waker) -> Poll<End> {
+        let mut shard = self.lock_shard(claim.id);
+        let line = shard
+            .get_mut(claim.id)
+            .and_then(|entry| entry.line.as_mut());
+        let Some(line) = line else {
             return Poll::Pending;
         };
-        let Some(waiter) = line.get_mut(at) else {
-            return Poll::Pending;
-        };
-        if waiter.granted {
-            line.take(at);
-            return Poll::Ready(());
-        }
-        if !waiter
-            .waker
-            .as_ref()
-            .is_some_and(|old| old.will_wake(waker))
-        {
-            stale = waiter.waker.replace(waker.clone());
+        let (polled, stale) = line.poll(claim.priority, at, waker);
+        if polled == Poll::Ready(End::Displaced) {
+            Self::tidy(&mut shard, claim.id);
         }
         drop(shard);
         drop(stale);
-        Poll::Pending
+        polled
     }
 
     /// Removes the waiter `at`. Returns true if it was granted a permit before, which is then the
     /// caller's.
-    pub(super) fn leave(&self, id: u64, at: u32) -> bool {
+    pub(super) fn leave(&self, claim: Claim, at: u32) -> bool {
         let mut wakers = Vec::new();
-        let mut shard = self.lock_shard(id);
-        let Some(entry) = shard.get_mut(id) else {
+        let mut shard = self.lock_shard(claim.id);
+        let Some(entry) = shard.get_mut(claim.id) else {
             return false;
         };
-        let gone = entry.line.as_mut().and_then(|line| line.take(at));
-        let granted = gone.as_ref().is_some_and(|waiter| waiter.granted);
-        if gone.is_some() && !granted {
+        let line = entry.line.as_mut();
+        let Some((end, stale)) = line.and_then(|line| line.remove(claim.priority, at)) else {
+            return false;
+        };
+        if end.is_none() {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             // Those behind it may need less room.
-            entry.grant(self.limit(), &self.waiting, &mut wakers);
+            self.grant(entry, &mut wakers);
+        } else if end == Some(End::Displaced) {
+            Self::tidy(&mut shard, claim.id);
         }
         drop(shard);
-        drop(gone);
+        drop(stale);
         wakers.into_iter().for_each(Waker::wake);
-        granted
+        end == Some(End::Granted)
     }
 
-    /// Ends a request that had a permit of `units`.
+    /// Ends a request that had a permit.
     #[inline]
-    pub(super) fn release(&self, id: u64, units: u64) {
-        let mut shard = self.lock_shard(id);
-        let Some(entry) = shard.get_mut(id) else {
+    pub(super) fn release(&self, claim: Claim) {
+        let mut shard = self.lock_shard(claim.id);
+        let Some(entry) = shard.get_mut(claim.id) else {
             return;
         };
-        entry.in_flight = entry.in_flight.saturating_sub(units);
+        entry.in_flight = entry.in_flight.saturating_sub(claim.units);
         if entry.line.is_some() {
-            self.release_to_line(shard, id);
+            self.release_to_line(shard, claim.id);
         } else if entry.in_flight == 0 {
-            shard.remove(id);
+            shard.remove(claim.id);
         }
     }
 
@@ -216,13 +267,43 @@ impl Table {
     fn release_to_line(&self, mut shard: MutexGuard<'_, Entries<Entry>>, id: u64) {
         let mut wakers = Vec::new();
         if let Some(entry) = shard.get_mut(id) {
-            entry.grant(self.limit(), &self.waiting, &mut wakers);
-            if entry.in_flight == 0 {
-                shard.remove(id);
-            }
+            self.grant(entry, &mut wakers);
+            Self::tidy(&mut shard, id);
         }
         drop(shard);
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Removes the entry of a key of which nothing is left. The nodes of displaced waiters are: a new
+    /// line would use their numbers again.
+    fn tidy(shard: &mut Entries<Entry>, id: u64) {
+        let is_done = |entry: &mut Entry| {
+            let line = entry.line.as_ref();
+            entry.in_flight == 0 && line.is_none_or(|line| line.is_tidy())
+        };
+        if shard.get_mut(id).is_some_and(is_done) {
+            shard.remove(id);
+        }
+    }
+
+    /// Grants permits to the first waiters of a key.
+    fn grant(&self, entry: &mut Entry, wakers: &mut Vec<Waker>) {
+        let Some(mut line) = mem::take(&mut entry.line) else {
+            return;
+        };
+        let limit = match &self.key_limits {
+            Some(_) => line.limit,
+            None => self.limit(),
+        };
+        while let Some((priority, units)) = line.first() {
+            if !entry.has_room(units, priority.part_of(limit)) {
+                break;
+            }
+            entry.in_flight += units;
+            wakers.extend(line.grant_first());
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        entry.line = Some(line);
     }
 
     /// Changes the limit, and grants permits to the waiters for which there is room now. Requests in
@@ -244,11 +325,36 @@ impl Table {
             let mut wakers = Vec::new();
             let mut entries = lock(&shard.0);
             for entry in entries.values_mut() {
-                entry.grant(self.limit(), &self.waiting, &mut wakers);
+                self.grant(entry, &mut wakers);
             }
             drop(entries);
             wakers.into_iter().for_each(Waker::wake);
         }
+    }
+
+    /// Adds a sample of a key with a limit of its own, and grants permits if that has become higher.
+    pub(super) fn record(
+        &self,
+        limits: &KeyLimits,
+        id: u64,
+        now: Tick,
+        record: impl FnOnce(&mut dyn Run) -> Option<u64>,
+    ) {
+        let mut keys = limits.lock(id);
+        let Some(limit) = limits.record(&mut keys, id, now, record) else {
+            return;
+        };
+        let mut wakers = Vec::new();
+        let mut shard = self.lock_shard(id);
+        if let Some(entry) = shard.get_mut(id) {
+            if let Some(line) = &mut entry.line {
+                line.limit = limit;
+            }
+            self.grant(entry, &mut wakers);
+        }
+        drop(shard);
+        drop(keys);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// The units of `id` in flight.
@@ -256,6 +362,14 @@ impl Table {
         self.lock_shard(id)
             .get_mut(id)
             .map_or(0, |entry| entry.in_flight)
+    }
+
+    /// What a request sees of the limit.
+    pub(super) fn usage(&self, claim: Claim) -> Usage {
+        Usage {
+            in_flight: self.in_flight(claim.id),
+            limit: claim.priority.part_of(self.limit_of(claim.id)),
+        }
     }
 
     /// The number of keys with requests in flight.
@@ -272,11 +386,15 @@ impl Entry {
         }
     }
 
-    fn try_take(&mut self, units: u64, limit: u64) -> Result<u64, u64> {
-        if self.line.as_ref().is_some_and(|line| line.len() > 0) || !self.has_room(units, limit) {
+    /// `limit` is the part for the priority of the request.
+    fn try_take(&mut self, claim: Claim, limit: u64) -> Result<u64, u64> {
+        let line = self.line.as_ref();
+        if line.is_some_and(|line| line.is_ahead_of(claim.priority))
+            || !self.has_room(claim.units, limit)
+        {
             return Err(self.in_flight);
         }
-        self.in_flight += units;
+        self.in_flight += claim.units;
         Ok(self.in_flight)
     }
 
@@ -284,27 +402,6 @@ impl Entry {
     /// the limit has become lower.
     const fn has_room(&self, units: u64, limit: u64) -> bool {
         self.in_flight == 0 || self.in_flight.saturating_add(units) <= limit
-    }
-
-    /// Grants permits to the first waiters.
-    fn grant(&mut self, limit: u64, waiting: &AtomicU64, wakers: &mut Vec<Waker>) {
-        let Some(mut line) = mem::take(&mut self.line) else {
-            return;
-        };
-        while let Some(at) = line.front() {
-            let Some(waiter) = line.get_mut(at) else {
-                break;
-            };
-            if !self.has_room(waiter.units, limit) {
-                break;
-            }
-            self.in_flight += waiter.units;
-            waiter.granted = true;
-            wakers.extend(waiter.waker.take());
-            line.unlink(at);
-            waiting.fetch_sub(1, Ordering::Relaxed);
-        }
-        self.line = Some(line);
     }
 }
 

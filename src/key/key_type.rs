@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use crate::key::{
     BearerToken, Client, ClientIp, Either, ExtensionKey, FromExtension, Global, HeaderKey, IntoKey,
-    Key, Or, Secret, WithBlock, WithCost, WithSkip,
+    Key, Or, Secret, WithBlock, WithCost, WithPriority, WithSkip,
 };
 #[cfg(feature = "axum")]
 use crate::key::{MatchedPath, Route};
@@ -91,6 +91,10 @@ impl<M, K: KeyType<M>, F> KeyType<M> for WithCost<K, F> {
 }
 
 impl<M, K: KeyType<M>, P> KeyType<M> for WithBlock<K, P> {
+    type Key = K::Key;
+}
+
+impl<M, K: KeyType<M>, P> KeyType<M> for WithPriority<K, P> {
     type Key = K::Key;
 }
 

@@ -10,6 +10,7 @@ mod lists;
 mod matched_path;
 mod missing;
 mod or;
+mod priority;
 mod provided;
 mod tuples;
 mod wrappers;
@@ -25,6 +26,7 @@ pub use self::{
     lists::{Among, Networks, Watched, Within},
     missing::Missing,
     or::{Either, FindKey, Or},
+    priority::{Prioritize, Priority, PriorityHeader, WithPriority},
     wrappers::{Cost, Predicate, WithBlock, WithCost, WithSkip},
 };
 pub use crate::error::Rejection;
@@ -111,6 +113,13 @@ pub trait KeyExtractor<Req> {
     fn cost(&self, request: &Req) -> u64 {
         let _ = request;
         1
+    }
+
+    /// The priority of `request`. Only limits on concurrency read it; see
+    /// [`ConcurrencyLayer::priority`](crate::concurrency::ConcurrencyLayer::priority).
+    fn priority(&self, request: &Req) -> Priority {
+        let _ = request;
+        Priority::HIGH
     }
 
     /// Whether `request` carries the client's address in a header that this extractor ignores.

@@ -1,6 +1,6 @@
 //! One key, else another one.
 
-use crate::key::{Extracted, Key, KeyExtractor};
+use crate::key::{Extracted, Key, KeyExtractor, Priority};
 
 /// An extractor that may find no key, so that another one is asked instead.
 ///
@@ -58,6 +58,13 @@ impl<Req, A: FindKey<Req>, B: KeyExtractor<Req>> KeyExtractor<Req> for Or<A, B> 
         match self.first.find(request) {
             Some(_) => self.first.cost(request),
             None => self.second.cost(request),
+        }
+    }
+
+    fn priority(&self, request: &Req) -> Priority {
+        match self.first.find(request) {
+            Some(_) => self.first.priority(request),
+            None => self.second.priority(request),
         }
     }
 

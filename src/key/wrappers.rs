@@ -1,7 +1,7 @@
 //! Extractors made by methods of the layer.
 
 use crate::error::Rejection;
-use crate::key::{Extracted, KeyExtractor};
+use crate::key::{Extracted, KeyExtractor, Priority};
 
 /// A condition on a request; closures `Fn(&Req) -> bool` implement it.
 #[diagnostic::on_unimplemented(
@@ -63,6 +63,11 @@ impl<Req, K: KeyExtractor<Req>, F: Fn(&Req) -> u64> KeyExtractor<Req> for WithCo
         (self.cost)(request)
     }
 
+    #[inline]
+    fn priority(&self, request: &Req) -> Priority {
+        self.extractor.priority(request)
+    }
+
     fn unread_proxy_header(&self, request: &Req) -> bool {
         self.extractor.unread_proxy_header(request)
     }
@@ -99,6 +104,11 @@ impl<Req, K: KeyExtractor<Req>, P: Predicate<Req>> KeyExtractor<Req> for WithSki
     #[inline]
     fn cost(&self, request: &Req) -> u64 {
         self.extractor.cost(request)
+    }
+
+    #[inline]
+    fn priority(&self, request: &Req) -> Priority {
+        self.extractor.priority(request)
     }
 
     fn unread_proxy_header(&self, request: &Req) -> bool {
@@ -139,6 +149,11 @@ impl<Req, K: KeyExtractor<Req>, P: Predicate<Req>> KeyExtractor<Req> for WithBlo
     #[inline]
     fn cost(&self, request: &Req) -> u64 {
         self.extractor.cost(request)
+    }
+
+    #[inline]
+    fn priority(&self, request: &Req) -> Priority {
+        self.extractor.priority(request)
     }
 
     fn unread_proxy_header(&self, request: &Req) -> bool {

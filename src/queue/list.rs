@@ -45,6 +45,10 @@ impl<T> List<T> {
         (self.front != NIL).then_some(self.front)
     }
 
+    pub(crate) fn back(&self) -> Option<u32> {
+        (self.back != NIL).then_some(self.back)
+    }
+
     pub(crate) fn push_back(&mut self, value: T) -> u32 {
         let at = self.insert_node(value, self.back, NIL);
         match self.nodes.get_mut(self.back as usize) {

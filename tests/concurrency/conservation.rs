@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet},
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
@@ -20,17 +20,22 @@ use http::{Request, Response};
 use http_body::{Body, Frame};
 use tower::{Layer, Service};
 use tower_throttle::concurrency::{ConcurrencyHandle, ConcurrencyLayer};
+use tower_throttle::key::Priority;
 
 const KEYS: usize = 12;
 const QUEUE: usize = 3;
 
 type Id = u64;
 
-/// A request: its key, its cost, and its number.
+/// The priorities of requests, in percent.
+const PRIORITIES: [u8; 3] = [30, 60, 100];
+
+/// A request: its key, its cost, its priority, and its number.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     key: usize,
     cost: u64,
+    percent: u8,
     id: Id,
 }
 
@@ -168,7 +173,10 @@ enum At<F, B> {
 #[derive(Default)]
 struct Model {
     in_flight: u64,
-    waiting: VecDeque<Id>,
+    /// By falling priority, then in the order of arrival.
+    waiting: Vec<Job>,
+    /// Waiters that lost their places, and were not polled since.
+    displaced: HashSet<Id>,
 }
 
 /// Numbers that are the same in each run.
@@ -195,6 +203,7 @@ struct Driver<F, B> {
     random: Random,
     handle: ConcurrencyHandle<usize>,
     denied: u64,
+    displaced: u64,
 }
 
 impl<F, B> Driver<F, B>
@@ -202,9 +211,14 @@ where
     F: Future<Output = Result<Response<B>, ()>>,
     B: Body,
 {
-    fn has_room(&self, key: usize, cost: u64) -> bool {
-        let in_flight = self.keys[key].in_flight;
-        in_flight == 0 || in_flight + cost <= self.limit
+    /// The part of the limit for a priority.
+    fn part(&self, percent: u8) -> u64 {
+        (self.limit * u64::from(percent) / 100).max(1)
+    }
+
+    fn has_room(&self, job: Job) -> bool {
+        let in_flight = self.keys[job.key].in_flight;
+        in_flight == 0 || in_flight + job.cost <= self.part(job.percent)
     }
 
     /// A new request goes on, waits or is denied as the model says.
@@ -212,22 +226,36 @@ where
         let job = Job {
             key: self.random.below(KEYS),
             cost: self.random.of(&[1, 1, 1, 2, 3]),
+            percent: self.random.of(&PRIORITIES),
             id,
         };
         let flag = Arc::<Flag>::default();
         let mut future = Box::pin(call(Request::new(job)));
         let waker = Waker::from(Arc::clone(&flag));
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-        let has_room = job.cost <= self.limit && self.has_room(job.key, job.cost);
+        let may_pass = job.cost <= self.part(job.percent);
+        let has_room = may_pass && self.has_room(job);
         let model = &mut self.keys[job.key];
+        let behind = model
+            .waiting
+            .partition_point(|other| other.percent >= job.percent);
+        let is_full = model.waiting.len() == QUEUE;
         let is_served = self.script.0.borrow().contains_key(&id);
-        if has_room && model.waiting.is_empty() {
+        if has_room && behind == 0 {
             model.in_flight += job.cost;
             assert!(is_served && polled.is_pending(), "{job:?} goes on");
             let at = At::Serving(future);
             self.live.push(Live { job, flag, at });
-        } else if job.cost <= self.limit && model.waiting.len() < QUEUE {
-            model.waiting.push_back(id);
+        } else if may_pass && (!is_full || behind < QUEUE) {
+            if is_full {
+                let last = model.waiting.pop().unwrap();
+                model.displaced.insert(last.id);
+                let live = self.live.iter().find(|live| live.job.id == last.id);
+                let was_woken = live.unwrap().flag.0.load(Ordering::Relaxed);
+                assert!(was_woken, "{last:?} was not woken");
+                self.displaced += 1;
+            }
+            model.waiting.insert(behind, job);
             assert!(!is_served && polled.is_pending(), "{job:?} waits");
             let at = At::Waiting(future);
             self.live.push(Live { job, flag, at });
@@ -247,20 +275,15 @@ where
     }
 
     fn grant(&mut self, key: usize) {
-        while let Some(first) = self.keys[key].waiting.front().copied() {
-            let at = self
-                .live
-                .iter()
-                .position(|live| live.job.id == first)
-                .unwrap();
-            let cost = self.live[at].job.cost;
-            if !self.has_room(key, cost) {
+        while let Some(first) = self.keys[key].waiting.first().copied() {
+            if !self.has_room(first) {
                 return;
             }
-            self.keys[key].waiting.pop_front();
-            self.keys[key].in_flight += cost;
+            self.keys[key].waiting.remove(0);
+            self.keys[key].in_flight += first.cost;
+            let live = self.live.iter().find(|live| live.job.id == first.id);
             assert!(
-                self.live[at].flag.0.load(Ordering::Relaxed),
+                live.unwrap().flag.0.load(Ordering::Relaxed),
                 "was not woken"
             );
         }
@@ -276,7 +299,8 @@ where
                 let place = self.keys[job.key]
                     .waiting
                     .iter()
-                    .position(|id| *id == job.id);
+                    .position(|other| other.id == job.id);
+                let is_displaced = self.keys[job.key].displaced.remove(&job.id);
                 if self.random.below(4) == 0 {
                     // The client hangs up, perhaps when the permit is already its own.
                     drop(future);
@@ -285,8 +309,17 @@ where
                             self.keys[job.key].waiting.remove(place);
                             self.grant(job.key);
                         }
+                        None if is_displaced => {}
                         None => self.release(job.key, job.cost),
                     }
+                    return;
+                }
+                if is_displaced {
+                    let Poll::Ready(Ok(response)) = future.as_mut().poll(&mut cx) else {
+                        panic!("{job:?} is denied");
+                    };
+                    assert_eq!(response.status().as_u16(), 429);
+                    self.denied += 1;
                     return;
                 }
                 assert!(future.as_mut().poll(&mut cx).is_pending());
@@ -361,8 +394,9 @@ where
     fn check(&self) {
         let waiting = self.keys.iter().map(|key| key.waiting.len() as u64);
         assert_eq!(self.handle.waiting(), waiting.sum::<u64>());
-        let busy = self.keys.iter().filter(|model| model.in_flight > 0).count();
-        assert_eq!(self.handle.keys(), busy);
+        let has_entry = |model: &&Model| model.in_flight > 0 || !model.displaced.is_empty();
+        let entries = self.keys.iter().filter(has_entry).count();
+        assert_eq!(self.handle.keys(), entries);
         for (key, model) in self.keys.iter().enumerate() {
             assert_eq!(self.handle.in_flight(&key), model.in_flight);
         }
@@ -377,14 +411,16 @@ fn permits_are_conserved_over_a_million_cancels_panics_and_resets() {
         .build()
         .unwrap();
     let _guard = runtime.enter();
-    drive(1_000_000);
+    let events = std::env::var("PERMIT_EVENTS");
+    drive(events.map_or(1_000_000, |events| events.parse().unwrap()));
 }
 
 fn drive(events: u64) {
     let layer = ConcurrencyLayer::new(|job: &Request<Job>| job.body().key, 3)
         .queue(QUEUE.try_into().unwrap())
         .max_wait(Duration::from_secs(3_600))
-        .cost(|job: &Request<Job>| job.body().cost);
+        .cost(|job: &Request<Job>| job.body().cost)
+        .priority(|job: &Request<Job>| Priority::percent(job.body().percent));
     let script = Script::default();
     let mut service = layer.layer(script.clone());
     let mut driver = Driver {
@@ -395,6 +431,7 @@ fn drive(events: u64) {
         random: Random(0x9e37_79b9_7f4a_7c15),
         handle: layer.handle(),
         denied: 0,
+        displaced: 0,
     };
     for event in 0..events {
         let live = driver.live.len();
@@ -422,7 +459,8 @@ fn drive(events: u64) {
         "{counts:?}"
     );
     assert_eq!(counts.denied, driver.denied);
-    assert!(driver.denied > 1_000);
+    assert!(driver.denied > events / 1_000);
+    assert!(driver.displaced > events / 1_000);
     driver.live.clear();
     for key in 0..KEYS {
         assert_eq!(driver.handle.in_flight(&key), 0);

@@ -6,6 +6,10 @@ mod adaptive;
 mod conservation;
 mod layer;
 #[cfg(feature = "tokio")]
+mod per_key;
+#[cfg(feature = "tokio")]
+mod priority;
+#[cfg(feature = "tokio")]
 mod servers;
 #[cfg(feature = "tokio")]
 mod waiting;

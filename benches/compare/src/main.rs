@@ -14,6 +14,9 @@
 //! cargo run --release -p compare -- flush            a million keys with costs to be exchanged
 //! cargo run --release -p compare -- fleet            processes that share limits; needs redis-server and PostgreSQL
 //! cargo run --release -p compare -- fleet --write    the same, and writes docs/synced.md and docs/img/synced.svg
+//! cargo run --release -p compare -- lists            addresses in 100,000 networks, beside prefix-trie
+//! cargo run --release -p compare -- lockout          a lockout beside a log with as many places
+//! cargo run --release -p compare -- concurrency      what a permit adds to a request
 //! cargo run --release -p compare -- size             bytes and crates that a layer adds
 //! cargo run --release -p compare -- table --only IpAddr
 //! cargo run --release -p compare -- soak [SECONDS]   ten minutes of load; fails if memory grows
@@ -24,6 +27,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "this program measures time")]
 
+mod abuse;
 mod count;
 mod fleet;
 mod keys;
@@ -68,6 +72,9 @@ fn main() {
         Some("fleet") => fleet::run(&effort, has("--write")),
         // A process of a fleet.
         Some("machine") => fleet::machine(),
+        Some("lists") => abuse::lists(&effort),
+        Some("lockout") => abuse::lockout(&effort),
+        Some("concurrency") => abuse::concurrency(&effort),
         Some("size") => size::run(&effort),
         Some("soak") => {
             let seconds = arguments.get(1).and_then(|number| number.parse().ok());
@@ -77,7 +84,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|synced|flush|fleet|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|synced|flush|fleet|lists|lockout|concurrency|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }

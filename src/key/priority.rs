@@ -1,0 +1,244 @@
+//! How important a request is, for limits on concurrency.
+
+use std::{fmt, sync::Arc};
+
+use http::{HeaderName, HeaderValue, Request};
+
+use crate::error::{ConfigError, expect_valid};
+use crate::key::{Extracted, KeyExtractor};
+
+/// How important a request is: the percentage of a limit that it may use, from 1 to 100.
+///
+/// For [`ConcurrencyLayer::priority`](crate::concurrency::ConcurrencyLayer::priority), which states
+/// what it does. The default is [`HIGH`](Self::HIGH).
+///
+/// ```
+/// use tower_throttle::key::Priority;
+///
+/// const REPORTS: Priority = Priority::percent(20);
+/// assert!(REPORTS < Priority::LOW && Priority::LOW < Priority::HIGH);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// All of the limit.
+    pub const HIGH: Self = Self(100);
+
+    /// 80 % of the limit.
+    pub const MEDIUM: Self = Self(80);
+
+    /// 50 % of the limit.
+    pub const LOW: Self = Self(50);
+
+    /// Such a percentage of the limit. For a number that is not constant, use `try_from`.
+    ///
+    /// # Panics
+    /// If it is not from 1 to 100.
+    #[must_use]
+    #[track_caller]
+    pub const fn percent(percent: u8) -> Self {
+        assert!(
+            percent >= 1 && percent <= 100,
+            "a priority is a percentage from 1 to 100"
+        );
+        Self(percent)
+    }
+
+    /// Its part of `limit`, rounded down, and at least 1.
+    #[inline]
+    pub(crate) fn part_of(self, limit: u64) -> u64 {
+        if self == Self::HIGH {
+            return limit;
+        }
+        let part = u128::from(limit) * u128::from(self.0) / 100;
+        u64::try_from(part).unwrap_or(limit).max(1)
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Self::HIGH
+    }
+}
+
+impl TryFrom<u8> for Priority {
+    type Error = ConfigError;
+
+    /// # Errors
+    /// If it is not a percentage from 1 to 100.
+    fn try_from(percent: u8) -> Result<Self, ConfigError> {
+        if (1..=100).contains(&percent) {
+            return Ok(Self(percent));
+        }
+        let allowed = "a percentage from 1 to 100";
+        Err(ConfigError::out_of_range("priority", percent, allowed))
+    }
+}
+
+/// The priority of a request: a closure `Fn(&Req) -> Priority`, or a [`PriorityHeader`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` finds no priority of `{Req}`: write `|req: &axum::extract::Request| ..`, with the type of the request, and return a `Priority`"
+)]
+pub trait Prioritize<Req> {
+    /// The priority of `request`.
+    fn priority(&self, request: &Req) -> Priority;
+}
+
+impl<Req, F: Fn(&Req) -> Priority> Prioritize<Req> for F {
+    #[inline]
+    fn priority(&self, request: &Req) -> Priority {
+        self(request)
+    }
+}
+
+/// The priority that a header names.
+///
+/// Any client can send a header. Use one that a proxy sets or removes.
+///
+/// ```
+/// use http::Request;
+/// use tower_throttle::key::{Prioritize, Priority, PriorityHeader};
+///
+/// let header = PriorityHeader::new("x-priority")
+///     .value("batch", Priority::LOW)
+///     .value("user", Priority::HIGH)
+///     .otherwise(Priority::MEDIUM);
+/// let batch = Request::builder().header("x-priority", "batch").body(()).unwrap();
+/// assert_eq!(header.priority(&batch), Priority::LOW);
+/// assert_eq!(header.priority(&Request::new(())), Priority::MEDIUM);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "it does nothing until it is given to a layer"]
+pub struct PriorityHeader {
+    name: HeaderName,
+    values: Arc<Vec<(HeaderValue, Priority)>>,
+    otherwise: Priority,
+}
+
+impl PriorityHeader {
+    /// Reads the header `name`. If a request has several, the first one counts.
+    ///
+    /// # Panics
+    /// If it is not the name of a header.
+    #[track_caller]
+    pub fn new(name: &str) -> Self {
+        let allowed = "the name of a header, such as x-priority";
+        let parsed = name.parse::<HeaderName>();
+        let refused = |_| ConfigError::out_of_range("header", name, allowed);
+        Self {
+            name: expect_valid(parsed.map_err(refused)),
+            values: Arc::default(),
+            otherwise: Priority::HIGH,
+        }
+    }
+
+    /// Requests whose header is exactly `value` have this priority. The first value that is equal
+    /// decides.
+    ///
+    /// # Panics
+    /// If it is not the value of a header.
+    #[track_caller]
+    pub fn value(mut self, value: &str, priority: Priority) -> Self {
+        let allowed = "printable ASCII";
+        let parsed = HeaderValue::from_str(value);
+        let refused = |_| ConfigError::out_of_range("value", format!("{value:?}"), allowed);
+        let value = expect_valid(parsed.map_err(refused));
+        Arc::make_mut(&mut self.values).push((value, priority));
+        self
+    }
+
+    /// The priority of requests without the header, or with another value; [`Priority::HIGH`] unless
+    /// set.
+    pub const fn otherwise(mut self, priority: Priority) -> Self {
+        self.otherwise = priority;
+        self
+    }
+}
+
+impl<B> Prioritize<Request<B>> for PriorityHeader {
+    fn priority(&self, request: &Request<B>) -> Priority {
+        let sent = request.headers().get(&self.name);
+        let known = self.values.iter().find(|(value, _)| Some(value) == sent);
+        known.map_or(self.otherwise, |(_, priority)| *priority)
+    }
+}
+
+/// An extractor with a priority per request; made by `ConcurrencyLayer::priority`.
+#[derive(Clone, Copy)]
+pub struct WithPriority<K, P> {
+    extractor: K,
+    priority: P,
+}
+
+impl<K, P> WithPriority<K, P> {
+    pub(crate) const fn new(extractor: K, priority: P) -> Self {
+        Self {
+            extractor,
+            priority,
+        }
+    }
+}
+
+impl<Req, K: KeyExtractor<Req>, P: Prioritize<Req>> KeyExtractor<Req> for WithPriority<K, P> {
+    type Key = K::Key;
+
+    #[inline]
+    fn extract(&self, request: &Req) -> Extracted<K::Key> {
+        self.extractor.extract(request)
+    }
+
+    #[inline]
+    fn cost(&self, request: &Req) -> u64 {
+        self.extractor.cost(request)
+    }
+
+    #[inline]
+    fn priority(&self, request: &Req) -> Priority {
+        self.priority.priority(request)
+    }
+
+    fn unread_proxy_header(&self, request: &Req) -> bool {
+        self.extractor.unread_proxy_header(request)
+    }
+}
+
+/// Manual impl: closures are not `Debug`.
+impl<K: fmt::Debug, P> fmt::Debug for WithPriority<K, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WithPriority")
+            .field("extractor", &self.extractor)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_rounded_down_and_at_least_one() {
+        for (percent, limit, part) in [
+            (100, 0, 0),
+            (100, u64::MAX, u64::MAX),
+            (99, 100, 99),
+            (50, 5, 2),
+            (50, 1, 1),
+            (1, 99, 1),
+            (1, 250, 2),
+            (80, u64::from(u32::MAX), 3_435_973_836),
+        ] {
+            let priority = Priority::percent(percent);
+            assert_eq!(priority.part_of(limit), part, "{percent} % of {limit}");
+        }
+    }
+
+    #[test]
+    fn percentages_out_of_range_are_refused() {
+        for percent in [0, 101, 255] {
+            let error = Priority::try_from(percent).unwrap_err().to_string();
+            assert!(error.contains("a percentage from 1 to 100"), "{error}");
+        }
+        assert_eq!(Priority::try_from(50), Ok(Priority::LOW));
+    }
+}

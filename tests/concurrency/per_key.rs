@@ -1,0 +1,156 @@
+//! Limits that adapt, one per key.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
+use tower_throttle::AsError;
+use tower_throttle::concurrency::{
+    Aimd, ConcurrencyHandle, ConcurrencyLayer, Gradient2, IntoLimit, PerKey,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+/// A request: its key, and how long it takes.
+type Job = (u32, Duration);
+
+fn key(job: &Job) -> u32 {
+    job.0
+}
+
+fn limited(
+    limit: impl IntoLimit,
+) -> (
+    impl Service<Job, Response = (), Error = BoxError, Future: Send> + Clone + Send + 'static,
+    ConcurrencyHandle<u32>,
+) {
+    let layer = ConcurrencyLayer::new(key, limit)
+        .release_at_response()
+        .respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(async |job: Job| {
+        sleep(job.1).await;
+        Ok::<(), BoxError>(())
+    }));
+    (service, handle)
+}
+
+/// Twelve requests of a key at once, in each of so many seconds. Returns how many were served.
+async fn run<S>(service: &S, seconds: u32, key: u32, latency: Duration) -> usize
+where
+    S: Service<Job, Response = (), Error = BoxError, Future: Send> + Clone + Send + 'static,
+{
+    let mut served = 0;
+    for _ in 0..seconds {
+        let end = Instant::now() + SECOND;
+        let calls = (0..12).map(|_| service.clone().oneshot((key, latency)));
+        let mut calls: JoinSet<_> = calls.collect();
+        while let Some(ended) = calls.join_next().await {
+            served += usize::from(ended.unwrap().is_ok());
+        }
+        sleep_until(end).await;
+    }
+    served
+}
+
+fn aimd() -> Aimd {
+    Aimd::new(MS * 60).between(1, 40).start_at(16)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_of_each_key_follows_its_own_latency() {
+    let (service, handle) = limited(aimd());
+    for _ in 0..10 {
+        run(&service, 1, 1, MS * 50).await;
+        run(&service, 1, 2, MS * 100).await;
+    }
+    let (fast, slow) = (handle.limit_of(&1), handle.limit_of(&2));
+    assert!(fast >= 20, "{fast}");
+    assert!(slow <= 8, "{slow}");
+    assert_eq!((handle.limit_of(&3), handle.limit()), (16, 16));
+    // And it is the limit of that key alone.
+    assert_eq!(run(&service, 1, 1, MS * 50).await, 12);
+    assert_eq!(
+        run(&service, 1, 2, MS * 100).await,
+        usize::try_from(slow).unwrap()
+    );
+    assert_eq!((handle.keys(), handle.kept_limits()), (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_without_requests_is_forgotten_at_its_time() {
+    let (service, handle) = limited(PerKey::new(aimd()).forget(SECOND * 100));
+    run(&service, 20, 1, MS * 100).await;
+    let low = handle.limit_of(&1);
+    assert!(low < 10, "{low}");
+    let used = Instant::now();
+    assert!(service.clone().oneshot((1, Duration::ZERO)).await.is_ok());
+    sleep_until(used + SECOND * 100 - MS).await;
+    assert_eq!(handle.limit_of(&1), low);
+    sleep_until(used + SECOND * 100).await;
+    assert_eq!(handle.limit_of(&1), 16);
+    // All that was learned is gone: the old samples do not end the window of the new key.
+    assert_eq!(run(&service, 1, 1, MS * 100).await, 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_the_capacity_is_kept_and_a_key_in_use_is_not_displaced() {
+    for capacity in [1, 63, 64, 128, 200, 1_000] {
+        let (service, handle) = limited(PerKey::new(aimd()).capacity(capacity));
+        run(&service, 20, 0, MS * 100).await;
+        let low = handle.limit_of(&0);
+        assert!(low < 10, "{low}");
+        for n in 1..5_000 {
+            service.clone().oneshot((n, Duration::ZERO)).await.unwrap();
+            if n % 20 == 0 {
+                service.clone().oneshot((0, Duration::ZERO)).await.unwrap();
+            }
+            assert!(handle.kept_limits() <= capacity, "{capacity}");
+        }
+        assert!(handle.kept_limits() * 4 >= capacity * 3, "{capacity}");
+        // 20 others do not displace it if there is room for 64.
+        assert_eq!(handle.limit_of(&0) < 10, capacity > 20, "{capacity}");
+    }
+}
+
+/// The limit of a key rises while requests of that key and of another wait.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_rises_wakes_the_waiters_of_its_key_alone() {
+    let layer = ConcurrencyLayer::new(key, Gradient2::new().start_at(1).between(1, 50))
+        .queue(200)
+        .max_wait(SECOND * 1_000)
+        .release_at_response()
+        .respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(async |job: Job| {
+        sleep(job.1).await;
+        Ok::<(), BoxError>(())
+    }));
+    let mut calls = JoinSet::new();
+    for n in 0..200 {
+        calls.spawn(service.clone().oneshot((1, MS * 100)));
+        if n < 3 {
+            calls.spawn(service.clone().oneshot((2, SECOND * 500)));
+        }
+    }
+    let begun = Instant::now();
+    for _ in 0..200 {
+        calls.join_next().await.unwrap().unwrap().unwrap();
+    }
+    // One at a time would take 20 s.
+    assert!(begun.elapsed() < SECOND * 10, "{:?}", begun.elapsed());
+    assert!(handle.limit_of(&1) > 4);
+    assert_eq!((handle.in_flight(&2), handle.waiting()), (1, 2));
+    assert_eq!(handle.limit_of(&2), 1);
+}
+
+#[test]
+fn settings_without_meaning_are_refused() {
+    let refused = |make: fn() -> PerKey<Aimd>| std::panic::catch_unwind(make).is_err();
+    assert!(refused(|| PerKey::new(aimd()).capacity(0)));
+    assert!(refused(|| PerKey::new(aimd()).forget(Duration::ZERO)));
+    let (_, handle) = limited(PerKey::new(aimd()));
+    assert!(handle.set_limit(3).is_err());
+}

@@ -1,0 +1,253 @@
+//! Requests of low priority are denied first.
+
+use std::time::Duration;
+
+use http::Request;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until};
+use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2, IntoLimit};
+use tower_throttle::key::{Prioritize, Priority, PriorityHeader};
+use tower_throttle::{AsError, Global, RateLimited};
+
+const SECOND: Duration = Duration::from_secs(1);
+const FOREVER: Duration = Duration::from_secs(1_000_000);
+
+/// A request: its priority, and how long it takes.
+type Job = (Priority, Duration);
+
+async fn serve((_, time): Job) -> Result<(), BoxError> {
+    if time == FOREVER {
+        std::future::pending::<()>().await;
+    }
+    sleep(time).await;
+    Ok(())
+}
+
+/// A layer around `serve` with a limit by the priority of the job.
+macro_rules! layer {
+    ($limit:expr) => {
+        ConcurrencyLayer::new(Global, $limit)
+            .priority(|job: &Job| job.0)
+            .release_at_response()
+            .respond(AsError)
+    };
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_priority_is_admitted_up_to_its_part_of_the_limit() {
+    let layer = layer!(10);
+    let service = layer.layer(service_fn(serve));
+    let mut in_flight = Vec::new();
+    for (priority, part) in [
+        (Priority::percent(1), 1),
+        (Priority::LOW, 5),
+        (Priority::percent(79), 7),
+        (Priority::MEDIUM, 8),
+        (Priority::HIGH, 10),
+    ] {
+        while in_flight.len() < part {
+            let mut call = task::spawn(service.clone().oneshot((priority, FOREVER)));
+            assert_pending!(call.poll(), "{priority:?}");
+            in_flight.push(call);
+        }
+        let mut beyond = task::spawn(service.clone().oneshot((priority, FOREVER)));
+        let error = assert_ready_err!(beyond.poll(), "{priority:?}");
+        let denied = error.downcast_ref::<RateLimited>().unwrap();
+        let decision = denied.decision().unwrap();
+        assert_eq!((decision.limit, decision.remaining()), (part as u64, 0));
+        assert_eq!(decision.retry_after, Some(SECOND));
+    }
+    assert_eq!(layer.handle().in_flight(&()), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_low_priority_passes_alone_however_low_the_limit_is() {
+    let layer = layer!(1);
+    let service = layer.layer(service_fn(serve));
+    let low = (Priority::percent(1), Duration::ZERO);
+    assert!(service.clone().oneshot(low).await.is_ok());
+    let mut high = task::spawn(service.clone().oneshot((Priority::HIGH, FOREVER)));
+    assert_pending!(high.poll());
+    assert!(service.clone().oneshot(low).await.is_err());
+    drop(high);
+    assert!(service.oneshot(low).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_above_the_part_of_its_priority_is_refused_for_good() {
+    let layer = layer!(10).cost(|_: &Job| 6);
+    let service = layer.layer(service_fn(serve));
+    let error = service.clone().oneshot((Priority::LOW, SECOND)).await;
+    let error = error.unwrap_err();
+    let denied = error.downcast_ref::<RateLimited>().unwrap();
+    assert_eq!(denied.decision().unwrap().retry_after, None);
+    assert!(service.oneshot((Priority::HIGH, SECOND)).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_line_goes_on_by_priority_and_then_by_arrival() {
+    let layer = layer!(1).queue(10).max_wait(SECOND * 10_000);
+    let service = layer.layer(service_fn(serve));
+    let call = |job| task::spawn(service.clone().oneshot(job));
+    let mut first = call((Priority::HIGH, FOREVER));
+    assert_pending!(first.poll());
+    let waiting = [
+        Priority::LOW,
+        Priority::MEDIUM,
+        Priority::HIGH,
+        Priority::LOW,
+        Priority::HIGH,
+    ];
+    let mut waiting = waiting.map(|priority| call((priority, FOREVER)));
+    for call in &mut waiting {
+        assert_pending!(call.poll());
+    }
+    let mut running = first;
+    for next in [2, 4, 1, 0, 3] {
+        drop(running);
+        let mut woken = waiting.iter().map(|call| call.is_woken());
+        assert_eq!(woken.position(|woken| woken), Some(next));
+        assert_eq!(woken.filter(|woken| *woken).count(), 0);
+        assert_pending!(waiting[next].poll());
+        running = std::mem::replace(&mut waiting[next], call((Priority::LOW, FOREVER)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_line_denies_the_newest_of_the_lowest_priority() {
+    let layer = layer!(1).queue(3).max_wait(SECOND * 10_000);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(serve));
+    let call = |priority| {
+        let mut call = task::spawn(service.clone().oneshot((priority, FOREVER)));
+        let polled = call.poll().is_pending();
+        (call, polled)
+    };
+    let (_running, _) = call(Priority::HIGH);
+    let (low, _) = call(Priority::LOW);
+    let (mut newer, _) = call(Priority::LOW);
+    let (_medium, _) = call(Priority::MEDIUM);
+    // A request of the lowest priority in the line takes no place.
+    assert!(!call(Priority::LOW).1);
+    assert!(!call(Priority::percent(10)).1);
+    assert!(!low.is_woken() && !newer.is_woken());
+    let (_high, waits) = call(Priority::HIGH);
+    assert!(waits && newer.is_woken() && !low.is_woken());
+    assert!(assert_ready_err!(newer.poll()).is::<RateLimited>());
+    let (_another, waits) = call(Priority::MEDIUM);
+    assert!(waits && low.is_woken());
+    // It may leave instead of being polled.
+    drop(low);
+    assert!(!call(Priority::MEDIUM).1);
+    assert_eq!((handle.in_flight(&()), handle.waiting()), (1, 3));
+}
+
+/// The starvation that a low priority accepts, and its end.
+#[tokio::test(start_paused = true)]
+async fn a_low_priority_waits_until_there_is_room_in_its_part_or_its_time_is_over() {
+    let layer = layer!(4).queue(10).max_wait(SECOND * 5);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(serve));
+    let call = |job| task::spawn(service.clone().oneshot(job));
+    let mut high: Vec<_> = (0..4).map(|_| call((Priority::HIGH, FOREVER))).collect();
+    for call in &mut high {
+        assert_pending!(call.poll());
+    }
+    let mut starved = call((Priority::LOW, SECOND));
+    assert_pending!(starved.poll());
+    // A place is free, but not in its part, which is 2.
+    drop(high.pop());
+    drop(high.pop());
+    assert_pending!(starved.poll());
+    // A request of higher priority does not wait behind it.
+    let mut another = call((Priority::HIGH, SECOND));
+    assert_pending!(another.poll());
+    assert_eq!((handle.in_flight(&()), handle.waiting()), (3, 1));
+    drop(another);
+    sleep(SECOND * 5).await;
+    assert!(assert_ready_err!(starved.poll()).is::<RateLimited>());
+    // With one fewer, there is room.
+    let mut served = call((Priority::LOW, SECOND));
+    assert_pending!(served.poll());
+    drop(high.pop());
+    assert!(served.is_woken());
+    assert_pending!(served.poll());
+    sleep(SECOND).await;
+    assert_ready_ok!(served.poll());
+}
+
+/// How many of the requests of each priority are served: 160 per second of each, by 20 workers that
+/// take 100 ms for one.
+async fn served_under_overload(
+    limit: impl IntoLimit,
+    queue: u32,
+    priorities: [Priority; 2],
+) -> [u64; 2] {
+    let workers = std::sync::Arc::new(tokio::sync::Semaphore::new(20));
+    let layer = layer!(limit).queue(queue);
+    let service = layer.layer(service_fn(move |_: Job| {
+        let workers = std::sync::Arc::clone(&workers);
+        async move {
+            let _worker = workers.acquire_owned().await?;
+            sleep(SECOND / 10).await;
+            Ok::<(), BoxError>(())
+        }
+    }));
+    let (start, mut calls) = (tokio::time::Instant::now(), JoinSet::new());
+    for n in 0..160 * 60 {
+        sleep_until(start + SECOND * n / 160).await;
+        for (index, priority) in priorities.into_iter().enumerate() {
+            let call = service.clone().oneshot((priority, SECOND));
+            calls.spawn(async move { call.await.is_ok().then_some(index) });
+        }
+    }
+    let mut served = [0; 2];
+    while let Some(ended) = calls.join_next().await {
+        if let Some(index) = ended.unwrap() {
+            served[index] += 1;
+        }
+    }
+    served
+}
+
+/// The server can do 200 requests per second, and there are 320.
+#[tokio::test(start_paused = true)]
+async fn under_overload_the_lowest_priority_is_denied_first() {
+    let all = 160 * 60;
+    for queue in [0, 10] {
+        let adaptive = || Gradient2::new().between(5, 60);
+        for [low, high] in [
+            served_under_overload(20, queue, [Priority::LOW, Priority::HIGH]).await,
+            served_under_overload(adaptive(), queue, [Priority::LOW, Priority::HIGH]).await,
+        ] {
+            assert!(high * 100 >= all * 97, "{high} of {all}, queue {queue}");
+            assert!(low * 100 < all * 45, "{low} of {all}, queue {queue}");
+        }
+        // With the same priority both lose.
+        for [first, second] in [
+            served_under_overload(20, queue, [Priority::HIGH; 2]).await,
+            served_under_overload(adaptive(), queue, [Priority::HIGH; 2]).await,
+        ] {
+            assert!(second * 100 < all * 90, "{first} {second}, queue {queue}");
+        }
+    }
+}
+
+#[test]
+fn a_header_names_the_priority_and_others_get_the_default() {
+    let header = PriorityHeader::new("x-priority")
+        .value("batch", Priority::LOW)
+        .value("batch", Priority::HIGH)
+        .otherwise(Priority::MEDIUM);
+    let sent = |value: &str| Request::builder().header("X-Priority", value).body(());
+    assert_eq!(header.priority(&sent("batch").unwrap()), Priority::LOW);
+    for value in ["Batch", "batch ", "", "100"] {
+        let request = sent(value).unwrap();
+        assert_eq!(header.priority(&request), Priority::MEDIUM, "{value}");
+    }
+    assert_eq!(header.priority(&Request::new(())), Priority::MEDIUM);
+    let high = PriorityHeader::new("x-priority");
+    assert_eq!(high.priority(&Request::new(())), Priority::HIGH);
+}
