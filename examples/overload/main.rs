@@ -21,6 +21,7 @@ fn main() -> io::Result<()> {
         ("ConcurrencyLayer::new(Global, 15)", Limiter::Fixed(15)),
         ("ConcurrencyLayer::new(Global, 60)", Limiter::Fixed(60)),
         ("Aimd, latency at most 225 ms", Limiter::Aimd),
+        ("SystemGuard, 1 request per worker", Limiter::SystemGuard),
         ("Vegas", Limiter::Vegas),
         ("Gradient2", Limiter::Gradient2),
     ];

@@ -17,7 +17,9 @@ use tokio::{
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 use tower_throttle::{
     AsError, Global,
-    concurrency::{Adaptive, Aimd, ConcurrencyHandle, ConcurrencyLayer, Gradient2, Vegas},
+    concurrency::{
+        Adaptive, Aimd, ConcurrencyHandle, ConcurrencyLayer, Gradient2, SystemGuard, Vegas,
+    },
 };
 
 /// How many workers the server has, and for how many seconds.
@@ -46,6 +48,8 @@ pub(crate) enum Limiter {
     Aimd,
     Vegas,
     Gradient2,
+    /// By the requests in the server per worker.
+    SystemGuard,
 }
 
 /// What became of all requests.
@@ -63,6 +67,7 @@ pub(crate) struct Outcome {
 struct Server(Arc<Mutex<Workers>>);
 
 struct Workers {
+    all: isize,
     free: isize,
     queue: VecDeque<oneshot::Sender<()>>,
     random: Random,
@@ -91,6 +96,19 @@ impl Workers {
     fn service_time(&mut self) -> u64 {
         let (least, most) = self.service_ms;
         least + self.random.below(most - least + 1)
+    }
+
+    /// The requests in the server per worker, in thousandths.
+    fn load(&self) -> u64 {
+        let busy = (self.all - self.free).unsigned_abs();
+        let requests = (busy + self.queue.len()) as u64;
+        requests * 1_000 / self.all.unsigned_abs().max(1) as u64
+    }
+
+    /// Changes how many workers there are.
+    fn hire(&mut self, many: isize) {
+        self.all += many;
+        self.add(many);
     }
 
     fn add(&mut self, many: isize) {
@@ -186,6 +204,11 @@ fn behind(server: Server, limiter: Limiter) -> (Limited, Option<ConcurrencyHandl
         Limiter::Aimd => adaptive(server, Aimd::new(Duration::from_millis(225))),
         Limiter::Vegas => adaptive(server, Vegas::new()),
         Limiter::Gradient2 => adaptive(server, Gradient2::new()),
+        Limiter::SystemGuard => {
+            let workers = Arc::clone(&server.0);
+            let load = move || lock(&workers).load();
+            adaptive(server, SystemGuard::new(1_000, load))
+        }
     }
 }
 
@@ -238,6 +261,7 @@ pub(crate) fn simulate(limiter: Limiter, service_ms: ServiceMs) -> Outcome {
 
 async fn run(limiter: Limiter, service_ms: ServiceMs) -> (Served, Vec<u64>) {
     let workers = Arc::new(Mutex::new(Workers {
+        all: 0,
         free: 0,
         queue: VecDeque::new(),
         random: Random(0x2545_f491_4f6c_dd1d),
@@ -249,7 +273,7 @@ async fn run(limiter: Limiter, service_ms: ServiceMs) -> (Served, Vec<u64>) {
     let (mut ms, mut before) = (0, 0);
     for (many, seconds) in PHASES {
         let change = isize::try_from(many).unwrap_or(isize::MAX) - before;
-        lock(&workers).add(change);
+        lock(&workers).hire(change);
         before += change;
         for _ in 0..seconds * 1_000 {
             sleep_until(start + Duration::from_millis(ms)).await;

@@ -87,6 +87,7 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn forgive(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
     fn ban(&self, state: &mut AnyState, now: Tick, length: Duration);
     fn is_blocked(&self, state: &AnyState, now: Tick) -> bool;
+    fn is_about_one_key(&self) -> bool;
     #[cfg(feature = "cas")]
     fn is_leasable(&self) -> bool;
     #[cfg(feature = "cas")]
@@ -267,6 +268,10 @@ impl<A: Algorithm> DynAlgorithm for A {
         state
             .get()
             .is_some_and(|state| A::Packing::is_blocked(self, state, now))
+    }
+
+    fn is_about_one_key(&self) -> bool {
+        A::Packing::is_about_one_key(self)
     }
 
     #[cfg(feature = "cas")]
@@ -469,6 +474,10 @@ impl Packing<Self> for AnyAlgorithm {
 
     fn is_blocked(algorithm: &Self, state: &AnyState, now: Tick) -> bool {
         algorithm.0.is_blocked(state, now)
+    }
+
+    fn is_about_one_key(algorithm: &Self) -> bool {
+        algorithm.0.is_about_one_key()
     }
 
     #[cfg(feature = "cas")]

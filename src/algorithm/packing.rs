@@ -125,6 +125,13 @@ pub trait Packing<A: Algorithm>: Sealed {
         true
     }
 
+    /// Whether each key needs a state of its own: a refund or a ban is about one key alone.
+    #[doc(hidden)]
+    fn is_about_one_key(algorithm: &A) -> bool {
+        let _ = algorithm;
+        false
+    }
+
     /// Gives each limit this machine's share of its quota, for one of `machines` machines.
     #[doc(hidden)]
     #[cfg(feature = "cas")]

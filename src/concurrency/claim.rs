@@ -18,3 +18,11 @@ pub(super) struct Usage {
     /// The part of the limit that requests of the priority may use.
     pub(super) limit: u64,
 }
+
+impl Usage {
+    /// That of a request without a permit.
+    pub(super) const NONE: Self = Self {
+        in_flight: 0,
+        limit: 0,
+    };
+}

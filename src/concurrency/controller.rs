@@ -37,6 +37,7 @@ impl<A: Adaptive> Run for Running<A> {
         outcome: Outcome,
     ) -> Option<u64> {
         let window = self.samples.record(now, latency, in_flight, outcome)?;
+        let window = window.with_load(self.algorithm.load());
         self.state = self.algorithm.next(&self.state, &window);
         Some(self.algorithm.limit(&self.state).max(1))
     }

@@ -17,7 +17,7 @@ use super::pending::{End, POLLED_AFTER_READY, PendingRequest};
 use super::permit::Permit;
 use super::state::State;
 use crate::clock::{Clock, MonotonicClock, Tick};
-use crate::decision::CompactDecision;
+use crate::decision::{CompactDecision, Verdict};
 use crate::respond::ResponseHooks;
 
 pin_project! {
@@ -94,11 +94,14 @@ pub(super) struct Started {
 impl Started {
     /// Reads the clock, if the limit is adaptive.
     #[inline]
-    pub(super) fn now(state: &State, in_flight: u64) -> Option<Self> {
-        if !state.is_adaptive() {
-            return None;
-        }
-        let at = MonotonicClock.now();
+    pub(super) fn begin(state: &State) -> Option<Tick> {
+        state.is_adaptive().then(|| MonotonicClock.now())
+    }
+
+    /// A request that began at a moment of [`begin`](Self::begin).
+    #[inline]
+    pub(super) fn new(begun: Option<Tick>, in_flight: u64) -> Option<Self> {
+        let at = begun?;
         Some(Self { at, in_flight })
     }
 
@@ -117,6 +120,11 @@ impl Started {
             });
         }
     }
+}
+
+/// What the response says about the limit, of which `permit` is a part.
+fn shown_decision(permit: &Permit) -> CompactDecision {
+    CompactDecision::new(&State::decision(Verdict::Admit, permit.usage()))
 }
 
 impl<S: Service<Req>, R, H, Req> ConcurrencyFuture<S, R, H, Req> {
@@ -199,16 +207,15 @@ where
                         let decision = permit
                             .as_ref()
                             .filter(|_| R::WRITES_HEADERS)
-                            .map(|permit| pending.shown_decision(permit));
+                            .map(shown_decision);
                         let told = decision.map(|decision| Told {
                             respond: pending.respond.clone(),
                             decision,
                         });
                         let started = permit.as_ref().and_then(|permit| {
                             // A fixed limit needs no look at the table.
-                            let is_adaptive = permit.state().is_adaptive();
-                            let in_flight = is_adaptive.then(|| permit.usage().in_flight)?;
-                            Started::now(permit.state(), in_flight)
+                            let begun = Started::begin(permit.state())?;
+                            Started::new(Some(begun), permit.usage().in_flight)
                         });
                         step.set(Step::Inner {
                             future,

@@ -23,8 +23,8 @@ mod table;
 
 pub use self::{
     adaptive::{
-        Adaptive, Aimd, AimdState, Gradient2, Gradient2State, Outcome, Samples, Vegas, VegasState,
-        Window,
+        Adaptive, Aimd, AimdState, Gradient2, Gradient2State, Outcome, Samples, SystemGuard,
+        SystemGuardState, Vegas, VegasState, Window,
     },
     future::ConcurrencyFuture,
     handle::ConcurrencyHandle,
@@ -160,7 +160,7 @@ impl ConcurrencyLayer<Global> {
     /// A limit for all requests together that follows the latency of the service. For a limit per key,
     /// call [`new`](Self::new) with the algorithm.
     ///
-    /// `algorithm` is [`Gradient2`], [`Vegas`], [`Aimd`], or an [`Adaptive`] of your own. It gets a
+    /// `algorithm` is [`Gradient2`], [`Vegas`], [`Aimd`], [`SystemGuard`], or an [`Adaptive`] of your own. It gets a
     /// window of samples per second, of at least 10 requests. A sample is the time from the permit
     /// until the response, without its body. Denied requests get 503, or `UNAVAILABLE` in gRPC.
     ///
@@ -175,7 +175,7 @@ impl ConcurrencyLayer<Global> {
     ///
     /// The example `overload` shows them in a simulation, beside fixed limits and those of tower.
     /// `Gradient2` is the one to begin with: `Vegas` mistakes uneven request times for a queue, and
-    /// `Aimd` needs a bound on latency.
+    /// `Aimd` needs a bound on latency, and `SystemGuard` a measure of load and quiet times.
     ///
     /// A request that panics is no sample. The limit is about one service: put it close to what it
     /// protects, inside of rate limits and of layers that answer by themselves.

@@ -12,7 +12,6 @@ use super::claim::{Claim, Usage};
 use super::permit::{Permit, Place};
 use super::state::{Options, State};
 use crate::clock::{Clock, MonotonicClock, MonotonicSleep, Timer};
-use crate::decision::{CompactDecision, Verdict};
 use crate::queue::RequestSeat;
 use crate::respond::ResponseHooks;
 
@@ -126,10 +125,5 @@ where
         };
         let denied = self.state.deny(true, full, &self.options);
         self.state.refuse(&self.respond, request, denied)
-    }
-
-    /// What the response says about the limit, of which `permit` is a part.
-    pub(super) fn shown_decision(&self, permit: &Permit) -> CompactDecision {
-        CompactDecision::new(&State::decision(Verdict::Admit, permit.usage()))
     }
 }

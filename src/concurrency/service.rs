@@ -105,7 +105,7 @@ where
         };
         let units = self.keys.cost(&request);
         if units == 0 {
-            return self.admit(request, None);
+            return self.admit(request, None, Usage::NONE);
         }
         let claim = Claim {
             id: self.state.table.key_id(&key),
@@ -116,7 +116,7 @@ where
         if self.state.may_pass(claim) {
             if let Ok(usage) = self.state.table.try_take(claim) {
                 let permit = Permit::new(Arc::clone(&self.state), claim);
-                return self.admit(request, Some((permit, usage)));
+                return self.admit(request, Some(permit), usage);
             }
         }
         self.wait_or_deny(request, claim, seat)
@@ -129,7 +129,8 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
     fn admit<Req>(
         &mut self,
         request: Req,
-        permit: Option<(Permit, Usage)>,
+        permit: Option<Permit>,
+        usage: Usage,
     ) -> ConcurrencyFuture<S, R, H, Req>
     where
         S: Service<Req>,
@@ -140,13 +141,15 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
         if self.state.record_admitted() && self.keys.unread_proxy_header(&request) {
             self.report_proxy_header();
         }
-        let usage = permit.as_ref().map(|(_, usage)| *usage);
-        let told = usage
-            .filter(|_| R::WRITES_HEADERS)
-            .map(|usage| self.told(usage));
-        let started = usage.and_then(|usage| Started::now(&self.state, usage.in_flight));
-        let held = Held(permit.map(|(permit, _)| permit));
-        ConcurrencyFuture::inner(self.inner.call(request), held, told, started)
+        let begun = Started::begin(&self.state);
+        let told = match &permit {
+            Some(_) if R::WRITES_HEADERS => Some(self.told(usage)),
+            _ => None,
+        };
+        let future = self.inner.call(request);
+        // Made after the call: it would be written to memory and read again around it.
+        let started = Started::new(begun, usage.in_flight);
+        ConcurrencyFuture::inner(future, Held(permit), told, started)
     }
 
     /// What the response says about the limit.
@@ -225,7 +228,7 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
         match joined {
             Joined::Taken(usage) => {
                 let permit = Permit::new(Arc::clone(state), claim);
-                self.admit(request, Some((permit, usage)))
+                self.admit(request, Some(permit), usage)
             }
             Joined::Waits(at, usage) => {
                 state.record_waited(usage, &self.options);
@@ -258,7 +261,7 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
             let _ = state.deny(may_pass, usage, &self.options);
         }
         let told = R::WRITES_HEADERS.then(|| self.told(usage));
-        let started = Started::now(&self.state, usage.in_flight);
+        let started = Started::new(Started::begin(&self.state), usage.in_flight);
         ConcurrencyFuture::inner(self.inner.call(request), Held(Some(permit)), told, started)
     }
 

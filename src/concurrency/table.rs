@@ -200,7 +200,9 @@ impl Table {
             }
             (Joined::Waits(line.push(claim), usage(in_flight)), woken)
         });
-        woken.map(Waker::wake);
+        if let Some(waker) = woken {
+            waker.wake();
+        }
         joined
     }
 

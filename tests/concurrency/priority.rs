@@ -107,7 +107,7 @@ async fn the_line_goes_on_by_priority_and_then_by_arrival() {
     let mut running = first;
     for next in [2, 4, 1, 0, 3] {
         drop(running);
-        let mut woken = waiting.iter().map(|call| call.is_woken());
+        let mut woken = waiting.iter().map(task::Spawn::is_woken);
         assert_eq!(woken.position(|woken| woken), Some(next));
         assert_eq!(woken.filter(|woken| *woken).count(), 0);
         assert_pending!(waiting[next].poll());

@@ -1,6 +1,8 @@
 //! Clients that are not limited, and clients that are blocked.
 
-use std::{collections::HashSet, net::IpAddr, net::SocketAddr};
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{Request, Response, StatusCode};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
@@ -130,4 +132,31 @@ fn a_client_behind_a_trusted_proxy_is_found_and_cannot_lie() {
     assert!(through("10.0.0.1", "192.0.2.7"));
     assert!(!through("10.0.0.1", "192.0.2.7, 203.0.113.9"));
     assert!(!through("203.0.113.9", "192.0.2.7"));
+}
+
+/// A list is replaced as a whole: no request sees an empty one, or half of one.
+#[test]
+fn a_client_in_the_old_and_in_the_new_list_is_listed_at_every_moment() {
+    let lists = [
+        ["192.0.2.0/24", "203.0.113.0/24"],
+        ["192.0.2.0/24", "2001:db8::/32"],
+    ];
+    let watched = Watched::new(Networks::new(lists[0]));
+    let listed = ClientIp::peer().within(&watched);
+    let (client, done) = (request("192.0.2.1"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let reads = scope.spawn(|| {
+            let mut reads = 0_u64;
+            while !done.load(Ordering::Relaxed) {
+                assert!(listed.matches(&client), "after {reads}");
+                reads += 1;
+            }
+            reads
+        });
+        for list in lists.iter().cycle().take(20_000) {
+            watched.set(Networks::new(list));
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(reads.join().unwrap() > 0);
+    });
 }

@@ -1,12 +1,14 @@
 //! A lockout in a layer: what counts as a failure, and what an operator can do.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use http::{Request, Response};
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Global, Local, Lockout, ManualClock, Quota, RateLimitLayer, Settle, SlidingLog,
-    store::local::Overflow,
+    All, AnyAlgorithm, AsError, ClientIp, ConfigError, Global, Local, Lockout, ManualClock, Quota,
+    RateLimitLayer, Settle, SlidingLog, algorithm::Inherit, key::PeerAddr, store::local::Overflow,
 };
 
 use tokio::sync::oneshot;
@@ -234,9 +236,8 @@ async fn denials_of_another_limit_can_be_the_failures() {
 #[test]
 fn a_flood_of_keys_does_not_evict_a_block() {
     for (overflow, keys) in [
-        (Overflow::EvictLeast, 100_000_u32),
+        (Overflow::EvictLeast, 1_000_000_u32),
         (Overflow::Deny, 10_000),
-        (Overflow::Shared, 10_000),
     ] {
         let local = Local::new(lockout())
             .capacity(1_000)
@@ -245,10 +246,59 @@ fn a_flood_of_keys_does_not_evict_a_block() {
         assert!(local.check_n("attacker", 5).is_admitted());
         for key in 0..keys {
             let _ = local.check(&key);
-            if key % 1_000 == 0 {
+            if key % 10_000 == 0 {
                 assert!(local.peek("attacker").is_denied(), "{overflow:?}, {key}");
             }
         }
         assert!(local.check("attacker").is_denied(), "{overflow:?}");
     }
+}
+
+#[test]
+fn keys_without_a_slot_cannot_share_a_lockout() {
+    const fn log() -> SlidingLog {
+        SlidingLog::new(Quota::per_minute(2))
+    }
+    type Make = fn() -> ();
+    let shared: [Make; 4] = [
+        || drop(Local::new(lockout()).overflow(Overflow::Shared)),
+        || drop(Local::new((lockout(), log())).overflow(Overflow::Shared)),
+        || drop(Local::new(All::new([lockout(), lockout()])).overflow(Overflow::Shared)),
+        || drop(Local::new(AnyAlgorithm::from(lockout())).overflow(Overflow::Shared)),
+    ];
+    for make in shared {
+        let panicked = std::panic::catch_unwind(make).unwrap_err();
+        let message = panicked.downcast_ref::<String>().unwrap();
+        assert!(
+            message.contains("use Overflow::EvictLeast or Overflow::Deny"),
+            "{message}"
+        );
+    }
+    let local = Local::new(AnyAlgorithm::from(log())).overflow(Overflow::Shared);
+    let changed = local.set_algorithm(AnyAlgorithm::from(lockout()), Inherit::AsIs);
+    assert!(
+        matches!(changed, Err(ConfigError::Unsupported { .. })),
+        "{changed:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_addresses_of_one_ipv6_network_share_a_lockout() {
+    let layer = RateLimitLayer::new(ClientIp::peer(), lockout());
+    let service = layer.layer(service_fn(async |_: Request<String>| {
+        Ok::<_, BoxError>(Response::new(String::new()))
+    }));
+    let attempt = async |address: &str| {
+        let mut request = Request::new(String::new());
+        let address: IpAddr = address.parse().unwrap();
+        let peer = PeerAddr(SocketAddr::from((address, 4711)));
+        request.extensions_mut().insert(peer);
+        let response = service.clone().oneshot(request).await.unwrap();
+        response.status().as_u16()
+    };
+    for n in 0..5 {
+        assert_eq!(attempt(&format!("2001:db8:0:7:{n}::1")).await, 200);
+    }
+    assert_eq!(attempt("2001:db8:0:7:ffff::9").await, 429);
+    assert_eq!(attempt("2001:db8:0:8::1").await, 200);
 }

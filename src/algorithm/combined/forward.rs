@@ -11,6 +11,10 @@ use super::super::packing::Sealed;
 use super::super::{Algorithm, Inherit, Packing};
 use super::merge::Merge;
 use super::parts::{MakeState, Parts, VisitPart, VisitPartMut, VisitState, VisitStateMut};
+use super::questions::{
+    FirstQuota, IsAboutOneKey, IsUserCode, LimitCount, MaxHeapBytes, Quotas, ReplansLine, Validate,
+    WaitingCount, WordCount,
+};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -192,6 +196,12 @@ impl<P: Parts> Packing<P> for P {
         any.0
     }
 
+    fn is_about_one_key(algorithm: &P) -> bool {
+        let mut any = IsAboutOneKey(false);
+        algorithm.each(&mut any);
+        any.0
+    }
+
     #[cfg(feature = "cas")]
     fn is_leasable(algorithm: &P) -> bool {
         let mut all = IsLeasable(true);
@@ -268,82 +278,6 @@ impl<P: Parts> Packing<P> for P {
 
     fn raise_to_base(algorithm: &P, state: &mut P::States) {
         algorithm.each_state_mut(state, &mut RaiseToBase);
-    }
-}
-
-struct FirstQuota(Option<Quota>);
-
-impl VisitPart for FirstQuota {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0.get_or_insert_with(|| part.quota());
-    }
-}
-
-struct Quotas(Vec<Quota>);
-
-impl VisitPart for Quotas {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0.append(&mut A::Packing::quotas(part));
-    }
-}
-
-struct IsUserCode(bool);
-
-impl VisitPart for IsUserCode {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 |= A::Packing::is_user_code(part);
-    }
-}
-
-struct LimitCount(usize);
-
-impl VisitPart for LimitCount {
-    #[inline]
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 += A::Packing::limit_count(part);
-    }
-}
-
-struct WaitingCount(usize);
-
-impl VisitPart for WaitingCount {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 += A::Packing::waiting_count(part);
-    }
-}
-
-struct Validate(Result<(), ConfigError>);
-
-impl VisitPart for Validate {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        if self.0.is_ok() {
-            self.0 = part.validate();
-        }
-    }
-}
-
-struct ReplansLine(bool);
-
-impl VisitPart for ReplansLine {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 |= part.replans_line();
-    }
-}
-
-struct MaxHeapBytes(usize);
-
-impl VisitPart for MaxHeapBytes {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 = self.0.saturating_add(A::Packing::max_heap_bytes(part));
-    }
-}
-
-struct WordCount(usize);
-
-impl VisitPart for WordCount {
-    #[inline]
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 += A::Packing::word_count(part);
     }
 }
 

@@ -9,6 +9,7 @@ mod into_algorithm;
 mod merge;
 mod pair;
 mod parts;
+mod questions;
 
 pub(crate) use self::merge::merge;
 pub use self::{all::All, into_algorithm::IntoAlgorithm};

@@ -195,6 +195,10 @@ impl Packing<Self> for Lockout {
         algorithm.phase(state, now).blocked_until.is_some()
     }
 
+    fn is_about_one_key(_: &Self) -> bool {
+        true
+    }
+
     fn heap_bytes(_: &Self, state: &LockoutState) -> usize {
         state.heap_bytes()
     }

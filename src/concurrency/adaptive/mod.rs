@@ -5,12 +5,14 @@ mod baseline;
 mod gradient2;
 mod math;
 mod range;
+mod system_guard;
 mod vegas;
 mod window;
 
 pub use self::{
     aimd::{Aimd, AimdState},
     gradient2::{Gradient2, Gradient2State},
+    system_guard::{SystemGuard, SystemGuardState},
     vegas::{Vegas, VegasState},
     window::{Outcome, Samples, Window},
 };
@@ -49,4 +51,10 @@ pub trait Adaptive: Send + Sync + 'static {
 
     /// How many requests may be in flight.
     fn limit(&self, state: &Self::State) -> u64;
+
+    /// The load of the system, in any unit, for an algorithm that needs it. A layer calls it when a
+    /// window has ended, and gives it to [`next`](Self::next) as [`Window::load`].
+    fn load(&self) -> u64 {
+        0
+    }
 }

@@ -79,6 +79,16 @@ impl Range {
         u64::from(self.start) * ONE
     }
 
+    /// The greatest limit.
+    pub(super) const fn greatest(self) -> u64 {
+        self.max as u64
+    }
+
+    /// Moves a whole limit between the bounds.
+    pub(super) fn clamp_whole(self, limit: u64) -> u64 {
+        limit.clamp(self.min.into(), self.max.into())
+    }
+
     /// Whether a limit is the least one.
     pub(super) fn is_least(self, limit: u64) -> bool {
         limit / ONE <= u64::from(self.min)

@@ -30,17 +30,64 @@ pub struct Window {
     pub most_in_flight: u64,
     /// The number of requests for which the service was overloaded.
     pub dropped: u64,
+    /// The [load](super::Adaptive::load) of the system at its end; 0 unless the algorithm measures it.
+    pub load: u64,
+    pub(super) mean_ns: u64,
+    pub(super) ended: Tick,
+    pub(super) length_ns: u64,
 }
 
 impl Window {
-    /// A window with this latency: a high percentile of all in it.
+    /// A window of a second with this latency: a high percentile of all in it.
     pub fn new(latency: Duration, samples: u64, most_in_flight: u64, dropped: u64) -> Self {
+        let latency_ns = nanos(latency).max(1);
         Self {
-            latency_ns: nanos(latency).max(1),
+            latency_ns,
             samples,
             most_in_flight,
             dropped,
+            load: 0,
+            mean_ns: latency_ns,
+            ended: Tick::from_nanos(1_000_000_000),
+            length_ns: 1_000_000_000,
         }
+    }
+
+    /// The mean of all latencies in it; [`latency`](Self::latency) unless set.
+    #[must_use]
+    pub fn with_mean(mut self, mean: Duration) -> Self {
+        self.mean_ns = nanos(mean);
+        self
+    }
+
+    /// When it began and ended.
+    #[must_use]
+    pub fn with_times(mut self, begun: Tick, ended: Tick) -> Self {
+        self.ended = ended;
+        self.length_ns = nanos(ended.since(begun));
+        self
+    }
+
+    /// The load of the system at its end.
+    #[must_use]
+    pub const fn with_load(mut self, load: u64) -> Self {
+        self.load = load;
+        self
+    }
+
+    /// The mean of all latencies in it.
+    pub const fn mean(&self) -> Duration {
+        Duration::from_nanos(self.mean_ns)
+    }
+
+    /// When it ended.
+    pub const fn ended(&self) -> Tick {
+        self.ended
+    }
+
+    /// How long it was.
+    pub const fn length(&self) -> Duration {
+        Duration::from_nanos(self.length_ns)
     }
 
     /// The latency: of [`Samples`], that which 9 of 10 requests did not exceed. It means nothing if
@@ -87,6 +134,7 @@ pub struct Samples {
     begun: Option<Tick>,
     counts: Box<[u32; BUCKETS]>,
     latencies: u64,
+    total_ns: u64,
     /// How many of the latencies are of cancelled requests.
     cancelled: u64,
     most_in_flight: u64,
@@ -108,6 +156,7 @@ impl Samples {
             begun: None,
             counts: Box::new([0; BUCKETS]),
             latencies: 0,
+            total_ns: 0,
             cancelled: 0,
             most_in_flight: 0,
             dropped: 0,
@@ -148,13 +197,17 @@ impl Samples {
             samples: self.latencies,
             most_in_flight: self.most_in_flight,
             dropped: self.dropped,
+            load: 0,
+            mean_ns: self.total_ns.checked_div(self.latencies).unwrap_or(0),
+            ended: now,
+            length_ns: nanos(now.since(begun)),
         };
         if self.latencies > 0 && self.cancelled <= self.latencies / 10 {
             self.usual_ns = window.latency_ns;
         }
         self.begun = Some(now);
         self.counts.fill(0);
-        (self.latencies, self.cancelled) = (0, 0);
+        (self.latencies, self.cancelled, self.total_ns) = (0, 0, 0);
         (self.most_in_flight, self.dropped) = (0, 0);
         Some(window)
     }
@@ -163,6 +216,7 @@ impl Samples {
         let count = &mut self.counts[bucket(latency_ns)];
         *count = count.saturating_add(1);
         self.latencies += 1;
+        self.total_ns = self.total_ns.saturating_add(latency_ns);
     }
 
     /// The end of the bucket that holds the latency which 9 of 10 did not exceed.
@@ -275,6 +329,8 @@ mod tests {
             (window.samples, window.most_in_flight, window.dropped),
             (2, 9, 1)
         );
+        assert_eq!((window.mean(), window.ended()), (latency, tick(1_600)));
+        assert_eq!(window.length(), Duration::from_millis(1_600));
         // The next one begins empty; an older moment ends nothing.
         for _ in 0..10 {
             assert!(

@@ -2,14 +2,15 @@
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
-use super::ranges::{Range, contains, edges};
+use super::edges::Edges;
+use super::ranges::Range;
 use crate::error::{ConfigError, expect_valid};
 use crate::key::client_ip::{Network, canonical};
 
 /// A list of networks, for [`ClientIp::within`](crate::ClientIp::within).
 ///
-/// It finds an address among 100,000 networks by 18 comparisons, and takes at most 8 bytes
-/// per IPv4 network and 32 per IPv6 network.
+/// It finds an address among 100,000 networks by at most 18 comparisons, and by few if the networks are
+/// scattered. It takes at most 16 bytes per IPv4 network and 40 per IPv6 network.
 ///
 /// A network may be excepted from a larger one. The longest prefix of an address decides.
 ///
@@ -28,9 +29,8 @@ use crate::key::client_ip::{Network, canonical};
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Networks {
-    /// Where being listed begins or ends; see `ranges.rs`.
-    v4: Box<[u32]>,
-    v6: Box<[u128]>,
+    v4: Edges<u32>,
+    v6: Edges<u128>,
 }
 
 const FIELD: &str = "networks";
@@ -106,7 +106,7 @@ impl Networks {
                 "a network once: this one is listed and an exception",
             ));
         }
-        let ranges = |is_v4: bool| {
+        let ranges = |is_v4: bool| -> Vec<Range> {
             let own = all.iter().filter(|(network, _)| network.is_v4() == is_v4);
             let ranges = own.map(|(network, is_listed)| {
                 let (_, first, last) = network.bounds();
@@ -116,13 +116,11 @@ impl Networks {
                     is_listed: *is_listed,
                 }
             });
-            edges(ranges.collect())
+            ranges.collect()
         };
-        // The edge after the last IPv4 address is none.
-        let v4 = ranges(true).into_iter();
         Ok(Self {
-            v4: v4.filter_map(|edge| u32::try_from(edge).ok()).collect(),
-            v6: ranges(false).into(),
+            v4: Edges::new(ranges(true)),
+            v6: Edges::new(ranges(false)),
         })
     }
 
@@ -130,14 +128,14 @@ impl Networks {
     #[inline]
     pub fn contains(&self, address: IpAddr) -> bool {
         match canonical(address) {
-            IpAddr::V4(address) => contains(&self.v4, address.to_bits()),
-            IpAddr::V6(address) => contains(&self.v6, address.to_bits()),
+            IpAddr::V4(address) => self.v4.contains(address.to_bits()),
+            IpAddr::V6(address) => self.v6.contains(address.to_bits()),
         }
     }
 
     /// Whether no address is listed.
     pub fn is_empty(&self) -> bool {
-        self.v4.is_empty() && self.v6.is_empty()
+        self.v4.len() + self.v6.len() == 0
     }
 }
 

@@ -38,12 +38,6 @@ pub(super) fn edges(mut ranges: Vec<Range>) -> Vec<u128> {
     changes.edges()
 }
 
-/// Whether `number` is listed.
-#[inline]
-pub(super) fn contains<T: Copy + Ord>(edges: &[T], number: T) -> bool {
-    edges.partition_point(|edge| *edge <= number) % 2 == 1
-}
-
 /// From which number on numbers are listed or not, in order.
 #[derive(Default)]
 struct Changes(Vec<(u128, bool)>);
@@ -75,6 +69,10 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn contains(edges: &[u128], number: u128) -> bool {
+        edges.partition_point(|edge| *edge <= number) % 2 == 1
+    }
 
     /// The prefix with `bits` free bits that contains `number`.
     fn prefix(number: u128, bits: u32, is_listed: bool) -> Range {

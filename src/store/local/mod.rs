@@ -33,6 +33,7 @@ use std::time::Duration;
 
 pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
+use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
 #[cfg(feature = "cas")]
 pub(in crate::store) use self::states::Effect;
@@ -338,7 +339,9 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Changes the algorithm's settings at run time.
     ///
     /// # Errors
-    /// If a setting is invalid or has no effect.
+    /// If a setting is invalid or has no effect. Also if keys may share a state
+    /// ([`Overflow::Shared`](local::Overflow::Shared)) and the algorithm contains a
+    /// [`Lockout`](crate::Lockout).
     pub fn set_algorithm(
         &self,
         algorithm: impl IntoAlgorithm<Algorithm = A>,
@@ -346,6 +349,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
+        may_overflow(&algorithm, self.shared.overflow)?;
         let clock = || cold::now(&self.shared.clock);
         self.shared.table().set_algorithm(algorithm, clock, inherit);
         Ok(())

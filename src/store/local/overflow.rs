@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::algorithm::{Algorithm, Packing};
 use crate::backend::Losses;
 use crate::clock::Tick;
+use crate::error::ConfigError;
 use crate::store::events::OverflowLog;
 
 /// What a full table does with a new key.
@@ -47,8 +49,22 @@ pub enum Overflow {
     EvictLeast,
     /// Denies the new key until a slot becomes free.
     Deny,
-    /// Lets all keys without a slot share one state.
+    /// Lets all keys without a slot share one state. A [`Lockout`](crate::Lockout) refuses it.
     Shared,
+}
+
+/// Refuses to let keys share a state that is about one of them.
+pub(super) fn may_overflow<A: Algorithm>(
+    algorithm: &A,
+    overflow: Overflow,
+) -> Result<(), ConfigError> {
+    if overflow == Overflow::Shared && A::Packing::is_about_one_key(algorithm) {
+        return Err(ConfigError::Unsupported {
+            what: "a lockout in a table whose keys may share a state (Overflow::Shared)",
+            instead: "use Overflow::EvictLeast or Overflow::Deny",
+        });
+    }
+    Ok(())
 }
 
 /// Sizes and counters of a [`Local`](crate::Local).

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Local;
 use super::inner::LocalInner;
-use super::overflow::Overflow;
+use super::overflow::{Overflow, may_overflow};
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::error::{ConfigError, expect_valid};
@@ -88,12 +88,15 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Sets what a full table does with a new key.
     ///
     /// # Panics
-    /// If the table was used or cloned before.
+    /// If the table was used or cloned before. Also if the policy is [`Overflow::Shared`] and the
+    /// algorithm is or contains a [`Lockout`](crate::Lockout): all keys without a slot would be locked
+    /// out by the failures of one, and banned with it.
     #[must_use]
     #[track_caller]
     pub fn overflow(self, overflow: Overflow) -> Self {
         let unused = self.unused("another overflow policy for a table that was used or cloned");
         let mut inner = expect_valid(unused);
+        expect_valid(inner.read_algorithm(|algorithm| may_overflow(algorithm, overflow)));
         inner.overflow = overflow;
         inner.into()
     }

@@ -1,0 +1,251 @@
+//! The product of throughput and latency as a limit while the system is loaded, as in Sentinel, go-zero
+//! and kratos, after TCP BBR.
+
+use std::fmt;
+
+use super::Adaptive;
+use super::range::Range;
+use super::window::Window;
+use crate::clock::Tick;
+use crate::error::{ConfigError, expect_valid};
+
+/// No limit while the load of the system is low, and its capacity while the load is high.
+///
+/// The capacity is the highest throughput times the lowest mean latency of the windows of the last 10
+/// seconds. That many requests are in flight in a system that is busy and has no queue:
+/// ```text
+/// limit = max(samples / length) * min(mean latency)    if the load is at least the threshold, or was
+///                                                      in the window before
+///       = the greatest one                             otherwise
+/// ```
+/// The load is what a closure returns when a window ends, in any unit: the load average, the use of the
+/// processor, the length of a queue.
+///
+/// It is for a system that is sometimes idle and does different work at a time, of which the load is the
+/// better sign than latency. It learns from quiet windows. In a lasting overload without any, throughput
+/// times latency is what is in flight (Little's law), so the limit stays where it is and keeps the queue
+/// that there is. [`Gradient2`](super::Gradient2) removes such a queue; the example `overload` has both.
+///
+/// ```
+/// use tower_throttle::concurrency::{ConcurrencyLayer, SystemGuard};
+///
+/// /// The load average of the last minute, in thousandths.
+/// fn load_average() -> u64 {
+///     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+///     let first = text.split(' ').next().and_then(|first| first.parse::<f64>().ok());
+///     first.map_or(0, |load| (load * 1_000.0) as u64)
+/// }
+///
+/// // From a load average of 4 on: one per processor.
+/// let layer = ConcurrencyLayer::adaptive(SystemGuard::new(4_000, load_average));
+/// assert_eq!(layer.handle().limit(), 10_000); // no limit yet
+/// ```
+#[derive(Clone, Copy)]
+#[must_use = "an algorithm does nothing until it is given to a layer"]
+pub struct SystemGuard<F> {
+    range: Range,
+    threshold: u64,
+    load: F,
+}
+
+/// The state of [`SystemGuard`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemGuardState {
+    limit: u64,
+    /// Whether the load was high when the last window ended.
+    was_loaded: bool,
+    /// The last windows with samples, at most [`WINDOWS`], oldest first.
+    seen: Vec<Seen>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    ended: Tick,
+    samples: u64,
+    length_ns: u64,
+    mean_ns: u64,
+}
+
+/// How long a window counts.
+const SPAN_NS: u64 = 10_000_000_000;
+/// The most windows that count, if they are shorter than a second.
+const WINDOWS: usize = 16;
+
+impl<F: Fn() -> u64 + Send + Sync + 'static> SystemGuard<F> {
+    /// Limits while `load` returns `threshold` or more. From 1 to 10,000, which is the limit while it
+    /// returns less.
+    ///
+    /// # Panics
+    /// If `threshold` is 0: the load would never be low.
+    #[track_caller]
+    pub fn new(threshold: u64, load: F) -> Self {
+        if threshold == 0 {
+            let allowed = "a load from 1 on";
+            expect_valid(Err::<(), _>(ConfigError::out_of_range(
+                "threshold",
+                threshold,
+                allowed,
+            )));
+        }
+        Self {
+            range: Range::new(10_000).with_bounds(1, 10_000),
+            threshold,
+            load,
+        }
+    }
+
+    /// Keeps the limit from `min` to `max`, which is the limit while the load is low.
+    ///
+    /// # Panics
+    /// If `min` is 0 or greater than `max`.
+    #[track_caller]
+    pub fn between(mut self, min: u32, max: u32) -> Self {
+        self.range = self.range.with_bounds(min, max).with_start(max);
+        self
+    }
+}
+
+impl<F: Fn() -> u64 + Send + Sync + 'static> Adaptive for SystemGuard<F> {
+    type State = SystemGuardState;
+
+    fn start(&self) -> SystemGuardState {
+        SystemGuardState {
+            limit: self.range.greatest(),
+            was_loaded: false,
+            seen: Vec::new(),
+        }
+    }
+
+    fn next(&self, state: &SystemGuardState, window: &Window) -> SystemGuardState {
+        let mut seen = state.seen.clone();
+        if window.samples > 0 {
+            seen.push(Seen {
+                ended: window.ended,
+                samples: window.samples,
+                length_ns: window.length_ns.max(1),
+                mean_ns: window.mean_ns.max(1),
+            });
+        }
+        let is_recent = |seen: &Seen| window.ended.since(seen.ended).as_nanos() < SPAN_NS.into();
+        seen.retain(is_recent);
+        let old = seen.len().saturating_sub(WINDOWS);
+        seen.drain(..old);
+        let is_loaded = window.load >= self.threshold;
+        let limit = match capacity(&seen) {
+            Some(capacity) if is_loaded || state.was_loaded => self.range.clamp_whole(capacity),
+            _ if is_loaded => state.limit,
+            _ => self.range.greatest(),
+        };
+        SystemGuardState {
+            limit,
+            was_loaded: is_loaded,
+            seen,
+        }
+    }
+
+    fn limit(&self, state: &SystemGuardState) -> u64 {
+        state.limit
+    }
+
+    fn load(&self) -> u64 {
+        (self.load)()
+    }
+}
+
+/// The highest throughput times the lowest mean latency, rounded down. `None` without windows.
+fn capacity(seen: &[Seen]) -> Option<u64> {
+    let rate_order = |a: &&Seen, b: &&Seen| {
+        let [a_to_b, b_to_a] = [(a, b), (b, a)]
+            .map(|(one, other)| u128::from(one.samples) * u128::from(other.length_ns));
+        a_to_b.cmp(&b_to_a)
+    };
+    let fastest = seen.iter().max_by(rate_order)?;
+    let mean_ns = seen.iter().map(|seen| seen.mean_ns).min()?;
+    let product = u128::from(fastest.samples) * u128::from(mean_ns);
+    let capacity = product / u128::from(fastest.length_ns);
+    Some(u64::try_from(capacity).unwrap_or(u64::MAX))
+}
+
+/// Manual impl: closures are not `Debug`.
+impl<F> fmt::Debug for SystemGuard<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SystemGuard")
+            .field("range", &self.range)
+            .field("threshold", &self.threshold)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A window of a second that ended at `second`.
+    fn window(second: u64, samples: u64, mean_ms: u64, load: u64) -> Window {
+        let mean = Duration::from_millis(mean_ms);
+        let begun = Tick::from_nanos((second - 1) * 1_000_000_000);
+        Window::new(mean * 2, samples, 1_000, 0)
+            .with_mean(mean)
+            .with_times(begun, begun.plus(Duration::from_secs(1)))
+            .with_load(load)
+    }
+
+    fn limits(windows: impl IntoIterator<Item = Window>) -> Vec<u64> {
+        let guard = SystemGuard::new(800, || 0).between(5, 1_000);
+        let mut state = guard.start();
+        let next = windows.into_iter().map(|window| {
+            state = guard.next(&state, &window);
+            guard.limit(&state)
+        });
+        next.collect()
+    }
+
+    #[test]
+    fn the_limit_is_the_highest_throughput_times_the_lowest_latency_while_loaded() {
+        let windows = [
+            window(1, 100, 50, 0),
+            window(2, 400, 100, 799),
+            // 400 per second times 50 ms.
+            window(3, 300, 120, 800),
+            // Once more after the load has fallen.
+            window(4, 10, 40, 0),
+            window(5, 10, 40, 0),
+            // 16, and never below 5.
+            window(6, 10, 40, 900),
+            window(7, 10, 1, 900),
+        ];
+        assert_eq!(limits(windows), [1_000, 1_000, 20, 16, 1_000, 16, 5]);
+    }
+
+    #[test]
+    fn a_window_counts_for_ten_seconds() {
+        let mut windows = vec![window(1, 1_000, 20, 0)];
+        windows.extend((2..=12).map(|second| window(second, 100, 100, 900)));
+        let mut expected = vec![1_000];
+        expected.extend([20; 9]);
+        expected.extend([10; 2]);
+        assert_eq!(limits(windows), expected);
+    }
+
+    #[test]
+    fn windows_without_samples_leave_the_limit_as_it_is() {
+        let windows = [
+            window(1, 0, 50, 900),
+            window(2, 400, 50, 900),
+            window(3, 0, 1, 900),
+        ];
+        assert_eq!(limits(windows), [1_000, 20, 20]);
+    }
+
+    #[test]
+    fn throughput_is_per_time_and_not_per_window() {
+        let long = window(1, 100, 50, 0).with_times(Tick::ZERO, Tick::from_nanos(4_000_000_000));
+        // 25 per second are fewer than 80.
+        assert_eq!(limits([long, window(5, 80, 500, 900)]), [1_000, 5]);
+        assert_eq!(limits([window(5, 80, 500, 900)]), [40]);
+        let huge = window(5, u64::MAX, 500, 900);
+        assert_eq!(limits([huge]), [1_000]);
+    }
+}
