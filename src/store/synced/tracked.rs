@@ -45,7 +45,6 @@ impl Unsent {
     }
 
     /// Adds a cost, if it fits.
-    #[expect(clippy::cast_possible_truncation, reason = "at most 2^31")]
     #[inline]
     pub(super) fn add(&mut self, cost: u64) -> bool {
         let cost = cost.min(1 << 31) as u32;
