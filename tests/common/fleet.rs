@@ -9,8 +9,8 @@ use std::{
 
 use tokio::task::JoinSet;
 use tower_throttle::{
-    AnyAlgorithm, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow,
-    TokenBucket,
+    AnyAlgorithm, Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog,
+    SlidingWindow, TokenBucket,
     store::{
         Backend,
         cas::{CasStore, postgres::PostgreSql},
@@ -321,10 +321,8 @@ impl Part {
                         waiting.spawn(async move { (number, decided.await) });
                         continue;
                     }
-                    if let Ok(decision) = decided.await {
-                        if decision.is_admitted() {
-                            admitted.push((number, decision.receipt().moment()));
-                        }
+                    if let Some(decision) = decided.await.ok().filter(Decision::is_admitted) {
+                        admitted.push((number, decision.receipt().moment()));
                     }
                 }
                 asked[number] = requests;
@@ -332,10 +330,8 @@ impl Part {
         }
         // A request fails if there was no exchange within the deadline.
         for (number, decided) in waiting.join_all().await {
-            if let Ok(decision) = decided {
-                if decision.is_admitted() {
-                    admitted.push((number, decision.receipt().moment()));
-                }
+            if let Some(decision) = decided.ok().filter(Decision::is_admitted) {
+                admitted.push((number, decision.receipt().moment()));
             }
         }
         let mut closing = JoinSet::new();
