@@ -114,6 +114,33 @@ async fn an_uncontended_decision_is_one_round_trip() {
 }
 
 #[tokio::test]
+async fn a_conflict_that_returns_the_value_needs_no_load() {
+    let store = MemoryStore::new();
+    let (one, other) = (machine(&store, 100), machine(&store, 100));
+    for limit in [&one, &other, &one] {
+        assert!(take(limit, 1).await.expect("a decision").is_admitted());
+    }
+    let counts = one.counts();
+    assert_eq!((counts.loads, counts.swaps, counts.conflicts), (1, 3, 1));
+    assert_eq!(remaining(&other).await, 97);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_conflict_is_followed_by_a_pause_and_a_first_one_is_not() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store, 100);
+    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+    // A load follows each conflict.
+    let twice = [Fault::Conflict, Fault::None, Fault::Conflict];
+    for (faults, pauses) in [(&twice[..1], false), (&twice[..], true)] {
+        store.plan(faults.iter().copied());
+        let begun = Instant::now();
+        assert!(take(&limit, 1).await.expect("a decision").is_admitted());
+        assert_eq!(!begun.elapsed().is_zero(), pauses, "{faults:?}");
+    }
+}
+
+#[tokio::test]
 async fn records_are_kept_for_a_bounded_number_of_keys() {
     let store = MemoryStore::new();
     let builder = CasBuilder::new(store).cached_keys(64);

@@ -224,3 +224,72 @@ pub(super) fn with_entry(
     record.entries.push(entry);
     Ok(record)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::TokenBucket;
+    use crate::quota::Quota;
+
+    const NOW: Tick = Tick::from_nanos(1 << 60);
+
+    fn decider(limit: u64) -> Decider<TokenBucket> {
+        let bucket = TokenBucket::new(Quota::per_hour(limit));
+        Decider::new(bucket).expect("a limit")
+    }
+
+    /// What the store holds after `calls` on an unused key.
+    fn record_of(decider: &Decider<TokenBucket>, calls: &[Call]) -> Record {
+        let decided = decider.decide(&Record::default(), false, NOW, calls);
+        let record = decided.ok().and_then(|decided| decided.record);
+        record.expect("something is taken")
+    }
+
+    fn takes(cost: u64) -> Call {
+        Call::Op(Op::Take(cost))
+    }
+
+    #[test]
+    fn a_peek_of_a_new_configuration_takes_nothing_over() {
+        let record = record_of(&decider(10), &[takes(4)]);
+        let writes = |calls: &[Call]| {
+            let decided = decider(20).decide(&record, true, NOW, calls);
+            decided.expect("a readable record").record.is_some()
+        };
+        let peek = Call::Op(Op::Peek(1));
+        assert!(!writes(&[peek, peek]));
+        // A denial takes the usage over, so that later usage of the other one does not count.
+        assert!(writes(&[takes(100)]));
+        assert!(writes(&[peek, takes(100)]));
+    }
+
+    #[test]
+    fn a_state_that_cannot_be_read_is_replaced_by_a_reset_and_by_nothing_else() {
+        let decider = decider(10);
+        let mut record = record_of(&decider, &[takes(4)]);
+        record.entries[0].state = vec![0xff; 3];
+        for call in [takes(1), Call::Op(Op::Peek(0)), Call::Op(Op::Charge(1))] {
+            let decided = decider.decide(&record, true, NOW, &[call]);
+            assert!(matches!(decided, Err(Failure::Damaged)), "{call:?}");
+        }
+        let reset = Call::Op(Op::Reset);
+        let decided = decider.decide(&record, true, NOW, &[reset]);
+        let replaced = decided.expect("a fresh state").record.expect("is written");
+        assert!(decider.state_of(&replaced, Some(0), NOW).is_some());
+    }
+
+    #[test]
+    fn a_reset_is_written_if_a_fresh_key_decides_otherwise() {
+        let reset = [Call::Op(Op::Reset)];
+        let writes = |decider: &Decider<TokenBucket>, has_value| {
+            let decided = decider.decide(&Record::default(), has_value, NOW, &reset);
+            decided.expect("a decision").record.is_some()
+        };
+        // A full bucket decides like a key without a value.
+        assert!(!writes(&decider(10), false));
+        assert!(writes(&decider(10), true));
+        let bucket = TokenBucket::new(Quota::per_hour(10)).initial(1);
+        let filling = Decider::new(bucket).expect("a limit");
+        assert!(writes(&filling, false));
+    }
+}

@@ -313,6 +313,9 @@ mod tests {
     fn a_record_says_which_swaps_it_contains() {
         let mut record = Record::default();
         for number in 1..=8 {
+            // As long as all swaps are named, another one was not executed.
+            let other = record.outcome_of(version(100), None);
+            assert_eq!(other, Outcome::NotExecuted);
             record = record.swapped_by(version(number));
         }
         assert_eq!(record.outcome_of(version(1), None), Outcome::Executed);
