@@ -29,7 +29,7 @@ use crate::{
 
 /// How long a server keeps a value, by its own clock. By the times of the trace it expires earlier or
 /// later.
-const KEPT: Duration = Duration::from_secs(3_600);
+const KEPT: Duration = Duration::from_hours(1);
 
 /// The states in `store`: `memory`, or the URL of a server.
 pub(crate) fn open(store: &str, policy: Policy) -> Result<Box<dyn States>, String> {
