@@ -31,7 +31,7 @@ const fn pause_exists<T: PauseResult>(_: fn() -> T) -> bool {
 }
 
 /// Whether time can be paused.
-pub(super) const PAUSE_AVAILABLE: bool = {
+pub(crate) const PAUSE_AVAILABLE: bool = {
     #[allow(unused_imports, reason = "only one of the two imports is used")]
     use absent::pause;
     {

@@ -10,6 +10,9 @@ pub mod cas;
 mod cold;
 mod events;
 mod fallback;
+#[cfg(feature = "cas")]
+#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
+pub mod lease;
 pub mod local;
 #[cfg(feature = "redis")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis")))]

@@ -11,6 +11,8 @@ pub(in crate::store) enum Failure {
     Damaged,
     /// A key is used with more configurations at the same time than a record holds.
     TooManyConfigurations,
+    /// More machines hold units of a key than a record holds.
+    TooManyLeases,
     /// It cannot be found out any more whether a swap was executed.
     LostTrack,
     /// The call was not decided within this time.
@@ -33,6 +35,10 @@ impl Failure {
             Self::TooManyConfigurations => (
                 "more than 16 configurations of one limit are in use at the same time: give them \
                  other names",
+                false,
+            ),
+            Self::TooManyLeases => (
+                "more than 256 machines hold units of one key: use `Synced` or an exact limit",
                 false,
             ),
             Self::LostTrack => (

@@ -5,8 +5,9 @@
 //! versions= count, 8 bytes each, oldest first
 //! entries = count, one for each configuration, oldest first
 //! entry   = settings, forgettable_at, state
-//! nodes   = count, one for each machine that reports to the record, only in format 2
-//! node    = id in 8 bytes, sequence number of its last report, moment of it
+//! nodes   = count, one for each machine that reports to the record, only in formats 2 and 3
+//! node    = id in 8 bytes, sequence number of its last report, moment of it (lease)
+//! lease   = units that the machine holds, moment when the lease ends; only in format 3
 //! ```
 //!
 //! Counts, lengths and moments are written seven bits per byte. Moments are nanoseconds since 1970.
@@ -19,6 +20,8 @@ use crate::varint;
 const FORMAT: u8 = 1;
 /// The format of a record to which machines report.
 const FORMAT_WITH_NODES: u8 = 2;
+/// The format of a record of which machines hold units.
+const FORMAT_WITH_LEASES: u8 = 3;
 /// How many of the last swaps a record names. A machine that did not learn the outcome of its swap
 /// finds it among them, if the key was not swapped more often meanwhile.
 const KEPT_VERSIONS: usize = 8;
@@ -44,6 +47,14 @@ struct NodeMark {
     id: u64,
     sequence: u64,
     at: Tick,
+    lease: Lease,
+}
+
+/// Units that a machine has taken ahead and may use until `ends_at`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::store) struct Lease {
+    pub(in crate::store) units: u64,
+    pub(in crate::store) ends_at: Tick,
 }
 
 /// The state of a key under one configuration.
@@ -96,26 +107,71 @@ impl Record {
     /// The sequence number of the last report of a machine; zero if it has not reported, or so long
     /// ago that 256 others have reported since.
     pub(super) fn last_report_of(&self, node: u64) -> u64 {
-        let mark = self.nodes.iter().find(|mark| mark.id == node);
-        mark.map_or(0, |mark| mark.sequence)
+        self.report_of(node).map_or(0, |(sequence, _)| sequence)
     }
 
-    /// Marks a report as a part of this record.
+    /// The sequence number of the last report of a machine, and its lease.
+    pub(super) fn report_of(&self, node: u64) -> Option<(u64, Lease)> {
+        let mark = self.nodes.iter().find(|mark| mark.id == node);
+        mark.map(|mark| (mark.sequence, mark.lease))
+    }
+
+    /// Marks a report of a machine that holds no units as a part of this record.
     pub(super) fn mark_report(&mut self, node: u64, sequence: u64, at: Tick) {
+        self.mark_lease(node, sequence, at, Lease::default());
+    }
+
+    /// Marks a report as a part of this record, with the lease of the machine. Returns false if too
+    /// many machines hold units.
+    pub(super) fn mark_lease(&mut self, node: u64, sequence: u64, at: Tick, lease: Lease) -> bool {
         let mark = NodeMark {
             id: node,
             sequence,
             at,
+            lease,
         };
         if let Some(own) = self.nodes.iter_mut().find(|mark| mark.id == node) {
             *own = mark;
-            return;
+            return true;
         }
         if self.nodes.len() >= MAX_NODES {
-            let oldest = (0..self.nodes.len()).min_by_key(|index| self.nodes[*index].at);
-            self.nodes.swap_remove(oldest.unwrap_or_default());
+            let without_units = (0..self.nodes.len()).filter(|at| self.nodes[*at].lease.units == 0);
+            let Some(oldest) = without_units.min_by_key(|index| self.nodes[*index].at) else {
+                return false;
+            };
+            self.nodes.swap_remove(oldest);
         }
         self.nodes.push(mark);
+        true
+    }
+
+    /// The leases of all machines but `node`, with units.
+    pub(super) fn leases_beside(&self, node: u64) -> impl Iterator<Item = Lease> {
+        let others = self.nodes.iter().filter(move |mark| mark.id != node);
+        others
+            .map(|mark| mark.lease)
+            .filter(|lease| lease.units > 0)
+    }
+
+    /// The leases of all machines, with units.
+    pub(super) fn leases(&self) -> impl Iterator<Item = Lease> {
+        let leases = self.nodes.iter().map(|mark| mark.lease);
+        leases.filter(|lease| lease.units > 0)
+    }
+
+    /// Makes a mistake with the lease and the last sequence number of each machine.
+    #[cfg(test)]
+    pub(in crate::store) fn damage(&mut self, mistake: impl Fn(u64, &mut u64, &mut Lease)) {
+        for mark in &mut self.nodes {
+            mistake(mark.id, &mut mark.sequence, &mut mark.lease);
+        }
+    }
+
+    /// Ends the leases whose time is over. Returns what they were.
+    pub(in crate::store) fn end_leases(&mut self, now: Tick) -> Vec<Lease> {
+        let leases = self.nodes.iter_mut().map(|mark| &mut mark.lease);
+        let ended = leases.filter(|lease| lease.units > 0 && lease.ends_at <= now);
+        ended.map(std::mem::take).collect()
     }
 
     /// How many machines beside `node` have reported at `since` or later.
@@ -131,10 +187,11 @@ impl Record {
     }
 
     pub(in crate::store) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![if self.nodes.is_empty() {
-            FORMAT
-        } else {
-            FORMAT_WITH_NODES
+        let has_leases = self.nodes.iter().any(|mark| mark.lease.units > 0);
+        let mut bytes = vec![match self.nodes.len() {
+            0 => FORMAT,
+            _ if has_leases => FORMAT_WITH_LEASES,
+            _ => FORMAT_WITH_NODES,
         }];
         write_number(&mut bytes, self.versions.len() as u64);
         for version in &self.versions {
@@ -153,6 +210,10 @@ impl Record {
             bytes.extend(mark.id.to_le_bytes());
             write_number(&mut bytes, mark.sequence);
             write_number(&mut bytes, mark.at.as_nanos());
+            if has_leases {
+                write_number(&mut bytes, mark.lease.units);
+                write_number(&mut bytes, mark.lease.ends_at.as_nanos());
+            }
         }
         let sum = checksum(&bytes);
         bytes.extend(sum);
@@ -166,7 +227,7 @@ impl Record {
             return None;
         }
         let (format, mut rest) = bytes.split_first()?;
-        if ![FORMAT, FORMAT_WITH_NODES].contains(format) {
+        if !(FORMAT..=FORMAT_WITH_LEASES).contains(format) {
             return None;
         }
         let mut record = Self::default();
@@ -184,8 +245,8 @@ impl Record {
             });
         }
         let nodes = match *format {
-            FORMAT_WITH_NODES => read_number(&mut rest)?,
-            _ => 0,
+            FORMAT => 0,
+            _ => read_number(&mut rest)?,
         };
         for _ in 0..nodes {
             let (id, after) = rest.split_first_chunk::<8>()?;
@@ -194,6 +255,13 @@ impl Record {
                 id: u64::from_le_bytes(*id),
                 sequence: read_number(&mut rest)?,
                 at: Tick::from_nanos(read_number(&mut rest)?),
+                lease: match *format {
+                    FORMAT_WITH_LEASES => Lease {
+                        units: read_number(&mut rest)?,
+                        ends_at: Tick::from_nanos(read_number(&mut rest)?),
+                    },
+                    _ => Lease::default(),
+                },
             });
         }
         rest.is_empty().then_some(record)
@@ -252,7 +320,10 @@ mod tests {
         let mut reported = record();
         reported.mark_report(u64::MAX, 7, Tick::from_nanos(1 << 60));
         reported.mark_report(3, 1, Tick::ZERO);
-        for record in [Record::default(), record(), reported] {
+        let mut leased = reported.clone();
+        let (units, ends_at) = (300, Tick::from_nanos(1 << 61));
+        assert!(leased.mark_lease(3, 2, Tick::ZERO, Lease { units, ends_at }));
+        for record in [Record::default(), record(), reported, leased] {
             assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
         }
     }
@@ -307,6 +378,26 @@ mod tests {
         );
         assert_eq!(record.nodes.len(), MAX_NODES);
         assert_eq!(record.others_since(299, Tick::from_nanos(290)), 9);
+    }
+
+    #[test]
+    fn a_machine_that_holds_units_is_not_forgotten() {
+        let mut record = Record::default();
+        let lease = Lease {
+            units: 1,
+            ends_at: Tick::from_nanos(1_000),
+        };
+        record.mark_report(0, 1, Tick::from_nanos(500));
+        for node in 1..256 {
+            assert!(record.mark_lease(node, 1, Tick::ZERO, lease));
+        }
+        assert!(record.mark_lease(256, 1, Tick::ZERO, lease));
+        assert_eq!(record.report_of(0), None);
+        assert!(!record.mark_lease(257, 1, Tick::ZERO, lease));
+        assert_eq!(record.end_leases(Tick::from_nanos(999)), []);
+        assert_eq!(record.end_leases(Tick::from_nanos(1_000)).len(), 256);
+        assert!(record.mark_lease(257, 1, Tick::ZERO, lease));
+        assert_eq!(record.leases_beside(0).count(), 1);
     }
 
     #[test]

@@ -104,7 +104,7 @@ mod node;
 pub(super) mod pending;
 mod rules;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
-mod simulation;
+pub(super) mod simulation;
 mod task;
 mod tracked;
 

@@ -2,7 +2,7 @@
 //!
 //! `SYNCED_SEEDS=62500 cargo test --release --features cas --lib simulation` runs a million fleets.
 
-mod promise;
+pub(in crate::store) mod promise;
 mod tests;
 mod twins;
 

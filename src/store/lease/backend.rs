@@ -1,0 +1,327 @@
+//! A limiter of units that are taken ahead.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::decide::decide_slow;
+use super::fleet::Fleet;
+use super::future::{LeasedFuture, Waiting};
+use super::node::Slow;
+use super::task::{close_detached, ensure_running};
+use crate::algorithm::{Algorithm, Packing, quotas};
+use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::decision::{Decision, Verdict};
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::quota::Quota;
+use crate::receipt::Receipt;
+use crate::store::{
+    cas::{CasStore, report::Change},
+    remote::{BreakerCounts, Deadline, KeyName, RemoteKey},
+};
+use crate::sync::Ordering;
+
+/// A limit of a fleet whose machines take units ahead and use them in memory.
+///
+/// Clones are the same limiter. See the [module](super) for when to use it and what it costs.
+///
+/// ```
+/// use tower_throttle::{Quota, TokenBucket, store::{cas::MemoryStore, lease::Leased}};
+/// use tower_throttle::store::Backend;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_throttle::StoreError> {
+/// let store = MemoryStore::new();
+/// let limit = Leased::new(store, "api", TokenBucket::new(Quota::per_second(100)), 20);
+/// assert!(limit.decide("alice", 1).await?.is_admitted());
+/// // Before the program ends: gives back what was not used.
+/// limit.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Leased<S: CasStore, A: Algorithm>(Arc<Owner<S, A>>);
+
+/// Closes the limiter when the last clone is dropped.
+struct Owner<S: CasStore, A: Algorithm>(Arc<Fleet<S, A>>);
+
+/// Counts of what a [`Leased`] limiter has exchanged since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeasedCounts {
+    /// Exchanges with the store: units were taken or returned, or nothing was left.
+    pub exchanged: u64,
+    /// Exchanges that failed. They are tried again.
+    pub failed: u64,
+    /// Writes that found another version, because another machine had changed the key.
+    pub conflicts: u64,
+    /// Keys of which this machine holds units, or has something to report.
+    pub keys: usize,
+    /// Machines that use the limit, as configured or as of the last exchange.
+    pub nodes: u64,
+    /// Requests that were denied because this machine holds units of too many keys.
+    pub full: u64,
+    /// Units that were reported as used although they may not have been, because another key has taken
+    /// the place of theirs in the full table; and changes that were not reported because there were too
+    /// many keys.
+    pub lost: u64,
+}
+
+impl<S: CasStore, A: Algorithm> Leased<S, A> {
+    pub(super) fn of(fleet: Arc<Fleet<S, A>>) -> Self {
+        Self(Arc::new(Owner(fleet)))
+    }
+
+    /// Gives back all units that were not used, reports those that were, and waits until the store has
+    /// it.
+    ///
+    /// Call it before the program ends. A limiter that is dropped does it in a task, which does not
+    /// delay the end of the program: then the units count as used when their leases end. The limiter
+    /// can be used on afterwards.
+    ///
+    /// # Errors
+    /// If the store did not get all of it.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.0.0.flush().await
+    }
+
+    /// Changes the quota for all keys and for the whole fleet. Used units stay used, and units that are
+    /// held can be used.
+    ///
+    /// The change is kept in the store until the next one, across restarts. Every other limiter of
+    /// this name adopts it within about a second and a twelfth of the life of a lease while it is in
+    /// use, if it was configured with the same quota as this one. Setting the configured quota ends the
+    /// change.
+    ///
+    /// # Errors
+    /// If the algorithm has several quotas, as a set of limits does; or if the change cannot be
+    /// stored. After a transient error it may have been stored: set it again.
+    ///
+    /// ```
+    /// use tower_throttle::{Quota, TokenBucket, store::{cas::MemoryStore, lease::Leased}};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
+    /// let bucket = TokenBucket::new(Quota::per_second(100));
+    /// let limit = Leased::new(MemoryStore::new(), "api", bucket, 10);
+    /// limit.set_quota(Quota::per_second(200)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        let fleet = &self.0.0;
+        fleet.policy.set_quota(quota, None).await?;
+        let policy = fleet.policy.active();
+        let changed = fleet.node.set_algorithm(&policy.decider.algorithm);
+        changed.map_err(|error| StoreError::new(error.to_string(), false))
+    }
+
+    /// How long the oldest change has waited that the store may not have yet. If it is above a third of
+    /// the life of a lease, the store does not keep up or is not reached.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Quota, TokenBucket, store::{cas::MemoryStore, lease::Leased}};
+    ///
+    /// let bucket = TokenBucket::new(Quota::per_second(100));
+    /// let limit = Leased::new(MemoryStore::new(), "api", bucket, 10);
+    /// assert_eq!(limit.lag(), Duration::ZERO);
+    /// ```
+    pub fn lag(&self) -> Duration {
+        self.0.0.lag()
+    }
+
+    /// What it has exchanged since it was made.
+    pub fn counts(&self) -> LeasedCounts {
+        let fleet = &self.0.0;
+        LeasedCounts {
+            exchanged: fleet.exchanges.done.load(Ordering::Relaxed),
+            failed: fleet.exchanges.failed.load(Ordering::Relaxed),
+            conflicts: fleet.shared().conflicts.load(Ordering::Relaxed),
+            keys: fleet.node.keys.len(),
+            nodes: fleet.node.nodes(),
+            full: fleet.node.full(),
+            lost: fleet.node.lost(),
+        }
+    }
+
+    /// Whether the store could not be reached for so long that this machine decides alone.
+    pub fn is_cut_off(&self) -> bool {
+        self.0.0.cut_off().is_some()
+    }
+
+    /// Whether its circuit breaker is open, and how often it opened.
+    pub fn breaker(&self) -> BreakerCounts {
+        self.0.0.shared().breakers.counts()
+    }
+
+    /// Returns the decision, or any if `pending` is set to a future.
+    #[cold]
+    #[inline(never)]
+    fn decide_on_slow_path<K: RemoteKey + ?Sized>(
+        &self,
+        key: &K,
+        hash: u64,
+        cost: u64,
+        pending: &mut Option<LeasedFuture<S, A>>,
+    ) -> Decision {
+        let fleet = &self.0.0;
+        let no_decision = || Decision::new(Verdict::Deny, 0, 0, None, 0);
+        let mut name = None;
+        let make_name = || Arc::clone(name.insert(self.name_of(key)));
+        let exchanged = match decide_slow(fleet, hash, make_name, cost) {
+            Ok(Slow::Decided(decision)) => return decision,
+            Ok(Slow::Wait(exchanged)) => exchanged,
+            Err(error) => {
+                *pending = Some(LeasedFuture::ready(Err(error)));
+                return no_decision();
+            }
+        };
+        let ends_at = MonotonicClock.now().plus(fleet.shared().deadline);
+        *pending = Some(LeasedFuture::waiting(Waiting {
+            fleet: Arc::clone(fleet),
+            hash,
+            name: name.unwrap_or_else(|| self.name_of(key)),
+            cost,
+            exchanged,
+            deadline: Deadline::new(ends_at),
+        }));
+        no_decision()
+    }
+
+    fn name_of<K: RemoteKey + ?Sized>(&self, key: &K) -> Arc<str> {
+        let mut name = KeyName::new(&self.0.0.name_prefix);
+        key.write(&mut name);
+        name.finish().into()
+    }
+
+    fn change<K>(&self, key: &K, change: Change, now: Tick) -> Result<Decision, StoreError>
+    where
+        K: Key + RemoteKey + ?Sized,
+    {
+        let fleet = &self.0.0;
+        ensure_running(fleet)?;
+        let hash = fleet.node.hash(key);
+        let decision = fleet.node.change(hash, || self.name_of(key), now, change);
+        if fleet.node.has_urgent() {
+            fleet.wake.notify_one();
+        }
+        Ok(decision.with_receipt(Receipt::at(now.as_nanos())))
+    }
+}
+
+impl<K, S, A> Backend<K> for Leased<S, A>
+where
+    K: Key + RemoteKey + ?Sized,
+    S: CasStore,
+    A: Algorithm,
+{
+    type Future = LeasedFuture<S, A>;
+
+    const HAS_FAST_PATH: bool = true;
+
+    fn apply(&self, key: &K, op: Op) -> LeasedFuture<S, A> {
+        let fleet = &self.0.0;
+        let now = fleet.clock.now();
+        let taken_at = |receipt: Receipt| Tick::from_nanos(receipt.moment()).min(Tick::MAX);
+        let change = match op {
+            Op::Take(cost) => return self.decide(key, cost),
+            Op::Peek(cost) => {
+                let decision = fleet.node.peek(fleet.node.hash(key), now, cost);
+                return LeasedFuture::ready(Ok(decision));
+            }
+            Op::Refund(cost, receipt) | Op::Cancel(cost, receipt) => Change::Refund {
+                taken_at: taken_at(receipt),
+                cost,
+            },
+            Op::Forgive(cost, receipt) => Change::Forgive {
+                taken_at: taken_at(receipt),
+                cost,
+            },
+            Op::Charge(cost) => Change::Charge {
+                taken_at: now,
+                cost,
+            },
+            Op::Ban(length) => Change::Ban { at: now, length },
+            Op::Reset => Change::Reset,
+        };
+        LeasedFuture::ready(self.change(key, change, now))
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `Local`")]
+    #[inline(always)]
+    fn decide(&self, key: &K, cost: u64) -> LeasedFuture<S, A> {
+        let fleet = &self.0.0;
+        let now = fleet.clock.now_unordered();
+        let hash = fleet.node.hash(key);
+        let mut pending = None;
+        let slow_path = || self.decide_on_slow_path(key, hash, cost, &mut pending);
+        let decision = fleet.node.decide(hash, now, cost, slow_path);
+        match pending {
+            None => LeasedFuture::ready(Ok(decision.with_receipt(Receipt::at(now.as_nanos())))),
+            Some(pending) => pending,
+        }
+    }
+
+    #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
+    #[inline(always)]
+    fn try_admit(&self, key: &K, cost: u64) -> bool {
+        let fleet = &self.0.0;
+        let now = fleet.clock.now_unordered();
+        fleet.node.try_admit(fleet.node.hash(key), now, cost)
+    }
+
+    fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
+        let now = self.0.0.clock.now().as_nanos();
+        Receipt::at(receipt.moment().min(now))
+    }
+
+    fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
+        let node = &self.0.0.node;
+        Some(node.peek(node.hash(key), self.0.0.clock.now(), cost))
+    }
+
+    fn losses(&self) -> Losses {
+        self.0.0.node.losses()
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        quotas(&self.0.0.node.algorithm())
+    }
+
+    fn limits(&self) -> usize {
+        A::Packing::limit_count(&self.0.0.node.algorithm())
+    }
+}
+
+impl<S: CasStore, A: Algorithm> IntoBackend for Leased<S, A> {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+impl<S: CasStore, A: Algorithm> Drop for Owner<S, A> {
+    fn drop(&mut self) {
+        close_detached(&self.0);
+    }
+}
+
+/// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
+impl<S: CasStore, A: Algorithm> Clone for Leased<S, A> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: CasStore, A: Algorithm> fmt::Debug for Leased<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fleet = &self.0.0;
+        f.debug_struct("Leased")
+            .field("name_prefix", &fleet.name_prefix)
+            .field("algorithm", &fleet.node.algorithm())
+            .field("settings", &fleet.settings)
+            .field("store", &fleet.shared().store)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,192 @@
+//! The time by which a machine spends its leases.
+
+use std::sync::Arc;
+
+use crate::clock::{Clock, MonotonicClock, PAUSE_AVAILABLE, Tick, unix_now};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+
+/// A time of the store that is never earlier than the store's own, in nanoseconds since 1970.
+///
+/// A reply shows the store's time at a moment after its request was sent. So the store's clock cannot be
+/// further ahead of this machine's than that time is ahead of the moment of sending. A lease that has not
+/// ended by this clock has not ended in the store either.
+#[derive(Clone, Debug)]
+pub(super) struct LeaseClock {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// How far this time is ahead of the monotonic clock, modulo 2^64.
+    ahead: AtomicU64,
+    /// 1 if the store reports its time, 2 if it does not.
+    source: AtomicU64,
+    /// When the store's time was last learned, by the monotonic clock, and how far the wall clock was
+    /// ahead of the monotonic clock then.
+    learned: Mutex<(Tick, Option<u64>)>,
+    /// The time of a simulation, unless it is zero.
+    #[cfg(test)]
+    simulated: AtomicU64,
+}
+
+/// Two clocks differ by at most one part in this many.
+const MAX_DRIFT: u64 = 2_000;
+/// If the wall clock has gained more than this on the monotonic clock, the machine was suspended, or its
+/// clock was set.
+const MAX_GAIN: u64 = 100_000_000;
+
+impl LeaseClock {
+    /// The time of this machine, until the store reports its time.
+    pub(super) fn of_this_machine() -> Self {
+        let clock = Self {
+            shared: Arc::default(),
+        };
+        clock.set(unix_now(), MonotonicClock.now());
+        clock
+    }
+
+    /// Whether the store has replied.
+    pub(super) fn is_known(&self) -> bool {
+        self.shared.source.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether machines decide by their own clocks, because the store does not report its time.
+    pub(super) fn is_own(&self) -> bool {
+        self.shared.source.load(Ordering::Acquire) == 2
+    }
+
+    /// Learns the time of the store from a reply to a request that was sent at `sent_at`.
+    pub(super) fn learn(&self, sent_at: Tick, server_time: Option<Tick>) {
+        let mut learned = lock(&self.shared.learned);
+        let monotonic = MonotonicClock.now();
+        let Some(time) = server_time else {
+            self.shared.source.store(2, Ordering::Release);
+            return self.set(unix_now(), monotonic);
+        };
+        // The two clocks may have drifted apart since then.
+        let drift = monotonic.as_nanos().saturating_sub(learned.0.as_nanos()) / MAX_DRIFT;
+        learned.0 = monotonic;
+        let latest = self.moved(monotonic).as_nanos().saturating_add(drift);
+        let by_reply = time.as_nanos() + monotonic.as_nanos().saturating_sub(sent_at.as_nanos());
+        // A clock that is behind a reply that has arrived is one of a store whose clock was set.
+        let is_first = self.shared.source.swap(1, Ordering::AcqRel) != 1;
+        let time = if is_first || latest < time.as_nanos() {
+            by_reply
+        } else {
+            by_reply.min(latest)
+        };
+        self.set(Tick::from_nanos(time), monotonic);
+    }
+
+    /// Whether this machine was suspended since the last call, so that the monotonic clock has stood
+    /// still while leases ended.
+    pub(super) fn was_suspended(&self) -> bool {
+        // Paused time stands still too.
+        !PAUSE_AVAILABLE && self.has_wall_clock_gained(unix_now(), MonotonicClock.now())
+    }
+
+    fn has_wall_clock_gained(&self, wall: Tick, monotonic: Tick) -> bool {
+        let ahead = wall.as_nanos().wrapping_sub(monotonic.as_nanos());
+        let before = lock(&self.shared.learned).1.replace(ahead);
+        before.is_some_and(|before| {
+            let gain = ahead.wrapping_sub(before);
+            gain > MAX_GAIN && gain < u64::MAX / 2
+        })
+    }
+
+    fn set(&self, time: Tick, monotonic: Tick) {
+        let ahead = time.as_nanos().wrapping_sub(monotonic.as_nanos());
+        self.shared.ahead.store(ahead, Ordering::Relaxed);
+    }
+
+    /// Shows this time from now on.
+    #[cfg(test)]
+    pub(super) fn simulate(&self, now: Tick, is_own: bool) {
+        let source = 1 + u64::from(is_own);
+        self.shared.source.store(source, Ordering::Relaxed);
+        self.shared
+            .simulated
+            .store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn moved(&self, at: Tick) -> Tick {
+        #[cfg(test)]
+        match self.shared.simulated.load(Ordering::Relaxed) {
+            0 => {}
+            simulated => return Tick::from_nanos(simulated),
+        }
+        let ahead = self.shared.ahead.load(Ordering::Relaxed);
+        Tick::from_nanos(at.as_nanos().wrapping_add(ahead))
+    }
+}
+
+impl Clock for LeaseClock {
+    #[inline]
+    fn now(&self) -> Tick {
+        self.moved(MonotonicClock.now())
+    }
+
+    #[inline]
+    fn now_unordered(&self) -> Tick {
+        self.moved(MonotonicClock.now_unordered())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_suspended_machine_is_noticed_by_the_wall_clock() {
+        let clock = LeaseClock::of_this_machine();
+        let (second, hour) = (1_000_000_000, 3_600_000_000_000);
+        let gained = |wall, monotonic| {
+            let at = |ns| Tick::from_nanos(ns);
+            clock.has_wall_clock_gained(at(hour + wall), at(monotonic))
+        };
+        assert!(!gained(0, 0));
+        assert!(!gained(second, second), "both run");
+        assert!(
+            !gained(2 * second + MAX_GAIN, 2 * second),
+            "it was adjusted"
+        );
+        assert!(gained(9 * second, 3 * second), "one stood still");
+        assert!(!gained(10 * second, 4 * second));
+        assert!(!gained(5 * second, 5 * second), "it was set back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_is_never_behind_the_store_and_converges() {
+        let clock = LeaseClock::of_this_machine();
+        let start = MonotonicClock.now();
+        // The store's clock shows an hour more than the monotonic clock.
+        let hour = Duration::from_secs(3_600);
+        let store = || MonotonicClock.now().plus(hour);
+        for (there, back) in [(40, 5), (3, 90), (20, 20), (1, 0)] {
+            let sent_at = MonotonicClock.now();
+            tokio::time::sleep(ms(there)).await;
+            let time = store();
+            tokio::time::sleep(ms(back)).await;
+            clock.learn(sent_at, Some(time));
+            let ahead = clock.now().since(store());
+            assert!(clock.now() >= store());
+            assert!(ahead <= ms(there) + ms(1), "{ahead:?}");
+        }
+        tokio::time::sleep(ms(10_000)).await;
+        let (sent_at, time) = (MonotonicClock.now(), store());
+        tokio::time::sleep(ms(500)).await;
+        clock.learn(sent_at, Some(time));
+        assert!(clock.now().since(store()) <= ms(10));
+        assert!(MonotonicClock.now() > start);
+        // A clock that was set ahead is adopted at once.
+        clock.learn(MonotonicClock.now(), Some(store().plus(hour)));
+        assert!(clock.now() >= store().plus(hour));
+    }
+}

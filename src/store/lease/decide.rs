@@ -1,0 +1,49 @@
+//! Decisions that need more than the state in the table.
+
+use std::sync::Arc;
+
+use super::fleet::Fleet;
+use super::node::Slow;
+use super::task::ensure_running;
+use crate::algorithm::Algorithm;
+use crate::clock::{Clock, nanos};
+use crate::decision::{Decision, Verdict};
+use crate::error::StoreError;
+use crate::store::{cas::CasStore, synced::WhenCutOff};
+
+/// Decides on a request, and asks for units if there are too few.
+pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
+    fleet: &Arc<Fleet<S, A>>,
+    hash: u64,
+    name: impl FnOnce() -> Arc<str>,
+    cost: u64,
+) -> Result<Slow, StoreError> {
+    ensure_running(fleet)?;
+    let now = fleet.clock.now();
+    let decided = match fleet.cut_off() {
+        None => fleet.node.decide_slow(hash, name, now, cost),
+        Some(WhenCutOff::Share) => Slow::Decided(fleet.node.decide_by_share(hash, name, now, cost)),
+        Some(behavior) => {
+            // So that the store is tried again.
+            fleet.node.probe(hash, name, now);
+            match behavior {
+                WhenCutOff::Deny => Slow::Decided(denial(fleet, hash, cost)),
+                _ => return Err(fleet.cut_off_error()),
+            }
+        }
+    };
+    if fleet.node.has_urgent() {
+        fleet.wake.notify_one();
+    }
+    Ok(decided)
+}
+
+/// A denial until the store is tried again.
+fn denial<S: CasStore, A: Algorithm>(fleet: &Fleet<S, A>, hash: u64, cost: u64) -> Decision {
+    let figures = fleet.node.peek(hash, fleet.clock.now(), 0);
+    if cost == 0 {
+        return figures;
+    }
+    let wait = nanos(fleet.settings.tick());
+    Decision::new(Verdict::Deny, figures.limit, 0, Some(wait), wait)
+}

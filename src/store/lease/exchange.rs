@@ -1,0 +1,259 @@
+//! What a machine reports, and how it goes on with the reply.
+
+use std::{sync::Arc, time::Duration};
+
+use super::find::denying;
+use super::held::Held;
+use super::key::{LeaseKey, SentLease};
+use super::node::{Node, Written};
+use super::plan::{MAX_ROOM, stop_of};
+use crate::algorithm::Algorithm;
+use crate::clock::{Tick, nanos};
+use crate::error::StoreError;
+use crate::store::cas::{
+    lease::{LeaseReply, LeaseReport},
+    report::Change,
+};
+use crate::sync::{Ordering, lock};
+
+/// Which keys are exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Those that cannot wait.
+    Urgent,
+    /// Those whose time has come.
+    Round,
+    /// All. Their units are given back.
+    Return,
+}
+
+/// A report to be sent.
+#[derive(Clone, Debug)]
+pub(super) struct Outgoing {
+    pub(super) hash: u64,
+    pub(super) name: Arc<str>,
+    pub(super) sent: SentLease,
+}
+
+impl<A: Algorithm> Node<A> {
+    /// Takes at most `most` reports to be sent, of keys whose exchange is not under way.
+    pub(super) fn collect(&self, now: Tick, due: Due, most: usize) -> Vec<Outgoing> {
+        let mut outgoing = Vec::new();
+        if due == Due::Urgent {
+            while outgoing.len() < most {
+                let Some(hash) = lock(&self.urgent).pop_front() else {
+                    break;
+                };
+                let mut shard = self.keys.shard(hash);
+                let key = shard.get_mut(&hash);
+                let is_due = |key: &&mut LeaseKey| key.pending.is_urgent && !key.pending.in_flight;
+                if let Some(key) = key.filter(is_due) {
+                    outgoing.push(self.take_report(hash, key, now, false));
+                }
+            }
+            return outgoing;
+        }
+        for mut shard in self.keys.shards() {
+            let mut empty = Vec::new();
+            for (&hash, key) in shard.iter_mut() {
+                if outgoing.len() >= most {
+                    break;
+                }
+                let is_due = due == Due::Return
+                    || key.sent.is_some()
+                    || now.since(key.exchanged_at) >= self.settings.renewal();
+                if key.pending.in_flight || !is_due {
+                    continue;
+                }
+                self.settle(hash, key, now);
+                if key.is_empty() {
+                    empty.push(hash);
+                    continue;
+                }
+                let is_idle = key.used == 0 && key.pending.waiters.is_empty();
+                let returns = due == Due::Return || is_idle;
+                outgoing.push(self.take_report(hash, key, now, returns));
+            }
+            for hash in empty {
+                shard.remove(&hash);
+                self.keys.count_removed();
+            }
+        }
+        outgoing
+    }
+
+    /// What is to be sent of a key. If the machine `returns` the lease, it stops using it at once.
+    fn take_report(&self, hash: u64, key: &mut LeaseKey, now: Tick, returns: bool) -> Outgoing {
+        key.pending.in_flight = true;
+        key.pending.is_urgent = false;
+        key.sent_at = now;
+        self.settle(hash, key, now);
+        if key.sent.is_none() {
+            if returns {
+                self.set_held(hash, now, Held::default());
+                (key.in_table, key.reserve) = (0, 0);
+            }
+            let elapsed = now.since(key.exchanged_at);
+            key.chunk.adapt(key.used, elapsed, &self.settings);
+            key.used = 0;
+            let mut changes = std::mem::take(&mut key.pending.unsent);
+            if key.pending.is_early {
+                changes.iter_mut().for_each(Change::make_present);
+            }
+            let wanted = if returns {
+                0
+            } else {
+                key.chunk.size.saturating_add(key.waiting)
+            };
+            key.sent = Some(SentLease {
+                sequence: self.sequence.fetch_add(1, Ordering::Relaxed) + 1,
+                changes: changes.into(),
+                leased: std::mem::take(&mut key.leased),
+                kept: key.left(),
+                wanted,
+                needed: key.needed,
+            });
+        }
+        self.release(hash, key, now);
+        let (name, sent) = (Arc::clone(&key.pending.name), key.sent.clone());
+        let sent = sent.unwrap_or_else(SentLease::nothing);
+        Outgoing { hash, name, sent }
+    }
+
+    /// The report as the store gets it.
+    pub(super) fn report<'a>(&self, outgoing: &'a Outgoing, now: Tick) -> LeaseReport<'a> {
+        let settings = &self.settings;
+        let SentLease {
+            sequence,
+            ref changes,
+            leased,
+            kept,
+            wanted,
+            needed,
+        } = outgoing.sent;
+        LeaseReport {
+            node: self.id,
+            sequence,
+            changes,
+            leased,
+            kept,
+            wanted,
+            needed,
+            life: settings.life + settings.margin(self.clock.is_own()),
+            present_since: Tick::from_nanos(
+                now.as_nanos().saturating_sub(nanos(settings.presence())),
+            ),
+        }
+    }
+
+    /// Ends an exchange: goes on with what the store has granted, and from the state that it holds.
+    pub(super) fn adopt(&self, hash: u64, now: Tick, reply: &LeaseReply<A::State>) {
+        self.see_nodes(reply.nodes as u64);
+        let mut shard = self.keys.shard(hash);
+        let Some(key) = shard.get_mut(&hash) else {
+            return;
+        };
+        key.pending.in_flight = false;
+        if std::mem::take(&mut key.pending.is_early) {
+            let unsent = key.pending.unsent.iter_mut();
+            unsent.for_each(Change::make_present);
+        }
+        if key.pending.is_urgent {
+            lock(&self.urgent).push_back(hash);
+        }
+        self.settle(hash, key, now);
+        let is_returned = key.sent.take().is_some_and(|sent| sent.wanted == 0);
+        let took = nanos(now.since(key.sent_at));
+        let before = self.round_trip.load(Ordering::Relaxed);
+        self.round_trip
+            .store(before - before / 4 + took / 4, Ordering::Relaxed);
+        (key.exchanged_at, key.pending.since) = (now, now);
+        key.stop = stop_of(reply.lease.ends_at, &self.settings, self.clock.is_own());
+        // A late reply may be one of a lease that has ended. What was used since the report is not in it.
+        let units = if now < key.stop { reply.lease.units } else { 0 };
+        let left = units.saturating_sub(key.leased);
+        key.low = self.low_mark(&key.chunk, left);
+        let room = (left - key.low).min(MAX_ROOM.into());
+        (key.in_table, key.reserve) = (room, left - room);
+        // A reply is late, so the state may seem to have refilled already. Requests that have waited for
+        // it would ask again and again.
+        let round_trip = Duration::from_nanos(took).min(self.settings.tick());
+        (key.left_in_store, key.asked_until) = (reply.left, now.plus(round_trip));
+        let checked = now.plus(self.settings.renewal());
+        key.checked_until = reply.next_end.map_or(checked, |end| end.min(checked));
+        let (unsent, stop, checked_until) = (&key.pending.unsent, key.stop, key.checked_until);
+        let adopted = self.table.at(hash, now, true, |leasing, state| {
+            let algorithm = &leasing.algorithm;
+            state.fleet = reply.state.clone();
+            for change in unsent {
+                change.apply(algorithm, &mut state.fleet, now);
+            }
+            state.own = if left > 0 {
+                self.held(algorithm, &state.fleet, now, room, stop)
+            } else {
+                denying(algorithm, &state.fleet, now, checked_until)
+            };
+            Written(())
+        });
+        if adopted.is_err() {
+            // There is no slot: the units are given back in the next exchange.
+            (key.in_table, key.reserve) = (0, 0);
+        }
+        key.wake(&Ok(()));
+        if is_returned && key.is_empty() {
+            shard.remove(&hash);
+            self.keys.count_removed();
+        }
+    }
+
+    /// Ends an exchange whose outcome is not known. The same report is sent again.
+    pub(super) fn fail(&self, hash: u64, error: &StoreError) {
+        let mut shard = self.keys.shard(hash);
+        if let Some(key) = shard.get_mut(&hash) {
+            key.pending.in_flight = false;
+            if !error.is_transient() {
+                key.take_back();
+            }
+            key.wake(&Err(error.clone()));
+        }
+    }
+
+    /// Stops using all leases, because the clock that they ended by has stood still.
+    pub(super) fn drop_units(&self, now: Tick) {
+        for mut shard in self.keys.shards() {
+            for (&hash, key) in shard.iter_mut() {
+                key.stop = Tick::ZERO;
+                self.settle(hash, key, now);
+            }
+        }
+    }
+
+    /// Adopts a number of machines that an exchange has seen.
+    fn see_nodes(&self, seen: u64) {
+        if self.settings.nodes.is_none() && self.nodes.swap(seen, Ordering::Relaxed) != seen {
+            // Shares exist for every number of machines.
+            let _ = self.set_share(&self.algorithm(), seen);
+        }
+    }
+
+    fn set_held(&self, hash: u64, now: Tick, held: Held) {
+        let _ = self.table.at(hash, now, false, |_, state| {
+            state.own = held;
+            Written(())
+        });
+    }
+}
+
+impl SentLease {
+    /// A report of nothing, which no machine sends.
+    fn nothing() -> Self {
+        Self {
+            sequence: 0,
+            changes: Arc::default(),
+            leased: 0,
+            kept: 0,
+            wanted: 0,
+            needed: 0,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The task that takes units, renews leases and returns them.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, task::JoinSet};
+
+use super::exchange::Due;
+use super::fleet::{Fleet, MAX_EXCHANGES, UnderWay};
+use crate::algorithm::Algorithm;
+use crate::clock::{Clock, MonotonicClock, Timer};
+use crate::error::StoreError;
+use crate::store::cas::{CasStore, error::Failure};
+use crate::sync::Ordering;
+
+/// How long a limiter that is dropped takes to return its leases at most.
+const FLUSH_TIME: Duration = Duration::from_secs(1);
+
+/// Starts the task, if it does not run: at first, and if its runtime was shut down.
+pub(super) fn ensure_running<S: CasStore, A: Algorithm>(
+    fleet: &Arc<Fleet<S, A>>,
+) -> Result<(), StoreError> {
+    if fleet.is_running() {
+        return Ok(());
+    }
+    let Ok(runtime) = Handle::try_current() else {
+        return Err(Failure::OutsideOfRuntime.in_store(S::NAME));
+    };
+    if fleet.start() {
+        let task = Task {
+            fleet: Arc::clone(fleet),
+        };
+        runtime.spawn(task.run());
+    }
+    Ok(())
+}
+
+/// Ends the task, which returns what is left.
+pub(super) fn close_detached<S: CasStore, A: Algorithm>(fleet: &Arc<Fleet<S, A>>) {
+    fleet.is_closing.store(true, Ordering::Release);
+    fleet.wake.notify_one();
+}
+
+struct Task<S: CasStore, A: Algorithm> {
+    fleet: Arc<Fleet<S, A>>,
+}
+
+impl<S: CasStore, A: Algorithm> Task<S, A> {
+    async fn run(self) {
+        let fleet = &self.fleet;
+        let mut exchanges = JoinSet::new();
+        let mut missed = 0_u32;
+        let mut seen = (0, 0);
+        let mut sleep = pin!(self.tick());
+        while !fleet.is_closing.load(Ordering::Acquire) {
+            let is_tick = self.next_wake(&mut exchanges, sleep.as_mut()).await;
+            while exchanges.try_join_next().is_some() {}
+            let mut outgoing = Vec::new();
+            let room = |used: usize, under_way: usize| {
+                MAX_EXCHANGES.saturating_sub(used).saturating_sub(under_way)
+            };
+            if is_tick {
+                sleep.set(self.tick());
+                self.count_missed(&mut missed, &mut seen);
+                self.adopt_changes().await;
+                if fleet.clock.was_suspended() {
+                    fleet.node.drop_units(fleet.clock.now());
+                }
+            }
+            let now = fleet.clock.now();
+            let most = room(0, exchanges.len());
+            outgoing.extend(fleet.node.collect(now, Due::Urgent, most));
+            if is_tick {
+                let most = room(outgoing.len(), exchanges.len());
+                outgoing.extend(fleet.node.collect(now, Due::Round, most));
+            }
+            for outgoing in outgoing {
+                let under_way = UnderWay::new(Arc::clone(fleet), outgoing);
+                exchanges.spawn(async move {
+                    // Its error is kept, and the report is sent again.
+                    let _ = under_way.run().await;
+                });
+            }
+        }
+        // Exchanges that are under way may be taking units.
+        while exchanges.join_next().await.is_some() {}
+        self.flush_for(FLUSH_TIME).await;
+    }
+
+    /// Returns what is left when the last clone has been dropped.
+    async fn flush_for(&self, longest: Duration) {
+        let ends_at = MonotonicClock.now().plus(longest);
+        let mut flush = pin!(self.fleet.flush());
+        let mut end = pin!(MonotonicClock.sleep_until(ends_at));
+        poll_fn(|cx| match flush.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(()),
+            Poll::Pending => end.as_mut().poll(cx),
+        })
+        .await;
+    }
+
+    /// The time to the next look, up to a tenth shorter, so that machines do not keep in step.
+    fn tick(&self) -> impl Future<Output = ()> + use<S, A> {
+        let tick = self.fleet.settings.tick();
+        let jitter = self.fleet.shared().random_below(tick / 10);
+        MonotonicClock.sleep_until(MonotonicClock.now().plus(tick.saturating_sub(jitter)))
+    }
+
+    /// Waits for the next look, for keys that cannot wait, or for the end of an exchange. Returns
+    /// whether it is time for a look.
+    async fn next_wake(
+        &self,
+        exchanges: &mut JoinSet<()>,
+        mut sleep: Pin<&mut impl Future<Output = ()>>,
+    ) -> bool {
+        let mut urgent = pin!(self.fleet.wake.notified());
+        poll_fn(|cx| {
+            if sleep.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(true);
+            }
+            if urgent.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(false);
+            }
+            match exchanges.poll_join_next(cx) {
+                Poll::Ready(Some(_)) => Poll::Ready(false),
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Notes whether the store has replied since the last look.
+    fn count_missed(&self, missed: &mut u32, seen: &mut (u64, u64)) {
+        let fleet = &self.fleet;
+        let done = fleet.exchanges.done.load(Ordering::Relaxed);
+        let unanswered = fleet.exchanges.unanswered.load(Ordering::Relaxed);
+        let replied = done + fleet.exchanges.failed.load(Ordering::Relaxed) - unanswered;
+        if replied > seen.0 {
+            *missed = 0;
+        } else if unanswered > seen.1 {
+            *missed = missed.saturating_add(1);
+        }
+        *seen = (replied, unanswered);
+        fleet.set_cut_off(*missed >= fleet.settings.cut_off_after);
+    }
+
+    /// Adopts a quota that was changed for the fleet.
+    async fn adopt_changes(&self) {
+        let fleet = &self.fleet;
+        if fleet.policy.is_refresh_due(MonotonicClock.now()) {
+            fleet.policy.refresh(None).await;
+        }
+        let policy = fleet.policy.active();
+        if policy.decider.algorithm.quota() != fleet.node.algorithm().quota() {
+            // The quota was checked when it was set.
+            let _ = fleet.node.set_algorithm(&policy.decider.algorithm);
+        }
+    }
+}
+
+/// Lets another task take over, if the runtime is shut down.
+impl<S: CasStore, A: Algorithm> Drop for Task<S, A> {
+    fn drop(&mut self) {
+        self.fleet.stop();
+    }
+}

@@ -1,0 +1,161 @@
+//! What happens while the store is not reached.
+
+use std::time::Duration;
+
+use tower_throttle::FixedWindow;
+use tower_throttle::store::cas::{CasStore, Fault, Faulty, MemoryStore, Swapped, Value, Version};
+use tower_throttle::store::lease::Leased;
+use tower_throttle::store::synced::WhenCutOff;
+use tower_throttle::store::{Backend, Op};
+
+use crate::{LIFE, admit, builder, machine, pass, take, take_all, window};
+
+/// More faults than exchanges of a test.
+fn outage() -> impl Iterator<Item = Fault> {
+    std::iter::repeat_n(Fault::LostRequest, 100_000)
+}
+
+/// Requests until one is not admitted. Returns how many were.
+async fn held<S: CasStore>(limit: &Leased<S, FixedWindow>) -> u64 {
+    let mut admitted = 0;
+    while limit
+        .decide("key", 1)
+        .await
+        .is_ok_and(|decision| decision.is_admitted())
+    {
+        admitted += 1;
+    }
+    admitted
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_uses_what_it_holds_and_then_fails() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store);
+    for _ in 0..10 {
+        admit(&limit, 1).await;
+    }
+    pass(1).await;
+    store.plan(outage());
+    let used = held(&limit).await;
+    assert!((1..=20).contains(&used), "{used}");
+    pass(10).await;
+    assert!(limit.is_cut_off());
+    let error = limit.decide("key", 1).await.unwrap_err();
+    assert!(error.is_transient());
+    let text = error.to_string();
+    assert!(
+        text.starts_with("memory: no exchange for 300ms: "),
+        "{text}"
+    );
+    store.clear_plan();
+    pass(200).await;
+    assert!(!limit.is_cut_off());
+    let rest = take_all(&limit).await;
+    assert!((70..=90).contains(&(rest + used)), "{rest} and {used}");
+}
+
+/// A machine that was suspended finds the end of its lease past.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_used_of_a_lease_that_has_ended() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store);
+    for _ in 0..30 {
+        admit(&limit, 1).await;
+    }
+    store.plan(outage());
+    // No task runs meanwhile.
+    tokio::time::advance(LIFE + LIFE / 12).await;
+    assert!(limit.decide("key", 1).await.is_err());
+    store.clear_plan();
+    let rest = take_all(&machine(&store)).await;
+    assert!((40..70).contains(&rest), "what it held counts: {rest}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_cut_off_denies_or_admits_its_share_as_configured() {
+    for behavior in [WhenCutOff::Deny, WhenCutOff::Share] {
+        let store = Faulty::new(MemoryStore::new());
+        let limit = builder(&store)
+            .when_cut_off(behavior, 3)
+            .nodes(4)
+            .build("api", window());
+        let limit = limit.expect("a limit");
+        store.plan(outage());
+        assert!(limit.decide("key", 1).await.is_err());
+        pass(20).await;
+        assert!(limit.is_cut_off());
+        let expected = if behavior == WhenCutOff::Deny { 0 } else { 25 };
+        assert_eq!(held(&limit).await, expected, "{behavior:?}");
+        assert!(take(&limit, 1).await.is_denied());
+        store.clear_plan();
+        pass(200).await;
+        assert!(!limit.is_cut_off());
+        assert_eq!(take_all(&limit).await, 100 - expected, "it was reported");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_value_is_an_error_until_a_reset() {
+    let store = MemoryStore::new();
+    let limit = machine(&store);
+    admit(&limit, 1).await;
+    limit.close().await.expect("a reply");
+    let name = store
+        .keys()
+        .into_iter()
+        .find(|name| name.contains("leases"));
+    let name = name.expect("a key");
+    let (value, _) = store.get(&name).expect("a value");
+    let damaged = Value::new(Version::from_u64(1), b"damaged".to_vec());
+    let day = Duration::from_secs(86_400);
+    let swapped = store.swap(&name, Some(value.version), &damaged, day).await;
+    assert!(matches!(swapped, Ok(Swapped::Done(_))));
+    pass(5).await;
+    let error = machine(&store).decide("key", 1).await.unwrap_err();
+    assert!(!error.is_transient());
+    let reset = limit.apply("key", Op::Reset).await;
+    assert!(reset.is_ok());
+    pass(5).await;
+    assert_eq!(take_all(&limit).await, 100);
+}
+
+/// The task of a runtime that is shut down is replaced by one on the runtime of the next call.
+#[test]
+fn a_runtime_that_is_shut_down_is_replaced() {
+    let store = MemoryStore::new();
+    let limit = machine(&store);
+    let runtime = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime")
+    };
+    let first = runtime();
+    first.block_on(admit(&limit, 1));
+    drop(first);
+    runtime().block_on(async {
+        for _ in 0..30 {
+            admit(&limit, 1).await;
+        }
+        limit.close().await.expect("a reply");
+    });
+    assert_eq!(limit.counts().keys, 0);
+}
+
+#[test]
+fn a_call_outside_of_a_runtime_is_an_error() {
+    let limit = machine(&MemoryStore::new());
+    let mut future = Box::pin(limit.decide("key", 1));
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let polled = std::future::Future::poll(future.as_mut(), &mut cx);
+    let std::task::Poll::Ready(Err(error)) = polled else {
+        panic!("{polled:?}");
+    };
+    assert_eq!(
+        error.to_string(),
+        "memory: called outside of a tokio runtime"
+    );
+}
