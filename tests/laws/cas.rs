@@ -102,8 +102,8 @@ impl InCas {
         let moment = decision.receipt().moment();
         let is_request = matches!(step, Step::Take(_) | Step::Reserve(..));
         let has_turn = is_request && Backend::<str>::limits(&self.machines[0]) == 1;
-        let wait = decision.wait().filter(|wait| has_turn && !wait.is_zero());
-        let until_turn = wait.map_or(Duration::ZERO, |wait| wait - Duration::from_nanos(1));
+        let wait = decision.wait().filter(|_| has_turn).unwrap_or_default();
+        let until_turn = wait.saturating_sub(Duration::from_nanos(1));
         let until_turn = u64::try_from(until_turn.as_nanos()).expect("a turn in this century");
         Tick::from_nanos(moment - until_turn)
     }
