@@ -55,3 +55,14 @@ fn a_fixed_limit_serves_as_many_as_that_of_tower() {
     let tower = simulate(Limiter::Tower(15), MIXED);
     assert_eq!((own.served, own.p99_ms), (tower.served, tower.p99_ms));
 }
+
+/// Its bound is what the server did at its best, so the queue of a lasting overload stays.
+#[test]
+fn a_system_guard_lets_the_server_work_and_bounds_its_queue() {
+    for service_ms in [EQUAL, MIXED] {
+        let guard = simulate(Limiter::SystemGuard, service_ms);
+        let none = simulate(Limiter::None, service_ms);
+        assert!(guard.served >= 90, "{} %", guard.served);
+        assert!(guard.p99_ms < none.p99_ms / 2, "{} ms", guard.p99_ms);
+    }
+}

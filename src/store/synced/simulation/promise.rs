@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// What an algorithm promises of the costs that it admits.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::store) enum Promise {
+pub(crate) enum Promise {
     /// The capacity, and nanoseconds per unit.
     Bucket(u64, u64),
     /// The limit, and the length of the windows.
@@ -19,7 +19,7 @@ pub(in crate::store) enum Promise {
 
 impl Promise {
     /// By how many units the costs, which are in order, exceed the promise.
-    pub(in crate::store) fn excess(self, costs: &[(u64, u64)]) -> u64 {
+    pub(crate) fn excess(self, costs: &[(u64, u64)]) -> u64 {
         match self {
             Self::Bucket(capacity, unit) => {
                 let (mut level, mut last, mut peak) = (0_u64, 0, 0);
