@@ -5,7 +5,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 #[cfg(feature = "redis")]
-use tower_throttle::store::{Fallback, redis::Redis};
+use tower_throttle::store::{Fallback, lease::Leased, redis::Redis, synced::Synced};
 use tower_throttle::{
     HeaderKey, Local, Quota, RateLimitLayer, SlidingLog, SlidingWindow, TokenBucket, key::Missing,
 };
@@ -62,15 +62,23 @@ pub(crate) fn with_redis(app: Router, redis: &Redis) -> Router {
     let report = redis.limiter("report", TokenBucket::new(quota));
     let report = RateLimitLayer::new(HeaderKey::new("x-client"), report).name("report");
 
+    // Machines that decide in memory.
+    let read = Leased::new(redis.clone(), "read", TokenBucket::new(quota), 5);
+    let read = RateLimitLayer::new(HeaderKey::new("x-client"), read).name("read");
+    let list = Synced::new(redis.clone(), "list", TokenBucket::new(quota));
+    let list = RateLimitLayer::new(HeaderKey::new("x-client"), list).name("list");
+
     app.route("/pay", get(async || "paid").layer(pay))
         .route("/report", get(async || "reported").layer(report))
+        .route("/read", get(async || "read").layer(read))
+        .route("/list", get(async || "listed").layer(list))
 }
 
 /// Sends some requests to each limit; `round` makes some clients new.
 pub(crate) async fn traffic(app: &Router, round: u64) {
     let mut requests = vec![("/login", None), ("/search", Some("internal".to_owned()))];
     for _ in 0..8 {
-        for path in ["/search", "/export", "/pay", "/report"] {
+        for path in ["/search", "/export", "/pay", "/report", "/read", "/list"] {
             requests.push((path, Some("alice".to_owned())));
         }
     }

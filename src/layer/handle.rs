@@ -24,6 +24,7 @@ use crate::store::redis::{RedisLimiter, Scripted};
 #[cfg(feature = "cas")]
 use crate::store::{
     cas::{Cas, CasStore},
+    lease::Leased,
     synced::Synced,
 };
 
@@ -373,6 +374,20 @@ impl<K, S: CasStore, A: Algorithm> Handle<K, Synced<S, A>> {
     ///
     /// # Errors
     /// See [`Synced::set_quota`].
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        self.limit().set_quota(quota).await
+    }
+}
+
+#[cfg(feature = "cas")]
+impl<K, S: CasStore, A: Algorithm> Handle<K, Leased<S, A>> {
+    /// Changes the quota for all keys and for the whole fleet: see [`Leased::set_quota`].
+    ///
+    /// Response headers of this process state the new quota from now on; those of another process
+    /// do so after a call of [`refresh_policies`](Self::refresh_policies) there.
+    ///
+    /// # Errors
+    /// See [`Leased::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         self.limit().set_quota(quota).await
     }

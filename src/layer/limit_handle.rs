@@ -27,6 +27,7 @@ use crate::store::redis::{RedisLimiter, Scripted};
 #[cfg(feature = "cas")]
 use crate::store::{
     cas::{Cas, CasStore},
+    lease::Leased,
     synced::Synced,
 };
 
@@ -305,6 +306,19 @@ impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Synced<S, A>> {
     ///
     /// # Errors
     /// See [`Synced::set_quota`].
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        self.backend.set_quota(quota).await?;
+        self.policy_cache.refresh_policies();
+        Ok(())
+    }
+}
+
+#[cfg(feature = "cas")]
+impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Leased<S, A>> {
+    /// See [`Leased::set_quota`].
+    ///
+    /// # Errors
+    /// See [`Leased::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         self.backend.set_quota(quota).await?;
         self.policy_cache.refresh_policies();

@@ -1,10 +1,6 @@
 //! Counts allocations: an admitted request makes none.
 
-#![expect(unsafe_code, reason = "a global allocator needs unsafe code")]
-
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
     convert::Infallible,
     future::{Future, Ready, ready},
     pin::pin,
@@ -22,30 +18,7 @@ use tower_throttle::{
     key::{Client, PeerAddr},
 };
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-    static BYTES: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is forwarded unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + layout.size()));
-        // SAFETY: the caller upholds the contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller upholds the contract.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use crate::counting::{ALLOCATIONS, BYTES};
 
 /// A service that allocates nothing.
 #[derive(Clone)]

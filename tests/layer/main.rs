@@ -6,6 +6,9 @@
 mod allocations;
 mod and;
 mod contract;
+#[cfg(not(feature = "metrics"))]
+#[path = "../common/counting.rs"]
+mod counting;
 mod handle;
 mod keys;
 mod lists;

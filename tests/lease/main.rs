@@ -1,9 +1,18 @@
 //! Limits of a fleet whose machines take units ahead, over a store in memory.
 #![cfg(feature = "cas")]
 
+mod allocations;
 mod backend;
+#[path = "../common/counting.rs"]
+mod counting;
 mod failure;
+#[cfg(feature = "metrics")]
+#[path = "../common/gauges.rs"]
+mod gauges;
+mod handle;
 mod leases;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "postgres")]
 #[path = "../common/postgres_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of PostgreSQL")]

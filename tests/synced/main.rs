@@ -7,6 +7,9 @@ mod failure;
 #[cfg(all(feature = "postgres", feature = "redis"))]
 #[path = "../common/fleet.rs"]
 mod fleet;
+#[cfg(feature = "metrics")]
+#[path = "../common/gauges.rs"]
+mod gauges;
 mod handle;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -10,7 +10,7 @@
 //! cargo run --release -p compare -- redis            decisions in Redis; needs redis-server
 //! cargo run --release -p compare -- redis-memory     bytes per key in Redis; needs redis-server
 //! cargo run --release -p compare -- stores           decisions in PostgreSQL and Cassandra, which it needs
-//! cargo run --release -p compare -- synced           a synced limit beside one in this process alone
+//! cargo run --release -p compare -- synced           synced and leased limits beside one in this process alone
 //! cargo run --release -p compare -- flush            a million keys with costs to be exchanged
 //! cargo run --release -p compare -- fleet            processes that share limits; needs redis-server and PostgreSQL
 //! cargo run --release -p compare -- fleet --write    the same, and writes docs/synced.md and docs/img/synced.svg

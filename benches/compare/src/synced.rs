@@ -1,4 +1,4 @@
-//! A synced limit beside one in this process alone.
+//! Synced and leased limits beside one in this process alone.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::MemoryStore;
+use tower_throttle::store::lease::LeasedBuilder;
 use tower_throttle::store::synced::{Synced, SyncedBuilder};
 use tower_throttle::{StoreError, TokenBucket};
 
@@ -15,10 +16,14 @@ use crate::keys::{Access, Key, run as run_keys};
 use crate::peers;
 use crate::row::{Effort, ends, median};
 
-/// The largest cost of a synced decision, as a multiple of one in this process alone.
+/// The largest cost of a synced or leased decision, as a multiple of one in this process alone.
 const GOAL: f64 = 1.2;
 /// Decisions per measurement: so few that other programs seldom interrupt one.
 const OPS: u64 = 5_000;
+/// Longer than all measurements of a key, so that no unit is returned while the limits take turns.
+const LIFE: Duration = Duration::from_secs(600);
+/// More than all requests of a key, after a machine has taken a sixteenth of it.
+const UNITS: u64 = 1 << 30;
 
 pub(crate) fn run(effort: &Effort) {
     // The exchanges are made on a thread of their own.
@@ -27,31 +32,50 @@ pub(crate) fn run(effort: &Effort) {
     peers::settle_clock();
     for keys in [1, 1_000, 100_000] {
         for admits in [true, false] {
-            decide(effort, keys, admits);
+            let path = if admits { "admitted" } else { "denied" };
+            let bucket = TokenBucket::new(peers::quota(admits));
+            let work = format!("synced, {keys} keys, {path}");
+            if effort.wants(&work) {
+                let synced = Synced::new(MemoryStore::new(), "api", bucket);
+                compare(effort, &runtime, &work, (keys, admits), &synced);
+            }
+            let work = format!("leased, {keys} keys, {path}");
+            if effort.wants(&work) {
+                let leased = LeasedBuilder::new(MemoryStore::new())
+                    .units(UNITS)
+                    .life(LIFE)
+                    .capacity(keys.max(1_000) as usize)
+                    .build("api", bucket)
+                    .expect("a limit");
+                compare(effort, &runtime, &work, (keys, admits), &leased);
+            }
         }
     }
 }
 
-fn decide(effort: &Effort, keys: u64, admits: bool) {
-    let path = if admits { "admitted" } else { "denied" };
-    let work = format!("synced, {keys} keys, {path}");
-    if !effort.wants(&work) {
-        return;
-    }
+fn compare<B: Backend<u64>>(
+    effort: &Effort,
+    runtime: &Runtime,
+    work: &str,
+    (keys, admits): (u64, bool),
+    fleet: &B,
+) {
     let local = peers::local(admits, keys.max(1_000));
-    let bucket = TokenBucket::new(peers::quota(admits));
-    let synced = Synced::new(MemoryStore::new(), "api", bucket);
     let mut key = u64::blank();
     for number in 0..keys {
         key.set(number);
         is_admitted(&local, &key);
-        is_admitted(&synced, &key);
+        // The first request of a leased limit waits for the store. The second finds what it has left.
+        for _ in 0..2 {
+            let decided = runtime.block_on(fleet.decide(&key, 1));
+            let _ = decided.expect("a decision");
+        }
     }
     let rounds = if effort.quick { 101 } else { 1_001 };
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         theirs.push(time(keys, round, |key| is_admitted(&local, key)));
-        ours.push(time(keys, round, |key| is_admitted(&synced, key)));
+        ours.push(time(keys, round, |key| is_admitted(fleet, key)));
     }
     let pairs = ours.iter().zip(&theirs);
     let mut ratios: Vec<_> = pairs.map(|(ours, theirs)| ours / theirs).collect();

@@ -73,10 +73,16 @@ impl RemoteMetrics {
         metrics::counter!("tower_throttle_deny_cache_hits_total", "store" => self.0).increment(1);
     }
 
-    /// The oldest change that the store may not have has waited for so long.
+    /// The oldest change of a synced limit that the store may not have has waited for so long.
     #[cfg(feature = "cas")]
     pub(in crate::store) fn synced_lag(self, lag: Duration) {
         metrics::gauge!("tower_throttle_synced_lag_seconds", "store" => self.0).set(lag);
+    }
+
+    /// The oldest change of a leased limit that the store may not have has waited for so long.
+    #[cfg(feature = "cas")]
+    pub(in crate::store) fn leased_lag(self, lag: Duration) {
+        metrics::gauge!("tower_throttle_leased_lag_seconds", "store" => self.0).set(lag);
     }
 
     /// An attempt to connect ended.

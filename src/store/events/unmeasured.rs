@@ -42,6 +42,10 @@ impl RemoteMetrics {
     #[inline]
     pub(in crate::store) fn synced_lag(self, _: Duration) {}
 
+    #[cfg(feature = "cas")]
+    #[inline]
+    pub(in crate::store) fn leased_lag(self, _: Duration) {}
+
     #[cfg(feature = "redis")]
     pub(in crate::store) fn connected(self, _: bool) {}
 

@@ -13,13 +13,18 @@ use tokio::{runtime::Handle, task::JoinSet};
 use super::exchange::Due;
 use super::fleet::{Fleet, MAX_EXCHANGES, UnderWay};
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, MonotonicClock, Timer};
+use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::error::StoreError;
-use crate::store::cas::{CasStore, error::Failure};
+use crate::store::{
+    cas::{CasStore, error::Failure},
+    events::RemoteMetrics,
+};
 use crate::sync::Ordering;
 
 /// How long a limiter that is dropped takes to return its leases at most.
 const FLUSH_TIME: Duration = Duration::from_secs(1);
+/// The metric of the lag is set this often at most.
+const LAG_PERIOD: Duration = Duration::from_secs(1);
 
 /// Starts the task, if it does not run: at first, and if its runtime was shut down.
 pub(super) fn ensure_running<S: CasStore, A: Algorithm>(
@@ -56,6 +61,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         let mut exchanges = JoinSet::new();
         let mut missed = 0_u32;
         let mut seen = (0, 0);
+        let mut lag_reported_at = Tick::ZERO;
         let mut sleep = pin!(self.tick());
         while !fleet.is_closing.load(Ordering::Acquire) {
             let is_tick = self.next_wake(&mut exchanges, sleep.as_mut()).await;
@@ -67,6 +73,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             if is_tick {
                 sleep.set(self.tick());
                 self.count_missed(&mut missed, &mut seen);
+                self.report_lag(&mut lag_reported_at);
                 self.adopt_changes().await;
                 if fleet.clock.was_suspended() {
                     fleet.node.drop_units(fleet.clock.now());
@@ -147,6 +154,15 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         }
         *seen = (replied, unanswered);
         fleet.set_cut_off(*missed >= fleet.settings.cut_off_after);
+    }
+
+    /// Sets the metric, at most once per second: to find the oldest change, it looks at every key.
+    fn report_lag(&self, reported_at: &mut Tick) {
+        let now = MonotonicClock.now();
+        if cfg!(feature = "metrics") && now.since(*reported_at) >= LAG_PERIOD {
+            *reported_at = now;
+            RemoteMetrics(S::NAME).leased_lag(self.fleet.lag());
+        }
     }
 
     /// Adopts a quota that was changed for the fleet.
