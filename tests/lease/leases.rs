@@ -270,3 +270,18 @@ async fn keys_are_independent_and_bounded() {
             .is_admitted()
     );
 }
+
+/// A renewal is not over before each key was exchanged, however many there are.
+#[tokio::test(start_paused = true)]
+async fn more_keys_than_exchanges_at_a_time_are_given_back_in_time() {
+    let store = MemoryStore::new();
+    let limit = machine(&store);
+    for key in 0..10_000_u32 {
+        let decision = limit.decide(&key, 1).await.expect("a decision");
+        assert!(decision.is_admitted());
+    }
+    assert_eq!(limit.counts().keys, 10_000);
+    pass(12).await;
+    assert_eq!(limit.counts().keys, 0);
+    assert_eq!(limit.counts().exchanged, 30_000);
+}

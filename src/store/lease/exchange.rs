@@ -1,6 +1,6 @@
 //! What a machine reports, and how it goes on with the reply.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Bound, sync::Arc, time::Duration};
 
 use super::find::denying;
 use super::held::Held;
@@ -10,9 +10,12 @@ use super::plan::{MAX_ROOM, stop_of};
 use crate::algorithm::Algorithm;
 use crate::clock::{Tick, nanos};
 use crate::error::StoreError;
-use crate::store::cas::{
-    lease::{LeaseReply, LeaseReport},
-    report::Change,
+use crate::store::{
+    cas::{
+        lease::{LeaseReply, LeaseReport},
+        report::Change,
+    },
+    synced::pending::{Place, Shard},
 };
 use crate::sync::{Ordering, lock};
 
@@ -38,48 +41,96 @@ pub(super) struct Outgoing {
 impl<A: Algorithm> Node<A> {
     /// Takes at most `most` reports to be sent, of keys whose exchange is not under way.
     pub(super) fn collect(&self, now: Tick, due: Due, most: usize) -> Vec<Outgoing> {
-        let mut outgoing = Vec::new();
-        if due == Due::Urgent {
-            while outgoing.len() < most {
-                let Some(hash) = lock(&self.urgent).pop_front() else {
-                    break;
-                };
-                let mut shard = self.keys.shard(hash);
-                let key = shard.get_mut(&hash);
-                let is_due = |key: &&mut LeaseKey| key.pending.is_urgent && !key.pending.in_flight;
-                if let Some(key) = key.filter(is_due) {
-                    outgoing.push(self.take_report(hash, key, now, false));
-                }
-            }
-            return outgoing;
+        match due {
+            Due::Urgent => self.collect_urgent(now, most),
+            Due::Round | Due::Return => self.collect_from(Place::default(), now, due, most).0,
         }
-        for mut shard in self.keys.shards() {
-            let mut empty = Vec::new();
-            for (&hash, key) in shard.iter_mut() {
-                if outgoing.len() >= most {
-                    break;
-                }
-                let is_due = due == Due::Return
-                    || key.sent.is_some()
-                    || now.since(key.exchanged_at) >= self.settings.renewal();
-                if key.pending.in_flight || !is_due {
-                    continue;
-                }
-                self.settle(hash, key, now);
-                if key.is_empty() {
-                    empty.push(hash);
-                    continue;
-                }
-                let is_idle = key.used == 0 && key.pending.waiters.is_empty();
-                let returns = due == Due::Return || is_idle;
-                outgoing.push(self.take_report(hash, key, now, returns));
-            }
-            for hash in empty {
-                shard.remove(&hash);
-                self.keys.count_removed();
+    }
+
+    fn collect_urgent(&self, now: Tick, most: usize) -> Vec<Outgoing> {
+        let mut outgoing = Vec::new();
+        while outgoing.len() < most {
+            let Some(hash) = lock(&self.urgent).pop_front() else {
+                break;
+            };
+            let mut shard = self.keys.shard(hash);
+            let key = shard.get_mut(&hash);
+            let is_due = |key: &&mut LeaseKey| key.pending.is_urgent && !key.pending.in_flight;
+            if let Some(key) = key.filter(is_due) {
+                outgoing.push(self.take_report(hash, key, now, false));
             }
         }
         outgoing
+    }
+
+    /// Takes the reports of keys from `place` on, and forgets those that have nothing to report or hold.
+    /// Returns the place of the next one as well, if there are more than `most`.
+    pub(super) fn collect_from(
+        &self,
+        mut place: Place,
+        now: Tick,
+        due: Due,
+        most: usize,
+    ) -> (Vec<Outgoing>, Option<Place>) {
+        let (mut outgoing, mut is_full) = (Vec::new(), false);
+        while let Some(mut shard) = self.keys.shard_at(place.shard) {
+            let mut empty = Vec::new();
+            let first = place.after.map_or(Bound::Unbounded, Bound::Excluded);
+            for (&hash, key) in shard.range_mut((first, Bound::Unbounded)) {
+                let returns_all = due == Due::Return && !key.pending.in_flight;
+                if returns_all || self.is_due(key, now) {
+                    if outgoing.len() >= most {
+                        is_full = true;
+                        break;
+                    }
+                    self.settle(hash, key, now);
+                    if key.is_empty() {
+                        empty.push(hash);
+                    } else {
+                        let is_idle = key.used == 0 && key.pending.waiters.is_empty();
+                        let returns = returns_all || is_idle;
+                        outgoing.push(self.take_report(hash, key, now, returns));
+                    }
+                }
+                place.after = Some(hash);
+            }
+            for hash in empty {
+                self.forget(&mut shard, hash);
+            }
+            if is_full {
+                return (outgoing, Some(place));
+            }
+            place = Place {
+                shard: place.shard + 1,
+                after: None,
+            };
+        }
+        (outgoing, None)
+    }
+
+    /// Forgets the keys that have had nothing to report or hold for some time.
+    pub(super) fn forget_empty(&self, now: Tick) {
+        for mut shard in self.keys.shards() {
+            let is_over = |key: &LeaseKey| key.is_empty() && self.is_due(key, now);
+            let keys = shard.iter().filter(|(_, key)| is_over(key));
+            let empty: Vec<_> = keys.map(|(&hash, _)| hash).collect();
+            for hash in empty {
+                self.forget(&mut shard, hash);
+            }
+        }
+    }
+
+    fn forget(&self, shard: &mut Shard<LeaseKey>, hash: u64) {
+        shard.remove(&hash);
+        self.keys.count_removed();
+    }
+
+    /// Whether the time of the next exchange has come, and none is under way. A clock that was set back
+    /// delays it by at most a renewal.
+    fn is_due(&self, key: &LeaseKey, now: Tick) -> bool {
+        let elapsed = now.as_nanos().abs_diff(key.exchanged_at.as_nanos());
+        let has_come = elapsed >= nanos(self.settings.renewal());
+        !key.pending.in_flight && (key.sent.is_some() || has_come)
     }
 
     /// What is to be sent of a key. If the machine `returns` the lease, it stops using it at once.
@@ -201,8 +252,7 @@ impl<A: Algorithm> Node<A> {
         }
         key.wake(&Ok(()));
         if is_returned && key.is_empty() {
-            shard.remove(&hash);
-            self.keys.count_removed();
+            self.forget(&mut shard, hash);
         }
     }
 

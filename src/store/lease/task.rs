@@ -61,15 +61,13 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         let mut exchanges = JoinSet::new();
         let mut missed = 0_u32;
         let mut seen = (0, 0);
+        // The next of the keys whose time has come, if more are left than could be exchanged.
+        let mut place = None;
         let mut lag_reported_at = Tick::ZERO;
         let mut sleep = pin!(self.tick());
         while !fleet.is_closing.load(Ordering::Acquire) {
             let is_tick = self.next_wake(&mut exchanges, sleep.as_mut()).await;
             while exchanges.try_join_next().is_some() {}
-            let mut outgoing = Vec::new();
-            let room = |used: usize, under_way: usize| {
-                MAX_EXCHANGES.saturating_sub(used).saturating_sub(under_way)
-            };
             if is_tick {
                 sleep.set(self.tick());
                 self.count_missed(&mut missed, &mut seen);
@@ -80,11 +78,17 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
                 }
             }
             let now = fleet.clock.now();
-            let most = room(0, exchanges.len());
-            outgoing.extend(fleet.node.collect(now, Due::Urgent, most));
             if is_tick {
-                let most = room(outgoing.len(), exchanges.len());
-                outgoing.extend(fleet.node.collect(now, Due::Round, most));
+                fleet.node.forget_empty(now);
+                place.get_or_insert_default();
+            }
+            let most = MAX_EXCHANGES.saturating_sub(exchanges.len());
+            let mut outgoing = fleet.node.collect(now, Due::Urgent, most);
+            if let Some(first) = place {
+                let most = most - outgoing.len();
+                let (due, next) = fleet.node.collect_from(first, now, Due::Round, most);
+                outgoing.extend(due);
+                place = next;
             }
             for outgoing in outgoing {
                 let under_way = UnderWay::new(Arc::clone(fleet), outgoing);

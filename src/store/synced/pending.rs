@@ -26,10 +26,10 @@ pub(in crate::store) struct PendingKeys<T = PendingKey> {
 
 /// How far the keys of a round have been looked at.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
-    pub(super) shard: usize,
+pub(in crate::store) struct Place {
+    pub(in crate::store) shard: usize,
     /// The last key of the shard that was looked at.
-    pub(super) after: Option<u64>,
+    pub(in crate::store) after: Option<u64>,
 }
 
 /// Ordered, so that a simulation takes the same steps each time.
