@@ -1,8 +1,11 @@
 //! An adaptive limit at work: its algorithm, its state, and the samples of the window.
+//!
+//! A request that ends a window takes two steps, each under the lock of the run. The load is measured
+//! between them without any lock: it is the caller's code, which may read the limit or take long.
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::adaptive::{Adaptive, Outcome, Samples};
+use super::adaptive::{Adaptive, Outcome, Samples, Window};
 use crate::clock::Tick;
 use crate::sync::{Mutex, lock};
 
@@ -11,13 +14,27 @@ const WINDOW: Duration = Duration::from_secs(1);
 const SAMPLES: u64 = 10;
 
 /// An algorithm with its state, whatever the algorithm.
-pub(super) struct Controller(Mutex<Box<dyn Run>>);
+pub(super) struct Controller {
+    run: Mutex<Box<dyn Run>>,
+    load: Load,
+}
 
 pub(super) trait Run: Send {
-    /// See [`Samples::record`]. Returns the new limit if this request ended a window.
-    fn record(&mut self, now: Tick, latency: Duration, in_flight: u64, out: Outcome)
-    -> Option<u64>;
+    /// See [`Samples::record`].
+    fn record(
+        &mut self,
+        now: Tick,
+        latency: Duration,
+        in_flight: u64,
+        outcome: Outcome,
+    ) -> Option<Window>;
+
+    /// Returns the limit after a window.
+    fn next(&mut self, window: &Window) -> u64;
 }
+
+/// Returns the load of the system. It is not called under a lock.
+pub(super) type Load = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// Makes a run of an algorithm from its start on.
 pub(super) type Factory = Box<dyn Fn() -> Box<dyn Run> + Send + Sync>;
@@ -35,11 +52,13 @@ impl<A: Adaptive> Run for Running<A> {
         latency: Duration,
         in_flight: u64,
         outcome: Outcome,
-    ) -> Option<u64> {
-        let window = self.samples.record(now, latency, in_flight, outcome)?;
-        let window = window.with_load(self.algorithm.load());
-        self.state = self.algorithm.next(&self.state, &window);
-        Some(self.algorithm.limit(&self.state).max(1))
+    ) -> Option<Window> {
+        self.samples.record(now, latency, in_flight, outcome)
+    }
+
+    fn next(&mut self, window: &Window) -> u64 {
+        self.state = self.algorithm.next(&self.state, window);
+        self.algorithm.limit(&self.state).max(1)
     }
 }
 
@@ -53,12 +72,17 @@ impl<A: Adaptive> Running<A> {
     }
 }
 
-/// Runs of an algorithm, and their first limit.
-pub(super) fn factory(algorithm: impl Adaptive) -> (Factory, u64) {
+/// Runs of an algorithm, their first limit, and the load that they need.
+pub(super) fn factory(algorithm: impl Adaptive) -> (Factory, u64, Load) {
     let algorithm = Arc::new(algorithm);
-    let start = first_limit(&*algorithm);
+    let (start, load) = (first_limit(&*algorithm), load(&algorithm));
     let make = move || Box::new(Running::new(Arc::clone(&algorithm))) as Box<dyn Run>;
-    (Box::new(make), start)
+    (Box::new(make), start, load)
+}
+
+fn load(algorithm: &Arc<impl Adaptive>) -> Load {
+    let algorithm = Arc::clone(algorithm);
+    Box::new(move || algorithm.load())
 }
 
 fn first_limit(algorithm: &impl Adaptive) -> u64 {
@@ -69,8 +93,10 @@ impl Controller {
     /// The controller, and the first limit.
     pub(super) fn new(algorithm: impl Adaptive) -> (Self, u64) {
         let limit = first_limit(&algorithm);
-        let running = Running::new(Arc::new(algorithm));
-        (Self(Mutex::new(Box::new(running))), limit)
+        let algorithm = Arc::new(algorithm);
+        let load = load(&algorithm);
+        let run = Mutex::new(Box::new(Running::new(algorithm)) as Box<dyn Run>);
+        (Self { run, load }, limit)
     }
 
     /// Adds a sample. `store` gets the new limit if this request ended a window; it is called while no
@@ -83,9 +109,14 @@ impl Controller {
         outcome: Outcome,
         store: impl FnOnce(u64),
     ) -> bool {
-        let mut running = lock(&self.0);
-        let limit = running.record(now, latency, in_flight, outcome);
-        limit.map(store).is_some()
+        let ended = lock(&self.run).record(now, latency, in_flight, outcome);
+        let Some(window) = ended else {
+            return false;
+        };
+        let window = window.with_load((self.load)());
+        let mut run = lock(&self.run);
+        store(run.next(&window));
+        true
     }
 }
 

@@ -109,14 +109,16 @@ impl Started {
     fn record(self, permit: &Permit, outcome: Outcome) {
         let (state, now) = (permit.state(), MonotonicClock.now());
         let (latency, table) = (now.since(self.at), &state.table);
+        // A request that fills the part of its priority has filled the limit.
+        let in_flight = permit.priority().whole_of(self.in_flight);
         if let Some(controller) = &state.controller {
             let store = |limit| table.store_limit(limit);
-            if controller.record(now, latency, self.in_flight, outcome, store) {
+            if controller.record(now, latency, in_flight, outcome, store) {
                 table.grant_all();
             }
         } else if let Some(limits) = &table.key_limits {
             table.record(limits, permit.id(), now, |run| {
-                run.record(now, latency, self.in_flight, outcome)
+                run.record(now, latency, in_flight, outcome)
             });
         }
     }

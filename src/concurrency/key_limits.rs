@@ -2,19 +2,24 @@
 //!
 //! # Memory
 //! The keys are in shards, each of which keeps the keys that were used last. A key that was not used
-//! for long, or that was displaced by others, begins anew when it is used again.
+//! for long, or that was displaced by others, begins anew when it is used again. Keys about which
+//! nothing was learned are displaced first, so many new keys do not displace those in use. Keys with
+//! requests in flight are displaced last, and are not forgotten.
 //!
 //! # Locks
 //! The shard of a key here is locked before its shard of the table. So the limit of a key cannot change
-//! between the moment it is read and the moment a request is admitted with it.
+//! between the moment it is read and the moment a request is admitted with it. `is_in_flight` locks the
+//! shard of the table for a moment.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, hash_map::Entry},
     hash::BuildHasherDefault,
     time::Duration,
 };
 
-use super::controller::{Factory, Run};
+use super::adaptive::Window;
+use super::controller::{Factory, Load, Run};
 use crate::clock::Tick;
 use crate::queue::PassThroughHasher;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -29,6 +34,7 @@ pub(super) struct KeyLimits {
     make: Factory,
     /// The limit of a key that begins.
     start: u64,
+    pub(super) load: Load,
 }
 
 /// How many keys are kept, and for how long.
@@ -61,16 +67,19 @@ struct KeyLimit {
     used_at: Tick,
     /// The number of its last use.
     use_number: u64,
+    /// A window has ended.
+    has_learned: bool,
 }
 
 impl KeyLimits {
-    pub(super) fn new((make, start): (Factory, u64), settings: KeySettings) -> Self {
+    pub(super) fn new((make, start, load): (Factory, u64, Load), settings: KeySettings) -> Self {
         let shards = (settings.capacity / PER_SHARD).max(1);
         Self {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             settings,
             make,
             start,
+            load,
         }
     }
 
@@ -85,32 +94,36 @@ impl KeyLimits {
     }
 
     /// The limit of a key that is used now.
-    pub(super) fn limit(&self, shard: &mut Shard, id: u64, now: Tick) -> u64 {
-        self.used(shard, id, now).limit
+    pub(super) fn limit(
+        &self,
+        shard: &mut Shard,
+        id: u64,
+        now: Tick,
+        is_in_flight: impl Fn(u64) -> bool,
+    ) -> u64 {
+        self.used(shard, id, now, is_in_flight).limit
     }
 
     /// The limit of a key, without using it.
-    pub(super) fn limit_of(&self, id: u64, now: Tick) -> u64 {
+    pub(super) fn limit_of(&self, id: u64, now: Tick, is_in_flight: impl Fn(u64) -> bool) -> u64 {
         let shard = self.lock(id);
         let known = shard
             .keys
             .get(&id)
-            .filter(|key| !self.is_forgotten(key, now));
+            .filter(|key| !self.is_forgotten(key, now) || is_in_flight(id));
         known.map_or(self.start, |key| key.limit)
     }
 
-    /// Adds a sample of a key. Returns its new limit if the request ended a window.
+    /// Adds a sample of a key. Returns the window if the request ended it.
     pub(super) fn record(
         &self,
         shard: &mut Shard,
         id: u64,
         now: Tick,
-        record: impl FnOnce(&mut dyn Run) -> Option<u64>,
-    ) -> Option<u64> {
-        let key = self.used(shard, id, now);
-        let limit = record(&mut *key.run)?;
-        key.limit = limit;
-        Some(limit)
+        is_in_flight: impl Fn(u64) -> bool,
+        record: impl FnOnce(&mut dyn Run) -> Option<Window>,
+    ) -> Option<Window> {
+        record(&mut *self.used(shard, id, now, is_in_flight).run)
     }
 
     /// The number of keys that are kept.
@@ -123,22 +136,29 @@ impl KeyLimits {
     }
 
     /// The key, made anew if it is not known or was forgotten.
-    fn used<'a>(&self, shard: &'a mut Shard, id: u64, now: Tick) -> &'a mut KeyLimit {
+    fn used<'a>(
+        &self,
+        shard: &'a mut Shard,
+        id: u64,
+        now: Tick,
+        is_in_flight: impl Fn(u64) -> bool,
+    ) -> &'a mut KeyLimit {
         shard.uses += 1;
         let most = self.settings.capacity / self.shards.len();
         if shard.keys.len() >= most && !shard.keys.contains_key(&id) {
-            shard.evict();
+            shard.evict(|key| self.is_forgotten(key, now), &is_in_flight);
         }
         let fresh = || KeyLimit {
             limit: self.start,
             run: (self.make)(),
             used_at: now,
             use_number: 0,
+            has_learned: false,
         };
         let key = match shard.keys.entry(id) {
             Entry::Occupied(known) => {
                 let known = known.into_mut();
-                if self.is_forgotten(known, now) {
+                if self.is_forgotten(known, now) && !is_in_flight(id) {
                     *known = fresh();
                 }
                 known
@@ -152,11 +172,28 @@ impl KeyLimits {
 }
 
 impl Shard {
-    /// Removes the key that was used least recently.
-    fn evict(&mut self) {
-        let oldest = self.keys.iter().min_by_key(|(_, key)| key.use_number);
-        if let Some(id) = oldest.map(|(id, _)| *id) {
-            self.keys.remove(&id);
+    /// The limit of a key after a window. `None` if the key was displaced meanwhile.
+    pub(super) fn next(&mut self, id: u64, window: &Window) -> Option<u64> {
+        let key = self.keys.get_mut(&id)?;
+        key.has_learned = true;
+        key.limit = key.run.next(window);
+        Some(key.limit)
+    }
+
+    /// Removes a key: one that is to be forgotten, or else one about which nothing was learned, or else
+    /// any; of these, the one that was used least recently. One with requests in flight only if all
+    /// have some.
+    fn evict(
+        &mut self,
+        is_forgotten: impl Fn(&KeyLimit) -> bool,
+        is_in_flight: impl Fn(u64) -> bool,
+    ) {
+        let rank = |key: &KeyLimit| (Reverse(is_forgotten(key)), key.has_learned, key.use_number);
+        let mut ranked: Vec<_> = self.keys.iter().map(|(id, key)| (rank(key), *id)).collect();
+        ranked.sort_unstable();
+        let idle = ranked.iter().find(|(_, id)| !is_in_flight(*id));
+        if let Some((_, id)) = idle.or(ranked.first()) {
+            self.keys.remove(id);
         }
     }
 }

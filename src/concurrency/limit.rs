@@ -42,8 +42,12 @@ impl<A: Adaptive> IntoLimit for A {
 ///
 /// A key whose limit is not kept any more begins anew, with the limit that the algorithm
 /// [starts](super::Gradient2::start_at) with. A key is kept from its first request on, until there was none for
-/// the time to [`forget`](Self::forget) it, or until others displace it: then it is the one of about 64
-/// keys that was used least recently. A kept key takes up about 5 KB.
+/// the time to [`forget`](Self::forget) it, or until others displace it. About 64 keys compete: those
+/// whose limit has never changed are displaced first, those with requests in flight last, and of these
+/// the one that was used least recently. A kept key takes up about 5 KB.
+///
+/// The keys must be few and known, such as the names of backends. Clients must not choose them, as by
+/// the `Host` header: they could displace what was learned, and begin anew with each name.
 ///
 /// A window of a key has at least 10 samples, so the limit of a key with few requests changes rarely.
 ///
@@ -64,6 +68,9 @@ pub struct PerKey<A> {
     settings: KeySettings,
 }
 
+/// The most limits that are kept: 2^24.
+const MAX_KEYS: usize = 1 << 24;
+
 impl<A: Adaptive> PerKey<A> {
     /// Keeps the limits of up to 1,024 keys, for 10 minutes without a request.
     pub fn new(algorithm: A) -> Self {
@@ -76,11 +83,11 @@ impl<A: Adaptive> PerKey<A> {
     /// How many limits are kept at most.
     ///
     /// # Panics
-    /// If it is 0.
+    /// If it is not from 1 to 16,777,216.
     #[track_caller]
     pub fn capacity(mut self, keys: usize) -> Self {
-        if keys == 0 {
-            let allowed = "a number of keys from 1 on";
+        if keys == 0 || keys > MAX_KEYS {
+            let allowed = "a number of keys from 1 to 16777216";
             expect_valid(Err::<(), _>(ConfigError::out_of_range(
                 "capacity", keys, allowed,
             )));

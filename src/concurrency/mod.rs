@@ -125,13 +125,17 @@ impl<K> ConcurrencyLayer<K> {
     /// `limit` is a number, or an algorithm such as [`Gradient2`]. Then each key has a limit of its own
     /// that follows the latency of its requests, as with [`adaptive`](ConcurrencyLayer::adaptive). Use it
     /// if each key stands for a service, such as a backend or a shard. [`PerKey`] bounds how many
-    /// limits are kept.
+    /// limits are kept. The keys must be a fixed set, not one that clients can add to, such as the hosts
+    /// that they ask for.
     ///
     /// ```
     /// use axum::extract::Request;
     /// use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2};
     ///
-    /// let backend = |req: &Request| req.uri().host().map(str::to_owned);
+    /// let backend = |req: &Request| match req.uri().path() {
+    ///     path if path.starts_with("/search") => "search",
+    ///     _ => "shop",
+    /// };
     /// let fixed = ConcurrencyLayer::new(backend, 10);
     /// let adaptive = ConcurrencyLayer::new(backend, Gradient2::new());
     /// # drop((fixed, adaptive));

@@ -9,6 +9,7 @@ use std::{
 use super::claim::{Claim, Usage};
 use super::line::End;
 use super::state::State;
+use crate::key::Priority;
 
 /// Lets one request be in flight. Dropping it releases it, and the next waiter of its key gets it.
 pub(super) struct Permit {
@@ -30,6 +31,10 @@ impl Permit {
     /// Identifies the key.
     pub(super) const fn id(&self) -> u64 {
         self.claim.id
+    }
+
+    pub(super) const fn priority(&self) -> Priority {
+        self.claim.priority
     }
 
     /// How much of the limit of the key is taken.

@@ -52,7 +52,9 @@ impl<K, R, H> ConcurrencyLayer<K, R, H> {
     ///
     /// - A request of priority `p` % is admitted only if no more than `p` % of the limit, rounded down
     ///   and at least 1, is in flight then, itself included. So the rest is free for requests of
-    ///   higher priority. A request that is alone passes.
+    ///   higher priority. A request of [cost](Self::cost) 1 that is alone passes. One that costs more
+    ///   than its part is denied and told not to retry, unless the limit is
+    ///   [adaptive](ConcurrencyLayer::adaptive); then it passes when it is alone.
     /// - In the [queue](Self::queue), a request goes before all of lower priority, and after all of its
     ///   own. If the queue is full, a new request takes the place of the newest one of the lowest
     ///   priority, which is denied, if that is lower than its own.
@@ -60,6 +62,9 @@ impl<K, R, H> ConcurrencyLayer<K, R, H> {
     /// A priority gets nothing as long as requests of higher priorities fill its part of the limit. In
     /// the queue such a request is denied after [`max_wait`](Self::max_wait). If every priority has to
     /// get a part of its own, give each a layer of its own with a lower limit.
+    ///
+    /// The line of a key takes up memory for the most requests of each priority that it held at a time,
+    /// until no request of the key is in flight.
     ///
     /// [Seats](Self::seats) are given regardless of priority. The decision and the headers of a
     /// response state the part of the limit that is for its priority.

@@ -1,6 +1,7 @@
 //! What the services, clones and handles of one layer share.
 
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
@@ -30,9 +31,12 @@ pub(super) struct State {
 /// What clients are told of the limit.
 struct Told {
     name: Arc<str>,
-    /// For a limit; made again when the limit has changed.
-    policies: Option<(u64, Arc<Policies>)>,
+    /// For the limits that were told last, at most [`KEPT_POLICIES`]: priorities and keys may have limits
+    /// of their own.
+    policies: VecDeque<(u64, Arc<Policies>)>,
 }
+
+const KEPT_POLICIES: usize = 16;
 
 /// The settings of a layer that are plain values.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +104,7 @@ impl State {
             signals: Signals::default(),
             told: RwLock::new(Told {
                 name: "default".into(),
-                policies: None,
+                policies: VecDeque::new(),
             }),
         }
     }
@@ -110,7 +114,7 @@ impl State {
         self.signals.rename(name);
         let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
         told.name = name.into();
-        told.policies = None;
+        told.policies.clear();
     }
 
     pub(super) fn name(&self) -> Arc<str> {
@@ -121,13 +125,15 @@ impl State {
     /// The limit as clients are told it.
     pub(super) fn policies(&self, limit: u64) -> Arc<Policies> {
         let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, policies)) = told.policies.as_ref().filter(|known| known.0 == limit) {
+        let known = told.policies.iter().find(|known| known.0 == limit);
+        if let Some((_, policies)) = known {
             return Arc::clone(policies);
         }
         drop(told);
         let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
         let policies = Arc::new(Policies::at_once(&told.name, limit));
-        told.policies = Some((limit, Arc::clone(&policies)));
+        told.policies.truncate(KEPT_POLICIES - 1);
+        told.policies.push_front((limit, Arc::clone(&policies)));
         policies
     }
 

@@ -19,6 +19,7 @@ use std::{
     task::{Poll, Waker},
 };
 
+use super::adaptive::Window;
 use super::claim::{Claim, Usage};
 use super::controller::Run;
 use super::entries::Entries;
@@ -106,7 +107,7 @@ impl Table {
     /// The limit of a key now.
     pub(super) fn limit_of(&self, id: u64) -> u64 {
         match &self.key_limits {
-            Some(limits) => limits.limit_of(id, MonotonicClock.now()),
+            Some(limits) => limits.limit_of(id, MonotonicClock.now(), self.is_in_flight()),
             None => self.limit(),
         }
     }
@@ -138,8 +139,31 @@ impl Table {
         let now = MonotonicClock.now();
         // Held until the request was admitted with this limit.
         let mut keys = limits.lock(id);
-        let limit = limits.limit(&mut keys, id, now);
-        take(self.lock_shard(id), limit)
+        let limit = limits.limit(&mut keys, id, now, self.is_in_flight());
+        let mut wakers = Vec::new();
+        let mut shard = self.lock_shard(id);
+        // The key may have begun anew: then those that wait have room before this request.
+        self.renew(&mut shard, id, limit, &mut wakers);
+        let taken = take(shard, limit);
+        drop(keys);
+        wakers.into_iter().for_each(Waker::wake);
+        taken
+    }
+
+    /// Whether requests of a key are in flight.
+    fn is_in_flight(&self) -> impl Fn(u64) -> bool {
+        |id| self.lock_shard(id).get_mut(id).is_some()
+    }
+
+    /// Gives the line of a key the limit of the key, if that is another one, and grants permits.
+    fn renew(&self, shard: &mut Entries<Entry>, id: u64, limit: u64, wakers: &mut Vec<Waker>) {
+        let Some(entry) = shard.get_mut(id) else {
+            return;
+        };
+        if let Some(line) = entry.line.as_mut().filter(|line| line.limit != limit) {
+            line.limit = limit;
+            self.grant(entry, wakers);
+        }
     }
 
     /// Takes a permit if there is room and no request of the key goes before it. Returns what is taken
@@ -340,20 +364,22 @@ impl Table {
         limits: &KeyLimits,
         id: u64,
         now: Tick,
-        record: impl FnOnce(&mut dyn Run) -> Option<u64>,
+        record: impl FnOnce(&mut dyn Run) -> Option<Window>,
     ) {
         let mut keys = limits.lock(id);
-        let Some(limit) = limits.record(&mut keys, id, now, record) else {
+        let ended = limits.record(&mut keys, id, now, self.is_in_flight(), record);
+        drop(keys);
+        let Some(window) = ended else {
+            return;
+        };
+        let window = window.with_load((limits.load)());
+        let mut keys = limits.lock(id);
+        let Some(limit) = keys.next(id, &window) else {
             return;
         };
         let mut wakers = Vec::new();
         let mut shard = self.lock_shard(id);
-        if let Some(entry) = shard.get_mut(id) {
-            if let Some(line) = &mut entry.line {
-                line.limit = limit;
-            }
-            self.grant(entry, &mut wakers);
-        }
+        self.renew(&mut shard, id, limit, &mut wakers);
         drop(shard);
         drop(keys);
         wakers.into_iter().for_each(Waker::wake);

@@ -54,6 +54,13 @@ impl Priority {
         let part = u128::from(limit) * u128::from(self.0) / 100;
         u64::try_from(part).unwrap_or(limit).max(1)
     }
+
+    /// The number of which `part` is its part, rounded down.
+    #[inline]
+    pub(crate) fn whole_of(self, part: u64) -> u64 {
+        let whole = u128::from(part) * 100 / u128::from(self.0);
+        u64::try_from(whole).unwrap_or(u64::MAX)
+    }
 }
 
 impl Default for Priority {
@@ -94,7 +101,11 @@ impl<Req, F: Fn(&Req) -> Priority> Prioritize<Req> for F {
 
 /// The priority that a header names.
 ///
-/// Any client can send a header. Use one that a proxy sets or removes.
+/// Any client can send a header. Use one that a proxy replaces or removes. A proxy that appends leaves
+/// what the client has sent.
+///
+/// A request with a value that is not mapped, or with the header more than once, has the least of all
+/// priorities that are given here.
 ///
 /// ```
 /// use http::Request;
@@ -107,6 +118,8 @@ impl<Req, F: Fn(&Req) -> Priority> Prioritize<Req> for F {
 /// let batch = Request::builder().header("x-priority", "batch").body(()).unwrap();
 /// assert_eq!(header.priority(&batch), Priority::LOW);
 /// assert_eq!(header.priority(&Request::new(())), Priority::MEDIUM);
+/// let unknown = Request::builder().header("x-priority", "urgent").body(()).unwrap();
+/// assert_eq!(header.priority(&unknown), Priority::LOW);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "it does nothing until it is given to a layer"]
@@ -117,7 +130,7 @@ pub struct PriorityHeader {
 }
 
 impl PriorityHeader {
-    /// Reads the header `name`. If a request has several, the first one counts.
+    /// Reads the header `name`.
     ///
     /// # Panics
     /// If it is not the name of a header.
@@ -148,8 +161,7 @@ impl PriorityHeader {
         self
     }
 
-    /// The priority of requests without the header, or with another value; [`Priority::HIGH`] unless
-    /// set.
+    /// The priority of requests without the header; [`Priority::HIGH`] unless set.
     pub const fn otherwise(mut self, priority: Priority) -> Self {
         self.otherwise = priority;
         self
@@ -158,9 +170,16 @@ impl PriorityHeader {
 
 impl<B> Prioritize<Request<B>> for PriorityHeader {
     fn priority(&self, request: &Request<B>) -> Priority {
-        let sent = request.headers().get(&self.name);
-        let known = self.values.iter().find(|(value, _)| Some(value) == sent);
-        known.map_or(self.otherwise, |(_, priority)| *priority)
+        let mut sent = request.headers().get_all(&self.name).iter();
+        let known = match (sent.next(), sent.next()) {
+            (None, _) => return self.otherwise,
+            (Some(sent), None) => self.values.iter().find(|(value, _)| value == sent),
+            // Which of them a proxy has set is not known.
+            (Some(_), Some(_)) => None,
+        };
+        let all = || self.values.iter().map(|(_, priority)| *priority);
+        let least = || all().fold(self.otherwise, Priority::min);
+        known.map_or_else(least, |(_, priority)| *priority)
     }
 }
 
@@ -230,6 +249,9 @@ mod tests {
         ] {
             let priority = Priority::percent(percent);
             assert_eq!(priority.part_of(limit), part, "{percent} % of {limit}");
+            // More than half of the limit: its part is in use.
+            let whole = priority.whole_of(part);
+            assert!(limit == 0 || whole > limit / 2, "{whole} of {limit}");
         }
     }
 

@@ -155,6 +155,10 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
         A::Packing::waiting_count(&algorithm.algorithm)
     }
 
+    fn is_about_one_key(algorithm: &Self) -> bool {
+        A::Packing::is_about_one_key(&algorithm.algorithm)
+    }
+
     fn is_blocked(algorithm: &Self, state: &BesideState<A::State, O>, now: Tick) -> bool {
         A::Packing::is_blocked(&algorithm.algorithm, &state.fleet, now)
     }

@@ -1,13 +1,13 @@
 //! Limits that adapt, one per key.
 
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::AsError;
 use tower_throttle::concurrency::{
-    Aimd, ConcurrencyHandle, ConcurrencyLayer, Gradient2, IntoLimit, PerKey,
+    Aimd, ConcurrencyHandle, ConcurrencyLayer, Gradient2, IntoLimit, PerKey, SystemGuard,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -146,10 +146,101 @@ async fn a_limit_that_rises_wakes_the_waiters_of_its_key_alone() {
     assert_eq!(handle.limit_of(&2), 1);
 }
 
+/// The only limit that is kept is displaced while requests of its key wait.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_begins_anew_wakes_those_who_wait() {
+    let layer = ConcurrencyLayer::new(key, PerKey::new(aimd()).capacity(1))
+        .queue(20)
+        .max_wait(SECOND * 1_000)
+        .release_at_response()
+        .respond(AsError);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(async |job: Job| {
+        sleep(job.1).await;
+        Ok::<(), BoxError>(())
+    }));
+    run(&service, 20, 1, MS * 100).await;
+    let low = handle.limit_of(&1);
+    assert!(low < 10, "{low}");
+    let call = |key| tokio_test::task::spawn(service.clone().oneshot((key, SECOND * 500)));
+    let mut calls: Vec<_> = (0..low + 2).map(|_| call(1)).collect();
+    for call in &mut calls {
+        tokio_test::assert_pending!(call.poll());
+    }
+    assert_eq!((handle.in_flight(&1), handle.waiting()), (low, 2));
+    let mut other = call(2);
+    tokio_test::assert_pending!(other.poll());
+    // The limit of the first key is 16 again, so nothing has to wait.
+    let mut newcomer = call(1);
+    tokio_test::assert_pending!(newcomer.poll());
+    assert_eq!((handle.in_flight(&1), handle.waiting()), (low + 3, 0));
+    assert!(
+        calls
+            .iter()
+            .rev()
+            .take(2)
+            .all(tokio_test::task::Spawn::is_woken)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_new_keys_does_not_displace_what_was_learned() {
+    let (service, handle) = limited(PerKey::new(aimd()).capacity(8));
+    for key in 0..3 {
+        run(&service, 20, key, MS * 100).await;
+    }
+    let mut slow = tokio_test::task::spawn(service.clone().oneshot((3, SECOND * 500)));
+    tokio_test::assert_pending!(slow.poll());
+    for key in 10..1_000 {
+        service
+            .clone()
+            .oneshot((key, Duration::ZERO))
+            .await
+            .unwrap();
+    }
+    for key in 0..3 {
+        assert!(handle.limit_of(&key) < 10, "{key}");
+    }
+    assert_eq!(handle.kept_limits(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_not_forgotten_while_a_request_is_in_flight() {
+    let (service, handle) = limited(PerKey::new(aimd()).forget(SECOND * 100));
+    run(&service, 20, 1, MS * 100).await;
+    let low = handle.limit_of(&1);
+    assert!(low < 10, "{low}");
+    let mut slow = tokio_test::task::spawn(service.clone().oneshot((1, SECOND * 500)));
+    tokio_test::assert_pending!(slow.poll());
+    sleep(SECOND * 300).await;
+    assert_eq!(handle.limit_of(&1), low);
+    assert!(service.clone().oneshot((1, Duration::ZERO)).await.is_ok());
+    assert_eq!(handle.limit_of(&1), low);
+    drop(slow);
+    sleep(SECOND * 100).await;
+    assert_eq!(handle.limit_of(&1), 16);
+}
+
+/// It would wait for a lock that its own thread holds.
+#[tokio::test(start_paused = true)]
+async fn the_load_may_be_what_the_handle_says() {
+    static HANDLE: OnceLock<ConcurrencyHandle<u32>> = OnceLock::new();
+    let load = || {
+        HANDLE
+            .get()
+            .map_or(0, |own| own.limit_of(&1) + own.in_flight(&1))
+    };
+    let (service, handle) = limited(SystemGuard::new(1, load));
+    assert!(HANDLE.set(handle.clone()).is_ok());
+    run(&service, 5, 1, MS * 50).await;
+    assert!(handle.limit_of(&1) < 100, "{}", handle.limit_of(&1));
+}
+
 #[test]
 fn settings_without_meaning_are_refused() {
     let refused = |make: fn() -> PerKey<Aimd>| std::panic::catch_unwind(make).is_err();
     assert!(refused(|| PerKey::new(aimd()).capacity(0)));
+    assert!(refused(|| PerKey::new(aimd()).capacity(usize::MAX)));
     assert!(refused(|| PerKey::new(aimd()).forget(Duration::ZERO)));
     let (_, handle) = limited(PerKey::new(aimd()));
     assert!(handle.set_limit(3).is_err());

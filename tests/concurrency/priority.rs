@@ -235,9 +235,41 @@ async fn under_overload_the_lowest_priority_is_denied_first() {
     }
 }
 
+/// Twenty workers, and twice as many requests of low priority as they can serve.
+#[tokio::test(start_paused = true)]
+async fn the_limit_follows_requests_of_low_priority_alone() {
+    let time_ms = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(100));
+    let workers = std::sync::Arc::new(tokio::sync::Semaphore::new(20));
+    let layer = layer!(Gradient2::new().start_at(4));
+    let (handle, served_in) = (layer.handle(), std::sync::Arc::clone(&time_ms));
+    let service = layer.layer(service_fn(move |_: Job| {
+        let workers = std::sync::Arc::clone(&workers);
+        let time_ms = served_in.load(std::sync::atomic::Ordering::Relaxed);
+        async move {
+            let _worker = workers.acquire_owned().await?;
+            sleep(std::time::Duration::from_millis(time_ms)).await;
+            Ok::<(), BoxError>(())
+        }
+    }));
+    let mut limits = Vec::new();
+    for ms in [100, 400] {
+        time_ms.store(ms, std::sync::atomic::Ordering::Relaxed);
+        let start = tokio::time::Instant::now();
+        for n in 0..400 * 10 {
+            sleep_until(start + SECOND * n / 400).await;
+            tokio::spawn(service.clone().oneshot((Priority::LOW, SECOND)));
+        }
+        limits.push(handle.limit_of(&()));
+    }
+    // Half of the limit is for them, and the queue is half as long as what is served.
+    assert!((40..=75).contains(&limits[0]), "{limits:?}");
+    assert!(limits[1] < limits[0] / 2, "{limits:?}");
+}
+
 #[test]
-fn a_header_names_the_priority_and_others_get_the_default() {
+fn a_header_names_the_priority_and_unknown_values_get_the_least() {
     let header = PriorityHeader::new("x-priority")
+        .value("user", Priority::HIGH)
         .value("batch", Priority::LOW)
         .value("batch", Priority::HIGH)
         .otherwise(Priority::MEDIUM);
@@ -245,8 +277,20 @@ fn a_header_names_the_priority_and_others_get_the_default() {
     assert_eq!(header.priority(&sent("batch").unwrap()), Priority::LOW);
     for value in ["Batch", "batch ", "", "100"] {
         let request = sent(value).unwrap();
-        assert_eq!(header.priority(&request), Priority::MEDIUM, "{value}");
+        assert_eq!(header.priority(&request), Priority::LOW, "{value}");
     }
+    // Of a proxy that appends, the first one is the client's.
+    for pair in [["user", "batch"], ["batch", "user"], ["user", "user"]] {
+        let twice = Request::builder().header("x-priority", pair[0]);
+        let twice = twice.header("x-priority", pair[1]).body(()).unwrap();
+        assert_eq!(header.priority(&twice), Priority::LOW, "{pair:?}");
+    }
+    // Not more than a request without the header, if all values are of higher priority.
+    let above = PriorityHeader::new("x-priority")
+        .value("user", Priority::HIGH)
+        .otherwise(Priority::LOW);
+    assert_eq!(above.priority(&sent("other").unwrap()), Priority::LOW);
+    assert_eq!(above.priority(&sent("user").unwrap()), Priority::HIGH);
     assert_eq!(header.priority(&Request::new(())), Priority::MEDIUM);
     let high = PriorityHeader::new("x-priority");
     assert_eq!(high.priority(&Request::new(())), Priority::HIGH);

@@ -21,6 +21,9 @@ pub use self::{
 ///
 /// A pure transition, in integers: it has no clock, and the same windows give the same limits.
 ///
+/// A layer calls [`start`](Self::start), [`next`](Self::next) and [`limit`](Self::limit) under a lock
+/// that its requests need. They must not block, panic, or use the handle of this layer.
+///
 /// ```
 /// use std::time::Duration;
 /// use tower_throttle::concurrency::{Adaptive, Gradient2, Window};
@@ -54,6 +57,9 @@ pub trait Adaptive: Send + Sync + 'static {
 
     /// The load of the system, in any unit, for an algorithm that needs it. A layer calls it when a
     /// window has ended, and gives it to [`next`](Self::next) as [`Window::load`].
+    ///
+    /// It is called under no lock, so it may use the handle of this layer. The request that has ended
+    /// the window waits for it.
     fn load(&self) -> u64 {
         0
     }

@@ -94,11 +94,12 @@ impl<T: Number + TryFrom<u128>> Edges<T> {
             return false;
         };
         let bucket = number.above(*first, self.shift);
-        let bounds = self.starts.get(bucket).zip(self.starts.get(bucket + 1));
-        let Some((start, end)) = bounds else {
+        // Not `bucket + 1`, which a number far above the edges would overflow.
+        let bounds = self.starts.get(bucket..).and_then(<[u32]>::first_chunk);
+        let Some([start, end]) = bounds.copied() else {
             return self.numbers.len() % 2 == 1;
         };
-        let (start, end) = (*start as usize, *end as usize);
+        let (start, end) = (start as usize, end as usize);
         let within = &self.numbers[start..end];
         let below = start + within.partition_point(|edge| *edge <= number);
         below % 2 == 1
@@ -152,6 +153,18 @@ mod tests {
                 assert!(!wide.contains(u128::MAX));
             }
         }
+    }
+
+    /// Such as `2001:db8:0:1::` and a list of `2001:db8::1` alone, whose buckets have a width of 1.
+    #[test]
+    fn a_number_that_far_above_the_edges_is_in_no_bucket() {
+        let edges = Edges::<u128>::new(vec![range(1, 1, true)]);
+        assert_eq!(edges.shift, 0);
+        for above in [u64::MAX - 1, u64::MAX, u64::MAX / 2, u32::MAX.into()] {
+            assert!(!edges.contains(1 + u128::from(above)), "{above}");
+        }
+        let edges = Edges::<u32>::new(vec![range(0, 1, true)]);
+        assert!(edges.contains(0) && !edges.contains(u32::MAX));
     }
 
     #[test]
