@@ -93,6 +93,7 @@ pub mod guide;
 pub mod key;
 pub mod layer;
 mod limiter;
+#[cfg(doc)]
 mod picture;
 pub mod policy;
 pub mod queue;

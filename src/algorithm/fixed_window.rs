@@ -13,7 +13,6 @@ use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
-use crate::picture::picture;
 use crate::quota::Quota;
 
 /// At most L in each window of length W.
@@ -32,10 +31,10 @@ use crate::quota::Quota;
 /// denied                      ✗  ✗          ✗  retry_after: to the next |
 /// ```
 ///
-#[doc = picture!(
+#[cfg_attr(doc, doc = crate::picture::picture!(
     "algorithms/fixed_window.svg",
     "FixedWindow and six kinds of traffic: a burst at the edge of two windows passes twice the limit within a second."
-)]
+))]
 ///
 /// ```
 /// use std::time::Duration;

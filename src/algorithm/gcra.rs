@@ -12,7 +12,6 @@ use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
-use crate::picture::picture;
 use crate::quota::Quota;
 
 /// The generic cell rate algorithm as the governor crate computes it.
@@ -24,10 +23,10 @@ use crate::quota::Quota;
 ///
 /// [`TokenBucket`]: crate::TokenBucket
 ///
-#[doc = picture!(
+#[cfg_attr(doc, doc = crate::picture::picture!(
     "algorithms/token_bucket.svg",
     "TokenBucket, and Gcra alike, and six kinds of traffic: a full bucket passes a burst at once, and then the rate is that of the limit."
-)]
+))]
 ///
 /// ```
 /// use tower_throttle::{Gcra, Limiter, Quota};

@@ -39,35 +39,35 @@
 //! Six kinds of traffic, and a limit of 10 per second. A column is what came in a tenth of a second. The
 //! curve below is what was admitted within the last second.
 //!
-#![doc = crate::picture::picture!(
+#![cfg_attr(doc, doc = crate::picture::picture!(
     "burst.svg",
     "Eight algorithms and the same burst at the edge of a window: only fixed windows admit twice the limit within a second."
-)]
+))]
 //!
-#![doc = crate::picture::picture!(
+#![cfg_attr(doc, doc = crate::picture::picture!(
     "steady.svg",
     "Eight algorithms and 20 requests per second: a window and a bucket admit 10 per second in the end, a lockout blocks the client."
-)]
+))]
 //!
-#![doc = crate::picture::picture!(
+#![cfg_attr(doc, doc = crate::picture::picture!(
     "on_off.svg",
     "Eight algorithms and three bursts of 20 requests in half a second."
-)]
+))]
 //!
-#![doc = crate::picture::picture!(
+#![cfg_attr(doc, doc = crate::picture::picture!(
     "ramp.svg",
     "Eight algorithms and a rate that rises from 0 to 30 requests per second."
-)]
+))]
 //!
-#![doc = crate::picture::picture!(
+#![cfg_attr(doc, doc = crate::picture::picture!(
     "two_clients.svg",
     "Eight algorithms and two clients: the one that stays within its limit is never denied."
-)]
+))]
 //!
-#![doc = crate::picture::picture!(
+#![cfg_attr(doc, doc = crate::picture::picture!(
     "retry_storm.svg",
     "Eight algorithms and 30 clients that try again 300 ms after each denial."
-)]
+))]
 
 mod any;
 mod any_from;

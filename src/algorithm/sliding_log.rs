@@ -11,7 +11,6 @@ use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
-use crate::picture::picture;
 use crate::quota::Quota;
 
 /// At most L in **every** interval of length W, exactly.
@@ -30,10 +29,10 @@ use crate::quota::Quota;
 /// denied                 ✗
 /// ```
 ///
-#[doc = picture!(
+#[cfg_attr(doc, doc = crate::picture::picture!(
     "algorithms/sliding_log.svg",
     "SlidingLog and six kinds of traffic: no second has more than the limit."
-)]
+))]
 ///
 /// ```
 /// use std::time::Duration;

@@ -13,7 +13,6 @@ use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
-use crate::picture::picture;
 use crate::quota::Quota;
 
 /// About L in any W, from two counts.
@@ -32,10 +31,10 @@ use crate::quota::Quota;
 ///                    half of the 4 still count: 2 more pass
 /// ```
 ///
-#[doc = picture!(
+#[cfg_attr(doc, doc = crate::picture::picture!(
     "algorithms/sliding_window.svg",
     "SlidingWindow and six kinds of traffic: a burst at the edge of two windows passes little more than the limit within a second."
-)]
+))]
 ///
 /// ```
 /// use std::time::Duration;

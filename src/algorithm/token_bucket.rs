@@ -12,7 +12,6 @@ use super::{
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::picture::picture;
 use crate::quota::Quota;
 
 /// A bucket of B tokens, refilled continuously at L per W; a request of cost n takes n.
@@ -31,10 +30,10 @@ use crate::quota::Quota;
 ///
 /// The state of a key is the moment when its bucket is full again, so an idle key needs no memory.
 ///
-#[doc = picture!(
+#[cfg_attr(doc, doc = crate::picture::picture!(
     "algorithms/token_bucket.svg",
     "TokenBucket and six kinds of traffic: a full bucket passes a burst at once, and then the rate is that of the limit."
-)]
+))]
 ///
 /// ```
 /// use std::time::Duration;

@@ -18,7 +18,6 @@ use super::{
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::picture::picture;
 use crate::quota::Quota;
 
 /// A bucket that drains at L per W.
@@ -40,10 +39,10 @@ use crate::quota::Quota;
 /// A request of cost n occupies n intervals. A queue accepts a cost of any size in its turn, so
 /// that later requests wait for it; [`max_cost`](Self::max_cost) sets a bound.
 ///
-#[doc = picture!(
+#[cfg_attr(doc, doc = crate::picture::picture!(
     "algorithms/leaky_bucket.svg",
     "LeakyBucket and six kinds of traffic: a queue releases requests evenly, at the rate of the limit."
-)]
+))]
 ///
 /// ```
 /// use std::time::Duration;

@@ -7,7 +7,6 @@ use super::super::fields::Fields;
 use super::super::settings::refuse_burst;
 use crate::clock::{Tick, nanos};
 use crate::error::ConfigError;
-use crate::picture::picture;
 use crate::quota::Quota;
 
 /// Blocks a key after L failures in any W, longer each time.
@@ -35,10 +34,10 @@ use crate::quota::Quota;
 /// - A [reset](crate::store::Op::Reset) and a [ban](crate::store::Op::Ban) drop the attempts, as the
 ///   end of a block does. A later refund of one of them changes nothing.
 ///
-#[doc = picture!(
+#[cfg_attr(doc, doc = crate::picture::picture!(
     "algorithms/lockout.svg",
     "Lockout and six kinds of traffic: after as many attempts as the limit, all are denied for the time of the block."
-)]
+))]
 ///
 /// ```
 /// use std::time::Duration;

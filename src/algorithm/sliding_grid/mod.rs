@@ -18,7 +18,6 @@ use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
-use crate::picture::picture;
 use crate::quota::Quota;
 
 /// Divides the period W into G cells. Admits a cost of at most the limit L in the current cell and
@@ -37,10 +36,10 @@ use crate::quota::Quota;
 ///                          |     |  1  |  1  |   ^ |      the cell of 2 has expired: 2 pass
 /// ```
 ///
-#[doc = picture!(
+#[cfg_attr(doc, doc = crate::picture::picture!(
     "algorithms/sliding_grid.svg",
     "SlidingGrid and six kinds of traffic: with ten cells, a second has the limit or hardly more."
-)]
+))]
 ///
 /// ```
 /// use std::time::Duration;

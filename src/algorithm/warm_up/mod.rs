@@ -16,7 +16,6 @@ use super::{Algorithm, ExactNanos, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
-use crate::picture::picture;
 use crate::quota::Quota;
 
 /// From a cold start at L/cold per W up to L per W, as a cache fills or a pool connects.
@@ -48,10 +47,10 @@ use crate::quota::Quota;
 /// a, in whole nanoseconds rounded down. The first term is exact. The second one telescopes, so
 /// rounding errors do not add up.
 ///
-#[doc = picture!(
+#[cfg_attr(doc, doc = crate::picture::picture!(
     "algorithms/warm_up.svg",
     "WarmUp and six kinds of traffic: the rate begins at a third of the limit and rises to the limit within the warm-up time."
-)]
+))]
 ///
 /// ```
 /// use std::time::Duration;

@@ -340,7 +340,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     ///
     /// # Errors
     /// If a setting is invalid or has no effect. Also if keys may share a state
-    /// ([`Overflow::Shared`](local::Overflow::Shared)) and the algorithm contains a
+    /// ([`Overflow::Shared`]) and the algorithm contains a
     /// [`Lockout`](crate::Lockout).
     pub fn set_algorithm(
         &self,
