@@ -63,15 +63,13 @@ impl WatchedFile {
                 Some(extensions.get::<Account>()?.0.clone())
             });
         let file = PolicyFile::from_toml(&fs::read_to_string(path)?)?;
-        for warning in file.warnings() {
-            eprintln!("{}: {warning}", path.display());
-        }
         let limits = PolicyLayer::new(file, environment)?;
         let watched = Self {
             path: path.to_owned(),
             handle: limits.handle(),
             error: None,
         };
+        watched.print_warnings();
         Ok((limits, watched))
     }
 
@@ -79,7 +77,18 @@ impl WatchedFile {
     /// were, and the error names the line.
     pub(crate) fn reload(&self) -> Result<Reloaded, Box<dyn Error>> {
         let file = PolicyFile::from_toml(&fs::read_to_string(&self.path)?)?;
-        Ok(self.handle.reload(file)?)
+        let reloaded = self.handle.reload(file)?;
+        if !reloaded.is_unchanged() {
+            self.print_warnings();
+        }
+        Ok(reloaded)
+    }
+
+    /// What is allowed and yet probably a mistake, such as a list without networks.
+    fn print_warnings(&self) {
+        for warning in self.handle.warnings() {
+            eprintln!("{}: {warning}", self.path.display());
+        }
     }
 
     /// Loads the file again and again. That forgets nothing that was used, so it need not find out
@@ -90,10 +99,7 @@ impl WatchedFile {
             match self.reload() {
                 Ok(reloaded) => {
                     self.error = None;
-                    let is_news = !reloaded.changed.is_empty()
-                        || !reloaded.fresh.is_empty()
-                        || !reloaded.removed.is_empty();
-                    if is_news {
+                    if !reloaded.is_unchanged() {
                         println!("{reloaded}");
                     }
                 }

@@ -255,8 +255,8 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S
 
 #[cfg(feature = "policies")]
 impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S>> {
-    /// Changes the algorithm; the units that were used stay used. If nothing but its quota changes,
-    /// that is `quota`, and queued requests go at its pace.
+    /// Changes the algorithm; the units that were used stay used. `quota` is the new quota if that
+    /// changes, and queued requests go at its pace.
     pub(crate) fn replace_algorithm(
         &self,
         algorithm: A,

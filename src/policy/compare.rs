@@ -1,7 +1,6 @@
 //! What a policy file asks about the limits in it.
 
 use super::spec::Spec;
-use super::term::Term;
 use crate::quota::Quota;
 
 impl Spec {
@@ -15,8 +14,19 @@ impl Spec {
         self.terms.iter().any(|term| term.value("queue").is_some())
     }
 
-    pub(super) fn has_lockout(&self) -> bool {
-        self.terms.iter().any(|term| term.kind.name == "lockout")
+    /// Whether it is a lockout, or several.
+    pub(super) fn is_lockout(&self) -> bool {
+        self.terms.iter().all(|term| term.kind.name == "lockout")
+    }
+
+    /// The first algorithm beside a lockout, if both are there.
+    pub(super) fn beside_lockout(&self) -> Option<&'static str> {
+        let (lockouts, others): (Vec<_>, Vec<_>) = self
+            .terms
+            .iter()
+            .map(|term| term.kind.name)
+            .partition(|name| *name == "lockout");
+        others.first().copied().filter(|_| !lockouts.is_empty())
     }
 
     /// A limit that is there twice.
@@ -26,19 +36,12 @@ impl Spec {
         twice.next().map(|(_, term)| term.to_string())
     }
 
-    /// The quota of a single limit, if `other` has another quota and is the same otherwise.
+    /// The quota of a single limit, if `other` has another one and the same algorithm.
     pub(super) fn changed_quota(&self, other: &Self) -> Option<Quota> {
         let ([old], [new]) = (&*self.terms, &*other.terms) else {
             return None;
         };
-        let rest = |term: &Term| {
-            let options = term.options.iter().cloned();
-            options
-                .filter(|(option, _)| option.name != "burst")
-                .map(|(option, value)| (option.name, value))
-                .collect::<Vec<_>>()
-        };
-        let same = old.kind.name == new.kind.name && rest(old) == rest(new);
-        new.quota().ok().filter(|_| same)
+        let is_changed = old.kind.name == new.kind.name && old.quota() != new.quota();
+        new.quota().ok().filter(|_| is_changed)
     }
 }

@@ -13,7 +13,7 @@ pub(super) fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) 
 }
 
 /// How many letters have to be inserted, removed, replaced or swapped with the next one.
-fn distance(a: &str, b: &str) -> usize {
+pub(super) fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();

@@ -1,6 +1,6 @@
 //! Patterns of paths, as in axum's routes.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// A pattern of paths: `/users/{id}`, `/api/{*rest}`.
 ///
@@ -41,7 +41,10 @@ impl PathPattern {
                     None if segment.starts_with([':', '*']) => {
                         return fault("write {name} for a segment, and {*name} for the rest");
                     }
-                    None if !is_braced(segment) => Segment::Text(segment.to_owned()),
+                    None if !is_braced(segment) => match never_sent(segment) {
+                        Some(why) => return fault(&why),
+                        None => Segment::Text(segment.to_owned()),
+                    },
                     _ => {
                         return fault(
                             "{name} is a whole segment, and {*name} the rest of the path",
@@ -81,6 +84,24 @@ impl PathPattern {
         }
         false
     }
+}
+
+/// Why no path has this text in it.
+fn never_sent(segment: &str) -> Option<String> {
+    let found = segment
+        .chars()
+        .find(|c| !c.is_ascii_graphic() || matches!(c, '?' | '#' | '*' | '<' | '>' | '`' | '"'))?;
+    Some(match found {
+        '?' | '#' => format!("a path ends before {found}: leave out what follows"),
+        '*' => "write {name} for a segment, and {*name} for the rest".to_owned(),
+        other => {
+            let mut encoded = String::new();
+            for byte in other.encode_utf8(&mut [0; 4]).bytes() {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+            format!("write {encoded} for {other:?}, as clients send it")
+        }
+    })
 }
 
 impl fmt::Display for PathPattern {
@@ -134,6 +155,14 @@ mod tests {
             ("/{*rest}/x", "nothing can follow"),
             ("/:id", "write {name} for a segment"),
             ("/*", "write {name} for a segment"),
+            ("/a*", "write {name} for a segment"),
+            ("/login?next=/", "a path ends before ?"),
+            ("/login#top", "a path ends before #"),
+            ("/my files", "write %20 for ' '"),
+            ("/login ", "write %20 for ' '"),
+            ("/a\tb", "write %09 for '\\t'"),
+            ("/caf\u{e9}", "write %C3%A9 for '\u{e9}'"),
+            ("/a<b", "write %3C for '<'"),
             ("/{id}.json", "is a whole segment"),
             ("/{}", "is a whole segment"),
             ("/{*}", "is a whole segment"),

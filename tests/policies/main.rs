@@ -16,6 +16,7 @@ mod redis_server;
 mod reload;
 mod round_trip;
 mod rules;
+mod safety;
 mod schema;
 mod served;
 #[cfg(any(feature = "postgres", feature = "redis"))]

@@ -190,12 +190,13 @@ async fn everything_else_of_a_limit_is_replaced_at_once() {
         ),
     ];
     for (more, expected) in reloads {
-        assert_eq!(
-            app.reload(&limit("all", line, GLOBAL, more)).kept,
-            ["all"],
-            "{more}"
-        );
+        let reloaded = app.reload(&limit("all", line, GLOBAL, more));
+        assert_eq!(reloaded.kept, ["all"], "{more}");
+        assert_eq!(reloaded.adjusted, ["all"], "{more}");
+        assert_eq!(reloaded.to_string(), "all: adjusted, usage is kept");
         assert_eq!(app.get().await, expected, "{more}");
+        let again = app.reload(&limit("all", line, GLOBAL, more));
+        assert!(again.is_unchanged(), "{again}");
     }
     app.reload(&limit("all", line, GLOBAL, "headers = \"draft-11\""));
     let response = app.send(from("192.0.2.1")).await;
@@ -243,28 +244,24 @@ async fn a_block_outlives_a_reload() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_requests_go_at_the_new_pace() {
-    let line = |rate: &str| {
-        limit(
-            "all",
-            &format!("token_bucket {rate}; burst=1; queue=9"),
-            GLOBAL,
-            "",
-        )
-    };
-    let app = App::new(&line("1/h"));
-    assert_eq!(app.get().await, 200);
-    let begin = Instant::now();
-    let reload = async {
-        tokio::task::yield_now().await;
-        app.reload(&line("1/s"));
-    };
-    let (a, b, ()) = tokio::join!(app.get(), app.get(), reload);
-    assert_eq!((a, b), (200, 200));
-    assert!(
-        begin.elapsed() <= Duration::from_secs(3),
-        "{:?}",
-        begin.elapsed()
-    );
+    // Alone, and together with another option.
+    for other in ["queue=9", "queue=5", "queue=9; max_wait=1d"] {
+        let line = |rate: &str, more: &str| {
+            let line = format!("token_bucket {rate}; burst=1; {more}");
+            limit("all", &line, GLOBAL, "")
+        };
+        let app = App::new(&line("1/h", "queue=9"));
+        assert_eq!(app.get().await, 200);
+        let begin = Instant::now();
+        let reload = async {
+            tokio::task::yield_now().await;
+            app.reload(&line("1/s", other));
+        };
+        let (a, b, ()) = tokio::join!(app.get(), app.get(), reload);
+        assert_eq!((a, b), (200, 200));
+        let took = begin.elapsed();
+        assert!(took <= Duration::from_secs(3), "{other}: {took:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, env, fs};
 
-use serde_json::Value;
+use regex::Regex;
+use serde_json::{Value, json};
+use tower_throttle::policy::PolicyFile;
 
 const PATH: &str = "docs/policies.schema.json";
 
@@ -20,27 +22,36 @@ fn the_committed_schema_is_the_generated_one() {
     );
 }
 
+/// One type, or a list of them.
+fn kinds(rule: &Value) -> impl Iterator<Item = &str> {
+    let list = rule
+        .as_array()
+        .map_or_else(|| std::slice::from_ref(rule), |list| &list[..]);
+    list.iter().map(|kind| kind.as_str().unwrap())
+}
+
 /// A validator of the keywords that the schema uses. It refuses other keywords.
 fn is_valid(schema: &Value, value: &Value) -> bool {
     let fields = schema.as_object().unwrap();
     fields.iter().all(|(keyword, rule)| match &**keyword {
         "$schema" | "title" | "description" => true,
-        "type" => match rule.as_str().unwrap() {
+        "type" => kinds(rule).any(|kind| match kind {
+            "null" => value.is_null(),
             "object" => value.is_object(),
             "array" => value.is_array(),
             "string" => value.is_string(),
             "boolean" => value.is_boolean(),
             "integer" => value.is_u64() || value.is_i64(),
             other => panic!("type {other}"),
-        },
+        }),
         "const" => value == rule,
         "enum" => rule.as_array().unwrap().contains(value),
         "minimum" => value
             .as_u64()
-            .is_some_and(|number| number >= rule.as_u64().unwrap()),
+            .is_none_or(|number| number >= rule.as_u64().unwrap()),
         "maximum" => value
             .as_u64()
-            .is_some_and(|number| number <= rule.as_u64().unwrap()),
+            .is_none_or(|number| number <= rule.as_u64().unwrap()),
         "minItems" => value.as_array().is_none_or(|list| !list.is_empty()),
         "items" => value
             .as_array()
@@ -70,8 +81,10 @@ fn is_valid(schema: &Value, value: &Value) -> bool {
                 .filter(|(name, _)| !known.contains_key(*name))
                 .all(|(_, value)| rule.is_object() && is_valid(rule, value))
         }),
-        // The patterns are not for this test: texts are checked when a file is read.
-        "pattern" => rule.is_string(),
+        "pattern" => {
+            let pattern = Regex::new(rule.as_str().unwrap()).unwrap();
+            value.as_str().is_none_or(|text| pattern.is_match(text))
+        }
         other => panic!("keyword {other}"),
     })
 }
@@ -101,6 +114,104 @@ fn the_schema_accepts_each_file_of_the_documentation_and_no_unknown_field() {
         .unwrap();
     let known: BTreeSet<_> = known.keys().cloned().collect();
     assert_eq!(fields, known);
+}
+
+/// A file with one limit, whose field `name` has this value.
+fn with_field(name: &str, value: Value) -> Value {
+    let mut file = json!({
+        "version": 1,
+        "limit": [{ "name": "a", "limit": "token_bucket 1/s", "key": "client_ip" }],
+    });
+    file["limit"][0][name] = value;
+    file
+}
+
+#[test]
+fn the_schema_accepts_each_text_that_a_file_may_have() {
+    let schema: Value = serde_json::from_str(&tower_throttle::policy::schema()).unwrap();
+    let accepted = |file: &Value| {
+        let read = serde_json::from_value::<PolicyFile>(file.clone());
+        read.unwrap_or_else(|error| panic!("{file}\n{error}"));
+        assert!(is_valid(&schema, file), "{file}");
+    };
+    for file in crate::cases::FILES {
+        accepted(&serde_json::from_str(file).unwrap());
+    }
+    for line in crate::cases::LINES {
+        let more = if line.contains("lockout") {
+            json!(401)
+        } else {
+            Value::Null
+        };
+        let mut file = with_field("limit", json!(line));
+        file["limit"][0]["failure"] = more;
+        accepted(&file);
+    }
+    for key in [
+        "global",
+        "client_ip/128",
+        "header:x-api-key",
+        "bearer",
+        "extension:account",
+    ] {
+        accepted(&with_field("key", json!(key)));
+    }
+    for methods in [json!("M-SEARCH"), json!(["GET", "PURGE"]), json!("X_1")] {
+        accepted(&with_field("match", json!({ "methods": methods })));
+    }
+    for path in ["/", "/users/{id}", "/api/{*rest}", "/caf%C3%A9", "/a;b=1"] {
+        accepted(&with_field("match", json!({ "path": path })));
+    }
+    let optional = [
+        "missing",
+        "match",
+        "except",
+        "shadow",
+        "headers",
+        "store",
+        "on_store_error",
+    ];
+    for field in optional.into_iter().chain(["failure", "capacity"]) {
+        accepted(&with_field(field, Value::Null));
+    }
+    for store in [
+        json!({ "redis": "redis://a" }),
+        json!({ "postgres": "host=db" }),
+    ] {
+        let mut file = with_field("store", json!("s"));
+        file["stores"] = json!({ "s": store });
+        accepted(&file);
+    }
+    for network in ["192.0.2.0/24", "!192.0.2.7", "2001:db8::/32"] {
+        let mut file = with_field("except", json!({ "list": "l" }));
+        file["lists"] = json!({ "l": { "cidrs": ["192.0.2.0/24", network] } });
+        accepted(&file);
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_is_plainly_wrong() {
+    let schema: Value = serde_json::from_str(&tower_throttle::policy::schema()).unwrap();
+    for (field, value) in [
+        ("limit", json!("10/s")),
+        ("limit", json!("token_buket 10/s")),
+        ("limit", Value::Null),
+        ("key", json!("client_ipp")),
+        ("key", json!([])),
+        ("match", json!({ "methods": "get" })),
+        ("match", json!({ "path": "api" })),
+        ("name", json!("a b")),
+        ("headers", json!("draft-12")),
+        ("capacity", json!(100_000_001)),
+        ("missing", json!(200)),
+    ] {
+        let file = with_field(field, value);
+        assert!(
+            serde_json::from_value::<PolicyFile>(file.clone()).is_err(),
+            "{file}"
+        );
+        assert!(!is_valid(&schema, &file), "{file}");
+    }
 }
 
 #[test]

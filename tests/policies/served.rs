@@ -259,10 +259,12 @@ async fn only_failures_count_if_the_file_says_so() {
         ("lockout 2/h; block=1min", ""),
         ("lockout 2/h; block=1min", "failure = [401, 403]"),
         ("sliding_log 2/min", "failure = 401"),
+        ("fixed_window 2/min; anchored=true", "failure = [401, 400]"),
     ] {
         let app = App::new(&limit("login", line, "\"client_ip\"", failure));
         for status in ["200", "302", "404", "500", "429", "401", "200", "401"] {
-            assert_ne!(app.status(answer(status)).await, 0);
+            let answered = app.status(answer(status)).await.to_string();
+            assert_eq!(answered, status, "{line} {failure}");
         }
         assert_eq!(app.status(answer("200")).await, 429, "{line} {failure}");
         advance(Duration::from_secs(60)).await;

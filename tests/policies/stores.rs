@@ -25,6 +25,43 @@ async fn two_apps_share(store: &str) {
 
 #[cfg(feature = "redis")]
 #[tokio::test]
+async fn another_password_keeps_the_usage_and_another_server_does_not() {
+    let policy = |url: &str| {
+        limit(
+            "shared",
+            "fixed_window 3/d",
+            "\"client_ip\"",
+            "store = \"shared\"",
+        ) + &format!("[stores]\nshared = {{ redis = \"redis://{url}\" }}\n")
+    };
+    let app = App::new(&policy("user:old@127.0.0.1:1/2"));
+    assert_eq!(
+        app.reload(&policy("user:old@127.0.0.1:1/2")).kept,
+        ["shared"]
+    );
+    assert_eq!(
+        app.reload(&policy("user:new@127.0.0.1:1/2")).changed,
+        ["shared"]
+    );
+    assert_eq!(
+        app.reload(&policy("user:new@127.0.0.1:1/2")).kept,
+        ["shared"]
+    );
+    for other in [
+        "other:new@127.0.0.1:1/2",
+        "other:new@127.0.0.1:2/2",
+        "other:new@127.0.0.1:2/3",
+    ] {
+        let reason = "as its store has changed".to_owned();
+        assert_eq!(
+            app.reload(&policy(other)).fresh,
+            [("shared".to_owned(), reason)]
+        );
+    }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
 async fn a_limit_in_redis_is_shared_and_outlives_a_reload() {
     let server = crate::redis_server::RedisServer::start();
     two_apps_share(&format!("redis = \"{}\"", server.url())).await;

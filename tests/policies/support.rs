@@ -10,7 +10,8 @@ use tower_throttle::{
     policy::{Environment, PolicyFile, PolicyHandle, PolicyLayer},
 };
 
-/// The limits of a file, around handlers that answer with the status in the header `answer`.
+/// The limits of a file, around handlers that answer with the status in the header `answer`, and with
+/// the headers that begin with `answer-`.
 pub(crate) struct App {
     router: Router,
     pub(crate) handle: PolicyHandle,
@@ -49,6 +50,11 @@ impl App {
             let status = status.map_or(200, |status| status.to_str().unwrap().parse().unwrap());
             let mut response = Response::new(Body::from("done"));
             *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            for name in ["content-type", "grpc-status"] {
+                if let Some(value) = request.headers().get(format!("answer-{name}")) {
+                    response.headers_mut().insert(name, value.clone());
+                }
+            }
             response
         };
         let router = Router::new()
@@ -94,11 +100,17 @@ pub(crate) fn from(address: &str) -> Request {
 }
 
 pub(crate) fn at(address: &str, path: &str) -> Request {
-    let mut request = Request::new(Body::empty());
-    *request.uri_mut() = path.parse().unwrap();
+    let mut request = without_address(path);
     let address: IpAddr = address.parse().unwrap();
     let peer = PeerAddr(SocketAddr::new(address, 4711));
     request.extensions_mut().insert(peer);
+    request
+}
+
+/// A request over a connection whose peer is not known.
+pub(crate) fn without_address(path: &str) -> Request {
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = path.parse().unwrap();
     request
 }
 

@@ -2,6 +2,7 @@
 
 use super::model::Limit;
 use super::problem::Problem;
+use super::shape::joined;
 use super::tree::Node;
 use super::values::KeySource;
 use crate::policy::nearest::did_you_mean;
@@ -30,7 +31,7 @@ pub(super) fn file(node: &Node, problems: &mut Vec<Problem>) {
         }
     }
     for list in lists {
-        let path = format!("lists.{}", list.name);
+        let path = joined("lists", &list.name);
         if used_lists
             .iter()
             .all(|(_, used)| used.text() != Some(&list.name))
@@ -41,7 +42,7 @@ pub(super) fn file(node: &Node, problems: &mut Vec<Problem>) {
         one_of(&list.node, &path, ["cidrs", "file"], problems);
     }
     for store in entries("stores") {
-        let path = format!("stores.{}", store.name);
+        let path = joined("stores", &store.name);
         let is_used = node
             .tables("limit")
             .any(|(_, limit)| limit.get("store").and_then(Node::text) == Some(&*store.name));
@@ -127,6 +128,13 @@ pub(super) fn limit(limit: &Limit, node: &Node, problems: &mut Vec<Problem>) {
     if in_flight && !in_memory {
         let message = "concurrency counts the requests of this process; leave the store out";
         report("store", message.to_owned());
+    }
+    if let Some(other) = limit.spec.beside_lockout().filter(|_| !is_given("failure")) {
+        let message = format!(
+            "this field is missing: it is about lockout and {other} alike. Write failure = [401, 403] \
+             to count failures only, or give {other} a limit of its own to count every request"
+        );
+        report("failure", message);
     }
     if in_flight && is_given("failure") {
         let message = "it has no effect: a permit is returned whatever the status";

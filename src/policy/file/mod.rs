@@ -18,6 +18,6 @@ pub use self::{
     schema::schema,
 };
 pub(super) use self::{
-    model::{Limit, ListSource, Missing, NetworksSource, Requests, StoreSource},
+    model::{Deny, Limit, ListSource, Missing, NetworksSource, Requests, StoreSource},
     values::KeySource,
 };

@@ -1,6 +1,6 @@
 //! What a policy file holds.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use http::Method;
 
@@ -55,7 +55,7 @@ pub(in crate::policy) enum NetworksSource {
 }
 
 /// A server that stores usage.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(in crate::policy) struct StoreSource {
     /// `redis` or `postgres`.
     pub(in crate::policy) kind: &'static str,
@@ -164,6 +164,35 @@ impl PartialEq for StoreSource {
 }
 
 impl Eq for StoreSource {}
+
+/// Manual impl: the URL may hold a password.
+impl fmt::Debug for StoreSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreSource")
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StoreSource {
+    /// The URL without the password, which may change while the usage is the same. A password
+    /// elsewhere, such as in the query, stays.
+    pub(in crate::policy) fn address(&self) -> String {
+        let whole = || self.url.clone();
+        let Some((scheme, rest)) = self.url.split_once("://") else {
+            return whole();
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        match authority.rsplit_once('@') {
+            Some((user, host)) => {
+                let name = user.split(':').next().unwrap_or_default();
+                format!("{scheme}://{name}@{host}{path}")
+            }
+            None => whole(),
+        }
+    }
+}
 
 impl PartialEq for Limit {
     fn eq(&self, other: &Self) -> bool {

@@ -111,7 +111,7 @@ fn limit(path: &str, node: &Node) -> Option<Limit> {
             .filter(|store| *store != "memory")
             .map(str::to_owned),
         denies_on_store_error: text("on_store_error") == Some("deny"),
-        failure: if failure.is_empty() && spec.has_lockout() {
+        failure: if failure.is_empty() && spec.is_lockout() {
             vec![401, 403]
         } else {
             failure

@@ -24,10 +24,17 @@ pub fn schema() -> String {
     writer.string("https://json-schema.org/draft/2020-12/schema");
     writer.field("title", false);
     writer.string("A policy file of tower-throttle");
-    writer.table(FILE);
+    writer.table(FILE, Null::Refused);
     writer.close('}');
     writer.text.push('\n');
     writer.text
+}
+
+/// Whether a field may be null, which is as if it were left out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Null {
+    Allowed,
+    Refused,
 }
 
 struct Writer {
@@ -80,9 +87,8 @@ impl Writer {
     }
 
     /// The fields of a table, in an object that has fields already.
-    fn table(&mut self, fields: &[Field]) {
-        self.field("type", false);
-        self.string("object");
+    fn table(&mut self, fields: &[Field], null: Null) {
+        self.kind("object", null);
         self.field("additionalProperties", false);
         self.text.push_str("false");
         let required = fields.iter().filter(|field| field.is_required);
@@ -98,7 +104,12 @@ impl Writer {
             self.open('{');
             self.field("description", true);
             self.string(field.about);
-            self.shape(field.shape);
+            let null = if field.is_required {
+                Null::Refused
+            } else {
+                Null::Allowed
+            };
+            self.shape(field.shape, null);
             self.close('}');
         }
         self.close('}');
@@ -109,7 +120,7 @@ impl Writer {
         let begin = self.text.len();
         self.open('{');
         let fields = self.text.len();
-        self.shape(shape);
+        self.shape(shape, Null::Refused);
         // `shape` writes fields that follow others.
         if self.text[fields..].starts_with(',') {
             self.text.remove(fields);
@@ -118,11 +129,11 @@ impl Writer {
         debug_assert!(self.text.len() > begin, "an object was written");
     }
 
-    fn shape(&mut self, shape: Shape) {
+    fn shape(&mut self, shape: Shape, null: Null) {
         match shape {
-            Shape::Bool => self.kind("boolean"),
+            Shape::Bool => self.kind("boolean", null),
             Shape::Number { from, to } => {
-                self.kind("integer");
+                self.kind("integer", null);
                 for (name, bound) in [("minimum", from), ("maximum", to)] {
                     self.field(name, false);
                     let _ = write!(self.text, "{bound}");
@@ -135,9 +146,13 @@ impl Writer {
             Shape::OneOf(words) => {
                 self.field("enum", false);
                 self.strings(words.iter().copied());
+                if null == Null::Allowed {
+                    self.text.truncate(self.text.len() - "]".len());
+                    self.text.push_str(", null]");
+                }
             }
             Shape::Text { pattern, .. } => {
-                self.kind("string");
+                self.kind("string", null);
                 if !pattern.is_empty() {
                     self.field("pattern", false);
                     self.string(pattern);
@@ -158,16 +173,17 @@ impl Writer {
                 self.field("items", false);
                 self.alone(*one);
                 self.close('}');
+                self.or_null(null);
                 self.close(']');
             }
             Shape::List(one) => {
-                self.kind("array");
+                self.kind("array", null);
                 self.field("items", false);
                 self.alone(*one);
             }
-            Shape::Table(fields) => self.table(fields),
+            Shape::Table(fields) => self.table(fields, null),
             Shape::Named(one) => {
-                self.kind("object");
+                self.kind("object", null);
                 self.field("additionalProperties", false);
                 self.alone(*one);
             }
@@ -179,13 +195,29 @@ impl Writer {
                 self.text.push(',');
                 self.line();
                 self.alone(*other);
+                self.or_null(null);
                 self.close(']');
             }
         }
     }
 
-    fn kind(&mut self, kind: &str) {
+    /// The last of several forms.
+    fn or_null(&mut self, null: Null) {
+        if null == Null::Allowed {
+            self.text.push(',');
+            self.line();
+            self.open('{');
+            self.field("type", true);
+            self.string("null");
+            self.close('}');
+        }
+    }
+
+    fn kind(&mut self, kind: &str, null: Null) {
         self.field("type", false);
-        self.string(kind);
+        match null {
+            Null::Allowed => self.strings([kind, "null"].into_iter()),
+            Null::Refused => self.string(kind),
+        }
     }
 }

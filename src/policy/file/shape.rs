@@ -70,7 +70,7 @@ const NAME: Shape = Shape::Text {
     check: values::check_name,
 };
 const LINE: Shape = Shape::Text {
-    pattern: "^ *(token_bucket|leaky_bucket|fixed_window|sliding_window|sliding_grid|sliding_log|warm_up|lockout|gcra|concurrency)[ \\t]+[0-9]",
+    pattern: "^\\s*(token_bucket|leaky_bucket|fixed_window|sliding_window|sliding_grid|sliding_log|warm_up|lockout|gcra|concurrency)\\s+[0-9]",
     check: values::check_line,
 };
 const KEY: Shape = Shape::Text {
@@ -86,12 +86,12 @@ const PATH: Shape = Shape::Text {
     check: values::check_path,
 };
 const METHOD: Shape = Shape::Text {
-    pattern: "^[A-Z]+$",
+    pattern: "^[A-Z0-9!#$%&'*+.^_`|~-]+$",
     check: values::check_method,
 };
 const STATUS: Shape = Shape::Number { from: 400, to: 499 };
 const REMOTE: Shape = Shape::Text {
-    pattern: ":",
+    pattern: "[:=]",
     check: |_| Ok(()),
 };
 
@@ -184,7 +184,7 @@ const LIMIT: &[Field] = &[
         "capacity",
         Shape::Number {
             from: 1,
-            to: 1 << 36,
+            to: 100_000_000,
         },
         "How many keys the table in memory holds.",
     ),
@@ -202,7 +202,7 @@ const DENY: &[Field] = &[
 const LIST: &[Field] = &[
     optional(
         "cidrs",
-        Shape::List(&NETWORK),
+        Shape::Several(&NETWORK),
         "Networks; ! begins an exception.",
     ),
     optional(
@@ -246,7 +246,13 @@ pub(super) const FILE: &[Field] = &[
 /// Reports everything in `node` that does not have this shape.
 pub(super) fn check(node: &Node, shape: Shape, path: &str, problems: &mut Vec<Problem>) {
     let mut report = |message| problems.push(Problem::new(path, node.line, message));
-    let found = |expected: &str| format!("expected {expected}, found {}", node.value);
+    let found = |expected: &str| match &node.value {
+        // A connection string of any form may hold a password.
+        Value::Text(_) if path.starts_with("stores") => {
+            format!("expected {expected}, found a text")
+        }
+        value => format!("expected {expected}, found {value}"),
+    };
     match (shape, &node.value) {
         (Shape::Bool, Value::Bool(_)) | (Shape::Version, Value::Integer(1)) => {}
         (Shape::Bool, _) => report(found("true or false")),
@@ -347,6 +353,12 @@ fn check_repeated(node: &Node, path: &str, problems: &mut Vec<Problem>) {
 }
 
 pub(super) fn joined(path: &str, name: &str) -> String {
+    // A name that is a URL may hold a password.
+    let name = if name.contains("://") {
+        "(a URL)"
+    } else {
+        name
+    };
     if path.is_empty() {
         name.to_owned()
     } else {

@@ -74,6 +74,14 @@ impl Node {
     }
 }
 
+/// The text as an error message shows it. A URL may hold a password.
+pub(super) fn shown(text: &str) -> String {
+    if text.contains("://") {
+        return "a URL".to_owned();
+    }
+    format!("{text:?}")
+}
+
 /// The value as an error message shows it.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +90,7 @@ impl fmt::Display for Value {
             Self::Bool(value) => value.fmt(f),
             Self::Integer(value) => value.fmt(f),
             Self::Other(value) => f.write_str(value),
-            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Text(text) => f.write_str(&shown(text)),
             Self::List(_) => f.write_str("a list"),
             Self::Table(_) => f.write_str("a table"),
         }

@@ -4,8 +4,13 @@ use std::fmt;
 
 use http::{HeaderName, Method};
 
+use super::tree::shown;
 use crate::key::Networks;
-use crate::policy::{nearest::did_you_mean, pattern::PathPattern, spec::Spec};
+use crate::policy::{
+    nearest::{did_you_mean, distance},
+    pattern::PathPattern,
+    spec::Spec,
+};
 
 /// What requests are counted by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +44,7 @@ impl KeySource {
         }
         if let Some(bits) = text.strip_prefix("client_ip/") {
             return match bits.parse() {
-                Ok(bits @ 1..=128) => Ok(Self::ClientIp(Some(bits))),
+                Ok(number @ 1..=128) if !bits.starts_with('+') => Ok(Self::ClientIp(Some(number))),
                 _ => Err(format!(
                     "client_ip/{bits} is not allowed; give client_ip/BITS with 1 to 128 bits of an \
                      IPv6 address that make one client"
@@ -82,7 +87,8 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{name:?} is not allowed; give 1 to 64 letters, digits and any of . _ -"
+        "{} is not allowed; give 1 to 64 letters, digits and any of . _ -",
+        shown(name)
     ))
 }
 
@@ -108,12 +114,25 @@ pub(super) fn check_path(text: &str) -> Result<(), String> {
     PathPattern::parse(text).map(drop)
 }
 
+const METHODS: [&str; 9] = [
+    "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT",
+];
+
 pub(super) fn check_method(text: &str) -> Result<(), String> {
     if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
         let upper = text.to_uppercase();
         return Err(format!("{text:?} is not allowed; did you mean {upper}?"));
     }
     Method::from_bytes(text.as_bytes())
-        .map(drop)
-        .map_err(|_| format!("{text:?} is not allowed; give a method, such as GET"))
+        .map_err(|_| format!("{text:?} is not allowed; give a method, such as GET"))?;
+    // Another method may be one of the program. One that differs in a letter is a mistake.
+    let mut near = METHODS
+        .into_iter()
+        .filter(|known| text.len() <= 8 && distance(text, known) == 1);
+    match near.next() {
+        Some(known) if !METHODS.contains(&text) => {
+            Err(format!("{text:?} is not allowed; did you mean {known}?"))
+        }
+        _ => Ok(()),
+    }
 }

@@ -111,7 +111,7 @@ fn deny_node(deny: &Deny) -> Node {
 
 fn limit_node(limit: &Limit) -> Node {
     let number = |number: i128| node(Value::Integer(number));
-    let is_default = limit.spec.has_lockout() && limit.failure == [401, 403];
+    let is_default = limit.spec.is_lockout() && limit.failure == [401, 403];
     let failure = limit.failure.iter().filter(|_| !is_default);
     let except = |list| table([("list", Some(text(list)))]);
     table([

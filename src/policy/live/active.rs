@@ -7,9 +7,10 @@ use super::key::PolicyKey;
 use super::keys::PolicyKeys;
 use super::respond::{PolicyDeny, PolicyHeaders, PolicyResponder};
 use crate::concurrency::ConcurrencyLayer;
-use crate::key::{Extracted, KeyExtractor, Predicate, Within};
+use crate::error::Rejection;
+use crate::key::{ClientIp, Extracted, KeyExtractor, Predicate, Within};
 use crate::layer::RateLimitLayer;
-use crate::policy::file::{Limit, Requests};
+use crate::policy::file::{Limit, Requests, StoreSource};
 use crate::respond::Responder;
 
 pub(super) type RateLayer = RateLimitLayer<PolicyKeys, PolicyBackend, PolicyResponder>;
@@ -22,6 +23,8 @@ pub(super) struct Active {
     pub(super) limit: Limit,
     /// Usage belongs to the next version of the limit if this is equal.
     pub(super) identity: Identity,
+    /// The store of the file, with its password.
+    pub(super) source: Option<StoreSource>,
     pub(super) keys: PolicyKeys,
     pub(super) except: Option<Within>,
     pub(super) layer: ActiveLayer,
@@ -38,7 +41,7 @@ pub(super) enum ActiveLayer {
 pub(super) struct Identity {
     pub(super) key: String,
     pub(super) algorithm: String,
-    /// The name, and the URL if the file has it.
+    /// The name, and the URL without its password if the file has it.
     pub(super) store: (Option<String>, Option<String>),
     pub(super) capacity: Option<u64>,
 }
@@ -47,7 +50,17 @@ pub(super) struct Identity {
 #[derive(Debug)]
 pub(super) struct ActiveDeny {
     pub(super) requests: Requests,
-    pub(super) clients: Within,
+    pub(super) clients: ClientIp,
+    pub(super) list: Within,
+}
+
+/// What the `[[deny]]` tables of a file say about a request.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Passes,
+    Denied,
+    /// It is not known whether the client is in a list.
+    Unknown(Rejection),
 }
 
 impl Active {
@@ -105,17 +118,29 @@ impl Active {
 }
 
 impl ActiveDeny {
-    pub(super) fn denies<B>(&self, request: &Request<B>) -> bool {
-        self.requests
-            .contain(request.method(), request.uri().path())
-            && self.clients.matches(request)
+    /// A client in any list is denied, and only then is a missing address a reason to refuse.
+    pub(super) fn verdict<B>(denies: &[Self], request: &Request<B>) -> Verdict {
+        let (method, path) = (request.method(), request.uri().path());
+        let about = |deny: &&Self| deny.requests.contain(method, path);
+        let mut unknown = None;
+        for deny in denies.iter().filter(about) {
+            if deny.list.matches(request) {
+                return Verdict::Denied;
+            }
+            if let Extracted::Reject(rejection) = deny.clients.extract(request) {
+                unknown = Some(rejection);
+            }
+        }
+        unknown.map_or(Verdict::Passes, Verdict::Unknown)
     }
 }
 
 impl Requests {
+    /// `GET` contains `HEAD`, as a route of axum does: a server answers both.
     fn contain(&self, method: &Method, path: &str) -> bool {
         let Self { paths, methods } = self;
-        (methods.is_empty() || methods.contains(method))
+        let is_get = || *method == Method::HEAD && methods.contains(&Method::GET);
+        (methods.is_empty() || methods.contains(method) || is_get())
             && (paths.is_empty() || paths.iter().any(|pattern| pattern.matches(path)))
     }
 }

@@ -49,8 +49,8 @@ impl RemoteKey for Part {
             Self::Secret(secret) => secret.write(name),
             #[cfg(feature = "axum")]
             Self::Route(route) => route.write(name),
-            Self::Text(Some(text)) => text.write(name),
-            Self::Text(None) => None::<String>.write(name),
+            // With the prefix of `Some`: "-" is not the key of requests without the extension.
+            Self::Text(text) => text.as_deref().map(str::to_owned).write(name),
         }
     }
 }
@@ -59,5 +59,20 @@ impl RemoteKey for Part {
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("..")
+    }
+}
+
+#[cfg(all(test, feature = "_remote"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_has_the_name_of_a_missing_one() {
+        let written = |text: Option<&str>| {
+            let mut name = KeyName::new("{p:q:");
+            Part::Text(text.map(Into::into)).write(&mut name);
+            name.finish()
+        };
+        assert_ne!(written(Some("-")), written(None));
     }
 }

@@ -15,7 +15,11 @@ use crate::policy::{
 
 /// Finds the [`PolicyKey`] of a request.
 #[derive(Clone)]
-pub struct PolicyKeys(Arc<[Source]>);
+pub struct PolicyKeys {
+    sources: Arc<[Source]>,
+    /// How clients are found in lists, if the file has any.
+    listed: Option<ClientIp>,
+}
 
 /// How one part is found.
 enum Source {
@@ -34,14 +38,21 @@ enum Source {
 
 impl PolicyKeys {
     /// The keys of a limit; the error is about its field `key`.
-    pub(super) fn of(limit: &Limit, environment: &Environment) -> Result<Self, String> {
+    pub(super) fn of(
+        limit: &Limit,
+        has_lists: bool,
+        environment: &Environment,
+    ) -> Result<Self, String> {
         let sources = limit.keys.iter();
         let sources = sources.map(|source| Source::of(source, limit.missing, environment));
-        Ok(Self(sources.collect::<Result<_, _>>()?))
+        Ok(Self {
+            sources: sources.collect::<Result<_, _>>()?,
+            listed: has_lists.then(|| environment.clients.clone()),
+        })
     }
 
     pub(super) fn is_global(&self) -> bool {
-        matches!(&*self.0, [Source::Global])
+        matches!(&*self.sources, [Source::Global])
     }
 }
 
@@ -158,13 +169,13 @@ impl<B> KeyExtractor<Request<B>> for PolicyKeys {
     type Key = PolicyKey;
 
     fn extract(&self, request: &Request<B>) -> Extracted<PolicyKey> {
-        if let [source] = &*self.0 {
+        if let [source] = &*self.sources {
             return source
                 .extract(request)
                 .map(|part| PolicyKey(Parts::One(part)));
         }
-        let mut parts = Vec::with_capacity(self.0.len());
-        for source in &*self.0 {
+        let mut parts = Vec::with_capacity(self.sources.len());
+        for source in &*self.sources {
             match source.extract(request) {
                 Extracted::Key(part) => parts.push(part),
                 Extracted::Skip => return Extracted::Skip,
@@ -175,10 +186,12 @@ impl<B> KeyExtractor<Request<B>> for PolicyKeys {
     }
 
     fn unread_proxy_header(&self, request: &Request<B>) -> bool {
-        self.0.iter().any(|source| match source {
-            Source::Client(clients) => clients.unread_proxy_header(request),
-            _ => false,
-        })
+        let keys = self.sources.iter().filter_map(|source| match source {
+            Source::Client(clients) => Some(clients),
+            _ => None,
+        });
+        let mut clients = keys.chain(&self.listed);
+        clients.any(|clients| clients.unread_proxy_header(request))
     }
 }
 
@@ -186,7 +199,7 @@ impl<B> KeyExtractor<Request<B>> for PolicyKeys {
 impl fmt::Debug for PolicyKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PolicyKeys")
-            .field("parts", &self.0.len())
-            .finish()
+            .field("parts", &self.sources.len())
+            .finish_non_exhaustive()
     }
 }

@@ -13,16 +13,17 @@ use tower_layer::Layer;
 
 use super::active::ActiveLayer;
 use super::environment::Environment;
-use super::reload::{self, Reloaded};
+use super::reload;
+use super::report::Reloaded;
 use super::service::PolicyService;
 use super::shared::Shared;
 use crate::layer::Counts;
-use crate::policy::file::{PolicyFile, Problems};
+use crate::policy::file::{PolicyFile, Problem, Problems};
 
 /// Applies the limits of a policy file to an HTTP service, and can be reloaded.
 ///
 /// # When a request passes
-/// 1. A request of a client in a `[[deny]]` list gets status 403.
+/// 1. A request of a client in a `[[deny]]` list gets status 403, or 500 if its client is not known.
 /// 2. All limits whose `match` contains the request apply, unless its client is in their `except` list.
 /// 3. It passes if all of them admit it. If one of them denies it, no other one counts it: before
 ///    anything is counted, each limit in memory is asked whether it would deny the request. What a
@@ -149,6 +150,12 @@ impl PolicyHandle {
             ActiveLayer::Rate(layer) => layer.handle_for::<Request<()>>().counts(),
             ActiveLayer::InFlight(layer) => layer.handle_for::<Request<()>>().counts(),
         })
+    }
+
+    /// What is allowed and yet probably a mistake: a file without a limit, or a list without networks.
+    /// Lists in files were read when the file was loaded.
+    pub fn warnings(&self) -> Vec<Problem> {
+        self.shared.current().warnings.clone()
     }
 
     /// How many requests of clients in `[[deny]]` lists were denied so far.

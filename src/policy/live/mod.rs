@@ -5,12 +5,14 @@ mod backend;
 mod body;
 mod environment;
 mod future;
+mod generation;
 mod key;
 mod keys;
 mod layer;
 #[cfg(feature = "tonic")]
 mod named_service;
 mod reload;
+mod report;
 mod respond;
 mod service;
 mod shared;
@@ -24,7 +26,7 @@ pub use self::{
     key::PolicyKey,
     keys::PolicyKeys,
     layer::{PolicyHandle, PolicyLayer},
-    reload::Reloaded,
+    report::Reloaded,
     respond::{PolicyDeny, PolicyHeaders, PolicySettle},
     service::PolicyService,
 };

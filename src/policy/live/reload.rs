@@ -1,14 +1,16 @@
 //! Builds the limits of a file, and takes over what those of the file before have counted.
 
-use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use http::Request;
 
 use super::active::{Active, ActiveDeny, ActiveLayer, Identity, InFlightLayer, RateLayer};
 use super::backend::PolicyBackend;
 use super::environment::{Environment, MakeLimiter};
+use super::generation::Generation;
 use super::key::PolicyKey;
 use super::keys::PolicyKeys;
+use super::report::Reloaded;
 use super::respond::{PolicyDeny, PolicyHeaders, responder};
 use super::stores;
 use crate::algorithm::AnyAlgorithm;
@@ -17,54 +19,15 @@ use crate::error::ConfigError;
 use crate::key::{Networks, Watched, Within};
 use crate::layer::{OnStoreError, RateLimitLayer};
 use crate::policy::{
-    file::{Limit, ListSource, NetworksSource, PolicyFile, Problem, Problems},
+    file::{Limit, ListSource, NetworksSource, PolicyFile, Problem, Problems, StoreSource},
     nearest::did_you_mean,
     spec::Concurrency,
 };
 use crate::quota::Quota;
 use crate::store::local::Local;
 
-/// The limits of one version of a file.
-#[derive(Debug, Default)]
-pub(super) struct Generation {
-    /// In the order in which they are asked.
-    pub(super) limits: Vec<Active>,
-    pub(super) denies: Vec<ActiveDeny>,
-}
-
 /// The stores that were opened, by kind and URL. Connections outlive a reload.
 pub(super) type OpenStores = BTreeMap<(&'static str, String), MakeLimiter>;
-
-/// What a reload did to each limit, by name.
-///
-/// It prints as one line per limit that is not as before.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Reloaded {
-    /// They count on as before; their usage is kept. Exceptions, requests and headers may be new.
-    pub kept: Vec<String>,
-    /// They have new numbers; their usage is kept.
-    pub changed: Vec<String>,
-    /// They begin with no usage, with the reason.
-    pub fresh: Vec<(String, String)>,
-    /// They are gone.
-    pub removed: Vec<String>,
-}
-
-impl fmt::Display for Reloaded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.changed.is_empty() && self.fresh.is_empty() && self.removed.is_empty() {
-            return f.write_str("no limit has changed");
-        }
-        let changed = self.changed.iter();
-        let changed = changed.map(|name| format!("{name}: changed, usage is kept"));
-        let fresh = self.fresh.iter();
-        let fresh = fresh.map(|(name, reason)| format!("{name}: begins with no usage, {reason}"));
-        let removed = self.removed.iter().map(|name| format!("{name}: removed"));
-        let lines: Vec<_> = changed.chain(fresh).chain(removed).collect();
-        f.write_str(&lines.join("\n"))
-    }
-}
 
 /// A change of a limit that keeps its usage, to be made when the whole file is known to be right.
 enum Change {
@@ -86,6 +49,7 @@ pub(super) fn build(
         lists: BTreeMap::new(),
         stores: BTreeMap::new(),
         problems: Vec::new(),
+        warnings: file.warnings(),
     };
     builder.read_lists();
     builder.open_stores(open);
@@ -122,7 +86,16 @@ pub(super) fn build(
     let is_gone = |old: &&Active| file.names().all(|name| name != old.limit.name);
     let gone = before.limits.iter().filter(is_gone);
     report.removed = gone.map(|old| old.limit.name.clone()).collect();
-    Ok((Generation { limits, denies }, report))
+    let lists = builder.lists.into_iter();
+    let generation = Generation {
+        limits,
+        denies,
+        denied: file.denies.clone(),
+        lists: lists.map(|(name, list)| (name.to_owned(), list)).collect(),
+        warnings: builder.warnings,
+    };
+    report.compare(before, &generation);
+    Ok((generation, report))
 }
 
 /// A limit that is ready, unless another part of the file is wrong.
@@ -145,6 +118,7 @@ struct Builder<'a> {
     lists: BTreeMap<&'a str, Watched<Networks>>,
     stores: BTreeMap<&'a str, ((&'static str, String), MakeLimiter)>,
     problems: Vec<Problem>,
+    warnings: Vec<Problem>,
 }
 
 impl<'a> Builder<'a> {
@@ -153,6 +127,11 @@ impl<'a> Builder<'a> {
         for (name, source) in &file.lists {
             match networks(source, &self.environment.folder) {
                 Ok(networks) => {
+                    if networks.is_empty() {
+                        let message = "the list has no networks, so it contains no client";
+                        let field = source.networks.field();
+                        self.warnings.push(source.place.problem(field, message));
+                    }
                     self.lists.insert(name, Watched::new(networks));
                 }
                 Err(problem) => self.problems.push(problem),
@@ -195,7 +174,8 @@ impl<'a> Builder<'a> {
         let denies = self.file.denies.iter().filter_map(|deny| {
             Some(ActiveDeny {
                 requests: deny.requests.clone(),
-                clients: self.within(&deny.list)?,
+                clients: self.environment.clients.clone(),
+                list: self.within(&deny.list)?,
             })
         });
         denies.collect()
@@ -203,7 +183,7 @@ impl<'a> Builder<'a> {
 
     /// The limit with what `old`, the one of the same name, has counted if it is the same limit.
     fn limit(&mut self, limit: &'a Limit, old: Option<&Active>) -> Option<Built> {
-        let keys = match PolicyKeys::of(limit, self.environment) {
+        let keys = match PolicyKeys::of(limit, !self.file.lists.is_empty(), self.environment) {
             Ok(keys) => keys,
             Err(message) => {
                 self.problems.push(limit.place.problem("key", message));
@@ -227,6 +207,7 @@ impl<'a> Builder<'a> {
             active: Active {
                 limit: limit.clone(),
                 identity,
+                source: self.source(limit).cloned(),
                 except: limit.except.as_ref().and_then(|list| self.within(list)),
                 keys,
                 layer,
@@ -235,10 +216,15 @@ impl<'a> Builder<'a> {
         })
     }
 
+    /// The store of the file that the limit names.
+    fn source(&self, limit: &Limit) -> Option<&'a StoreSource> {
+        self.file.stores.get(limit.store.as_ref()?)
+    }
+
     fn identity(&self, limit: &Limit) -> Identity {
         let keys: Vec<_> = limit.keys.iter().map(ToString::to_string).collect();
         let store = limit.store.as_ref();
-        let url = store.and_then(|name| Some(self.file.stores.get(name)?.url.clone()));
+        let url = store.and_then(|name| Some(self.file.stores.get(name)?.address()));
         Identity {
             key: keys.join(", "),
             algorithm: limit.spec.kind(),
@@ -266,8 +252,10 @@ impl<'a> Builder<'a> {
             }
         };
         let respond = responder(limit.headers, &limit.failure);
+        // Another password needs new connections.
+        let is_same_server = same.is_none_or(|same| same.source.as_ref() == self.source(limit));
         let made = match (&limit.store, old) {
-            (_, Some((layer, spec))) if *spec == limit.spec => {
+            (_, Some((layer, spec))) if *spec == limit.spec && is_same_server => {
                 (layer.renewed(keys.clone(), respond), Origin::Kept)
             }
             (None, Some((layer, spec))) => {
@@ -341,21 +329,28 @@ impl<'a> Builder<'a> {
 }
 
 fn networks(source: &ListSource, folder: &Path) -> Result<Networks, Problem> {
-    let (field, read) = source.read(folder);
+    let read = source.networks.read(folder);
     let read = read.and_then(|text| text.parse().map_err(|error: ConfigError| error.to_string()));
-    read.map_err(|message| source.place.problem(field, message))
+    read.map_err(|message| source.place.problem(source.networks.field(), message))
 }
 
-impl ListSource {
-    /// One network per line, and the field that they are from.
-    fn read(&self, folder: &Path) -> (&'static str, Result<String, String>) {
-        match &self.networks {
-            NetworksSource::Cidrs(networks) => ("cidrs", Ok(networks.join("\n"))),
-            NetworksSource::File(file) => {
+impl NetworksSource {
+    /// The field of the file.
+    const fn field(&self) -> &'static str {
+        match self {
+            Self::Cidrs(_) => "cidrs",
+            Self::File(_) => "file",
+        }
+    }
+
+    /// One network per line.
+    fn read(&self, folder: &Path) -> Result<String, String> {
+        match self {
+            Self::Cidrs(networks) => Ok(networks.join("\n")),
+            Self::File(file) => {
                 let path = folder.join(file);
                 let read = fs::read_to_string(&path);
-                let read = read.map_err(|error| format!("{}: {error}", path.display()));
-                ("file", read)
+                read.map_err(|error| format!("{}: {error}", path.display()))
             }
         }
     }

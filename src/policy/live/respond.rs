@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::{Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response, header::CONTENT_TYPE};
 
 use super::body::PolicyBody;
 use crate::decision::Decision;
@@ -81,7 +81,12 @@ impl<B> Tell<Response<B>> for PolicyHeaders {
 /// | a status in `failure` | counts | counts |
 /// | any other below 400 | is given back as a success | counts |
 /// | any other | is given back | counts |
+/// | of gRPC, with its status in trailers | is given back | counts |
 /// | none: an error of the service, or the client left | counts | counts |
+///
+/// The status of a gRPC response whose header `grpc-status` is not 0 is the HTTP status of that code: 401
+/// of `unauthenticated`, 403 of `permission_denied`. A status in trailers is not known when the cost is
+/// settled.
 #[derive(Clone, Debug)]
 pub struct PolicySettle(Option<Arc<[u16]>>);
 
@@ -93,12 +98,42 @@ impl<Req, K, B, Err> SettleResult<Req, K, Response<B>, Err> for PolicySettle {
         if response.extensions().get::<RateLimited>().is_some() {
             return Settle::Refund;
         }
-        let status = response.status();
-        match &self.0 {
-            None => Settle::Keep,
-            Some(failure) if failure.contains(&status.as_u16()) => Settle::Keep,
-            Some(_) if status.as_u16() < 400 => Settle::Forgive,
-            Some(_) => Settle::Refund,
+        let Some(failure) = &self.0 else {
+            return Settle::Keep;
+        };
+        let status = match response.status().as_u16() {
+            status @ 400.. => Some(status),
+            status => status_of_grpc(status, response.headers()),
+        };
+        match status.unwrap_or_else(|| response.status().as_u16()) {
+            status if failure.contains(&status) => Settle::Keep,
+            400.. => Settle::Refund,
+            // Not yet a success: the trailers may hold a failure.
+            _ if status.is_none() => Settle::Refund,
+            _ => Settle::Forgive,
         }
+    }
+}
+
+/// The HTTP status of a gRPC response, or `status` if there is no gRPC. `None` if it is in trailers.
+fn status_of_grpc(status: u16, headers: &HeaderMap) -> Option<u16> {
+    let is_grpc = || {
+        let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+    };
+    match headers.get("grpc-status").map(HeaderValue::as_bytes) {
+        None if is_grpc() => None,
+        None | Some(b"0") => Some(status),
+        Some(b"1") => Some(499),
+        Some(b"3" | b"9" | b"11") => Some(400),
+        Some(b"4") => Some(504),
+        Some(b"5") => Some(404),
+        Some(b"6" | b"10") => Some(409),
+        Some(b"7") => Some(403),
+        Some(b"8") => Some(429),
+        Some(b"12") => Some(501),
+        Some(b"14") => Some(503),
+        Some(b"16") => Some(401),
+        Some(_) => Some(500),
     }
 }

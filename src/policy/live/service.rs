@@ -11,7 +11,7 @@ use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::active::{Active, ActiveLayer};
+use super::active::{Active, ActiveDeny, ActiveLayer, Verdict};
 use super::body::PolicyBody;
 use super::future::PolicyFuture;
 use super::respond::PolicyDeny;
@@ -61,10 +61,16 @@ where
 
     fn call(&mut self, request: Request<A>) -> PolicyFuture<S, A, B> {
         let generation = self.shared.current();
-        if generation.denies.iter().any(|deny| deny.denies(&request)) {
-            self.shared.record_denied_client();
-            let blocked = Rejection::new(StatusCode::FORBIDDEN, "blocked");
-            let denied = RateLimited::from(blocked);
+        let refused = match ActiveDeny::verdict(&generation.denies, &request) {
+            Verdict::Passes => None,
+            Verdict::Denied => {
+                self.shared.record_denied_client();
+                Some(Rejection::new(StatusCode::FORBIDDEN, "blocked"))
+            }
+            Verdict::Unknown(rejection) => Some(rejection),
+        };
+        if let Some(rejection) = refused {
+            let denied = RateLimited::from(rejection);
             return PolicyFuture::done(PolicyDeny.refuse(request, denied));
         }
         let mut applying = generation

@@ -6,7 +6,8 @@ use std::sync::{
 };
 
 use super::environment::Environment;
-use super::reload::{Generation, OpenStores};
+use super::generation::Generation;
+use super::reload::OpenStores;
 
 /// Shared by a layer, its clones, its services and its handles.
 pub(super) struct Shared {

@@ -1,0 +1,252 @@
+//! Ways around a limit that a file must not have.
+
+use http::Method;
+use tower_throttle::policy::{PolicyFile, PolicyLayer};
+
+use crate::support::{App, at, environment, file, from, limit, with, without_address};
+
+const LOCKOUT: &str = "lockout 2/h; on_success=clear";
+
+/// The response of a gRPC service, with its status in the headers or in trailers.
+fn grpc(code: Option<&str>) -> axum::extract::Request {
+    let request = with(from("192.0.2.1"), "answer-content-type", "application/grpc");
+    match code {
+        Some(code) => with(request, "answer-grpc-status", code),
+        None => request,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grpc_call_counts_by_its_status_and_not_by_that_of_http() {
+    for (code, expected) in [
+        ("16", 429),
+        ("7", 429),
+        ("8", 200),
+        ("13", 200),
+        ("x", 200),
+        ("0", 200),
+    ] {
+        let app = App::new(&limit("login", LOCKOUT, "\"client_ip\"", ""));
+        for _ in 0..2 {
+            assert_eq!(app.status(grpc(Some(code))).await, 200);
+        }
+        assert_eq!(app.status(grpc(Some("0"))).await, expected, "code {code}");
+    }
+    // The codes as HTTP statuses.
+    for (code, status) in [
+        ("1", 499),
+        ("2", 500),
+        ("3", 400),
+        ("4", 504),
+        ("5", 404),
+        ("6", 409),
+        ("8", 429),
+        ("9", 400),
+        ("10", 409),
+        ("11", 400),
+        ("12", 501),
+        ("13", 500),
+        ("14", 503),
+        ("15", 500),
+        ("x", 500),
+    ] {
+        let failure = format!("failure = {status}");
+        let app = App::new(&limit(
+            "calls",
+            "fixed_window 1/h",
+            "\"client_ip\"",
+            &failure,
+        ));
+        assert_eq!(app.status(grpc(Some("0"))).await, 200);
+        assert_eq!(app.status(grpc(Some(code))).await, 200);
+        assert_eq!(app.status(grpc(Some(code))).await, 429, "code {code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_success_that_is_known_clears_failures() {
+    for (between, expected) in [(Some("0"), 200), (Some("13"), 429), (None, 429)] {
+        let app = App::new(&limit("login", LOCKOUT, "\"client_ip\"", ""));
+        for code in [Some("16"), between, Some("16")] {
+            assert_eq!(app.status(grpc(code)).await, 200);
+        }
+        assert_eq!(app.status(grpc(Some("0"))).await, expected, "{between:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deny_refuses_requests_whose_client_is_not_known() {
+    let app = App::new(
+        &("[lists]\nbad = { cidrs = [\"203.0.113.0/24\"] }\n\
+           [[deny]]\nlist = \"bad\"\nmatch = { path = \"/login\" }\n"
+            .to_owned()
+            + &limit("all", "fixed_window 9/h", "\"global\"", "")),
+    );
+    let refused = app.send(without_address("/login")).await;
+    assert_eq!(refused.status(), 500);
+    let error = refused.headers()["x-ratelimit-error"].to_str().unwrap();
+    assert!(error.contains("address"), "{error}");
+    assert_eq!(app.status(without_address("/")).await, 200);
+    assert_eq!(app.status(at("192.0.2.1", "/login")).await, 200);
+    assert_eq!(app.status(at("203.0.113.9", "/login")).await, 403);
+    assert_eq!(app.handle.denied_clients(), 1);
+    // A client that is found by its connection has not sent this header: a proxy has.
+    let forwarded = with(from("192.0.2.1"), "x-forwarded-for", "203.0.113.9");
+    let app = App::new(
+        &("[lists]\nbad = { cidrs = [\"203.0.113.0/24\"] }\n[[deny]]\nlist = \"bad\"\n".to_owned()
+            + &limit("all", "fixed_window 9/h", "\"global\"", "")),
+    );
+    assert_eq!(app.status(forwarded).await, 200);
+    assert_eq!(app.handle.counts("all").unwrap().unread_proxy_headers, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_client_is_not_known_has_no_exception() {
+    let more = "except = { list = \"office\" }\n[lists]\noffice = { cidrs = [\"192.0.2.0/24\"] }";
+    let app = App::new(&limit("all", "fixed_window 1/h", "\"global\"", more));
+    assert_eq!(app.status(without_address("/")).await, 200);
+    assert_eq!(app.status(without_address("/")).await, 429);
+    assert_eq!(app.get().await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_on_get_counts_head_too() {
+    let sent = async |app: &App, method| {
+        let mut request = from("192.0.2.1");
+        *request.method_mut() = method;
+        app.status(request).await
+    };
+    let more = "match = { methods = \"GET\" }";
+    let app = App::new(&limit("reads", "fixed_window 1/h", "\"global\"", more));
+    assert_eq!(sent(&app, Method::HEAD).await, 200);
+    assert_eq!(sent(&app, Method::GET).await, 429);
+    assert_eq!(sent(&app, Method::HEAD).await, 429);
+    let more = "match = { methods = \"HEAD\" }";
+    let app = App::new(&limit("heads", "fixed_window 1/h", "\"global\"", more));
+    assert_eq!(sent(&app, Method::HEAD).await, 200);
+    assert_eq!(sent(&app, Method::GET).await, 200);
+    assert_eq!(sent(&app, Method::HEAD).await, 429);
+}
+
+/// The problems of a file with these limits.
+fn problems(text: &str) -> String {
+    match PolicyFile::from_toml(&format!("version = 1\n{text}")) {
+        Ok(file) => panic!("read as {file:?}"),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+#[test]
+fn a_lockout_beside_another_limit_says_what_counts() {
+    let line = "lockout 5/min + fixed_window 100/h";
+    let missing = problems(&limit("login", line, "\"client_ip\"", ""));
+    assert!(
+        missing.contains(
+            "limit[0].failure: this field is missing: it is about lockout and fixed_window alike"
+        ),
+        "{missing}"
+    );
+    let written = file(&limit(
+        "login",
+        line,
+        "\"client_ip\"",
+        "failure = [401, 403]",
+    ));
+    let text = toml::to_string(&written).unwrap();
+    assert_eq!(PolicyFile::from_toml(&text).unwrap(), written, "{text}");
+    // Lockouts alone count 401 and 403.
+    file(&limit(
+        "login",
+        "lockout 5/min + lockout 50/d",
+        "\"client_ip\"",
+        "",
+    ));
+}
+
+#[test]
+fn a_capacity_that_no_memory_has_is_refused() {
+    for capacity in ["100000001", "10000000000"] {
+        let capacity = format!("capacity = {capacity}");
+        let refused = problems(&limit("a", "fixed_window 1/h", "\"client_ip\"", &capacity));
+        let allowed = "is not allowed; give a number from 1 to 100000000";
+        assert!(refused.contains(allowed), "{refused}");
+    }
+}
+
+#[test]
+fn no_password_is_printed() {
+    let url = "redis://user:secret@cache:6379";
+    let in_store = limit(
+        "a",
+        "fixed_window 1/h",
+        "\"client_ip\"",
+        "store = \"shared\"",
+    );
+    let stores = |value: &str| format!("{in_store}[stores]\nshared = {value}\n");
+    let read = file(&stores(&format!("{{ redis = \"{url}\" }}")));
+    assert!(!format!("{read:?}").contains("secret"), "{read:?}");
+    for text in [
+        stores(&format!("\"{url}\"")),
+        stores("\"host=db password=secret\""),
+        stores(&format!("{{ rediss = \"{url}\" }}")),
+        format!("{in_store}stores = \"{url}\"\n"),
+        format!("[stores]\n\"{url}\" = {{ redis = \"redis://cache\" }}\n"),
+        in_store.replace("\"shared\"", &format!("\"{url}\"")),
+        in_store.replace("store = \"shared\"", &format!("on_store_error = \"{url}\"")),
+        in_store.replace("store = \"shared\"", &format!("shadow = \"{url}\"")),
+    ] {
+        let problems = PolicyFile::from_toml(&format!("version = 1\n{text}"));
+        let problems = problems.map(drop).unwrap_err().to_string();
+        assert!(!problems.contains("secret"), "{problems}");
+    }
+}
+
+#[test]
+fn a_pattern_or_method_that_nothing_has_is_refused() {
+    for (matched, expected) in [
+        (
+            "path = \"/login?next=/\"",
+            "a path ends before ?: leave out what follows",
+        ),
+        ("path = \"/my files\"", "write %20 for ' '"),
+        ("methods = \"PSOT\"", "did you mean POST?"),
+        ("methods = \"DELET\"", "did you mean DELETE?"),
+        ("methods = \"G ET\"", "give a method, such as GET"),
+    ] {
+        let more = format!("match = {{ {matched} }}");
+        let refused = problems(&limit("a", "fixed_window 1/h", "\"global\"", &more));
+        assert!(refused.contains(expected), "{refused}");
+    }
+    let more =
+        "match = { methods = [\"GET\", \"PUT\", \"M-SEARCH\", \"PURGE\", \"LIST\", \"QUERY\"] }";
+    file(&limit("a", "fixed_window 1/h", "\"global\"", more));
+    let signed = problems(&limit("a", "fixed_window 1/h", "\"client_ip/+64\"", ""));
+    assert!(signed.contains("client_ip/+64 is not allowed"), "{signed}");
+}
+
+#[test]
+fn a_list_without_networks_is_refused_or_reported() {
+    let deny = "[[deny]]\nlist = \"bad\"\n[lists]\n";
+    let refused = problems(&format!("{deny}bad = {{ cidrs = [] }}"));
+    assert!(
+        refused.contains("lists.bad.cidrs: an empty list has no effect"),
+        "{refused}"
+    );
+    let folder = std::env::temp_dir().join(format!("no-networks-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("bad.cidr"), "# none today\n").unwrap();
+    let listed = file(&format!("{deny}bad = {{ file = \"bad.cidr\" }}"));
+    let layer = PolicyLayer::new(listed.clone(), environment().folder(&folder)).unwrap();
+    let warnings = layer.handle().warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(
+        warnings[0].to_string(),
+        "line 5: lists.bad.file: the list has no networks, so it contains no client"
+    );
+    std::fs::write(folder.join("bad.cidr"), "203.0.113.0/24\n").unwrap();
+    let reloaded = layer.handle().reload(listed.clone()).unwrap();
+    assert!(reloaded.denies_changed, "{reloaded}");
+    assert!(layer.handle().warnings().is_empty());
+    assert!(layer.handle().reload(listed).unwrap().is_unchanged());
+    std::fs::remove_dir_all(&folder).unwrap();
+}
