@@ -311,6 +311,13 @@ impl Packing<Self> for FixedWindow {
     #[cfg(feature = "cas")]
     const HAS_CELLS: bool = true;
 
+    /// An anchored window begins with the first use. Units that another machine used before it may be
+    /// reported after it has begun, and would count in no window.
+    #[cfg(feature = "cas")]
+    fn is_leasable(algorithm: &Self) -> bool {
+        !algorithm.anchored
+    }
+
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(1);

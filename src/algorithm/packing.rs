@@ -117,7 +117,7 @@ pub trait Packing<A: Algorithm>: Sealed {
     }
 
     /// Whether units may be taken ahead and used later. Not if the algorithm says when a request goes,
-    /// as a queue does, or counts what it denies.
+    /// as a queue does, counts what it denies, or begins a window with the first use.
     #[doc(hidden)]
     #[cfg(feature = "cas")]
     fn is_leasable(algorithm: &A) -> bool {

@@ -77,8 +77,11 @@ impl<S: CasStore> LeasedBuilder<S> {
         self
     }
 
-    /// Sets how far the clocks of two machines differ at most, by default by a second. It has no effect
-    /// if the store reports its time, as all stores of this crate do.
+    /// Sets how far the clocks by which machines decide differ at most, by default by a second.
+    ///
+    /// It has no effect on a store that reports the time of one server, as a single Redis and PostgreSQL
+    /// do. With Cassandra machines decide by their own clocks. With a Redis Cluster, and
+    /// without batching, as behind a proxy, they decide by those of several servers.
     ///
     /// The store counts units as out for so much longer than a machine uses them.
     pub fn clock_error(mut self, error: Duration) -> Self {
@@ -135,7 +138,8 @@ impl<S: CasStore> LeasedBuilder<S> {
     /// If the name or the prefix is not 1 to 64 letters, digits and any of `. _ -`, if a setting is out
     /// of range, or if units of the algorithm cannot be taken ahead: it says when a request goes, as a
     /// queue or [`WarmUp`](crate::WarmUp) does, it counts what it denies, as
-    /// [`Lockout`](crate::Lockout) does, or it is your own.
+    /// [`Lockout`](crate::Lockout) does, its windows are
+    /// [anchored](crate::FixedWindow::anchored), or it is your own.
     ///
     /// ```
     /// use tower_throttle::{LeakyBucket, Quota, store::{cas::MemoryStore, lease::LeasedBuilder}};
@@ -154,7 +158,7 @@ impl<S: CasStore> LeasedBuilder<S> {
         let algorithm = algorithm.into_algorithm();
         if !<I::Algorithm as Algorithm>::Packing::is_leasable(&algorithm) {
             return Err(ConfigError::Unsupported {
-                what: "a lease on a queue, `WarmUp` or `Lockout`",
+                what: "a lease on a queue, an anchored window, `WarmUp` or `Lockout`",
                 instead: "use `Synced` or an exact limit",
             });
         }

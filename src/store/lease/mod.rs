@@ -59,9 +59,10 @@
 //! lease ends without either, it counts as used at the end. Each of these only moves costs to a later
 //! moment, after which the algorithm admits no more than it would have.
 //!
-//! This does not work for a queue and for [`WarmUp`](crate::WarmUp), which say when a request goes, and for
-//! [`Lockout`](crate::Lockout), which counts what it denies: the [builder](LeasedBuilder::build) refuses
-//! them. A layer denies requests above a leased limit rather than queue them.
+//! This does not work for a queue and for [`WarmUp`](crate::WarmUp), which say when a request goes, for
+//! [`Lockout`](crate::Lockout), which counts what it denies, and for
+//! [anchored](crate::FixedWindow::anchored) windows, which begin with a use that the store learns of later:
+//! the [builder](LeasedBuilder::build) refuses them. A layer denies requests above a leased limit rather than queue them.
 //!
 //! # How many units are taken
 //!
@@ -92,8 +93,9 @@
 //! lease that has ended meanwhile. If its monotonic clock stood still while it was suspended, as on a laptop that
 //! sleeps, it notices by the wall clock within a twelfth of a life after it wakes up.
 //!
-//! If a store does not report its time, machines decide by their own clocks, which may differ by at most
-//! the [`clock_error`](LeasedBuilder::clock_error). The promise then holds but for what the algorithm
+//! If a store does not report its time, as Cassandra, machines decide by their own clocks; if its keys are
+//! on several servers, as in a Redis Cluster, by theirs. These clocks may differ by at most the
+//! [`clock_error`](LeasedBuilder::clock_error). The promise then holds but for what the algorithm
 //! refills in that time.
 //!
 //! # Failure
