@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use tower_throttle::FixedWindow;
-use tower_throttle::store::cas::{CasStore, Fault, Faulty, MemoryStore, Swapped, Value, Version};
-use tower_throttle::store::lease::Leased;
+use tower_throttle::store::cas::{
+    CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped, Value, Version,
+};
+use tower_throttle::store::lease::{Leased, LeasedBuilder};
 use tower_throttle::store::synced::WhenCutOff;
 use tower_throttle::store::{Backend, Op};
+use tower_throttle::{FixedWindow, Quota, StoreError, TokenBucket};
 
 use crate::{LIFE, admit, builder, machine, pass, take, take_all, window};
 
@@ -53,6 +55,75 @@ async fn a_machine_uses_what_it_holds_and_then_fails() {
     assert!(!limit.is_cut_off());
     let rest = take_all(&limit).await;
     assert!((70..=90).contains(&(rest + used)), "{rest} and {used}");
+}
+
+/// A store whose keys are on several servers.
+#[derive(Clone, Debug)]
+struct ManyServers(MemoryStore);
+
+impl CasStore for ManyServers {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        self.0.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        self.0.swap(key, expected, new, ttl).await
+    }
+
+    fn has_one_clock(&self) -> bool {
+        false
+    }
+}
+
+/// Whether the units of a machine that has crashed are over a fourth of a life after the end of its lease.
+async fn is_over_after_a_life<S: CasStore + Clone>(store: S) -> bool {
+    let wire = Faulty::new(store.clone());
+    let bucket = TokenBucket::new(Quota::per_second(1_000).burst(100));
+    let build = |builder: LeasedBuilder<_>| builder.build("api", bucket).expect("a limit");
+    let crashed = build(builder(&wire));
+    for _ in 0..30 {
+        admit(&crashed, 1).await;
+    }
+    pass(1).await;
+    wire.plan(outage());
+    pass(15).await;
+    let other = build(builder(&Faulty::new(store)));
+    take(&other, 100).await.is_admitted()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_lasts_longer_in_a_store_with_several_clocks() {
+    assert!(is_over_after_a_life(MemoryStore::new()).await);
+    assert!(!is_over_after_a_life(ManyServers(MemoryStore::new())).await);
+}
+
+/// What it uses after a report that was lost counts when its lease ends, and not once more.
+#[tokio::test(start_paused = true)]
+async fn what_was_used_of_a_lease_that_has_ended_counts_once() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(&store);
+    for _ in 0..30 {
+        admit(&limit, 1).await;
+    }
+    pass(1).await;
+    store.plan(outage());
+    admit(&limit, 1).await;
+    pass(5).await;
+    assert!(limit.counts().failed > 0, "a report was lost");
+    let later = held(&limit).await;
+    assert!(later > 1, "{later}");
+    pass(14).await;
+    store.clear_plan();
+    pass(3).await;
+    limit.close().await.expect("a reply");
+    let rest = take_all(&machine(&store)).await;
+    assert_eq!(31 + later + rest, 100, "{later} and {rest}");
 }
 
 /// A machine that was suspended finds the end of its lease past.

@@ -74,6 +74,14 @@ impl<A: Algorithm> Decider<A> {
         })
     }
 
+    /// The configuration of an entry; `None` if it is of another type.
+    pub(super) fn of_entry(&self, entry: &Entry) -> Option<Self> {
+        Some(Self {
+            algorithm: settings_from_bytes(&self.algorithm, &entry.settings)?,
+            settings: entry.settings.clone(),
+        })
+    }
+
     /// The same limit with another quota. Every algorithm of one type has such settings.
     pub(super) fn of_same_type(algorithm: A) -> Self {
         Self {

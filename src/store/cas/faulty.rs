@@ -104,6 +104,10 @@ impl<S: CasStore> Faulty<S> {
 impl<S: CasStore> CasStore for Faulty<S> {
     const NAME: &'static str = S::NAME;
 
+    fn has_one_clock(&self) -> bool {
+        self.store.has_one_clock()
+    }
+
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         match self.next_fault() {
             Fault::None | Fault::Conflict | Fault::Twice => {}

@@ -47,6 +47,9 @@ pub(in crate::store) struct LeaseReply<S> {
     pub(in crate::store) lease: Lease,
     /// How much the store would have granted beyond that.
     pub(in crate::store) left: u64,
+    /// Whether the lease had ended from which the machine took costs since it sent the report: they
+    /// count already.
+    pub(in crate::store) has_ended: bool,
     /// When the first lease of another machine ends.
     pub(in crate::store) next_end: Option<Tick>,
     /// The machines that have reported lately, with this one.
@@ -78,6 +81,7 @@ impl<A: Algorithm> Decider<A> {
         for lease in &ended {
             A::Packing::charge_late(algorithm, &mut state, lease.ends_at, now, lease.units);
         }
+        self.charge_others(&mut record, place, &ended, now);
         let others: u64 = record
             .leases_beside(report.node)
             .fold(0, |sum, lease| sum.saturating_add(lease.units));
@@ -98,6 +102,8 @@ impl<A: Algorithm> Decider<A> {
                 lease,
                 // It is not computed again.
                 left: u64::MAX,
+                // The next report says it, and skips them.
+                has_ended: false,
                 next_end,
                 nodes,
             };
@@ -111,18 +117,25 @@ impl<A: Algorithm> Decider<A> {
         };
         apply_changes(algorithm, &mut state, now, report.changes, counted);
         let held = lease.units;
+        // A reset does not count what the lease did.
+        let has_ended = own.is_some()
+            && held < report.leased.saturating_add(report.kept)
+            && !report.changes.contains(&Change::Reset);
         lease.units = held.saturating_sub(report.leased).min(report.kept);
         let view = with_others(&state);
         let (granted, left) = grant(algorithm, &view, now, nodes, lease.units, report);
         lease.units = lease.units.saturating_add(granted);
         lease.ends_at = match lease.units {
             0 => Tick::ZERO,
-            _ => now.plus(report.life),
+            // `now` may be earlier than at the last report. If the machine does not get this reply, it
+            // uses its units up to the end that it knows.
+            _ => lease.ends_at.max(now.plus(report.life)),
         };
         let reply = LeaseReply {
             state: view,
             lease,
             left,
+            has_ended,
             next_end,
             nodes,
         };
@@ -140,6 +153,31 @@ impl<A: Algorithm> Decider<A> {
         };
         let record = with_entry(&record, place, entry, now)?;
         Ok((reply, Some(record)))
+    }
+
+    /// Charges leases that have ended to the states of the other configurations: each of them may have
+    /// granted the units. The one at `place` is written by the caller.
+    fn charge_others(&self, record: &mut Record, place: Option<usize>, ended: &[Lease], now: Tick) {
+        if ended.is_empty() {
+            return;
+        }
+        for index in (0..record.entries.len()).filter(|index| Some(*index) != place) {
+            let Some(other) = self.of_entry(&record.entries[index]) else {
+                continue;
+            };
+            let Some(mut state) = other.state_of(record, Some(index), now) else {
+                continue;
+            };
+            for lease in ended {
+                let algorithm = &other.algorithm;
+                A::Packing::charge_late(algorithm, &mut state, lease.ends_at, now, lease.units);
+            }
+            if let Ok(bytes) = other.to_bytes(&state) {
+                let forgettable_at = other.forgettable_with_leases(&state, now, record);
+                let entry = &mut record.entries[index];
+                (entry.state, entry.forgettable_at) = (bytes, forgettable_at);
+            }
+        }
     }
 
     /// When the state decides like a fresh one, if all units that are out are used at the last moment.
@@ -165,6 +203,10 @@ fn apply_changes<A: Algorithm>(
 ) {
     for change in changes {
         let Change::Charge { taken_at, cost } = *change else {
+            if *change == Change::Reset {
+                // What has counted before does not count any more. So the costs after it count.
+                counted = 0;
+            }
             change.apply(algorithm, state, now);
             continue;
         };
@@ -338,6 +380,96 @@ mod tests {
             .expect("a reply");
         assert_eq!((reply.lease.units, after), (0, None));
         assert_eq!(reply.next_end, Some(at(1_000)));
+    }
+
+    /// The computed time of the store steps back when a reply is read late.
+    #[test]
+    fn a_lease_that_is_renewed_ends_no_earlier_than_before() {
+        let (decider, mut record) = (bucket(), Record::default());
+        let renew = |record: &mut Record, sequence, now, kept| {
+            let report = report(1, sequence, kept, 20);
+            let (reply, after) = decider.lease(record, now, &report).expect("a reply");
+            *record = after.expect("it is written");
+            reply.lease.ends_at
+        };
+        assert_eq!(renew(&mut record, 1, at(100), 0), at(1_100));
+        assert_eq!(renew(&mut record, 2, at(40), 20), at(1_100));
+        assert_eq!(left(&decider, &record, at(1_099)), 80);
+        assert_eq!(renew(&mut record, 3, at(500), 20), at(1_500));
+        // A lease of which nothing is left binds the next one to nothing.
+        let mut back = report(1, 4, 0, 0);
+        back.needed = 0;
+        assert_eq!(lease(&decider, &mut record, at(600), &back), 0);
+        assert_eq!(renew(&mut record, 5, at(200), 0), at(1_200));
+    }
+
+    /// In a rolling deploy, machines of two configurations use a key.
+    #[test]
+    fn a_lease_that_has_ended_counts_in_every_configuration() {
+        let of = |quota| Decider::new(FixedWindow::new(quota)).expect("valid");
+        let (old, new) = (of(Quota::per_day(100)), of(Quota::per_second(10)));
+        let mut record = Record::default();
+        assert_eq!(lease(&old, &mut record, at(0), &report(1, 1, 0, 10)), 10);
+        assert_eq!(lease(&new, &mut record, at(0), &report(2, 1, 0, 0)), 0);
+        // The first machine crashes. The second one is the first to find that its lease has ended.
+        lease(&new, &mut record, at(5_000), &report(2, 2, 0, 1));
+        assert_eq!(left(&old, &record, at(5_000)), 90 - 1);
+        assert_eq!(left(&old, &record, at(50_000)), 90 - 1);
+    }
+
+    #[test]
+    fn a_reply_says_whether_the_lease_had_ended() {
+        let (decider, mut record) = (bucket(), Record::default());
+        let mut reply_to = |now, report: &LeaseReport<'_>| {
+            let (reply, after) = decider.lease(&record, now, report).expect("a reply");
+            record = after.unwrap_or_else(|| record.clone());
+            reply
+        };
+        let used = |cost| {
+            let taken_at = at(0);
+            [Change::Charge { taken_at, cost }]
+        };
+        let (five, none) = (used(5), []);
+        let mut next = report(1, 1, 0, 20);
+        assert!(!reply_to(at(0), &next).has_ended, "it had none");
+        (next.sequence, next.kept) = (2, 15);
+        (next.changes, next.leased) = (&five, 5);
+        assert!(!reply_to(at(500), &next).has_ended, "it is renewed");
+        (next.sequence, next.kept) = (3, 15);
+        let reply = reply_to(at(1_500), &next);
+        assert!(reply.has_ended);
+        assert_eq!(reply.lease.units, 20, "what it kept is not a part of it");
+        let left = <TokenBucket as Algorithm>::Packing::available(
+            &decider.algorithm,
+            &reply.state,
+            at(1_500),
+        );
+        assert_eq!(left, 100 - 20, "both reports are counted, once");
+        (next.sequence, next.kept) = (4, 20);
+        (next.changes, next.leased) = (&none, 0);
+        assert!(reply_to(at(4_000), &next).has_ended, "all is used up");
+        // A lease ends, and a reset undoes what it counted.
+        let reset = [Change::Reset];
+        (next.sequence, next.changes) = (5, &reset);
+        assert!(!reply_to(at(6_000), &next).has_ended);
+    }
+
+    #[test]
+    fn what_was_used_after_a_reset_counts_although_the_lease_has_ended() {
+        let (decider, mut record) = (bucket(), Record::default());
+        lease(&decider, &mut record, at(0), &report(1, 1, 0, 40));
+        let changes = [
+            Change::Reset,
+            Change::Charge {
+                taken_at: at(1_000),
+                cost: 3,
+            },
+        ];
+        let mut late = report(1, 2, 0, 0);
+        // Eight were used before the reset.
+        (late.changes, late.leased, late.needed) = (&changes, 11, 0);
+        assert_eq!(lease(&decider, &mut record, at(1_000), &late), 0);
+        assert_eq!(left(&decider, &record, at(1_000)), 100 - 3);
     }
 
     #[test]

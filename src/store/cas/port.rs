@@ -79,6 +79,12 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
         new: &Value,
         ttl: Duration,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send;
+
+    /// Whether all times that it reports are of one clock. Not if its keys are on several servers, of
+    /// which each reports its own time.
+    fn has_one_clock(&self) -> bool {
+        true
+    }
 }
 
 /// A store that several limits share.
@@ -97,6 +103,10 @@ impl<S: CasStore> CasStore for Arc<S> {
         ttl: Duration,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send {
         S::swap(self, key, expected, new, ttl)
+    }
+
+    fn has_one_clock(&self) -> bool {
+        S::has_one_clock(self)
     }
 }
 

@@ -13,6 +13,8 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 #[derive(Clone, Debug)]
 pub(super) struct LeaseClock {
     shared: Arc<Shared>,
+    /// Whether all times of the store are of one clock.
+    has_one_clock: bool,
 }
 
 #[derive(Debug, Default)]
@@ -40,9 +42,18 @@ impl LeaseClock {
     pub(super) fn of_this_machine() -> Self {
         let clock = Self {
             shared: Arc::default(),
+            has_one_clock: true,
         };
         clock.set(unix_now(), MonotonicClock.now());
         clock
+    }
+
+    /// The same for a store, all of whose times are of one clock or not.
+    pub(super) fn of_store(has_one_clock: bool) -> Self {
+        Self {
+            has_one_clock,
+            ..Self::of_this_machine()
+        }
     }
 
     /// Whether the store has replied.
@@ -50,9 +61,10 @@ impl LeaseClock {
         self.shared.source.load(Ordering::Acquire) != 0
     }
 
-    /// Whether machines decide by their own clocks, because the store does not report its time.
-    pub(super) fn is_own(&self) -> bool {
-        self.shared.source.load(Ordering::Acquire) == 2
+    /// Whether machines decide by clocks that may differ: by their own, because the store does not
+    /// report its time, or by those of several servers.
+    pub(super) fn may_differ(&self) -> bool {
+        !self.has_one_clock || self.shared.source.load(Ordering::Acquire) == 2
     }
 
     /// Learns the time of the store from a reply to a request that was sent at `sent_at`.

@@ -190,7 +190,7 @@ impl<A: Algorithm> Node<A> {
             kept,
             wanted,
             needed,
-            life: settings.life + settings.margin(self.clock.is_own()),
+            life: settings.life + settings.margin(self.clock.may_differ()),
             present_since: Tick::from_nanos(
                 now.as_nanos().saturating_sub(nanos(settings.presence())),
             ),
@@ -213,13 +213,16 @@ impl<A: Algorithm> Node<A> {
             lock(&self.urgent).push_back(hash);
         }
         self.settle(hash, key, now);
+        if reply.has_ended {
+            key.forget_leased();
+        }
         let is_returned = key.sent.take().is_some_and(|sent| sent.wanted == 0);
         let took = nanos(now.since(key.sent_at));
         let before = self.round_trip.load(Ordering::Relaxed);
         self.round_trip
             .store(before - before / 4 + took / 4, Ordering::Relaxed);
         (key.exchanged_at, key.pending.since) = (now, now);
-        key.stop = stop_of(reply.lease.ends_at, &self.settings, self.clock.is_own());
+        key.stop = stop_of(reply.lease.ends_at, &self.settings, self.clock.may_differ());
         // A late reply may be one of a lease that has ended. What was used since the report is not in it.
         let units = if now < key.stop { reply.lease.units } else { 0 };
         let left = units.saturating_sub(key.leased);

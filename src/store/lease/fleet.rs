@@ -82,8 +82,8 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
         let deadline = settings
             .renewal()
             .clamp(Duration::from_millis(50), Duration::from_secs(1));
+        let clock = LeaseClock::of_store(store.has_one_clock());
         let shared = Arc::new(Shared::new(store, deadline));
-        let clock = LeaseClock::of_this_machine();
         let node = Node::new(algorithm.clone(), settings.clone(), &clock)?;
         let change_key = format!("{{{prefix}:{name}}}:quota");
         let policy = CasPolicy::new(decider, Arc::clone(&shared), change_key.into());

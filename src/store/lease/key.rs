@@ -110,6 +110,23 @@ impl LeaseKey {
         (self.waiting, self.needed) = (0, 0);
     }
 
+    /// Forgets what was taken from a lease that has ended since: it counts already. What was taken after
+    /// a reset counts again.
+    pub(super) fn forget_leased(&mut self) {
+        let mut left = std::mem::take(&mut self.leased);
+        if self.pending.unsent.contains(&Change::Reset) {
+            return;
+        }
+        for change in &mut self.pending.unsent {
+            if let Change::Charge { cost, .. } = change {
+                let skipped = left.min(*cost);
+                (*cost, left) = (*cost - skipped, left - skipped);
+            }
+        }
+        let counts = |change: &Change| !matches!(change, Change::Charge { cost: 0, .. });
+        self.pending.unsent.retain(counts);
+    }
+
     /// Takes back a report that the store has refused.
     pub(super) fn take_back(&mut self) {
         let Some(sent) = self.sent.take() else { return };

@@ -22,7 +22,7 @@ pub(super) struct Settings {
     pub(super) most: u64,
     /// How long a machine may use what it has taken.
     pub(super) life: Duration,
-    /// How far the clocks of two machines differ at most, if the store does not report its time.
+    /// How far the clocks of machines or servers differ at most, unless the store reports the time of one.
     pub(super) clock_error: Duration,
     pub(super) capacity: usize,
     pub(super) when_cut_off: WhenCutOff,
@@ -87,11 +87,11 @@ impl Settings {
     }
 
     /// How much earlier a machine stops than the store ends the lease: for what the drift of clocks and
-    /// rounding may add up to in the life of a lease, and for the difference of the clocks if machines
-    /// decide by their own.
-    pub(super) fn margin(&self, is_own_clock: bool) -> Duration {
+    /// rounding may add up to in the life of a lease, and for the difference of the clocks if they may
+    /// differ.
+    pub(super) fn margin(&self, may_differ: bool) -> Duration {
         let margin = self.life / 1_000 + Duration::from_millis(1);
-        if is_own_clock {
+        if may_differ {
             margin + self.clock_error
         } else {
             margin
@@ -152,8 +152,8 @@ impl Chunk {
 }
 
 /// When nothing of a lease may be used any more, by this machine's clock.
-pub(super) fn stop_of(ends_at: Tick, settings: &Settings, is_own_clock: bool) -> Tick {
-    let margin = nanos(settings.margin(is_own_clock));
+pub(super) fn stop_of(ends_at: Tick, settings: &Settings, may_differ: bool) -> Tick {
+    let margin = nanos(settings.margin(may_differ));
     Tick::from_nanos(ends_at.as_nanos().saturating_sub(margin))
 }
 

@@ -43,6 +43,12 @@ struct Reply {
 impl CasStore for Redis {
     const NAME: &'static str = STORE;
 
+    /// The keys of a cluster are on several servers, as they may be behind a proxy. Calls are not batched
+    /// then.
+    fn has_one_clock(&self) -> bool {
+        self.connection_of("").batches()
+    }
+
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         let reply = self.run_swap(key, |_| {}).await?;
         Ok(reply.loaded)
@@ -144,6 +150,13 @@ mod tests {
 
     fn text(text: &str) -> Value {
         Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn servers_of_one_limit_have_clocks_of_their_own() {
+        let redis = || Redis::open("redis://127.0.0.1:1").expect("a client");
+        assert!(redis().has_one_clock());
+        assert!(!redis().without_batching().has_one_clock());
     }
 
     #[test]
