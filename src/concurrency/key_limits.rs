@@ -192,7 +192,7 @@ impl Shard {
         let mut ranked: Vec<_> = self.keys.iter().map(|(id, key)| (rank(key), *id)).collect();
         ranked.sort_unstable();
         let idle = ranked.iter().find(|(_, id)| !is_in_flight(*id));
-        if let Some((_, id)) = idle.or(ranked.first()) {
+        if let Some((_, id)) = idle.or_else(|| ranked.first()) {
             self.keys.remove(id);
         }
     }
