@@ -101,7 +101,10 @@ impl Prometheus {
 
     /// The series that a query returns now; an error if it is invalid.
     async fn query(&self, query: &str) -> Vec<Value> {
-        let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let digit = |value: u8| char::from_digit(value.into(), 16).expect("a hexadecimal digit");
+        let encoded = query.bytes();
+        let encoded = encoded.flat_map(|byte| ['%', digit(byte >> 4), digit(byte & 15)]);
+        let encoded: String = encoded.collect();
         let path = format!("/api/v1/query?query={encoded}");
         let (ok, body) = self.get(&path).await.expect("a response");
         assert!(ok, "{query}\n{body}");
