@@ -126,6 +126,41 @@ async fn what_was_used_of_a_lease_that_has_ended_counts_once() {
     assert_eq!(31 + later + rest, 100, "{later} and {rest}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_report_that_was_stored_before_an_error_is_counted_once() {
+    let store = MemoryStore::new();
+    let wire = Faulty::new(store.clone());
+    let limit = machine(&wire);
+    admit(&limit, 1).await;
+    limit.close().await.expect("a reply");
+    wire.plan([Fault::LostReply]);
+    let charged = limit.apply("key", Op::Charge(30)).await;
+    assert!(charged.is_ok());
+    tokio::task::yield_now().await;
+    tokio::time::sleep(Duration::from_nanos(1)).await;
+    assert_eq!(limit.counts().failed, 1);
+    let name = store
+        .keys()
+        .into_iter()
+        .find(|name| name.contains("leases"));
+    let name = name.expect("a key");
+    let (value, _) = store.get(&name).expect("a value");
+    let put = async |new: Vec<u8>, number| {
+        let expected = store.get(&name).map(|(value, _)| value.version);
+        let value = Value::new(Version::from_u64(number), new);
+        let day = Duration::from_secs(86_400);
+        let swapped = store.swap(&name, expected, &value, day).await;
+        assert!(matches!(swapped, Ok(Swapped::Done(_))));
+    };
+    put(b"damaged".to_vec(), 1).await;
+    pass(3).await;
+    assert!(limit.counts().failed > 1);
+    put(value.bytes, 2).await;
+    pass(3).await;
+    limit.close().await.expect("a reply");
+    assert_eq!(take_all(&machine(&store)).await, 69);
+}
+
 /// A machine that was suspended finds the end of its lease past.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_used_of_a_lease_that_has_ended() {

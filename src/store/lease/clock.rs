@@ -29,6 +29,9 @@ struct Shared {
     /// The time of a simulation, unless it is zero.
     #[cfg(test)]
     simulated: AtomicU64,
+    /// 1 if the next call finds that the machine was suspended.
+    #[cfg(test)]
+    suspended: AtomicU64,
 }
 
 /// Two clocks differ by at most one part in this many.
@@ -93,6 +96,10 @@ impl LeaseClock {
     /// Whether this machine was suspended since the last call, so that the monotonic clock has stood
     /// still while leases ended.
     pub(super) fn was_suspended(&self) -> bool {
+        #[cfg(test)]
+        if self.shared.suspended.swap(0, Ordering::Relaxed) == 1 {
+            return true;
+        }
         // Paused time stands still too.
         !PAUSE_AVAILABLE && self.has_wall_clock_gained(unix_now(), MonotonicClock.now())
     }
@@ -119,6 +126,12 @@ impl LeaseClock {
         self.shared
             .simulated
             .store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Lets the next call of [`was_suspended`](Self::was_suspended) return true.
+    #[cfg(test)]
+    pub(super) fn simulate_suspension(&self) {
+        self.shared.suspended.store(1, Ordering::Relaxed);
     }
 
     #[inline]

@@ -20,10 +20,15 @@ pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
 ) -> Result<Slow, StoreError> {
     ensure_running(fleet)?;
     let now = fleet.clock.now();
-    let decided = match fleet.cut_off() {
-        None => fleet.node.decide_slow(hash, name, now, cost),
-        Some(WhenCutOff::Share) => Slow::Decided(fleet.node.decide_by_share(hash, name, now, cost)),
-        Some(behavior) => {
+    let cut_off = fleet.cut_off();
+    let held = cut_off.and_then(|_| fleet.node.decide_held(hash, now, cost));
+    let decided = match (held, cut_off) {
+        (Some(decision), _) => Slow::Decided(decision),
+        (None, None) => fleet.node.decide_slow(hash, name, now, cost),
+        (None, Some(WhenCutOff::Share)) => {
+            Slow::Decided(fleet.node.decide_by_share(hash, name, now, cost))
+        }
+        (None, Some(behavior)) => {
             // So that the store is tried again.
             fleet.node.probe(hash, name, now);
             match behavior {

@@ -136,8 +136,8 @@ impl<A: Algorithm> Node<A> {
     /// What is to be sent of a key. If the machine `returns` the lease, it stops using it at once.
     fn take_report(&self, hash: u64, key: &mut LeaseKey, now: Tick, returns: bool) -> Outgoing {
         key.pending.in_flight = true;
-        key.pending.is_urgent = false;
         key.sent_at = now;
+        key.suspensions = self.suspensions.load(Ordering::Relaxed);
         self.settle(hash, key, now);
         if key.sent.is_none() {
             if returns {
@@ -147,7 +147,9 @@ impl<A: Algorithm> Node<A> {
             let elapsed = now.since(key.exchanged_at);
             key.chunk.adapt(key.used, elapsed, &self.settings);
             key.used = 0;
+            key.has_urgent_change = false;
             let mut changes = std::mem::take(&mut key.pending.unsent);
+            let dropped = std::mem::take(&mut key.pending.dropped);
             if key.pending.is_early {
                 changes.iter_mut().for_each(Change::make_present);
             }
@@ -159,12 +161,15 @@ impl<A: Algorithm> Node<A> {
             key.sent = Some(SentLease {
                 sequence: self.sequence.fetch_add(1, Ordering::Relaxed) + 1,
                 changes: changes.into(),
-                leased: std::mem::take(&mut key.leased),
+                leased: std::mem::take(&mut key.leased).saturating_sub(dropped),
                 kept: key.left(),
                 wanted,
                 needed: key.needed,
+                may_be_stored: false,
             });
         }
+        // A report that is sent again is followed by one of the changes made since.
+        key.pending.is_urgent = key.has_urgent_change;
         self.release(hash, key, now);
         let (name, sent) = (Arc::clone(&key.pending.name), key.sent.clone());
         let sent = sent.unwrap_or_else(SentLease::nothing);
@@ -181,6 +186,7 @@ impl<A: Algorithm> Node<A> {
             kept,
             wanted,
             needed,
+            may_be_stored: _,
         } = outgoing.sent;
         LeaseReport {
             node: self.id,
@@ -224,7 +230,13 @@ impl<A: Algorithm> Node<A> {
         (key.exchanged_at, key.pending.since) = (now, now);
         key.stop = stop_of(reply.lease.ends_at, &self.settings, self.clock.may_differ());
         // A late reply may be one of a lease that has ended. What was used since the report is not in it.
-        let units = if now < key.stop { reply.lease.units } else { 0 };
+        // So may be one that waited while this machine was suspended.
+        let was_suspended = key.suspensions != self.suspensions.load(Ordering::Relaxed);
+        let units = if now < key.stop && !was_suspended {
+            reply.lease.units
+        } else {
+            0
+        };
         let left = units.saturating_sub(key.leased);
         key.low = self.low_mark(&key.chunk, left);
         let room = (left - key.low).min(MAX_ROOM.into());
@@ -249,8 +261,11 @@ impl<A: Algorithm> Node<A> {
             };
             Written(())
         });
+        // Units that are not used are given back in the next exchange.
+        key.is_to_return = was_suspended && reply.lease.units > 0;
         if adopted.is_err() {
-            // There is no slot: the units are given back in the next exchange.
+            // There is no slot.
+            key.is_to_return |= left > 0;
             (key.in_table, key.reserve) = (0, 0);
         }
         key.wake(&Ok(()));
@@ -261,18 +276,40 @@ impl<A: Algorithm> Node<A> {
 
     /// Ends an exchange whose outcome is not known. The same report is sent again.
     pub(super) fn fail(&self, hash: u64, error: &StoreError) {
-        let mut shard = self.keys.shard(hash);
-        if let Some(key) = shard.get_mut(&hash) {
-            key.pending.in_flight = false;
-            if !error.is_transient() {
+        self.end_without_reply(hash, error, |key| {
+            if let Some(sent) = &mut key.sent {
+                sent.may_be_stored = true;
+            }
+        });
+    }
+
+    /// Ends an exchange that has not changed the store. If the store refuses the report, its changes are
+    /// a part of the next one, unless an earlier exchange of the same report may have been executed.
+    pub(super) fn refuse(&self, hash: u64, error: &StoreError) {
+        self.end_without_reply(hash, error, |key| {
+            // What came before a reset does not matter.
+            let resets = key.pending.unsent.contains(&Change::Reset);
+            let may_be_stored = key.sent.as_ref().is_some_and(|sent| sent.may_be_stored);
+            if !error.is_transient() && (resets || !may_be_stored) {
                 key.take_back();
             }
+        });
+    }
+
+    fn end_without_reply(&self, hash: u64, error: &StoreError, end: impl FnOnce(&mut LeaseKey)) {
+        let mut shard = self.keys.shard(hash);
+        if let Some(key) = shard.get_mut(&hash) {
+            // The next look tries again. At once, it would go on without a pause in an outage.
+            (key.pending.in_flight, key.pending.is_urgent) = (false, false);
+            end(key);
             key.wake(&Err(error.clone()));
         }
     }
 
-    /// Stops using all leases, because the clock that they ended by has stood still.
+    /// Stops using all leases, because the clock that they ended by has stood still. What is granted in
+    /// exchanges that are under way is not used either.
     pub(super) fn drop_units(&self, now: Tick) {
+        self.suspensions.fetch_add(1, Ordering::Relaxed);
         for mut shard in self.keys.shards() {
             for (&hash, key) in shard.iter_mut() {
                 key.stop = Tick::ZERO;
@@ -307,6 +344,7 @@ impl SentLease {
             kept: 0,
             wanted: 0,
             needed: 0,
+            may_be_stored: false,
         }
     }
 }

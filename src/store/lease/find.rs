@@ -8,7 +8,6 @@ use crate::store::local::{Effect, Outcome};
 
 /// What a state says about a request.
 pub(super) enum Found {
-    Admitted(Decision),
     Denied(Decision),
     /// Only the store knows.
     Unknown,
@@ -17,7 +16,6 @@ pub(super) enum Found {
 impl Outcome for Found {
     fn effect(&self) -> Effect {
         match self {
-            Self::Admitted(_) => Effect::Changed,
             Self::Denied(_) => Effect::Denied,
             Self::Unknown => Effect::Read,
         }

@@ -153,7 +153,9 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
     /// Sends one report, and goes on with what the store has granted.
     async fn exchange(&self, outgoing: &Outgoing) -> Result<(), StoreError> {
         let policy = self.policy.active();
-        match self.send(&policy.decider, outgoing).await {
+        let mut may_be_stored = false;
+        let sent = self.send(&policy.decider, outgoing, &mut may_be_stored);
+        match sent.await {
             Ok(mut reply) => {
                 self.exchanges.done.fetch_add(1, Ordering::Relaxed);
                 let now = self.clock.now();
@@ -170,22 +172,31 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
                     self.exchanges.unanswered.fetch_add(1, Ordering::Relaxed);
                     *lock(&self.last_error) = Some(error.clone());
                 }
-                self.node.fail(outgoing.hash, &error);
+                if may_be_stored {
+                    self.node.fail(outgoing.hash, &error);
+                } else {
+                    self.node.refuse(outgoing.hash, &error);
+                }
                 Err(error)
             }
         }
     }
 
+    /// Sets `may_be_stored` before the report may reach the store.
     async fn send(
         &self,
         decider: &Decider<A>,
         outgoing: &Outgoing,
+        may_be_stored: &mut bool,
     ) -> Result<LeaseReply<A::State>, StoreError> {
         let replaces = outgoing.sent.changes.contains(&Change::Reset);
         let learn = |sent_at, server_time| self.clock.learn(sent_at, server_time);
         let step = |record: &_, now: Tick| {
             let report = self.node.report(outgoing, now);
+            // A swap before it found another version.
+            *may_be_stored = false;
             let (reply, record) = decider.lease(record, now, &report)?;
+            *may_be_stored = record.is_some();
             let record = record.map(|record| {
                 let ttl = Decider::<A>::time_to_live(&record, now);
                 (record, ttl)

@@ -43,6 +43,12 @@ pub(super) struct LeaseKey {
     pub(super) waiting: u64,
     /// The least cost of a request that waits; zero if none does.
     pub(super) needed: u64,
+    /// Whether a change is to be reported that cannot wait for the next look.
+    pub(super) has_urgent_change: bool,
+    /// Whether the store has granted units that are not used, and are to be given back.
+    pub(super) is_to_return: bool,
+    /// How often the machine had been suspended when the exchange was begun that is under way.
+    pub(super) suspensions: u64,
 }
 
 /// A report, until its reply has arrived.
@@ -54,6 +60,8 @@ pub(super) struct SentLease {
     pub(super) kept: u64,
     pub(super) wanted: u64,
     pub(super) needed: u64,
+    /// Whether an exchange of it has ended without a reply, so that the store may have it.
+    pub(super) may_be_stored: bool,
 }
 
 impl LeaseKey {
@@ -75,6 +83,9 @@ impl LeaseKey {
             asked_until: Tick::ZERO,
             waiting: 0,
             needed: 0,
+            has_urgent_change: false,
+            is_to_return: false,
+            suspensions: 0,
         }
     }
 
@@ -90,6 +101,7 @@ impl LeaseKey {
             && self.pending.waiters.is_empty()
             && self.leased == 0
             && self.left() == 0
+            && !self.is_to_return
     }
 
     /// Lets a request wait for the next exchange.

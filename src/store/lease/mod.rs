@@ -131,6 +131,8 @@ mod plan;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod simulation;
 mod task;
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests;
 
 pub use self::{
     backend::{Leased, LeasedCounts},

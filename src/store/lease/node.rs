@@ -49,6 +49,8 @@ pub(super) struct Node<A: Algorithm> {
     pub(super) nodes: AtomicU64,
     /// This machine's share of the limit, for the time in which the store cannot be reached.
     share: Option<Local<A, LeaseClock>>,
+    /// How often this machine was suspended.
+    pub(super) suspensions: AtomicU64,
     /// How long an exchange takes, in nanoseconds.
     pub(super) round_trip: AtomicU64,
     /// Requests that were denied because too many keys have units.
@@ -110,6 +112,7 @@ impl<A: Algorithm> Node<A> {
             urgent: Mutex::default(),
             nodes: AtomicU64::new(nodes),
             share,
+            suspensions: AtomicU64::new(0),
             round_trip: AtomicU64::new(0),
             full: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -199,39 +202,15 @@ impl<A: Algorithm> Node<A> {
         let most = left.saturating_add(key.left_in_store);
         let is_refused = now < key.asked_until && cost > most;
         let refused_until = is_refused.then_some(key.asked_until);
-        let after = left.checked_sub(cost);
-        let is_last = key.pending.in_flight || after.is_none_or(|after| after <= key.low);
-        let reserve = if is_last { 0 } else { key.low };
-        let room = after.unwrap_or(0) - reserve;
+        if let Some(after) = left.checked_sub(cost) {
+            return Slow::Decided(self.use_held(hash, key, now, cost, after));
+        }
         let found = self.table.at(hash, now, true, |leasing, state| {
             let algorithm = &leasing.algorithm;
-            if after.is_none() {
-                return find_denial(
-                    algorithm,
-                    state,
-                    now,
-                    (cost, left),
-                    is_checked,
-                    refused_until,
-                );
-            }
-            let decision = algorithm.decide(&mut state.fleet, now, cost);
-            if decision.is_denied() {
-                return Found::Denied(decision);
-            }
-            state.own = self.held(algorithm, &state.fleet, now, room, key.stop);
-            Found::Admitted(decision)
+            let own = (cost, left);
+            find_denial(algorithm, state, now, own, is_checked, refused_until)
         });
         match found {
-            Ok(Found::Admitted(decision)) => {
-                (key.in_table, key.reserve) = (room.min(MAX_ROOM.into()), reserve);
-                key.reserve += room - key.in_table;
-                self.count_used(key, now, cost);
-                if is_last && !key.pending.in_flight {
-                    self.set_urgent(hash, key);
-                }
-                Slow::Decided(decision)
-            }
             Ok(Found::Denied(decision)) => {
                 self.release(hash, key, now);
                 Slow::Decided(decision)
@@ -245,6 +224,56 @@ impl<A: Algorithm> Node<A> {
                 Slow::Wait(receiver)
             }
             Err(free) => Slow::Decided(self.table.deny_full(free, now)),
+        }
+    }
+
+    /// Decides on a request with the units that this machine holds, if they are enough.
+    pub(super) fn decide_held(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
+        let mut shard = self.keys.shard(hash);
+        let key = shard.get_mut(&hash).filter(|_| cost > 0)?;
+        self.settle(hash, key, now);
+        if let Some(after) = key.left().checked_sub(cost) {
+            return Some(self.use_held(hash, key, now, cost, after));
+        }
+        self.release(hash, key, now);
+        None
+    }
+
+    /// Uses units of a key whose units were taken out of the table, so that `after` are left.
+    fn use_held(
+        &self,
+        hash: u64,
+        key: &mut LeaseKey,
+        now: Tick,
+        cost: u64,
+        after: u64,
+    ) -> Decision {
+        let is_last = key.pending.in_flight || after <= key.low;
+        let reserve = if is_last { 0 } else { key.low };
+        let room = after - reserve;
+        let decided = self.table.at(hash, now, true, |leasing, state| {
+            let algorithm = &leasing.algorithm;
+            let decision = algorithm.decide(&mut state.fleet, now, cost);
+            if !decision.is_denied() {
+                state.own = self.held(algorithm, &state.fleet, now, room, key.stop);
+            }
+            decision
+        });
+        match decided {
+            Ok(decision) if decision.is_denied() => {
+                self.release(hash, key, now);
+                decision
+            }
+            Ok(decision) => {
+                (key.in_table, key.reserve) = (room.min(MAX_ROOM.into()), reserve);
+                key.reserve += room - key.in_table;
+                self.count_used(key, now, cost);
+                if is_last && !key.pending.in_flight {
+                    self.set_urgent(hash, key);
+                }
+                decision
+            }
+            Err(free) => self.table.deny_full(free, now),
         }
     }
 
@@ -324,6 +353,7 @@ impl<A: Algorithm> Node<A> {
         self.push(key, change, now);
         self.release(hash, key, now);
         if !matches!(change, Change::Refund { .. } | Change::Forgive { .. }) {
+            key.has_urgent_change = true;
             self.set_urgent(hash, key);
         }
         match made {

@@ -72,10 +72,11 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
                 sleep.set(self.tick());
                 self.count_missed(&mut missed, &mut seen);
                 self.report_lag(&mut lag_reported_at);
-                self.adopt_changes().await;
+                // Before anything that waits for the store.
                 if fleet.clock.was_suspended() {
                     fleet.node.drop_units(fleet.clock.now());
                 }
+                self.adopt_changes().await;
             }
             let now = fleet.clock.now();
             if is_tick {
