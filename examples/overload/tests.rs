@@ -56,7 +56,7 @@ fn a_fixed_limit_serves_as_many_as_that_of_tower() {
     assert_eq!((own.served, own.p99_ms), (tower.served, tower.p99_ms));
 }
 
-/// Its bound is what the server did at its best, so the queue of a lasting overload stays.
+/// Its limit stays above the capacity, so some of the queue of a lasting overload stays.
 #[test]
 fn a_system_guard_lets_the_server_work_and_bounds_its_queue() {
     for service_ms in [EQUAL, MIXED] {

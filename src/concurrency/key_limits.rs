@@ -175,7 +175,7 @@ impl Shard {
     /// The limit of a key after a window. `None` if the key was displaced meanwhile.
     pub(super) fn next(&mut self, id: u64, window: &Window) -> Option<u64> {
         let key = self.keys.get_mut(&id)?;
-        key.has_learned = true;
+        key.has_learned |= window.samples.saturating_add(window.dropped) > 0;
         key.limit = key.run.next(window);
         Some(key.limit)
     }

@@ -12,19 +12,32 @@ use crate::error::{ConfigError, expect_valid};
 /// No limit while the load of the system is low, and its capacity while the load is high.
 ///
 /// The capacity is the highest throughput times the lowest mean latency of the windows of the last 10
-/// seconds. That many requests are in flight in a system that is busy and has no queue:
+/// seconds, rounded up. That many requests are in flight in a system that is busy and has no queue:
 /// ```text
-/// limit = max(samples / length) * min(mean latency)    if the load is at least the threshold, or was
-///                                                      in the window before
-///       = the greatest one                             otherwise
+/// capacity = max(samples / length) * min(mean latency)
+/// limit = capacity + √capacity    if the load is at least the threshold, or was in the window before
+///       = the greatest one        otherwise
 /// ```
+/// The root lets the limit rise while the system can do more. A window that used at most half of a
+/// limit does not lower it.
+///
 /// The load is what a closure returns when a window ends, in any unit: the load average, the use of the
-/// processor, the length of a queue.
+/// processor, the length of a queue. If it stays high, the limit is halved for one window after 10
+/// seconds in which more than half of it was used: so the queue that the root allows goes down, and the
+/// latency without it is seen again. That takes up to a twentieth of the throughput. It does not work if
+/// requests take much longer than the window, a second.
+///
+/// It counts requests and the time until their heads. So release permits then
+/// ([`release_at_head`](super::ConcurrencyLayer::release_at_head)), and let each request
+/// [cost](super::ConcurrencyLayer::cost) 1. With other settings, and if many responses are errors that
+/// are [ignored](super::ConcurrencyLayer::adaptive), more permits are taken than it knows of, and the
+/// limit is too low.
 ///
 /// It is for a system that is sometimes idle and does different work at a time, of which the load is the
-/// better sign than latency. It learns from quiet windows. In a lasting overload without any, throughput
-/// times latency is what is in flight (Little's law), so the limit stays where it is and keeps the queue
-/// that there is. [`Gradient2`](super::Gradient2) removes such a queue; the example `overload` has both.
+/// better sign than latency. It learns most from quiet windows. In a lasting overload without any,
+/// throughput times latency is what is in flight (Little's law), so a queue goes down only in the windows
+/// with half of the limit. [`Gradient2`](super::Gradient2) removes it sooner; the example `overload` has
+/// both.
 ///
 /// ```
 /// use tower_throttle::concurrency::{ConcurrencyLayer, SystemGuard};
@@ -54,6 +67,10 @@ pub struct SystemGuardState {
     limit: u64,
     /// Whether the load was high when the last window ended.
     was_loaded: bool,
+    /// Whether the limit is halved for a window.
+    is_resting: bool,
+    /// When the last window ended in which at most half of the limit was used.
+    rested: Tick,
     /// The last windows with samples, at most [`WINDOWS`], oldest first.
     seen: Vec<Seen>,
 }
@@ -112,6 +129,8 @@ impl<F: Fn() -> u64 + Send + Sync + 'static> Adaptive for SystemGuard<F> {
         SystemGuardState {
             limit: self.range.greatest(),
             was_loaded: false,
+            is_resting: false,
+            rested: Tick::ZERO,
             seen: Vec::new(),
         }
     }
@@ -131,14 +150,36 @@ impl<F: Fn() -> u64 + Send + Sync + 'static> Adaptive for SystemGuard<F> {
         let old = seen.len().saturating_sub(WINDOWS);
         seen.drain(..old);
         let is_loaded = window.load >= self.threshold;
+        let has_samples = window.samples > 0;
+        let is_idle = has_samples && window.is_idle(state.limit);
+        let has_rested = has_samples && (state.is_resting || is_idle);
+        let rested = if state.was_loaded && !has_rested {
+            state.rested
+        } else {
+            window.ended
+        };
+        let has_to_rest = window.ended.since(rested).as_nanos() >= SPAN_NS.into();
+        let is_resting = is_loaded && has_to_rest;
+        let is_limited = state.limit < self.range.greatest();
         let limit = match capacity(&seen) {
-            Some(capacity) if is_loaded || state.was_loaded => self.range.clamp_whole(capacity),
+            _ if is_resting && state.is_resting => state.limit,
+            Some(capacity) if is_resting => capacity.div_ceil(2),
+            Some(capacity) if is_loaded || state.was_loaded => {
+                let limit = capacity.saturating_add(root(capacity));
+                if is_idle && is_limited && !state.is_resting {
+                    limit.max(state.limit)
+                } else {
+                    limit
+                }
+            }
             _ if is_loaded => state.limit,
             _ => self.range.greatest(),
         };
         SystemGuardState {
-            limit,
+            limit: self.range.clamp_whole(limit),
             was_loaded: is_loaded,
+            is_resting,
+            rested,
             seen,
         }
     }
@@ -152,7 +193,7 @@ impl<F: Fn() -> u64 + Send + Sync + 'static> Adaptive for SystemGuard<F> {
     }
 }
 
-/// The highest throughput times the lowest mean latency, rounded down. `None` without windows.
+/// The highest throughput times the lowest mean latency, rounded up. `None` without windows.
 fn capacity(seen: &[Seen]) -> Option<u64> {
     let rate_order = |a: &&Seen, b: &&Seen| {
         let [a_to_b, b_to_a] = [(a, b), (b, a)]
@@ -162,8 +203,16 @@ fn capacity(seen: &[Seen]) -> Option<u64> {
     let fastest = seen.iter().max_by(rate_order)?;
     let mean_ns = seen.iter().map(|seen| seen.mean_ns).min()?;
     let product = u128::from(fastest.samples) * u128::from(mean_ns);
-    let capacity = product / u128::from(fastest.length_ns);
+    let capacity = product.div_ceil(fastest.length_ns.into());
     Some(u64::try_from(capacity).unwrap_or(u64::MAX))
+}
+
+/// The square root, rounded up.
+const fn root(number: u64) -> u64 {
+    match number.checked_sub(1) {
+        Some(less) => less.isqrt() + 1,
+        None => 0,
+    }
 }
 
 /// Manual impl: closures are not `Debug`.
@@ -207,16 +256,16 @@ mod tests {
         let windows = [
             window(1, 100, 50, 0),
             window(2, 400, 100, 799),
-            // 400 per second times 50 ms.
+            // 400 per second times 50 ms, and its root.
             window(3, 300, 120, 800),
             // Once more after the load has fallen.
             window(4, 10, 40, 0),
             window(5, 10, 40, 0),
-            // 16, and never below 5.
+            // 16 and its root, and never below 5.
             window(6, 10, 40, 900),
             window(7, 10, 1, 900),
         ];
-        assert_eq!(limits(windows), [1_000, 1_000, 20, 16, 1_000, 16, 5]);
+        assert_eq!(limits(windows), [1_000, 1_000, 25, 20, 1_000, 20, 5]);
     }
 
     #[test]
@@ -224,8 +273,9 @@ mod tests {
         let mut windows = vec![window(1, 1_000, 20, 0)];
         windows.extend((2..=12).map(|second| window(second, 100, 100, 900)));
         let mut expected = vec![1_000];
-        expected.extend([20; 9]);
-        expected.extend([10; 2]);
+        expected.extend([25; 9]);
+        // Half of the capacity after 10 seconds under load.
+        expected.extend([14, 5]);
         assert_eq!(limits(windows), expected);
     }
 
@@ -236,15 +286,59 @@ mod tests {
             window(2, 400, 50, 900),
             window(3, 0, 1, 900),
         ];
-        assert_eq!(limits(windows), [1_000, 20, 20]);
+        assert_eq!(limits(windows), [1_000, 25, 25]);
+    }
+
+    /// The limits of 300 windows under load. Twenty workers take 100 ms for a request, and as many
+    /// requests as allowed, at most 500, are in flight.
+    fn under_load(first: Window) -> Vec<u64> {
+        let guard = SystemGuard::new(800, || 0);
+        let mut state = guard.next(&guard.start(), &first);
+        let next = (2..302_u64).map(|second| {
+            let in_flight = guard.limit(&state).min(500);
+            // Some windows serve a little less.
+            let samples = in_flight.min(20) * (10 - second % 3 / 2);
+            let mut window = window(second, samples, 5 * in_flight.max(20), 900);
+            window.most_in_flight = in_flight;
+            state = guard.next(&state, &window);
+            guard.limit(&state)
+        });
+        next.collect()
+    }
+
+    #[test]
+    fn in_a_lasting_overload_the_limit_stays_near_the_capacity() {
+        let quiet = window(1, 10, 100, 0);
+        let long_queue = window(1, 200, 2_500, 900);
+        for first in [quiet, long_queue] {
+            let limits = under_load(first);
+            let settled = &limits[80..];
+            let [least, most] = [settled.iter().min(), settled.iter().max()].map(Option::unwrap);
+            assert!(*least >= 10 && *most <= 32, "{limits:?}");
+            let low = settled.iter().filter(|limit| **limit < 20).count();
+            assert!(low * 10 <= settled.len(), "{limits:?}");
+        }
+    }
+
+    #[test]
+    fn a_window_that_used_at_most_half_does_not_lower_the_limit() {
+        let slower = |most_in_flight| Window {
+            most_in_flight,
+            ..window(13, 40, 50, 900)
+        };
+        // The first window is too old by then: 40 per second times 50 ms is 2.
+        let first = || window(3, 400, 50, 900);
+        assert_eq!(limits([first(), slower(12)]), [25, 25]);
+        // More than half, after 10 seconds: the limit is half of the capacity, or the least one.
+        assert_eq!(limits([first(), slower(13)]), [25, 5]);
     }
 
     #[test]
     fn throughput_is_per_time_and_not_per_window() {
         let long = window(1, 100, 50, 0).with_times(Tick::ZERO, Tick::from_nanos(4_000_000_000));
         // 25 per second are fewer than 80.
-        assert_eq!(limits([long, window(5, 80, 500, 900)]), [1_000, 5]);
-        assert_eq!(limits([window(5, 80, 500, 900)]), [40]);
+        assert_eq!(limits([long, window(5, 80, 500, 900)]), [1_000, 6]);
+        assert_eq!(limits([window(5, 80, 500, 900)]), [47]);
         let huge = window(5, u64::MAX, 500, 900);
         assert_eq!(limits([huge]), [1_000]);
     }

@@ -134,6 +134,8 @@ pub struct Samples {
     span_ns: u64,
     least: u64,
     begun: Option<Tick>,
+    /// When the last window without samples ended, if that was after the beginning.
+    emptied: Option<Tick>,
     counts: Box<[u32; BUCKETS]>,
     latencies: u64,
     total_ns: u64,
@@ -156,6 +158,7 @@ impl Samples {
             span_ns: nanos(span),
             least,
             begun: None,
+            emptied: None,
             counts: Box::new([0; BUCKETS]),
             latencies: 0,
             total_ns: 0,
@@ -172,6 +175,9 @@ impl Samples {
     /// A moment that is older than the window counts as its beginning. Cancelled requests are ignored
     /// until there was a window, and are compared with the last one of which they were at most a tenth:
     /// if all clients time out, all of them are samples.
+    ///
+    /// If there are too few latencies and drops for a window after its time, as when all responses are
+    /// ignored, it returns one without any, and keeps them for the next.
     pub fn record(
         &mut self,
         now: Tick,
@@ -181,18 +187,22 @@ impl Samples {
     ) -> Option<Window> {
         let begun = *self.begun.get_or_insert(now);
         self.most_in_flight = self.most_in_flight.max(in_flight);
+        let mut is_sample = true;
         match outcome {
             Outcome::Success => self.count(nanos(latency)),
             Outcome::Cancelled if self.usual_ns > 0 && nanos(latency) > self.usual_ns => {
                 self.count(nanos(latency));
                 self.cancelled += 1;
             }
-            Outcome::Ignored | Outcome::Cancelled => return None,
+            Outcome::Ignored | Outcome::Cancelled => is_sample = false,
             Outcome::Dropped => self.dropped += 1,
         }
         let is_long = nanos(now.since(begun)) >= self.span_ns;
-        if !is_long || self.latencies.saturating_add(self.dropped) < self.least {
+        if !is_long {
             return None;
+        }
+        if !is_sample || self.latencies.saturating_add(self.dropped) < self.least {
+            return self.empty_window(now, begun);
         }
         let window = Window {
             latency_ns: self.percentile().max(1),
@@ -207,11 +217,22 @@ impl Samples {
         if self.latencies > 0 && self.cancelled <= self.latencies / 10 {
             self.usual_ns = window.latency_ns;
         }
-        self.begun = Some(now);
+        (self.begun, self.emptied) = (Some(now), None);
         self.counts.fill(0);
         (self.latencies, self.cancelled, self.total_ns) = (0, 0, 0);
         (self.most_in_flight, self.dropped) = (0, 0);
         Some(window)
+    }
+
+    /// A window without latencies and drops, if the last one was long enough ago.
+    fn empty_window(&mut self, now: Tick, begun: Tick) -> Option<Window> {
+        let last = self.emptied.unwrap_or(begun);
+        if nanos(now.since(last)) < self.span_ns {
+            return None;
+        }
+        self.emptied = Some(now);
+        let window = Window::new(Duration::ZERO, 0, self.most_in_flight, 0);
+        Some(window.with_times(last, now))
     }
 
     fn count(&mut self, latency_ns: u64) {
@@ -287,6 +308,7 @@ mod tests {
                 let now = Tick::from_nanos(second * 1_000_000_000 + n * 50_000_000);
                 samples.record(now, latency, 5, outcome)
             });
+            let ended = ended.filter(|window| window.samples > 0);
             ended.last().map(|window| window.latency().as_millis())
         };
         // Nothing is known yet.
@@ -314,11 +336,9 @@ mod tests {
                 .is_none()
         );
         // It is long enough, but what is ignored is no sample.
-        assert!(
-            samples
-                .record(tick(1_500), latency, 9, Outcome::Ignored)
-                .is_none()
-        );
+        let window = samples.record(tick(1_500), latency, 9, Outcome::Ignored);
+        let window = window.map(|window| (window.samples, window.dropped, window.length()));
+        assert_eq!(window, Some((0, 0, Duration::from_millis(1_500))));
         assert!(
             samples
                 .record(tick(1_500), latency, 2, Outcome::Success)
