@@ -28,9 +28,9 @@ use crate::error::{ConfigError, expect_valid};
 /// requests take much longer than the window, a second.
 ///
 /// It counts requests and the time until their heads. So release permits then
-/// ([`release_at_head`](super::ConcurrencyLayer::release_at_head)), and let each request
-/// [cost](super::ConcurrencyLayer::cost) 1. With other settings, and if many responses are errors that
-/// are [ignored](super::ConcurrencyLayer::adaptive), more permits are taken than it knows of, and the
+/// ([`release_at_head`](super::super::ConcurrencyLayer::release_at_head)), and let each request
+/// [cost](super::super::ConcurrencyLayer::cost) 1. With other settings, and if many responses are errors that
+/// are [ignored](super::super::ConcurrencyLayer::adaptive), more permits are taken than it knows of, and the
 /// limit is too low.
 ///
 /// It is for a system that is sometimes idle and does different work at a time, of which the load is the
