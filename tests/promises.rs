@@ -122,33 +122,40 @@ fn ran(name: &str, passed: &BTreeSet<String>) -> bool {
         return true; // a fuzz target or a stage; the stages that ran have passed
     };
     let file = file.strip_suffix(".rs").unwrap_or(file);
-    let (root, modules) = if let Some(modules) = file.strip_prefix("src/") {
-        ("src/lib.rs".to_owned(), modules)
+    let starts = if let Some(modules) = file.strip_prefix("src/") {
+        vec![format!("src/lib.rs::{}", module_path(modules))]
     } else if let Some((_, name)) = file
         .strip_prefix("examples/")
         .and_then(|at| at.split_once('/'))
         .filter(|(_, name)| !name.contains('/'))
     {
-        // The package of an example names its tests by a path of its own.
-        (format!("{name}.rs"), "")
+        // The package of an example names its tests by a path of its own: a test target, or a module of
+        // its library.
+        vec![format!("{name}.rs::"), format!("lib.rs::{name}::")]
     } else {
         let at = file.rfind("tests/").unwrap_or_default();
-        match file[at + "tests/".len()..].split_once('/') {
-            Some((binary, modules)) => (format!("tests/{binary}/main.rs"), modules),
-            None => (format!("{}.rs", &file[at..]), ""),
-        }
+        vec![match file[at + "tests/".len()..].split_once('/') {
+            Some((binary, modules)) => {
+                format!("tests/{binary}/main.rs::{}", module_path(modules))
+            }
+            None => format!("{}.rs::", &file[at..]),
+        }]
     };
-    let modules = modules.strip_suffix("main").unwrap_or(modules);
-    let modules = modules.strip_suffix("/mod").unwrap_or(modules);
-    let mut path = modules.replace('/', "::");
-    if !path.is_empty() {
-        path.push_str("::");
+    let after = |passed: &String| {
+        let rest = starts.iter().find_map(|start| passed.strip_prefix(start));
+        rest.is_some_and(|rest| rest == test || rest.ends_with(&format!("::{test}")))
+    };
+    passed.iter().any(after)
+}
+
+/// The path of the module in a file, with `::` at its end if it is not the root.
+fn module_path(file: &str) -> String {
+    let file = file.strip_suffix("main").unwrap_or(file);
+    let file = file.strip_suffix("/mod").unwrap_or(file);
+    if file.is_empty() {
+        return String::new();
     }
-    let start = format!("{root}::{path}");
-    passed
-        .iter()
-        .filter_map(|passed| passed.strip_prefix(&start))
-        .any(|rest| rest == test || rest.ends_with(&format!("::{test}")))
+    file.replace('/', "::") + "::"
 }
 
 fn read(path: &str) -> Option<String> {
@@ -275,5 +282,29 @@ test queue::loom_models::loom_five ... ok
         "tests/gcra.rs::two",
     ] {
         assert!(!ran(name, &passed), "{name}");
+    }
+}
+
+#[test]
+fn a_test_that_ran_is_found_by_its_file() {
+    let passed = passed(
+        "     Running unittests lib.rs (target/a)\n\
+         test chart::tests::depth ... ok\n\
+         \x20    Running unittests src/lib.rs (target/b)\n\
+         test queue::line::tests::order ... ok\n\
+         \x20    Running tests/layer/main.rs (target/c)\n\
+         test keys::one ... ok\n\
+         test keys::two ... FAILED\n",
+    );
+    let named = |name: &str| ran(name, &passed);
+    assert!(named("examples/replay/chart.rs::depth"));
+    assert!(named("src/queue/line/tests.rs::order"));
+    assert!(named("tests/layer/keys.rs::one"));
+    for other in [
+        "examples/replay/draw.rs::depth",
+        "tests/layer/keys.rs::two",
+        "tests/queue/keys.rs::one",
+    ] {
+        assert!(!named(other), "{other}");
     }
 }
