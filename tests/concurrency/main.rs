@@ -6,6 +6,8 @@ mod adaptive;
 mod conservation;
 mod layer;
 #[cfg(feature = "tokio")]
+mod measured;
+#[cfg(feature = "tokio")]
 mod per_key;
 #[cfg(feature = "tokio")]
 mod priority;
