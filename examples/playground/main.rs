@@ -2,8 +2,8 @@
 //!
 //! It prints its address, `http://127.0.0.1:8080` unless `-- ADDRESS` names another; port 0 is a free
 //! port.
-//! The page has no passwords: an address other than one of this machine lets everyone in the
-//! network use it.
+//! The page has no passwords: with an address other than one of this machine, each machine of
+//! the network can use it.
 
 use std::error::Error;
 

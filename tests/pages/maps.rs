@@ -4,8 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use crate::{expect_none, markdown, pages, read, root};
 
-/// Pages that are not part of the guide: they are for those who change the crate, or part of another
-/// module.
+/// Pages that are not part of the guide: about the development of the crate, or part of another module.
 const OTHER_PAGES: [&str; 4] = ["mutants", "promises", "redis", "synced"];
 
 /// The examples of all packages: name and file, relative to the folder `examples`.

@@ -34,7 +34,7 @@ pub struct Networks {
 }
 
 const FIELD: &str = "networks";
-const EVERYONE: &str =
+const ALL_ADDRESSES: &str =
     "networks of some clients: this one contains all of them; for all, leave the list out";
 
 impl Networks {
@@ -84,7 +84,7 @@ impl Networks {
         networks: impl IntoIterator<Item: AsRef<str>>,
         exceptions: impl IntoIterator<Item: AsRef<str>>,
     ) -> Result<Self, ConfigError> {
-        let parse = |text: &str| Network::parse(FIELD, text, EVERYONE);
+        let parse = |text: &str| Network::parse(FIELD, text, ALL_ADDRESSES);
         let mut all = Vec::new();
         for network in networks {
             all.push((parse(network.as_ref())?, true));
@@ -154,7 +154,7 @@ impl FromStr for Networks {
             if line.is_empty() {
                 continue;
             }
-            let network = Network::parse(FIELD, network, EVERYONE);
+            let network = Network::parse(FIELD, network, ALL_ADDRESSES);
             let network = network.map_err(|error| match error {
                 ConfigError::OutOfRange {
                     field,

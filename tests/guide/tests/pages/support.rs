@@ -4,7 +4,7 @@ use axum::{Router, body::Body, extract::Request, response::Response};
 use tower::ServiceExt;
 use tower_throttle::{Global, Quota, RateLimitLayer, TokenBucket};
 
-/// `requests` per hour for everyone.
+/// `requests` per hour for all clients together.
 pub(crate) fn limit(requests: u64) -> RateLimitLayer<Global, tower_throttle::Local<TokenBucket>> {
     RateLimitLayer::new(Global, TokenBucket::new(Quota::per_hour(requests)))
 }
