@@ -7,6 +7,8 @@ use tower_throttle::store::cas::{Swapped, Value, Version};
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{StoreError, TokenBucket};
 
+use crate::altered_store::{Altered, Change, Swap};
+use crate::overwrite::overwrite;
 use crate::{bucket, builder, machine, remaining, take};
 
 #[tokio::test]
@@ -42,11 +44,11 @@ async fn a_swap_that_others_have_overtaken_is_found_or_said_to_be_unknown() {
     for (others, is_found) in [(1, true), (7, true), (8, false), (30, false)] {
         let memory = MemoryStore::new();
         let other = machine(&memory, 1_000);
-        let limit = CasBuilder::new(Overtaken {
-            memory: memory.clone(),
+        let overtaken = Overtaken {
             other: other.clone(),
             others,
-        });
+        };
+        let limit = CasBuilder::new(Altered(memory, overtaken));
         let limit = limit.build("api", bucket(1_000)).expect("a limit");
         assert!(take(&other, 1).await.expect("a decision").is_admitted());
         let result = take(&limit, 100).await;
@@ -65,27 +67,16 @@ async fn a_swap_that_others_have_overtaken_is_found_or_said_to_be_unknown() {
     }
 }
 
-/// A store that loses the reply of a swap, while another machine makes swaps of its own.
+/// The reply of a swap is lost, while another machine makes swaps of its own.
 #[derive(Debug)]
 struct Overtaken {
-    memory: MemoryStore,
     other: Cas<MemoryStore, TokenBucket>,
     others: u64,
 }
 
-impl CasStore for Overtaken {
-    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        self.memory.load(key).await
-    }
-
-    async fn swap(
-        &self,
-        key: &str,
-        expected: Option<Version>,
-        new: &Value,
-        ttl: Duration,
-    ) -> Result<Swapped, StoreError> {
-        let swapped = self.memory.swap(key, expected, new, ttl).await?;
+impl<S: CasStore> Change<S> for Overtaken {
+    async fn swap(&self, store: &S, swap: Swap<'_>) -> Result<Swapped, StoreError> {
+        let swapped = swap.run(store).await?;
         assert!(matches!(swapped, Swapped::Done(_)), "one attempt is enough");
         for _ in 0..self.others {
             assert!(take(&self.other, 1).await?.is_admitted());
@@ -175,10 +166,7 @@ async fn damaged_bytes_are_an_error_until_the_key_is_reset() {
     let limit = machine(&store, 10);
     assert!(take(&limit, 1).await.expect("a decision").is_admitted());
     let key = store.keys().remove(0);
-    let (value, _) = store.get(&key).expect("a value");
-    let damaged = Value::new(Version::from_u64(7), b"no state".to_vec());
-    let swapped = store.swap(&key, Some(value.version), &damaged, Duration::from_secs(60));
-    assert!(matches!(swapped.await, Ok(Swapped::Done(_))));
+    overwrite(&store, &key, 7, b"no state").await;
     let error = take(&limit, 1).await.expect_err("damaged");
     assert!(
         !error.is_transient()

@@ -11,12 +11,13 @@ use tower_throttle::algorithm::Algorithm;
 use tower_throttle::clock::Tick;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{
-    Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped, Value, Version,
+    Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped, Version,
 };
 use tower_throttle::{
     FixedWindow, ManualClock, Quota, SlidingLog, SlidingWindow, StoreError, TokenBucket,
 };
 
+use crate::altered_store::{Altered, Change, Swap};
 use crate::env::from_env;
 use crate::linearizable::{Event, is_linearizable};
 use crate::random::Random;
@@ -33,16 +34,15 @@ enum Mistake {
     ExpiresEarly,
 }
 
-/// A store that lets other tasks go first and loses every fifth reply, unless it has a mistake that shows
+/// Operations let other tasks go first, and every fifth reply is lost, unless there is a mistake that shows
 /// without that: a machine that cannot find out what became of a swap ends its history.
 #[derive(Clone, Debug)]
-struct LosingStore {
-    memory: MemoryStore<ManualClock>,
+struct Losing {
     operations: Arc<AtomicU64>,
     mistake: Mistake,
 }
 
-impl LosingStore {
+impl Losing {
     fn loses_reply(&self) -> bool {
         let may_lose = matches!(self.mistake, Mistake::None | Mistake::RetriesBlindly);
         may_lose && self.operations.fetch_add(1, Ordering::Relaxed) % 5 == 4
@@ -51,39 +51,30 @@ impl LosingStore {
     fn lost() -> StoreError {
         StoreError::new("the reply was lost", true)
     }
-
-    async fn current_version(&self, key: &str) -> Result<Option<Version>, StoreError> {
-        let current = self.memory.load(key).await?.value;
-        Ok(current.map(|value| value.version))
-    }
 }
 
-impl CasStore for LosingStore {
-    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+async fn current_version<S: CasStore>(store: &S, key: &str) -> Result<Option<Version>, StoreError> {
+    let current = store.load(key).await?.value;
+    Ok(current.map(|value| value.version))
+}
+
+impl<S: CasStore> Change<S> for Losing {
+    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
         yield_now().await;
         if self.loses_reply() {
             return Err(Self::lost());
         }
-        self.memory.load(key).await
+        store.load(key).await
     }
 
-    async fn swap(
-        &self,
-        key: &str,
-        expected: Option<Version>,
-        new: &Value,
-        ttl: Duration,
-    ) -> Result<Swapped, StoreError> {
+    async fn swap(&self, store: &S, mut swap: Swap<'_>) -> Result<Swapped, StoreError> {
         yield_now().await;
-        let ttl = match self.mistake {
-            Mistake::ExpiresEarly => ttl / 10,
-            _ => ttl,
-        };
-        let expected = match self.mistake {
-            Mistake::ChecksNoVersion => self.current_version(key).await?,
-            _ => expected,
-        };
-        let swapped = self.memory.swap(key, expected, new, ttl).await?;
+        match self.mistake {
+            Mistake::ExpiresEarly => swap.ttl /= 10,
+            Mistake::ChecksNoVersion => swap.expected = current_version(store, swap.key).await?,
+            Mistake::None | Mistake::RetriesBlindly => {}
+        }
+        let swapped = swap.run(store).await?;
         if !self.loses_reply() {
             return Ok(swapped);
         }
@@ -91,8 +82,8 @@ impl CasStore for LosingStore {
             for _ in 0..3 {
                 yield_now().await;
             }
-            let current = self.current_version(key).await?;
-            return self.memory.swap(key, current, new, ttl).await;
+            swap.expected = current_version(store, swap.key).await?;
+            return swap.run(store).await;
         }
         Err(Self::lost())
     }
@@ -109,12 +100,12 @@ async fn record<A: Algorithm>(
 ) -> Result<Vec<Event>, StoreError> {
     let clock = ManualClock::new();
     clock.set(Tick::from_nanos(1_000_000_000_000));
-    let store = LosingStore {
-        memory: MemoryStore::with_clock(clock.clone()),
+    let losing = Losing {
         operations: Arc::default(),
         mistake,
     };
-    let machine = |cached_keys| -> Cas<LosingStore, A> {
+    let store = Altered(MemoryStore::with_clock(clock.clone()), losing);
+    let machine = |cached_keys| -> Cas<Altered<MemoryStore<ManualClock>, Losing>, A> {
         let builder = CasBuilder::new(store.clone()).cached_keys(cached_keys);
         let builder = builder.without_deny_cache().without_quota_changes();
         let builder = builder.deadline(Duration::from_secs(30));

@@ -5,11 +5,12 @@ use std::{task::Poll, time::Duration};
 use tokio::{task::JoinSet, time::Instant};
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::store::cas::{
-    CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped, Value, Version,
+    CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped,
 };
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{All, FixedWindow, Quota, SlidingLog, StoreError, TokenBucket};
 
+use crate::altered_store::{Altered, Change, Swap};
 use crate::{bucket, machine, remaining, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -246,30 +247,21 @@ async fn tuples_and_algorithms_chosen_at_run_time_are_all_or_nothing() {
     }
 }
 
-/// A store with a planted mistake: it does not check the version.
+/// A planted mistake: the store does not check the version.
 #[derive(Clone, Debug)]
-struct Careless(MemoryStore);
+struct Careless;
 
-impl CasStore for Careless {
-    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        self.0.load(key).await
-    }
-
-    async fn swap(
-        &self,
-        key: &str,
-        _: Option<Version>,
-        new: &Value,
-        ttl: Duration,
-    ) -> Result<Swapped, StoreError> {
-        let current = self.0.load(key).await?.value.map(|value| value.version);
-        self.0.swap(key, current, new, ttl).await
+impl<S: CasStore> Change<S> for Careless {
+    async fn swap(&self, store: &S, swap: Swap<'_>) -> Result<Swapped, StoreError> {
+        let current = store.load(swap.key).await?.value;
+        let expected = current.map(|value| value.version);
+        Swap { expected, ..swap }.run(store).await
     }
 }
 
 #[tokio::test]
 async fn a_store_that_checks_no_version_admits_too_much() {
-    let store = Careless(MemoryStore::new());
+    let store = Altered(MemoryStore::new(), Careless);
     let (one, other) = (machine(&store, 10), machine(&store, 10));
     let mut admitted = 0;
     for _ in 0..10 {
@@ -281,9 +273,9 @@ async fn a_store_that_checks_no_version_admits_too_much() {
     assert!(admitted > 10, "the mistake is seen by its effect");
 }
 
-/// A store whose replies come when they are asked for once more.
+/// Replies come when they are asked for once more.
 #[derive(Debug)]
-struct Yielding(MemoryStore);
+struct Yielding;
 
 impl Yielding {
     async fn wait() {
@@ -299,27 +291,21 @@ impl Yielding {
     }
 }
 
-impl CasStore for Yielding {
-    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+impl<S: CasStore> Change<S> for Yielding {
+    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
         Self::wait().await;
-        self.0.load(key).await
+        store.load(key).await
     }
 
-    async fn swap(
-        &self,
-        key: &str,
-        expected: Option<Version>,
-        new: &Value,
-        ttl: Duration,
-    ) -> Result<Swapped, StoreError> {
+    async fn swap(&self, store: &S, swap: Swap<'_>) -> Result<Swapped, StoreError> {
         Self::wait().await;
-        self.0.swap(key, expected, new, ttl).await
+        swap.run(store).await
     }
 }
 
 #[tokio::test]
 async fn a_call_wakes_its_task_only_for_replies() {
-    let limit = CasBuilder::new(Yielding(MemoryStore::new()));
+    let limit = CasBuilder::new(Altered(MemoryStore::new(), Yielding));
     let limit = limit.build("api", bucket(10)).expect("a limit");
     let mut call = tokio_test::task::spawn(limit.decide("key", 1));
     for reply in ["load", "swap"] {

@@ -1,6 +1,8 @@
 //! Limits in a store with a compare-and-swap, over a store in memory.
 #![cfg(feature = "cas")]
 
+#[path = "../common/altered_store.rs"]
+mod altered_store;
 mod configurations;
 #[path = "../stores/env.rs"]
 mod env;
@@ -9,6 +11,8 @@ mod histories;
 #[path = "../common/linearizable.rs"]
 mod linearizable;
 mod machines;
+#[path = "../common/overwrite.rs"]
+mod overwrite;
 #[path = "../algorithms/random.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod random;

@@ -4,28 +4,23 @@ use std::time::Duration;
 
 use tower_throttle::clock::Tick;
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped};
-use tower_throttle::store::cas::{Value, Version};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{FixedWindow, ManualClock, Quota, StoreError, TokenBucket};
 
-/// A store that does not report its time.
-#[derive(Clone, Debug)]
-struct Timeless(MemoryStore);
+use crate::altered_store::{Altered, Change, Swap};
 
-impl CasStore for Timeless {
-    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        let loaded = self.0.load(key).await?;
+/// The store does not report its time.
+#[derive(Clone, Debug)]
+struct Timeless;
+
+impl<S: CasStore> Change<S> for Timeless {
+    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
+        let loaded = store.load(key).await?;
         Ok(Loaded::new(loaded.value))
     }
 
-    async fn swap(
-        &self,
-        key: &str,
-        expected: Option<Version>,
-        new: &Value,
-        ttl: Duration,
-    ) -> Result<Swapped, StoreError> {
-        Ok(match self.0.swap(key, expected, new, ttl).await? {
+    async fn swap(&self, store: &S, swap: Swap<'_>) -> Result<Swapped, StoreError> {
+        Ok(match swap.run(store).await? {
             Swapped::Conflict(Some(loaded)) => Swapped::Conflict(Some(Loaded::new(loaded.value))),
             Swapped::Done(_) => Swapped::Done(None),
             other => other,
@@ -35,7 +30,7 @@ impl CasStore for Timeless {
 
 #[tokio::test]
 async fn without_the_time_of_the_store_that_of_the_machine_counts() {
-    let store = Timeless(MemoryStore::new());
+    let store = Altered(MemoryStore::new(), Timeless);
     let limit = Cas::new(store, "api", TokenBucket::new(Quota::per_day(2)));
     let first = limit.decide("key", 1).await.expect("a decision");
     assert_eq!(first.remaining(), 1);
@@ -59,9 +54,7 @@ async fn without_the_time_of_the_store_that_of_the_machine_counts() {
 #[tokio::test]
 async fn a_store_whose_clock_is_set_back_grants_nothing_twice() {
     let clock = ManualClock::new();
-    let store = BackAndForth {
-        memory: MemoryStore::with_clock(clock.clone()),
-    };
+    let store = Altered(MemoryStore::with_clock(clock.clone()), BackAndForth);
     let builder = CasBuilder::new(store).cached_keys(0).without_deny_cache();
     let bucket = TokenBucket::new(Quota::per_minute(60));
     let limit = builder.build("api", bucket).expect("a limit");
@@ -85,29 +78,17 @@ async fn a_store_whose_clock_is_set_back_grants_nothing_twice() {
     assert!(admitted >= 5, "{admitted}");
 }
 
-/// A store that now and then reports the time of two seconds before.
+/// Now and then, the store reports the time of two seconds before.
 #[derive(Debug)]
-struct BackAndForth {
-    memory: MemoryStore<ManualClock>,
-}
+struct BackAndForth;
 
-impl CasStore for BackAndForth {
-    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        let loaded = self.memory.load(key).await?;
+impl<S: CasStore> Change<S> for BackAndForth {
+    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
+        let loaded = store.load(key).await?;
         let now = loaded.server_time.expect("a time").as_nanos();
         let seconds = (now - (1 << 40)) / 1_000_000_000;
         let back = if seconds % 2 == 1 { 2_000_000_000 } else { 0 };
         Ok(Loaded::new(loaded.value).at(Tick::from_nanos(now - back)))
-    }
-
-    async fn swap(
-        &self,
-        key: &str,
-        expected: Option<Version>,
-        new: &Value,
-        ttl: Duration,
-    ) -> Result<Swapped, StoreError> {
-        self.memory.swap(key, expected, new, ttl).await
     }
 }
 

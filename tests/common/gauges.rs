@@ -2,10 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use metrics::{
     Counter, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
+use tokio::time::sleep;
+use tower_throttle::store::Backend;
+use tower_throttle::store::cas::{Faulty, MemoryStore};
+
+use crate::memory_fleet::{admit, outage, paused_runtime};
 
 /// Gauges by name.
 type Gauges = Arc<Mutex<BTreeMap<String, f64>>>;
@@ -52,16 +58,29 @@ pub(crate) fn with_gauges<F: Future<Output = ()>>(
     test: impl FnOnce(Box<dyn Fn(&str) -> Option<f64>>) -> F,
 ) {
     let gauges = Gauges::default();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
     metrics::with_local_recorder(&Recorded(Arc::clone(&gauges)), || {
         let value = move |name: &str| {
             let gauges = gauges.lock().expect("no panic");
             gauges.get(name).copied()
         };
-        runtime.block_on(test(Box::new(value)));
+        paused_runtime().block_on(test(Box::new(value)));
     });
+}
+
+/// Checks the gauge `shown` of the `lag` of a limit, during an outage of its store and after it.
+pub(crate) async fn lag_is_shown(
+    store: &Faulty<MemoryStore>,
+    limit: &impl Backend<str>,
+    lag: impl Fn() -> Duration,
+    shown: impl Fn() -> Option<f64>,
+) {
+    store.plan(outage());
+    admit(limit, 1).await;
+    sleep(Duration::from_secs(5)).await;
+    let during = shown().expect("it is set once per second");
+    assert!(during > 2.0, "{during}");
+    assert!(lag() >= Duration::from_secs(4), "{:?}", lag());
+    store.clear_plan();
+    sleep(Duration::from_secs(15)).await;
+    assert_eq!((shown(), lag()), (Some(0.0), Duration::ZERO));
 }

@@ -16,17 +16,29 @@ const MS: Duration = Duration::from_millis(1);
 /// A request: its key, and how long it takes.
 type Job = (u32, Duration);
 
+trait JobService:
+    Service<Job, Response = (), Error = BoxError, Future: Send> + Clone + Send + 'static
+{
+}
+
+impl<S> JobService for S where
+    S: Service<Job, Response = (), Error = BoxError, Future: Send> + Clone + Send + 'static
+{
+}
+
 fn key(job: &Job) -> u32 {
     job.0
 }
 
-fn limited(
-    limit: impl IntoLimit,
-) -> (
-    impl Service<Job, Response = (), Error = BoxError, Future: Send> + Clone + Send + 'static,
-    ConcurrencyHandle<u32>,
-) {
+fn limited(limit: impl IntoLimit) -> (impl JobService, ConcurrencyHandle<u32>) {
+    queued(limit, 0)
+}
+
+/// The same with a queue of at most so many requests.
+fn queued(limit: impl IntoLimit, most: u32) -> (impl JobService, ConcurrencyHandle<u32>) {
     let layer = ConcurrencyLayer::new(key, limit)
+        .queue(most)
+        .max_wait(SECOND * 1_000)
         .release_at_response()
         .respond(AsError);
     let handle = layer.handle();
@@ -38,10 +50,7 @@ fn limited(
 }
 
 /// Twelve requests of a key at once, in each of so many seconds. Returns how many were served.
-async fn run<S>(service: &S, seconds: u32, key: u32, latency: Duration) -> usize
-where
-    S: Service<Job, Response = (), Error = BoxError, Future: Send> + Clone + Send + 'static,
-{
+async fn run(service: &impl JobService, seconds: u32, key: u32, latency: Duration) -> usize {
     let mut served = 0;
     for _ in 0..seconds {
         let end = Instant::now() + SECOND;
@@ -53,6 +62,14 @@ where
         sleep_until(end).await;
     }
     served
+}
+
+/// The limit of a key after 20 seconds of slow requests, which is low.
+async fn lowered(service: &impl JobService, handle: &ConcurrencyHandle<u32>, key: u32) -> u64 {
+    run(service, 20, key, MS * 100).await;
+    let low = handle.limit_of(&key);
+    assert!(low < 10, "{low}");
+    low
 }
 
 fn aimd() -> Aimd {
@@ -82,9 +99,7 @@ async fn the_limit_of_each_key_follows_its_own_latency() {
 #[tokio::test(start_paused = true)]
 async fn a_key_without_requests_is_forgotten_at_its_time() {
     let (service, handle) = limited(PerKey::new(aimd()).forget(SECOND * 100));
-    run(&service, 20, 1, MS * 100).await;
-    let low = handle.limit_of(&1);
-    assert!(low < 10, "{low}");
+    let low = lowered(&service, &handle, 1).await;
     let used = Instant::now();
     assert!(service.clone().oneshot((1, Duration::ZERO)).await.is_ok());
     sleep_until(used + SECOND * 100 - MS).await;
@@ -99,9 +114,7 @@ async fn a_key_without_requests_is_forgotten_at_its_time() {
 async fn at_most_the_capacity_is_kept_and_a_key_in_use_is_not_displaced() {
     for capacity in [1, 63, 64, 128, 200, 1_000] {
         let (service, handle) = limited(PerKey::new(aimd()).capacity(capacity));
-        run(&service, 20, 0, MS * 100).await;
-        let low = handle.limit_of(&0);
-        assert!(low < 10, "{low}");
+        lowered(&service, &handle, 0).await;
         for n in 1..5_000 {
             service.clone().oneshot((n, Duration::ZERO)).await.unwrap();
             if n % 20 == 0 {
@@ -118,16 +131,7 @@ async fn at_most_the_capacity_is_kept_and_a_key_in_use_is_not_displaced() {
 /// The limit of a key rises while requests of that key and of another wait.
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_rises_wakes_the_waiters_of_its_key_alone() {
-    let layer = ConcurrencyLayer::new(key, Gradient2::new().start_at(1).between(1, 50))
-        .queue(200)
-        .max_wait(SECOND * 1_000)
-        .release_at_response()
-        .respond(AsError);
-    let handle = layer.handle();
-    let service = layer.layer(service_fn(async |job: Job| {
-        sleep(job.1).await;
-        Ok::<(), BoxError>(())
-    }));
+    let (service, handle) = queued(Gradient2::new().start_at(1).between(1, 50), 200);
     let mut calls = JoinSet::new();
     for n in 0..200 {
         calls.spawn(service.clone().oneshot((1, MS * 100)));
@@ -149,19 +153,8 @@ async fn a_limit_that_rises_wakes_the_waiters_of_its_key_alone() {
 /// The only limit that is kept is displaced while requests of its key wait.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_begins_anew_wakes_those_who_wait() {
-    let layer = ConcurrencyLayer::new(key, PerKey::new(aimd()).capacity(1))
-        .queue(20)
-        .max_wait(SECOND * 1_000)
-        .release_at_response()
-        .respond(AsError);
-    let handle = layer.handle();
-    let service = layer.layer(service_fn(async |job: Job| {
-        sleep(job.1).await;
-        Ok::<(), BoxError>(())
-    }));
-    run(&service, 20, 1, MS * 100).await;
-    let low = handle.limit_of(&1);
-    assert!(low < 10, "{low}");
+    let (service, handle) = queued(PerKey::new(aimd()).capacity(1), 20);
+    let low = lowered(&service, &handle, 1).await;
     let call = |key| tokio_test::task::spawn(service.clone().oneshot((key, SECOND * 500)));
     let mut calls: Vec<_> = (0..low + 2).map(|_| call(1)).collect();
     for call in &mut calls {
@@ -207,9 +200,7 @@ async fn a_flood_of_new_keys_does_not_displace_what_was_learned() {
 #[tokio::test(start_paused = true)]
 async fn a_key_is_not_forgotten_while_a_request_is_in_flight() {
     let (service, handle) = limited(PerKey::new(aimd()).forget(SECOND * 100));
-    run(&service, 20, 1, MS * 100).await;
-    let low = handle.limit_of(&1);
-    assert!(low < 10, "{low}");
+    let low = lowered(&service, &handle, 1).await;
     let mut slow = tokio_test::task::spawn(service.clone().oneshot((1, SECOND * 500)));
     tokio_test::assert_pending!(slow.poll());
     sleep(SECOND * 300).await;

@@ -1,67 +1,27 @@
 //! A leased limit as a backend like any other.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
-use http::{Request, Response};
-use tower::{Layer, ServiceExt, service_fn};
-use tower_throttle::store::cas::{Fault, Faulty, MemoryStore};
+use tower_throttle::store::cas::{Faulty, MemoryStore};
 use tower_throttle::store::lease::{Leased, LeasedBuilder};
 use tower_throttle::store::{Backend, Fallback};
 use tower_throttle::{
-    All, AnyAlgorithm, FixedWindow, HeaderKey, LeakyBucket, Local, Lockout, Quota, RateLimitLayer,
-    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    AnyAlgorithm, FixedWindow, LeakyBucket, Local, Lockout, Quota, TokenBucket, WarmUp,
 };
 
-use crate::{builder, machine, pass, take, take_all, window};
+use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
+use crate::{builder, machine, outage, pass, take, take_all, window};
 
 #[tokio::test(start_paused = true)]
 async fn a_layer_with_a_leased_limit_admits_and_denies() {
-    let layer = RateLimitLayer::new(HeaderKey::new("x-tenant"), machine(&MemoryStore::new()));
-    let handle = layer.handle();
-    let respond = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
-    let service = layer.layer(service_fn(respond));
-    let request = || {
-        let request = Request::builder().header("x-tenant", "a");
-        request.body(()).expect("a request")
-    };
-    let mut statuses = Vec::new();
-    for _ in 0..101 {
-        let response = service
-            .clone()
-            .oneshot(request())
-            .await
-            .expect("a response");
-        statuses.push(response.status().as_u16());
-        assert_eq!(
-            response.headers().contains_key("retry-after"),
-            response.status() == 429
-        );
-    }
-    assert_eq!((statuses[99], statuses[100]), (200, 429));
-    let key = HeaderKey::key("a");
-    handle.reset(&key).await.expect("a reset");
-    let response = service.oneshot(request()).await.expect("a response");
-    assert_eq!(response.status(), 200);
-    handle.penalise(&key, 99).await.expect("a charge");
-    let peeked = handle.peek(&key, 1).await.expect("a decision");
-    assert!(peeked.is_denied());
+    a_layer_admits_and_denies(machine(&MemoryStore::new())).await;
 }
 
 /// Two machines admit the limit of each algorithm together.
 #[tokio::test(start_paused = true)]
 async fn every_algorithm_admits_its_limit() {
     let quota = Quota::per(10, Duration::from_secs(1_000_000));
-    let algorithms = [
-        AnyAlgorithm::new(TokenBucket::new(quota)),
-        AnyAlgorithm::new(FixedWindow::new(quota)),
-        AnyAlgorithm::new(SlidingLog::new(quota)),
-        AnyAlgorithm::new(SlidingWindow::new(quota)),
-        AnyAlgorithm::new(SlidingGrid::new(quota)),
-        AnyAlgorithm::new(LeakyBucket::new(quota)),
-        AnyAlgorithm::new(All::new([TokenBucket::new(quota), TokenBucket::new(quota)])),
-    ];
-    for algorithm in algorithms {
+    for algorithm in algorithms(quota) {
         let store = MemoryStore::new();
         let build = || builder(&store).build("api", algorithm.clone());
         let (one, other) = (build().expect("a limit"), build().expect("a limit"));
@@ -132,7 +92,7 @@ async fn a_fallback_decides_while_the_store_is_not_reached() {
     let store = Faulty::new(MemoryStore::new());
     let leased = Leased::new(store.clone(), "api", window(), 20);
     let fallback = Fallback::new(leased, Local::new(window()));
-    store.plan(std::iter::repeat_n(Fault::LostRequest, 10_000));
+    store.plan(outage());
     let decide = async || Backend::decide(&fallback, "key", 1).await;
     for number in 0..50 {
         let decision = decide().await.expect("a decision");

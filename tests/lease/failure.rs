@@ -2,20 +2,16 @@
 
 use std::time::Duration;
 
-use tower_throttle::store::cas::{
-    CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped, Value, Version,
-};
+use tower_throttle::store::cas::{CasStore, Fault, Faulty, MemoryStore};
 use tower_throttle::store::lease::{Leased, LeasedBuilder};
 use tower_throttle::store::synced::WhenCutOff;
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{FixedWindow, Quota, StoreError, TokenBucket};
+use tower_throttle::{FixedWindow, Quota, TokenBucket};
 
-use crate::{LIFE, admit, builder, machine, pass, take, take_all, window};
-
-/// More faults than exchanges of a test.
-fn outage() -> impl Iterator<Item = Fault> {
-    std::iter::repeat_n(Fault::LostRequest, 100_000)
-}
+use crate::altered_store::{Altered, Change};
+use crate::memory_fleet::{a_call_outside_of_a_runtime_fails, paused_runtime};
+use crate::overwrite::overwrite;
+use crate::{LIFE, admit, admit_units, builder, machine, outage, pass, take, take_all, window};
 
 /// Requests until one is not admitted. Returns how many were.
 async fn held<S: CasStore>(limit: &Leased<S, FixedWindow>) -> u64 {
@@ -34,9 +30,7 @@ async fn held<S: CasStore>(limit: &Leased<S, FixedWindow>) -> u64 {
 async fn a_machine_uses_what_it_holds_and_then_fails() {
     let store = Faulty::new(MemoryStore::new());
     let limit = machine(&store);
-    for _ in 0..10 {
-        admit(&limit, 1).await;
-    }
+    admit_units(&limit, 10).await;
     pass(1).await;
     store.plan(outage());
     let used = held(&limit).await;
@@ -57,26 +51,12 @@ async fn a_machine_uses_what_it_holds_and_then_fails() {
     assert!((70..=90).contains(&(rest + used)), "{rest} and {used}");
 }
 
-/// A store whose keys are on several servers.
+/// The keys are on several servers.
 #[derive(Clone, Debug)]
-struct ManyServers(MemoryStore);
+struct ManyServers;
 
-impl CasStore for ManyServers {
-    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        self.0.load(key).await
-    }
-
-    async fn swap(
-        &self,
-        key: &str,
-        expected: Option<Version>,
-        new: &Value,
-        ttl: Duration,
-    ) -> Result<Swapped, StoreError> {
-        self.0.swap(key, expected, new, ttl).await
-    }
-
-    fn has_one_clock(&self) -> bool {
+impl<S: CasStore> Change<S> for ManyServers {
+    fn has_one_clock(&self, _: &S) -> bool {
         false
     }
 }
@@ -87,9 +67,7 @@ async fn is_over_after_a_life<S: CasStore + Clone>(store: S) -> bool {
     let bucket = TokenBucket::new(Quota::per_second(1_000).burst(100));
     let build = |builder: LeasedBuilder<_>| builder.build("api", bucket).expect("a limit");
     let crashed = build(builder(&wire));
-    for _ in 0..30 {
-        admit(&crashed, 1).await;
-    }
+    admit_units(&crashed, 30).await;
     pass(1).await;
     wire.plan(outage());
     pass(15).await;
@@ -100,7 +78,8 @@ async fn is_over_after_a_life<S: CasStore + Clone>(store: S) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_lease_lasts_longer_in_a_store_with_several_clocks() {
     assert!(is_over_after_a_life(MemoryStore::new()).await);
-    assert!(!is_over_after_a_life(ManyServers(MemoryStore::new())).await);
+    let many_servers = Altered(MemoryStore::new(), ManyServers);
+    assert!(!is_over_after_a_life(many_servers).await);
 }
 
 /// What it uses after a report that was lost counts when its lease ends, and not once more.
@@ -108,9 +87,7 @@ async fn a_lease_lasts_longer_in_a_store_with_several_clocks() {
 async fn what_was_used_of_a_lease_that_has_ended_counts_once() {
     let store = Faulty::new(MemoryStore::new());
     let limit = machine(&store);
-    for _ in 0..30 {
-        admit(&limit, 1).await;
-    }
+    admit_units(&limit, 30).await;
     pass(1).await;
     store.plan(outage());
     admit(&limit, 1).await;
@@ -126,6 +103,12 @@ async fn what_was_used_of_a_lease_that_has_ended_counts_once() {
     assert_eq!(31 + later + rest, 100, "{later} and {rest}");
 }
 
+/// The name under which the leases of the only key are stored.
+fn name_of_leases(store: &MemoryStore) -> String {
+    let mut names = store.keys().into_iter();
+    names.find(|name| name.contains("leases")).expect("a key")
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_report_that_was_stored_before_an_error_is_counted_once() {
     let store = MemoryStore::new();
@@ -139,23 +122,12 @@ async fn a_report_that_was_stored_before_an_error_is_counted_once() {
     tokio::task::yield_now().await;
     tokio::time::sleep(Duration::from_nanos(1)).await;
     assert_eq!(limit.counts().failed, 1);
-    let name = store
-        .keys()
-        .into_iter()
-        .find(|name| name.contains("leases"));
-    let name = name.expect("a key");
+    let name = name_of_leases(&store);
     let (value, _) = store.get(&name).expect("a value");
-    let put = async |new: Vec<u8>, number| {
-        let expected = store.get(&name).map(|(value, _)| value.version);
-        let value = Value::new(Version::from_u64(number), new);
-        let day = Duration::from_secs(86_400);
-        let swapped = store.swap(&name, expected, &value, day).await;
-        assert!(matches!(swapped, Ok(Swapped::Done(_))));
-    };
-    put(b"damaged".to_vec(), 1).await;
+    overwrite(&store, &name, 1, b"damaged").await;
     pass(3).await;
     assert!(limit.counts().failed > 1);
-    put(value.bytes, 2).await;
+    overwrite(&store, &name, 2, &value.bytes).await;
     pass(3).await;
     limit.close().await.expect("a reply");
     assert_eq!(take_all(&machine(&store)).await, 69);
@@ -166,9 +138,7 @@ async fn a_report_that_was_stored_before_an_error_is_counted_once() {
 async fn nothing_is_used_of_a_lease_that_has_ended() {
     let store = Faulty::new(MemoryStore::new());
     let limit = machine(&store);
-    for _ in 0..30 {
-        admit(&limit, 1).await;
-    }
+    admit_units(&limit, 30).await;
     store.plan(outage());
     // No task runs meanwhile.
     tokio::time::advance(LIFE + LIFE / 12).await;
@@ -207,16 +177,7 @@ async fn a_damaged_value_is_an_error_until_a_reset() {
     let limit = machine(&store);
     admit(&limit, 1).await;
     limit.close().await.expect("a reply");
-    let name = store
-        .keys()
-        .into_iter()
-        .find(|name| name.contains("leases"));
-    let name = name.expect("a key");
-    let (value, _) = store.get(&name).expect("a value");
-    let damaged = Value::new(Version::from_u64(1), b"damaged".to_vec());
-    let day = Duration::from_secs(86_400);
-    let swapped = store.swap(&name, Some(value.version), &damaged, day).await;
-    assert!(matches!(swapped, Ok(Swapped::Done(_))));
+    overwrite(&store, &name_of_leases(&store), 1, b"damaged").await;
     pass(5).await;
     let error = machine(&store).decide("key", 1).await.unwrap_err();
     assert!(!error.is_transient());
@@ -231,21 +192,9 @@ async fn a_damaged_value_is_an_error_until_a_reset() {
 fn a_runtime_that_is_shut_down_is_replaced() {
     let store = MemoryStore::new();
     let limit = machine(&store);
-    let runtime = || {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime")
-    };
-    let first = runtime();
-    first.block_on(admit(&limit, 1));
-    drop(first);
-    runtime().block_on(async {
-        for _ in 0..30 {
-            admit(&limit, 1).await;
-        }
+    paused_runtime().block_on(admit(&limit, 1));
+    paused_runtime().block_on(async {
+        admit_units(&limit, 30).await;
         limit.close().await.expect("a reply");
     });
     assert_eq!(limit.counts().keys, 0);
@@ -253,15 +202,5 @@ fn a_runtime_that_is_shut_down_is_replaced() {
 
 #[test]
 fn a_call_outside_of_a_runtime_is_an_error() {
-    let limit = machine(&MemoryStore::new());
-    let mut future = Box::pin(limit.decide("key", 1));
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    let polled = std::future::Future::poll(future.as_mut(), &mut cx);
-    let std::task::Poll::Ready(Err(error)) = polled else {
-        panic!("{polled:?}");
-    };
-    assert_eq!(
-        error.to_string(),
-        "memory: called outside of a tokio runtime"
-    );
+    a_call_outside_of_a_runtime_fails(&machine(&MemoryStore::new()));
 }

@@ -6,7 +6,7 @@ use tower_throttle::store::cas::{Fault, Faulty, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
 
-use crate::{LIFE, admit, builder, machine, pass, remaining, take, take_all};
+use crate::{LIFE, admit, admit_units, builder, machine, outage, pass, remaining, take, take_all};
 
 #[tokio::test(start_paused = true)]
 async fn machines_together_admit_exactly_the_limit() {
@@ -62,9 +62,7 @@ async fn a_steady_stream_does_not_wait() {
 async fn idle_units_are_given_back() {
     let store = MemoryStore::new();
     let (a, b) = (machine(&store), machine(&store));
-    for _ in 0..20 {
-        admit(&a, 1).await;
-    }
+    admit_units(&a, 20).await;
     assert!(a.counts().keys == 1);
     assert!(take_all(&b).await < 80, "some are held");
     // Two renewals: the last use was in the first of them.
@@ -86,9 +84,7 @@ async fn what_is_left_is_given_back_when_a_limiter_is_closed_or_dropped() {
     for is_closed in [true, false] {
         let store = MemoryStore::new();
         let limit = machine(&store);
-        for _ in 0..13 {
-            admit(&limit, 1).await;
-        }
+        admit_units(&limit, 13).await;
         if is_closed {
             limit.close().await.expect("a reply");
             assert_eq!(limit.counts().keys, 0);
@@ -107,11 +103,9 @@ async fn units_of_a_machine_that_has_crashed_are_lost_at_the_end_of_its_lease() 
     let store = MemoryStore::new();
     let wire = Faulty::new(store.clone());
     let crashed = machine(&wire);
-    for _ in 0..30 {
-        admit(&crashed, 1).await;
-    }
+    admit_units(&crashed, 30).await;
     pass(1).await;
-    wire.plan(std::iter::repeat_n(Fault::LostRequest, 100_000));
+    wire.plan(outage());
     let other = machine(&store);
     let held = 70 - take_all(&other).await;
     assert!((1..=20).contains(&held), "{held}");

@@ -2,6 +2,8 @@
 #![cfg(feature = "cas")]
 
 mod allocations;
+#[path = "../common/altered_store.rs"]
+mod altered_store;
 mod backend;
 #[path = "../common/counting.rs"]
 mod counting;
@@ -11,8 +13,12 @@ mod failure;
 mod gauges;
 mod handle;
 mod leases;
+#[path = "../common/memory_fleet.rs"]
+mod memory_fleet;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[path = "../common/overwrite.rs"]
+mod overwrite;
 #[cfg(feature = "postgres")]
 #[path = "../common/postgres_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
@@ -26,18 +32,14 @@ mod servers;
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::FixedWindow;
+use tower_throttle::store::Backend;
 use tower_throttle::store::cas::CasStore;
 use tower_throttle::store::lease::{Leased, LeasedBuilder};
-use tower_throttle::store::{Backend, Op};
-use tower_throttle::{Decision, FixedWindow, Quota};
+
+use self::memory_fleet::{admit, outage, remaining, take, take_all, window};
 
 const LIFE: Duration = Duration::from_millis(1_200);
-
-/// A limit of 100 units that do not come back during a test.
-fn window() -> FixedWindow {
-    FixedWindow::new(Quota::per(100, Duration::from_secs(1_000_000)))
-}
 
 fn builder<S: CasStore + Clone>(store: &S) -> LeasedBuilder<S> {
     LeasedBuilder::new(store.clone()).life(LIFE).units(20)
@@ -48,28 +50,11 @@ fn machine<S: CasStore + Clone>(store: &S) -> Leased<S, FixedWindow> {
     builder(store).build("api", window()).expect("a limit")
 }
 
-async fn take<S: CasStore, A: Algorithm>(limit: &Leased<S, A>, cost: u64) -> Decision {
-    limit.decide("key", cost).await.expect("a decision")
-}
-
-/// Makes a request. Whether it is admitted does not matter to the test.
-async fn admit<S: CasStore, A: Algorithm>(limit: &Leased<S, A>, cost: u64) {
-    let _ = take(limit, cost).await;
-}
-
-/// Takes until a request is denied. Returns how much was taken.
-async fn take_all<S: CasStore, A: Algorithm>(limit: &Leased<S, A>) -> u64 {
-    let mut taken = 0;
-    while take(limit, 1).await.is_admitted() {
-        taken += 1;
+/// Makes requests of one unit each.
+async fn admit_units(limit: &impl Backend<str>, count: u32) {
+    for _ in 0..count {
+        admit(limit, 1).await;
     }
-    taken
-}
-
-/// How much is left, as far as this machine knows.
-async fn remaining<S: CasStore, A: Algorithm>(limit: &Leased<S, A>) -> u64 {
-    let peeked = limit.apply("key", Op::Peek(0)).await;
-    peeked.expect("a decision").remaining()
 }
 
 /// Lets a part of the life of a lease pass, in paused time.

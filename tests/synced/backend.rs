@@ -1,64 +1,26 @@
 //! A synced limit as a backend like any other.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
-use http::{Request, Response};
-use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::store::Fallback;
-use tower_throttle::store::cas::{Fault, Faulty, MemoryStore};
+use tower_throttle::store::cas::{Faulty, MemoryStore};
 use tower_throttle::store::synced::WhenCutOff;
-use tower_throttle::{
-    All, AnyAlgorithm, FixedWindow, HeaderKey, LeakyBucket, Local, Quota, RateLimitLayer,
-    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
-};
+use tower_throttle::{AnyAlgorithm, FixedWindow, LeakyBucket, Local, Quota, TokenBucket, WarmUp};
 
-use crate::{admit, builder, machine, pass, remaining, take, take_all, window};
+use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
+use crate::{admit, builder, machine, outage, pass, remaining, take, take_all, window};
 
 #[tokio::test(start_paused = true)]
 async fn a_layer_with_a_synced_limit_admits_and_denies() {
-    let layer = RateLimitLayer::new(HeaderKey::new("x-tenant"), machine(&MemoryStore::new()));
-    let handle = layer.handle();
-    let respond = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
-    let service = layer.layer(service_fn(respond));
-    let request = || {
-        let request = Request::builder().header("x-tenant", "a");
-        request.body(()).expect("a request")
-    };
-    let mut statuses = Vec::new();
-    for _ in 0..101 {
-        let response = service
-            .clone()
-            .oneshot(request())
-            .await
-            .expect("a response");
-        statuses.push(response.status().as_u16());
-        if response.status() == 429 {
-            assert!(response.headers().contains_key("retry-after"));
-        }
-    }
-    assert_eq!((statuses[99], statuses[100]), (200, 429));
-    let key = HeaderKey::key("a");
-    handle.reset(&key).await.expect("a reset");
-    let response = service.oneshot(request()).await.expect("a response");
-    assert_eq!(response.status(), 200);
+    a_layer_admits_and_denies(machine(&MemoryStore::new())).await;
 }
 
 /// Each algorithm decides like one machine, as long as there is one.
 #[tokio::test(start_paused = true)]
 async fn every_algorithm_admits_its_limit() {
     let quota = Quota::per(10, Duration::from_secs(1_000_000));
-    let algorithms = [
-        AnyAlgorithm::new(TokenBucket::new(quota)),
-        AnyAlgorithm::new(FixedWindow::new(quota)),
-        AnyAlgorithm::new(FixedWindow::new(quota).anchored()),
-        AnyAlgorithm::new(SlidingLog::new(quota)),
-        AnyAlgorithm::new(SlidingWindow::new(quota)),
-        AnyAlgorithm::new(SlidingGrid::new(quota)),
-        AnyAlgorithm::new(LeakyBucket::new(quota)),
-        AnyAlgorithm::new(All::new([TokenBucket::new(quota), TokenBucket::new(quota)])),
-    ];
-    for algorithm in algorithms {
+    let anchored = AnyAlgorithm::new(FixedWindow::new(quota).anchored());
+    for algorithm in algorithms(quota).into_iter().chain([anchored]) {
         let store = MemoryStore::new();
         let one = builder(&store)
             .build("api", algorithm.clone())
@@ -112,7 +74,7 @@ async fn a_fallback_decides_while_the_store_is_not_reached() {
         .when_cut_off(WhenCutOff::Fail, 1)
         .build("api", window());
     let fallback = Fallback::new(limit.expect("a limit"), Local::new(window()));
-    store.plan(std::iter::repeat_n(Fault::LostRequest, 100));
+    store.plan(outage());
     let decide = async || tower_throttle::store::Backend::decide(&fallback, "key", 1).await;
     for _ in 0..50 {
         assert!(decide().await.expect("a decision").is_admitted());

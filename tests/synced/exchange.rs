@@ -7,7 +7,7 @@ use tower_throttle::store::synced::SyncedBuilder;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{FixedWindow, Quota, TokenBucket};
 
-use crate::{INTERVAL, admit, builder, machine, pass, remaining, take, take_all, window};
+use crate::{INTERVAL, admit, builder, machine, outage, pass, remaining, take, take_all, window};
 
 #[tokio::test(start_paused = true)]
 async fn machines_know_after_an_interval_what_the_others_have_admitted() {
@@ -96,7 +96,7 @@ async fn a_cost_is_counted_in_its_window_also_if_it_is_sent_later() {
         assert!(first.expect("a decision").is_admitted());
         machine.close().await.expect("an exchange");
     }
-    store.plan(std::iter::repeat_n(Fault::LostRequest, 1_000));
+    store.plan(outage());
     let until_end = take(&a, 60).await.reset_after;
     tokio::time::sleep(until_end).await;
     store.clear_plan();

@@ -2,19 +2,14 @@
 
 use std::time::Duration;
 
-use tower_throttle::store::cas::{
-    Cas, CasStore, Fault, Faulty, MemoryStore, Swapped, Value, Version,
-};
+use tower_throttle::store::cas::{Cas, Fault, Faulty, MemoryStore};
 use tower_throttle::store::synced::WhenCutOff;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Quota, TokenBucket};
 
-use crate::{admit, builder, machine, pass, remaining, take, take_all, window};
-
-/// More faults than exchanges of a test.
-fn outage() -> impl Iterator<Item = Fault> {
-    std::iter::repeat_n(Fault::LostRequest, 1_000)
-}
+use crate::memory_fleet::{a_call_outside_of_a_runtime_fails, paused_runtime};
+use crate::overwrite::overwrite;
+use crate::{admit, builder, machine, outage, pass, remaining, take, take_all, window};
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_cut_off_admits_its_share() {
@@ -130,7 +125,7 @@ async fn the_share_of_a_machine_that_is_cut_off_refills() {
 async fn keys_are_tried_once_per_interval_however_many_there_are() {
     let store = Faulty::new(MemoryStore::new());
     let limit = machine(&store);
-    store.plan(std::iter::repeat_n(Fault::LostRequest, 1_000_000));
+    store.plan(outage());
     for key in 0..1_500_u32 {
         let _ = limit.decide(&key, 1).await.expect("a decision");
     }
@@ -146,11 +141,7 @@ async fn one_damaged_value_cuts_no_machine_off_and_a_reset_repairs_it() {
     admit(&limit, 1).await;
     pass(2).await;
     let name = store.keys().pop().expect("a key");
-    let (value, _) = store.get(&name).expect("a value");
-    let damaged = Value::new(Version::from_u64(1), b"damaged".to_vec());
-    let day = Duration::from_secs(86_400);
-    let swapped = store.swap(&name, Some(value.version), &damaged, day).await;
-    assert!(matches!(swapped, Ok(Swapped::Done(_))));
+    overwrite(&store, &name, 1, b"damaged").await;
     admit(&limit, 1).await;
     pass(10).await;
     assert!(!limit.is_cut_off());
@@ -180,18 +171,8 @@ async fn strict_machines_exceed_the_limit_by_at_most_the_budgets_of_the_others()
 fn a_runtime_that_is_shut_down_is_replaced() {
     let store = MemoryStore::new();
     let limit = machine(&store);
-    let runtime = || {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime")
-    };
-    let first = runtime();
-    first.block_on(admit(&limit, 1));
-    drop(first);
-    runtime().block_on(async {
+    paused_runtime().block_on(admit(&limit, 1));
+    paused_runtime().block_on(async {
         admit(&limit, 1).await;
         pass(3).await;
         admit(&limit, 1).await;
@@ -203,15 +184,5 @@ fn a_runtime_that_is_shut_down_is_replaced() {
 
 #[test]
 fn a_call_outside_of_a_runtime_is_an_error() {
-    let limit = machine(&MemoryStore::new());
-    let mut future = Box::pin(limit.decide("key", 1));
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    let polled = std::future::Future::poll(future.as_mut(), &mut cx);
-    let std::task::Poll::Ready(Err(error)) = polled else {
-        panic!("{polled:?}");
-    };
-    assert_eq!(
-        error.to_string(),
-        "memory: called outside of a tokio runtime"
-    );
+    a_call_outside_of_a_runtime_fails(&machine(&MemoryStore::new()));
 }

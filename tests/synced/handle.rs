@@ -1,30 +1,22 @@
 //! The handle of a layer changes a key for the whole fleet.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{Request, Response};
-use tower::{Layer, Service, ServiceExt, service_fn};
+use tower::{Layer, Service, service_fn};
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::MemoryStore;
 use tower_throttle::{HeaderKey, Lockout, Quota, RateLimitLayer};
 
+use crate::memory_fleet::{respond, response};
 use crate::{builder, machine, pass, window};
-
-async fn respond(_: Request<()>) -> Result<Response<String>, Infallible> {
-    Ok(Response::new(String::new()))
-}
 
 /// The status of a request of the key.
 async fn status<S>(service: &S) -> u16
 where
-    S: Service<Request<()>, Response = Response<String>> + Clone,
-    S::Error: std::fmt::Debug,
+    S: Service<Request<()>, Response = Response<String>, Error: std::fmt::Debug> + Clone,
 {
-    let request = Request::builder().header("x-tenant", "a").body(());
-    let request = request.expect("a request");
-    let response = service.clone().oneshot(request).await;
-    response.expect("a response").status().as_u16()
+    response(service).await.status().as_u16()
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,9 +7,12 @@ use crate::fleet::{Extent, Job, LIMIT, run_fleet, run_machine};
 
 /// The body of each process.
 #[test]
-#[ignore = "started by the tests below"]
+#[ignore = "a process that the tests below start"]
 fn one_process() {
-    assert!(run_machine(), "started by hand");
+    assert!(
+        run_machine(),
+        "this test is a process that another test starts: run `cargo test --all-features --test synced processes`"
+    );
 }
 
 fn check(url: &str, machines: u64) {

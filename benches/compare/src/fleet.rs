@@ -37,7 +37,10 @@ pub(crate) fn machine() {
     if let Ok(work) = std::env::var(SPEED) {
         return decide_fast(&work);
     }
-    assert!(run_machine(), "started by hand");
+    assert!(
+        run_machine(),
+        "`machine` is a process that `fleet` starts: run `fleet` instead"
+    );
 }
 
 fn command() -> Command {

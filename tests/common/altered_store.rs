@@ -1,0 +1,82 @@
+//! A store that does what another one does, except for one change.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use tower_throttle::StoreError;
+use tower_throttle::store::cas::{CasStore, Loaded, Swapped, Value, Version};
+
+/// What is different from the store `S`. A method that is not overridden changes nothing.
+pub(crate) trait Change<S: CasStore>: fmt::Debug + Send + Sync + 'static {
+    fn load(
+        &self,
+        store: &S,
+        key: &str,
+    ) -> impl Future<Output = Result<Loaded, StoreError>> + Send {
+        store.load(key)
+    }
+
+    fn swap(
+        &self,
+        store: &S,
+        swap: Swap<'_>,
+    ) -> impl Future<Output = Result<Swapped, StoreError>> + Send {
+        swap.run(store)
+    }
+
+    fn has_one_clock(&self, store: &S) -> bool {
+        store.has_one_clock()
+    }
+}
+
+/// The arguments of a swap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Swap<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) expected: Option<Version>,
+    pub(crate) new: &'a Value,
+    pub(crate) ttl: Duration,
+}
+
+impl Swap<'_> {
+    pub(crate) async fn run<S: CasStore>(self, store: &S) -> Result<Swapped, StoreError> {
+        let Self {
+            key,
+            expected,
+            new,
+            ttl,
+        } = self;
+        store.swap(key, expected, new, ttl).await
+    }
+}
+
+/// A store with a change.
+#[derive(Clone, Debug)]
+pub(crate) struct Altered<S, C>(pub(crate) S, pub(crate) C);
+
+impl<S: CasStore, C: Change<S>> CasStore for Altered<S, C> {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        self.1.load(&self.0, key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        let swap = Swap {
+            key,
+            expected,
+            new,
+            ttl,
+        };
+        self.1.swap(&self.0, swap).await
+    }
+
+    fn has_one_clock(&self) -> bool {
+        self.1.has_one_clock(&self.0)
+    }
+}

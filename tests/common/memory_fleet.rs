@@ -1,0 +1,124 @@
+//! What the tests of all fleets over a store in memory share.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tokio::runtime::{Builder, Runtime};
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_throttle::key::Secret;
+use tower_throttle::store::cas::Fault;
+use tower_throttle::store::{Backend, IntoBackend, Op};
+use tower_throttle::{
+    All, AnyAlgorithm, Decision, FixedWindow, HeaderKey, LeakyBucket, Quota, RateLimitLayer,
+    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+};
+
+/// A limit of 100 units that do not come back during a test.
+pub(crate) fn window() -> FixedWindow {
+    FixedWindow::new(Quota::per(100, Duration::from_secs(1_000_000)))
+}
+
+/// Algorithms without a queue, each with this quota.
+pub(crate) fn algorithms(quota: Quota) -> Vec<AnyAlgorithm> {
+    vec![
+        AnyAlgorithm::new(TokenBucket::new(quota)),
+        AnyAlgorithm::new(FixedWindow::new(quota)),
+        AnyAlgorithm::new(SlidingLog::new(quota)),
+        AnyAlgorithm::new(SlidingWindow::new(quota)),
+        AnyAlgorithm::new(SlidingGrid::new(quota)),
+        AnyAlgorithm::new(LeakyBucket::new(quota)),
+        AnyAlgorithm::new(All::new([TokenBucket::new(quota), TokenBucket::new(quota)])),
+    ]
+}
+
+pub(crate) async fn take(limit: &impl Backend<str>, cost: u64) -> Decision {
+    limit.decide("key", cost).await.expect("a decision")
+}
+
+/// Makes a request. Whether it is admitted does not matter to the test.
+pub(crate) async fn admit(limit: &impl Backend<str>, cost: u64) {
+    let _ = take(limit, cost).await;
+}
+
+/// Takes until a request is denied. Returns how much was taken.
+pub(crate) async fn take_all(limit: &impl Backend<str>) -> u64 {
+    let mut taken = 0;
+    while take(limit, 1).await.is_admitted() {
+        taken += 1;
+    }
+    taken
+}
+
+/// How much is left, as far as this machine knows.
+pub(crate) async fn remaining(limit: &impl Backend<str>) -> u64 {
+    let peeked = limit.apply("key", Op::Peek(0)).await;
+    peeked.expect("a decision").remaining()
+}
+
+/// More faults than exchanges of a test.
+pub(crate) fn outage() -> impl Iterator<Item = Fault> {
+    std::iter::repeat_n(Fault::LostRequest, 100_000)
+}
+
+/// A runtime in paused time.
+pub(crate) fn paused_runtime() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    let builder = builder.enable_time().start_paused(true);
+    builder.build().expect("a runtime")
+}
+
+/// The response to a request of the tenant `a`.
+pub(crate) async fn response<S>(service: &S) -> Response<String>
+where
+    S: Service<Request<()>, Response = Response<String>, Error: std::fmt::Debug> + Clone,
+{
+    let request = Request::builder().header("x-tenant", "a").body(());
+    let request = request.expect("a request");
+    let response = service.clone().oneshot(request).await;
+    response.expect("a response")
+}
+
+/// The inner service of a layer.
+pub(crate) async fn respond(_: Request<()>) -> Result<Response<String>, Infallible> {
+    Ok(Response::new(String::new()))
+}
+
+/// Checks a layer per tenant with this limit, which is a [`window`].
+pub(crate) async fn a_layer_admits_and_denies(limit: impl IntoBackend<Backend: Backend<Secret>>) {
+    let layer = RateLimitLayer::new(HeaderKey::new("x-tenant"), limit);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(respond));
+    let mut statuses = Vec::new();
+    for _ in 0..101 {
+        let response = response(&service).await;
+        statuses.push(response.status().as_u16());
+        assert_eq!(
+            response.headers().contains_key("retry-after"),
+            response.status() == 429
+        );
+    }
+    assert_eq!((statuses[99], statuses[100]), (200, 429));
+    let key = HeaderKey::key("a");
+    handle.reset(&key).await.expect("a reset");
+    assert_eq!(response(&service).await.status(), 200);
+    handle.penalise(&key, 99).await.expect("a charge");
+    let peeked = handle.peek(&key, 1).await.expect("a decision");
+    assert!(peeked.is_denied());
+}
+
+/// Checks the error of a call that no runtime runs. To be called without a runtime.
+pub(crate) fn a_call_outside_of_a_runtime_fails(limit: &impl Backend<str>) {
+    let mut future = Box::pin(limit.decide("key", 1));
+    let mut cx = Context::from_waker(Waker::noop());
+    let polled = future.as_mut().poll(&mut cx);
+    let Poll::Ready(Err(error)) = polled else {
+        panic!("{polled:?}");
+    };
+    assert_eq!(
+        error.to_string(),
+        "memory: called outside of a tokio runtime"
+    );
+}
