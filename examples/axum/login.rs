@@ -22,7 +22,7 @@ use tower_throttle::{
     key::{FromExtension, Key, Missing, PeerAddr},
 };
 
-/// Who tries to log in. The key of the limits is the account, whether it exists or not.
+/// The account of a login. The key of the limits is the account, whether it exists or not.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Account(String);
 

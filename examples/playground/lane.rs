@@ -13,15 +13,13 @@ use axum::{
 use tokio::time::Instant;
 use tower::ServiceExt;
 use tower_throttle::{
-    Decision, Handle, HeaderKey, Headers, Local, RateLimitLayer,
-    algorithm::{Algorithm, AnyAlgorithm},
-    key::Secret,
-    queue::WhenFull,
+    Decision, Handle, HeaderKey, Headers, Local, RateLimitLayer, algorithm::AnyAlgorithm,
+    key::Secret, queue::WhenFull,
 };
 
 use crate::{
     policy::Policy,
-    sample::LaneSample,
+    sample::{LaneSample, Level},
     tally::{Outcome, Tally},
 };
 
@@ -38,15 +36,12 @@ const MAX_WAITING: u32 = 2_000;
 pub(crate) struct Lane {
     route: Router,
     handle: Handle<Secret, Local<AnyAlgorithm>>,
-    /// The most that a client may use at once.
-    capacity: u64,
     tally: Mutex<Tally>,
 }
 
 impl Lane {
     pub(crate) fn new(policy: &Policy) -> Self {
         let algorithm = policy.algorithm().clone();
-        let capacity = algorithm.quota().capacity();
         let limit = RateLimitLayer::new(HeaderKey::new(CLIENT.as_str()), algorithm)
             .name("playground")
             .headers(Headers::standard())
@@ -58,7 +53,6 @@ impl Lane {
         Self {
             route: Router::new().route(PATH, get(served)).layer(limit),
             handle,
-            capacity,
             tally: Mutex::default(),
         }
     }
@@ -96,16 +90,15 @@ impl Lane {
 
     /// What happened since the last sample, and the present state of each client.
     pub(crate) fn sample(&self, clients: u64) -> LaneSample {
-        let remaining = |client: u64| {
+        let level = |client: u64| {
             let key = HeaderKey::key(client.to_string());
-            self.handle.peek_now(&key, 0).remaining()
+            Level::of(&self.handle.peek_now(&key, 0))
         };
         let tally = std::mem::take(&mut *self.tally.lock().unwrap_or_else(PoisonError::into_inner));
         LaneSample::new(
             tally,
             self.handle.waiting(),
-            self.capacity,
-            (1..=clients).map(remaining).collect(),
+            (1..=clients).map(level).collect(),
         )
     }
 }

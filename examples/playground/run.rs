@@ -1,4 +1,4 @@
-//! Routes under traffic, and who watches them.
+//! Routes under traffic, and the pages that show them.
 
 use std::sync::{
     Arc, Weak,
@@ -141,7 +141,7 @@ async fn sample(
             lanes: lanes.iter().map(|lane| lane.sample(clients)).collect(),
         };
         if let Ok(text) = serde_json::to_string(&sample) {
-            // Fails if nobody watches.
+            // Fails if no page receives samples.
             let _ = samples.send(text.into());
         }
     }

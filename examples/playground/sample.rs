@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use tower_throttle::Decision;
 
 use crate::{answer::AnswerText, tally::Tally};
 
@@ -27,15 +28,39 @@ pub(crate) struct LaneSample {
     waiting: u64,
     longest_wait: u64,
     mean_wait: u64,
-    capacity: u64,
-    /// What each client may use now.
-    remaining: Vec<u64>,
+    /// The level of each client.
+    levels: Vec<Level>,
     last_admitted: Option<AnswerText>,
     last_denied: Option<AnswerText>,
 }
 
+/// How much of a policy a client has left, by the limit of the policy that has the least left.
+#[derive(Debug, Serialize)]
+pub(crate) struct Level {
+    /// What the client may use now.
+    remaining: u64,
+    /// What an unused client may use at once.
+    limit: u64,
+    /// The index of the limit in the policy.
+    part: usize,
+    /// Milliseconds until the whole limit is available again: of a window, until it ends.
+    full_after: u64,
+}
+
+impl Level {
+    /// The level that a peek reports.
+    pub(crate) fn of(peek: &Decision) -> Self {
+        Self {
+            remaining: peek.remaining(),
+            limit: peek.limit,
+            part: peek.policy,
+            full_after: millis(peek.reset_after),
+        }
+    }
+}
+
 impl LaneSample {
-    pub(crate) fn new(tally: Tally, waiting: u64, capacity: u64, remaining: Vec<u64>) -> Self {
+    pub(crate) fn new(tally: Tally, waiting: u64, levels: Vec<Level>) -> Self {
         let mean = tally.total_wait.as_millis() / u128::from(tally.queued.max(1));
         Self {
             admitted: tally.admitted,
@@ -44,8 +69,7 @@ impl LaneSample {
             waiting,
             longest_wait: millis(tally.longest_wait),
             mean_wait: u64::try_from(mean).unwrap_or(u64::MAX),
-            capacity,
-            remaining,
+            levels,
             last_admitted: tally.last_admitted.map(|answer| answer.text()),
             last_denied: tally.last_denied.map(|answer| answer.text()),
         }

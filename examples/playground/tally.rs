@@ -17,7 +17,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// Reads it from the response. The layer says who waited, the clock how long.
+    /// Reads it from the response. The layer reports whether it waited, the clock how long.
     pub(crate) fn of(response: &Response, took: Duration) -> Self {
         if response.extensions().get::<RateLimited>().is_some() {
             return Self::Denied;

@@ -141,7 +141,7 @@ fn typing_a_policy_changes_the_cards_and_a_bad_one_shows_its_error() {
         .wait_for("document.querySelector('#lanes h3 code').textContent === 'sliding_log 3/min'");
     browser.click("#one");
     browser
-        .wait_for("document.querySelector('#lanes .clients').textContent === 'Client 1: 2 of 3'");
+        .wait_for("document.querySelector('#lanes .clients').textContent.startsWith('Client 1: 2 of 3, all in ')");
 
     browser.type_into("#policy-1", "sliding_logg 3/min");
     browser.wait_for("document.querySelector('#policy-1').getAttribute('aria-invalid') === 'true'");

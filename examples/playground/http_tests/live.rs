@@ -90,15 +90,54 @@ async fn each_policy_gets_the_same_requests_and_each_client_its_own_limit() {
         }
     };
     for (lane, capacity) in [(0, 5), (1, 3)] {
-        assert_eq!(last["lanes"][lane]["remaining"], json!([0, 0, 0, 0]));
-        assert_eq!(last["lanes"][lane]["capacity"], capacity);
+        let levels = last["lanes"][lane]["levels"].as_array().unwrap();
+        assert_eq!(levels.len(), 4);
+        for level in levels {
+            assert_eq!(
+                (&level["remaining"], &level["limit"]),
+                (&json!(0), &json!(capacity))
+            );
+        }
         let denied = last["lanes"][lane]["denied"].as_u64().unwrap();
         assert!((24..=26).contains(&denied), "{denied}");
     }
 }
 
+/// A bucket, and a window that soon has less left than the bucket.
 #[tokio::test(start_paused = true)]
-async fn a_queue_shows_who_waits_and_how_long() {
+async fn each_sample_has_the_level_of_the_limit_with_the_least_left_and_the_end_of_its_window() {
+    let app = app();
+    let policy = "token_bucket 1/s; burst=11 + fixed_window 12/h; anchored=true";
+    let mut samples = start(&app, json!([policy])).await;
+    let first = samples.next().await;
+    assert_eq!(
+        first["lanes"][0]["levels"],
+        json!([{ "remaining": 11, "limit": 11, "part": 0, "full_after": 0 }])
+    );
+    for (cost, wanted) in [
+        // The bucket has 1 left, the window 2.
+        (10, json!([1, 11, 0])),
+        // 3 s later the bucket has 4, of which one is taken; the window has 1.
+        (1, json!([1, 12, 1])),
+    ] {
+        post(&app, "/api/runs/1/requests", json!({ "cost": cost })).await;
+        let sample = samples.next().await;
+        let level = &sample["lanes"][0]["levels"][0];
+        let figures = json!([level["remaining"], level["limit"], level["part"]]);
+        assert_eq!(figures, wanted, "{sample}");
+        let full_after = level["full_after"].as_u64().unwrap();
+        let expected = if cost == 10 {
+            9_000..=10_000
+        } else {
+            3_590_000..=3_600_000
+        };
+        assert!(expected.contains(&full_after), "{level}");
+        samples.count(12, 0).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_shows_what_waits_and_how_long() {
     let app = app();
     let mut samples = start(&app, json!(["leaky_bucket 2/s; queue=3"])).await;
     set_traffic(
@@ -122,7 +161,7 @@ async fn a_queue_shows_who_waits_and_how_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn traffic_stops_when_told_and_when_nobody_watches() {
+async fn traffic_stops_on_request_and_without_a_page() {
     let app = app();
     let mut samples = start(&app, json!(["fixed_window 1/h"])).await;
     let traffic = json!({ "rate": 100, "burst": 1, "clients": 1, "cost": 1 });
@@ -159,7 +198,7 @@ async fn requests_of_other_programs_go_through_the_same_limit() {
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(denied.headers()["retry-after"], "3600");
     let sample = samples.next().await;
-    assert_eq!(sample["lanes"][0]["remaining"], json!([0]));
+    assert_eq!(sample["lanes"][0]["levels"][0]["remaining"], 0);
     let body = get(&app, "/api/runs/1/policies/1").await;
     assert_eq!(body.status(), StatusCode::NOT_FOUND);
     to_bytes(body.into_body(), 1_000).await.unwrap();

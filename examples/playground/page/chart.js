@@ -66,7 +66,7 @@ export class Bars {
   }
 }
 
-/** A line of what is left. */
+/** A line of a level. */
 export class Level {
   constructor() {
     this.height = 80;

@@ -1,4 +1,4 @@
-// The card of one policy: charts, numbers, levels, answers, and its code.
+// The card of one policy: charts, numbers, levels and windows, answers, and its code.
 
 import { Bars, Level } from "./chart.js";
 import { make, scrolling, setText, span, table } from "./dom.js";
@@ -9,6 +9,7 @@ const PER_SECOND = 4;
 export class Lane {
   constructor(number, checked, url) {
     this.number = number;
+    this.parts = checked.line.split(" + ");
     this.seconds = [];
     this.levels = [];
     this.total = { admitted: 0, queued: 0, denied: 0 };
@@ -25,7 +26,7 @@ export class Lane {
     this.card = make("article", { className: "card", "aria-labelledby": `lane-${number}` },
       make("h3", { id: `lane-${number}` }, `${number}. `, make("code", { textContent: checked.line })),
       this.bars.svg, this.list(),
-      make("h4", { textContent: "What client 1 may still use" }), this.level.svg,
+      make("h4", { textContent: "How much of the limit client 1 has used, in %" }), this.level.svg,
       make("h4", { textContent: "What each client may still use" }), this.clients,
       this.rows, this.admitted.details, this.denied.details,
       code("As Rust", checked.rust), code("As TOML", checked.toml),
@@ -66,7 +67,7 @@ export class Lane {
       this.total[kind] += sample[kind];
     }
     this.longest = Math.max(this.longest, sample.longest_wait);
-    this.levels.push(sample.remaining[0]);
+    this.levels.push(percentUsed(sample.levels[0]));
     if (this.levels.length > SECONDS * PER_SECOND) this.levels.shift();
     this.sample = sample;
     if (sample.last_admitted) fill(this.admitted, sample.last_admitted);
@@ -85,24 +86,26 @@ export class Lane {
     if (!sample) return;
     setText(this.numbers.waiting, String(sample.waiting));
     if (sample.queued > 0) setText(this.numbers.mean, span(sample.mean_wait));
-    const top = Math.max(sample.capacity, 1);
-    this.level.show(this.levels, SECONDS * PER_SECOND, top, labels,
-      `Client 1 may still use ${sample.remaining[0]} of ${sample.capacity}.`);
-    this.showClients(sample);
+    const [{ remaining, limit }] = sample.levels;
+    this.level.show(this.levels, SECONDS * PER_SECOND, 100, labels,
+      `Client 1 has used ${this.levels.at(-1)} % of its limit and may still use ${remaining} of ${limit}.`);
+    this.showClients(sample.levels);
     if (this.rows.open) this.showTable();
   }
 
-  showClients({ remaining, capacity }) {
-    while (this.clients.children.length > remaining.length) this.clients.lastChild.remove();
-    remaining.forEach((left, at) => {
+  showClients(levels) {
+    while (this.clients.children.length > levels.length) this.clients.lastChild.remove();
+    levels.forEach(({ remaining, limit, part, full_after }, at) => {
       let item = this.clients.children[at];
       if (!item) {
         item = make("li", {}, make("span"), make("meter", { min: 0, "aria-hidden": "true" }));
         this.clients.append(item);
       }
-      item.lastChild.max = Math.max(capacity, 1);
-      item.lastChild.value = left;
-      setText(item.firstChild, `Client ${at + 1}: ${left} of ${capacity}`);
+      item.lastChild.max = Math.max(limit, 1);
+      item.lastChild.value = remaining;
+      const full = full_after > 0 ? `, all in ${span(full_after)}` : "";
+      const of = this.parts.length > 1 ? ` of ${this.parts[part]}` : "";
+      setText(item.firstChild, `Client ${at + 1}: ${remaining} of ${limit}${full}${of}`);
     });
   }
 
@@ -119,6 +122,10 @@ export class Lane {
     const { admitted, queued, denied } = this.total;
     return `Policy ${this.number}: ${admitted} admitted at once, ${queued} after a wait, ${denied} denied.`;
   }
+}
+
+function percentUsed({ remaining, limit }) {
+  return Math.round(100 * (1 - Math.min(remaining / Math.max(limit, 1), 1)));
 }
 
 function fill({ http, grpc }, answer) {
