@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use replay::svg::{Px, Svg, px, steps};
+
 use crate::simulation::PHASES;
 
 const WIDTH: u64 = 940;
@@ -10,92 +12,84 @@ const HEIGHT: u64 = 320;
 const X: u64 = 3;
 const Y: u64 = 2;
 const LEFT: u64 = 50;
-const BOTTOM: u64 = 270;
+const BOTTOM: u64 = 280;
 
-/// Limits, second by second.
-struct Line<'a> {
-    name: &'a str,
-    color: &'a str,
-    limits: &'a [u64],
-}
+const TITLE: &str = "The limits of Gradient2 while the capacity of the server changes";
 
 /// The limits of Gradient2 for requests that take equally long, and for others. The same bytes for the
 /// same limits.
 pub(crate) fn picture(limits: &[Vec<u64>; 2]) -> String {
-    let names = [
-        ("Gradient2, 100 ms", "#c60"),
-        ("Gradient2, 50 to 150 ms", "#06c"),
-    ];
-    let lines = names.iter().zip(limits);
-    let lines = lines.map(|((name, color), limits)| Line {
-        name,
-        color,
-        limits,
+    let mut svg = Svg::new(WIDTH, HEIGHT, TITLE, &in_words(limits));
+    svg.text("title", px(LEFT), px(22), TITLE);
+    grid(&mut svg);
+    let mut second = 0;
+    let workers = PHASES.map(|(workers, length)| {
+        second += length;
+        (x(second), y(workers as u64))
     });
-    svg(&lines.collect::<Vec<_>>())
+    line(&mut svg, ("limit", "workers of the server"), &workers, 0);
+    let names = [
+        ("line admitted", "Gradient2, 100 ms"),
+        ("line other", "Gradient2, 50 to 150 ms"),
+    ];
+    for (at, (name, limits)) in (1..).zip(names.into_iter().zip(limits)) {
+        let limits = limits.iter().map(|limit| y(*limit));
+        let points: Vec<_> = (1..).map(x).zip(limits).collect();
+        line(&mut svg, name, &points, at);
+    }
+    svg.end()
 }
 
-fn svg(lines: &[Line<'_>]) -> String {
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
-    );
+/// What the picture shows, for a reader who cannot see it.
+fn in_words(limits: &[Vec<u64>; 2]) -> String {
+    let [equal, mixed] = limits;
+    let mut text = String::new();
+    let mut end = 0;
+    for (workers, length) in PHASES {
+        end += length;
+        let last = |limits: &[u64]| {
+            let found = limits.iter().zip(1..).find(|(_, second)| *second == end);
+            found.map_or(0, |(limit, _)| *limit)
+        };
+        let _ = write!(
+            text,
+            "With {workers} workers, until second {end}, the limit ends at {} if requests take 100 ms and \
+             at {} if they take 50 to 150 ms. ",
+            last(equal),
+            last(mixed),
+        );
+    }
+    text.trim_end().to_owned()
+}
+
+fn grid(svg: &mut Svg) {
     for permits in (0..=120).step_by(20) {
-        let y = height(permits);
-        let right = LEFT + X * seconds();
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{LEFT} {y}H{right}\" stroke=\"#ddd\"/>\
-             <text x=\"{}\" y=\"{}\" text-anchor=\"end\">{permits}</text>",
-            LEFT - 6,
-            y + 4
-        );
+        let y = y(permits);
+        svg.path("grid", &format!("M{LEFT} {y}H{}", x(seconds())));
+        svg.text("end", px(LEFT - 6), Px(y.0 + 40), &permits.to_string());
     }
+    svg.text_upwards(px(16), px(BOTTOM - Y * 60), "requests in flight");
     for second in (0..=seconds()).step_by(60) {
-        let x = LEFT + X * second;
-        let _ = writeln!(
-            svg,
-            "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">{second} s</text>",
-            BOTTOM + 18
-        );
+        svg.text("middle", x(second), px(BOTTOM + 18), &format!("{second} s"));
     }
-    let mut workers = String::new();
-    let mut second = 0;
-    for (many, length) in PHASES {
-        let (from, y) = (LEFT + X * second, height(many as u64));
-        second += length;
-        let to = LEFT + X * second;
-        let start = if workers.is_empty() { "M" } else { "L" };
-        let _ = write!(workers, "{start}{from} {y}H{to}");
-    }
-    path(&mut svg, "workers of the server", "black", &workers, 0);
-    for (at, line) in (1..).zip(lines) {
-        let mut points = String::new();
-        for (second, limit) in (1..).zip(line.limits) {
-            let start = if points.is_empty() { "M" } else { "L" };
-            let _ = write!(points, "{start}{} {}", LEFT + X * second, height(*limit));
-        }
-        path(&mut svg, line.name, line.color, &points, at);
-    }
-    svg.push_str("</svg>\n");
-    svg
 }
 
 fn seconds() -> u64 {
     PHASES.iter().map(|(_, seconds)| seconds).sum()
 }
 
-fn height(permits: u64) -> u64 {
-    BOTTOM.saturating_sub(Y * permits)
+fn x(second: u64) -> Px {
+    px(LEFT + X * second)
 }
 
-/// A line and its name in the legend.
-fn path(svg: &mut String, name: &str, color: &str, points: &str, at: u64) {
-    let (x, y) = (LEFT + X * seconds() + 10, 60 + 20 * at);
-    let _ = writeln!(
-        svg,
-        "<path d=\"{points}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\"/>\
-         <text x=\"{x}\" y=\"{y}\" fill=\"{color}\">{name}</text>"
-    );
+fn y(permits: u64) -> Px {
+    px(BOTTOM.saturating_sub(Y * permits))
+}
+
+/// A line, and its place in the legend.
+fn line(svg: &mut Svg, (class, name): (&str, &str), points: &[(Px, Px)], at: u64) {
+    svg.path(class, &steps(px(LEFT), points.iter().copied()));
+    let (x, y) = (LEFT + X * seconds() + 6, 60 + 20 * at);
+    svg.path(class, &format!("M{x} {y}h18"));
+    svg.text("small", px(x + 22), px(y + 4), name);
 }

@@ -33,7 +33,7 @@ mod replay;
 mod states;
 mod step;
 mod summary;
-mod svg;
+pub mod svg;
 mod tally;
 mod text;
 #[cfg(feature = "redis")]

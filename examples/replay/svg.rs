@@ -24,7 +24,7 @@ text{font:12px sans-serif;fill:rgb(36,41,47)}
 .denied{fill:none;stroke:rgb(213,94,0)}
 .over{fill:rgb(213,94,0)}
 .line.admitted{fill:none;stroke:rgb(0,114,178);stroke-width:2}
-.line.other{fill:none;stroke:rgb(0,158,115);stroke-width:2}
+.line.other{fill:none;stroke:rgb(0,158,115);stroke-width:2;stroke-dasharray:8 2}
 .line.denied{stroke-width:2;stroke-dasharray:6 3}
 .limit{fill:none;stroke:rgb(36,41,47);stroke-dasharray:1 3;stroke-linecap:round;stroke-width:1.5}
 @media(prefers-color-scheme:dark){
@@ -41,8 +41,8 @@ text{fill:rgb(230,237,243)}
 ";
 
 /// A length in tenths of a pixel.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Px(pub(crate) u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Px(pub u64);
 
 impl fmt::Display for Px {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,16 +54,17 @@ impl fmt::Display for Px {
 }
 
 /// Whole pixels.
-pub(crate) const fn px(pixels: u64) -> Px {
+pub const fn px(pixels: u64) -> Px {
     Px(pixels * 10)
 }
 
 /// A document that is being written.
-pub(crate) struct Svg(String);
+#[derive(Clone, Debug)]
+pub struct Svg(String);
 
 impl Svg {
     /// An empty page. Screen readers read out the title and the description.
-    pub(crate) fn new(width: u64, height: u64, title: &str, description: &str) -> Self {
+    pub fn new(width: u64, height: u64, title: &str, description: &str) -> Self {
         let (title, description) = (escaped(title), escaped(description));
         Self(format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -73,7 +74,8 @@ impl Svg {
         ))
     }
 
-    pub(crate) fn text(&mut self, class: &str, x: Px, y: Px, text: &str) {
+    /// A text with its baseline at `y`.
+    pub fn text(&mut self, class: &str, x: Px, y: Px, text: &str) {
         let text = escaped(text);
         self.put(format_args!(
             "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{text}</text>\n"
@@ -81,7 +83,7 @@ impl Svg {
     }
 
     /// A text that reads upwards.
-    pub(crate) fn text_upwards(&mut self, x: Px, y: Px, text: &str) {
+    pub fn text_upwards(&mut self, x: Px, y: Px, text: &str) {
         let text = escaped(text);
         self.put(format_args!(
             "<text class=\"middle\" transform=\"translate({x} {y})rotate(-90)\">{text}</text>\n"
@@ -89,13 +91,14 @@ impl Svg {
     }
 
     /// A shape, if it has any points.
-    pub(crate) fn path(&mut self, class: &str, points: &str) {
+    pub fn path(&mut self, class: &str, points: &str) {
         if !points.is_empty() {
             self.put(format_args!("<path class=\"{class}\" d=\"{points}\"/>\n"));
         }
     }
 
-    pub(crate) fn end(mut self) -> String {
+    /// The whole document.
+    pub fn end(mut self) -> String {
         self.0.push_str("</svg>\n");
         self.0
     }
@@ -106,7 +109,7 @@ impl Svg {
 }
 
 /// A line with steps: the level of each column, from left to right, each as far as `x` of its end.
-pub(crate) fn steps(left: Px, columns: impl IntoIterator<Item = (Px, Px)>) -> String {
+pub fn steps(left: Px, columns: impl IntoIterator<Item = (Px, Px)>) -> String {
     let mut points = String::new();
     let mut last = None;
     let mut end = left;
@@ -125,7 +128,7 @@ pub(crate) fn steps(left: Px, columns: impl IntoIterator<Item = (Px, Px)>) -> St
 }
 
 /// The same, closed along `bottom`; nothing if it is at the bottom everywhere.
-pub(crate) fn area(left: Px, bottom: Px, columns: &[(Px, Px)]) -> String {
+pub fn area(left: Px, bottom: Px, columns: &[(Px, Px)]) -> String {
     if columns.iter().all(|(_, y)| *y == bottom) {
         return String::new();
     }

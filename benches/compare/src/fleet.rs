@@ -13,6 +13,7 @@ use tower_throttle::store::redis::Redis;
 use tower_throttle::store::synced::SyncedBuilder;
 use tower_throttle::{Quota, TokenBucket};
 
+use crate::fleet_chart::picture;
 use crate::redis::redis_server::RedisServer;
 use crate::redis::statistic;
 use crate::row::{Effort, ends, median};
@@ -146,8 +147,9 @@ pub(crate) fn run(effort: &Effort, writes: bool) {
     let broken = broken.filter(|case| case.excess > case.bound).count();
     println!("{broken} cases exceed their bound");
     if writes {
-        std::fs::write("docs/synced.md", page(&runs, &speeds)).expect("docs");
-        std::fs::write("docs/img/synced.svg", picture(&runs)).expect("docs/img");
+        let page = page(&runs, &speeds);
+        std::fs::write("docs/img/synced.svg", picture(&page)).expect("docs/img");
+        std::fs::write("docs/synced.md", page).expect("docs");
     }
 }
 
@@ -438,81 +440,4 @@ fn page(runs: &[Run], speeds: &[Speed]) -> String {
         );
     }
     page
-}
-
-/// Bars of what was admitted over Redis, with lines at the bounds.
-fn picture(runs: &[Run]) -> String {
-    const HEIGHT: f64 = 200.0;
-    const BAR: f64 = 22.0;
-    let colors = [
-        "#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#a463f2",
-    ];
-    let names = names();
-    let most = runs.iter().flat_map(|run| &run.admitted);
-    let most = most
-        .filter(|case| case.case.strict.is_none())
-        .map(Admitted::most_allowed)
-        .fold(1.0, f64::max)
-        .ceil();
-    let y = |figure: f64| 40.0 + HEIGHT * (1.0 - figure / most);
-    let group = BAR * (names.len() as f64 + 1.5);
-    let width = 60.0 + group * INTERVALS.len() as f64 + 130.0;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} 290\" font-family=\"sans-serif\" \
-         font-size=\"12\" fill=\"#888\">\n<title>What 2 to 8 processes admitted, beside the limit and the \
-         bound</title>\n<text x=\"8\" y=\"20\">admitted, as a multiple of the limit (Redis, worst case); \
-         dashes are bounds</text>\n"
-    );
-    let mut step = 0.0;
-    while step <= most {
-        let _ = writeln!(
-            svg,
-            "<line x1=\"40\" x2=\"{:.0}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#888\" \
-             stroke-opacity=\"{}\"/><text x=\"32\" y=\"{:.1}\" text-anchor=\"end\">{step}</text>",
-            width - 130.0,
-            if step == 1.0 { 0.9 } else { 0.2 },
-            y(step) + 4.0,
-            at = y(step),
-        );
-        step += 1.0;
-    }
-    for (number, interval) in INTERVALS.into_iter().enumerate() {
-        let left = 50.0 + group * number as f64;
-        for (bar, name) in names.iter().enumerate() {
-            let Some((case, _)) = worst(runs, ("Redis", interval), (name, false)) else {
-                continue;
-            };
-            let (x, top) = (left + BAR * bar as f64, y(case.worst()));
-            let bound = y(case.most_allowed());
-            let _ = writeln!(
-                svg,
-                "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\"/>\
-                 <line x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{bound:.1}\" y2=\"{bound:.1}\" stroke=\"{}\" \
-                 stroke-width=\"2\" stroke-dasharray=\"4 2\"/>",
-                BAR - 4.0,
-                y(0.0) - top,
-                colors[bar % colors.len()],
-                x + BAR - 4.0,
-                colors[bar % colors.len()],
-            );
-        }
-        let _ = writeln!(
-            svg,
-            "<text x=\"{:.1}\" y=\"262\">interval {interval} ms</text>",
-            left + BAR
-        );
-    }
-    for (number, name) in names.iter().enumerate() {
-        let (x, at) = (width - 118.0, 50.0 + 18.0 * number as f64);
-        let color = colors[number % colors.len()];
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{x:.0}\" y=\"{:.0}\" width=\"12\" height=\"12\" fill=\"{color}\"/>\
-             <text x=\"{:.0}\" y=\"{at:.0}\">{name}</text>",
-            at - 10.0,
-            x + 18.0,
-        );
-    }
-    svg.push_str("</svg>\n");
-    svg
 }

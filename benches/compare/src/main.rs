@@ -30,6 +30,7 @@
 mod abuse;
 mod count;
 mod fleet;
+mod fleet_chart;
 mod keys;
 mod layer;
 mod others;
