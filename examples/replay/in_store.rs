@@ -104,10 +104,7 @@ impl<S: CasStore> InStore<S> {
 
     /// The decision of an operation that is not written.
     fn dry_apply(&self, key: usize, now: Tick, op: Op) -> Result<Decision, String> {
-        self.store.is_dry.store(true, Ordering::Relaxed);
-        let decision = self.apply(key, now, op);
-        self.store.is_dry.store(false, Ordering::Relaxed);
-        decision
+        self.dry(|| self.apply(key, now, op))
     }
 
     /// The decision of a request in the queue that is not written.
@@ -118,8 +115,13 @@ impl<S: CasStore> InStore<S> {
         n: u64,
         max_wait: Duration,
     ) -> Result<Decision, String> {
+        self.dry(|| self.ask(key, now, |limiter, name| limiter.reserve(name, n, max_wait)))
+    }
+
+    /// A decision after which nothing is written.
+    fn dry(&self, decide: impl FnOnce() -> Result<Decision, String>) -> Result<Decision, String> {
         self.store.is_dry.store(true, Ordering::Relaxed);
-        let decision = self.ask(key, now, |limiter, name| limiter.reserve(name, n, max_wait));
+        let decision = decide();
         self.store.is_dry.store(false, Ordering::Relaxed);
         decision
     }

@@ -77,6 +77,17 @@ impl Spec {
     }
 
     /// The limit on requests in flight, if it is one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::policy::Spec;
+    ///
+    /// let spec: Spec = "concurrency 20; queue=5; max_wait=1s".parse()?;
+    /// let limit = spec.concurrency().expect("a limit on requests in flight");
+    /// assert_eq!((limit.limit, limit.queue), (20, 5));
+    /// assert_eq!(limit.max_wait, Some(Duration::from_secs(1)));
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
     pub fn concurrency(&self) -> Option<Concurrency> {
         let [term] = &*self.terms else { return None };
         let Units::Count(limit) = term.amount else {
@@ -93,7 +104,8 @@ impl Spec {
     /// The names of its algorithms, joined by `+`: `token_bucket`, `token_bucket+fixed_window`.
     ///
     /// Usage of a limit outlives a change of its settings as long as this stays the same.
-    pub fn kind(&self) -> String {
+    #[cfg(feature = "policies")]
+    pub(super) fn kind(&self) -> String {
         let names: Vec<_> = self.terms.iter().map(|term| term.kind.name).collect();
         names.join("+")
     }

@@ -139,6 +139,16 @@ impl PolicyFile {
     }
 
     /// What is allowed and yet probably a mistake: a file without a limit.
+    ///
+    /// ```
+    /// # #[cfg(feature = "toml")] {
+    /// use tower_throttle::policy::PolicyFile;
+    ///
+    /// let file = PolicyFile::from_toml("version = 1").unwrap();
+    /// let warning = file.warnings()[0].to_string();
+    /// assert_eq!(warning, "limit: the file has no limit: every request passes");
+    /// # }
+    /// ```
     pub fn warnings(&self) -> Vec<Problem> {
         if self.limits.is_empty() && self.denies.is_empty() {
             let message = "the file has no limit: every request passes";
@@ -197,35 +207,33 @@ impl StoreSource {
 impl PartialEq for Limit {
     fn eq(&self, other: &Self) -> bool {
         // All fields but the place; a new field does not compile without an entry here.
-        let fields = |limit: &Self| {
-            let Self {
-                name,
-                spec,
-                keys,
-                missing,
-                requests,
-                except,
-                is_shadow,
-                headers,
-                store,
-                denies_on_store_error,
-                failure,
-                capacity,
-                place: _,
-            } = limit.clone();
-            (
-                (name, spec, keys, missing, requests, except),
-                (
-                    is_shadow,
-                    headers,
-                    store,
-                    denies_on_store_error,
-                    failure,
-                    capacity,
-                ),
-            )
-        };
-        fields(self) == fields(other)
+        let Self {
+            name,
+            spec,
+            keys,
+            missing,
+            requests,
+            except,
+            is_shadow,
+            headers,
+            store,
+            denies_on_store_error,
+            failure,
+            capacity,
+            place: _,
+        } = self;
+        *name == other.name
+            && *spec == other.spec
+            && *keys == other.keys
+            && *missing == other.missing
+            && *requests == other.requests
+            && *except == other.except
+            && *is_shadow == other.is_shadow
+            && *headers == other.headers
+            && *store == other.store
+            && *denies_on_store_error == other.denies_on_store_error
+            && *failure == other.failure
+            && *capacity == other.capacity
     }
 }
 

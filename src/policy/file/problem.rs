@@ -3,6 +3,17 @@
 use std::{error::Error, fmt};
 
 /// One thing that is wrong with a policy file, or worth a warning.
+///
+/// ```
+/// # #[cfg(feature = "toml")] {
+/// use tower_throttle::policy::PolicyFile;
+///
+/// let problems = PolicyFile::from_toml("version = 1\nlimits = []").unwrap_err();
+/// let problem = &problems.list()[0];
+/// assert_eq!((problem.path(), problem.line()), ("limits", Some(2)));
+/// assert!(problem.message().starts_with("unknown field; did you mean limit?"));
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     path: String,

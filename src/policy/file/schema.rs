@@ -159,12 +159,7 @@ impl Writer {
                 }
             }
             Shape::Several(one) => {
-                self.field("anyOf", false);
-                self.open('[');
-                self.line();
-                self.alone(*one);
-                self.text.push(',');
-                self.line();
+                self.begin_any_of(one);
                 self.open('{');
                 self.field("type", true);
                 self.string("array");
@@ -188,12 +183,7 @@ impl Writer {
                 self.alone(*one);
             }
             Shape::OrNumber(one, other) => {
-                self.field("anyOf", false);
-                self.open('[');
-                self.line();
-                self.alone(*one);
-                self.text.push(',');
-                self.line();
+                self.begin_any_of(one);
                 self.alone(*other);
                 self.or_null(null);
                 self.close(']');
@@ -211,6 +201,16 @@ impl Writer {
             self.string("null");
             self.close('}');
         }
+    }
+
+    /// Begins a choice of forms, of which this is the first.
+    fn begin_any_of(&mut self, first: &Shape) {
+        self.field("anyOf", false);
+        self.open('[');
+        self.line();
+        self.alone(*first);
+        self.text.push(',');
+        self.line();
     }
 
     fn kind(&mut self, kind: &str, null: Null) {

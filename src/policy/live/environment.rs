@@ -94,6 +94,16 @@ impl Environment {
     }
 
     /// The folder in which files of lists are looked for; the current one unless set.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use tower_throttle::policy::Environment;
+    ///
+    /// // The folder of the policy file.
+    /// let file = Path::new("/etc/shop/policies.toml");
+    /// let environment = Environment::new().folder(file.parent().unwrap());
+    /// # drop(environment);
+    /// ```
     #[must_use]
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = folder.into();

@@ -15,7 +15,7 @@ use crate::policy::{
 
 /// Finds the [`PolicyKey`] of a request.
 #[derive(Clone)]
-pub struct PolicyKeys {
+pub(super) struct PolicyKeys {
     sources: Arc<[Source]>,
     /// How clients are found in lists, if the file has any.
     listed: Option<ClientIp>,

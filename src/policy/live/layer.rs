@@ -111,8 +111,8 @@ impl PolicyHandle {
     /// Replaces all limits by those of `file`, or none if there is an error.
     ///
     /// A limit is the same if its name, key, algorithm, store and capacity are. What it has counted
-    /// stays counted: if its numbers change, those who have used units have still used them, and
-    /// blocks of a lockout last on. Requests that wait for a new quota go at its pace. Everything else
+    /// stays counted: if its numbers change, units that a key has used stay used, and blocks of a
+    /// lockout last on. Requests that wait for a new quota go at its pace. Everything else
     /// of a limit, such as `match`, `except`, `headers` and `shadow`, and all lists, are replaced at
     /// once. Any other limit begins with no usage, which the report says with the reason.
     ///
@@ -142,6 +142,34 @@ impl PolicyHandle {
     }
 
     /// How many requests the limit `name` has admitted, denied, queued, and so on, so far.
+    ///
+    /// `None` if there is no limit of this name.
+    ///
+    /// ```
+    /// # #[cfg(feature = "toml")]
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use axum::{Router, body::Body, extract::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
+    ///
+    /// let file = PolicyFile::from_toml(
+    ///     "version = 1\n[[limit]]\nname = \"all\"\nlimit = \"fixed_window 1/h\"\nkey = \"global\"",
+    /// )?;
+    /// let policy = PolicyLayer::new(file, Environment::new())?;
+    /// let handle = policy.handle();
+    /// let app: Router = Router::new().route("/", get(async || "done")).layer(policy);
+    /// for _ in 0..3 {
+    ///     let _ = app.clone().oneshot(Request::new(Body::empty())).await;
+    /// }
+    /// let counts = handle.counts("all").expect("the limit is in the file");
+    /// assert_eq!((counts.admitted, counts.denied), (1, 2));
+    /// assert!(handle.counts("other").is_none());
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "toml"))]
+    /// # fn main() {}
+    /// ```
     pub fn counts(&self, name: &str) -> Option<Counts> {
         let generation = self.shared.current();
         let mut limits = generation.limits.iter();
@@ -154,11 +182,48 @@ impl PolicyHandle {
 
     /// What is allowed and yet probably a mistake: a file without a limit, or a list without networks.
     /// Lists in files were read when the file was loaded.
+    ///
+    /// ```
+    /// # #[cfg(feature = "toml")] {
+    /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
+    ///
+    /// let file = PolicyFile::from_toml("version = 1").unwrap();
+    /// let handle = PolicyLayer::new(file, Environment::new()).unwrap().handle();
+    /// let warning = handle.warnings()[0].to_string();
+    /// assert_eq!(warning, "limit: the file has no limit: every request passes");
+    /// # }
+    /// ```
     pub fn warnings(&self) -> Vec<Problem> {
         self.shared.current().warnings.clone()
     }
 
     /// How many requests of clients in `[[deny]]` lists were denied so far.
+    ///
+    /// ```
+    /// # #[cfg(feature = "toml")]
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::net::SocketAddr;
+    /// use axum::{Router, body::Body, extract::{ConnectInfo, Request}, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
+    ///
+    /// let file = PolicyFile::from_toml(
+    ///     "version = 1\n[lists.bad]\ncidrs = [\"192.0.2.0/24\"]\n[[deny]]\nlist = \"bad\"",
+    /// )?;
+    /// let policy = PolicyLayer::new(file, Environment::new())?;
+    /// let handle = policy.handle();
+    /// let app: Router = Router::new().route("/", get(async || "done")).layer(policy);
+    /// let mut request = Request::new(Body::empty());
+    /// let peer: SocketAddr = "192.0.2.7:5000".parse()?;
+    /// request.extensions_mut().insert(ConnectInfo(peer));
+    /// assert_eq!(app.oneshot(request).await?.status(), 403);
+    /// assert_eq!(handle.denied_clients(), 1);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "toml"))]
+    /// # fn main() {}
+    /// ```
     pub fn denied_clients(&self) -> u64 {
         self.shared.denied.load(Ordering::Relaxed)
     }

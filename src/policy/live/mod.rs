@@ -24,9 +24,7 @@ pub use self::{
     environment::Environment,
     future::PolicyFuture,
     key::PolicyKey,
-    keys::PolicyKeys,
     layer::{PolicyHandle, PolicyLayer},
     report::Reloaded,
-    respond::{PolicyDeny, PolicyHeaders, PolicySettle},
     service::PolicyService,
 };

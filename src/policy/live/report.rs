@@ -29,6 +29,18 @@ pub struct Reloaded {
 
 impl Reloaded {
     /// Whether everything is as before.
+    ///
+    /// ```
+    /// # #[cfg(feature = "toml")] {
+    /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
+    ///
+    /// let file = || PolicyFile::from_toml("version = 1").unwrap();
+    /// let layer = PolicyLayer::new(file(), Environment::new()).unwrap();
+    /// let reloaded = layer.handle().reload(file()).unwrap();
+    /// assert!(reloaded.is_unchanged());
+    /// assert_eq!(reloaded.to_string(), "no limit has changed");
+    /// # }
+    /// ```
     pub fn is_unchanged(&self) -> bool {
         let Self {
             kept: _,

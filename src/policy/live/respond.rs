@@ -21,7 +21,7 @@ pub(super) fn responder(headers: Option<Headers>, failure: &[u16]) -> PolicyResp
 
 /// The [`Standard`] answer to denied requests.
 #[derive(Clone, Copy, Debug)]
-pub struct PolicyDeny;
+pub(super) struct PolicyDeny;
 
 impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<PolicyBody<B>>, Err>
     for PolicyDeny
@@ -52,7 +52,7 @@ impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<PolicyBody<B>>, 
 /// The headers of `headers = "..."`, or none. The response of a limit that denied the request states that
 /// limit only.
 #[derive(Clone, Copy, Debug)]
-pub struct PolicyHeaders(Option<Headers>);
+pub(super) struct PolicyHeaders(Option<Headers>);
 
 impl PolicyHeaders {
     pub(super) const fn of(headers: Option<Headers>) -> Self {
@@ -88,7 +88,7 @@ impl<B> Tell<Response<B>> for PolicyHeaders {
 /// of `unauthenticated`, 403 of `permission_denied`. A status in trailers is not known when the cost is
 /// settled.
 #[derive(Clone, Debug)]
-pub struct PolicySettle(Option<Arc<[u16]>>);
+pub(super) struct PolicySettle(Option<Arc<[u16]>>);
 
 impl<Req, K, B, Err> SettleResult<Req, K, Response<B>, Err> for PolicySettle {
     fn settle_for_result(&self, _: &K, result: &Result<Response<B>, Err>) -> Settle {
