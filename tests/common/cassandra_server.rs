@@ -217,16 +217,16 @@ fn launch(folder: &Path, is_new: bool) -> Option<Child> {
         .expect("Java is installed");
     let output = BufReader::new(process.stdout.take().expect("it was piped"));
     let mut lines = output.lines();
-    // A new server makes its first role after it has begun to listen.
-    let last = if is_new {
-        "Created default superuser role"
-    } else {
-        "Startup complete"
-    };
+    // A new server makes its first role beside its start: either line may be the last.
+    let mut awaited = vec!["Startup complete"];
+    if is_new {
+        awaited.push("Created default superuser role");
+    }
     let mut log = Vec::new();
     let is_ready = lines.by_ref().map_while(Result::ok).any(|line| {
+        awaited.retain(|text| !line.contains(text));
         log.push(line);
-        log.last().is_some_and(|line| line.contains(last))
+        awaited.is_empty()
     });
     if is_ready {
         // Keep reading the log, so that the pipe never fills.

@@ -21,13 +21,13 @@ mod chaos;
 mod configurations;
 mod decisions;
 mod laws;
-#[cfg(feature = "cas")]
+#[cfg(all(feature = "cas", feature = "redis"))]
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "cas")]
+#[cfg(all(feature = "cas", feature = "redis"))]
 mod synced;
 mod vectors;
 
