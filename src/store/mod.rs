@@ -11,6 +11,8 @@ mod cold;
 mod events;
 mod fallback;
 #[cfg(feature = "cas")]
+mod fleet;
+#[cfg(feature = "cas")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod lease;
 pub mod local;

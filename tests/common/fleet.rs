@@ -19,7 +19,7 @@ use tower_throttle::{
     },
 };
 
-#[path = "../../src/store/synced/simulation/promise.rs"]
+#[path = "../../src/store/fleet/simulation/promise.rs"]
 #[expect(dead_code, reason = "shared with the simulation")]
 mod promise;
 

@@ -54,11 +54,16 @@ impl<S: CasStore> Exchanger<S> {
         let ends_at = MonotonicClock.now().plus(shared.deadline);
         let mut known = lock(&self.records).take(name);
         let (mut is_fresh, mut conflicts) = (false, 0);
+        // Whether the breaker allows a call that is not made yet: it allows a single probe.
+        let mut is_allowed = false;
         loop {
-            shared.check_breaker()?;
+            if !std::mem::replace(&mut is_allowed, true) {
+                shared.check_breaker()?;
+            }
             let sent_at = MonotonicClock.now();
             let (Some(current), Some(now)) = (known.take(), shared.time.now()) else {
                 let loaded = shared.call_until(ends_at, shared.store.load(name)).await?;
+                is_allowed = false;
                 shared.time.learn(loaded.server_time);
                 learn(sent_at, loaded.server_time);
                 known = Some(read::<S>(loaded.value, replaces)?);
@@ -79,6 +84,7 @@ impl<S: CasStore> Exchanger<S> {
             let record = record.swapped_by(version);
             let value = Value::new(version, record.to_bytes());
             let swap = shared.store.swap(name, current.version, &value, ttl);
+            is_allowed = false;
             match shared.call_until(ends_at, swap).await? {
                 Swapped::Done(server_time) => {
                     shared.swaps.fetch_add(1, Ordering::Relaxed);
@@ -136,5 +142,43 @@ fn read<S: CasStore>(value: Option<Value>, replaces: bool) -> Result<Known, Stor
             record: Record::default(),
         }),
         None => Err(Failure::Damaged.in_store(S::NAME)),
+    }
+}
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::store::cas::{Fault, Faulty, MemoryStore};
+
+    async fn exchange(
+        exchanger: &Exchanger<Faulty<MemoryStore>>,
+        name: &str,
+        writes: bool,
+    ) -> Result<(), StoreError> {
+        let step = |record: &Record, _: Tick| {
+            let ttl = Duration::from_secs(60);
+            let record = writes.then(|| (record.clone(), ttl));
+            Ok(Next { reply: (), record })
+        };
+        exchanger
+            .exchange(&name.into(), false, |_, _| (), step)
+            .await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_probe_of_a_breaker_confirms_that_a_known_record_has_not_changed() {
+        let store = Faulty::new(MemoryStore::new());
+        let shared = Shared::new(store.clone(), Duration::from_secs(1));
+        let exchanger = Exchanger::new(Arc::new(shared));
+        assert!(exchange(&exchanger, "known", true).await.is_ok());
+        store.plan([Fault::LostRequest; 3]);
+        for _ in 0..3 {
+            assert!(exchange(&exchanger, "other", false).await.is_err());
+        }
+        assert!(exchange(&exchanger, "other", false).await.is_err());
+        assert_eq!(exchanger.shared.breakers.counts().probes, 0);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(exchange(&exchanger, "known", false).await.is_ok());
+        assert!(!exchanger.shared.breakers.counts().is_open);
     }
 }

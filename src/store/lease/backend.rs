@@ -4,12 +4,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::decide::decide_slow;
 use super::fleet::Fleet;
-use super::future::{LeasedFuture, Waiting};
-use super::node::Slow;
-use super::task::{close_detached, ensure_running};
+use super::future::LeasedFuture;
 use crate::algorithm::{Algorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
-use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::clock::{Clock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
 use crate::key::Key;
@@ -17,7 +15,8 @@ use crate::quota::Quota;
 use crate::receipt::Receipt;
 use crate::store::{
     cas::{CasStore, report::Change},
-    remote::{BreakerCounts, Deadline, KeyName, RemoteKey},
+    fleet::{FleetFuture, Machine, Owner, Request, Slow, ensure_running, flush, set_quota},
+    remote::{BreakerCounts, RemoteKey},
 };
 use crate::sync::Ordering;
 
@@ -39,10 +38,7 @@ use crate::sync::Ordering;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Leased<S: CasStore, A: Algorithm>(Arc<Owner<S, A>>);
-
-/// Closes the limiter when the last clone is dropped.
-struct Owner<S: CasStore, A: Algorithm>(Arc<Fleet<S, A>>);
+pub struct Leased<S: CasStore, A: Algorithm>(Arc<Owner<Fleet<S, A>>>);
 
 /// Counts of what a [`Leased`] limiter has exchanged since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,8 +63,8 @@ pub struct LeasedCounts {
 }
 
 impl<S: CasStore, A: Algorithm> Leased<S, A> {
-    pub(super) fn of(fleet: Arc<Fleet<S, A>>) -> Self {
-        Self(Arc::new(Owner(fleet)))
+    pub(super) fn of(fleet: Fleet<S, A>) -> Self {
+        Self(Arc::new(Owner(Arc::new(fleet))))
     }
 
     /// Gives back all units that were not used, reports those that were, and waits until the store has
@@ -81,7 +77,7 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
     /// # Errors
     /// If the store did not get all of it.
     pub async fn close(&self) -> Result<(), StoreError> {
-        self.0.0.flush().await
+        flush(&self.0.0).await
     }
 
     /// Changes the quota for all keys and for the whole fleet. Used units stay used, and units that are
@@ -108,11 +104,7 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
     /// # }
     /// ```
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        let fleet = &self.0.0;
-        fleet.policy.set_quota(quota, None).await?;
-        let policy = fleet.policy.active();
-        let changed = fleet.node.set_algorithm(&policy.decider.algorithm);
-        changed.map_err(|error| StoreError::new(error.to_string(), false))
+        set_quota(&*self.0.0, quota).await
     }
 
     /// How long the oldest change has waited that the store may not have yet. If it is above a third of
@@ -135,9 +127,9 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
     pub fn counts(&self) -> LeasedCounts {
         let fleet = &self.0.0;
         LeasedCounts {
-            exchanged: fleet.exchanges.done.load(Ordering::Relaxed),
-            failed: fleet.exchanges.failed.load(Ordering::Relaxed),
-            conflicts: fleet.shared().conflicts.load(Ordering::Relaxed),
+            exchanged: fleet.link.done.load(Ordering::Relaxed),
+            failed: fleet.link.failed.load(Ordering::Relaxed),
+            conflicts: fleet.link.shared().conflicts.load(Ordering::Relaxed),
             keys: fleet.node.keys.len(),
             nodes: fleet.node.nodes(),
             full: fleet.node.full(),
@@ -152,7 +144,7 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
 
     /// Whether its circuit breaker is open, and how often it opened.
     pub fn breaker(&self) -> BreakerCounts {
-        self.0.0.shared().breakers.counts()
+        self.0.0.link.shared().breakers.counts()
     }
 
     /// Returns the decision, or any if `pending` is set to a future.
@@ -168,8 +160,8 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
         let fleet = &self.0.0;
         let no_decision = || Decision::new(Verdict::Deny, 0, 0, None, 0);
         let mut name = None;
-        let make_name = || Arc::clone(name.insert(self.name_of(key)));
-        let exchanged = match decide_slow(fleet, hash, make_name, cost) {
+        let make_name = || Arc::clone(name.insert(fleet.link.name_of(key)));
+        let exchanged = match decide_slow(fleet, hash, make_name, fleet.clock.now(), cost) {
             Ok(Slow::Decided(decision)) => return decision,
             Ok(Slow::Wait(exchanged)) => exchanged,
             Err(error) => {
@@ -177,22 +169,11 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
                 return no_decision();
             }
         };
-        let ends_at = MonotonicClock.now().plus(fleet.shared().deadline);
-        *pending = Some(LeasedFuture::waiting(Waiting {
-            fleet: Arc::clone(fleet),
-            hash,
-            name: name.unwrap_or_else(|| self.name_of(key)),
-            cost,
-            exchanged,
-            deadline: Deadline::new(ends_at),
-        }));
+        let name = name.unwrap_or_else(|| fleet.link.name_of(key));
+        let request = Request { hash, name, cost };
+        let waiting = FleetFuture::waiting(fleet, request, exchanged);
+        *pending = Some(LeasedFuture(waiting));
         no_decision()
-    }
-
-    fn name_of<K: RemoteKey + ?Sized>(&self, key: &K) -> Arc<str> {
-        let mut name = KeyName::new(&self.0.0.name_prefix);
-        key.write(&mut name);
-        name.finish().into()
     }
 
     fn change<K>(&self, key: &K, change: Change, now: Tick) -> Result<Decision, StoreError>
@@ -202,9 +183,11 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
         let fleet = &self.0.0;
         ensure_running(fleet)?;
         let hash = fleet.node.hash(key);
-        let decision = fleet.node.change(hash, || self.name_of(key), now, change);
+        let decision = fleet
+            .node
+            .change(hash, || fleet.link.name_of(key), now, change);
         if fleet.node.has_urgent() {
-            fleet.wake.notify_one();
+            fleet.link.wake.notify_one();
         }
         Ok(decision.with_receipt(Receipt::at(now.as_nanos())))
     }
@@ -302,12 +285,6 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Leased<S, A> {
     }
 }
 
-impl<S: CasStore, A: Algorithm> Drop for Owner<S, A> {
-    fn drop(&mut self) {
-        close_detached(&self.0);
-    }
-}
-
 /// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
 impl<S: CasStore, A: Algorithm> Clone for Leased<S, A> {
     fn clone(&self) -> Self {
@@ -319,10 +296,10 @@ impl<S: CasStore, A: Algorithm> fmt::Debug for Leased<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fleet = &self.0.0;
         f.debug_struct("Leased")
-            .field("name_prefix", &fleet.name_prefix)
+            .field("name_prefix", &fleet.link.name_prefix)
             .field("algorithm", &fleet.node.algorithm())
             .field("settings", &fleet.settings)
-            .field("store", &fleet.shared().store)
+            .field("store", &fleet.link.shared().store)
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! The settings of a limiter of leased units.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use super::backend::Leased;
 use super::fleet::Fleet;
@@ -8,7 +8,7 @@ use super::plan::Settings;
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
-use crate::store::{cas::CasStore, remote::check_name, synced::WhenCutOff};
+use crate::store::{cas::CasStore, fleet::WhenCutOff, remote::check_name};
 
 const DEFAULT_CLOCK_ERROR: Duration = Duration::from_secs(1);
 const DEFAULT_CAPACITY: usize = 100_000;
@@ -180,7 +180,7 @@ impl<S: CasStore> LeasedBuilder<S> {
         };
         settings.check()?;
         let fleet = Fleet::new(self.store, &self.prefix, name, &algorithm, settings)?;
-        Ok(Leased::of(Arc::new(fleet)))
+        Ok(Leased::of(fleet))
     }
 }
 

@@ -1,8 +1,7 @@
 //! The time by which a machine spends its leases.
 
-use std::sync::Arc;
-
 use crate::clock::{Clock, MonotonicClock, PAUSE_AVAILABLE, Tick, unix_now};
+use crate::store::fleet::MovedClock;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// A time of the store that is never earlier than the store's own, in nanoseconds since 1970.
@@ -10,25 +9,18 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 /// A reply shows the store's time at a moment after its request was sent. So the store's clock cannot be
 /// further ahead of this machine's than that time is ahead of the moment of sending. A lease that has not
 /// ended by this clock has not ended in the store either.
-#[derive(Clone, Debug)]
-pub(super) struct LeaseClock {
-    shared: Arc<Shared>,
+pub(super) type LeaseClock = MovedClock<StoreClock>;
+
+/// What is known of the store's clock.
+#[derive(Debug)]
+pub(super) struct StoreClock {
     /// Whether all times of the store are of one clock.
     has_one_clock: bool,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    /// How far this time is ahead of the monotonic clock, modulo 2^64.
-    ahead: AtomicU64,
     /// 1 if the store reports its time, 2 if it does not.
     source: AtomicU64,
     /// When the store's time was last learned, by the monotonic clock, and how far the wall clock was
     /// ahead of the monotonic clock then.
     learned: Mutex<(Tick, Option<u64>)>,
-    /// The time of a simulation, unless it is zero.
-    #[cfg(test)]
-    simulated: AtomicU64,
     /// 1 if the next call finds that the machine was suspended.
     #[cfg(test)]
     suspended: AtomicU64,
@@ -41,41 +33,35 @@ const MAX_DRIFT: u64 = 2_000;
 const MAX_GAIN: u64 = 100_000_000;
 
 impl LeaseClock {
-    /// The time of this machine, until the store reports its time.
-    pub(super) fn of_this_machine() -> Self {
-        let clock = Self {
-            shared: Arc::default(),
-            has_one_clock: true,
-        };
-        clock.set(unix_now(), MonotonicClock.now());
-        clock
-    }
-
-    /// The same for a store, all of whose times are of one clock or not.
+    /// The time of this machine, until the store reports its time. All of its times are of one clock
+    /// or not.
     pub(super) fn of_store(has_one_clock: bool) -> Self {
-        Self {
+        Self::new(StoreClock {
             has_one_clock,
-            ..Self::of_this_machine()
-        }
+            source: AtomicU64::new(0),
+            learned: Mutex::default(),
+            #[cfg(test)]
+            suspended: AtomicU64::new(0),
+        })
     }
 
     /// Whether the store has replied.
     pub(super) fn is_known(&self) -> bool {
-        self.shared.source.load(Ordering::Acquire) != 0
+        self.learned().source.load(Ordering::Acquire) != 0
     }
 
     /// Whether machines decide by clocks that may differ: by their own, because the store does not
     /// report its time, or by those of several servers.
     pub(super) fn may_differ(&self) -> bool {
-        !self.has_one_clock || self.shared.source.load(Ordering::Acquire) == 2
+        !self.learned().has_one_clock || self.learned().source.load(Ordering::Acquire) == 2
     }
 
     /// Learns the time of the store from a reply to a request that was sent at `sent_at`.
     pub(super) fn learn(&self, sent_at: Tick, server_time: Option<Tick>) {
-        let mut learned = lock(&self.shared.learned);
+        let mut learned = lock(&self.learned().learned);
         let monotonic = MonotonicClock.now();
         let Some(time) = server_time else {
-            self.shared.source.store(2, Ordering::Release);
+            self.learned().source.store(2, Ordering::Release);
             return self.set(unix_now(), monotonic);
         };
         // The two clocks may have drifted apart since then.
@@ -84,7 +70,7 @@ impl LeaseClock {
         let latest = self.moved(monotonic).as_nanos().saturating_add(drift);
         let by_reply = time.as_nanos() + monotonic.as_nanos().saturating_sub(sent_at.as_nanos());
         // A clock that is behind a reply that has arrived is one of a store whose clock was set.
-        let is_first = self.shared.source.swap(1, Ordering::AcqRel) != 1;
+        let is_first = self.learned().source.swap(1, Ordering::AcqRel) != 1;
         let time = if is_first || latest < time.as_nanos() {
             by_reply
         } else {
@@ -97,7 +83,7 @@ impl LeaseClock {
     /// still while leases ended.
     pub(super) fn was_suspended(&self) -> bool {
         #[cfg(test)]
-        if self.shared.suspended.swap(0, Ordering::Relaxed) == 1 {
+        if self.learned().suspended.swap(0, Ordering::Relaxed) == 1 {
             return true;
         }
         // Paused time stands still too.
@@ -106,55 +92,24 @@ impl LeaseClock {
 
     fn has_wall_clock_gained(&self, wall: Tick, monotonic: Tick) -> bool {
         let ahead = wall.as_nanos().wrapping_sub(monotonic.as_nanos());
-        let before = lock(&self.shared.learned).1.replace(ahead);
+        let before = lock(&self.learned().learned).1.replace(ahead);
         before.is_some_and(|before| {
             let gain = ahead.wrapping_sub(before);
             gain > MAX_GAIN && gain < u64::MAX / 2
         })
     }
 
-    fn set(&self, time: Tick, monotonic: Tick) {
-        let ahead = time.as_nanos().wrapping_sub(monotonic.as_nanos());
-        self.shared.ahead.store(ahead, Ordering::Relaxed);
-    }
-
-    /// Shows this time from now on.
+    /// Shows this time of the store from now on.
     #[cfg(test)]
-    pub(super) fn simulate(&self, now: Tick, is_own: bool) {
-        let source = 1 + u64::from(is_own);
-        self.shared.source.store(source, Ordering::Relaxed);
-        self.shared
-            .simulated
-            .store(now.as_nanos(), Ordering::Relaxed);
+    pub(super) fn simulate_store(&self, now: Tick) {
+        self.learned().source.store(1, Ordering::Relaxed);
+        self.simulate(now);
     }
 
     /// Lets the next call of [`was_suspended`](Self::was_suspended) return true.
     #[cfg(test)]
     pub(super) fn simulate_suspension(&self) {
-        self.shared.suspended.store(1, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn moved(&self, at: Tick) -> Tick {
-        #[cfg(test)]
-        match self.shared.simulated.load(Ordering::Relaxed) {
-            0 => {}
-            simulated => return Tick::from_nanos(simulated),
-        }
-        let ahead = self.shared.ahead.load(Ordering::Relaxed);
-        Tick::from_nanos(at.as_nanos().wrapping_add(ahead))
-    }
-}
-
-impl Clock for LeaseClock {
-    #[inline]
-    fn now(&self) -> Tick {
-        self.moved(MonotonicClock.now())
-    }
-
-    #[inline]
-    fn now_unordered(&self) -> Tick {
-        self.moved(MonotonicClock.now_unordered())
+        self.learned().suspended.store(1, Ordering::Relaxed);
     }
 }
 
@@ -170,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_suspended_machine_is_noticed_by_the_wall_clock() {
-        let clock = LeaseClock::of_this_machine();
+        let clock = LeaseClock::of_store(true);
         let (second, hour) = (1_000_000_000, 3_600_000_000_000);
         let gained = |wall, monotonic| {
             let at = |ns| Tick::from_nanos(ns);
@@ -189,7 +144,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_clock_is_never_behind_the_store_and_converges() {
-        let clock = LeaseClock::of_this_machine();
+        let clock = LeaseClock::of_store(true);
         let start = MonotonicClock.now();
         // The store's clock shows an hour more than the monotonic clock.
         let hour = Duration::from_secs(3_600);

@@ -3,23 +3,24 @@
 use std::sync::Arc;
 
 use super::fleet::Fleet;
-use super::node::Slow;
-use super::task::ensure_running;
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, nanos};
+use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
-use crate::store::{cas::CasStore, synced::WhenCutOff};
+use crate::store::{
+    cas::CasStore,
+    fleet::{Slow, WhenCutOff, ensure_running},
+};
 
-/// Decides on a request, and asks for units if there are too few.
+/// Decides on a request at `now`, and asks for units if there are too few.
 pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
     fleet: &Arc<Fleet<S, A>>,
     hash: u64,
     name: impl FnOnce() -> Arc<str>,
+    now: Tick,
     cost: u64,
 ) -> Result<Slow, StoreError> {
     ensure_running(fleet)?;
-    let now = fleet.clock.now();
     let cut_off = fleet.cut_off();
     let held = cut_off.and_then(|_| fleet.node.decide_held(hash, now, cost));
     let decided = match (held, cut_off) {
@@ -32,20 +33,25 @@ pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
             // So that the store is tried again.
             fleet.node.probe(hash, name, now);
             match behavior {
-                WhenCutOff::Deny => Slow::Decided(denial(fleet, hash, cost)),
+                WhenCutOff::Deny => Slow::Decided(denial(fleet, hash, now, cost)),
                 _ => return Err(fleet.cut_off_error()),
             }
         }
     };
     if fleet.node.has_urgent() {
-        fleet.wake.notify_one();
+        fleet.link.wake.notify_one();
     }
     Ok(decided)
 }
 
 /// A denial until the store is tried again.
-fn denial<S: CasStore, A: Algorithm>(fleet: &Fleet<S, A>, hash: u64, cost: u64) -> Decision {
-    let figures = fleet.node.peek(hash, fleet.clock.now(), 0);
+fn denial<S: CasStore, A: Algorithm>(
+    fleet: &Fleet<S, A>,
+    hash: u64,
+    now: Tick,
+    cost: u64,
+) -> Decision {
+    let figures = fleet.node.peek(hash, now, 0);
     if cost == 0 {
         return figures;
     }

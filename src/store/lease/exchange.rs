@@ -5,7 +5,7 @@ use std::{ops::Bound, sync::Arc, time::Duration};
 use super::find::denying;
 use super::held::Held;
 use super::key::{LeaseKey, SentLease};
-use super::node::{Node, Written};
+use super::node::Node;
 use super::plan::{MAX_ROOM, stop_of};
 use crate::algorithm::Algorithm;
 use crate::clock::{Tick, nanos};
@@ -15,7 +15,7 @@ use crate::store::{
         lease::{LeaseReply, LeaseReport},
         report::Change,
     },
-    synced::pending::{Place, Shard},
+    fleet::{Place, Shard, Written},
 };
 use crate::sync::{Ordering, lock};
 

@@ -7,7 +7,10 @@ use tokio::sync::oneshot;
 use super::plan::Chunk;
 use crate::clock::Tick;
 use crate::error::StoreError;
-use crate::store::{cas::report::Change, synced::pending::PendingKey};
+use crate::store::{
+    cas::report::Change,
+    fleet::{Listed, PendingKey},
+};
 
 /// What a machine keeps of a key of which it holds units, or has something to report.
 #[derive(Debug)]
@@ -62,6 +65,12 @@ pub(super) struct SentLease {
     pub(super) needed: u64,
     /// Whether an exchange of it has ended without a reply, so that the store may have it.
     pub(super) may_be_stored: bool,
+}
+
+impl Listed for LeaseKey {
+    fn pending(&mut self) -> &mut PendingKey {
+        &mut self.pending
+    }
 }
 
 impl LeaseKey {

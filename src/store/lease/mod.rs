@@ -126,11 +126,11 @@ mod fleet;
 mod future;
 mod held;
 mod key;
+mod machine;
 mod node;
 mod plan;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod simulation;
-mod task;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests;
 

@@ -10,8 +10,6 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
-
 use super::clock::LeaseClock;
 use super::find::{Found, find_denial};
 use super::held::{Held, Leasing};
@@ -21,14 +19,11 @@ use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::backend::{Backend, Losses};
 use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::error::{ConfigError, StoreError};
+use crate::error::ConfigError;
 use crate::store::{
     cas::report::Change,
-    local::{Effect, Local, Outcome},
-    synced::{
-        WhenCutOff,
-        pending::{PendingKeys, Shard},
-    },
+    fleet::{PendingKeys, Read, Shard, Slow, WhenCutOff, Written},
+    local::Local,
 };
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
@@ -57,32 +52,6 @@ pub(super) struct Node<A: Algorithm> {
     full: AtomicU64,
     /// Units that were reported as used, because the table had lost how many were.
     lost: AtomicU64,
-}
-
-/// What the slow path makes of a request.
-#[derive(Debug)]
-pub(super) enum Slow {
-    Decided(Decision),
-    /// The request has to wait for an exchange, and is then decided again.
-    Wait(oneshot::Receiver<Result<(), StoreError>>),
-}
-
-/// What was read from a state.
-struct Read<T>(T);
-
-impl<T> Outcome for Read<T> {
-    fn effect(&self) -> Effect {
-        Effect::Read
-    }
-}
-
-/// What was found while a state was written.
-pub(super) struct Written<T>(pub(super) T);
-
-impl<T> Outcome for Written<T> {
-    fn effect(&self) -> Effect {
-        Effect::Changed
-    }
 }
 
 impl<A: Algorithm> Node<A> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::{Tick, nanos};
 use crate::error::ConfigError;
-use crate::store::synced::WhenCutOff;
+use crate::store::fleet::WhenCutOff;
 
 /// The most units that the fast path may use before the slow path runs.
 pub(super) const MAX_ROOM: u32 = u32::MAX >> 1;

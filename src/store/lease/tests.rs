@@ -6,7 +6,7 @@ use super::clock::LeaseClock;
 use super::decide::decide_slow;
 use super::exchange::{Due, Outgoing};
 use super::fleet::Fleet;
-use super::node::{Node, Slow};
+use super::node::Node;
 use super::plan::Settings;
 use crate::algorithm::{Algorithm, FixedWindow, Packing};
 use crate::clock::{Clock, Tick};
@@ -17,7 +17,7 @@ use crate::store::{
         Fault, Faulty, MemoryStore, decider::Decider, lease::LeaseReport, record::Record,
         report::Change,
     },
-    synced::{WhenCutOff, pending::Place},
+    fleet::{Place, Slow, WhenCutOff},
 };
 
 const LIFE: Duration = Duration::from_millis(1_200);
@@ -50,8 +50,8 @@ impl Machine {
     /// A limit of 100 units per `period`.
     fn new(period: Duration) -> Self {
         let window = FixedWindow::new(Quota::per(100, period));
-        let clock = LeaseClock::of_this_machine();
-        clock.simulate(at(0), false);
+        let clock = LeaseClock::of_store(true);
+        clock.simulate_store(at(0));
         Self {
             node: Node::new(window, settings(), &clock).expect("a valid limit"),
             clock,
@@ -67,7 +67,7 @@ impl Machine {
 
     /// Makes a request. Returns whether it waits for an exchange.
     fn request(&self, now: Tick, cost: u64) -> bool {
-        self.clock.simulate(now, false);
+        self.clock.simulate_store(now);
         let decided = self.node.decide_slow(KEY, || "key".into(), now, cost);
         matches!(decided, Slow::Wait(_))
     }
@@ -310,7 +310,8 @@ async fn fleet_with_units(
     let fleet = Fleet::new(store.clone(), "throttle", "api", &window, settings);
     let fleet = Arc::new(fleet.expect("a valid limit"));
     for _ in 0..12 {
-        let decided = decide_slow(&fleet, KEY, || "key".into(), 4).expect("a decision");
+        let decided =
+            decide_slow(&fleet, KEY, || "key".into(), fleet.clock.now(), 4).expect("a decision");
         if let Slow::Wait(exchanged) = decided {
             exchanged.await.expect("a reply").expect("a reply");
         }
@@ -326,14 +327,14 @@ async fn a_machine_that_is_cut_off_uses_what_it_holds() {
             ..settings()
         };
         let fleet = fleet_with_units(&Faulty::new(MemoryStore::new()), settings).await;
-        fleet.set_cut_off(true);
+        fleet.link.set_cut_off(true);
         let is_admitted = || {
-            let decided = decide_slow(&fleet, KEY, || "key".into(), 1);
+            let decided = decide_slow(&fleet, KEY, || "key".into(), fleet.clock.now(), 1);
             matches!(decided, Ok(Slow::Decided(decision)) if decision.is_admitted())
         };
         let admitted = (0..100).filter(|_| is_admitted()).count();
         assert!((1..=20).contains(&admitted), "{when_cut_off:?}: {admitted}");
-        super::task::close_detached(&fleet);
+        fleet.link.close();
     }
 }
 
@@ -355,7 +356,7 @@ async fn a_machine_that_was_suspended_uses_nothing_that_was_granted_before() {
     fleet.clock.simulate_suspension();
     tokio::time::sleep(LIFE / 11).await;
     assert_eq!(left(), 0);
-    super::task::close_detached(&fleet);
+    fleet.link.close();
 }
 
 #[test]

@@ -3,14 +3,13 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::decide::decide_slow;
-use super::fleet::{Fleet, Settings, WhenCutOff};
-use super::future::{SyncedFuture, Waiting};
-use super::node::{MachineTable, Slow};
+use super::fleet::{Fleet, Settings};
+use super::future::SyncedFuture;
+use super::node::MachineTable;
 use super::rules::Rules;
-use super::task::{close_detached, ensure_running};
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
-use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::clock::{Clock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::key::Key;
@@ -19,7 +18,10 @@ use crate::receipt::Receipt;
 use crate::store::{
     apply::taken_at,
     cas::{CasStore, report::Change},
-    remote::{BreakerCounts, Deadline, KeyName, RemoteKey, check_name},
+    fleet::{
+        FleetFuture, Machine, Owner, Request, Slow, WhenCutOff, ensure_running, flush, set_quota,
+    },
+    remote::{BreakerCounts, RemoteKey, check_name},
 };
 use crate::sync::Ordering;
 
@@ -46,13 +48,10 @@ const DEFAULT_CUT_OFF_AFTER: u32 = 3;
 /// # }
 /// ```
 pub struct Synced<S: CasStore, A: Algorithm> {
-    owner: Arc<Owner<S, A>>,
+    owner: Arc<Owner<Fleet<S, A>>>,
     /// The table of the machine, beside it for the fast path.
     table: MachineTable<A>,
 }
-
-/// Closes the limiter when the last clone is dropped.
-struct Owner<S: CasStore, A: Algorithm>(Arc<Fleet<S, A>>);
 
 /// Settings of a [`Synced`] limiter.
 #[derive(Clone, Debug)]
@@ -108,7 +107,7 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
     /// # Errors
     /// If the store did not get all of it: what is left is lost with the process.
     pub async fn close(&self) -> Result<(), StoreError> {
-        self.fleet().flush().await
+        flush(self.fleet()).await
     }
 
     /// Changes the quota for all keys and for the whole fleet. Used units stay used.
@@ -133,11 +132,7 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
     /// # }
     /// ```
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        let fleet = self.fleet();
-        fleet.policy.set_quota(quota, None).await?;
-        let policy = fleet.policy.active();
-        let changed = fleet.node.set_algorithm(&policy.decider.algorithm);
-        changed.map_err(|error| StoreError::new(error.to_string(), false))
+        set_quota(&**self.fleet(), quota).await
     }
 
     /// How long the oldest change has waited that the store may not have yet. Above two intervals, the
@@ -162,9 +157,9 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
     pub fn counts(&self) -> SyncedCounts {
         let fleet = self.fleet();
         SyncedCounts {
-            exchanged: fleet.exchanges.done.load(Ordering::Relaxed),
-            failed: fleet.exchanges.failed.load(Ordering::Relaxed),
-            conflicts: fleet.exchanges.conflicts.load(Ordering::Relaxed),
+            exchanged: fleet.link.done.load(Ordering::Relaxed),
+            failed: fleet.link.failed.load(Ordering::Relaxed),
+            conflicts: fleet.link.shared().conflicts.load(Ordering::Relaxed),
             pending: fleet.node.pending.len(),
             nodes: fleet.node.nodes(),
             lost: fleet.node.lost(),
@@ -178,7 +173,7 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
 
     /// Whether its circuit breaker is open, and how often it opened.
     pub fn breaker(&self) -> BreakerCounts {
-        self.fleet().shared.breakers.counts()
+        self.fleet().link.shared().breakers.counts()
     }
 
     #[cold]
@@ -192,27 +187,15 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
     ) -> SyncedFuture<S, A> {
         let fleet = self.fleet();
         let mut name = None;
-        let make_name = || Arc::clone(name.insert(self.name_of(key)));
+        let make_name = || Arc::clone(name.insert(fleet.link.name_of(key)));
         let exchanged = match decide_slow(fleet, hash, make_name, now, cost) {
             Ok(Slow::Decided(decision)) => return self.with_receipt(decision, now),
             Ok(Slow::Wait(exchanged)) => exchanged,
             Err(error) => return SyncedFuture::ready(Err(error)),
         };
-        let ends_at = MonotonicClock.now().plus(fleet.shared.deadline);
-        SyncedFuture::waiting(Waiting {
-            fleet: Arc::clone(fleet),
-            hash,
-            name: name.unwrap_or_else(|| self.name_of(key)),
-            cost,
-            exchanged,
-            deadline: Deadline::new(ends_at),
-        })
-    }
-
-    fn name_of<K: RemoteKey + ?Sized>(&self, key: &K) -> Arc<str> {
-        let mut name = KeyName::new(&self.fleet().name_prefix);
-        key.write(&mut name);
-        name.finish().into()
+        let name = name.unwrap_or_else(|| fleet.link.name_of(key));
+        let request = Request { hash, name, cost };
+        SyncedFuture(FleetFuture::waiting(fleet, request, exchanged))
     }
 
     fn change<K>(&self, key: &K, change: Change, now: Tick) -> Result<Decision, StoreError>
@@ -222,7 +205,9 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
         let fleet = self.fleet();
         ensure_running(fleet)?;
         let hash = fleet.node.hash(key);
-        let decision = fleet.node.change(hash, || self.name_of(key), now, change);
+        let decision = fleet
+            .node
+            .change(hash, || fleet.link.name_of(key), now, change);
         Ok(decision.with_receipt(Receipt::at(now.as_nanos())))
     }
 
@@ -415,7 +400,7 @@ where
     fn decide(&self, key: &K, cost: u64) -> SyncedFuture<S, A> {
         let now = self.table.now_unordered();
         let hash = self.table.hash(key);
-        if self.fleet().is_in_touch() {
+        if self.fleet().link.is_in_touch() {
             if let Some(decision) = self.table.try_decide_hashed(hash, now, cost) {
                 return self.with_receipt(decision, now);
             }
@@ -428,7 +413,7 @@ where
     fn try_admit(&self, key: &K, cost: u64) -> bool {
         let now = self.table.now_unordered();
         let hash = self.table.hash(key);
-        self.fleet().is_in_touch() && self.table.try_admit_hashed(hash, now, cost)
+        self.fleet().link.is_in_touch() && self.table.try_admit_hashed(hash, now, cost)
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
@@ -462,12 +447,6 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Synced<S, A> {
     }
 }
 
-impl<S: CasStore, A: Algorithm> Drop for Owner<S, A> {
-    fn drop(&mut self) {
-        close_detached(&self.0);
-    }
-}
-
 /// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
 impl<S: CasStore, A: Algorithm> Clone for Synced<S, A> {
     fn clone(&self) -> Self {
@@ -482,10 +461,10 @@ impl<S: CasStore, A: Algorithm> fmt::Debug for Synced<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fleet = self.fleet();
         f.debug_struct("Synced")
-            .field("name_prefix", &fleet.name_prefix)
+            .field("name_prefix", &fleet.link.name_prefix)
             .field("algorithm", &fleet.node.algorithm())
             .field("settings", &fleet.settings)
-            .field("store", &fleet.shared.store)
+            .field("store", &fleet.link.shared().store)
             .finish_non_exhaustive()
     }
 }

@@ -2,11 +2,13 @@
 
 use std::{ops::Bound, sync::Arc};
 
-use super::node::{Node, Written};
-use super::pending::{PendingKey, Place, SentReport};
+use super::node::Node;
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
-use crate::store::cas::report::Change;
+use crate::store::{
+    cas::report::Change,
+    fleet::{PendingKey, Place, SentReport, Written},
+};
 use crate::sync::{Ordering, lock};
 
 /// Which keys are exchanged, beside those that cannot wait.

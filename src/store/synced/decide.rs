@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::fleet::{Fleet, WhenCutOff};
-use super::node::Slow;
-use super::task::ensure_running;
+use super::fleet::Fleet;
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
-use crate::store::cas::CasStore;
+use crate::store::{
+    cas::CasStore,
+    fleet::{Slow, WhenCutOff, ensure_running},
+};
 
 /// Decides on a request at `now`, and lists its key among those to be reported.
 pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
@@ -29,7 +30,7 @@ pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
     };
     let decided = fleet.node.decide_slow(hash, name, now, cost, by_share_only);
     if fleet.node.has_urgent() {
-        fleet.wake.notify_one();
+        fleet.link.wake.notify_one();
     }
     Ok(decided)
 }

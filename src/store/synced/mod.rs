@@ -100,16 +100,15 @@ mod collect;
 mod decide;
 mod fleet;
 mod future;
+mod machine;
 mod node;
-pub(super) mod pending;
 mod rules;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
-pub(super) mod simulation;
-mod task;
+mod simulation;
 mod tracked;
 
 pub use self::{
     backend::{Synced, SyncedBuilder, SyncedCounts},
-    fleet::WhenCutOff,
     future::SyncedFuture,
 };
+pub use crate::store::fleet::WhenCutOff;

@@ -11,7 +11,6 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::clock::FleetClock;
-use super::pending::{PendingKey, PendingKeys, Place, Shard, total_cost};
 use super::rules::Rules;
 use super::tracked::{KeySlot, Step, StepInput, Tracked, step};
 use crate::algorithm::{Algorithm, Inherit, Packing};
@@ -20,7 +19,8 @@ use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
     cas::report::Change,
-    local::{Effect, Local, Outcome},
+    fleet::{PendingKey, PendingKeys, Place, Read, Shard, Slow, Written, total_cost},
+    local::Local,
 };
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
@@ -67,32 +67,6 @@ pub(super) struct Node<A: Algorithm> {
 
 /// After so many rounds with fewer machines, their number is adopted.
 const ROUNDS_BEFORE_LESS: u64 = 100;
-
-/// What the slow path makes of a request.
-#[derive(Debug)]
-pub(super) enum Slow {
-    Decided(Decision),
-    /// The request has to wait for an exchange, and is then decided again.
-    Wait(oneshot::Receiver<Result<(), StoreError>>),
-}
-
-/// What was read from a state.
-struct Read<T>(T);
-
-impl<T> Outcome for Read<T> {
-    fn effect(&self) -> Effect {
-        Effect::Read
-    }
-}
-
-/// What was found while a state was written.
-pub(super) struct Written<T>(pub(super) T);
-
-impl<T> Outcome for Written<T> {
-    fn effect(&self) -> Effect {
-        Effect::Changed
-    }
-}
 
 impl<A: Algorithm> Node<A> {
     /// A machine whose table has room for `capacity` keys.

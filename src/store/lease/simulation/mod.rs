@@ -6,33 +6,27 @@
 mod store;
 mod tests;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::sync::oneshot::{Receiver, error::TryRecvError};
 
 use super::clock::LeaseClock;
 use super::exchange::{Due, Outgoing};
-use super::node::{Node, Slow};
+use super::node::Node;
 use super::plan::Settings;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::store::{
     cas::{decider::Decider, lease::LeaseReply, record::Record, report::Change},
-    synced::WhenCutOff,
+    fleet::{
+        Slow, WhenCutOff,
+        simulation::{Event, KEYS, LENGTH, Link, MS, Timeline},
+    },
 };
 
-const MS: u64 = 1_000_000;
 const LIFE: u64 = 600 * MS;
-const MAX_DELAY: u64 = 40 * MS;
-/// 2026 in nanoseconds since 1970.
-const START: u64 = 1_767_225_600_000_000_000;
-/// How wrong the clock of a machine is before its first exchange, at most.
-const WRONG: u64 = 1_000 * MS;
-const LENGTH: u64 = 4_000 * MS;
-const KEYS: u64 = 3;
 
 /// A mistake that the checks have to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,51 +46,6 @@ enum Mistake {
     GrantOnRefill,
     /// Units that others hold do not count.
     ForgetOthers,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    Request {
-        node: usize,
-    },
-    Tick {
-        node: usize,
-    },
-    /// A report arrives at the store.
-    Arrival {
-        number: usize,
-    },
-    /// A reply arrives at a machine, for the exchange of this number.
-    Reply {
-        node: usize,
-        number: usize,
-    },
-    /// A machine gives up an exchange.
-    Timeout {
-        node: usize,
-        number: usize,
-    },
-    Crash {
-        node: usize,
-    },
-    /// A machine is suspended for some time.
-    Sleep {
-        node: usize,
-    },
-    /// The network of a machine changes.
-    Network {
-        node: usize,
-    },
-}
-
-/// How messages of a machine fare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Good,
-    Lossy,
-    /// Reports arrive, replies do not.
-    OneWay,
-    Cut,
 }
 
 struct Machine<A: Algorithm> {
@@ -139,10 +88,7 @@ struct Admitted {
 }
 
 struct Simulation<A: Algorithm> {
-    random: u64,
-    now: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    count: u64,
+    time: Timeline,
     machines: Vec<Machine<A>>,
     exchanges: Vec<Exchange<A>>,
     records: HashMap<String, Record>,
@@ -161,10 +107,7 @@ impl<A: Algorithm> Simulation<A> {
     fn new(algorithm: &A, seed: u64, mistake: Mistake) -> Self {
         let decider = Decider::new(algorithm.clone()).expect("a valid algorithm");
         let mut simulation = Self {
-            random: seed,
-            now: START,
-            events: BinaryHeap::new(),
-            count: 0,
+            time: Timeline::new(seed),
             machines: Vec::new(),
             exchanges: Vec::new(),
             records: HashMap::new(),
@@ -184,24 +127,24 @@ impl<A: Algorithm> Simulation<A> {
             admitted: Vec::new(),
             waited: 0,
         };
-        let nodes = usize::try_from(2 + simulation.below(15)).expect("small");
-        simulation.load = 1 + simulation.below(30);
-        simulation.is_reliable = simulation.below(3) == 0;
+        let nodes = usize::try_from(2 + simulation.time.below(15)).expect("small");
+        simulation.load = 1 + simulation.time.below(30);
+        simulation.is_reliable = simulation.time.below(3) == 0;
         for node in 0..nodes {
             let machine = simulation.machine(algorithm, 0);
             simulation.machines.push(machine);
-            let at = simulation.below(LIFE / 12);
-            simulation.after(at, Event::Tick { node });
-            simulation.after(at, Event::Request { node });
+            let at = simulation.time.below(LIFE / 12);
+            simulation.time.after(at, Event::Tick { node });
+            simulation.time.after(at, Event::Request { node });
             if simulation.is_reliable {
                 continue;
             }
-            let at = simulation.below(LENGTH);
-            simulation.after(at, Event::Network { node });
+            let at = simulation.time.below(LENGTH);
+            simulation.time.after(at, Event::Network { node });
             for (event, one_in) in [(Event::Crash { node }, 4), (Event::Sleep { node }, 2)] {
-                if simulation.below(one_in) == 0 {
-                    let at = simulation.below(LENGTH);
-                    simulation.after(at, event);
+                if simulation.time.below(one_in) == 0 {
+                    let at = simulation.time.below(LENGTH);
+                    simulation.time.after(at, event);
                 }
             }
         }
@@ -209,18 +152,17 @@ impl<A: Algorithm> Simulation<A> {
     }
 
     fn machine(&mut self, algorithm: &A, life: u64) -> Machine<A> {
-        // Until its first exchange a machine has only its own clock.
-        let wrong = i64::try_from(self.below(2 * WRONG)).expect("in range");
-        let clock = LeaseClock::of_this_machine();
-        clock.simulate(Tick::from_nanos(self.now), false);
+        let ahead = self.time.wrong_clock();
+        let clock = LeaseClock::of_store(true);
+        clock.simulate_store(Tick::from_nanos(self.time.now));
         let mut node =
             Node::new(algorithm.clone(), self.settings.clone(), &clock).expect("a valid limit");
-        node.id = self.next();
+        node.id = self.time.random();
         Machine {
             node,
             clock,
             link: Link::Good,
-            ahead: wrong - i64::try_from(WRONG).expect("in range"),
+            ahead,
             knows_time: false,
             life,
             asleep_until: 0,
@@ -228,45 +170,25 @@ impl<A: Algorithm> Simulation<A> {
         }
     }
 
-    /// splitmix64.
-    fn next(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn after(&mut self, delay: u64, event: Event) {
-        self.count += 1;
-        self.events
-            .push(Reverse((self.now + delay, self.count, event)));
-    }
-
     /// The time by the clock of a machine.
     fn time_of(&self, node: usize) -> Tick {
         let machine = &self.machines[node];
-        let now = Tick::from_nanos(self.now.saturating_add_signed(machine.ahead));
-        machine.clock.simulate(now, false);
+        let now = Tick::from_nanos(self.time.now.saturating_add_signed(machine.ahead));
+        machine.clock.simulate_store(now);
         now
     }
 
     fn run(&mut self) {
-        while let Some(Reverse((at, _, event))) = self.events.pop() {
-            self.now = at;
-            let is_quiet = self.now >= START + LENGTH;
+        while let Some(event) = self.time.next_event() {
+            let is_quiet = self.time.is_quiet();
             if let Event::Request { node }
             | Event::Tick { node }
             | Event::Reply { node, .. }
             | Event::Timeout { node, .. } = event
             {
                 let asleep_until = self.machines[node].asleep_until;
-                if asleep_until > self.now {
-                    self.after(asleep_until - self.now, event);
+                if asleep_until > self.time.now {
+                    self.time.after(asleep_until - self.time.now, event);
                     continue;
                 }
             }
@@ -278,23 +200,23 @@ impl<A: Algorithm> Simulation<A> {
                 Event::Timeout { number, .. } => self.time_out(number),
                 Event::Crash { node } if !is_quiet => self.crash(node),
                 Event::Sleep { node } if !is_quiet => {
-                    let length = self.below(3 * LIFE);
-                    self.machines[node].asleep_until = self.now + length;
+                    let length = self.time.below(3 * LIFE);
+                    self.machines[node].asleep_until = self.time.now + length;
                     if self.mistake == Mistake::ClockStops {
                         self.machines[node].ahead -= i64::try_from(length).expect("in range");
                     }
                 }
-                Event::Network { node } => self.change_network(node, is_quiet),
+                Event::Network { node } => self.machines[node].link = self.time.next_link(node),
                 _ => {}
             }
         }
     }
 
     fn request(&mut self, node: usize) {
-        let (key, cost) = (self.below(KEYS), 1 + self.below(2));
+        let (key, cost) = (self.time.below(KEYS), 1 + self.time.below(2));
         self.ask(node, key, cost);
-        let pause = self.below(2_000 * MS / (self.load * self.load)) + 1;
-        self.after(pause, Event::Request { node });
+        let pause = self.time.below(2_000 * MS / (self.load * self.load)) + 1;
+        self.time.after(pause, Event::Request { node });
     }
 
     fn ask(&mut self, node: usize, key: u64, cost: u64) {
@@ -320,9 +242,9 @@ impl<A: Algorithm> Simulation<A> {
                 receiver,
             });
         } else if !decision.is_denied() {
-            let at = self.now;
+            let at = self.time.now;
             self.admitted.push(Admitted { key, at, cost });
-            if self.below(12) == 0 {
+            if self.time.below(12) == 0 {
                 // It is given back at once, and was never used.
                 let name = || key.to_string().into();
                 let change = Change::Refund {
@@ -339,8 +261,8 @@ impl<A: Algorithm> Simulation<A> {
     fn tick(&mut self, node: usize, is_quiet: bool) {
         self.send_due(node, Due::Round);
         if !is_quiet || self.machines[node].node.keys.len() > 0 {
-            let jitter = self.below(LIFE / 120);
-            self.after(LIFE / 12 - jitter, Event::Tick { node });
+            let jitter = self.time.below(LIFE / 120);
+            self.time.after(LIFE / 12 - jitter, Event::Tick { node });
         }
     }
 
@@ -357,20 +279,12 @@ impl<A: Algorithm> Simulation<A> {
             outgoing,
             node,
             life: self.machines[node].life,
-            sent_at: self.now,
+            sent_at: self.time.now,
             is_over: false,
             reply: None,
         });
-        let copies = match self.machines[node].link {
-            Link::Cut => 0,
-            Link::Lossy => self.below(3),
-            Link::Good | Link::OneWay => 1,
-        };
-        for _ in 0..copies {
-            let delay = 1 + self.below(MAX_DELAY);
-            self.after(delay, Event::Arrival { number });
-        }
-        self.after(2 * MAX_DELAY, Event::Timeout { node, number });
+        let link = self.machines[node].link;
+        self.time.send_report(link, node, number);
     }
 
     fn arrive(&mut self, number: usize) {
@@ -380,16 +294,9 @@ impl<A: Algorithm> Simulation<A> {
             return;
         }
         let reply = self.apply_in_store(number);
-        self.exchanges[number].reply = Some((reply, self.now));
-        let is_lost = match self.machines[node].link {
-            Link::Good => false,
-            Link::Lossy => self.below(3) == 0,
-            Link::OneWay | Link::Cut => true,
-        };
-        if !is_lost {
-            let delay = 1 + self.below(MAX_DELAY);
-            self.after(delay, Event::Reply { node, number });
-        }
+        self.exchanges[number].reply = Some((reply, self.time.now));
+        let link = self.machines[node].link;
+        self.time.send_reply(link, node, number);
     }
 
     fn reply(&mut self, number: usize) {
@@ -457,25 +364,10 @@ impl<A: Algorithm> Simulation<A> {
         self.machines[node] = self.machine(&algorithm, life);
     }
 
-    fn change_network(&mut self, node: usize, is_quiet: bool) {
-        if is_quiet {
-            self.machines[node].link = Link::Good;
-            return;
-        }
-        self.machines[node].link = match self.below(5) {
-            0 => Link::Cut,
-            1 => Link::OneWay,
-            2 => Link::Lossy,
-            _ => Link::Good,
-        };
-        let pause = self.below(600 * MS);
-        self.after(pause, Event::Network { node });
-    }
-
     /// How much of a key the store would admit at the end.
     fn remaining(&self, key: u64) -> u64 {
         let algorithm = &self.decider.algorithm;
-        let now = Tick::from_nanos(self.now);
+        let now = Tick::from_nanos(self.time.now);
         match self.records.get(&key.to_string()) {
             Some(record) => {
                 let state = self.state_in_store(record, now);

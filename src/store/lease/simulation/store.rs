@@ -1,20 +1,23 @@
 //! The store of a simulated fleet, and its mistakes.
 
-use super::{MAX_DELAY, Mistake, Simulation};
+use super::{Mistake, Simulation};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
-use crate::store::cas::{
-    lease::{LeaseReply, LeaseReport},
-    record::{Lease, Record},
-    report::Change,
+use crate::store::{
+    cas::{
+        lease::{LeaseReply, LeaseReport},
+        record::{Lease, Record},
+        report::Change,
+    },
+    fleet::simulation::MAX_DELAY,
 };
 
 impl<A: Algorithm> Simulation<A> {
     /// Makes the report of an exchange a part of the record of its key.
     pub(super) fn apply_in_store(&mut self, number: usize) -> LeaseReply<A::State> {
         // A machine computes the store's time from an earlier reply: it is late by as long as that took.
-        let late = self.below(MAX_DELAY);
-        let now = Tick::from_nanos(self.now - late);
+        let late = self.time.below(MAX_DELAY);
+        let now = Tick::from_nanos(self.time.now - late);
         let exchange = &self.exchanges[number];
         let outgoing = exchange.outgoing.clone();
         let node = &self.machines[exchange.node].node;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{KEYS, MS, Mistake, Simulation};
+use super::{Mistake, Simulation};
 use crate::algorithm::{
     Algorithm, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
 };
 use crate::quota::Quota;
-use crate::store::synced::simulation::promise::Promise;
+use crate::store::fleet::simulation::{KEYS, MS, promise::Promise};
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// A window that does not end.

@@ -2,35 +2,31 @@
 //!
 //! `SYNCED_SEEDS=62500 cargo test --release --features cas --lib simulation` runs a million fleets.
 
-pub(in crate::store) mod promise;
 mod tests;
 mod twins;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 
 use super::clock::FleetClock;
 use super::collect::{Due, Outgoing};
-use super::node::{Node, Slow};
+use super::node::Node;
 use super::rules::Rules;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
 use crate::error::StoreError;
-use crate::store::cas::{
-    decider::Decider,
-    record::Record,
-    report::{Change, Report, Reported},
+use crate::store::{
+    cas::{
+        decider::Decider,
+        record::Record,
+        report::{Change, Report, Reported},
+    },
+    fleet::{
+        Slow,
+        simulation::{Event, KEYS, LENGTH, Link, MS, Timeline},
+    },
 };
 
-const MS: u64 = 1_000_000;
 const INTERVAL: u64 = 50 * MS;
-const MAX_DELAY: u64 = 40 * MS;
-/// 2026 in nanoseconds since 1970.
-const START: u64 = 1_767_225_600_000_000_000;
-/// How wrong the clock of a machine is before its first exchange, at most.
-const WRONG: u64 = 1_000 * MS;
-const LENGTH: u64 = 4_000 * MS;
-const KEYS: u64 = 3;
 
 /// A mistake that the checks have to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,48 +44,6 @@ enum Mistake {
     ForgetLostReports,
     /// Machines admit without a budget.
     NoBudget,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    Request {
-        node: usize,
-    },
-    Flush {
-        node: usize,
-    },
-    /// A report arrives at the store.
-    Arrival {
-        node: usize,
-        number: usize,
-    },
-    /// A reply arrives at a machine, for the exchange of this number.
-    Reply {
-        node: usize,
-        number: usize,
-    },
-    /// A machine gives up an exchange.
-    Timeout {
-        node: usize,
-        number: usize,
-    },
-    Crash {
-        node: usize,
-    },
-    /// The network of a machine changes.
-    Network {
-        node: usize,
-    },
-}
-
-/// How messages of a machine fare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Good,
-    Lossy,
-    /// Reports arrive, replies do not.
-    OneWay,
-    Cut,
 }
 
 struct Machine<A: Algorithm> {
@@ -117,10 +71,7 @@ struct Exchange<A: Algorithm> {
 }
 
 struct Simulation<A: Algorithm> {
-    random: u64,
-    now: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    count: u64,
+    time: Timeline,
     machines: Vec<Machine<A>>,
     exchanges: Vec<Exchange<A>>,
     records: HashMap<String, Record>,
@@ -141,10 +92,7 @@ impl<A: Algorithm> Simulation<A> {
     fn new(algorithm: &A, seed: u64, strict: Option<u32>, mistake: Mistake) -> Self {
         let decider = Decider::new(algorithm.clone()).expect("a valid algorithm");
         let mut simulation = Self {
-            random: seed,
-            now: START,
-            events: BinaryHeap::new(),
-            count: 0,
+            time: Timeline::new(seed),
             machines: Vec::new(),
             exchanges: Vec::new(),
             records: HashMap::new(),
@@ -157,22 +105,22 @@ impl<A: Algorithm> Simulation<A> {
             oracles: HashMap::new(),
             crashes: 0,
         };
-        let nodes = usize::try_from(2 + simulation.below(15)).expect("small");
-        simulation.load = 1 + simulation.below(30);
-        simulation.is_reliable = simulation.below(3) == 0;
+        let nodes = usize::try_from(2 + simulation.time.below(15)).expect("small");
+        simulation.load = 1 + simulation.time.below(30);
+        simulation.is_reliable = simulation.time.below(3) == 0;
         for node in 0..nodes {
             let machine = simulation.machine(algorithm, 0);
             simulation.machines.push(machine);
-            let at = simulation.below(INTERVAL);
-            simulation.after(at, Event::Flush { node });
-            simulation.after(at, Event::Request { node });
-            if mistake == Mistake::None && simulation.below(4) == 0 {
-                let at = simulation.below(LENGTH);
-                simulation.after(at, Event::Crash { node });
+            let at = simulation.time.below(INTERVAL);
+            simulation.time.after(at, Event::Tick { node });
+            simulation.time.after(at, Event::Request { node });
+            if mistake == Mistake::None && simulation.time.below(4) == 0 {
+                let at = simulation.time.below(LENGTH);
+                simulation.time.after(at, Event::Crash { node });
             }
             if !simulation.is_reliable {
-                let at = simulation.below(LENGTH);
-                simulation.after(at, Event::Network { node });
+                let at = simulation.time.below(LENGTH);
+                simulation.time.after(at, Event::Network { node });
             }
         }
         simulation
@@ -186,72 +134,51 @@ impl<A: Algorithm> Simulation<A> {
             }),
             nodes: None,
         };
-        // Until its first exchange a machine has only its own clock.
-        let wrong = i64::try_from(self.below(2 * WRONG)).expect("in range");
+        let ahead = self.time.wrong_clock();
         let clock = FleetClock::of_this_machine();
-        clock.simulate(Tick::from_nanos(self.now));
+        clock.simulate(Tick::from_nanos(self.time.now));
         let mut node = Node::new(algorithm.clone(), rules, &clock, 64).expect("a valid limit");
-        node.id = self.next();
+        node.id = self.time.random();
         Machine {
             node,
             clock,
             link: Link::Good,
-            ahead: wrong - i64::try_from(WRONG).expect("in range"),
+            ahead,
             knows_time: false,
             life,
             unreported: 0,
         }
     }
 
-    /// splitmix64.
-    fn next(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn after(&mut self, delay: u64, event: Event) {
-        self.count += 1;
-        self.events
-            .push(Reverse((self.now + delay, self.count, event)));
-    }
-
     /// The time by the clock of a machine.
     fn time_of(&self, node: usize) -> Tick {
         let machine = &self.machines[node];
-        let now = Tick::from_nanos(self.now.saturating_add_signed(machine.ahead));
+        let now = Tick::from_nanos(self.time.now.saturating_add_signed(machine.ahead));
         machine.clock.simulate(now);
         now
     }
 
     fn run(&mut self) {
-        while let Some(Reverse((at, _, event))) = self.events.pop() {
-            self.now = at;
-            let is_quiet = self.now >= START + LENGTH;
+        while let Some(event) = self.time.next_event() {
+            let is_quiet = self.time.is_quiet();
             match event {
                 Event::Request { node } if !is_quiet => self.request(node),
-                Event::Flush { node } => self.flush(node, is_quiet),
-                Event::Arrival { number, .. } => self.arrive(number),
+                Event::Tick { node } => self.flush(node, is_quiet),
+                Event::Arrival { number } => self.arrive(number),
                 Event::Reply { number, .. } => self.reply(number),
                 Event::Timeout { number, .. } => self.time_out(number),
                 Event::Crash { node } if !is_quiet => self.crash(node),
-                Event::Network { node } => self.change_network(node, is_quiet),
+                Event::Network { node } => self.machines[node].link = self.time.next_link(node),
                 _ => {}
             }
         }
     }
 
     fn request(&mut self, node: usize) {
-        let (key, cost) = (self.below(KEYS), 1 + self.below(2));
+        let (key, cost) = (self.time.below(KEYS), 1 + self.time.below(2));
         self.ask(node, key, cost);
-        let pause = self.below(2_000 * MS / (self.load * self.load)) + 1;
-        self.after(pause, Event::Request { node });
+        let pause = self.time.below(2_000 * MS / (self.load * self.load)) + 1;
+        self.time.after(pause, Event::Request { node });
     }
 
     fn ask(&mut self, node: usize, key: u64, cost: u64) {
@@ -284,7 +211,7 @@ impl<A: Algorithm> Simulation<A> {
             let at = if self.machines[node].knows_time {
                 now.as_nanos()
             } else {
-                self.now
+                self.time.now
             };
             self.admitted.push((key, at, cost));
             let oracle = self
@@ -306,8 +233,8 @@ impl<A: Algorithm> Simulation<A> {
         }
         self.machines[node].node.end_round().expect("a share");
         if !is_quiet || self.machines[node].node.pending.len() > 0 {
-            let jitter = self.below(INTERVAL / 5);
-            self.after(INTERVAL - jitter, Event::Flush { node });
+            let jitter = self.time.below(INTERVAL / 5);
+            self.time.after(INTERVAL - jitter, Event::Tick { node });
         }
     }
 
@@ -318,7 +245,7 @@ impl<A: Algorithm> Simulation<A> {
             let window = |at: Tick| u128::from(at.as_nanos()) / length;
             let is_over = |change: &&Change| {
                 matches!(change, Change::Charge { taken_at, .. }
-                    if window(*taken_at) < window(Tick::from_nanos(self.now)))
+                    if window(*taken_at) < window(Tick::from_nanos(self.time.now)))
             };
             let kept = outgoing.changes.iter().filter(|change| !is_over(change));
             outgoing.changes = kept.copied().collect();
@@ -332,16 +259,7 @@ impl<A: Algorithm> Simulation<A> {
             reply: None,
         });
         let link = self.machines[node].link;
-        let copies = match link {
-            Link::Cut => 0,
-            Link::Lossy => self.below(3),
-            Link::Good | Link::OneWay => 1,
-        };
-        for _ in 0..copies {
-            let delay = 1 + self.below(MAX_DELAY);
-            self.after(delay, Event::Arrival { node, number });
-        }
-        self.after(2 * MAX_DELAY, Event::Timeout { node, number });
+        self.time.send_report(link, node, number);
     }
 
     fn arrive(&mut self, number: usize) {
@@ -350,16 +268,16 @@ impl<A: Algorithm> Simulation<A> {
         } = &self.exchanges[number];
         let (outgoing, node, mut id) = (outgoing.clone(), *node, *id);
         if self.mistake == Mistake::ResendWithoutSequence {
-            id = self.next();
+            id = self.time.random();
         }
-        let now = Tick::from_nanos(self.now);
+        let now = Tick::from_nanos(self.time.now);
         let mut changes = outgoing.changes.to_vec();
         let record = self.records.entry(outgoing.name.to_string()).or_default();
         let mut report = Report {
             node: id,
             sequence: outgoing.sequence,
             changes: &[],
-            present_since: Tick::from_nanos(self.now - 500 * MS),
+            present_since: Tick::from_nanos(self.time.now - 500 * MS),
         };
         if self.mistake == Mistake::ClampDebt {
             let before = self.decider.report(record, now, &report);
@@ -385,18 +303,10 @@ impl<A: Algorithm> Simulation<A> {
                 self.machines[node].unreported -= cost_of(&changes);
             }
         }
-        let sent_at = self.now;
+        let sent_at = self.time.now;
         self.exchanges[number].reply = Some((state, nodes, sent_at));
         let link = self.machines[node].link;
-        let is_lost = match link {
-            Link::Good => false,
-            Link::Lossy => self.below(3) == 0,
-            Link::OneWay | Link::Cut => true,
-        };
-        if !is_lost {
-            let delay = 1 + self.below(MAX_DELAY);
-            self.after(delay, Event::Reply { node, number });
-        }
+        self.time.send_reply(link, node, number);
     }
 
     fn reply(&mut self, number: usize) {
@@ -411,7 +321,7 @@ impl<A: Algorithm> Simulation<A> {
         };
         let outgoing = exchange.outgoing.clone();
         // The reply tells the time at which it was sent.
-        let late = i64::try_from(self.now - sent_at).expect("in range");
+        let late = i64::try_from(self.time.now - sent_at).expect("in range");
         let machine = &mut self.machines[node];
         // As `FleetClock::learn`.
         machine.ahead = if machine.knows_time {
@@ -465,21 +375,6 @@ impl<A: Algorithm> Simulation<A> {
         let life = self.machines[node].life + 1;
         let algorithm = self.decider.algorithm.clone();
         self.machines[node] = self.machine(&algorithm, life);
-    }
-
-    fn change_network(&mut self, node: usize, is_quiet: bool) {
-        if is_quiet {
-            self.machines[node].link = Link::Good;
-            return;
-        }
-        self.machines[node].link = match self.below(5) {
-            0 => Link::Cut,
-            1 => Link::OneWay,
-            2 => Link::Lossy,
-            _ => Link::Good,
-        };
-        let pause = self.below(600 * MS);
-        self.after(pause, Event::Network { node });
     }
 }
 

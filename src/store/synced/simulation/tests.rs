@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use super::promise::Promise;
-use super::{INTERVAL, KEYS, MAX_DELAY, MS, Mistake, Simulation, WRONG};
+use super::{INTERVAL, Mistake, Simulation};
 use crate::algorithm::{
     Algorithm, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
     WarmUp,
 };
 use crate::clock::Tick;
 use crate::quota::Quota;
-use crate::store::cas::report::Report;
+use crate::store::{
+    cas::report::Report,
+    fleet::simulation::{KEYS, MAX_DELAY, MS, WRONG, promise::Promise},
+};
 
 /// Runs a fleet, and checks what it has admitted.
 fn check<A: Algorithm>(
@@ -51,7 +53,7 @@ fn check<A: Algorithm>(
         assert_eq!(machine.node.lost(), 0);
     }
     if simulation.crashes == 0 && is_exact {
-        let now = Tick::from_nanos(simulation.now);
+        let now = Tick::from_nanos(simulation.time.now);
         for (key, oracle) in &simulation.oracles {
             let record = &simulation.records[&key.to_string()];
             let nothing = Report {

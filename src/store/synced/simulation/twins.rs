@@ -2,21 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use super::{MS, START};
 use crate::algorithm::FixedWindow;
 use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::quota::Quota;
-use crate::store::cas::{
-    decider::Decider,
-    record::Record,
-    report::{Change, Report},
-};
-use crate::store::synced::{
-    clock::FleetClock,
-    collect::{Due, Outgoing},
-    node::{Node, Slow},
-    rules::Rules,
+use crate::store::{
+    cas::{
+        decider::Decider,
+        record::Record,
+        report::{Change, Report},
+    },
+    fleet::{
+        Slow,
+        simulation::{MS, START},
+    },
+    synced::{
+        clock::FleetClock,
+        collect::{Due, Outgoing},
+        node::Node,
+        rules::Rules,
+    },
 };
 
 const LIMIT: u64 = 40;

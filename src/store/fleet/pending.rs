@@ -24,6 +24,11 @@ pub(in crate::store) struct PendingKeys<T = PendingKey> {
     len: AtomicUsize,
 }
 
+/// A key with something to exchange.
+pub(in crate::store) trait Listed {
+    fn pending(&mut self) -> &mut PendingKey;
+}
+
 /// How far the keys of a round have been looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct Place {
@@ -66,6 +71,12 @@ pub(in crate::store) struct PendingKey {
 pub(in crate::store) struct SentReport {
     pub(in crate::store) sequence: u64,
     pub(in crate::store) changes: Arc<[Change]>,
+}
+
+impl Listed for PendingKey {
+    fn pending(&mut self) -> &mut PendingKey {
+        self
+    }
 }
 
 impl<T> PendingKeys<T> {

@@ -1,0 +1,156 @@
+//! How a machine reaches the store, and how its exchanges go.
+
+use std::{
+    fmt::Display,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64 as Counter},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::algorithm::Algorithm;
+use crate::error::{ConfigError, StoreError};
+use crate::store::{
+    cas::{CasStore, decider::Decider, exchange::Exchanger, policy::CasPolicy, shared::Shared},
+    remote::{KeyName, LivePolicy, RemoteKey},
+};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+
+/// What happens while the store cannot be reached, after some intervals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenCutOff {
+    /// This machine admits its share of the limit: an equal part for each machine that it has last
+    /// seen, or that is configured.
+    #[default]
+    Share,
+    /// Every request is denied.
+    Deny,
+    /// Every request fails with the last error of the store. A
+    /// [`Fallback`](crate::store::Fallback), or the layer's `on_store_error`, says what happens then.
+    Fail,
+}
+
+/// The task does not run.
+const STOPPED: u64 = 0;
+/// The task runs, and reaches the store.
+const IN_TOUCH: u64 = 1;
+/// The task runs, and has not reached the store for some time.
+const CUT_OFF: u64 = 2;
+
+/// How a machine reaches the store, and how its exchanges go.
+pub(in crate::store) struct StoreLink<S: CasStore, A: Algorithm> {
+    pub(in crate::store) exchanger: Exchanger<S>,
+    pub(in crate::store) policy: LivePolicy<CasPolicy<S, A>>,
+    pub(in crate::store) name_prefix: String,
+    /// Wakes the task before its next tick.
+    pub(in crate::store) wake: Notify,
+    mode: AtomicU64,
+    pub(super) is_closing: AtomicBool,
+    /// Exchanges with a reply that was adopted.
+    pub(in crate::store) done: Counter,
+    pub(in crate::store) failed: Counter,
+    /// Those of the failed ones to which the store did not reply.
+    pub(super) unanswered: Counter,
+    last_error: Mutex<Option<StoreError>>,
+}
+
+impl<S: CasStore, A: Algorithm> StoreLink<S, A> {
+    /// `kind` is a part of the names of all keys, after the name of the limit.
+    pub(in crate::store) fn new(
+        store: S,
+        [prefix, name, kind]: [&str; 3],
+        algorithm: &A,
+        deadline: Duration,
+    ) -> Result<Self, ConfigError> {
+        let decider = Decider::new(algorithm.clone())?;
+        let shared = Arc::new(Shared::new(store, deadline));
+        let change_key = format!("{{{prefix}:{name}}}:quota");
+        let policy = CasPolicy::new(decider, Arc::clone(&shared), change_key.into());
+        Ok(Self {
+            exchanger: Exchanger::new(shared),
+            policy: LivePolicy::new(policy),
+            name_prefix: format!("{{{prefix}:{name}{kind}:"),
+            wake: Notify::new(),
+            mode: AtomicU64::new(STOPPED),
+            is_closing: AtomicBool::new(false),
+            done: Counter::new(0),
+            failed: Counter::new(0),
+            unanswered: Counter::new(0),
+            last_error: Mutex::default(),
+        })
+    }
+
+    /// What all calls of the store use.
+    pub(in crate::store) fn shared(&self) -> &Shared<S> {
+        &self.exchanger.shared
+    }
+
+    /// The name of a key in the store.
+    pub(in crate::store) fn name_of<K: RemoteKey + ?Sized>(&self, key: &K) -> Arc<str> {
+        let mut name = KeyName::new(&self.name_prefix);
+        key.write(&mut name);
+        name.finish().into()
+    }
+
+    /// Whether the task runs, and reaches the store.
+    #[inline]
+    pub(in crate::store) fn is_in_touch(&self) -> bool {
+        self.mode.load(Ordering::Relaxed) == IN_TOUCH
+    }
+
+    /// Whether the task runs, and has not reached the store for some time.
+    pub(in crate::store) fn is_cut_off(&self) -> bool {
+        self.mode.load(Ordering::Relaxed) == CUT_OFF
+    }
+
+    /// Notes whether the task reaches the store.
+    pub(in crate::store) fn set_cut_off(&self, is_cut_off: bool) {
+        let mode = if is_cut_off { CUT_OFF } else { IN_TOUCH };
+        self.mode.store(mode, Ordering::Relaxed);
+    }
+
+    /// Whether the task runs. Without it, nothing is exchanged.
+    #[inline]
+    pub(super) fn is_running(&self) -> bool {
+        self.mode.load(Ordering::Acquire) != STOPPED
+    }
+
+    /// Notes that the task runs. Returns false if it ran already.
+    pub(in crate::store) fn start(&self) -> bool {
+        self.mode
+            .compare_exchange(STOPPED, IN_TOUCH, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Notes that the task has ended.
+    pub(super) fn stop(&self) {
+        self.mode.store(STOPPED, Ordering::Release);
+    }
+
+    /// Lets the task end, after it has exchanged what is left.
+    pub(in crate::store) fn close(&self) {
+        self.is_closing.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// Counts an exchange that failed.
+    pub(in crate::store) fn count_failed(&self, error: &StoreError) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        if error.is_transient() {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+            *lock(&self.last_error) = Some(error.clone());
+        }
+    }
+
+    /// The error of a request while the store cannot be reached, for as long as `length` says.
+    pub(in crate::store) fn cut_off_error(&self, length: impl Display) -> StoreError {
+        let last = lock(&self.last_error).clone();
+        let cause = last.map_or_else(String::new, |last| format!(": {last}"));
+        let message = format!("{}: no exchange for {length}{cause}", S::NAME);
+        StoreError::new(message, true)
+    }
+}
