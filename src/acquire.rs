@@ -36,15 +36,26 @@ pub(crate) fn attempt<A: Algorithm>(
     cost: u64,
     max_wait: Duration,
 ) -> Attempt {
-    let decision = algorithm.reserve(state, now, cost, max_wait);
-    let retry = decision.retry_after.filter(|retry| {
-        // A window may admit the cost by then. A queue that is too long now will still be too long,
-        // because less time is left.
-        max_wait.checked_sub(*retry).is_some_and(|left| {
-            let at = now.plus(*retry);
-            !A::Packing::peek_reserve(algorithm, state, at, cost, left).is_denied()
+    let retry_of = |decision: &Decision, state: &A::State| {
+        decision.retry_after.filter(|retry| {
+            // A window may admit the cost by then. A queue that is too long now will still be too
+            // long, because less time is left.
+            max_wait.checked_sub(*retry).is_some_and(|left| {
+                let at = now.plus(*retry);
+                !A::Packing::peek_reserve(algorithm, state, at, cost, left).is_denied()
+            })
         })
-    });
+    };
+    if A::Packing::counts_denials(algorithm) {
+        // A caller that goes on waiting is not denied.
+        let decision = A::Packing::peek_reserve(algorithm, state, now, cost, max_wait);
+        let retry = retry_of(&decision, state);
+        if retry.is_some() {
+            return Attempt { decision, retry };
+        }
+    }
+    let decision = algorithm.reserve(state, now, cost, max_wait);
+    let retry = retry_of(&decision, state);
     Attempt { decision, retry }
 }
 

@@ -173,6 +173,12 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     fn limits(&self) -> usize {
         self.quotas().len()
     }
+
+    /// Whether a denial counts, so that a chain of backends must decide it and not only look.
+    #[doc(hidden)]
+    fn counts_denials(&self) -> bool {
+        false
+    }
 }
 
 /// Counters of a backend that was full; see [`Overflow`](crate::store::local::Overflow).

@@ -88,6 +88,7 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn ban(&self, state: &mut AnyState, now: Tick, length: Duration);
     fn is_blocked(&self, state: &AnyState, now: Tick) -> bool;
     fn is_about_one_key(&self) -> bool;
+    fn counts_denials(&self) -> bool;
     #[cfg(feature = "cas")]
     fn is_leasable(&self) -> bool;
     #[cfg(feature = "cas")]
@@ -272,6 +273,10 @@ impl<A: Algorithm> DynAlgorithm for A {
 
     fn is_about_one_key(&self) -> bool {
         A::Packing::is_about_one_key(self)
+    }
+
+    fn counts_denials(&self) -> bool {
+        A::Packing::counts_denials(self)
     }
 
     #[cfg(feature = "cas")]
@@ -478,6 +483,10 @@ impl Packing<Self> for AnyAlgorithm {
 
     fn is_about_one_key(algorithm: &Self) -> bool {
         algorithm.0.is_about_one_key()
+    }
+
+    fn counts_denials(algorithm: &Self) -> bool {
+        algorithm.0.counts_denials()
     }
 
     #[cfg(feature = "cas")]

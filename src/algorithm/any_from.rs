@@ -3,8 +3,8 @@
 #[cfg(feature = "governor")]
 use super::Gcra;
 use super::{
-    Algorithm, All, AnyAlgorithm, FixedWindow, IntoAlgorithm, LeakyBucket, Lockout, SlidingGrid,
-    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    Algorithm, All, AnyAlgorithm, DenialLockout, FixedWindow, IntoAlgorithm, LeakyBucket, Lockout,
+    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 
 impl From<FixedWindow> for AnyAlgorithm {
@@ -45,6 +45,12 @@ impl From<LeakyBucket> for AnyAlgorithm {
 
 impl From<Lockout> for AnyAlgorithm {
     fn from(algorithm: Lockout) -> Self {
+        Self::new(algorithm)
+    }
+}
+
+impl<A: Algorithm> From<DenialLockout<A>> for AnyAlgorithm {
+    fn from(algorithm: DenialLockout<A>) -> Self {
         Self::new(algorithm)
     }
 }

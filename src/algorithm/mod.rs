@@ -7,7 +7,8 @@
 //! # The laws
 //!
 //! 1. [`fresh`](Algorithm::fresh) is the state of a key never seen.
-//! 2. A denied request changes nothing. A cost of zero is admitted and changes nothing.
+//! 2. A denied request changes nothing, unless a [`DenialLockout`] counts it. A cost of zero is admitted
+//!    and changes nothing.
 //! 3. Every operation denies a cost above the capacity, without `retry_after`. A line
 //!    ([`LeakyBucket::queue`], [`WarmUp`]) has no capacity: it accepts a large cost in its turn.
 //!    Later requests wait for it.
@@ -32,6 +33,7 @@
 //! | [`LeakyBucket`] | as a meter A(T) <= B + T/t; as a queue released at least t per unit apart, so A(T) <= C + T/t for costs up to C ([`max_cost`](LeakyBucket::max_cost)) |
 //! | [`WarmUp`] | as a queue whose rate rises from L/cold to L over the warm-up time |
 //! | [`Lockout`] | at most L kept until the first block B, then at most P per block, each twice as long: A(T) <= L(1 + T/W) + P T/B within the time to forget |
+//! | [`DenialLockout`] | that of the limit whose denials it counts; nothing for B from the Lth denial within W on |
 //! | tuples, [`All`] | each part's own |
 //!
 //! # What they do to traffic
@@ -106,7 +108,7 @@ pub use self::{
     combined::{All, IntoAlgorithm},
     fixed_window::{FixedWindow, FixedWindowState},
     leaky_bucket::{Charge, LeakyBucket},
-    lockout::{Lockout, LockoutState},
+    lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
     math::ExactNanos,
     packing::{NotPacked, Packing},
     sliding_grid::{SlidingGrid, SlidingGridState},
@@ -269,7 +271,8 @@ pub(crate) fn take_now<A: Algorithm>(
     cost: u64,
 ) -> Decision {
     let looked = algorithm.peek(state, now, cost);
-    if looked.is_admitted() {
+    let is_counted = looked.is_denied() && A::Packing::counts_denials(algorithm);
+    if looked.is_admitted() || is_counted {
         algorithm.decide(state, now, cost)
     } else {
         looked

@@ -132,6 +132,15 @@ pub trait Packing<A: Algorithm>: Sealed {
         false
     }
 
+    /// Whether a denial changes the state of its key. Then it must be decided, and not only peeked at or
+    /// repeated from a cache.
+    #[doc(hidden)]
+    #[inline]
+    fn counts_denials(algorithm: &A) -> bool {
+        let _ = algorithm;
+        false
+    }
+
     /// Gives each limit this machine's share of its quota, for one of `machines` machines.
     #[doc(hidden)]
     #[cfg(feature = "cas")]

@@ -193,6 +193,10 @@ where
     fn limits(&self) -> usize {
         self.iter().map(Backend::limits).sum()
     }
+
+    fn counts_denials(&self) -> bool {
+        self.iter().any(Backend::counts_denials)
+    }
 }
 
 impl<T: Send + Sync + 'static, L: Send + Sync + 'static> IntoBackend for Tiers<T, L> {

@@ -8,12 +8,14 @@ use super::local::Local;
 use super::redis::{RedisLimiter, Scripted};
 #[cfg(feature = "cas")]
 use super::synced::Synced;
-use crate::algorithm::{Algorithm, All, Lockout};
+use crate::algorithm::{Algorithm, All, DenialLockout, Lockout};
 use crate::backend::Bans;
 
 impl Bans for Lockout {}
 
 impl Bans for All<Lockout> {}
+
+impl<A: Algorithm> Bans for DenialLockout<A> {}
 
 impl<A: Bans, B: Algorithm> Bans for (A, B) {}
 

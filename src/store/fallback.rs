@@ -187,6 +187,10 @@ where
         self.0.primary.limits()
     }
 
+    fn counts_denials(&self) -> bool {
+        self.0.primary.counts_denials() || self.0.secondary.counts_denials()
+    }
+
     fn hash_queue<H: Hasher>(&self, key: &K, state: &mut H)
     where
         K: Hash,

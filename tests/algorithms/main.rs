@@ -6,6 +6,7 @@
 mod adversary;
 mod charges;
 mod composition;
+mod denials;
 mod differential;
 mod failures;
 mod laws;

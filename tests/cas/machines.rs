@@ -8,7 +8,7 @@ use tower_throttle::store::cas::{
     CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped,
 };
 use tower_throttle::store::{Backend, Op, Receipt};
-use tower_throttle::{All, FixedWindow, Quota, SlidingLog, StoreError, TokenBucket};
+use tower_throttle::{All, FixedWindow, Lockout, Quota, SlidingLog, StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change, Swap};
 use crate::{bucket, machine, remaining, take};
@@ -343,4 +343,28 @@ async fn callers_that_call_again_share_the_next_swap() {
         swaps <= CALLS + 5,
         "{swaps} swaps for {CALLS} calls of each task"
     );
+}
+
+#[tokio::test]
+async fn a_denial_that_counts_is_not_repeated_from_a_cache() {
+    let window = FixedWindow::new(Quota::per_hour(1));
+    let locked = Lockout::new(Quota::per_day(3)).block(Duration::from_secs(86_400));
+    let locked = locked.after_denials_of(window);
+    let store = MemoryStore::new();
+    let machines = [(); 2].map(|()| {
+        let built = CasBuilder::new(store.clone()).build("api", locked);
+        built.expect("a limit")
+    });
+    assert!(machines[0].decide("alice", 1).await.unwrap().is_admitted());
+    let hours = Duration::from_secs(3_600);
+    for n in 0..3 {
+        let retry = machines[n % 2]
+            .decide("alice", 1)
+            .await
+            .unwrap()
+            .retry_after;
+        assert_eq!(retry > Some(hours), n == 2, "{n}: {retry:?}");
+    }
+    let retry = machines[1].decide("alice", 1).await.unwrap().retry_after;
+    assert!(retry > Some(hours), "{retry:?}");
 }

@@ -24,7 +24,7 @@ const MAX_LATE: Duration = Duration::from_millis(6);
 type Store = Faulty<MemoryStore<ManualClock>>;
 
 /// A key in a store, used by two machines in turn.
-struct InCas {
+pub(crate) struct InCas {
     machines: [Cas<Store, AnyAlgorithm>; 2],
     store: Store,
     memory: MemoryStore<ManualClock>,
@@ -42,7 +42,7 @@ struct InCas {
 
 impl InCas {
     /// Machines that keep no record, so that each decision is at the store's time.
-    fn new(algorithm: &AnyAlgorithm, now: Tick) -> Self {
+    pub(crate) fn new(algorithm: &AnyAlgorithm, now: Tick) -> Self {
         Self::with(algorithm, now, 0)
     }
 

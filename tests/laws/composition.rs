@@ -35,12 +35,22 @@ impl Apart {
     ) -> Option<Duration> {
         let looked: Vec<_> = self.parts.iter().map(look).collect();
         if looked.iter().any(Decision::is_denied) {
+            self.count_denials(now, step, &looked);
             return None;
         }
         for part in &mut self.parts {
             let _ = part.apply(now, step);
         }
         looked.iter().filter_map(Decision::wait).max()
+    }
+
+    /// Applies `step` to the parts that deny it, which may count that.
+    fn count_denials(&mut self, now: Tick, step: &Step<AnyAlgorithm>, looked: &[Decision]) {
+        for (part, looked) in self.parts.iter_mut().zip(looked) {
+            if looked.is_denied() {
+                let _ = part.apply(now, step);
+            }
+        }
     }
 
     /// What a set has to return: `None` for a denial, or the wait.
@@ -70,11 +80,14 @@ impl Apart {
             Step::TryAcquire(cost) => {
                 let peek =
                     |part: &Plain<AnyAlgorithm>| part.algorithm.peek(&part.state, now, *cost);
-                let passes = self.parts.iter().map(peek).all(|one| one.is_admitted());
+                let looked: Vec<_> = self.parts.iter().map(peek).collect();
+                let passes = looked.iter().all(Decision::is_admitted);
                 if passes {
                     for part in &mut self.parts {
                         let _ = part.apply(now, &Step::Take(*cost));
                     }
+                } else {
+                    self.count_denials(now, &Step::Take(*cost), &looked);
                 }
                 Expected::Passed(passes)
             }

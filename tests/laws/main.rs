@@ -11,6 +11,7 @@ mod bounds;
 #[cfg(feature = "cas")]
 mod cas;
 mod composition;
+mod denials;
 mod place;
 mod places;
 mod planted;

@@ -87,11 +87,12 @@ impl<A: Algorithm> Place<A> for Plain<A> {
             }
             Step::Peek(cost) => Outcome::Decided(algorithm.peek(state, now, *cost)),
             Step::TryAcquire(cost) => {
-                let passes = algorithm.peek(state, now, *cost).is_admitted();
-                if passes {
+                let looked = algorithm.peek(state, now, *cost);
+                // A denial may count.
+                if looked.is_admitted() || looked.is_denied() {
                     let _ = algorithm.decide(state, now, *cost);
                 }
-                Outcome::Passed(passes)
+                Outcome::Passed(looked.is_admitted())
             }
             Step::Acquire(cost) => {
                 let decision = algorithm.reserve(state, now, *cost, Duration::ZERO);

@@ -9,6 +9,8 @@ mod contract;
 #[cfg(not(feature = "metrics"))]
 #[path = "../common/counting.rs"]
 mod counting;
+#[cfg(feature = "tokio")]
+mod denials;
 mod handle;
 mod keys;
 mod lists;

@@ -92,6 +92,17 @@ async fn a_ban_and_a_pardon_of_a_handle_reach_the_fleet() {
     assert_eq!(status(&service).await, 200);
 }
 
+#[test]
+fn a_lockout_of_denials_is_refused() {
+    let locked = Lockout::new(Quota::per_hour(10)).after_denials_of(window());
+    let refused = builder(&MemoryStore::new()).build("api", locked);
+    let error = refused.expect_err("refused").to_string();
+    assert_eq!(
+        error,
+        "a lockout that counts denials in `Synced` is not possible; use `Cas`, or `Local` on each machine"
+    );
+}
+
 /// As with a configured number of machines, which `a_quiet_machine_may_use_its_share` has.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_machine_has_a_share_of_the_machines_that_are_counted() {

@@ -12,8 +12,8 @@ use super::super::{Algorithm, Inherit, Packing};
 use super::merge::Merge;
 use super::parts::{MakeState, Parts, VisitPart, VisitPartMut, VisitState, VisitStateMut};
 use super::questions::{
-    FirstQuota, IsAboutOneKey, IsUserCode, LimitCount, MaxHeapBytes, Quotas, ReplansLine, Validate,
-    WaitingCount, WordCount,
+    CountsDenials, FirstQuota, IsAboutOneKey, IsUserCode, LimitCount, MaxHeapBytes, Quotas,
+    ReplansLine, Validate, WaitingCount, WordCount,
 };
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -55,6 +55,10 @@ impl<P: Parts> Algorithm for P {
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
         let looked = self.peek(state, now, cost);
         if looked.is_denied() {
+            if P::counts_denials(self) {
+                self.each_state_mut(state, &mut CountDenial(now, cost));
+                return self.peek(state, now, cost);
+            }
             return looked;
         }
         let mut decide = Decide(Merge::default(), now, cost);
@@ -79,6 +83,10 @@ impl<P: Parts> Algorithm for P {
     ) -> Decision {
         let looked = P::peek_reserve(self, state, now, cost, max_wait);
         if looked.is_denied() {
+            if P::counts_denials(self) {
+                self.each_state_mut(state, &mut CountReserveDenial(now, cost, max_wait));
+                return P::peek_reserve(self, state, now, cost, max_wait);
+            }
             return looked;
         }
         let mut reserve = Reserve(Merge::default(), now, cost, max_wait);
@@ -198,6 +206,13 @@ impl<P: Parts> Packing<P> for P {
 
     fn is_about_one_key(algorithm: &P) -> bool {
         let mut any = IsAboutOneKey(false);
+        algorithm.each(&mut any);
+        any.0
+    }
+
+    #[inline]
+    fn counts_denials(algorithm: &P) -> bool {
+        let mut any = CountsDenials(false);
         algorithm.each(&mut any);
         any.0
     }
@@ -392,6 +407,31 @@ impl VisitStateMut for Reserve {
         let Self(merge, now, cost, max_wait) = self;
         let decision = part.reserve(state, *now, *cost, *max_wait);
         merge.add(decision, A::Packing::limit_count(part));
+    }
+}
+
+/// Lets each part that denies the cost count that. A part that would admit it takes nothing.
+struct CountDenial(Tick, u64);
+
+impl VisitStateMut for CountDenial {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        let Self(now, cost) = *self;
+        if A::Packing::counts_denials(part) && part.peek(state, now, cost).is_denied() {
+            let _ = part.decide(state, now, cost);
+        }
+    }
+}
+
+struct CountReserveDenial(Tick, u64, Duration);
+
+impl VisitStateMut for CountReserveDenial {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
+        let Self(now, cost, max_wait) = *self;
+        if A::Packing::counts_denials(part)
+            && A::Packing::peek_reserve(part, state, now, cost, max_wait).is_denied()
+        {
+            let _ = part.reserve(state, now, cost, max_wait);
+        }
     }
 }
 

@@ -72,6 +72,15 @@ impl VisitPart for IsAboutOneKey {
     }
 }
 
+pub(super) struct CountsDenials(pub(super) bool);
+
+impl VisitPart for CountsDenials {
+    #[inline]
+    fn visit<A: Algorithm>(&mut self, part: &A) {
+        self.0 |= A::Packing::counts_denials(part);
+    }
+}
+
 pub(super) struct MaxHeapBytes(pub(super) usize);
 
 impl VisitPart for MaxHeapBytes {

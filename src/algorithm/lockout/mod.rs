@@ -1,10 +1,15 @@
 //! Blocks that grow with repeated failures.
 
+mod denials;
 mod phase;
 mod settings;
 mod state;
 
-pub use self::{settings::Lockout, state::LockoutState};
+pub use self::{
+    denials::{DenialLockout, DenialLockoutState},
+    settings::Lockout,
+    state::LockoutState,
+};
 
 use std::time::Duration;
 

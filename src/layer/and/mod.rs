@@ -280,6 +280,10 @@ where
     fn limits(&self) -> usize {
         self.0.first.limits() + self.0.second.limits()
     }
+
+    fn counts_denials(&self) -> bool {
+        self.0.first.counts_denials() || self.0.second.counts_denials()
+    }
 }
 
 impl<L1, L2> And<L1, L2> {

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use super::queue_part::{Part, QueuePart};
@@ -206,7 +206,11 @@ impl<L1, L2> Parts<L1, L2> {
         if !self.without_other_queue(Part::Second, second).is_denied() {
             return None;
         }
-        let first = self.first.current_decision(a, cost);
+        let first = match self.first.current_decision(a, cost) {
+            Some(looked) => Some(counted(&self.first, a, cost, looked)?),
+            None => None,
+        };
+        let second = counted(&self.second, b, cost, second)?;
         Some(self.peeked::<A>(first, Some(second)))
     }
 
@@ -252,6 +256,23 @@ impl<L1, L2> Parts<L1, L2> {
     {
         decision.policy += self.first.limits();
         decision
+    }
+}
+
+/// The denial `looked`, counted if the limit counts denials. `None` if another request has changed the
+/// state meanwhile, so that it is none any more.
+fn counted<K, L: Backend<K>>(limit: &L, key: &K, cost: u64, looked: Decision) -> Option<Decision> {
+    if !looked.is_denied() || !limit.counts_denials() {
+        return Some(looked);
+    }
+    let mut cx = Context::from_waker(Waker::noop());
+    match Pin::new(&mut limit.decide(key, cost)).poll(&mut cx) {
+        Poll::Ready(Ok(decision)) if decision.is_denied() => Some(decision),
+        Poll::Ready(Ok(taken)) => {
+            limit.detach(key, Op::Cancel(cost, taken.receipt()));
+            None
+        }
+        _ => None,
     }
 }
 

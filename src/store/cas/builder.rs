@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     CasStore, decider::Decider, inner::Inner, lines::Lines, policy::CasPolicy, shared::Shared,
 };
-use crate::algorithm::IntoAlgorithm;
+use crate::algorithm::{Algorithm, IntoAlgorithm, Packing};
 use crate::error::ConfigError;
 use crate::store::remote::{DenyCache, LivePolicy, check_name};
 
@@ -174,6 +174,9 @@ impl<S: CasStore> CasBuilder<S> {
         check_name("prefix", &self.prefix)?;
         check_name("name", name)?;
         let decider = Decider::new(algorithm.into_algorithm())?;
+        // A denial from the cache would not be counted.
+        let counts_denials =
+            <I::Algorithm as Algorithm>::Packing::counts_denials(&decider.algorithm);
         let shared = Arc::new(Shared::new(self.store, self.deadline));
         let name_prefix = format!("{{{}:{name}:", self.prefix);
         let change_key = format!("{{{}:{name}}}:quota", self.prefix);
@@ -183,7 +186,8 @@ impl<S: CasStore> CasBuilder<S> {
             policy: LivePolicy::new(policy),
             lines: Lines::new(self.cached_keys),
             name_prefix,
-            deny_cache: self.caches_denials.then(|| Arc::new(DenyCache::new())),
+            deny_cache: (self.caches_denials && !counts_denials)
+                .then(|| Arc::new(DenyCache::new())),
             follows_changes: self.follows_changes,
         })
     }

@@ -94,6 +94,10 @@ where
         self.shared.read_algorithm(A::Packing::limit_count)
     }
 
+    fn counts_denials(&self) -> bool {
+        self.shared.read_algorithm(A::Packing::counts_denials)
+    }
+
     #[inline]
     fn losses(&self) -> Losses {
         self.shared.losses()

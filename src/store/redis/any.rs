@@ -3,8 +3,8 @@
 use super::call::Call;
 use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::{
-    All, AnyAlgorithm, AnyState, FixedWindow, LeakyBucket, Lockout, SlidingGrid, SlidingLog,
-    SlidingWindow, TokenBucket, WarmUp,
+    All, AnyAlgorithm, AnyState, FixedWindow, LeakyBucket, Lockout, Packing, SlidingGrid,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use crate::error::ConfigError;
 
@@ -61,6 +61,10 @@ impl Script for AnyAlgorithm {
     fn prepared(self) -> Result<Self, ConfigError> {
         match dyn_script(&self) {
             Some(script) => script.prepared(),
+            None if Self::counts_denials(&self) => Err(ConfigError::Unsupported {
+                what: "a lockout that counts denials in a script, which writes nothing if it denies",
+                instead: "use `Cas` with the same Redis server as its store",
+            }),
             None => Err(ConfigError::Unsupported {
                 what: "an algorithm of your own, or a tuple, inside AnyAlgorithm in Redis",
                 instead: "give it an algorithm of this crate, or All of such",
@@ -82,5 +86,27 @@ impl Script for AnyAlgorithm {
 
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<AnyState> {
         dyn_script(self)?.read_state(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Algorithm;
+    use crate::quota::Quota;
+
+    #[test]
+    fn a_lockout_of_denials_is_refused_with_what_to_use_instead() {
+        let window = || FixedWindow::new(Quota::per_second(1));
+        let locked = Lockout::new(Quota::per_second(1)).after_denials_of(window());
+        let any = |algorithm: AnyAlgorithm| Script::prepared(algorithm).map(|any| any.quota());
+        let error = any(locked.into()).unwrap_err().to_string();
+        assert!(
+            error.ends_with("use `Cas` with the same Redis server as its store"),
+            "{error}"
+        );
+        let all = All::new([AnyAlgorithm::from(window()), locked.into()]);
+        assert_eq!(any(all.into()).unwrap_err().to_string(), error);
+        assert_eq!(any(window().into()).unwrap(), Quota::per_second(1));
     }
 }

@@ -15,7 +15,12 @@ use crate::error::StoreError;
 ///
 /// These are all algorithms of this crate and all tuples of them, and
 /// [`AnyAlgorithm`](crate::algorithm::AnyAlgorithm) if it holds one of this crate or an
-/// [`All`](crate::algorithm::All) of such.
+/// [`All`](crate::algorithm::All) of such. Not [`DenialLockout`](crate::algorithm::DenialLockout): a script
+/// writes nothing if it denies. [`Cas`](crate::store::cas::Cas) runs it, with the same server as its store.
+#[diagnostic::on_unimplemented(
+    message = "a Redis server has no script for `{Self}`",
+    note = "`tower_throttle::store::cas::Cas` runs every algorithm of this crate, with `Redis` as its store"
+)]
 pub trait Scripted: Script {}
 
 impl<A: Script> Scripted for A {}

@@ -346,6 +346,12 @@ impl<S: CasStore> SyncedBuilder<S> {
         check_name("name", name)?;
         self.settings.check()?;
         let algorithm = algorithm.into_algorithm();
+        if <I::Algorithm as Algorithm>::Packing::counts_denials(&algorithm) {
+            return Err(ConfigError::Unsupported {
+                what: "a lockout that counts denials in `Synced`",
+                instead: "use `Cas`, or `Local` on each machine",
+            });
+        }
         let fleet = Fleet::new(self.store, &self.prefix, name, &algorithm, self.settings)?;
         Ok(Synced {
             table: fleet.node.table.clone(),

@@ -1,0 +1,351 @@
+//! Blocks that grow with the denials of another limit.
+
+use std::time::Duration;
+
+#[cfg(feature = "cas")]
+use super::super::fields::Fields;
+use super::super::packing::Sealed;
+use super::super::{Algorithm, Inherit, IntoAlgorithm, Packing};
+use super::settings::Lockout;
+use super::state::LockoutState;
+use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// Another limit, and a block for each key that this limit denies too often; made by
+/// [`Lockout::after_denials_of`].
+///
+/// ```text
+/// lockout after 3 denials in W    |·······W·······|
+/// requests                  r  r  r  r  r  r  r     r         r r     ...
+/// the other limit           ✓  ✓  ✗  ✗  ✗           ✓         ✗ ✗
+/// decision                  ✓  ✓  ✗  ✗  ✗  ✗  ✗     ✓         ✗ ✗
+/// blocked                               |~ block ~|             |~~ 2 * block ~~|
+/// ```
+///
+/// - A denial of the other limit is a failure, whatever its cost. An admitted request, a peek and a cost
+///   of zero are none, and settling a request does not change how many there are.
+/// - The denial that is the last of the lockout's failures starts the block: its `retry_after` is the
+///   end of the block, or later if the other limit denies the request for longer.
+/// - Requests during a block neither count nor extend it, and take nothing of the other limit.
+/// - Blocks grow, end and are forgotten as those of [`Lockout`]. With
+///   [`clear_on_success`](Lockout::clear_on_success), [`Settle::Forgive`](crate::Settle::Forgive) frees the
+///   denials up to that request, unless they have started a block.
+/// - `limit`, `remaining` and `policy` of a decision are those of the other limit, because the quota of
+///   the lockout is none of requests. Nothing remains during a block.
+/// - In a tuple with further limits, their denials do not count. A caller that waits in
+///   [`acquire`](crate::Limiter::acquire) is not denied until it gives up.
+///
+/// It works in this process, and across machines in `Cas`, also with a Redis server as its store. A
+/// `RedisLimiter`, `Synced` and `Leased` refuse it, because they do not write what they deny.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DenialLockout<A> {
+    limit: A,
+    lockout: Lockout,
+}
+
+/// The state of a key under a [`DenialLockout`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DenialLockoutState<S> {
+    limit: S,
+    /// Its attempts are the denials.
+    denials: LockoutState,
+}
+
+impl Lockout {
+    /// Counts the denials of `limit` as failures: a key that goes on after it was denied is blocked.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Limiter, Lockout, ManualClock, Quota, TokenBucket};
+    ///
+    /// let bucket = TokenBucket::new(Quota::per_second(10));
+    /// let lockout = Lockout::new(Quota::per_minute(3)).after_denials_of(bucket);
+    /// let clock = ManualClock::new();
+    /// let limiter = Limiter::new(lockout).with_clock(clock.clone());
+    /// assert!(limiter.check_n(10).is_admitted());
+    /// // The bucket has a token again after 100 ms.
+    /// for retry_after in [100, 100, 60_000] {
+    ///     let denied = limiter.check();
+    ///     assert_eq!(denied.retry_after, Some(Duration::from_millis(retry_after)));
+    /// }
+    /// clock.advance(Duration::from_secs(59));
+    /// assert_eq!(limiter.check().retry_after, Some(Duration::from_secs(1)));
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(limiter.check().is_admitted());
+    /// ```
+    ///
+    /// In a layer:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use axum::{Router, routing::get};
+    /// use tower_throttle::{ClientIp, Lockout, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// let bucket = TokenBucket::new(Quota::per_second(10));
+    /// // 100 denials in a minute: 5 minutes, then 10, then 20, up to an hour.
+    /// let lockout = Lockout::new(Quota::per_minute(100)).block(Duration::from_secs(300));
+    /// let layer = RateLimitLayer::new(ClientIp::peer(), lockout.after_denials_of(bucket));
+    /// let handle = layer.handle();
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// assert_eq!(handle.blocked(), 0);
+    /// ```
+    pub fn after_denials_of<L: IntoAlgorithm>(self, limit: L) -> DenialLockout<L::Algorithm> {
+        DenialLockout {
+            limit: limit.into_algorithm(),
+            lockout: self,
+        }
+    }
+}
+
+impl<A: Algorithm> DenialLockout<A> {
+    /// When the block or ban at `now` ends.
+    fn blocked_until(&self, state: &DenialLockoutState<A::State>, now: Tick) -> Option<u64> {
+        self.lockout.phase(&state.denials, now).blocked_until
+    }
+
+    /// Counts the denial, and returns it with the block that it may start.
+    fn denied(
+        &self,
+        state: &mut DenialLockoutState<A::State>,
+        now: Tick,
+        denial: Decision,
+    ) -> Decision {
+        let phase = self.lockout.phase(&state.denials, now);
+        state.denials.enter(phase.level, phase.until, phase.expired);
+        // No denial is refunded, so its own moment does not matter.
+        let at = now.max(Tick::from_nanos(state.denials.seen));
+        state.denials.push(at, 1);
+        match self.blocked_until(state, now) {
+            Some(end) => during_block(denial, end, now, 1),
+            None => denial,
+        }
+    }
+}
+
+/// The decision until `end`, given what the other limit decides.
+fn during_block(decision: Decision, end: u64, now: Tick, cost: u64) -> Decision {
+    let left = Duration::from_nanos(end.saturating_sub(now.as_nanos()));
+    let mut blocked = decision.with_remaining(0);
+    blocked.reset_after = decision.reset_after.max(left);
+    if cost > 0 {
+        blocked.retry_after = match decision.retry_after {
+            // It is never admitted.
+            None if decision.is_denied() => None,
+            retry_after => Some(retry_after.unwrap_or_default().max(left)),
+        };
+        blocked.verdict = Verdict::Deny;
+    }
+    blocked
+}
+
+impl<A: Algorithm> Algorithm for DenialLockout<A> {
+    type State = DenialLockoutState<A::State>;
+    type Packing = Self;
+
+    /// That of the other limit.
+    fn quota(&self) -> Quota {
+        self.limit.quota()
+    }
+
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+        let limit = self.limit.with_quota(quota)?;
+        Ok(Self { limit, ..*self })
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.limit.validate()?;
+        self.lockout.validate()
+    }
+
+    fn fresh(&self, now: Tick) -> Self::State {
+        DenialLockoutState {
+            limit: self.limit.fresh(now),
+            denials: self.lockout.fresh(now),
+        }
+    }
+
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+        if let Some(end) = self.blocked_until(state, now) {
+            let looked = self.limit.peek(&state.limit, now, cost);
+            return during_block(looked, end, now, cost);
+        }
+        let decision = self.limit.decide(&mut state.limit, now, cost);
+        if decision.is_denied() && cost > 0 {
+            return self.denied(state, now, decision);
+        }
+        decision
+    }
+
+    /// A denial is not counted, so its `retry_after` leaves out the block that it would start.
+    fn peek(&self, state: &Self::State, now: Tick, cost: u64) -> Decision {
+        let looked = self.limit.peek(&state.limit, now, cost);
+        match self.blocked_until(state, now) {
+            Some(end) => during_block(looked, end, now, cost),
+            None => looked,
+        }
+    }
+
+    fn reserve(
+        &self,
+        state: &mut Self::State,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        if self.blocked_until(state, now).is_some() {
+            return Self::peek_reserve(self, state, now, cost, max_wait);
+        }
+        let decision = self.limit.reserve(&mut state.limit, now, cost, max_wait);
+        if decision.is_denied() && cost > 0 {
+            return self.denied(state, now, decision);
+        }
+        decision
+    }
+
+    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
+        self.limit.refund(&mut state.limit, taken_at, now, cost);
+    }
+
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+        self.limit.charge(&mut state.limit, now, cost)
+    }
+
+    fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+        self.limit
+            .rescale(&mut state.limit, &from.limit, now, inherit);
+        self.lockout
+            .rescale(&mut state.denials, &from.lockout, now, inherit);
+    }
+
+    fn replans_line(&self) -> bool {
+        self.limit.replans_line()
+    }
+
+    fn forgettable_at(&self, state: &Self::State) -> Tick {
+        let limit = self.limit.forgettable_at(&state.limit);
+        limit.max(self.lockout.forgettable_at(&state.denials))
+    }
+}
+
+impl<A> Sealed for DenialLockout<A> {}
+
+impl<A: Algorithm> Packing<Self> for DenialLockout<A> {
+    const MAX_WORDS: usize = 1;
+
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+        fields.tag(10);
+        Lockout::settings_fields(&mut algorithm.lockout, fields);
+        A::Packing::settings_fields(&mut algorithm.limit, fields);
+    }
+
+    #[cfg(feature = "cas")]
+    fn state_fields(
+        algorithm: &Self,
+        state: &mut DenialLockoutState<A::State>,
+        fields: &mut Fields<'_>,
+    ) {
+        Lockout::state_fields(&algorithm.lockout, &mut state.denials, fields);
+        A::Packing::state_fields(&algorithm.limit, &mut state.limit, fields);
+    }
+
+    fn quotas(algorithm: &Self) -> Vec<Quota> {
+        A::Packing::quotas(&algorithm.limit)
+    }
+
+    fn limit_count(algorithm: &Self) -> usize {
+        A::Packing::limit_count(&algorithm.limit)
+    }
+
+    fn waiting_count(algorithm: &Self) -> usize {
+        A::Packing::waiting_count(&algorithm.limit)
+    }
+
+    fn is_user_code(algorithm: &Self) -> bool {
+        A::Packing::is_user_code(&algorithm.limit)
+    }
+
+    fn available(algorithm: &Self, state: &DenialLockoutState<A::State>, now: Tick) -> u64 {
+        match algorithm.blocked_until(state, now) {
+            Some(_) => 0,
+            None => A::Packing::available(&algorithm.limit, &state.limit, now),
+        }
+    }
+
+    fn peek_reserve(
+        algorithm: &Self,
+        state: &DenialLockoutState<A::State>,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        let limit = &algorithm.limit;
+        let looked = A::Packing::peek_reserve(limit, &state.limit, now, cost, max_wait);
+        match algorithm.blocked_until(state, now) {
+            Some(end) => during_block(looked, end, now, cost),
+            None => looked,
+        }
+    }
+
+    fn cancel(
+        algorithm: &Self,
+        state: &mut DenialLockoutState<A::State>,
+        taken_at: Tick,
+        now: Tick,
+        cost: u64,
+    ) {
+        A::Packing::cancel(&algorithm.limit, &mut state.limit, taken_at, now, cost);
+    }
+
+    fn forgive(
+        algorithm: &Self,
+        state: &mut DenialLockoutState<A::State>,
+        taken_at: Tick,
+        now: Tick,
+        cost: u64,
+    ) {
+        A::Packing::forgive(&algorithm.limit, &mut state.limit, taken_at, now, cost);
+        let phase = algorithm.lockout.phase(&state.denials, now);
+        if algorithm.lockout.clears && cost > 0 && !phase.is_full {
+            state.denials.free(taken_at, phase.expired, u64::MAX);
+        }
+    }
+
+    fn ban(
+        algorithm: &Self,
+        state: &mut DenialLockoutState<A::State>,
+        now: Tick,
+        length: Duration,
+    ) {
+        Lockout::ban(&algorithm.lockout, &mut state.denials, now, length);
+    }
+
+    fn is_blocked(algorithm: &Self, state: &DenialLockoutState<A::State>, now: Tick) -> bool {
+        algorithm.blocked_until(state, now).is_some()
+            || A::Packing::is_blocked(&algorithm.limit, &state.limit, now)
+    }
+
+    fn is_about_one_key(_: &Self) -> bool {
+        true
+    }
+
+    fn counts_denials(_: &Self) -> bool {
+        true
+    }
+
+    #[cfg(feature = "cas")]
+    fn is_leasable(_: &Self) -> bool {
+        false
+    }
+
+    fn heap_bytes(algorithm: &Self, state: &DenialLockoutState<A::State>) -> usize {
+        state.denials.heap_bytes() + A::Packing::heap_bytes(&algorithm.limit, &state.limit)
+    }
+
+    fn max_heap_bytes(algorithm: &Self) -> usize {
+        let denials = Lockout::max_heap_bytes(&algorithm.lockout);
+        denials.saturating_add(A::Packing::max_heap_bytes(&algorithm.limit))
+    }
+}

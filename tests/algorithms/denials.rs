@@ -1,0 +1,485 @@
+//! A lockout that counts the denials of another limit.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, DenialLockout, Inherit, take_up_to};
+use tower_throttle::clock::Tick;
+use tower_throttle::store::{Backend, Op, Receipt};
+use tower_throttle::{
+    All, Decision, FixedWindow, LeakyBucket, Limiter, Local, Lockout, ManualClock, Quota,
+    TokenBucket,
+};
+
+use crate::failures::{Blocks, Failures};
+use crate::laws;
+use crate::random::{Random, seeds};
+use crate::subjects::{Subject, random_subjects};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn at(ns: u64) -> Tick {
+    Tick::from_nanos(ns)
+}
+
+fn at_once<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it is not decided at once"),
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).expect("short")
+}
+
+/// Some settings of a lockout, for the moments at which `quota` denies.
+fn blocks(quota: Quota, random: &mut Random) -> Blocks {
+    let period = 1 + random.below(3 * nanos(quota.period()));
+    let (limit, block) = (1 + random.below(4), 1 + random.below(2 * period));
+    Blocks {
+        limit,
+        period,
+        block,
+        max_block: block + random.below(4 * block),
+        forget: 1 + random.below(8 * period),
+        parole: 1 + random.below(limit),
+    }
+}
+
+fn lockout(blocks: Blocks) -> Lockout {
+    let span = Duration::from_nanos;
+    Lockout::new(Quota::per(blocks.limit, span(blocks.period)))
+        .block(span(blocks.block))
+        .max_block(span(blocks.max_block))
+        .forget(span(blocks.forget))
+        .parole(blocks.parole)
+}
+
+/// What the documentation says, with the failures counted event by event.
+struct Model {
+    limit: AnyAlgorithm,
+    state: <AnyAlgorithm as Algorithm>::State,
+    failures: Failures,
+    /// The newest moment of a denial that counted.
+    seen: u64,
+}
+
+impl Model {
+    fn failures_at(&self, now: u64) -> Failures {
+        self.failures.clone().at(now.max(self.seen))
+    }
+
+    fn is_blocked(&self, now: u64) -> bool {
+        !self.failures_at(now).fits(now.max(self.seen), 0)
+    }
+
+    /// Whether the request is denied, and how many remain then.
+    fn request(
+        &mut self,
+        now: u64,
+        cost: u64,
+        decide: impl FnOnce(&AnyAlgorithm, &mut <AnyAlgorithm as Algorithm>::State) -> Decision,
+    ) -> (bool, u64) {
+        if self.is_blocked(now) {
+            // A full queue denies even a request without a cost.
+            let looked = decide(&self.limit, &mut self.state.clone());
+            return (cost > 0 || looked.is_denied(), 0);
+        }
+        let decision = decide(&self.limit, &mut self.state);
+        if decision.is_denied() && cost > 0 {
+            self.seen = self.seen.max(now);
+            self.failures = self.failures_at(now).take(self.seen, 1);
+        }
+        let is_blocked = self.is_blocked(now);
+        let remaining = if is_blocked { 0 } else { decision.remaining() };
+        (decision.is_denied(), remaining)
+    }
+
+    fn is_denied_later(&self, later: u64, cost: u64) -> bool {
+        self.is_blocked(later) || self.limit.peek(&self.state, at(later), cost).is_denied()
+    }
+}
+
+#[test]
+fn a_lockout_of_denials_agrees_with_the_oracle() {
+    let (mut counted, mut blocked) = (0, 0);
+    for seed in seeds(300) {
+        let mut random = Random::new(seed);
+        for subject in random_subjects(&mut random) {
+            let blocks = blocks(subject.algorithm.quota(), &mut random);
+            let algorithm = lockout(blocks).after_denials_of(subject.algorithm.clone());
+            let mut now = random.log_uniform(41);
+            let mut state = algorithm.fresh(at(now));
+            let mut model = Model {
+                limit: subject.algorithm.clone(),
+                state: subject.algorithm.fresh(at(now)),
+                failures: Failures::default().under(blocks),
+                seen: 0,
+            };
+            for _ in 0..80 {
+                let cost = match random.below(4) {
+                    0 => random.below(subject.burst.max(subject.limit) + 2),
+                    _ => random.below(3),
+                };
+                let older = random.below(8) == 0;
+                let then = now.saturating_sub(if older {
+                    random.below(subject.period)
+                } else {
+                    0
+                });
+                let is_open = !model.is_blocked(then);
+                let what = format!("seed {seed}: {} {cost} at {then}", subject.name);
+                match random.below(8) {
+                    0 => {
+                        let taken_at = at(then.saturating_sub(random.below(subject.period)));
+                        algorithm.refund(&mut state, taken_at, at(then), cost);
+                        model
+                            .limit
+                            .refund(&mut model.state, taken_at, at(then), cost);
+                    }
+                    1 => {
+                        let owed = algorithm.charge(&mut state, at(then), cost);
+                        let expected = model.limit.charge(&mut model.state, at(then), cost);
+                        assert_eq!(owed, expected, "{what}");
+                    }
+                    kind => {
+                        let most = Duration::from_nanos(random.below(2 * subject.period));
+                        let reserves = kind == 2;
+                        let looked = algorithm.peek(&state, at(then), cost);
+                        let decision = if reserves {
+                            algorithm.reserve(&mut state, at(then), cost, most)
+                        } else {
+                            algorithm.decide(&mut state, at(then), cost)
+                        };
+                        let found = model.request(then, cost, |limit, state| {
+                            if reserves {
+                                limit.reserve(state, at(then), cost, most)
+                            } else {
+                                limit.decide(state, at(then), cost)
+                            }
+                        });
+                        assert_eq!(
+                            (decision.is_denied(), decision.remaining()),
+                            found,
+                            "{what}"
+                        );
+                        if !reserves {
+                            assert_eq!(looked.is_denied(), decision.is_denied(), "{what}");
+                        }
+                        counted += usize::from(is_open && decision.is_denied());
+                        // The same request passes then, and no nanosecond earlier.
+                        let retry = decision.retry_after.filter(|_| !reserves && !older);
+                        if let Some(retry) = retry.map(nanos) {
+                            let is_denied = |after| model.is_denied_later(then + after, cost);
+                            assert!(!is_denied(retry), "{what}: {decision:?}");
+                            assert!(is_denied(retry - 1), "{what}: {decision:?}");
+                        }
+                    }
+                }
+                blocked += usize::from(model.is_blocked(now));
+                now += match random.below(5) {
+                    0 | 1 => 0,
+                    2 => random.below(subject.period / subject.limit + 2),
+                    3 => random.below(subject.period),
+                    _ => random.below(blocks.block + 2),
+                };
+            }
+        }
+    }
+    assert!(counted > 10_000 && blocked > 10_000, "{counted} {blocked}");
+}
+
+/// Each algorithm under a lockout of its denials keeps the laws, but for the one about denials.
+#[test]
+fn the_laws_hold_for_a_limit_under_a_lockout() {
+    type Law = fn(&Subject, u64) -> Option<String>;
+    let laws: [Law; 6] = [
+        laws::inexact_retry,
+        laws::inexact_reset,
+        laws::resets_while_unused,
+        laws::inexact_remaining,
+        laws::early_forget,
+        laws::admits_more_in_the_past,
+    ];
+    for seed in seeds(300) {
+        let mut random = Random::new(seed);
+        for subject in random_subjects(&mut random) {
+            let lockout = lockout(blocks(subject.algorithm.quota(), &mut random));
+            let limited = lockout.after_denials_of(subject.algorithm.clone());
+            let subject = subject.with(AnyAlgorithm::from(limited));
+            for law in laws {
+                assert_eq!(law(&subject, seed), None, "seed {seed}: {subject:?}");
+            }
+        }
+    }
+}
+
+/// Two per second, and a block of a minute after three denials in ten seconds.
+fn bucket() -> DenialLockout<TokenBucket> {
+    let lockout = Lockout::new(Quota::per(3, Duration::from_secs(10)));
+    lockout.after_denials_of(TokenBucket::new(Quota::per_second(2)))
+}
+
+struct Key<A: Algorithm> {
+    algorithm: A,
+    state: A::State,
+}
+
+impl<A: Algorithm> Key<A> {
+    fn new(algorithm: A) -> Self {
+        Self {
+            state: algorithm.fresh(Tick::ZERO),
+            algorithm,
+        }
+    }
+
+    /// The milliseconds after which each of these requests may be repeated; 0 if it is admitted.
+    fn ask(&mut self, ms: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let ask = |ms: u64| {
+            let now = at(ms * 1_000_000);
+            let decision = self.algorithm.decide(&mut self.state, now, 1);
+            let retry = decision.retry_after.unwrap_or_default();
+            u64::try_from(retry.as_millis()).expect("short")
+        };
+        ms.into_iter().map(ask).collect()
+    }
+}
+
+#[test]
+fn the_denial_that_is_one_too_many_starts_the_block() {
+    let mut key = Key::new(bucket());
+    assert_eq!(key.ask([0, 0, 0, 0, 0]), [0, 0, 500, 500, 60_000]);
+    let before = key.state.clone();
+    assert_eq!(key.ask([1_000, 59_999]), [59_000, 1]);
+    assert_eq!(key.state, before, "nothing counts during a block");
+    // On parole two denials are enough, for a block twice as long.
+    assert_eq!(key.ask([60_000; 4]), [0, 0, 500, 120_000]);
+}
+
+#[test]
+fn admitted_requests_are_no_failures_however_many_there_are() {
+    let mut key = Key::new(bucket());
+    assert_eq!(key.ask((0..1_000).map(|n| n * 500)), [0; 1_000]);
+    // Nor are a peek, a request without a cost, a charge or a refund.
+    assert_eq!(key.ask([499_500]), [0]);
+    let before = key.state.clone();
+    let now = at(499_500 * 1_000_000);
+    for _ in 0..10 {
+        assert!(key.algorithm.peek(&key.state, now, 1).is_denied());
+        assert!(key.algorithm.decide(&mut key.state, now, 0).is_admitted());
+        assert_eq!(take_up_to(&key.algorithm, &mut key.state, now, 5).0, 0);
+    }
+    assert_eq!(key.state, before);
+}
+
+#[test]
+fn denials_expire_after_the_period_of_the_lockout() {
+    let mut key = Key::new(bucket());
+    assert_eq!(key.ask([0, 0, 0, 0]), [0, 0, 500, 500]);
+    assert_eq!(key.ask([10_000; 4]), [0, 0, 500, 500]);
+    assert_eq!(key.ask([10_000]), [60_000]);
+}
+
+#[test]
+fn a_cost_that_is_never_admitted_counts_and_has_no_retry_after() {
+    let mut key = Key::new(bucket());
+    for is_blocked in [false, false, true, true] {
+        let decision = key.algorithm.decide(&mut key.state, Tick::ZERO, 3);
+        assert!(decision.is_denied());
+        assert_eq!(decision.retry_after, None);
+        let rest = key.algorithm.peek(&key.state, Tick::ZERO, 0);
+        assert_eq!(rest.remaining() == 0, is_blocked);
+    }
+    assert_eq!(key.ask([0]), [60_000]);
+}
+
+#[test]
+fn the_figures_of_a_block_are_those_of_the_other_limit() {
+    let minute = Duration::from_secs(60);
+    let day = FixedWindow::new(Quota::per_day(100));
+    let limit = (TokenBucket::new(Quota::per_second(2)), day);
+    let mut key = Key::new(Lockout::new(Quota::per(3, minute)).after_denials_of(limit));
+    assert_eq!(key.ask([0; 5])[4], 60_000);
+    let decision = key.algorithm.peek(&key.state, Tick::ZERO, 1);
+    assert_eq!((decision.limit, decision.policy), (2, 0));
+    assert_eq!(decision.remaining(), 0);
+    assert_eq!(decision.retry_after, Some(minute));
+    assert_eq!(tower_throttle::algorithm::quotas(&key.algorithm).len(), 2);
+    // A window that denies for longer than the block.
+    assert_eq!(
+        key.algorithm.charge(&mut key.state, Tick::ZERO, 98),
+        Duration::from_secs(49)
+    );
+    let decision = key.algorithm.decide(&mut key.state, at(60 * SECOND), 1);
+    assert_eq!((decision.limit, decision.policy), (100, 1));
+    assert_eq!(decision.retry_after, Some(Duration::from_secs(86_340)));
+}
+
+#[test]
+fn only_its_own_denials_count_in_a_tuple() {
+    let window = FixedWindow::new(Quota::per_minute(1));
+    let mut key = Key::new((bucket(), window));
+    assert_eq!(key.ask([0]), [0]);
+    // The window denies, the bucket would not.
+    assert_eq!(key.ask([0; 10]), [60_000; 10]);
+    let alone = |state: &<(DenialLockout<TokenBucket>, FixedWindow) as Algorithm>::State| {
+        bucket().peek(&state.0, Tick::ZERO, 1).is_denied()
+    };
+    assert!(!alone(&key.state), "nothing was taken");
+
+    let hour = FixedWindow::new(Quota::per_hour(100));
+    let mut key = Key::new((hour, bucket()));
+    assert_eq!(key.ask([0; 5]), [0, 0, 500, 500, 60_000]);
+    assert_eq!(key.ask([60_000; 4]), [0, 0, 500, 120_000]);
+    let left = hour.peek(&key.state.0, at(60 * SECOND), 0).remaining();
+    assert_eq!(left, 96, "a denied request takes nothing of the others");
+}
+
+#[test]
+fn a_list_of_such_limits_counts_what_each_of_them_denies() {
+    let slow = Lockout::new(Quota::per(2, Duration::from_secs(10)))
+        .after_denials_of(TokenBucket::new(Quota::per_second(4)));
+    let mut key = Key::new(All::new([bucket(), slow]));
+    // The second one has two left and does not deny.
+    assert_eq!(key.ask([0; 5]), [0, 0, 500, 500, 60_000]);
+    assert_eq!(slow.peek(&key.state[1], Tick::ZERO, 0).remaining(), 2);
+}
+
+#[test]
+fn forgiveness_frees_the_denials_only_if_that_is_set_and_ends_no_block() {
+    for clears in [false, true] {
+        let lockout = Lockout::new(Quota::per(3, Duration::from_secs(10)));
+        let lockout = if clears {
+            lockout.clear_on_success()
+        } else {
+            lockout
+        };
+        let limit = lockout.after_denials_of(TokenBucket::new(Quota::per_second(2)));
+        let clock = ManualClock::new();
+        let local = Local::new(limit).with_clock(clock.clone());
+        let forgive = |receipt: Receipt| {
+            let _ = at_once(local.apply("ann", Op::Forgive(1, receipt)));
+        };
+        let denied = |count: usize| {
+            for _ in 0..count {
+                assert!(local.check("ann").is_denied());
+            }
+        };
+        assert!(local.check_n("ann", 2).is_admitted());
+        denied(2);
+        clock.advance(Duration::from_secs(1));
+        let admitted = at_once(local.decide("ann", 1)).expect("a decision");
+        assert!(admitted.is_admitted());
+        forgive(admitted.receipt());
+        assert_eq!(local.peek("ann").remaining(), 2, "its cost is refunded");
+        assert!(local.check_n("ann", 2).is_admitted());
+        denied(1);
+        assert_eq!(local.blocked(), usize::from(!clears));
+        denied(2);
+        assert_eq!(local.blocked(), 1);
+        forgive(admitted.receipt());
+        assert_eq!(local.blocked(), 1);
+    }
+}
+
+#[test]
+fn a_limiter_counts_what_it_denies_by_any_method() {
+    let denials: [fn(&Limiter<DenialLockout<TokenBucket>, ManualClock>); 4] = [
+        |limiter| assert!(limiter.check().is_denied()),
+        |limiter| assert!(!limiter.try_acquire()),
+        |limiter| assert!(limiter.reserve(1, Duration::ZERO).is_denied()),
+        |limiter| assert!(at_once(limiter.acquire(1, Duration::ZERO)).is_denied()),
+    ];
+    for deny in denials {
+        let limiter = Limiter::new(bucket()).with_clock(ManualClock::new());
+        assert!(limiter.check_n(2).is_admitted());
+        for ms in [500, 500, 60_000] {
+            deny(&limiter);
+            let blocked = ms == 60_000;
+            let retry = limiter.peek().retry_after;
+            assert_eq!(retry, Some(Duration::from_millis(ms)), "{blocked}");
+        }
+        limiter.reset();
+        assert!(limiter.check().is_admitted());
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_waits_for_its_turn_is_not_denied() {
+    let limiter = Limiter::new(bucket());
+    for _ in 0..20 {
+        let turn = limiter.acquire(1, Duration::from_secs(1)).await;
+        assert!(turn.is_admitted());
+    }
+    assert!(limiter.check().is_denied());
+    assert!(limiter.peek().retry_after <= Some(Duration::from_millis(500)));
+}
+
+#[test]
+fn a_queue_that_is_full_denies_and_one_that_is_not_does_not() {
+    let queue = LeakyBucket::new(Quota::per_second(1)).queue(2);
+    let limit = Lockout::new(Quota::per_minute(2)).after_denials_of(queue);
+    let mut state = limit.fresh(Tick::ZERO);
+    let mut decide = || limit.decide(&mut state, Tick::ZERO, 1).wait();
+    let seconds = |s| Some(Duration::from_secs(s));
+    assert_eq!([decide(), decide(), decide()], [0, 1, 2].map(seconds));
+    assert_eq!([decide(), decide()], [None, None]);
+    let blocked = limit.reserve(&mut state, at(30 * SECOND), 1, Duration::MAX);
+    assert_eq!(blocked.retry_after, seconds(30));
+    assert!(blocked.is_denied());
+}
+
+#[test]
+fn a_ban_and_a_reset_act_on_the_block() {
+    let clock = ManualClock::new();
+    let local = Local::new(AnyAlgorithm::from(bucket())).with_clock(clock.clone());
+    let _ = at_once(local.apply("ann", Op::Ban(Duration::from_secs(7))));
+    assert_eq!(local.check("ann").retry_after, Some(Duration::from_secs(7)));
+    clock.advance(Duration::from_secs(7));
+    assert!(local.check("ann").is_admitted(), "a ban alone is no block");
+    assert_eq!(
+        local.check_n("ann", 2).retry_after,
+        Some(Duration::from_millis(500))
+    );
+    local.reset("ann");
+    for n in 0..2 {
+        assert!(local.check_n("ann", 3).is_denied(), "{n}");
+    }
+    assert!(
+        local.check("ann").is_admitted(),
+        "the denial before the reset is gone"
+    );
+}
+
+#[test]
+fn a_change_of_quota_keeps_the_denials_and_the_end_of_a_block() {
+    let mut key = Key::new(bucket());
+    assert_eq!(key.ask([0; 5])[4], 60_000);
+    let next = bucket().with_quota(Quota::per_second(5)).expect("a quota");
+    next.rescale(&mut key.state, &bucket(), at(SECOND), Inherit::AsIs);
+    key.algorithm = next;
+    assert_eq!(key.ask([1_000]), [59_000]);
+    assert_eq!(key.ask([60_000; 7]), [0, 0, 0, 0, 0, 200, 120_000]);
+    next.rescale(&mut key.state, &next, at(61 * SECOND), Inherit::Reset);
+    assert_eq!(key.ask([61_000]), [0]);
+}
+
+#[test]
+fn invalid_settings_of_either_limit_are_refused() {
+    let bucket = || TokenBucket::new(Quota::per_second(2));
+    let lockout = Lockout::new(Quota::per_minute(2));
+    let refused = lockout.parole(3).after_denials_of(bucket()).validate();
+    assert!(refused.unwrap_err().to_string().starts_with("parole: 3"));
+    let burst = FixedWindow::new(Quota::per_second(2).burst(9));
+    assert!(lockout.after_denials_of(burst).validate().is_err());
+    assert!(
+        lockout
+            .after_denials_of((bucket(), bucket()))
+            .validate()
+            .is_ok()
+    );
+}
