@@ -110,6 +110,26 @@ impl<K> ConcurrencyHandle<K> {
     }
 
     /// The number of keys whose own [adaptive](ConcurrencyLayer::new) limit is kept.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, extract::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::HeaderKey;
+    /// use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let layer = ConcurrencyLayer::new(HeaderKey::new("x-tenant"), Gradient2::new());
+    /// let handle = layer.handle();
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// for tenant in ["acme", "initech", "acme"] {
+    ///     let request = Request::builder().header("x-tenant", tenant);
+    ///     app.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    /// }
+    /// // Their limits are kept after the requests.
+    /// assert_eq!(handle.kept_limits(), 2);
+    /// # }
+    /// ```
     pub fn kept_limits(&self) -> usize {
         let limits = self.state.table.key_limits.as_ref();
         limits.map_or(0, KeyLimits::keys)
@@ -122,6 +142,16 @@ impl<K> ConcurrencyHandle<K> {
     ///
     /// # Errors
     /// If `limit` is 0, or the limit is [adaptive](ConcurrencyLayer::adaptive). It stays as it was.
+    ///
+    /// ```
+    /// use tower_throttle::{Global, concurrency::ConcurrencyLayer};
+    ///
+    /// let handle = ConcurrencyLayer::new(Global, 10).handle();
+    /// handle.set_limit(25)?;
+    /// assert!(handle.set_limit(0).is_err());
+    /// assert_eq!(handle.limit(), 25);
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
     pub fn set_limit(&self, limit: u32) -> Result<(), ConfigError> {
         if self.state.is_adaptive() {
             return Err(ConfigError::Unsupported {

@@ -150,6 +150,23 @@ impl<K, R, H> ConcurrencyLayer<K, R, H> {
     /// What denied requests are told in `Retry-After`; 1 s unless set.
     ///
     /// No limit on concurrency knows when a request will end, so this is an estimate.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use axum::{Router, body::Body, extract::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::{Global, concurrency::ConcurrencyLayer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let limit = ConcurrencyLayer::new(Global, 1).retry_after(Duration::from_secs(30));
+    /// let app: Router = Router::new().route("/", get(async || "data").layer(limit));
+    /// let first = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
+    /// let second = app.oneshot(Request::new(Body::empty())).await.unwrap();
+    /// assert_eq!(second.headers()["retry-after"], "30");
+    /// # drop(first);
+    /// # }
+    /// ```
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.options.retry_after = retry_after;
         self

@@ -120,6 +120,24 @@ impl<K, L> Handle<K, L> {
     /// used elsewhere.
     ///
     /// Requests that wait keep the turns they were promised; later ones wait longer.
+    ///
+    /// ```
+    /// use tower_throttle::{HeaderKey, Quota, RateLimitLayer, TokenBucket};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
+    /// let keys = HeaderKey::new("x-api-key");
+    /// let layer = RateLimitLayer::new(keys, TokenBucket::new(Quota::per_hour(10)));
+    /// let (handle, key) = (layer.handle(), HeaderKey::key("secret"));
+    /// handle.penalise(&key, 7).await?;
+    /// assert_eq!(handle.peek_now(&key, 1).remaining(), 3);
+    /// handle.refund(&key, 2).await?;
+    /// assert_eq!(handle.peek_now(&key, 1).remaining(), 5);
+    /// handle.reset(&key).await?;
+    /// assert_eq!(handle.peek_now(&key, 1).remaining(), 10);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "penalize")]
     pub fn penalise<Q>(&self, key: &Q, cost: u64) -> KeyUpdate<L::Future>
     where

@@ -254,6 +254,30 @@ fn a_flood_of_keys_does_not_evict_a_block() {
     }
 }
 
+/// In a full table a new key takes over the failures of the key that it replaces. So some are blocked
+/// after a single attempt of their own.
+#[test]
+fn the_number_of_blocked_keys_is_that_of_the_keys_that_are_denied() {
+    let clock = ManualClock::new();
+    let local = Local::new(lockout())
+        .capacity(1_000)
+        .with_clock(clock.clone());
+    assert!(local.check_n("attacker", 5).is_admitted());
+    let mut most = 0;
+    for last in [500_u32, 1_500, 2_500, 4_000] {
+        for key in last.saturating_sub(1_500)..last {
+            let _ = local.check(&key);
+        }
+        let denied = (0..last).filter(|key| local.peek(key).is_denied()).count();
+        assert_eq!(local.blocked(), denied + 1, "after {last} keys");
+        assert!(last > 500 || denied == 0, "the table has room for {last}");
+        most = most.max(denied);
+    }
+    assert!(most > 100, "{most} of the keys took over enough failures");
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(local.blocked(), 0);
+}
+
 #[test]
 fn keys_without_a_slot_cannot_share_a_lockout() {
     const fn log() -> SlidingLog {

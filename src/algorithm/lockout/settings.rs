@@ -102,6 +102,22 @@ impl Lockout {
 
     /// The length of the longest block: each block is twice as long as the one before, up to this
     /// length. The default is an hour, or the first block if that is longer.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Limiter, Lockout, ManualClock, Quota};
+    ///
+    /// let seconds = Duration::from_secs;
+    /// let lockout = Lockout::new(Quota::per_hour(3)).block(seconds(10)).max_block(seconds(25));
+    /// let clock = ManualClock::new();
+    /// let logins = Limiter::new(lockout.parole(1)).with_clock(clock.clone());
+    /// assert!(logins.check_n(2).is_admitted());
+    /// for block in [10, 20, 25, 25] {
+    ///     assert!(logins.check().is_admitted());
+    ///     assert_eq!(logins.check().retry_after, Some(seconds(block)));
+    ///     clock.advance(seconds(block));
+    /// }
+    /// ```
     #[must_use]
     pub fn max_block(mut self, max_block: Duration) -> Self {
         self.max_block = Some(nanos(max_block));
@@ -109,6 +125,20 @@ impl Lockout {
     }
 
     /// How long after the last block the key is as good as new. The default is a day.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Limiter, Lockout, ManualClock, Quota};
+    ///
+    /// let lockout = Lockout::new(Quota::per_minute(3)).forget(Duration::from_secs(3_600));
+    /// let clock = ManualClock::new();
+    /// let logins = Limiter::new(lockout).with_clock(clock.clone());
+    /// assert!(logins.check_n(3).is_admitted()); // a block of a minute begins
+    /// clock.advance(Duration::from_secs(60));
+    /// assert_eq!(logins.peek().remaining(), 2); // on parole
+    /// clock.advance(Duration::from_secs(3_600));
+    /// assert_eq!(logins.peek().remaining(), 3);
+    /// ```
     #[must_use]
     pub fn forget(mut self, forget: Duration) -> Self {
         self.forget = nanos(forget);

@@ -41,6 +41,23 @@ pub struct Window {
 
 impl Window {
     /// A window of a second with this latency: a high percentile of all in it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::clock::Tick;
+    /// use tower_throttle::concurrency::{Adaptive, Aimd, Window};
+    ///
+    /// let ms = Duration::from_millis;
+    /// let aimd = Aimd::new(ms(100)).start_at(20);
+    /// // 400 requests, at most 20 in flight, and 10 for which the service was overloaded.
+    /// let window = Window::new(ms(80), 400, 20, 10)
+    ///     .with_mean(ms(30))
+    ///     .with_times(Tick::ZERO, Tick::from_nanos(500_000_000))
+    ///     .with_load(3);
+    /// assert_eq!((window.mean(), window.length(), window.load), (ms(30), ms(500), 3));
+    /// let next = aimd.next(&aimd.start(), &window);
+    /// assert!(aimd.limit(&next) < 20);
+    /// ```
     pub fn new(latency: Duration, samples: u64, most_in_flight: u64, dropped: u64) -> Self {
         let latency_ns = nanos(latency).max(1);
         Self {

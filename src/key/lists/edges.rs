@@ -23,15 +23,11 @@ pub(super) struct Edges<T> {
 
 /// An address as a number.
 pub(super) trait Number: Copy + Ord + Into<u128> {
-    const BITS: u32;
-
     /// `self - first`, without the lowest bits.
     fn above(self, first: Self, shift: u32) -> usize;
 }
 
 impl Number for u32 {
-    const BITS: Self = Self::BITS;
-
     #[inline]
     fn above(self, first: Self, shift: u32) -> usize {
         ((self - first) >> shift) as usize
@@ -39,8 +35,6 @@ impl Number for u32 {
 }
 
 impl Number for u128 {
-    const BITS: u32 = Self::BITS;
-
     #[inline]
     fn above(self, first: Self, shift: u32) -> usize {
         usize::try_from((self - first) >> shift).unwrap_or(usize::MAX / 2)
@@ -70,7 +64,6 @@ impl<T: Number + TryFrom<u128>> Edges<T> {
         let span = last.into() - first.into();
         let most = edges.len().ilog2();
         let shift = (u128::BITS - span.leading_zeros()).saturating_sub(most);
-        let shift = shift.min(T::BITS - 1);
         let buckets = last.above(first, shift) + 1;
         let mut starts = Vec::with_capacity(buckets + 1);
         for (at, edge) in (0..).zip(&edges) {
@@ -165,6 +158,22 @@ mod tests {
         }
         let edges = Edges::<u32>::new(vec![range(0, 1, true)]);
         assert!(edges.contains(0) && !edges.contains(u32::MAX));
+    }
+
+    /// Such as the upper half of all addresses, and a few single ones far below.
+    #[test]
+    fn a_range_that_reaches_the_last_number_has_no_edge_above_the_buckets() {
+        let few = [0, 2, 4, 6].map(|at| range(at, 1, true)).to_vec();
+        let upper = |bits: u32| [few.clone(), vec![range(1 << bits, 1 << bits, true)]].concat();
+        let edges = Edges::<u32>::new(upper(31));
+        assert!(u32::MAX >> edges.shift >= u32::try_from(edges.starts.len()).unwrap());
+        let found = [6, 7, (1 << 31) - 1, 1 << 31, 3 << 30, u32::MAX];
+        let found = found.map(|number| edges.contains(number));
+        assert_eq!(found, [true, false, false, true, true, true]);
+        let edges = Edges::<u128>::new(upper(127));
+        let found = [6, 7, (1 << 127) - 1, 1 << 127, 3 << 126, u128::MAX];
+        let found = found.map(|number| edges.contains(number));
+        assert_eq!(found, [true, false, false, true, true, true]);
     }
 
     #[test]

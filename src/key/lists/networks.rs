@@ -210,6 +210,17 @@ mod tests {
     }
 
     #[test]
+    fn an_exception_is_not_listed_however_it_is_given() {
+        let (listed, excepted) = (["10.0.0.0/8"], ["10.6.0.0/16"]);
+        let networks = Networks::try_with_exceptions(listed, excepted).unwrap();
+        let parsed = "10.0.0.0/8\n! 10.6.0.0/16".parse::<Networks>().unwrap();
+        assert_eq!(networks, parsed);
+        for (address, is_listed) in [("10.5.0.1", true), ("10.6.0.1", false)] {
+            assert_eq!(contains(&networks, address), is_listed, "{address}");
+        }
+    }
+
+    #[test]
     fn mapped_and_translated_addresses_are_ipv4_addresses() {
         let networks = Networks::new(["203.0.113.0/24"]);
         assert!(contains(&networks, "::ffff:203.0.113.9"));
@@ -222,6 +233,9 @@ mod tests {
         let translated = Networks::new(["64:ff9b::10.0.0.0/104"]);
         assert!(contains(&translated, "64:ff9b::10.9.9.9"));
         assert!(Networks::default().is_empty());
+        for one in ["203.0.113.0/24", "2001:db8::/32"] {
+            assert!(!Networks::new([one]).is_empty(), "{one}");
+        }
     }
 
     #[test]
