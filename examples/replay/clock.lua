@@ -21,7 +21,9 @@ local redis = (function()
             if name == 'TIME' then
                 return { whole((fake - fake % 1000000) / 1000000), whole(fake % 1000000) }
             end
-            forget(key)
+            for _, read in ipairs((name == 'MGET' or name == 'EXISTS') and { key, ... } or { key }) do
+                forget(read)
+            end
             if is_dry and writes[name] then
                 return 0
             elseif name == 'PSETEX' then

@@ -122,8 +122,8 @@ async fn behind_a_proxy_that_distributes_keys_calls_are_exact_without_batching()
 }
 
 /// The rights in the documentation.
-pub(crate) const RIGHTS: &str = "+eval +evalsha +time +get +set +psetex +del +exists +rename +getrange \
-                      +setrange +pttl +pexpire";
+pub(crate) const RIGHTS: &str = "+eval +evalsha +time +get +mget +set +psetex +del +exists +rename \
+                      +getrange +setrange +pttl +pexpire";
 
 /// A server with a user that has only these rights.
 fn restricted(keys: &str, rights: &str) -> (RedisServer, Redis) {

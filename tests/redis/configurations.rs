@@ -207,8 +207,8 @@ async fn a_reset_of_a_configuration_takes_over_nothing_again() {
 async fn the_commands_that_an_error_asks_for_are_enough() {
     let server = RedisServer::start();
     let commands = [
-        "eval", "evalsha", "time", "get", "set", "psetex", "del", "exists", "rename", "getrange",
-        "setrange", "pttl", "pexpire",
+        "eval", "evalsha", "time", "get", "mget", "set", "psetex", "del", "exists", "rename",
+        "getrange", "setrange", "pttl", "pexpire",
     ];
     let mut rules = redis::cmd("ACL");
     rules.arg(&[

@@ -1,6 +1,5 @@
 //! The public API of limits in Redis.
 
-use std::future::Future;
 use std::time::Duration;
 
 use tower_throttle::algorithm::AnyAlgorithm;
@@ -278,76 +277,6 @@ async fn a_reservation_waits_at_most_max_wait() {
     assert!(reserve(minute / 2).await.unwrap().is_denied());
     let second = reserve(minute).await.unwrap().wait().expect("a place");
     assert!(second > minute / 2 && second <= minute, "{second:?}");
-}
-
-#[tokio::test]
-async fn a_foreign_value_is_an_error_of_its_own_call_only() {
-    let server = RedisServer::start();
-    let redis = redis(&server);
-    let mut connection = server.connection();
-    for name in ["bucket", "window", "log", "grid", "sliding", "warm"] {
-        for (key, command) in [("text", "SET"), ("list", "RPUSH")] {
-            redis::cmd(command)
-                .arg(format!("{{throttle:{name}:{key}}}"))
-                .arg("something else")
-                .exec(&mut connection)
-                .expect("done");
-        }
-    }
-    let quota = hourly(5);
-    let all: Vec<(&str, Asker)> = vec![
-        (
-            "bucket",
-            asker(redis.limiter("bucket", TokenBucket::new(quota))),
-        ),
-        (
-            "window",
-            asker(redis.limiter("window", FixedWindow::new(quota))),
-        ),
-        ("log", asker(redis.limiter("log", SlidingLog::new(quota)))),
-        (
-            "grid",
-            asker(redis.limiter("grid", SlidingGrid::new(quota))),
-        ),
-        (
-            "sliding",
-            asker(redis.limiter("sliding", SlidingWindow::new(quota))),
-        ),
-        (
-            "warm",
-            asker(redis.limiter("warm", WarmUp::new(quota, Duration::from_secs(9)))),
-        ),
-    ];
-    for (name, ask) in &all {
-        // In flight at the same time, so that they are batched.
-        let (before, text, list, after) = (ask("a"), ask("text"), ask("list"), ask("b"));
-        for (answer, says) in [
-            (text, "was not written by this crate"),
-            (list, "is not a string"),
-        ] {
-            let error = answer.await.expect_err(name);
-            assert!(
-                !error.is_transient() && error.to_string().contains(says),
-                "{name}: {error}"
-            );
-            assert!(
-                error.to_string().contains("prefix of its own"),
-                "{name}: {error}"
-            );
-        }
-        assert!(before.await.expect(name).is_admitted(), "{name}");
-        assert!(after.await.expect(name).is_admitted(), "{name}");
-    }
-}
-
-type Answer = std::pin::Pin<
-    Box<dyn Future<Output = Result<tower_throttle::Decision, tower_throttle::StoreError>>>,
->;
-
-type Asker = Box<dyn Fn(&str) -> Answer>;
-
-fn asker<L: Backend<str>>(limiter: L) -> Asker {
-    Box::new(move |key| Box::pin(limiter.decide(key, 1)))
 }
 
 #[test]

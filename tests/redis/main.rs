@@ -35,6 +35,7 @@ mod replicas;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod reports;
 mod retries;
+mod script_calls;
 
 use self::redis_server::{RedisServer, reached};
 

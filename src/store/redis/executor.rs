@@ -1,7 +1,8 @@
 //! Script calls: written, sent, sent again if that is safe, and parsed.
 
-use std::{ops::Range, sync::Arc, time::Duration, vec};
+use std::{collections::HashSet, ops::Range, sync::Arc, time::Duration, vec};
 
+use foldhash::fast::RandomState;
 use redis::{Cmd, Value};
 use tokio::task::JoinSet;
 
@@ -259,7 +260,7 @@ impl ScriptExecutor {
         command.arg(params).arg(headers);
         if let Some((first, others)) = calls.split_first() {
             command.arg(first.args.as_bytes());
-            if others.iter().any(|call| call.args != first.args) {
+            if others.iter().any(|call| call.args != first.args) || repeats_key(calls) {
                 for call in others {
                     command.arg(call.args.as_bytes());
                 }
@@ -267,4 +268,13 @@ impl ScriptExecutor {
         }
         command
     }
+}
+
+/// Whether several of `calls` are on one key.
+fn repeats_key(calls: &[ScriptCall]) -> bool {
+    if calls.len() < 2 {
+        return false;
+    }
+    let mut seen = HashSet::with_capacity_and_hasher(calls.len(), RandomState::default());
+    !calls.iter().all(|call| seen.insert(&*call.key))
 }

@@ -24,13 +24,14 @@ struct Section<'a> {
 impl<'a> Section<'a> {
     fn of(source: &'a str, name: &str) -> Self {
         /// What the first line of a section begins with, after its name.
-        const SECTIONS: [&str; 6] = [
+        const SECTIONS: [&str; 7] = [
             "-- Parameters: ",
             "-- Arguments: ",
             "-- State: ",
             "-- Reply: ",
             "-- Next: ",
             "-- Unused at: ",
+            "-- Same end: ",
         ];
         let Some((_, rest)) = source.split_once(&format!("-- {name}: ")) else {
             return Self::default();
@@ -60,18 +61,47 @@ impl<'a> Section<'a> {
     }
 }
 
+/// What the limits add to lua/fast/loop.lua.
+#[derive(Default)]
+struct LoopCode {
+    arguments: Vec<String>,
+    argument_doubles: String,
+    on_change: String,
+    missing: String,
+    limits: String,
+    writes: String,
+}
+
+impl LoopCode {
+    fn framed(&self) -> String {
+        let read = include_str!("lua/fast/read.lua").replace("MISSING", &self.missing);
+        include_str!("lua/fast/loop.lua")
+            .replace("ARGUMENT_DOUBLES", &self.argument_doubles)
+            .replace("ARGUMENTS", &self.arguments.join(", "))
+            .replace("ON_CHANGE", &self.on_change)
+            .replace("READ", &read)
+            .replace("LIMITS", &self.limits)
+            .replace("WRITES", &self.writes)
+    }
+}
+
 /// The fast path of some limits, each with the number of its parameters; lua/fast/prelude.lua describes
 /// its structure.
 pub(super) fn fast_path(paths: &[(FastPath, usize)]) -> String {
     let count = paths.len();
+    let state_words: usize = paths
+        .iter()
+        .map(|(fast, _)| Section::of(fast.source, "Reply").len())
+        .sum();
     let mut body = include_str!("lua/fast/prelude.lua").to_owned();
     let counts = format!(
-        "local part_count, call_count, args_start = {count}, #KEYS / {count}, {}\n\
+        "local state_words, part_count, call_count = {state_words}, {count}, #KEYS / {count}\n\
+         local args_start = {}\n\
          local args_differ = #ARGV - args_start >= call_count\n",
         1 + count
     );
     body.push_str(&counts);
-    let (mut arguments, mut limits, mut writes) = (String::new(), String::new(), String::new());
+    let mut code = LoopCode::default();
     // The length of the state precedes the parameters.
     let mut param = 1;
     for (index, (fast, param_count)) in paths.iter().enumerate() {
@@ -96,18 +126,20 @@ pub(super) fn fast_path(paths: &[(FastPath, usize)]) -> String {
             .replace("ARGUMENTS", &on_change.numbered_names());
         body.push_str(&numbered(&framed));
         body.push_str(&numbered(once.code));
-        let read = format!(
-            "{}, arg_offset = unpack('<{}', args, arg_offset)\n",
-            on_change.numbered_names(),
-            on_change.doubles()
-        );
-        arguments.push_str(&numbered(&read));
-        arguments.push_str(&numbered(on_change.code));
+        code.arguments.push(numbered(&on_change.numbered_names()));
+        code.argument_doubles.push_str(&on_change.doubles());
+        code.on_change.push_str(&numbered(on_change.code));
+        code.missing
+            .push_str(&numbered(include_str!("lua/fast/missing.lua")));
         let reply = section("Reply");
         let places = (0..reply.len()).map(|place| match place {
             0 => "reply[place]".to_owned(),
             place => format!("reply[place + {place}]"),
         });
+        let same_end = match section("Same end").list {
+            "" => "false",
+            condition => condition,
+        };
         let limit = include_str!("lua/fast/limit.lua")
             .replace("STATE_DOUBLES", &state.doubles())
             .replace("STATE", state.list)
@@ -115,17 +147,15 @@ pub(super) fn fast_path(paths: &[(FastPath, usize)]) -> String {
             .replace("PLACES", &places.collect::<Vec<_>>().join(", "))
             .replace("REPLY_LEN", &reply.len().to_string())
             .replace("REPLY", reply.list)
+            .replace("SAME_END", same_end)
             .replace("UNUSED_AT", section("Unused at").list)
             .replace("NEXT", section("Next").list);
-        limits.push_str(&numbered(&limit));
-        writes.push_str(&numbered(include_str!("lua/fast/write.lua")));
+        code.limits.push_str(&numbered(&limit));
+        code.writes
+            .push_str(&numbered(include_str!("lua/fast/write.lua")));
         param += param_count;
     }
-    let decided = include_str!("lua/fast/loop.lua")
-        .replace("ARGUMENTS", &arguments)
-        .replace("LIMITS", &limits)
-        .replace("WRITES", &writes);
-    body.push_str(&decided);
+    body.push_str(&code.framed());
     body.push_str(include_str!("lua/fast/epilogue.lua"));
     body
 }

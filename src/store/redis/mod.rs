@@ -43,8 +43,8 @@
 //! These commands on the keys under the prefix are all that a user needs:
 //!
 //! ```text
-//! ACL SETUSER limiter on >password ~{throttle:* +eval +evalsha +time +get +set +psetex +del
-//!     +exists +rename +getrange +setrange +pttl +pexpire
+//! ACL SETUSER limiter on >password ~{throttle:* +eval +evalsha +time +get +mget +set +psetex
+//!     +del +exists +rename +getrange +setrange +pttl +pexpire
 //! ```
 //!
 //! The client of a cluster also needs `+cluster|slots`, that of Sentinel `+role` on the primary, and a

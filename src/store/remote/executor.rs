@@ -1,6 +1,6 @@
 //! The port to a server: what sends the calls of a policy.
 
-use std::{fmt, future::Future, time::Duration};
+use std::{fmt, future::Future, pin::pin, time::Duration};
 
 use super::{
     breakers::{Breakers, Server},
@@ -54,7 +54,9 @@ pub(crate) async fn execute<E: Executor>(
     sent_at: Tick,
 ) -> Result<E::Replies, StoreError> {
     RemoteMetrics(E::STORE).batch_sent(calls.len());
-    let sent = catch_panic(E::STORE, executor.send(calls)).await;
+    // Pinned here, because an argument of an async function takes twice its size there.
+    let sending = pin!(executor.send(calls));
+    let sent = catch_panic(E::STORE, sending).await;
     let replies = sent.and_then(|replies| replies);
     match &replies {
         Ok(_) => executor.breakers().record_success(server),

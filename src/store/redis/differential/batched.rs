@@ -40,9 +40,14 @@ fn find_difference<A: Scripted>(
                 times[if alike { at } else { other }].call
             })
             .collect();
+        // The same call on one key more than once.
+        let repeats = alike && random.below(2) == 0;
+        let on_keys: Vec<_> = (0..KEYS)
+            .map(|key| if repeats { key / 2 } else { key })
+            .collect();
         let mut command = redis::cmd("EVAL");
         command.arg(&program.body).arg(KEYS * program.keys_per_call);
-        for key in 0..KEYS {
+        for key in &on_keys {
             for part in 0..program.keys_per_call {
                 command.arg(format!("{key}:{part}"));
             }
@@ -50,19 +55,25 @@ fn find_difference<A: Scripted>(
         let (params, headers) = program.shared_args();
         command.arg(params).arg(headers);
         let args = calls.iter().map(|call| Args::for_call(algorithm, *call));
-        for args in args.take(if alike { 1 } else { KEYS }) {
+        for args in args.take(if alike && !repeats { 1 } else { KEYS }) {
             command.arg(args.as_bytes());
         }
         let reply: redis::Value = command.arg(0).arg(now).query(connection).expect("it runs");
         let numbers = parse_numbers(&reply, 1 + KEYS * program.stride()).expect("the script's");
-        for (key, call) in calls.into_iter().enumerate() {
+        for (index, call) in calls.into_iter().enumerate() {
+            let key = on_keys[index];
             times[at].call = call;
             let expected = ceil_to_micros(keys[key].step(variants, times[at], &stored));
             if expected.reset_after > CENTURY {
                 return None;
             }
             let stride = program.stride();
-            let told = decode_reply(algorithm, call, now, &numbers[1 + key * stride..][..stride]);
+            let told = decode_reply(
+                algorithm,
+                call,
+                now,
+                &numbers[1 + index * stride..][..stride],
+            );
             let told = told.map(|told| told.decision);
             if told.as_ref() != Ok(&expected) {
                 return Some(format!(
@@ -123,5 +134,10 @@ fn a_planted_bug_in_batching_is_caught() {
     assert!(
         is_caught("not undecided or undecided[index]", "true"),
         "a call that is executed twice"
+    );
+    let written = "local written = args_differ and call_count > 1 and {}";
+    assert!(
+        is_caught(written, "local written = false"),
+        "two calls on one key that read the same value"
     );
 }

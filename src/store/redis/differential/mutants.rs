@@ -227,7 +227,7 @@ fn a_planted_bug_in_the_fast_path_is_caught() {
         "a missing floor",
     );
     plant(
-        is_caught(fixed_window, "window < oldest", "window <= oldest"),
+        is_caught(fixed_window, "window >= oldest_1", "window > oldest_1"),
         "a window that ends too early",
     );
     let bug = "reply[place], reply[place + 1] = due, part";
@@ -244,9 +244,24 @@ fn a_planted_bug_in_the_fast_path_is_caught() {
         is_caught(pair, "text_2, value_2)", "text_1, value_2)"),
         "the time to live of the first limit",
     );
-    let bug = "cost_2, arg_offset = unpack('<d', args, arg_offset)";
     plant(
-        is_caught(pair, bug, "cost_2 = unpack('<d', args, 9)"),
-        "the arguments of the first limit for all",
+        is_caught(pair, "bound_part_1, cost_2 =", "cost_2, bound_part_1 ="),
+        "the arguments of the limits mixed up",
+    );
+    plant(
+        is_caught(
+            sliding_window,
+            "not (value and window == window_1)",
+            "not value",
+        ),
+        "the time to live of an earlier window",
+    );
+    plant(
+        is_caught(
+            token_bucket,
+            "not values[1] and call('EXISTS'",
+            "false and call('EXISTS'",
+        ),
+        "a configuration that forgets its state when that of another one ends",
     );
 }

@@ -12,7 +12,7 @@
 -- ARGV[1]: packed doubles: how many numbers the state of a call has, then the parameters of each
 --   limit.
 -- ARGV[2..]: the header of each limit; then per call, as packed doubles, the operation and the
---   arguments of each limit. Calls with equal arguments pass them once.
+--   arguments of each limit. Calls with equal arguments pass them once if their keys differ.
 -- Reply: packed doubles: the time, then per call its status and the numbers of its state. A large
 --   reply is a list of such strings.
 --
@@ -38,7 +38,8 @@ local floor, fmod, sub = math.floor, math.fmod, string.sub
 -- The clock is read once per script call.
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local reply, undecided = { now }, nil
+-- With places for a single call of most algorithms, because the table grows slowly.
+local reply, undecided = { now, 0, 0, 0 }, nil
 
 -- Time to live, in milliseconds, of a state that decides like a fresh one from `forgettable_at` on.
 -- Rounded up, plus one: the server may be in the middle of a millisecond.

@@ -28,6 +28,7 @@ local function run(name, ...)
 end
 
 local mark = run('GET', key) == 'marked' and 'marked' or 'unmarked'
+run('MGET', key, other)
 run('TIME')
 run('SET', key, 'check', 'PX', 10000)
 run('PSETEX', key, 10000, 'check')

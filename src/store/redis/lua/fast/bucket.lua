@@ -1,8 +1,8 @@
 -- Parameters: parts_per_us
 -- Arguments: span, span_part, bound, bound_part
 bound_N = bound_N < 0 and -1 or now + bound_N
--- State: written, due, part
-is_fast = not value or written <= now
+-- State: written_at, due, part
+is_fast = not value or written_at <= now
 if not value then
     due, part = now, 0
 end

@@ -1,9 +1,10 @@
 if is_fast then
-    local value = try_call('GET', KEYS[key_offset + NUMBER])
+    local key = KEYS[key_offset + NUMBER]
+    local value = written and written[key] or values[key_offset + NUMBER]
     if value then
         is_fast = #value == value_len_N and sub(value, 1, header_len_N) == header_N
-    else
-        is_fast = call('EXISTS', KEYS[key_offset + NUMBER] .. header_N) == 0
+    elseif is_unsure then
+        is_fast = call('EXISTS', key, key .. header_N) == 0
     end
     if is_fast then
         local STATE
@@ -14,8 +15,8 @@ if is_fast then
         PLACES = REPLY
         place = place + REPLY_LEN
         if admitted then
-            value_N = header_N .. pack('<STATE_DOUBLES', NEXT)
-            ttl_N = ttl_ms(UNUSED_AT)
+            ttl_N = not (SAME_END) and ttl_ms(UNUSED_AT)
+            value_N = pack('<c0STATE_DOUBLES', ttl_N and header_N or '', NEXT)
         end
         all_admit = all_admit and admitted
     end

@@ -1,0 +1,152 @@
+//! What a script call reads, writes and leaves alone.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tower_throttle::store::{Backend, redis::Redis};
+use tower_throttle::{
+    FixedWindow, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+};
+
+use crate::calls_of;
+use crate::redis_server::RedisServer;
+
+/// A long deadline: these tests are not about speed.
+fn redis(server: &RedisServer) -> Redis {
+    let redis = Redis::open(&server.url()).expect("a url");
+    redis.deadline(Duration::from_secs(10)).without_deny_cache()
+}
+
+fn hourly(limit: u64) -> Quota {
+    Quota::per_hour(limit)
+}
+
+#[tokio::test]
+async fn a_pair_reads_by_one_command_and_writes_a_time_to_live_only_if_it_changes() {
+    let server = RedisServer::start();
+    let pair = (TokenBucket::new(hourly(5)), FixedWindow::new(hourly(5)));
+    let limiter = redis(&server).limiter("pair", pair);
+    for _ in 0..3 {
+        let decision = limiter.decide("key", 1).await.expect("a decision");
+        assert!(decision.is_admitted());
+    }
+    let ran = ["mget", "exists", "psetex", "setrange"].map(|name| calls_of(&server, name));
+    // The bucket is written three times with its time to live, and the window once, unless an hour
+    // begins meanwhile.
+    let [mget, exists, psetex, setrange] = ran;
+    assert_eq!((mget, exists), (3, 1), "{ran:?}");
+    assert!(psetex + setrange == 6 && setrange >= 1, "{ran:?}");
+}
+
+#[tokio::test]
+async fn calls_on_one_key_in_one_script_call_are_all_counted() {
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let bucket = redis.limiter("bucket", TokenBucket::new(hourly(5)));
+    let window = redis.limiter("window", FixedWindow::new(hourly(5)));
+    let in_flight: Vec<_> = (0..20)
+        .map(|call| {
+            let key = ["a", "b"][call % 2];
+            (bucket.decide(key, 1), window.decide(key, 1))
+        })
+        .collect();
+    let mut admitted = [0; 2];
+    for (bucket, window) in in_flight {
+        admitted[0] += u32::from(bucket.await.expect("a decision").is_admitted());
+        admitted[1] += u32::from(window.await.expect("a decision").is_admitted());
+    }
+    assert_eq!(admitted, [10, 10]);
+    assert!(calls_of(&server, "mget") > 0, "calls were batched");
+}
+
+#[tokio::test]
+async fn a_foreign_value_is_an_error_of_its_own_call_only() {
+    let server = RedisServer::start();
+    let redis = redis(&server);
+    let mut connection = server.connection();
+    for name in ["bucket", "window", "log", "grid", "sliding", "warm", "pair"] {
+        for (key, command) in [("text", "SET"), ("list", "RPUSH")] {
+            redis::cmd(command)
+                .arg(format!("{{throttle:{name}:{key}}}"))
+                .arg("something else")
+                .exec(&mut connection)
+                .expect("done");
+        }
+    }
+    let quota = hourly(5);
+    let all: Vec<(&str, Asker)> = vec![
+        (
+            "bucket",
+            asker(redis.limiter("bucket", TokenBucket::new(quota))),
+        ),
+        (
+            "window",
+            asker(redis.limiter("window", FixedWindow::new(quota))),
+        ),
+        ("log", asker(redis.limiter("log", SlidingLog::new(quota)))),
+        (
+            "grid",
+            asker(redis.limiter("grid", SlidingGrid::new(quota))),
+        ),
+        (
+            "sliding",
+            asker(redis.limiter("sliding", SlidingWindow::new(quota))),
+        ),
+        (
+            "warm",
+            asker(redis.limiter("warm", WarmUp::new(quota, Duration::from_secs(9)))),
+        ),
+        (
+            "pair",
+            asker(redis.limiter("pair", (TokenBucket::new(quota), FixedWindow::new(quota)))),
+        ),
+    ];
+    for (name, ask) in &all {
+        // In flight at the same time, so that they are batched.
+        let (before, text, list, after) = (ask("a"), ask("text"), ask("list"), ask("b"));
+        for (answer, says) in [
+            (text, "was not written by this crate"),
+            (list, "is not a string"),
+        ] {
+            let error = answer.await.expect_err(name);
+            assert!(
+                !error.is_transient() && error.to_string().contains(says),
+                "{name}: {error}"
+            );
+            assert!(
+                error.to_string().contains("prefix of its own"),
+                "{name}: {error}"
+            );
+        }
+        assert!(before.await.expect(name).is_admitted(), "{name}");
+        assert!(after.await.expect(name).is_admitted(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_value_of_one_limit_of_a_pair_is_kept_and_nothing_is_taken() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let foreign = "{throttle:pair:key}:1";
+    let mut push = redis::cmd("RPUSH");
+    push.arg(foreign).arg("something else");
+    push.exec(&mut connection).expect("done");
+    let pair = (TokenBucket::new(hourly(5)), FixedWindow::new(hourly(5)));
+    let limiter = redis(&server).limiter("pair", pair);
+    let error = limiter.decide("key", 1).await.expect_err("a list");
+    assert!(error.to_string().contains("is not a string"), "{error}");
+    let delete = redis::cmd("DEL").arg(foreign).query(&mut connection);
+    assert_eq!(delete, Ok(1), "the list was kept");
+    let left = limiter.decide("key", 1).await.expect("a decision");
+    assert_eq!(left.remaining(), 4);
+}
+
+type Answer = std::pin::Pin<
+    Box<dyn Future<Output = Result<tower_throttle::Decision, tower_throttle::StoreError>>>,
+>;
+
+type Asker = Box<dyn Fn(&str) -> Answer>;
+
+fn asker<L: Backend<str>>(limiter: L) -> Asker {
+    Box::new(move |key| Box::pin(limiter.decide(key, 1)))
+}
