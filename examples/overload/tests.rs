@@ -56,13 +56,11 @@ fn a_fixed_limit_serves_as_many_as_that_of_tower() {
     assert_eq!((own.served, own.p99_ms), (tower.served, tower.p99_ms));
 }
 
-/// Its limit stays above the capacity, so some of the queue of a lasting overload stays.
+/// Its limit stays above the capacity, so a queue of the square root of it stays in a lasting overload.
 #[test]
 fn a_system_guard_lets_the_server_work_and_bounds_its_queue() {
     for service_ms in [EQUAL, MIXED] {
         let guard = simulate(Limiter::SystemGuard, service_ms);
-        let none = simulate(Limiter::None, service_ms);
-        assert!(guard.served >= 90, "{} %", guard.served);
-        assert!(guard.p99_ms < none.p99_ms / 2, "{} ms", guard.p99_ms);
+        assert!(is_good(&guard, service_ms));
     }
 }

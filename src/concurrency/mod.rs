@@ -179,7 +179,7 @@ impl ConcurrencyLayer<Global> {
     ///
     /// The example `overload` shows them in a simulation, beside fixed limits and those of tower.
     /// `Gradient2` is the one to begin with: `Vegas` mistakes uneven request times for a queue, and
-    /// `Aimd` needs a bound on latency, and `SystemGuard` a measure of load and quiet times.
+    /// `Aimd` needs a bound on latency, and `SystemGuard` a measure of load.
     ///
     /// A request that panics is no sample. The limit is about one service: put it close to what it
     /// protects, inside of rate limits and of layers that answer by themselves.

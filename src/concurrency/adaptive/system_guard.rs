@@ -11,7 +11,7 @@ use crate::error::{ConfigError, expect_valid};
 
 /// No limit while the load of the system is low, and its capacity while the load is high.
 ///
-/// The capacity is the highest throughput times the lowest mean latency of the windows of the last 10
+/// The capacity is the highest throughput times the lowest mean latency of the windows of the last 11
 /// seconds, rounded up. That many requests are in flight in a system that is busy and has no queue:
 /// ```text
 /// capacity = max(samples / length) * min(mean latency)
@@ -23,9 +23,10 @@ use crate::error::{ConfigError, expect_valid};
 ///
 /// The load is what a closure returns when a window ends, in any unit: the load average, the use of the
 /// processor, the length of a queue. If it stays high, the limit is halved for one window after 10
-/// seconds in which more than half of it was used: so the queue that the root allows goes down, and the
-/// latency without it is seen again. That takes up to a twentieth of the throughput. It does not work if
-/// requests take much longer than the window, a second.
+/// seconds in which more than half of it was used, and again for each further window as long as the mean
+/// latency falls by a quarter: so the queue goes down, and the latency without it is seen again. That takes
+/// up to a twentieth of the throughput. It does not work if requests take much longer than the window, a
+/// second.
 ///
 /// It counts requests and the time until their heads. So release permits then
 /// ([`release_at_head`](super::super::ConcurrencyLayer::release_at_head)), and let each request
@@ -36,8 +37,8 @@ use crate::error::{ConfigError, expect_valid};
 /// It is for a system that is sometimes idle and does different work at a time, of which the load is the
 /// better sign than latency. It learns most from quiet windows. In a lasting overload without any,
 /// throughput times latency is what is in flight (Little's law), so a queue goes down only in the windows
-/// with half of the limit. [`Gradient2`](super::Gradient2) removes it sooner; the example `overload` has
-/// both.
+/// with a halved limit, up to 10 seconds after it has come. [`Gradient2`](super::Gradient2) removes it sooner;
+/// the example `overload` has both.
 ///
 /// ```
 /// use tower_throttle::concurrency::{ConcurrencyLayer, SystemGuard};
@@ -83,8 +84,11 @@ struct Seen {
     mean_ns: u64,
 }
 
-/// How long a window counts.
-const SPAN_NS: u64 = 10_000_000_000;
+/// How long a window counts: until the one after the next rest, so that there is always one with the
+/// latency of a rest.
+const SPAN_NS: u64 = 11_000_000_000;
+/// How long the limit applies under load before it is halved.
+const REST_AFTER_NS: u64 = 10_000_000_000;
 /// The most windows that count, if they are shorter than a second.
 const WINDOWS: usize = 16;
 
@@ -137,6 +141,7 @@ impl<F: Fn() -> u64 + Send + Sync + 'static> Adaptive for SystemGuard<F> {
 
     fn next(&self, state: &SystemGuardState, window: &Window) -> SystemGuardState {
         let mut seen = state.seen.clone();
+        let last_ns = seen.last().map(|seen| seen.mean_ns);
         if window.samples > 0 {
             seen.push(Seen {
                 ended: window.ended,
@@ -158,10 +163,14 @@ impl<F: Fn() -> u64 + Send + Sync + 'static> Adaptive for SystemGuard<F> {
         } else {
             window.ended
         };
-        let has_to_rest = window.ended.since(rested).as_nanos() >= SPAN_NS.into();
-        let is_resting = is_loaded && has_to_rest;
+        let has_to_rest = window.ended.since(rested).as_nanos() >= REST_AFTER_NS.into();
+        // While the latency falls with the limit, there is a queue.
+        let has_queue = last_ns.is_some_and(|last| has_fallen(window.mean_ns, last));
+        let rests_on = is_loaded && has_samples && state.is_resting && has_queue;
+        let is_resting = is_loaded && has_to_rest || rests_on;
         let is_limited = state.limit < self.range.greatest();
         let limit = match capacity(&seen) {
+            _ if rests_on => state.limit.div_ceil(2),
             _ if is_resting && state.is_resting => state.limit,
             Some(capacity) if is_resting => capacity.div_ceil(2),
             Some(capacity) if is_loaded || state.was_loaded => {
@@ -205,6 +214,11 @@ fn capacity(seen: &[Seen]) -> Option<u64> {
     let product = u128::from(fastest.samples) * u128::from(mean_ns);
     let capacity = product.div_ceil(fastest.length_ns.into());
     Some(u64::try_from(capacity).unwrap_or(u64::MAX))
+}
+
+/// Whether a mean is more than a quarter below the last one.
+const fn has_fallen(mean_ns: u64, last_ns: u64) -> bool {
+    mean_ns < last_ns - last_ns / 4
 }
 
 /// The square root, rounded up.
@@ -269,13 +283,13 @@ mod tests {
     }
 
     #[test]
-    fn a_window_counts_for_ten_seconds() {
+    fn a_window_counts_for_eleven_seconds() {
         let mut windows = vec![window(1, 1_000, 20, 0)];
         windows.extend((2..=12).map(|second| window(second, 100, 100, 900)));
         let mut expected = vec![1_000];
-        expected.extend([25; 9]);
+        expected.extend([25; 10]);
         // Half of the capacity after 10 seconds under load.
-        expected.extend([14, 5]);
+        expected.push(5);
         assert_eq!(limits(windows), expected);
     }
 
@@ -320,11 +334,36 @@ mod tests {
         }
     }
 
+    /// Ten workers take 100 ms for a request, and as many requests as allowed are in flight.
+    #[test]
+    fn a_queue_is_gone_after_a_few_windows_with_half_of_the_limit() {
+        let served = |second: u64, in_flight: u64| Window {
+            most_in_flight: in_flight,
+            ..window(second, in_flight.min(10) * 10, 10 * in_flight.max(10), 900)
+        };
+        let guard = SystemGuard::new(800, || 0);
+        let mut state = guard.next(&guard.start(), &served(1, 160));
+        let mut limits = Vec::new();
+        for second in 2..26 {
+            let in_flight = guard.limit(&state).min(160);
+            state = guard.next(&state, &served(second, in_flight));
+            limits.push(guard.limit(&state));
+        }
+        // The latency falls with each of them until 10 are in flight.
+        let first = limits.iter().position(|limit| *limit == 80).unwrap();
+        assert_eq!(
+            limits[first..first + 6],
+            [80, 40, 20, 10, 5, 14],
+            "{limits:?}"
+        );
+        assert_eq!(limits[first + 6..first + 10], [14; 4], "{limits:?}");
+    }
+
     #[test]
     fn a_window_that_used_at_most_half_does_not_lower_the_limit() {
         let slower = |most_in_flight| Window {
             most_in_flight,
-            ..window(13, 40, 50, 900)
+            ..window(14, 40, 50, 900)
         };
         // The first window is too old by then: 40 per second times 50 ms is 2.
         let first = || window(3, 400, 50, 900);
