@@ -43,14 +43,18 @@ pub(in crate::respond) fn digits(number: u64) -> HeaderValue {
     text.value()
 }
 
-/// Without leading zeros.
+/// Without leading zeros. `None` for 1,000 and above.
 fn small(number: u64) -> Option<&'static str> {
-    let number = usize::try_from(number)
+    let zeros = usize::from(number < 100) + usize::from(number < 10);
+    str::from_utf8(three_digits(number)?.get(zeros..)?).ok()
+}
+
+/// With leading zeros. `None` for 1,000 and above.
+fn three_digits(number: u64) -> Option<&'static [u8]> {
+    let at = 3 * usize::try_from(number)
         .ok()
         .filter(|number| *number < 1_000)?;
-    let zeros = usize::from(number < 100) + usize::from(number < 10);
-    let digits = THREE_DIGITS.get(3 * number + zeros..3 * number + 3)?;
-    str::from_utf8(digits).ok()
+    THREE_DIGITS.get(at..at + 3)
 }
 
 /// A short text on the stack. What does not fit is left out.
@@ -80,15 +84,16 @@ impl<const N: usize> ValueBuffer<N> {
             self.text(text.as_bytes());
             return;
         }
-        let mut digits = [0; 20];
-        let mut at = digits.len();
-        let mut rest = number;
-        while rest > 0 {
-            at -= 1;
-            digits[at] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
-            rest /= 10;
+        // Three digits at a time, because a division takes longer than the rest.
+        let mut divisor = 1_000;
+        while number / divisor >= 1_000 {
+            divisor *= 1_000;
         }
-        self.text(&digits[at..]);
+        self.text(small(number / divisor).unwrap_or_default().as_bytes());
+        while divisor > 1 {
+            divisor /= 1_000;
+            self.text(three_digits(number / divisor % 1_000).unwrap_or_default());
+        }
     }
 
     /// The text as a header value; empty if it is not a valid one.

@@ -37,11 +37,15 @@ pub struct HeadersOnly;
 
 impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for HeadersOnly {
     fn deny(&self, _: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        Ok(plain(Response::new(B::default()), denied))
+        let mut response = Response::new(B::default());
+        plain(&mut response, denied);
+        Ok(response)
     }
 
     fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        Ok(plain(response_from_request(request, B::default()), denied))
+        let mut response = response_from_request(request, B::default());
+        plain(&mut response, denied);
+        Ok(response)
     }
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {

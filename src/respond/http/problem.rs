@@ -70,7 +70,8 @@ impl<A, B: From<String>, Err> Respond<Request<A>, Response<B>, Err> for ProblemJ
 fn problem_response<B>(mut response: Response<B>, denied: RateLimited) -> Response<B> {
     let media = HeaderValue::from_static("application/problem+json");
     set_header(response.headers_mut(), header::CONTENT_TYPE, media);
-    plain(response, denied)
+    plain(&mut response, denied);
+    response
 }
 
 fn problem(denied: &RateLimited) -> String {

@@ -1,8 +1,8 @@
 //! What all HTTP responses to denied requests have in common.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
-use http::{Extensions, HeaderMap, Request, Response, header, request, response};
+use http::{Extensions, HeaderMap, Request, Response, header};
 
 use super::header_text::{digits, set_header};
 use super::rejection::error_header;
@@ -16,35 +16,42 @@ pub(in crate::respond) fn note<A>(request: &mut Request<A>, decision: &Decision)
 
 /// A response that reuses the header and extension maps of `request`: allocating new ones would be
 /// most of the cost of a denial.
-pub(in crate::respond) fn response_from_request<A, B>(request: Request<A>, body: B) -> Response<B> {
-    let (parts, _) = request.into_parts();
+pub(in crate::respond) fn response_from_request<A, B>(
+    mut request: Request<A>,
+    body: B,
+) -> Response<B> {
+    // Changed in place: a copy of all parts takes longer than what is done to them.
     let mut response = Response::new(body);
-    (*response.headers_mut(), *response.extensions_mut()) = cleared_maps(parts);
+    reuse_headers(request.headers_mut(), response.headers_mut());
+    reuse_extensions(request.extensions_mut(), response.extensions_mut());
     response
 }
 
 // The functions that are not generic are not inlined either: a program has one copy of each.
 
 #[inline(never)]
-fn cleared_maps(mut parts: request::Parts) -> (HeaderMap, Extensions) {
-    parts.headers.clear();
-    parts.extensions.clear();
-    (parts.headers, parts.extensions)
-}
-
-/// Sets the status, `Retry-After` and the reason of `response`.
-pub(in crate::respond) fn plain<B>(response: Response<B>, denied: RateLimited) -> Response<B> {
-    let (mut parts, body) = response.into_parts();
-    set_plain(&mut parts, denied);
-    Response::from_parts(parts, body)
+fn reuse_headers(old: &mut HeaderMap, new: &mut HeaderMap) {
+    old.clear();
+    mem::swap(old, new);
 }
 
 #[inline(never)]
-fn set_plain(parts: &mut response::Parts, denied: RateLimited) {
-    parts.status = denied.status();
-    retry_after(&mut parts.headers, &denied);
-    error_header(&mut parts.headers, &denied);
-    finish(&mut parts.extensions, denied);
+fn reuse_extensions(old: &mut Extensions, new: &mut Extensions) {
+    old.clear();
+    mem::swap(old, new);
+}
+
+/// Sets the status, `Retry-After` and the reason of `response`.
+pub(in crate::respond) fn plain<B>(response: &mut Response<B>, denied: RateLimited) {
+    *response.status_mut() = denied.status();
+    plain_headers(response.headers_mut(), &denied);
+    finish(response.extensions_mut(), denied);
+}
+
+#[inline(never)]
+fn plain_headers(headers: &mut HeaderMap, denied: &RateLimited) {
+    retry_after(headers, denied);
+    error_header(headers, denied);
 }
 
 /// Stores the reason in the extensions of a response, for outer layers.
@@ -84,7 +91,8 @@ mod tests {
     }
 
     fn header(retry_after: Option<Duration>) -> Option<String> {
-        let response = plain(Response::new(()), denied(retry_after));
+        let mut response = Response::new(());
+        plain(&mut response, denied(retry_after));
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         let value = response.headers().get(header::RETRY_AFTER)?;
         Some(value.to_str().unwrap().to_owned())

@@ -38,12 +38,7 @@ where
 
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
         let now = self.shared.clock.now_unordered();
-        let decision = self.decide_whole(self.hash(key), now, cost);
-        let moment = match decision.verdict {
-            Verdict::Wait(wait) => self.moment_of_turn(now, wait),
-            _ => now,
-        };
-        ready(Ok(decision.with_receipt(Receipt::at(moment.as_nanos()))))
+        ready(Ok(self.decide_with_receipt(self.hash(key), now, cost)))
     }
 
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
@@ -101,6 +96,19 @@ where
     #[inline]
     fn losses(&self) -> Losses {
         self.shared.losses()
+    }
+}
+
+impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
+    /// Decides with all figures, and with the moment at which the cost was taken.
+    #[inline(never)]
+    fn decide_with_receipt(&self, hash: u64, now: Tick, cost: u64) -> Decision {
+        let decision = self.decide_whole(hash, now, cost);
+        let moment = match decision.verdict {
+            Verdict::Wait(wait) => self.moment_of_turn(now, wait),
+            _ => now,
+        };
+        decision.with_receipt(Receipt::at(moment.as_nanos()))
     }
 }
 

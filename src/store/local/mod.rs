@@ -175,8 +175,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.table().try_admit(hash, now, cost)
     }
 
-    /// Decides with all figures, out of line.
-    #[inline(never)]
+    /// Decides with all figures; inlined into its only caller, which is out of line.
+    #[inline]
     fn decide_whole(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         let slow = || self.decide_slow(hash, now, cost);
         self.shared.table().decide_whole(hash, now, cost, slow)

@@ -152,8 +152,13 @@ impl<A: Algorithm> Table<A> {
     ) -> Decision {
         let id = self.core.sets.key_id(hash);
         let set = self.core.sets.set(id.home);
-        self.decide_in::<MAX_WORDS, false>(set, id, now, cost)
-            .unwrap_or_else(slow_path)
+        // Most states take one or two words. The copy for these is shorter.
+        let decided = if A::Packing::MAX_WORDS <= 2 {
+            self.decide_in::<2, false>(set, id, now, cost)
+        } else {
+            self.decide_in::<MAX_WORDS, false>(set, id, now, cost)
+        };
+        decided.unwrap_or_else(slow_path)
     }
 
     /// [`decide`](Self::decide) on the fast path alone. `None` if it cannot decide; it has taken nothing
