@@ -1,4 +1,4 @@
-//! The tower part: a layer that asks a limit before each request.
+//! The tower layer: it checks a limit before each request.
 
 mod and;
 mod answers;
@@ -54,16 +54,16 @@ use crate::respond::Responder;
 /// Limits the requests to a service: by a key, with a limit, and an answer to denied requests.
 ///
 /// # When a request passes
-/// 1. The key extractor finds the key of the request. A request without one is either not limited
-///    (the extractor says so) or rejected as the extractor says.
+/// 1. The key extractor finds the key of the request. If there is none, the extractor says whether the
+///    request is rejected or passes without a limit.
 /// 2. The limit decides for the key and takes the cost of the request, 1 unless
 ///    [`cost`](Self::cost) says otherwise.
 /// 3. An admitted request goes to the service. With [`share_decision`](Self::share_decision), the
 ///    service finds the [`Decision`](crate::Decision) in the request's extensions.
-/// 4. A request that has to wait gets its place in line and goes to the service when its turn has
-///    come. Until then it does not occupy the service. It waits on tokio's timers: without a runtime
-///    that has `enable_time`, it is denied instead.
-/// 5. A denied request is answered at once: the service is not called and the body not read.
+/// 4. A request that has to wait gets a place in line and goes to the service when its turn comes.
+///    Until then it does not occupy the service. It waits on tokio's timers: without a runtime that
+///    has `enable_time`, it is denied instead.
+/// 5. A denied request gets its response at once. The service is not called, and the body is not read.
 ///
 /// # What a denied request gets
 /// In HTTP, 429 with `Retry-After`; a gRPC request gets a gRPC status with the same.
@@ -71,9 +71,9 @@ use crate::respond::Responder;
 /// `.respond(AsError)`.
 ///
 /// # Sharing
-/// The state belongs to the layer. Every service that it makes, and every clone of it, counts
-/// together: all routes, methods and connections that one layer is added to share its limit. For
-/// separate limits make separate layers.
+/// The state belongs to the layer. Its clones and all services that it makes share the state, so all
+/// routes, methods and connections that one layer is added to share its limit. For separate limits
+/// make separate layers.
 ///
 /// ```
 /// use axum::{Router, body::Body, extract::Request, routing::get};
@@ -145,7 +145,7 @@ pub struct RateLimitLayer<K, L, R = Responder> {
 }
 
 impl<K, L> RateLimitLayer<K, L> {
-    /// Limits by `keys`, as `limiter` decides.
+    /// Creates a layer that finds the key of a request with `keys` and decides with `limiter`.
     ///
     /// `keys` is [`Global`], an extractor such as [`ClientIp`](crate::ClientIp), or a
     /// closure `Fn(&Req) -> T` that returns a key, an `Option` or a `Result` of one; see
@@ -181,13 +181,14 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// Adds a limit by another key: a request passes if both limits admit it, and is counted by
     /// neither if one denies it.
     ///
-    /// With two layers, one inside the other, the outer one counts what the inner one denies.
-    /// With a limit on a server, the first limit counts a request until the second has denied it and
-    /// the refund has arrived, so for two calls it may deny others; [`And`] has the details. A layer
-    /// has at most four limits; more do not compile.
+    /// This is the difference to two layers, one inside the other: there the outer one counts what the
+    /// inner one denies. A layer has at most four limits; more do not compile.
     ///
-    /// A [`skip`](Self::skip) before `and` concerns the limits so far, one after it all of them.
-    /// The [`cost`](Self::cost) of a request is the same for all limits.
+    /// If a limit is on a server, the first limit takes the cost before the second one decides, and
+    /// gives it back if the second one denies. In between it may deny other requests; see [`And`].
+    ///
+    /// A [`skip`](Self::skip) before `and` applies to the limits so far, and a `skip` after it to all
+    /// of them. The [`cost`](Self::cost) of a request is the same for all limits.
     /// [`Handle::first`](crate::Handle::first) and [`second`](crate::Handle::second) read and change
     /// each limit.
     ///
@@ -202,8 +203,8 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// ```
     ///
     /// # Panics
-    /// If the layer was cloned or added to a service, or has a handle: those would not know the
-    /// other limit.
+    /// If the layer was cloned, was added to a service or has a handle: the clone, the service or the
+    /// handle would not have the other limit.
     #[track_caller]
     pub fn and<T, M>(
         self,
@@ -242,7 +243,7 @@ fn into_backend_for<K, L: IntoBackend>(limiter: L) -> L::Backend {
 impl<S, K: Clone, L, R: Clone> Layer<S> for RateLimitLayer<K, L, R> {
     type Service = RateLimit<S, K, L, R>;
 
-    /// Costs one reference count: frameworks call it for every route, method and connection.
+    /// Cheap, because frameworks call it for every route, method and connection: it shares the state.
     fn layer(&self, inner: S) -> Self::Service {
         RateLimit::new(
             inner,

@@ -85,7 +85,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         self.check_n(1)
     }
 
-    /// Decides on one request of `cost`. All of the cost is taken or nothing. A cost of 0 takes
+    /// Decides on one request of `cost`. Takes either the whole cost or nothing. A cost of 0 takes
     /// nothing and is admitted.
     #[expect(clippy::inline_always, reason = "as for `AtomicState::decide`")]
     #[inline(always)]
@@ -121,8 +121,8 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
             .is_admitted()
     }
 
-    /// Takes `cost` and a place in line, if the wait is at most `max_wait`; else denied. The
-    /// decision says how long to wait; see [`Algorithm::reserve`].
+    /// Takes `cost` and a place in line if the wait is at most `max_wait`. Takes nothing and denies
+    /// otherwise. The decision says how long to wait; see [`Algorithm::reserve`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -147,14 +147,15 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
             .transition(|algorithm, state| take_up_to(algorithm, state, now, max).0)
     }
 
-    /// Gives back `cost` that was taken just now and not used. The state never gets better than unused.
+    /// Gives back `cost` that was taken just now and not used. It never makes more available than an
+    /// unused limit has.
     pub fn refund(&self, cost: u64) {
         let now = self.clock.now();
         self.refund_at(now, now, cost);
     }
 
-    /// Gives back `cost` that was taken at `taken_at`, a moment of this limiter's clock. What time has
-    /// returned since then is not returned again.
+    /// Gives back `cost` that was taken at `taken_at`, a moment of this limiter's clock. The part that
+    /// has become available again since then is not given back a second time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -178,22 +179,22 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
             .transition(|algorithm, state| algorithm.refund(state, taken_at, now, cost));
     }
 
-    /// Takes `cost` even if that is more than allowed, such as a cost that is known only
-    /// afterwards. Returns how long it takes until no debt is left.
+    /// Takes `cost` even if it exceeds the limit: for a cost that is known only afterwards. Returns
+    /// how long it takes until no debt is left.
     pub fn charge(&self, cost: u64) -> Duration {
         let now = self.clock.now();
         self.state
             .transition(|algorithm, state| algorithm.charge(state, now, cost))
     }
 
-    /// Makes the state as good as unused.
+    /// Makes the limit unused again.
     pub fn reset(&self) {
         let now = self.clock.now();
         self.state
             .transition(|algorithm, state| *state = algorithm.fresh(now));
     }
 
-    /// The present quota. Of several limits it is that of the first.
+    /// The present quota. With several limits, the quota of the first one.
     pub fn quota(&self) -> Quota {
         self.state.read(|algorithm, _| algorithm.quota())
     }
@@ -246,11 +247,11 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
     /// Needs no runtime; see [`MonotonicClock`].
     ///
     /// # Cancel safety
-    /// Dropping the future gives the place in line back. Later callers get earlier places; callers
+    /// Dropping the future gives the place in line back. Later callers get earlier places. Callers
     /// that are waiting already keep theirs.
     ///
-    /// If several limits of a set can make the call wait, what time has returned since the call is not
-    /// given back again: the turn in one of them may have come.
+    /// If the algorithm is a tuple and several of its limits can make the call wait, only the part of
+    /// the cost that has not become available again since the call is given back.
     ///
     /// ```
     /// # #[cfg(not(feature = "tokio"))] fn main() {}
@@ -272,8 +273,8 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
         let _ = self.acquire(1, Duration::MAX).await;
     }
 
-    /// Waits until `cost` is admitted, at most `timeout`. Denied at once, with nothing taken, if it
-    /// takes longer.
+    /// Waits until `cost` is admitted. If that takes longer than `timeout`, the call takes nothing and
+    /// denies at once.
     ///
     /// # Cancel safety
     /// As [`until_ready`](Self::until_ready).
