@@ -7,10 +7,15 @@ use std::{
 
 use tower_throttle::{
     clock::Tick,
-    store::cas::{CasStore, Swapped, postgres::PostgreSql},
+    store::cas::{
+        CasStore, Swapped,
+        postgres::{Connections, PostgreSql},
+    },
 };
 
-use super::{MINUTE, insert, load, store, value, version};
+use super::{
+    MINUTE, insert, load, postgres_server::PostgresServer, reached, store, value, version,
+};
 
 #[tokio::test]
 async fn a_key_without_a_value_has_none_and_still_the_servers_time() {
@@ -55,6 +60,21 @@ async fn a_swap_with_another_version_writes_nothing() {
         let swapped = store.swap("key", expected, &value(3, "new"), MINUTE).await;
         assert!(matches!(swapped, Ok(Swapped::Conflict(_))), "{swapped:?}");
         assert_eq!(load(&store, "key").await, Some(value(1, "stored")));
+    }
+}
+
+/// Values of several keys may be copies, with one version.
+#[tokio::test]
+async fn a_swap_writes_its_own_key_alone() {
+    let (_server, store) = store("own_key").await;
+    for key in ["a", "b", "c"] {
+        insert(&store, key, &value(1, "copy")).await;
+    }
+    let new = value(2, "new");
+    let swapped = store.swap("b", Some(version(1)), &new, MINUTE).await;
+    assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
+    for key in ["a", "c"] {
+        assert_eq!(load(&store, key).await, Some(value(1, "copy")));
     }
 }
 
@@ -103,6 +123,66 @@ async fn a_value_is_kept_for_its_time_to_live() {
     assert!(
         slack >= ttl && slack < ttl + Duration::from_secs(1),
         "{slack:?}"
+    );
+}
+
+/// Also one over a value that has expired, whose row is still there.
+#[tokio::test]
+async fn each_swap_begins_the_time_to_live_anew() {
+    let (server, store) = store("renewed").await;
+    let client = server.client().await;
+    let minutes_left = async || {
+        let query = "SELECT round((expires_at - extract(epoch FROM clock_timestamp()) * 1000000) \
+                     / 60000000)::bigint FROM renewed";
+        let row = client.query_one(query, &[]).await.expect("a row");
+        row.get::<_, i64>(0)
+    };
+    for (expected, new, ttl) in [
+        (None, value(1, ""), Duration::ZERO),
+        (None, value(2, ""), 5 * MINUTE),
+        (Some(version(2)), value(3, ""), 9 * MINUTE),
+        (Some(version(3)), value(4, ""), 2 * MINUTE),
+    ] {
+        let swapped = store.swap("key", expected, &new, ttl).await;
+        assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
+        let left = minutes_left().await;
+        assert_eq!(left.unsigned_abs() * MINUTE.as_secs(), ttl.as_secs());
+    }
+}
+
+/// A swap that waited for the lock of its row is as late as that. The moment at which its transaction
+/// began would be too early.
+#[tokio::test]
+async fn the_time_of_a_swap_is_that_of_its_write() {
+    let server = PostgresServer::shared();
+    let connections = Connections::open(&server.url()).expect("a URL");
+    // Without the limit of a wait for a lock.
+    let store = PostgreSql::new(connections.without_session_settings());
+    let store = store.table("late").expect("a name").without_sweeps();
+    store.create_table().await.expect("a table");
+    insert(&store, "key", &value(1, "")).await;
+    let (holder, observer) = (server.client().await, server.client().await);
+    let hold = "BEGIN; UPDATE late SET value = value WHERE key = 'key'";
+    holder.batch_execute(hold).await.expect("a lock");
+    let new = value(2, "");
+    let swap = store.swap("key", Some(version(1)), &new, MINUTE);
+    let release = async {
+        let waiting = "SELECT count(*) FROM pg_stat_activity \
+                       WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE \"late\"%'";
+        reached("the swap waits", || async {
+            let row = observer.query_one(waiting, &[]).await.expect("a count");
+            row.get::<_, i64>(0) == 1
+        })
+        .await;
+        let now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let row = observer.query_one(now, &[]).await.expect("a moment");
+        holder.batch_execute("COMMIT").await.expect("an end");
+        Tick::from_nanos(row.get::<_, i64>(0).unsigned_abs() * 1_000)
+    };
+    let (swapped, released_at) = tokio::join!(swap, release);
+    assert!(
+        matches!(swapped, Ok(Swapped::Done(Some(at))) if at >= released_at),
+        "{swapped:?} {released_at:?}"
     );
 }
 

@@ -11,7 +11,7 @@ use tower_throttle::{
     },
 };
 
-use super::{MINUTE, insert, load, reached, store, value, version};
+use super::{MINUTE, insert, load, reached, store, value};
 
 /// Lets an hour pass for some rows.
 async fn age(client: &Client, table: &str, keys: &str) {
@@ -24,6 +24,15 @@ async fn age(client: &Client, table: &str, keys: &str) {
 
 async fn rows(client: &Client, table: &str) -> i64 {
     let query = format!("SELECT count(*) FROM {table}");
+    client.query_one(&query, &[]).await.expect("a count").get(0)
+}
+
+/// The rows that a sweep would read.
+async fn overdue(client: &Client, table: &str) -> i64 {
+    let query = format!(
+        "SELECT count(*) FROM {table} \
+         WHERE sweep_at < extract(epoch FROM clock_timestamp()) * 1000000"
+    );
     client.query_one(&query, &[]).await.expect("a count").get(0)
 }
 
@@ -51,14 +60,47 @@ async fn a_row_that_is_written_again_is_kept() {
     insert(&store, "key", &value(1, "old")).await;
     age(&client, "rewritten", "key").await;
     insert(&store, "key", &value(2, "new")).await;
+    // Its old moment of a sweep has come, and is moved behind the expiry.
+    assert_eq!(overdue(&client, "rewritten").await, 1);
     assert_eq!(store.sweep(100).await, Ok(0));
-    // A swap raises the moment of the sweep only if it must, and never leaves it before the expiry.
-    let newest = value(3, "");
-    let longer = store.swap("key", Some(version(2)), &newest, 10 * MINUTE);
-    assert!(matches!(longer.await, Ok(Swapped::Done(_))));
-    let query = "SELECT sweep_at >= expires_at FROM rewritten";
-    let row = client.query_one(query, &[]).await.expect("a row");
-    assert!(row.get::<_, bool>(0));
+    assert_eq!(load(&store, "key").await, Some(value(2, "new")));
+    assert_eq!(overdue(&client, "rewritten").await, 0);
+    let query = "SELECT sweep_at - expires_at FROM rewritten";
+    let slack = client.query_one(query, &[]).await.expect("a row");
+    assert_eq!(slack.get::<_, i64>(0), 60_000_000);
+}
+
+/// The slack of a row that lives for a day is an hour: it is read no more often.
+#[tokio::test]
+async fn a_sweep_reads_rows_of_long_and_of_short_lives_again_after_an_hour_and_a_minute() {
+    let (server, store) = store("bounds").await;
+    let client = server.client().await;
+    for (key, ttl) in [("long", 1_440 * MINUTE), ("short", MINUTE / 30)] {
+        let swapped = store.swap(key, None, &value(1, ""), ttl).await;
+        assert!(matches!(swapped, Ok(Swapped::Done(_))));
+    }
+    let due = "UPDATE bounds SET sweep_at = 0";
+    client.batch_execute(due).await.expect("a table");
+    assert_eq!(store.sweep(100).await, Ok(0));
+    let query = "SELECT sweep_at - expires_at FROM bounds ORDER BY key";
+    let slacks = client.query(query, &[]).await.expect("two rows");
+    let slacks: Vec<i64> = slacks.iter().map(|row| row.get(0)).collect();
+    assert_eq!(slacks, [3_600_000_000, 60_000_000]);
+}
+
+/// Rows in use are due before those that have expired, and are more than a batch.
+#[tokio::test]
+async fn a_sweep_passes_rows_in_use() {
+    let (server, store) = store("passed").await;
+    let client = server.client().await;
+    let fill = "INSERT INTO passed SELECT 'used-' || n, 1, '', 4000000000000000, 1 \
+                FROM generate_series(1, 250) n";
+    client.batch_execute(fill).await.expect("a table");
+    insert(&store, "old", &value(1, "")).await;
+    age(&client, "passed", "old").await;
+    assert_eq!(store.sweep(1).await, Ok(1));
+    assert_eq!(rows(&client, "passed").await, 250);
+    assert_eq!(overdue(&client, "passed").await, 0);
 }
 
 #[tokio::test]

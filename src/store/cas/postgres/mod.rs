@@ -9,7 +9,7 @@
 //! restart it is as it was. Replicas have no rows of it, so a limit also starts afresh after a
 //! failover. [`logged`](PostgreSql::logged) changes both.
 //!
-//! Half of each page is left free, and no indexed column changes in most updates. Old versions of a
+//! Half of each page is left free, and updates change no indexed column. Old versions of a
 //! row are then removed by the next update of the page. A transaction elsewhere that stays open
 //! stops this, and makes each statement slower.
 //!

@@ -2,7 +2,10 @@
 
 use std::{fmt, future::Future};
 
-use tokio_postgres::{Client, Error, Statement, types::Type};
+use tokio_postgres::{
+    Client, Error, Statement,
+    types::{ToSql, Type},
+};
 
 use crate::error::StoreError;
 use crate::sync::{Mutex, lock};
@@ -73,6 +76,9 @@ pub trait Pool: fmt::Debug + Send + Sync + 'static {
 #[derive(Default)]
 pub struct Statements(Mutex<Vec<(String, Statement)>>);
 
+/// One parameter of a statement.
+pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
 /// How many statements a connection keeps: those of two tables.
 const MAX_STATEMENTS: usize = 8;
 
@@ -82,7 +88,7 @@ impl Statements {
         &self,
         client: &Client,
         sql: &str,
-        types: &[Type],
+        parameters: &[Parameter<'_>],
     ) -> Result<Statement, Error> {
         let known = {
             let known = lock(&self.0);
@@ -92,7 +98,8 @@ impl Statements {
         if let Some(statement) = known {
             return Ok(statement);
         }
-        let statement = client.prepare_typed(sql, types).await?;
+        let types: Vec<Type> = parameters.iter().map(|(_, of)| of.clone()).collect();
+        let statement = client.prepare_typed(sql, &types).await?;
         let replaced = {
             let mut known = lock(&self.0);
             let is_full = known.len() >= MAX_STATEMENTS;

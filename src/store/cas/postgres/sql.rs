@@ -41,31 +41,31 @@ impl Sql {
             ),
             // No row is returned if nothing was written. To return the row that is in the way takes
             // a second part of the statement, which makes each swap half as slow again.
-            //
-            // `sweep_at` is raised at most once per slack, so that most updates change no indexed
-            // column.
             insert: format!(
                 "INSERT INTO {name} AS t (key, version, value, expires_at, sweep_at) \
                  VALUES ($1, $2, $3, {NOW} + $4::bigint, {NOW} + $4::bigint + $5::bigint) \
                  ON CONFLICT (key) DO UPDATE SET version = excluded.version, value = excluded.value, \
-                 expires_at = excluded.expires_at, sweep_at = CASE \
-                 WHEN t.sweep_at >= excluded.expires_at THEN t.sweep_at ELSE excluded.sweep_at END \
+                 expires_at = excluded.expires_at \
                  WHERE t.expires_at <= excluded.expires_at - $4::bigint RETURNING t.expires_at"
             ),
+            // It changes no indexed column. A sweep moves `sweep_at` of rows that have not expired.
             update: format!(
-                "UPDATE {name} AS t SET version = $2, value = $3, expires_at = {NOW} + $4::bigint, \
-                 sweep_at = CASE WHEN t.sweep_at >= {NOW} + $4::bigint THEN t.sweep_at \
-                 ELSE {NOW} + $4::bigint + $5::bigint END \
-                 WHERE t.key = $1 AND t.version = $6 RETURNING t.expires_at"
+                "UPDATE {name} AS t SET version = $2, value = $3, expires_at = {NOW} + $4::bigint \
+                 WHERE t.key = $1 AND t.version = $5 RETURNING t.expires_at"
             ),
             // Rows that another machine writes or sweeps are skipped. A row that was written after
-            // this statement began is read again, and kept.
+            // this statement began is read again as it is locked.
             sweep: format!(
-                "WITH clock AS (SELECT {NOW} AS now), expired AS (\
-                 SELECT t.key FROM {name} AS t WHERE t.sweep_at < (SELECT now FROM clock) \
-                 ORDER BY t.sweep_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED), swept AS (\
-                 DELETE FROM {name} AS t USING expired WHERE t.key = expired.key RETURNING 1) \
-                 SELECT count(*) FROM swept"
+                "WITH clock AS (SELECT {NOW} AS now), due AS (\
+                 SELECT t.key, t.expires_at FROM {name} AS t \
+                 WHERE t.sweep_at < (SELECT now FROM clock) \
+                 ORDER BY t.sweep_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED), kept AS (\
+                 UPDATE {name} AS t SET sweep_at = due.expires_at + \
+                 least(greatest(due.expires_at - clock.now, $2::bigint), $3::bigint) \
+                 FROM due, clock WHERE t.key = due.key AND due.expires_at > clock.now), swept AS (\
+                 DELETE FROM {name} AS t USING due, clock \
+                 WHERE t.key = due.key AND due.expires_at <= clock.now RETURNING 1) \
+                 SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM swept)"
             ),
             probe: format!(
                 "SELECT has_table_privilege('{name}', 'INSERT') AND \
@@ -90,9 +90,9 @@ CREATE {unlogged}TABLE IF NOT EXISTS {name} (
     version    bigint NOT NULL,
     value      bytea NOT NULL,
     expires_at bigint NOT NULL, -- microseconds since 1970
-    sweep_at   bigint NOT NULL  -- the same, never before expires_at, and rarely changed
+    sweep_at   bigint NOT NULL  -- the same: when a sweep reads the row, which it then removes or moves
 ) WITH (
-    -- Half of each page is for new versions of its rows. Most updates then change no index.
+    -- Half of each page is for new versions of its rows. Updates then change no index.
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 1000,

@@ -4,27 +4,24 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::{
     Row,
-    types::{FromSql, ToSql, Type},
+    types::{FromSql, Type},
 };
 
 use super::{
     error::{Class, store_error},
-    pool::Pool,
+    pool::{Parameter, Pool},
     sql::Sql,
 };
 use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::store::cas::{Loaded, Swapped, Value, Version};
 
-/// A row is found by a sweep at most so long after it has expired: as long as its time to live, but
-/// within these bounds. So its index entry changes at most once in that time.
+/// A sweep reads a row at most so long after it expires: as long as its time to live, but within these
+/// bounds. So its index entry changes at most once in that time.
 const MIN_SLACK: Duration = Duration::from_secs(60);
 const MAX_SLACK: Duration = Duration::from_secs(3_600);
 /// A thousand years, so that no sum overflows.
 const MAX_TTL_MICROS: u64 = 1_000 * 366 * 86_400 * 1_000_000;
-
-/// One parameter of a statement.
-type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// The statements on one table, through one pool.
 #[derive(Debug)]
@@ -33,6 +30,15 @@ pub(super) struct Calls<P> {
     pub(super) sql: Arc<Sql>,
     /// Whether statements are prepared, if the pool keeps them.
     pub(super) prepares: bool,
+}
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Swept {
+    /// Rows that were due.
+    pub(super) read: u64,
+    /// Those of them that had expired.
+    pub(super) removed: u64,
 }
 
 /// Why a statement returned nothing.
@@ -56,24 +62,21 @@ impl<P: Pool> Calls<P> {
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
-        let old = expected.map(bits);
         let version = bits(new.version);
         let slack = micros(ttl.clamp(MIN_SLACK, MAX_SLACK));
         let ttl = micros(ttl);
-        let mut parameters: Vec<Parameter<'_>> = vec![
+        let old = expected.map(bits);
+        let (sql, last) = match &old {
+            None => (&self.sql.insert, &slack),
+            Some(old) => (&self.sql.update, old),
+        };
+        let parameters: [Parameter<'_>; 5] = [
             (&key, Type::TEXT),
             (&version, Type::INT8),
             (&new.bytes, Type::BYTEA),
             (&ttl, Type::INT8),
-            (&slack, Type::INT8),
+            (last, Type::INT8),
         ];
-        let sql = match &old {
-            None => &self.sql.insert,
-            Some(old) => {
-                parameters.push((old, Type::INT8));
-                &self.sql.update
-            }
-        };
         let rows = match self.query(sql, &parameters).await {
             Ok(rows) => rows,
             Err(error) if error.class == Class::Conflict => return Ok(Swapped::Conflict(None)),
@@ -86,18 +89,29 @@ impl<P: Pool> Calls<P> {
         Ok(Swapped::Done(Some(tick(expires_at.saturating_sub(ttl)))))
     }
 
-    /// Removes up to `limit` expired rows.
-    pub(super) async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
+    /// Reads up to `limit` rows that are due, and removes those of them that have expired.
+    pub(super) async fn sweep(&self, limit: u32) -> Result<Swept, StoreError> {
         let limit = i64::from(limit);
-        let swept = self.query(&self.sql.sweep, &[(&limit, Type::INT8)]).await;
-        let row = match swept {
+        let (least, most) = (micros(MIN_SLACK), micros(MAX_SLACK));
+        let parameters: [Parameter<'_>; 3] = [
+            (&limit, Type::INT8),
+            (&least, Type::INT8),
+            (&most, Type::INT8),
+        ];
+        let row = match self.query(&self.sql.sweep, &parameters).await {
             Ok(rows) => Self::only(rows)?,
             // Another machine sweeps.
-            Err(error) if error.class == Class::Conflict => return Ok(0),
+            Err(error) if error.class == Class::Conflict => return Ok(Swept::default()),
             Err(error) => return Err(error.error),
         };
-        let count: i64 = self.get(&row, 0)?;
-        Ok(u64::try_from(count).unwrap_or(0))
+        let count = |column| {
+            let count: i64 = self.get(&row, column)?;
+            Ok(u64::try_from(count).unwrap_or(0))
+        };
+        Ok(Swept {
+            read: count(0)?,
+            removed: count(1)?,
+        })
     }
 
     /// Returns an error that says what is missing, unless the table can be used.
@@ -147,16 +161,13 @@ impl<P: Pool> Calls<P> {
         let client = P::client(&connection);
         let statements = P::statements(&connection).filter(|_| self.prepares);
         let result = match statements {
-            Some(statements) => {
-                let types: Vec<Type> = parameters.iter().map(|(_, of)| of.clone()).collect();
-                match statements.get(client, sql, &types).await {
-                    Ok(statement) => {
-                        let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
-                        client.query(&statement, &values).await
-                    }
-                    Err(error) => Err(error),
+            Some(statements) => match statements.get(client, sql, parameters).await {
+                Ok(statement) => {
+                    let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
+                    client.query(&statement, &values).await
                 }
-            }
+                Err(error) => Err(error),
+            },
             None => client.query_typed(sql, parameters).await,
         };
         let class = result.as_ref().err().map(Class::of);

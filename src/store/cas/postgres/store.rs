@@ -8,7 +8,7 @@ use super::{
     pool::Pool,
     sql::Sql,
     statements::Calls,
-    sweeper::{Sweeper, Sweeps},
+    sweeper::{BATCH, Sweeper, Sweeps},
 };
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::store::cas::{CasStore, Loaded, Swapped, Value, Version};
@@ -106,7 +106,7 @@ impl<P: Pool> PostgreSql<P> {
         self
     }
 
-    /// Removes expired rows about this often, in the background, in batches of 1,000. The default is
+    /// Removes expired rows about this often, in the background, in batches of 100. The default is
     /// 30 seconds. The first call starts the task, and dropping the store ends it.
     ///
     /// # Errors
@@ -174,7 +174,17 @@ impl<P: Pool> PostgreSql<P> {
     /// # Errors
     /// If the server does not reply, or if the role may not delete.
     pub async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
-        self.calls.sweep(limit).await
+        let mut removed = 0;
+        while removed < u64::from(limit) {
+            let left = u64::from(limit) - removed;
+            let batch = u32::try_from(left).unwrap_or(limit).min(BATCH);
+            let swept = self.calls.sweep(batch).await?;
+            removed += swept.removed;
+            if swept.read < u64::from(batch) {
+                break;
+            }
+        }
+        Ok(removed)
     }
 
     /// What the sweeps in the background have done.

@@ -14,8 +14,8 @@ use crate::error::StoreError;
 use crate::store::remote::{catch_panic, within};
 use crate::sync::{Mutex, lock};
 
-/// Rows per statement: a short transaction, whose locks delay few decisions.
-const BATCH: u32 = 1_000;
+/// Rows per statement: a short transaction, whose locks delay few decisions, and by little.
+pub(super) const BATCH: u32 = 100;
 /// How long a statement may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -93,7 +93,7 @@ async fn run<P: Pool>(calls: Calls<P>, interval: Duration, sweeps: Arc<Mutex<Swe
     }
 }
 
-/// Sweeps until fewer rows have expired than fit in a batch.
+/// Sweeps until fewer rows are due than fit in a batch.
 async fn sweep_all<P: Pool>(calls: &Calls<P>, sweeps: &Mutex<Sweeps>) {
     loop {
         let ends_at = MonotonicClock.now().plus(TIMEOUT);
@@ -106,10 +106,10 @@ async fn sweep_all<P: Pool>(calls: &Calls<P>, sweeps: &Mutex<Sweeps>) {
         let swept = swept.and_then(|swept| swept);
         let mut sweeps = lock(sweeps);
         match swept {
-            Ok(count) => {
-                sweeps.removed += count;
+            Ok(swept) => {
+                sweeps.removed += swept.removed;
                 sweeps.last_error = None;
-                if count < u64::from(BATCH) {
+                if swept.read < u64::from(BATCH) {
                     return;
                 }
             }
