@@ -44,8 +44,17 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
             }
             if decided > 0 {
                 // The caller that decides goes on with its own decision, and a task with the others.
-                // Callers that have just got their decisions make their next calls before the swap.
                 tokio::task::yield_now().await;
+                // Callers that have just got their decisions make their next calls before the swap,
+                // on all threads.
+                let mut waiting = inner.lines.waiting(key);
+                while waiting < decided.min(MAX_BATCH) {
+                    tokio::task::yield_now().await;
+                    let before = std::mem::replace(&mut waiting, inner.lines.waiting(key));
+                    if waiting <= before {
+                        break;
+                    }
+                }
             }
             let calls = inner
                 .lines

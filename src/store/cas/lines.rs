@@ -140,6 +140,12 @@ impl Lines {
         Some(line.calls.drain(..count).collect())
     }
 
+    /// The number of calls for a key that are queued.
+    pub(super) fn waiting(&self, key: &Arc<str>) -> usize {
+        let shard = self.shard(key);
+        shard.lines.get(key).map_or(0, |line| line.calls.len())
+    }
+
     /// The last record of a key that had no driver.
     pub(super) fn take_known(&self, key: &Arc<str>) -> Option<Known> {
         self.shard(key).records.take(key)

@@ -25,6 +25,8 @@ const FORMAT_WITH_LEASES: u8 = 3;
 /// How many of the last swaps a record names. A machine that did not learn the outcome of its swap
 /// finds it among them, if the key was not swapped more often meanwhile.
 const KEPT_VERSIONS: usize = 8;
+/// Bytes that most records fit in.
+const USUAL_LEN: usize = 192;
 /// The most configurations that a key is used with at the same time.
 pub(super) const MAX_ENTRIES: usize = 16;
 /// How many machines a record names: those that have reported last.
@@ -78,12 +80,11 @@ pub(super) enum Outcome {
 
 impl Record {
     /// The record that a swap writes: the same, as the swap of `version`.
-    pub(in crate::store) fn swapped_by(&self, version: Version) -> Self {
-        let mut record = self.clone();
-        let surplus = (record.versions.len() + 1).saturating_sub(KEPT_VERSIONS);
-        record.versions.drain(..surplus);
-        record.versions.push(version);
-        record
+    pub(in crate::store) fn swapped_by(mut self, version: Version) -> Self {
+        let surplus = (self.versions.len() + 1).saturating_sub(KEPT_VERSIONS);
+        self.versions.drain(..surplus);
+        self.versions.push(version);
+        self
     }
 
     /// Whether the swap of `version`, which expected `expected`, was executed before this record was
@@ -188,11 +189,12 @@ impl Record {
 
     pub(in crate::store) fn to_bytes(&self) -> Vec<u8> {
         let has_leases = self.nodes.iter().any(|mark| mark.lease.units > 0);
-        let mut bytes = vec![match self.nodes.len() {
+        let mut bytes = Vec::with_capacity(USUAL_LEN);
+        bytes.push(match self.nodes.len() {
             0 => FORMAT,
             _ if has_leases => FORMAT_WITH_LEASES,
             _ => FORMAT_WITH_NODES,
-        }];
+        });
         write_number(&mut bytes, self.versions.len() as u64);
         for version in &self.versions {
             bytes.extend(version.as_u64().to_le_bytes());
