@@ -9,7 +9,11 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "cassandra")]
+use scylla::client::session_builder::SessionBuilder;
 use tokio::runtime::Runtime;
+#[cfg(feature = "cassandra")]
+use tower_throttle::store::cas::cassandra::Cassandra;
 #[cfg(feature = "postgres")]
 use tower_throttle::store::cas::postgres::PostgreSql;
 use tower_throttle::{
@@ -50,7 +54,35 @@ pub(crate) fn open(store: &str, policy: Policy) -> Result<Box<dyn States>, Strin
         made.map_err(|error| format!("--store: {error}"))?;
         return Ok(Box::new(InStore::new(runtime, store, policy)?));
     }
-    Err("--store: expected memory, or the URL of a PostgreSQL server if built with the feature postgres".into())
+    #[cfg(feature = "cassandra")]
+    if let Some(rest) = store.strip_prefix("cassandra://") {
+        let made = cassandra(rest).map(|store| (runtime.block_on(store.create_table()), store));
+        let store = match made? {
+            (Ok(()), store) => store,
+            (Err(error), _) => return Err(format!("--store: {error}")),
+        };
+        return Ok(Box::new(InStore::new(runtime, store, policy)?));
+    }
+    Err("--store: expected memory, or the URL of a server of PostgreSQL or Cassandra if built with \
+         the feature postgres or cassandra"
+        .into())
+}
+
+/// The store at `USER:PASSWORD@HOST:PORT/KEYSPACE.TABLE`.
+#[cfg(feature = "cassandra")]
+fn cassandra(rest: &str) -> Result<Cassandra, String> {
+    let parts = || {
+        let (login, place) = rest.rsplit_once('@')?;
+        let (user, password) = login.split_once(':')?;
+        let (node, table) = place.split_once('/')?;
+        Some((user, password, node, table))
+    };
+    // The message omits the URL, which holds a password.
+    let (user, password, node, table) =
+        parts().ok_or("--store: expected cassandra://USER:PASSWORD@HOST:PORT/KEYSPACE.TABLE")?;
+    let builder = SessionBuilder::new().known_node(node).user(user, password);
+    let store = Cassandra::with_builder(builder).table(table);
+    store.map_err(|error| format!("--store: {error}"))
 }
 
 struct InStore<S: CasStore> {

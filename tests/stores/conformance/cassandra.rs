@@ -11,7 +11,7 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::cas::cassandra::Cassandra;
 use tower_throttle::store::cas::{Cas, CasBuilder};
 
-use super::{Fault, Store, block_on};
+use super::{Fault, Store, block_on, vectors::Replay};
 use crate::cassandra_server::CassandraServer;
 use crate::wire_proxy::{Harm, Protocol, WireProxy};
 
@@ -30,7 +30,7 @@ async fn make_table(server: &CassandraServer, table: &str) {
     let made = session.query_unpaged(keyspace, ()).await;
     made.expect("a right of the superuser");
     let store = Cassandra::with_session(Arc::new(session));
-    let store = store.table(&format!("test.{table}")).expect("a name");
+    let store = store.table(table).expect("a name");
     store.create_table().await.expect("a table");
 }
 
@@ -39,6 +39,8 @@ struct InCassandra {
     /// `None` after it was given back.
     server: Option<CassandraServer>,
     proxy: WireProxy,
+    /// With its keyspace.
+    table: String,
     store: Cassandra,
 }
 
@@ -55,7 +57,7 @@ impl Store for InCassandra {
 
     fn start() -> Self {
         let server = SERVER.take().unwrap_or_else(CassandraServer::start);
-        let table = format!("suite_{}", TABLES.replace(TABLES.get() + 1));
+        let table = format!("test.suite_{}", TABLES.replace(TABLES.get() + 1));
         std::thread::scope(|scope| {
             // The caller may be in a runtime.
             let made = scope.spawn(|| block_on(make_table(&server, &table)));
@@ -66,10 +68,11 @@ impl Store for InCassandra {
             .known_node(format!("127.0.0.1:{}", proxy.port()))
             .user("cassandra", "cassandra");
         let store = Cassandra::with_builder(builder);
-        let store = store.table(&format!("test.{table}")).expect("a name");
+        let store = store.table(&table).expect("a name");
         Self {
             server: Some(server),
             proxy,
+            table,
             store,
         }
     }
@@ -79,6 +82,13 @@ impl Store for InCassandra {
         // Without a kept record each decision is at the time of its reply.
         let builder = builder.without_deny_cache().cached_keys(0);
         builder.build(policy, algorithm).expect("a limit")
+    }
+
+    /// The replay decides on the server without the proxy. Each of its decisions takes milliseconds.
+    fn replay(&self) -> Replay {
+        let server = self.server.as_ref().expect("it is given back at the end");
+        let (node, table) = (server.node(), &self.table);
+        Replay::short_in_store(format!("cassandra://cassandra:cassandra@{node}/{table}"))
     }
 
     /// It writes everything to its log before it replies.
@@ -136,3 +146,4 @@ impl Drop for InCassandra {
 }
 
 super::check!(InCassandra);
+super::check_vectors!(InCassandra);

@@ -98,6 +98,7 @@ fn replay(server: &RedisServer) -> Replay {
     Replay {
         arguments: vec!["--redis".to_owned(), server.url()],
         differences: CONVERSIONS.to_vec(),
+        is_short: false,
     }
 }
 
