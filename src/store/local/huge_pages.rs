@@ -74,3 +74,19 @@ fn advise<T>(memory: &mut [T]) {
 fn advise<T>(memory: &mut [T]) {
     let _ = huge_range(memory.as_ptr().addr(), size_of_val(memory));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_holds_every_whole_huge_page_and_no_other_memory() {
+        let page = HUGE_PAGE;
+        assert_eq!(huge_range(3 * page, 5 * page), (0, 5 * page));
+        assert_eq!(huge_range(3 * page, 5 * page + 64), (0, 5 * page));
+        assert_eq!(huge_range(3 * page + 64, 5 * page), (page - 64, 4 * page));
+        assert_eq!(huge_range(4 * page - 64, 64 + page), (64, page));
+        assert_eq!(huge_range(3 * page + 64, page - 64).1, 0);
+        assert_eq!(huge_range(3 * page + 64, 64).1, 0);
+    }
+}

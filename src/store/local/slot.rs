@@ -426,3 +426,6 @@ impl Drop for SetGuard<'_> {
         self.set.header().store(next, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests;

@@ -269,4 +269,84 @@ mod tests {
     fn a_short_log_takes_one_cache_line() {
         assert_eq!(size_of::<Entry<<SlidingLog as Algorithm>::State>>(), 64);
     }
+
+    #[test]
+    fn the_word_of_a_spilled_state_holds_its_index_and_an_expiry_that_is_not_early() {
+        let step = 1_u64 << 24;
+        for index in [0, 1, 0xab_cdef, (1 << 24) - 1] {
+            for until in [0, 1, step, step + 1, (1 << 62) + 1, (1 << 63) - 2 * step] {
+                let words = spilled_word(index, Tick::from_nanos(until));
+                assert_eq!(words[1..], [0; 3]);
+                assert!(is_spilled(words[0]) && !is_spilled(words[0] & !(1 << 63)));
+                assert_eq!(spill_index(words[0]), index);
+                let stored = spill_forgettable_at(words[0]).as_nanos();
+                assert_eq!(stored, until.next_multiple_of(step));
+            }
+            for until in [(1 << 63) - 1, 1 << 63, u64::MAX] {
+                let words = spilled_word(index, Tick::from_nanos(until));
+                assert_eq!(spill_index(words[0]), index);
+                assert_eq!(spill_forgettable_at(words[0]), Tick::MAX);
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_belongs_to_one_key_and_is_used_again() {
+        let id = |home, fingerprint| KeyId { home, fingerprint };
+        let state = |state| VersionedState { state, epoch: 0 };
+        let mut shard = Shard::new();
+        let (first, second) = (id(1, 5), id(2, 5));
+        assert_eq!(shard.insert(first, state("first")), 0);
+        assert_eq!(shard.insert(second, state("second")), 1);
+        for other in [id(1, 4), id(3, 5), id(1 << 20 | 1, 5), second] {
+            assert!(shard.get(0, other).is_none() && shard.get_mut(0, other).is_none());
+            assert!(shard.remove(0, other).is_none(), "{other:?}");
+        }
+        assert!(shard.get(2, first).is_none());
+        let kept = |shard: &Shard<_>, index, id| shard.get(index, id).map(|kept| kept.state);
+        assert_eq!(kept(&shard, 0, first), Some("first"));
+        assert_eq!(kept(&shard, 1, second), Some("second"));
+        assert_eq!(shard.remove(0, first).map(|kept| kept.state), Some("first"));
+        assert_eq!(shard.iter().count(), 1);
+        assert!(shard.get(0, first).is_none() && shard.remove(0, first).is_none());
+        assert_eq!(shard.insert(first, state("again")), 0);
+        assert_eq!(shard.insert(id(7, 7), state("third")), 2);
+        assert_eq!(kept(&shard, 0, first), Some("again"));
+    }
+
+    #[test]
+    fn a_stamp_changes_only_when_its_entry_is_written() {
+        let mut shard = Shard::<()>::new();
+        shard.stamp(3);
+        let third = shard.stamp_of(3);
+        assert_ne!(third, shard.stamp_of(4));
+        shard.stamp(1);
+        let first = shard.stamp_of(1);
+        assert_eq!(shard.stamp_of(3), third);
+        shard.stamp(3);
+        assert_eq!(shard.stamp_of(1), first);
+        assert!(![third, first, 0].contains(&shard.stamp_of(3)));
+        assert_eq!((shard.stamp_of(0), shard.stamp_of(2)), (0, 0));
+    }
+
+    #[test]
+    fn an_index_has_enough_bits_for_all_states_of_a_shard() {
+        // The largest table of a system with 64 bits.
+        let largest = 1_usize.checked_shl(36);
+        for slots in [4, 5_000, 1 << 20, 1 << 23, 1 << 30]
+            .into_iter()
+            .chain(largest)
+        {
+            let groups = (slots / 256).max(1);
+            let shards = SpillStore::<()>::shard_count(groups, slots);
+            assert!(shards <= groups);
+            let states = groups.div_ceil(shards) * slots.div_ceil(groups);
+            assert!(states < 1 << INDEX_BITS, "{slots} slots, {shards} shards");
+            // Shards are locked, so there are many of them in a large table.
+            assert!(
+                shards >= groups.min(4_096),
+                "{slots} slots, {shards} shards"
+            );
+        }
+    }
 }
