@@ -6,7 +6,10 @@ use std::hash::BuildHasherDefault;
 use std::time::Duration;
 use tower_throttle::algorithm::Packing;
 
-use tower_throttle::{FixedWindow, Local, ManualClock, Quota, SlidingGrid, SlidingLog};
+use tower_throttle::{
+    FixedWindow, Local, ManualClock, Quota, SlidingGrid, SlidingLog, TokenBucket,
+    algorithm::Algorithm,
+};
 
 /// A hasher without a random seed.
 type FixedHasher = BuildHasherDefault<DefaultHasher>;
@@ -44,6 +47,36 @@ fn a_table_holds_its_capacity() {
             assert_eq!(lost, 0, "{words} words, {capacity} keys");
         }
     }
+}
+
+#[test]
+fn the_sizes_of_a_table_are_known_before_its_first_use() {
+    fn check<A: Algorithm>(algorithm: A) {
+        let local = Local::new(algorithm).capacity(1_234);
+        let before = local.stats();
+        local.allocate();
+        assert_eq!(local.stats(), before);
+        assert_eq!(before.capacity, 1_234);
+        assert!(before.slots > 1_234 && before.most_bytes >= before.table_bytes);
+        assert!(before.table_bytes > 8 * before.slots);
+    }
+    check(TokenBucket::new(Quota::per_second(10)));
+    check(SlidingLog::new(Quota::per_second(10)));
+}
+
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn a_capacity_is_at_most_2_to_the_36_keys() {
+    let local = || Local::new(TokenBucket::new(Quota::per_second(10)));
+    assert!(local().try_capacity(1 << 36).is_ok());
+    let refused = local().try_capacity((1 << 36) + 1);
+    assert_eq!(
+        refused.expect_err("too many keys").to_string(),
+        "capacity: 68719476737 is not allowed; give a number of keys from 1 to 68719476736"
+    );
+    let used = local();
+    assert!(used.check("key").is_admitted());
+    assert!(used.try_capacity(1_000).is_err(), "it is in use");
 }
 
 #[test]

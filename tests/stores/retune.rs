@@ -5,9 +5,10 @@ use std::time::Duration;
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
-    algorithm::Inherit, clock::Clock,
+    algorithm::Inherit, clock::Clock, store::local::Overflow,
 };
 
+use crate::capacity::grid_of;
 use crate::env::from_env;
 use crate::random::Random;
 
@@ -78,6 +79,41 @@ fn a_change_applies_as_of_its_time_even_if_a_key_is_used_later() {
         check_changes(&SlidingLog::new(quotas[0]), &quotas, seed);
         check_changes(&TokenBucket::new(quotas[0]).initial(1), &bursts, seed);
     }
+}
+
+#[test]
+fn states_of_every_width_keep_their_usage() {
+    for words in 1..=4 {
+        let local = Local::new(grid_of(words))
+            .with_clock(ManualClock::new())
+            .capacity(100);
+        for key in 0..100 {
+            assert!(local.check_n(&key, 10).is_admitted());
+        }
+        let quota = Quota::per_hour(900);
+        local.set_quota(quota).expect("every quota is accepted");
+        for key in 0..100 {
+            assert_eq!(local.peek(&key).remaining(), 890, "{words} words");
+        }
+    }
+}
+
+#[test]
+fn the_state_that_keys_without_a_slot_share_keeps_its_usage() {
+    let local = Local::new(FixedWindow::new(Quota::per_day(10)))
+        .with_clock(ManualClock::new())
+        .overflow(Overflow::Shared)
+        .capacity(1);
+    let admitted = |keys: std::ops::Range<u32>| {
+        let shared = local.stats().shared;
+        let admitted = keys.filter(|key| local.check(key).is_admitted()).count();
+        (admitted, local.stats().shared - shared)
+    };
+    assert_eq!(admitted(0..4), (4, 0));
+    assert_eq!(admitted(4..100), (10, 96));
+    let quota = Quota::per_day(15);
+    local.set_quota(quota).expect("every quota is accepted");
+    assert_eq!(admitted(100..200), (5, 100));
 }
 
 #[test]

@@ -15,8 +15,8 @@ use tower_throttle::{
 
 /// An algorithm that panics at a cost of 13.
 #[derive(Clone, Debug)]
-struct PanicsAtCost13 {
-    window: FixedWindow,
+pub(crate) struct PanicsAtCost13 {
+    pub(crate) window: FixedWindow,
 }
 
 impl Algorithm for PanicsAtCost13 {
@@ -66,6 +66,26 @@ fn a_panic_in_an_algorithm_changes_no_key() {
     }
     for key in 0..20 {
         assert_eq!(local.check_n(&key, 7).remaining(), 90);
+    }
+}
+
+#[test]
+fn a_new_algorithm_of_a_user_takes_over_the_usage_of_each_key() {
+    let of = |limit| PanicsAtCost13 {
+        window: FixedWindow::new(Quota::per_day(limit)),
+    };
+    let local = Local::new(of(100))
+        .with_clock(ManualClock::new())
+        .capacity(20);
+    for key in 0..20 {
+        assert!(local.check_n(&key, 3).is_admitted());
+    }
+    for limit in [50, 60] {
+        let set = local.set_algorithm(of(limit), Inherit::AsIs);
+        set.expect("a valid algorithm");
+        for key in 0..20 {
+            assert_eq!(local.peek(&key).remaining(), limit - 3);
+        }
     }
 }
 

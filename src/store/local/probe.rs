@@ -172,6 +172,34 @@ mod tests {
     }
 
     #[test]
+    fn a_table_has_more_slots_than_its_sizing_asks_for_and_no_spare_group() {
+        for words in 1..=4 {
+            let (slots, per) = if words == 4 { (7, 6) } else { (10, 7) };
+            for keys in (1..3_000).chain([1 << 20, (1 << 20) + 1]) {
+                let (probes, sets) = ProbeSequence::for_keys(words, keys);
+                let has = sets * slots_per_set(words);
+                let spare = probes.group_sets * slots_per_set(words);
+                assert!(has * per > keys * slots, "{words} words, {keys} keys");
+                assert!(
+                    (has - spare) * per <= keys * slots,
+                    "{words} words, {keys} keys"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_eviction_searches_as_many_slots_as_documented() {
+        let slots = [1, 2, 3, 4].map(|words| {
+            let (probes, _) = ProbeSequence::for_keys(words, 100_000);
+            probes.eviction_len() * slots_per_set(words)
+        });
+        assert_eq!(slots, [64, 80, 64, 128]);
+        let (probes, sets) = ProbeSequence::for_keys(1, 10);
+        assert_eq!(probes.eviction_len(), sets);
+    }
+
+    #[test]
     fn a_tag_fits_48_bits_and_contains_its_probe() {
         for probe in 0..MAX_PROBES {
             let tag = make_tag((1 << FINGERPRINT_BITS) - 1, probe);

@@ -128,3 +128,42 @@ pub(super) fn spin_lock(set: Set<'_>) -> SetGuard<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::store::local::probe::make_tag;
+
+    #[test]
+    fn every_set_is_in_one_group_and_all_of_them_take_the_reported_memory() {
+        for (words, keys) in [(1, 1), (1, 1_000), (2, 5_000), (3, 5_000), (4, 5_000)] {
+            let sets = Sets::for_keys(words, keys);
+            assert_eq!(sets.bytes(), size_of_val(&*sets.lines));
+            assert_eq!(sets.groups() * sets.probes.group_sets, sets.len);
+            for at in 0..sets.len {
+                let first = sets.group_of(at) * sets.probes.group_sets;
+                assert!((first..first + sets.probes.group_sets).contains(&at));
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_probe_is_that_of_a_key_with_this_home() {
+        let sets = Sets::for_keys(1, 1_000);
+        let write = |home, probe, tag| {
+            let set = sets.set(sets.probes.set_index(home, probe));
+            spin_lock(set).write_tag(0, tag);
+        };
+        let home = 5;
+        assert_eq!(sets.longest_probe(home, 10), 0);
+        write(home, 3, make_tag(99, 3));
+        // A key of another home, in a set that this home may use.
+        write(home, 7, make_tag(99, 8));
+        assert_eq!(sets.longest_probe(home, 2), 0);
+        assert_eq!([3, 7, 10].map(|len| sets.longest_probe(home, len)), [3; 3]);
+        write(home, 9, make_tag(98, 9));
+        assert_eq!(sets.longest_probe(home, 10), 9);
+        write(home, 9, 0);
+        assert_eq!(sets.longest_probe(home, 10), 3);
+    }
+}

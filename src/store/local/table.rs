@@ -268,7 +268,7 @@ fn slot_words<A: Algorithm>(algorithm: &A) -> usize {
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
     use super::*;
-    use crate::algorithm::{FixedWindow, LeakyBucket, SlidingLog, TokenBucket};
+    use crate::algorithm::{FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, TokenBucket};
     use crate::quota::Quota;
 
     /// Decides on requests of one key at the same moments, with the fast path of a layer first and
@@ -311,5 +311,23 @@ mod tests {
             FixedWindow::new(Quota::per_second(10)),
         ));
         compare(&SlidingLog::new(Quota::per_second(10)));
+    }
+
+    #[test]
+    fn the_fast_path_decides_for_states_of_every_width() {
+        let mut widths = Vec::new();
+        for cells in 1..=SlidingGrid::MAX_CELLS {
+            let grid = SlidingGrid::new(Quota::per_hour(1_000)).cells(cells);
+            let table = Table::new(grid, 100, Overflow::Deny, Tick::ZERO);
+            let step = |grid: &SlidingGrid, state: &mut _| grid.decide(state, Tick::ZERO, 1);
+            let first = table.transition(7, Tick::ZERO, true, step);
+            assert!(first.is_ok_and(|first| first.is_admitted()));
+            let second = table.decide_fast::<false>(7, Tick::ZERO, 1);
+            let left = second.map(|second| second.remaining());
+            assert_eq!(left, Some(998), "{cells} cells");
+            widths.push(table.state_words());
+        }
+        widths.dedup();
+        assert_eq!(widths, [1, 2, 3, 4]);
     }
 }

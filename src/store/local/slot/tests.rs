@@ -79,7 +79,9 @@ fn a_header_is_ready_if_it_is_unlocked_and_in_the_epoch() {
             let unlocked = Header(header.0 & !Header::LOCKED);
             assert!(unlocked.is_ready(epoch) && unlocked.is_ready(epoch + EPOCHS));
             assert!(!unlocked.is_ready(epoch + 1) && !unlocked.is_ready(epoch ^ 1 << 15));
-            assert!(!Header(unlocked.0 | Header::LOCKED).is_ready(epoch));
+            let locked = Header(unlocked.0 | Header::LOCKED);
+            assert!(locked.is_locked() && !unlocked.is_locked());
+            assert!(!locked.is_ready(epoch));
             assert!(header.is_of_epoch(epoch) && header.is_of_epoch(epoch + EPOCHS));
             assert!(!header.is_of_epoch(epoch + 1));
         }
