@@ -158,6 +158,17 @@ fn text_boundaries_change_the_hash() {
 }
 
 #[test]
+fn integers_of_every_width_change_the_hash() {
+    let hash = seeded(3);
+    assert_ne!(hash.hash_one(1_u8), hash.hash_one(2_u8));
+    assert_ne!(hash.hash_one(1_u16), hash.hash_one(2_u16));
+    assert_ne!(hash.hash_one(1_u32), hash.hash_one(2_u32));
+    assert_ne!(hash.hash_one(1_u64), hash.hash_one(2_u64));
+    assert_ne!(hash.hash_one(1_u128), hash.hash_one(2_u128));
+    assert_ne!(hash.hash_one(1_usize), hash.hash_one(2_usize));
+}
+
+#[test]
 fn borrowed_and_owned_text_have_the_same_hash() {
     let hash = Seeded::default();
     for text in [
