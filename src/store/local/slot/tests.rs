@@ -113,14 +113,14 @@ fn check_slots<const W: usize>() {
             drop(guard);
             let snapshot = set.snapshot();
             assert_eq!(snapshot.states, expected);
-            for other in 0..set.slots() {
+            for (other, state) in expected.iter().enumerate().take(set.slots()) {
                 let tag = if other <= slot { tag_of(other) } else { 0 };
                 assert_eq!(snapshot.tags[other], tag);
-                let kept = (other <= slot).then_some((other, expected[other]));
+                let kept = (other <= slot).then_some((other, *state));
                 assert_eq!(set.lookup(tag_of(other)).1, kept);
                 let read = set.try_read::<W>(tag_of(other), 0).map(|(_, read)| read);
                 assert_eq!(read.map(|(slot, _)| slot), kept.map(|(slot, _)| slot));
-                assert!(read.is_none_or(|(_, words)| words[..] == expected[other][..W]));
+                assert!(read.is_none_or(|(_, words)| words[..] == state[..W]));
             }
         }
         // A tag is replaced as a whole.
