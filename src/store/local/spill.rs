@@ -349,4 +349,35 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn the_most_bytes_are_those_of_a_full_store_with_one_more_state() {
+        let held = 10;
+        let most = SpillStore::<u64>::max_bytes_of(1, 256, held);
+        let store = SpillStore::<u64>::new(1, 256);
+        let id = KeyId {
+            home: 0,
+            fingerprint: 1,
+        };
+        let insert_all = || {
+            for _ in 0..257 {
+                let index = store
+                    .shard(0)
+                    .insert(id, VersionedState { state: 0, epoch: 0 });
+                store.shard(0).stamp(index);
+            }
+        };
+        insert_all();
+        for index in 0..257 {
+            assert!(store.shard(0).remove(index, id).is_some());
+        }
+        insert_all();
+        assert_eq!(store.usage(|_| held), (257, most));
+        // Two groups of four slots per shard, and one more state.
+        let shard = 16 * (64 + 4 + 8) + 9 * held;
+        assert_eq!(
+            SpillStore::<u64>::max_bytes_of(5_000, 20_000, held),
+            shard * 4_096
+        );
+    }
 }
