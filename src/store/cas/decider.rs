@@ -194,6 +194,18 @@ impl<A: Algorithm> Decider<A> {
         }
     }
 
+    /// Makes the mistake that the states of other configurations stay as they were in `before`.
+    #[cfg(test)]
+    pub(in crate::store) fn keep_others(&self, record: &mut Record, before: &Record) {
+        for entry in &mut record.entries {
+            let mut old = before.entries.iter();
+            let old = old.find(|old| old.settings == entry.settings);
+            if let Some(old) = old.filter(|old| old.settings != self.settings) {
+                entry.clone_from(old);
+            }
+        }
+    }
+
     pub(super) fn to_bytes(&self, state: &A::State) -> Result<Vec<u8>, Failure> {
         state_to_bytes(&self.algorithm, state).ok_or(Failure::Damaged)
     }

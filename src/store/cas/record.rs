@@ -160,6 +160,13 @@ impl Record {
         leases.filter(|lease| lease.units > 0)
     }
 
+    /// Whether a report of a machine is a part of this record.
+    #[cfg(test)]
+    pub(in crate::store) fn has_report(&self, node: u64, sequence: u64) -> bool {
+        self.report_of(node)
+            .is_some_and(|(last, _)| last >= sequence)
+    }
+
     /// Makes a mistake with the lease and the last sequence number of each machine.
     #[cfg(test)]
     pub(in crate::store) fn damage(&mut self, mistake: impl Fn(u64, &mut u64, &mut Lease)) {
@@ -173,6 +180,12 @@ impl Record {
         let leases = self.nodes.iter_mut().map(|mark| &mut mark.lease);
         let ended = leases.filter(|lease| lease.units > 0 && lease.ends_at <= now);
         ended.map(std::mem::take).collect()
+    }
+
+    /// When a machine reported last, by its clock.
+    pub(super) fn reported_at(&self) -> Tick {
+        let moments = self.nodes.iter().map(|mark| mark.at);
+        moments.max().unwrap_or_default()
     }
 
     /// How many machines beside `node` have reported at `since` or later.

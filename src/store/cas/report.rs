@@ -52,6 +52,8 @@ pub(in crate::store) struct Report<'a> {
     pub(in crate::store) changes: &'a [Change],
     /// Machines that have reported since then count as present.
     pub(in crate::store) present_since: Tick,
+    /// Whether the clocks of machines may differ, because the store does not report its time, or several.
+    pub(in crate::store) clocks_differ: bool,
 }
 
 /// The state of a key with a report, and what is known of the fleet.
@@ -69,6 +71,18 @@ impl Change {
     pub(in crate::store) fn make_present(&mut self) {
         if let Self::Charge { taken_at: at, .. } | Self::Ban { at, .. } = self {
             *at = Tick::MAX;
+        }
+    }
+
+    /// A cost as of a moment that is later by `late`, but no later than `now` for that. Others stay as they
+    /// are: a refund as of a later moment would give back more.
+    pub(super) fn delayed_by(self, late: Duration, now: Tick) -> Self {
+        match self {
+            Self::Charge { taken_at, cost } => Self::Charge {
+                taken_at: taken_at.plus(late).min(now).max(taken_at),
+                cost,
+            },
+            other => other,
         }
     }
 
@@ -99,6 +113,19 @@ impl Change {
     }
 }
 
+/// How far the clock of a machine is behind those of the machines that have changed the record before, if
+/// clocks may differ.
+///
+/// The state is as of their time. The costs of this machine would count as old ones, which the algorithm
+/// has freed since: any number of them could be admitted until its clock shows the same.
+pub(super) fn lateness(record: &Record, now: Tick, clocks_differ: bool) -> Duration {
+    if clocks_differ {
+        record.reported_at().since(now)
+    } else {
+        Duration::ZERO
+    }
+}
+
 impl<A: Algorithm> Decider<A> {
     /// The record with `report`, unless it is a part of the record already.
     pub(in crate::store) fn report(
@@ -107,6 +134,8 @@ impl<A: Algorithm> Decider<A> {
         now: Tick,
         report: &Report<'_>,
     ) -> Result<Reported<A::State>, Failure> {
+        let late = lateness(record, now, report.clocks_differ);
+        let now = now.plus(late);
         let place = record
             .entries
             .iter()
@@ -126,6 +155,7 @@ impl<A: Algorithm> Decider<A> {
             });
         }
         for change in report.changes {
+            let change = change.delayed_by(late, now);
             change.apply(&self.algorithm, &mut state, now);
         }
         let entry = Entry {

@@ -43,6 +43,11 @@ impl StoreTime {
         }
     }
 
+    /// Whether it is that of this machine, because the store does not report its time.
+    pub(in crate::store) fn is_of_this_machine(&self) -> bool {
+        matches!(*lock(&self.0), Source::ThisMachine)
+    }
+
     /// Learns from a reply that has just arrived. Returns the present moment.
     pub(in crate::store) fn learn(&self, server_time: Option<Tick>) -> Tick {
         let mut source = lock(&self.0);

@@ -68,15 +68,10 @@ impl LeaseClock {
         let drift = monotonic.as_nanos().saturating_sub(learned.0.as_nanos()) / MAX_DRIFT;
         learned.0 = monotonic;
         let latest = self.moved(monotonic).as_nanos().saturating_add(drift);
-        let by_reply = time.as_nanos() + monotonic.as_nanos().saturating_sub(sent_at.as_nanos());
-        // A clock that is behind a reply that has arrived is one of a store whose clock was set.
+        let took = monotonic.as_nanos().saturating_sub(sent_at.as_nanos());
         let is_first = self.learned().source.swap(1, Ordering::AcqRel) != 1;
-        let time = if is_first || latest < time.as_nanos() {
-            by_reply
-        } else {
-            by_reply.min(latest)
-        };
-        self.set(Tick::from_nanos(time), monotonic);
+        let shown = (!is_first).then(|| Tick::from_nanos(latest));
+        self.set(latest_time(time, took, shown), monotonic);
     }
 
     /// Whether this machine was suspended since the last call, so that the monotonic clock has stood
@@ -102,14 +97,33 @@ impl LeaseClock {
     /// Shows this time of the store from now on.
     #[cfg(test)]
     pub(super) fn simulate_store(&self, now: Tick) {
-        self.learned().source.store(1, Ordering::Relaxed);
+        self.simulate_reply(true);
         self.simulate(now);
+    }
+
+    /// The store has replied, and reports its time or not.
+    #[cfg(test)]
+    pub(super) fn simulate_reply(&self, has_time: bool) {
+        let source = if has_time { 1 } else { 2 };
+        self.learned().source.store(source, Ordering::Relaxed);
     }
 
     /// Lets the next call of [`was_suspended`](Self::was_suspended) return true.
     #[cfg(test)]
     pub(super) fn simulate_suspension(&self) {
         self.learned().suspended.store(1, Ordering::Relaxed);
+    }
+}
+
+/// The latest time that the store's clock can show when a reply arrives, `took` nanoseconds after its
+/// request was sent, if it contains `time`. This machine's clock has `shown` a time that is not earlier
+/// than the store's, unless this is the first reply.
+pub(super) fn latest_time(time: Tick, took: u64, shown: Option<Tick>) -> Tick {
+    let by_reply = Tick::from_nanos(time.as_nanos().saturating_add(took));
+    // A clock that is behind a reply that has arrived is one of a store whose clock was set.
+    match shown.filter(|shown| *shown >= time) {
+        Some(shown) => by_reply.min(shown),
+        None => by_reply,
     }
 }
 

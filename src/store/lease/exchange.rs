@@ -47,6 +47,29 @@ impl<A: Algorithm> Node<A> {
         }
     }
 
+    /// Takes at most `most` reports: those that cannot wait, and those whose time has come, from `next`
+    /// on. A tick begins with the first key.
+    pub(super) fn collect_due(
+        &self,
+        now: Tick,
+        next: &mut Option<Place>,
+        is_tick: bool,
+        most: usize,
+    ) -> Vec<Outgoing> {
+        if is_tick {
+            self.forget_empty(now);
+            next.get_or_insert_default();
+        }
+        let mut outgoing = self.collect(now, Due::Urgent, most);
+        if let Some(first) = *next {
+            let most = most - outgoing.len();
+            let (due, place) = self.collect_from(first, now, Due::Round, most);
+            outgoing.extend(due);
+            *next = place;
+        }
+        outgoing
+    }
+
     fn collect_urgent(&self, now: Tick, most: usize) -> Vec<Outgoing> {
         let mut outgoing = Vec::new();
         while outgoing.len() < most {
@@ -200,6 +223,7 @@ impl<A: Algorithm> Node<A> {
             present_since: Tick::from_nanos(
                 now.as_nanos().saturating_sub(nanos(settings.presence())),
             ),
+            clocks_differ: self.clock.may_differ(),
         }
     }
 

@@ -106,19 +106,7 @@ impl<S: CasStore, A: Algorithm> Machine for Fleet<S, A> {
     }
 
     fn collect_due(&self, next: &mut Option<Place>, is_tick: bool, most: usize) -> Vec<Outgoing> {
-        let now = self.clock.now();
-        if is_tick {
-            self.node.forget_empty(now);
-            next.get_or_insert_default();
-        }
-        let mut outgoing = self.node.collect(now, Due::Urgent, most);
-        if let Some(first) = *next {
-            let most = most - outgoing.len();
-            let (due, place) = self.node.collect_from(first, now, Due::Round, most);
-            outgoing.extend(due);
-            *next = place;
-        }
-        outgoing
+        self.node.collect_due(self.clock.now(), next, is_tick, most)
     }
 
     /// Their units are given back.

@@ -122,6 +122,7 @@ impl Machine {
             needed: 0,
             life: LIFE,
             present_since: Tick::ZERO,
+            clocks_differ: false,
         };
         let replied = self.decider.lease(&self.record, now, &nothing);
         let (reply, _) = replied.expect("a reply");

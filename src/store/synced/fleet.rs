@@ -112,12 +112,14 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
             self.node.set_time_known();
         };
         let present = nanos(self.settings.interval * PRESENT_INTERVALS);
+        let shared = self.link.shared();
         let step = |record: &Record, now: Tick| {
             let report = Report {
                 node: self.node.id,
                 sequence: outgoing.sequence,
                 changes: &outgoing.changes,
                 present_since: Tick::from_nanos(now.as_nanos().saturating_sub(present)),
+                clocks_differ: !shared.store.has_one_clock() || shared.time.is_of_this_machine(),
             };
             let reported = decider.report(record, now, &report)?;
             let record = reported.record.map(|record| {

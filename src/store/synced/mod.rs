@@ -93,6 +93,11 @@
 //!
 //! Machines decide by the store's clock, if it reports its time. Before its first exchange a machine
 //! has only its own clock: the costs of that interval are counted as of the exchange.
+//!
+//! If the store does not report its time, as Cassandra, machines decide by their own clocks; if its keys
+//! are on several servers, as in a Redis Cluster, by theirs. The costs of a machine whose clock is behind
+//! count by the clocks of the others. What is refilled in the time by which clocks differ can be admitted
+//! in addition.
 
 mod backend;
 mod clock;

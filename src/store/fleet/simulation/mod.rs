@@ -45,10 +45,51 @@ pub(in crate::store) enum Event {
     Sleep {
         node: usize,
     },
+    /// A suspended machine goes on.
+    Wake {
+        node: usize,
+    },
+    /// A clock is set.
+    SetClock {
+        node: usize,
+    },
+    /// A machine adopts another configuration.
+    Configure {
+        node: usize,
+    },
+    /// The program that runs on a machine changes keys or closes its limit.
+    Change {
+        node: usize,
+    },
     /// The network of a machine changes.
     Network {
         node: usize,
     },
+}
+
+impl Event {
+    /// The machine that has to run for this.
+    pub(in crate::store) const fn machine(&self) -> Option<usize> {
+        match *self {
+            Self::Request { node }
+            | Self::Tick { node }
+            | Self::Reply { node, .. }
+            | Self::Timeout { node, .. }
+            | Self::Configure { node }
+            | Self::Change { node } => Some(node),
+            _ => None,
+        }
+    }
+}
+
+/// With which quotas machines use the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Quotas {
+    One,
+    /// Two, as in a rolling deploy.
+    Deploying,
+    /// It is changed for the fleet.
+    Changed,
 }
 
 /// How messages of a machine fare.
@@ -87,6 +128,14 @@ impl Timeline {
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
+    }
+
+    pub(in crate::store) fn quotas(&mut self) -> Quotas {
+        match self.below(6) {
+            0 => Quotas::Deploying,
+            1 => Quotas::Changed,
+            _ => Quotas::One,
+        }
     }
 
     pub(in crate::store) fn below(&mut self, bound: u64) -> u64 {

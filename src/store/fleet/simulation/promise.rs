@@ -56,4 +56,38 @@ impl Promise {
             Self::None => 0,
         }
     }
+
+    /// What it promises if clocks differ by `error`: the same, but for what is refilled in that time.
+    pub(crate) fn with_clock_error(self, error: u64) -> Self {
+        match self {
+            Self::Bucket(capacity, unit) => Self::Bucket(capacity + error.div_ceil(unit), unit),
+            // It contains parts of two windows.
+            Self::Window(limit, length) if error > 0 && length < u64::MAX => {
+                Self::Interval(2 * limit, length).with_clock_error(error)
+            }
+            Self::Interval(_, length) | Self::Weighted(_, length) if length <= error => Self::None,
+            Self::Interval(limit, length) => Self::Interval(limit, length - error),
+            Self::Weighted(limit, length) => Self::Weighted(limit, length - error),
+            Self::Window(..) | Self::None => self,
+        }
+    }
+
+    /// What two configurations of one algorithm promise together.
+    pub(crate) fn with(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Bucket(one, unit), Self::Bucket(other, second)) => {
+                Self::Bucket(one + other, unit * second / (unit + second))
+            }
+            (Self::Window(one, length), Self::Window(other, _)) => {
+                Self::Window(one + other, length)
+            }
+            (Self::Interval(one, length), Self::Interval(other, _)) => {
+                Self::Interval(one + other, length)
+            }
+            (Self::Weighted(one, length), Self::Weighted(other, _)) => {
+                Self::Weighted(one + other, length)
+            }
+            _ => Self::None,
+        }
+    }
 }

@@ -1,64 +1,71 @@
 //! A fleet in virtual time: machines that crash and sleep, a store, and a network that delays, loses and
 //! doubles messages.
 //!
-//! `LEASE_SEEDS=1000000 cargo test --release --features cas --lib lease` runs as many seeds.
+//! Some fleets decide by several clocks, are configured in two ways, or reset and close limits while they
+//! run. `LEASE_SEEDS=125000 cargo test --release --features cas --lib simulation` runs a million fleets.
 
+mod change;
+mod machine;
+mod mistake;
 mod store;
 mod tests;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::sync::oneshot::{Receiver, error::TryRecvError};
+use tokio::sync::oneshot::Receiver;
 
+use self::mistake::Mistake;
 use super::clock::LeaseClock;
-use super::exchange::{Due, Outgoing};
+use super::exchange::Outgoing;
 use super::node::Node;
 use super::plan::Settings;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::store::{
-    cas::{decider::Decider, lease::LeaseReply, record::Record, report::Change},
+    cas::{decider::Decider, lease::LeaseReply, record::Record},
     fleet::{
-        Slow, WhenCutOff,
-        simulation::{Event, KEYS, LENGTH, Link, MS, Timeline},
+        Place, WhenCutOff,
+        simulation::{Event, KEYS, LENGTH, Link, MS, Quotas, Timeline},
     },
 };
 
 const LIFE: u64 = 600 * MS;
 
-/// A mistake that the checks have to find.
+/// By which clocks machines decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mistake {
-    None,
-    /// A report that is sent again is counted again, and so returns units twice.
-    ReturnTwice,
-    /// A machine uses its lease for longer than it lasts.
-    OutliveEnd,
-    /// A reply that comes after the end of the lease is taken for a new one.
-    UseLateReply,
-    /// A machine that has slept goes on as if it had not.
-    ClockStops,
-    /// The units of a lease that has ended are free again.
-    FreeExpired,
-    /// Units count as used when they are granted, so that the bucket refills while they are out.
-    GrantOnRefill,
-    /// Units that others hold do not count.
-    ForgetOthers,
+enum Clocks {
+    /// By that of the store.
+    Store,
+    /// By those of several servers.
+    Servers,
+    /// Each by its own.
+    Machines,
 }
 
 struct Machine<A: Algorithm> {
     node: Node<A>,
     clock: LeaseClock,
     link: Link,
-    /// How far its clock is ahead of the store's, in nanoseconds.
+    /// How far its clock is ahead, in nanoseconds.
     ahead: i64,
-    /// Whether it has had a reply.
-    knows_time: bool,
+    /// How far its wall clock is.
+    wall: i64,
+    /// How far the store's time is that it computes, after the first reply.
+    store_time: Option<i64>,
     /// Counts restarts.
     life: u64,
+    configuration: usize,
     asleep_until: u64,
+    /// For how long its monotonic clock stands still while it is asleep.
+    stands_still: u64,
+    /// For how long it has.
+    stood_still: u64,
+    /// Exchanges that are.
+    under_way: usize,
+    /// The first of the keys that are due and could not be exchanged yet.
+    next: Option<Place>,
     waiting: Vec<Waiting>,
 }
 
@@ -72,19 +79,44 @@ struct Waiting {
 struct Exchange<A: Algorithm> {
     outgoing: Outgoing,
     node: usize,
+    /// The machine's number in the life in which it sent the report.
+    id: u64,
     life: u64,
+    configuration: usize,
+    /// By the machine's monotonic clock.
     sent_at: u64,
     is_over: bool,
-    reply: Option<(LeaseReply<A::State>, u64)>,
+    reply: Option<Reply<A>>,
+}
+
+/// A reply, until it arrives.
+
+#[derive(Clone)]
+struct Reply<A: Algorithm> {
+    reply: LeaseReply<A::State>,
+    /// What the server's clock showed when the report arrived.
+    server_time: u64,
 }
 
 /// A request that was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Admitted {
     key: u64,
-    /// By the store's clock.
+    /// By a clock that is right.
     at: u64,
     cost: u64,
+    configuration: usize,
+}
+
+/// What is particular about a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Conditions {
+    /// Whether nothing is disturbed: no machine crashes or sleeps, and no message is lost.
+    is_reliable: bool,
+    clocks: Clocks,
+    quotas: Quotas,
+    /// Whether limits are reset and closed, and penalties given.
+    is_changed: bool,
 }
 
 struct Simulation<A: Algorithm> {
@@ -92,30 +124,52 @@ struct Simulation<A: Algorithm> {
     machines: Vec<Machine<A>>,
     exchanges: Vec<Exchange<A>>,
     records: HashMap<String, Record>,
-    decider: Decider<A>,
+    /// The one that machines begin with, and another one.
+    deciders: [Decider<A>; 2],
     settings: Settings,
     mistake: Mistake,
     load: u64,
-    /// Whether nothing is disturbed: no machine crashes or sleeps, and no message is lost.
-    is_reliable: bool,
+    /// The most exchanges of a machine at the same time.
+    most: usize,
+    conditions: Conditions,
+    /// How far the clock of the server of each key is ahead.
+    servers: Vec<i64>,
     admitted: Vec<Admitted>,
+    /// The keys that were reset, and when.
+    resets: Vec<(u64, u64)>,
+    /// The keys that were penalized, and by how much.
+    penalties: Vec<(u64, u64)>,
     /// Requests that had to wait.
     waited: u64,
 }
 
 impl<A: Algorithm> Simulation<A> {
-    fn new(algorithm: &A, seed: u64, mistake: Mistake) -> Self {
-        let decider = Decider::new(algorithm.clone()).expect("a valid algorithm");
+    /// `algorithms` are those that machines begin with, and another one.
+    fn new(algorithms: &[A; 2], seed: u64, mistake: Mistake) -> Self {
+        let mut time = Timeline::new(seed);
+        let conditions = Conditions::random(&mut time);
+        Self::with_conditions(algorithms, seed, mistake, time, conditions)
+    }
+
+    fn with_conditions(
+        algorithms: &[A; 2],
+        seed: u64,
+        mistake: Mistake,
+        mut time: Timeline,
+        conditions: Conditions,
+    ) -> Self {
+        let clock_error = Self::random_clock_error(&mut time, conditions.clocks);
+        let decider = |algorithm: &A| Decider::new(algorithm.clone()).expect("a valid algorithm");
         let mut simulation = Self {
-            time: Timeline::new(seed),
+            time,
             machines: Vec::new(),
             exchanges: Vec::new(),
             records: HashMap::new(),
-            decider,
+            deciders: [decider(&algorithms[0]), decider(&algorithms[1])],
             settings: Settings {
                 most: 1 + seed % 10,
                 life: Duration::from_nanos(LIFE),
-                clock_error: Duration::ZERO,
+                clock_error,
                 capacity: 64,
                 when_cut_off: WhenCutOff::Fail,
                 cut_off_after: 3,
@@ -123,69 +177,72 @@ impl<A: Algorithm> Simulation<A> {
             },
             mistake,
             load: 0,
-            is_reliable: false,
+            most: usize::MAX,
+            conditions,
+            servers: Vec::new(),
             admitted: Vec::new(),
+            resets: Vec::new(),
+            penalties: Vec::new(),
             waited: 0,
         };
-        let nodes = usize::try_from(2 + simulation.time.below(15)).expect("small");
-        simulation.load = 1 + simulation.time.below(30);
-        simulation.is_reliable = simulation.time.below(3) == 0;
-        for node in 0..nodes {
-            let machine = simulation.machine(algorithm, 0);
-            simulation.machines.push(machine);
-            let at = simulation.time.below(LIFE / 12);
-            simulation.time.after(at, Event::Tick { node });
-            simulation.time.after(at, Event::Request { node });
-            if simulation.is_reliable {
-                continue;
-            }
-            let at = simulation.time.below(LENGTH);
-            simulation.time.after(at, Event::Network { node });
-            for (event, one_in) in [(Event::Crash { node }, 4), (Event::Sleep { node }, 2)] {
-                if simulation.time.below(one_in) == 0 {
-                    let at = simulation.time.below(LENGTH);
-                    simulation.time.after(at, event);
-                }
-            }
-        }
+        simulation.begin();
         simulation
     }
 
-    fn machine(&mut self, algorithm: &A, life: u64) -> Machine<A> {
-        let ahead = self.time.wrong_clock();
-        let clock = LeaseClock::of_store(true);
-        clock.simulate_store(Tick::from_nanos(self.time.now));
-        let mut node =
-            Node::new(algorithm.clone(), self.settings.clone(), &clock).expect("a valid limit");
-        node.id = self.time.random();
-        Machine {
-            node,
-            clock,
-            link: Link::Good,
-            ahead,
-            knows_time: false,
-            life,
-            asleep_until: 0,
-            waiting: Vec::new(),
+    fn random_clock_error(time: &mut Timeline, clocks: Clocks) -> Duration {
+        match clocks {
+            Clocks::Store => Duration::ZERO,
+            _ => Duration::from_nanos(
+                [100, 300, 1_000][usize::try_from(time.below(3)).expect("small")] * MS,
+            ),
         }
     }
 
-    /// The time by the clock of a machine.
-    fn time_of(&self, node: usize) -> Tick {
-        let machine = &self.machines[node];
-        let now = Tick::from_nanos(self.time.now.saturating_add_signed(machine.ahead));
-        machine.clock.simulate_store(now);
-        now
+    fn begin(&mut self) {
+        let nodes = usize::try_from(2 + self.time.below(15)).expect("small");
+        self.load = 1 + self.time.below(30);
+        if self.time.below(3) == 0 {
+            self.most = 1 + usize::try_from(self.time.below(2)).expect("small");
+        }
+        self.servers = (0..KEYS).map(|_| self.clock_error()).collect();
+        let is_deploying = self.conditions.quotas == Quotas::Deploying;
+        for node in 0..nodes {
+            let configuration = usize::from(is_deploying && node % 2 == 1);
+            let machine = self.machine(configuration, 0);
+            self.machines.push(machine);
+            let at = self.time.below(LIFE / 12);
+            self.time.after(at, Event::Tick { node });
+            self.time.after(at, Event::Request { node });
+            if self.conditions.quotas == Quotas::Changed {
+                let at = LENGTH / 2 + self.time.below(LIFE);
+                self.time.after(at, Event::Configure { node });
+            }
+            if self.conditions.is_changed {
+                let at = self.time.below(LENGTH);
+                self.time.after(at, Event::Change { node });
+            }
+            if self.conditions.is_reliable {
+                continue;
+            }
+            let at = self.time.below(LENGTH);
+            self.time.after(at, Event::Network { node });
+            for (event, one_in) in [
+                (Event::Crash { node }, 4),
+                (Event::Sleep { node }, 2),
+                (Event::SetClock { node }, 2),
+            ] {
+                if self.time.below(one_in) == 0 {
+                    let at = self.time.below(LENGTH);
+                    self.time.after(at, event);
+                }
+            }
+        }
     }
 
     fn run(&mut self) {
         while let Some(event) = self.time.next_event() {
             let is_quiet = self.time.is_quiet();
-            if let Event::Request { node }
-            | Event::Tick { node }
-            | Event::Reply { node, .. }
-            | Event::Timeout { node, .. } = event
-            {
+            if let Some(node) = event.machine() {
                 let asleep_until = self.machines[node].asleep_until;
                 if asleep_until > self.time.now {
                     self.time.after(asleep_until - self.time.now, event);
@@ -199,14 +256,12 @@ impl<A: Algorithm> Simulation<A> {
                 Event::Reply { number, .. } => self.reply(number),
                 Event::Timeout { number, .. } => self.time_out(number),
                 Event::Crash { node } if !is_quiet => self.crash(node),
-                Event::Sleep { node } if !is_quiet => {
-                    let length = self.time.below(3 * LIFE);
-                    self.machines[node].asleep_until = self.time.now + length;
-                    if self.mistake == Mistake::ClockStops {
-                        self.machines[node].ahead -= i64::try_from(length).expect("in range");
-                    }
-                }
+                Event::Sleep { node } if !is_quiet => self.sleep(node),
+                Event::Wake { node } => self.wake(node),
+                Event::SetClock { node } if !is_quiet => self.set_clock(node),
                 Event::Network { node } => self.machines[node].link = self.time.next_link(node),
+                Event::Configure { node } => self.configure(node),
+                Event::Change { node } if !is_quiet => self.change(node),
                 _ => {}
             }
         }
@@ -219,161 +274,83 @@ impl<A: Algorithm> Simulation<A> {
         self.time.after(pause, Event::Request { node });
     }
 
-    fn ask(&mut self, node: usize, key: u64, cost: u64) {
-        let now = self.time_of(node);
-        let hash = key << 32 | key;
-        let machine = &mut self.machines[node];
-        let mut receiver = None;
-        let decision = machine.node.decide(hash, now, cost, || {
-            let name = || key.to_string().into();
-            match machine.node.decide_slow(hash, name, now, cost) {
-                Slow::Decided(decision) => decision,
-                Slow::Wait(wait) => {
-                    receiver = Some(wait);
-                    machine.node.peek(hash, now, u64::MAX)
-                }
-            }
-        });
-        if let Some(receiver) = receiver {
-            self.waited += 1;
-            machine.waiting.push(Waiting {
-                key,
-                cost,
-                receiver,
-            });
-        } else if !decision.is_denied() {
-            let at = self.time.now;
-            self.admitted.push(Admitted { key, at, cost });
-            if self.time.below(12) == 0 {
-                // It is given back at once, and was never used.
-                let name = || key.to_string().into();
-                let change = Change::Refund {
-                    taken_at: now,
-                    cost,
-                };
-                let _ = self.machines[node].node.change(hash, name, now, change);
-                self.admitted.pop();
-            }
-        }
-        self.send_due(node, Due::Urgent);
-    }
-
     fn tick(&mut self, node: usize, is_quiet: bool) {
-        self.send_due(node, Due::Round);
+        self.send_due(node, true);
         if !is_quiet || self.machines[node].node.keys.len() > 0 {
             let jitter = self.time.below(LIFE / 120);
             self.time.after(LIFE / 12 - jitter, Event::Tick { node });
         }
     }
 
-    fn send_due(&mut self, node: usize, due: Due) {
+    /// Sends reports, as far as not too many exchanges are under way.
+    fn send_due(&mut self, node: usize, is_tick: bool) {
         let now = self.time_of(node);
-        for outgoing in self.machines[node].node.collect(now, due, usize::MAX) {
+        let machine = &mut self.machines[node];
+        let most = self.most.saturating_sub(machine.under_way);
+        let due = machine
+            .node
+            .collect_due(now, &mut machine.next, is_tick, most);
+        for outgoing in due {
             self.send(node, outgoing);
         }
     }
 
     fn send(&mut self, node: usize, outgoing: Outgoing) {
         let number = self.exchanges.len();
+        let machine = &mut self.machines[node];
+        machine.under_way += 1;
         self.exchanges.push(Exchange {
             outgoing,
             node,
-            life: self.machines[node].life,
-            sent_at: self.time.now,
+            id: machine.node.id,
+            life: machine.life,
+            configuration: machine.configuration,
+            sent_at: self.time.now - machine.stood_still,
             is_over: false,
             reply: None,
         });
+        if machine.link == Link::Cut && self.time.below(2) == 0 {
+            // It is known at once that there is no connection.
+            return self.refuse(number);
+        }
         let link = self.machines[node].link;
         self.time.send_report(link, node, number);
     }
 
-    fn arrive(&mut self, number: usize) {
-        let Exchange { node, life, .. } = self.exchanges[number];
-        if self.machines[node].life != life {
-            // The store would need the name of a machine that is gone; its lease ends by itself.
-            return;
-        }
-        let reply = self.apply_in_store(number);
-        self.exchanges[number].reply = Some((reply, self.time.now));
-        let link = self.machines[node].link;
-        self.time.send_reply(link, node, number);
-    }
-
-    fn reply(&mut self, number: usize) {
-        let exchange = &mut self.exchanges[number];
-        let node = exchange.node;
-        if exchange.is_over || exchange.life != self.machines[node].life {
-            return;
-        }
-        exchange.is_over = true;
-        let Some((mut reply, arrived_at)) = exchange.reply.clone() else {
-            return;
-        };
-        let hash = exchange.outgoing.hash;
-        // As `LeaseClock::learn`: the store's time, and the time since the request was sent.
-        let ahead = i64::try_from(arrived_at - exchange.sent_at).expect("in range");
-        let machine = &mut self.machines[node];
-        machine.ahead = if machine.knows_time {
-            machine.ahead.min(ahead)
-        } else {
-            ahead
-        };
-        machine.knows_time = true;
-        let now = self.time_of(node);
-        match self.mistake {
-            Mistake::OutliveEnd if reply.lease.units > 0 => {
-                reply.lease.ends_at = reply.lease.ends_at.plus(Duration::from_nanos(LIFE));
-            }
-            Mistake::UseLateReply if reply.lease.units > 0 => {
-                reply.lease.ends_at = now.plus(Duration::from_nanos(LIFE));
-            }
-            _ => {}
-        }
-        self.machines[node].node.adopt(hash, now, &reply);
-        self.resume(node);
-    }
-
-    fn time_out(&mut self, number: usize) {
-        let exchange = &mut self.exchanges[number];
-        let node = exchange.node;
-        if exchange.is_over || exchange.life != self.machines[node].life {
-            return;
-        }
-        exchange.is_over = true;
-        let hash = exchange.outgoing.hash;
-        let error = StoreError::new("no reply", true);
-        self.machines[node].node.fail(hash, &error);
-        self.resume(node);
-    }
-
-    /// Decides again on the requests whose exchange is over.
-    fn resume(&mut self, node: usize) {
-        for mut waiting in std::mem::take(&mut self.machines[node].waiting) {
-            match waiting.receiver.try_recv() {
-                Ok(Ok(())) => self.ask(node, waiting.key, waiting.cost),
-                Err(TryRecvError::Empty) => self.machines[node].waiting.push(waiting),
-                Ok(Err(_)) | Err(TryRecvError::Closed) => {}
-            }
-        }
-        self.send_due(node, Due::Urgent);
-    }
-
-    fn crash(&mut self, node: usize) {
-        let life = self.machines[node].life + 1;
-        let algorithm = self.decider.algorithm.clone();
-        self.machines[node] = self.machine(&algorithm, life);
-    }
-
-    /// How much of a key the store would admit at the end.
-    fn remaining(&self, key: u64) -> u64 {
-        let algorithm = &self.decider.algorithm;
+    /// How much of a key the store would admit at the end to machines of a configuration.
+    fn remaining(&self, key: u64, configuration: usize) -> u64 {
+        let algorithm = &self.deciders[configuration].algorithm;
         let now = Tick::from_nanos(self.time.now);
         match self.records.get(&key.to_string()) {
             Some(record) => {
-                let state = self.state_in_store(record, now);
+                let state = self.state_in_store(record, configuration, now);
                 A::Packing::available(algorithm, &state, now)
             }
             None => A::Packing::available(algorithm, &algorithm.fresh(now), now),
         }
+    }
+}
+
+impl Conditions {
+    fn random(time: &mut Timeline) -> Self {
+        let is_reliable = time.below(3) == 0;
+        let clocks = match time.below(4) {
+            0 => Clocks::Machines,
+            1 => Clocks::Servers,
+            _ => Clocks::Store,
+        };
+        Self {
+            is_reliable,
+            clocks,
+            quotas: time.quotas(),
+            is_changed: time.below(4) == 0,
+        }
+    }
+
+    /// Whether a window that does not end shows each cost. By the clocks of several servers, units can seem to
+    /// be over that were not used.
+    fn is_simple(self) -> bool {
+        let has_one = self.quotas == Quotas::One;
+        self.is_reliable && self.clocks != Clocks::Servers && has_one
     }
 }

@@ -1,7 +1,9 @@
 //! A fleet in virtual time: machines, a store, and a network that delays, loses and doubles messages.
 //!
-//! `SYNCED_SEEDS=62500 cargo test --release --features cas --lib simulation` runs a million fleets.
+//! In some fleets each machine has a clock of its own, machines are configured in two ways, or keys are
+//! reset. `SYNCED_SEEDS=62500 cargo test --release --features cas --lib simulation` runs a million fleets.
 
+mod conditions;
 mod tests;
 mod twins;
 
@@ -11,7 +13,7 @@ use super::clock::FleetClock;
 use super::collect::{Due, Outgoing};
 use super::node::Node;
 use super::rules::Rules;
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::store::{
@@ -22,7 +24,7 @@ use crate::store::{
     },
     fleet::{
         Slow,
-        simulation::{Event, KEYS, LENGTH, Link, MS, Timeline},
+        simulation::{Event, KEYS, LENGTH, Link, MS, Quotas, Timeline},
     },
 };
 
@@ -44,6 +46,22 @@ enum Mistake {
     ForgetLostReports,
     /// Machines admit without a budget.
     NoBudget,
+    /// A reset that is sent again undoes what has happened since.
+    ResetTwice,
+    /// A report counts in the state of the other configuration.
+    ReportToOther,
+}
+
+/// What is particular about a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Conditions {
+    /// Whether the network is never disturbed.
+    is_reliable: bool,
+    /// How far the clocks of two machines differ at most, if the store does not report its time.
+    clock_error: u64,
+    quotas: Quotas,
+    /// Whether keys are reset.
+    is_changed: bool,
 }
 
 struct Machine<A: Algorithm> {
@@ -52,8 +70,11 @@ struct Machine<A: Algorithm> {
     link: Link,
     /// How far its clock is ahead of the fleet's time, in nanoseconds.
     ahead: i64,
+    /// How far its wall clock is.
+    wall: i64,
     /// Whether it has had a reply.
     knows_time: bool,
+    configuration: usize,
     /// Counts restarts.
     life: u64,
     /// The cost that it has admitted in this life and that the store has not counted.
@@ -66,8 +87,21 @@ struct Exchange<A: Algorithm> {
     /// The machine's number in the life in which it sent the report.
     id: u64,
     life: u64,
+    configuration: usize,
     is_over: bool,
     reply: Option<(A::State, usize, u64)>,
+}
+
+/// A request that was admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Admitted {
+    key: u64,
+    /// By the clock of the machine.
+    at: u64,
+    /// By a clock that is right.
+    really_at: u64,
+    cost: u64,
+    configuration: usize,
 }
 
 struct Simulation<A: Algorithm> {
@@ -75,41 +109,47 @@ struct Simulation<A: Algorithm> {
     machines: Vec<Machine<A>>,
     exchanges: Vec<Exchange<A>>,
     records: HashMap<String, Record>,
-    decider: Decider<A>,
+    /// The one that machines begin with, and another one.
+    deciders: [Decider<A>; 2],
+    conditions: Conditions,
     mistake: Mistake,
     strict: Option<u32>,
     load: u64,
-    /// Whether the network is never disturbed.
-    is_reliable: bool,
-    /// Requests that were admitted: key, moment by the fleet's time, cost.
-    admitted: Vec<(u64, u64, u64)>,
+    admitted: Vec<Admitted>,
+    /// The keys that were reset, and when.
+    resets: Vec<(u64, u64)>,
     /// A state per key in which every admitted request was counted, once.
     oracles: HashMap<u64, A::State>,
     crashes: u64,
 }
 
 impl<A: Algorithm> Simulation<A> {
-    fn new(algorithm: &A, seed: u64, strict: Option<u32>, mistake: Mistake) -> Self {
-        let decider = Decider::new(algorithm.clone()).expect("a valid algorithm");
+    /// `algorithms` are those that machines begin with, and another one.
+    fn new(algorithms: &[A; 2], seed: u64, strict: Option<u32>, mistake: Mistake) -> Self {
+        let decider = |algorithm: &A| Decider::new(algorithm.clone()).expect("a valid algorithm");
+        let mut time = Timeline::new(seed);
+        let conditions = Conditions::random(&mut time);
         let mut simulation = Self {
-            time: Timeline::new(seed),
+            time,
             machines: Vec::new(),
             exchanges: Vec::new(),
             records: HashMap::new(),
-            decider,
+            deciders: [decider(&algorithms[0]), decider(&algorithms[1])],
+            conditions,
             mistake,
             strict,
             load: 0,
-            is_reliable: false,
             admitted: Vec::new(),
+            resets: Vec::new(),
             oracles: HashMap::new(),
             crashes: 0,
         };
         let nodes = usize::try_from(2 + simulation.time.below(15)).expect("small");
         simulation.load = 1 + simulation.time.below(30);
-        simulation.is_reliable = simulation.time.below(3) == 0;
+        let is_deploying = conditions.quotas == Quotas::Deploying;
         for node in 0..nodes {
-            let machine = simulation.machine(algorithm, 0);
+            let configuration = usize::from(is_deploying && node % 2 == 1);
+            let machine = simulation.machine(configuration, 0);
             simulation.machines.push(machine);
             let at = simulation.time.below(INTERVAL);
             simulation.time.after(at, Event::Tick { node });
@@ -118,7 +158,8 @@ impl<A: Algorithm> Simulation<A> {
                 let at = simulation.time.below(LENGTH);
                 simulation.time.after(at, Event::Crash { node });
             }
-            if !simulation.is_reliable {
+            simulation.plan_changes(node);
+            if !conditions.is_reliable {
                 let at = simulation.time.below(LENGTH);
                 simulation.time.after(at, Event::Network { node });
             }
@@ -126,7 +167,7 @@ impl<A: Algorithm> Simulation<A> {
         simulation
     }
 
-    fn machine(&mut self, algorithm: &A, life: u64) -> Machine<A> {
+    fn machine(&mut self, configuration: usize, life: u64) -> Machine<A> {
         let rules = Rules {
             strict_budget: self.strict.map(|strict| match self.mistake {
                 Mistake::NoBudget => u32::MAX,
@@ -134,17 +175,24 @@ impl<A: Algorithm> Simulation<A> {
             }),
             nodes: None,
         };
-        let ahead = self.time.wrong_clock();
+        let wall = self.conditions.random_clock(&mut self.time);
+        let ahead = match self.conditions.clock_error {
+            0 => self.time.wrong_clock(),
+            _ => wall,
+        };
         let clock = FleetClock::of_this_machine();
         clock.simulate(Tick::from_nanos(self.time.now));
-        let mut node = Node::new(algorithm.clone(), rules, &clock, 64).expect("a valid limit");
+        let algorithm = self.deciders[configuration].algorithm.clone();
+        let mut node = Node::new(algorithm, rules, &clock, 64).expect("a valid limit");
         node.id = self.time.random();
         Machine {
             node,
             clock,
             link: Link::Good,
             ahead,
+            wall,
             knows_time: false,
+            configuration,
             life,
             unreported: 0,
         }
@@ -168,6 +216,12 @@ impl<A: Algorithm> Simulation<A> {
                 Event::Reply { number, .. } => self.reply(number),
                 Event::Timeout { number, .. } => self.time_out(number),
                 Event::Crash { node } if !is_quiet => self.crash(node),
+                Event::SetClock { node } if !is_quiet => {
+                    let wall = self.conditions.random_clock(&mut self.time);
+                    self.machines[node].wall = wall;
+                }
+                Event::Configure { node } => self.configure(node),
+                Event::Change { node } if !is_quiet => self.change(node),
                 Event::Network { node } => self.machines[node].link = self.time.next_link(node),
                 _ => {}
             }
@@ -213,12 +267,17 @@ impl<A: Algorithm> Simulation<A> {
             } else {
                 self.time.now
             };
-            self.admitted.push((key, at, cost));
-            let oracle = self
-                .oracles
-                .entry(key)
-                .or_insert_with(|| self.decider.algorithm.fresh(now));
-            A::Packing::charge_late(&self.decider.algorithm, oracle, now, now, cost);
+            self.admitted.push(Admitted {
+                key,
+                at,
+                really_at: self.time.now,
+                cost,
+                configuration: self.machines[node].configuration,
+            });
+            let algorithm = &self.deciders[0].algorithm;
+            let oracle = self.oracles.entry(key);
+            let oracle = oracle.or_insert_with(|| algorithm.fresh(now));
+            A::Packing::charge_late(algorithm, oracle, now, now, cost);
         }
     }
 
@@ -241,7 +300,7 @@ impl<A: Algorithm> Simulation<A> {
     fn send(&mut self, node: usize, mut outgoing: Outgoing) {
         let number = self.exchanges.len();
         if self.mistake == Mistake::DropAtTurn {
-            let length = self.decider.algorithm.quota().period().as_nanos();
+            let length = self.deciders[0].algorithm.quota().period().as_nanos();
             let window = |at: Tick| u128::from(at.as_nanos()) / length;
             let is_over = |change: &&Change| {
                 matches!(change, Change::Charge { taken_at, .. }
@@ -255,6 +314,7 @@ impl<A: Algorithm> Simulation<A> {
             node,
             id: self.machines[node].node.id,
             life: self.machines[node].life,
+            configuration: self.machines[node].configuration,
             is_over: false,
             reply: None,
         });
@@ -264,25 +324,41 @@ impl<A: Algorithm> Simulation<A> {
 
     fn arrive(&mut self, number: usize) {
         let Exchange {
-            outgoing, node, id, ..
+            outgoing,
+            node,
+            id,
+            configuration,
+            ..
         } = &self.exchanges[number];
         let (outgoing, node, mut id) = (outgoing.clone(), *node, *id);
-        if self.mistake == Mistake::ResendWithoutSequence {
-            id = self.time.random();
-        }
-        let now = Tick::from_nanos(self.time.now);
+        let mut configuration = *configuration;
+        let resets = outgoing.changes.contains(&Change::Reset);
+        let now = self
+            .time
+            .now
+            .saturating_add_signed(self.machines[node].wall);
+        let now = Tick::from_nanos(now);
         let mut changes = outgoing.changes.to_vec();
         let record = self.records.entry(outgoing.name.to_string()).or_default();
+        let is_new = !record.has_report(id, outgoing.sequence);
+        match self.mistake {
+            Mistake::ResendWithoutSequence => id = self.time.random(),
+            Mistake::ResetTwice if resets && !is_new => id = self.time.random(),
+            Mistake::ReportToOther => configuration = 1 - configuration,
+            _ => {}
+        }
+        let decider = &self.deciders[configuration];
         let mut report = Report {
             node: id,
             sequence: outgoing.sequence,
             changes: &[],
             present_since: Tick::from_nanos(self.time.now - 500 * MS),
+            clocks_differ: self.conditions.clock_error > 0,
         };
         if self.mistake == Mistake::ClampDebt {
-            let before = self.decider.report(record, now, &report);
+            let before = decider.report(record, now, &report);
             let before = before.expect("a readable record").state;
-            let mut left = A::Packing::available(&self.decider.algorithm, &before, now);
+            let mut left = A::Packing::available(&decider.algorithm, &before, now);
             for change in &mut changes {
                 if let Change::Charge { cost, .. } = change {
                     *cost = left.min(*cost);
@@ -291,7 +367,7 @@ impl<A: Algorithm> Simulation<A> {
             }
         }
         report.changes = &changes;
-        let reported = self.decider.report(record, now, &report);
+        let reported = decider.report(record, now, &report);
         let Reported {
             state,
             nodes,
@@ -301,6 +377,10 @@ impl<A: Algorithm> Simulation<A> {
             *record = after;
             if self.machines[node].life == self.exchanges[number].life {
                 self.machines[node].unreported -= cost_of(&changes);
+            }
+            if resets && is_new {
+                let key = outgoing.hash >> 32;
+                self.resets.push((key, self.time.now));
             }
         }
         let sent_at = self.time.now;
@@ -322,30 +402,39 @@ impl<A: Algorithm> Simulation<A> {
         let outgoing = exchange.outgoing.clone();
         // The reply tells the time at which it was sent.
         let late = i64::try_from(self.time.now - sent_at).expect("in range");
+        let configuration = exchange.configuration;
         let machine = &mut self.machines[node];
+        let ahead = match self.conditions.clock_error {
+            0 => -late,
+            _ => machine.wall,
+        };
         // As `FleetClock::learn`.
         machine.ahead = if machine.knows_time {
-            machine.ahead.max(-late)
+            machine.ahead.max(ahead)
         } else {
-            -late
+            ahead
         };
         machine.knows_time = true;
         machine.node.set_time_known();
         let now = self.time_of(node);
         if self.mistake == Mistake::AdoptTwice {
             for change in &*outgoing.changes {
-                change.apply(&self.decider.algorithm, &mut state, now);
+                change.apply(&self.deciders[configuration].algorithm, &mut state, now);
             }
         }
         let machine = &self.machines[node].node;
+        let (current, decided_by) = (machine.algorithm(), &self.deciders[configuration].algorithm);
+        let is_of_current = current.quota() == decided_by.quota();
+        if !is_of_current {
+            current.rescale(&mut state, decided_by, now, Inherit::AsIs);
+        }
         machine.adopt(outgoing.hash, now, &state, nodes);
-        if !machine
-            .pending
-            .shard(outgoing.hash)
-            .contains_key(&outgoing.hash)
-        {
+        let shard = machine.pending.shard(outgoing.hash);
+        let has_unsent = shard.contains_key(&outgoing.hash);
+        drop(shard);
+        if !has_unsent && is_of_current {
             let (stored, ..) = self.exchanges[number].reply.as_ref().expect("a reply");
-            let stored = self.decider.algorithm.peek(stored, now, 0);
+            let stored = current.peek(stored, now, 0);
             let adopted = machine.peek(outgoing.hash, now, 0);
             assert_eq!(adopted, stored, "a machine without unsent costs");
         }
@@ -372,9 +461,18 @@ impl<A: Algorithm> Simulation<A> {
 
     fn crash(&mut self, node: usize) {
         self.crashes += 1;
-        let life = self.machines[node].life + 1;
-        let algorithm = self.decider.algorithm.clone();
-        self.machines[node] = self.machine(&algorithm, life);
+        let Machine {
+            life,
+            configuration,
+            ..
+        } = self.machines[node];
+        // In a rolling deploy, it begins again with the other configuration.
+        let configuration = if self.conditions.quotas == Quotas::Deploying {
+            1 - configuration
+        } else {
+            configuration
+        };
+        self.machines[node] = self.machine(configuration, life + 1);
     }
 }
 

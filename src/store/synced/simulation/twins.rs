@@ -283,6 +283,7 @@ impl Machine for Ours {
             sequence: outgoing.sequence,
             changes: &outgoing.changes,
             present_since: Tick::from_nanos(now.as_nanos() - 500 * MS),
+            clocks_differ: false,
         };
         let decider = Decider::new(window()).expect("a valid limit");
         let reported = decider.report(&store.record, now, &report);
