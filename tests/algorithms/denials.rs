@@ -387,7 +387,8 @@ fn forgiveness_frees_the_denials_only_if_that_is_set_and_ends_no_block() {
 
 #[test]
 fn a_limiter_counts_what_it_denies_by_any_method() {
-    let denials: [fn(&Limiter<DenialLockout<TokenBucket>, ManualClock>); 4] = [
+    type Deny = fn(&Limiter<DenialLockout<TokenBucket>, ManualClock>);
+    let denials: [Deny; 4] = [
         |limiter| assert!(limiter.check().is_denied()),
         |limiter| assert!(!limiter.try_acquire()),
         |limiter| assert!(limiter.reserve(1, Duration::ZERO).is_denied()),
