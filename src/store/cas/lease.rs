@@ -126,10 +126,16 @@ impl<A: Algorithm> Decider<A> {
             Some(_) => report.leased.saturating_sub(lease.units),
             None => 0,
         };
-        let changes = report
-            .changes
-            .iter()
-            .map(|change| change.delayed_by(late, now));
+        // It has used its units since they were granted, whatever its clock shows.
+        let granted_at = if report.clocks_differ {
+            record.reported_by(report.node)
+        } else {
+            Tick::ZERO
+        };
+        let changes = report.changes.iter().map(|change| {
+            let change = change.delayed_by(late, now);
+            change.not_before(granted_at)
+        });
         apply_changes(algorithm, &mut state, now, changes, counted);
         let held = lease.units;
         // A reset does not count what the lease did.

@@ -182,10 +182,16 @@ impl Record {
         ended.map(std::mem::take).collect()
     }
 
-    /// When a machine reported last, by its clock.
+    /// When a machine reported last, by the latest clock of those that have reported.
     pub(super) fn reported_at(&self) -> Tick {
         let moments = self.nodes.iter().map(|mark| mark.at);
         moments.max().unwrap_or_default()
+    }
+
+    /// When a machine reported last, by the latest clock of those that have reported; zero if it has not.
+    pub(super) fn reported_by(&self, node: u64) -> Tick {
+        let mark = self.nodes.iter().find(|mark| mark.id == node);
+        mark.map_or(Tick::ZERO, |mark| mark.at)
     }
 
     /// How many machines beside `node` have reported at `since` or later.

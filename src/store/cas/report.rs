@@ -86,6 +86,17 @@ impl Change {
         }
     }
 
+    /// A cost as of `first` at the earliest. Others stay as they are.
+    pub(super) fn not_before(self, first: Tick) -> Self {
+        match self {
+            Self::Charge { taken_at, cost } => Self::Charge {
+                taken_at: taken_at.max(first),
+                cost,
+            },
+            other => other,
+        }
+    }
+
     /// Applies the change to a state.
     pub(in crate::store) fn apply<A: Algorithm>(
         self,

@@ -61,17 +61,19 @@ impl LeaseClock {
         let mut learned = lock(&self.learned().learned);
         let monotonic = MonotonicClock.now();
         let Some(time) = server_time else {
-            self.learned().source.store(2, Ordering::Release);
-            return self.set(unix_now(), monotonic);
+            self.set(unix_now(), monotonic);
+            return self.learned().source.store(2, Ordering::Release);
         };
         // The two clocks may have drifted apart since then.
         let drift = monotonic.as_nanos().saturating_sub(learned.0.as_nanos()) / MAX_DRIFT;
         learned.0 = monotonic;
         let latest = self.moved(monotonic).as_nanos().saturating_add(drift);
         let took = monotonic.as_nanos().saturating_sub(sent_at.as_nanos());
-        let is_first = self.learned().source.swap(1, Ordering::AcqRel) != 1;
+        let is_first = self.learned().source.load(Ordering::Acquire) != 1;
         let shown = (!is_first).then(|| Tick::from_nanos(latest));
         self.set(latest_time(time, took, shown), monotonic);
+        // Last, so that a time of the clock as it was before does not pass for the store's.
+        self.learned().source.store(1, Ordering::Release);
     }
 
     /// Whether this machine was suspended since the last call, so that the monotonic clock has stood

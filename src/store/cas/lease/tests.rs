@@ -270,3 +270,42 @@ fn what_a_machine_with_a_late_clock_uses_counts_by_the_clocks_of_the_others() {
         );
     }
 }
+
+/// Such a machine holds units of the window of the others, and its own clock shows the one before. What it
+/// used some time before its report would count there.
+#[test]
+fn what_a_machine_with_a_late_clock_uses_counts_as_of_no_earlier_than_the_grant() {
+    let window = FixedWindow::new(Quota::per_second(10));
+    let decider = Decider::new(window).expect("valid");
+    let start = (1_u64 << 60) / 1_000_000_000 * 1_000_000_000 + 1_000_000_000;
+    let at = |ms: u64| Tick::from_nanos(start + ms * 1_000_000);
+    let mut record = Record::default();
+    let of = |node, sequence, wanted| LeaseReport {
+        clocks_differ: true,
+        needed: 0,
+        ..report(node, sequence, 0, wanted)
+    };
+    let charge = |ms, cost| {
+        [Change::Charge {
+            taken_at: at(ms),
+            cost,
+        }]
+    };
+    let mut ahead = of(1, 1, 0);
+    let changes = charge(1_005, 1);
+    ahead.changes = &changes;
+    lease(&decider, &mut record, at(1_005), &ahead);
+    let (mut used, mut total) = (0, 0);
+    for sequence in 1..=20 {
+        let ms = 800 + sequence * 5;
+        let changes = charge(ms - 10, used);
+        let mut late = of(2, sequence, 4);
+        (late.changes, late.leased) = (&changes, used);
+        used = lease(&decider, &mut record, at(ms), &late);
+        total += used;
+    }
+    assert!(
+        total <= 9,
+        "{total} are granted beside the one that was used"
+    );
+}

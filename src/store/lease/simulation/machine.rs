@@ -23,13 +23,6 @@ use crate::sync::Ordering;
 /// A wall clock that has gained less than this does not show that a machine was suspended.
 const LEAST_SUSPENSION: u64 = 101 * MS;
 
-impl<A: Algorithm> Machine<A> {
-    /// The store has replied.
-    pub(super) fn reads(&self, clocks: Clocks) {
-        self.clock.simulate_reply(clocks != Clocks::Machines);
-    }
-}
-
 /// The hash of a key.
 pub(super) const fn hash_of(key: u64) -> u64 {
     key << 32 | key
@@ -171,10 +164,11 @@ impl<A: Algorithm> Simulation<A> {
     }
 
     /// As `LeaseClock::learn` and `StoreTime::learn`.
-    fn learn_time(&mut self, node: usize, number: usize, server_time: u64) {
+    pub(super) fn learn_time(&mut self, node: usize, number: usize, server_time: u64) {
         let shown = self.time_of(node);
         let machine = &mut self.machines[node];
-        machine.reads(self.conditions.clocks);
+        let has_time = self.conditions.clocks != Clocks::Machines;
+        machine.clock.simulate_reply(has_time);
         if self.conditions.clocks == Clocks::Machines {
             machine.ahead = machine.wall;
             return;
@@ -205,7 +199,7 @@ impl<A: Algorithm> Simulation<A> {
         }
     }
 
-    fn may_differ(&self) -> bool {
+    pub(super) fn may_differ(&self) -> bool {
         self.conditions.clocks != Clocks::Store
     }
 

@@ -44,15 +44,23 @@ impl<A: Algorithm> Simulation<A> {
         let late = self.time.below(MAX_DELAY);
         let Exchange { node, life, .. } = self.exchanges[number];
         let machine = &self.machines[node];
-        if self.conditions.clocks == Clocks::Machines {
-            return Tick::from_nanos(self.time.now.saturating_add_signed(machine.wall));
-        }
-        let computed = machine.store_time.filter(|_| machine.life == life);
-        let now = match computed {
+        let (wall, computed) = (machine.wall, machine.store_time);
+        let is_awake = machine.life == life && machine.asleep_until <= self.time.now;
+        let server_time = self.server_time(key).as_nanos();
+        let now = match computed.filter(|_| machine.life == life) {
             // It knows the record, so it has not asked for the time again.
             Some(ahead) if self.time.below(2) == 0 => self.time.now.saturating_add_signed(ahead),
-            _ => self.server_time(key).as_nanos(),
+            _ => {
+                // It learns the time before it sends the report, as `Exchanger::exchange` does.
+                if is_awake {
+                    self.learn_time(node, number, server_time);
+                }
+                server_time
+            }
         };
+        if self.conditions.clocks == Clocks::Machines {
+            return Tick::from_nanos(self.time.now.saturating_add_signed(wall));
+        }
         Tick::from_nanos(now - late)
     }
 
@@ -67,11 +75,15 @@ impl<A: Algorithm> Simulation<A> {
             configuration,
             ..
         } = *exchange;
-        let machine = &self.machines[node];
-        // It has read the record before.
-        machine.reads(self.conditions.clocks);
-        let mut report = machine.node.report(outgoing, now);
-        report.node = id;
+        let report = self.machines[node].node.report(outgoing, now);
+        // If the machine has crashed, its clock knows nothing of this.
+        let (clocks_differ, settings) = (self.may_differ(), &self.settings);
+        let report = LeaseReport {
+            node: id,
+            life: settings.life + settings.margin(clocks_differ),
+            clocks_differ,
+            ..report
+        };
         let decider = &self.deciders[configuration];
         let stored = self.records.entry(outgoing.name.to_string()).or_default();
         let mut before = stored.clone();
