@@ -8,14 +8,16 @@ use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// The words of [`Own`].
+/// The most words of [`Own`].
 pub(super) const OWN_WORDS: usize = 2;
 
 /// What a machine keeps beside the state of a key that the fleet shares. It says which decisions need
 /// no slow path.
 pub(super) trait Own: Copy + Default + fmt::Debug + Send + Sync + 'static {
-    /// How many of its words a state has if the algorithm has no cells: the first ones.
-    const WORDS_WITHOUT_CELLS: usize = OWN_WORDS;
+    /// How many of its words a state has: the first ones.
+    const WORDS: usize;
+    /// The same if the algorithm has no cells.
+    const WORDS_WITHOUT_CELLS: usize;
 
     /// Whether the state must not be forgotten.
     fn is_kept(&self) -> bool;
@@ -51,7 +53,7 @@ pub(super) struct BesideState<S, O> {
 
 const fn own_words<A: Algorithm, O: Own>() -> usize {
     if A::Packing::HAS_CELLS {
-        OWN_WORDS
+        O::WORDS
     } else {
         O::WORDS_WITHOUT_CELLS
     }

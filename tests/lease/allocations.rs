@@ -39,3 +39,21 @@ async fn a_decision_in_memory_allocates_nothing() {
     take_all(&limit).await;
     assert_eq!(decide(&limit), (0, false));
 }
+
+/// A tenth of the keys of a full table are outside their home set.
+#[tokio::test(start_paused = true)]
+async fn decisions_on_all_keys_of_a_full_table_allocate_nothing() {
+    const KEYS: u64 = 1_000;
+    let store = MemoryStore::new();
+    let limit = builder(&store).capacity(1_000).build("api", window());
+    let limit = limit.expect("a limit");
+    for key in (0..KEYS).chain(0..KEYS) {
+        let decision = limit.decide(&key, 1).await.expect("the store replies");
+        assert!(decision.is_admitted());
+    }
+    let before = ALLOCATIONS.get();
+    for key in 0..KEYS {
+        assert!(limit.try_admit(&key, 1));
+    }
+    assert_eq!(ALLOCATIONS.get(), before);
+}

@@ -1,7 +1,10 @@
 //! Limits of a fleet that decide in memory, over a store in memory.
 #![cfg(feature = "cas")]
 
+mod allocations;
 mod backend;
+#[path = "../common/counting.rs"]
+mod counting;
 mod exchange;
 mod failure;
 #[cfg(all(feature = "postgres", feature = "redis"))]

@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::MemoryStore;
 use tower_throttle::store::lease::LeasedBuilder;
-use tower_throttle::store::synced::{Synced, SyncedBuilder};
+use tower_throttle::store::synced::SyncedBuilder;
 use tower_throttle::{StoreError, TokenBucket};
 
 use crate::keys::{Access, Key, run as run_keys};
@@ -20,6 +20,10 @@ use crate::row::{Effort, ends, median};
 const GOAL: f64 = 1.2;
 /// Decisions per measurement: so few that other programs seldom interrupt one.
 const OPS: u64 = 5_000;
+/// Longer than all measurements, so that none of them includes an exchange.
+const QUIET: Duration = Duration::from_secs(3_600);
+/// The default.
+const INTERVAL: Duration = Duration::from_millis(100);
 /// Longer than all measurements of a key, so that no unit is returned while the limits take turns.
 const LIFE: Duration = Duration::from_secs(600);
 /// More than all requests of a key, after a machine has taken a sixteenth of it.
@@ -34,20 +38,28 @@ pub(crate) fn run(effort: &Effort) {
         for admits in [true, false] {
             let path = if admits { "admitted" } else { "denied" };
             let bucket = TokenBucket::new(peers::quota(admits));
-            let work = format!("synced, {keys} keys, {path}");
-            if effort.wants(&work) {
-                let synced = Synced::new(MemoryStore::new(), "api", bucket);
-                compare(effort, &runtime, &work, (keys, admits), &synced);
+            // Alone, and while another thread exchanges keys as fast as it can if there are many.
+            for (exchanges, interval) in [("", QUIET), (", exchanging", INTERVAL)] {
+                let work = format!("synced, {keys} keys, {path}{exchanges}");
+                if effort.wants(&work) {
+                    let synced = SyncedBuilder::new(MemoryStore::new())
+                        .interval(interval)
+                        .build("api", bucket)
+                        .expect("a limit");
+                    compare(effort, &runtime, &work, (keys, admits), &synced);
+                    // Otherwise the next rows would run while it sends the rest.
+                    let _ = runtime.block_on(synced.close());
+                }
             }
             let work = format!("leased, {keys} keys, {path}");
             if effort.wants(&work) {
                 let leased = LeasedBuilder::new(MemoryStore::new())
                     .units(UNITS)
                     .life(LIFE)
-                    .capacity(keys.max(1_000) as usize)
                     .build("api", bucket)
                     .expect("a limit");
                 compare(effort, &runtime, &work, (keys, admits), &leased);
+                let _ = runtime.block_on(leased.close());
             }
         }
     }
@@ -83,7 +95,7 @@ fn compare<B: Backend<u64>>(
     let at = |percent: usize| ratios[(ratios.len() - 1) * percent / 100];
     let ratio = at(50);
     println!(
-        "{work:<32} {:>6.1} ns (least {:.1})  local {:>6.1} ns (least {:.1})  ratio {ratio:.2} (a tenth \
+        "{work:<44} {:>6.1} ns (least {:.1})  local {:>6.1} ns (least {:.1})  ratio {ratio:.2} (a tenth \
          below {:.2}, a tenth above {:.2})  goal <= {GOAL}x {}",
         median(&ours),
         ends(&ours).0,

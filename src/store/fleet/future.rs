@@ -50,6 +50,17 @@ impl<M: Machine> FleetFuture<M> {
         Self(State::Ready(Some(result)))
     }
 
+    /// No decision yet. To be replaced: if it is polled, it never completes.
+    #[inline]
+    pub(in crate::store) const fn undecided() -> Self {
+        Self(State::Ready(None))
+    }
+
+    #[inline]
+    pub(in crate::store) const fn is_undecided(&self) -> bool {
+        matches!(self.0, State::Ready(None))
+    }
+
     /// Decides on the request again after each exchange, within the deadline of a call.
     pub(in crate::store) fn waiting(
         machine: &Arc<M>,
@@ -67,6 +78,7 @@ impl<M: Machine> FleetFuture<M> {
 }
 
 impl<M: Machine> Waiting<M> {
+    #[inline(never)]
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, StoreError>> {
         let machine = &self.machine;
         loop {
@@ -102,7 +114,8 @@ impl<M: Machine> Waiting<M> {
 impl<M: Machine> Future for FleetFuture<M> {
     type Output = Result<Decision, StoreError>;
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that no decision is copied")]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             State::Ready(result) => result.take().map_or(Poll::Pending, Poll::Ready),

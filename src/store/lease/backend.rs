@@ -8,7 +8,7 @@ use super::future::LeasedFuture;
 use crate::algorithm::{Algorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, Tick};
-use crate::decision::{Decision, Verdict};
+use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::quota::Quota;
@@ -147,7 +147,15 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
         self.0.0.link.shared().breakers.counts()
     }
 
-    /// Returns the decision, or any if `pending` is set to a future.
+    /// Out of line, so that it writes the decision to where the caller keeps it.
+    #[inline(never)]
+    fn decide_in_table(&self, hash: u64, now: Tick, cost: u64) -> FleetFuture<Fleet<S, A>> {
+        match self.0.0.node.table.try_decide_hashed(hash, now, cost) {
+            Some(decision) => decided(decision, now),
+            None => FleetFuture::undecided(),
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn decide_on_slow_path<K: RemoteKey + ?Sized>(
@@ -155,25 +163,19 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
         key: &K,
         hash: u64,
         cost: u64,
-        pending: &mut Option<LeasedFuture<S, A>>,
-    ) -> Decision {
+    ) -> FleetFuture<Fleet<S, A>> {
         let fleet = &self.0.0;
-        let no_decision = || Decision::new(Verdict::Deny, 0, 0, None, 0);
+        let now = fleet.clock.now();
         let mut name = None;
         let make_name = || Arc::clone(name.insert(fleet.link.name_of(key)));
-        let exchanged = match decide_slow(fleet, hash, make_name, fleet.clock.now(), cost) {
-            Ok(Slow::Decided(decision)) => return decision,
+        let exchanged = match decide_slow(fleet, hash, make_name, now, cost) {
+            Ok(Slow::Decided(decision)) => return decided(decision, now),
             Ok(Slow::Wait(exchanged)) => exchanged,
-            Err(error) => {
-                *pending = Some(LeasedFuture::ready(Err(error)));
-                return no_decision();
-            }
+            Err(error) => return FleetFuture::ready(Err(error)),
         };
         let name = name.unwrap_or_else(|| fleet.link.name_of(key));
         let request = Request { hash, name, cost };
-        let waiting = FleetFuture::waiting(fleet, request, exchanged);
-        *pending = Some(LeasedFuture(waiting));
-        no_decision()
+        FleetFuture::waiting(fleet, request, exchanged)
     }
 
     fn change<K>(&self, key: &K, change: Change, now: Tick) -> Result<Decision, StoreError>
@@ -191,6 +193,11 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
         }
         Ok(decision.with_receipt(Receipt::at(now.as_nanos())))
     }
+}
+
+#[inline]
+fn decided<M: Machine>(decision: Decision, now: Tick) -> FleetFuture<M> {
+    FleetFuture::ready(Ok(decision.with_receipt(Receipt::at(now.as_nanos()))))
 }
 
 impl<K, S, A> Backend<K> for Leased<S, A>
@@ -231,19 +238,17 @@ where
         LeasedFuture::ready(self.change(key, change, now))
     }
 
-    #[expect(clippy::inline_always, reason = "as for `Local`")]
+    #[expect(clippy::inline_always, reason = "so that no decision is copied")]
     #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> LeasedFuture<S, A> {
         let fleet = &self.0.0;
         let now = fleet.clock.now_unordered();
         let hash = fleet.node.hash(key);
-        let mut pending = None;
-        let slow_path = || self.decide_on_slow_path(key, hash, cost, &mut pending);
-        let decision = fleet.node.decide(hash, now, cost, slow_path);
-        match pending {
-            None => LeasedFuture::ready(Ok(decision.with_receipt(Receipt::at(now.as_nanos())))),
-            Some(pending) => pending,
+        let mut future = self.decide_in_table(hash, now, cost);
+        if future.is_undecided() {
+            future = self.decide_on_slow_path(key, hash, cost);
         }
+        LeasedFuture(future)
     }
 
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
@@ -251,7 +256,8 @@ where
     fn try_admit(&self, key: &K, cost: u64) -> bool {
         let fleet = &self.0.0;
         let now = fleet.clock.now_unordered();
-        fleet.node.try_admit(fleet.node.hash(key), now, cost)
+        let hash = fleet.node.hash(key);
+        fleet.node.table.try_admit_hashed(hash, now, cost)
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {

@@ -204,5 +204,5 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
 
 /// A tenth of the limit.
 fn default_units(limit: u64) -> u64 {
-    (limit / 10).clamp(1, u64::from(super::plan::MAX_ROOM))
+    (limit / 10).clamp(1, u64::from(super::plan::MAX_UNITS))
 }

@@ -3,10 +3,10 @@
 use std::{ops::Bound, sync::Arc, time::Duration};
 
 use super::find::denying;
-use super::held::Held;
+use super::held::{Held, MAX_ROOM};
 use super::key::{LeaseKey, SentLease};
 use super::node::Node;
-use super::plan::{MAX_ROOM, stop_of};
+use super::plan::stop_of;
 use crate::algorithm::Algorithm;
 use crate::clock::{Tick, nanos};
 use crate::error::StoreError;
@@ -263,7 +263,7 @@ impl<A: Algorithm> Node<A> {
         };
         let left = units.saturating_sub(key.leased);
         key.low = self.low_mark(&key.chunk, left);
-        let room = (left - key.low).min(MAX_ROOM.into());
+        let room = (left - key.low).min(MAX_ROOM);
         (key.in_table, key.reserve) = (room, left - room);
         // A reply is late, so the state may seem to have refilled already. Requests that have waited for
         // it would ask again and again.

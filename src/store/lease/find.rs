@@ -63,9 +63,5 @@ pub(super) fn denying<A: Algorithm>(
         return Held::default();
     }
     let next = looked.retry_after.map_or(Tick::MAX, |wait| now.plus(wait));
-    Held {
-        is_denying: true,
-        until: checked_until.min(next),
-        ..Held::default()
-    }
+    Held::denial(checked_until.min(next))
 }

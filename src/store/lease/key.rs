@@ -21,7 +21,7 @@ pub(super) struct LeaseKey {
     pub(super) sent: Option<SentLease>,
     /// How much of the costs that are to be reported was taken from the lease.
     pub(super) leased: u64,
-    /// The units in the table: those that it may use, and those that it has used and still counts.
+    /// The units that were put into the table. Those that it does not have any more were used.
     pub(super) in_table: u64,
     /// Units that are used when those in the table have run out.
     pub(super) reserve: u64,

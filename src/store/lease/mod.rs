@@ -111,7 +111,7 @@
 //! # Memory
 //!
 //! A machine keeps the states of as many keys as its [capacity](LeasedBuilder::capacity) in a table of a
-//! fixed size, 46 or 47 bytes per key, and about 500 bytes and the name of each key of which it holds units.
+//! fixed size, 37 to 47 bytes per key, and about 500 bytes and the name of each key of which it holds units.
 //! These are at most as many. A value is named `{prefix:limit+leases:key}`, so a limit of the same name
 //! that is not leased is another limit. A value in the store takes some 20 bytes for each machine that has used the
 //! key lately, of which there are at most 256.

@@ -12,9 +12,9 @@ use std::{
 
 use super::clock::LeaseClock;
 use super::find::{Found, find_denial};
-use super::held::{Held, Leasing};
+use super::held::{Held, Leasing, MAX_ROOM};
 use super::key::LeaseKey;
-use super::plan::{Chunk, MAX_ROOM, Settings};
+use super::plan::{Chunk, Settings};
 use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::backend::{Backend, Losses};
 use crate::clock::Tick;
@@ -128,27 +128,6 @@ impl<A: Algorithm> Node<A> {
         <Local<_, _> as Backend<str>>::losses(&self.table)
     }
 
-    /// Decides on a request at `now`. `slow_path` calls [`decide_slow`](Self::decide_slow).
-    #[expect(clippy::inline_always, reason = "as for `Local::check_n`")]
-    #[inline(always)]
-    pub(super) fn decide(
-        &self,
-        hash: u64,
-        now: Tick,
-        cost: u64,
-        slow_path: impl FnOnce() -> Decision,
-    ) -> Decision {
-        let decided = self.table.try_decide_hashed(hash, now, cost);
-        decided.unwrap_or_else(slow_path)
-    }
-
-    /// Admits a request at `now`, if that is possible without the slow path.
-    #[expect(clippy::inline_always, reason = "as for `Local::check_n`")]
-    #[inline(always)]
-    pub(super) fn try_admit(&self, hash: u64, now: Tick, cost: u64) -> bool {
-        self.table.try_admit_hashed(hash, now, cost)
-    }
-
     /// Decides on a request for which the table has too few units, or that is the first in a while.
     pub(super) fn decide_slow(
         &self,
@@ -234,7 +213,7 @@ impl<A: Algorithm> Node<A> {
                 decision
             }
             Ok(decision) => {
-                (key.in_table, key.reserve) = (room.min(MAX_ROOM.into()), reserve);
+                (key.in_table, key.reserve) = (room.min(MAX_ROOM), reserve);
                 key.reserve += room - key.in_table;
                 self.count_used(key, now, cost);
                 if is_last && !key.pending.in_flight {
@@ -308,7 +287,7 @@ impl<A: Algorithm> Node<A> {
         let made = self.table.at(hash, now, true, |leasing, state| {
             let algorithm = &leasing.algorithm;
             change.apply(algorithm, &mut state.fleet, now);
-            if state.own.is_denying {
+            if state.own.is_denying() {
                 // It may be over.
                 state.own = Held::default();
             }
@@ -351,13 +330,8 @@ impl<A: Algorithm> Node<A> {
         stop: Tick,
     ) -> Held {
         let cell_end = A::Packing::cell_end(algorithm, fleet, now);
-        Held {
-            is_listed: true,
-            is_denying: false,
-            until: stop.min(cell_end).min(now.plus(self.settings.slice())),
-            used: 0,
-            room: u32::try_from(room).unwrap_or(MAX_ROOM).min(MAX_ROOM),
-        }
+        let until = stop.min(cell_end).min(now.plus(self.settings.slice()));
+        Held::units(room, until)
     }
 
     /// Takes the units of a key out of the table, and moves what it has counted to the changes of the
@@ -366,20 +340,16 @@ impl<A: Algorithm> Node<A> {
         let is_over = now >= key.stop;
         let taken = self.table.at(hash, now, false, |_, state| {
             let own = &mut state.own;
-            let used = own.take_used(now);
-            let room = std::mem::take(&mut own.room);
-            let was_listed = own.is_listed;
+            let (taken_at, was_listed) = (own.last_moment(now), own.is_listed());
+            let room = own.take_room();
             if is_over && was_listed {
                 *own = Held::default();
             }
-            Written((used, room, was_listed))
+            Written((taken_at, room, was_listed))
         });
-        let (taken_at, used) = if let Ok(Written((used, room, true))) = taken {
-            key.reserve = key.reserve.saturating_add(room.into());
-            match used {
-                Some(Change::Charge { taken_at, cost }) => (taken_at, cost),
-                _ => (now, 0),
-            }
+        let (taken_at, used) = if let Ok(Written((taken_at, room, true))) = taken {
+            key.reserve = key.reserve.saturating_add(room);
+            (taken_at, key.in_table.saturating_sub(room))
         } else {
             // Another key has taken its slot. All of it may have been used.
             self.lost.fetch_add(key.in_table, Ordering::Relaxed);
@@ -402,7 +372,7 @@ impl<A: Algorithm> Node<A> {
         }
         let is_last = key.pending.in_flight || left <= key.low;
         let reserve = if is_last { 0 } else { key.low };
-        let (room, stop) = ((left - reserve).min(MAX_ROOM.into()), key.stop);
+        let (room, stop) = ((left - reserve).min(MAX_ROOM), key.stop);
         let released = self.table.at(hash, now, true, |leasing, state| {
             state.own = self.held(&leasing.algorithm, &state.fleet, now, room, stop);
             Written(())

@@ -6,8 +6,8 @@ use crate::clock::{Tick, nanos};
 use crate::error::ConfigError;
 use crate::store::fleet::WhenCutOff;
 
-/// The most units that the fast path may use before the slow path runs.
-pub(super) const MAX_ROOM: u32 = u32::MAX >> 1;
+/// The most units that a machine takes ahead of a key.
+pub(super) const MAX_UNITS: u32 = u32::MAX >> 1;
 
 /// A lease is exchanged this often in its life.
 const RENEWALS_PER_LIFE: u32 = 3;
@@ -34,8 +34,8 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        if !(1..=u64::from(MAX_ROOM)).contains(&self.most) {
-            let allowed = format!("a number from 1 to {MAX_ROOM}");
+        if !(1..=u64::from(MAX_UNITS)).contains(&self.most) {
+            let allowed = format!("a number from 1 to {MAX_UNITS}");
             return Err(ConfigError::out_of_range("units", self.most, allowed));
         }
         let check = |field, value: Duration, least, allowed: &'static str| {

@@ -147,10 +147,11 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.table().decide(hash, now, cost, slow)
     }
 
-    /// Decides for the key with this hash at `now`. `None` for a key that is not in its slot, and for
-    /// a decision that the packing refuses to take on the words: nothing is taken then.
+    /// Decides for the key with this hash at `now`. `None` for a key without a slot, and for a decision
+    /// that the packing refuses to take on the words: nothing is taken then.
     #[cfg(feature = "cas")]
-    #[inline(never)]
+    #[expect(clippy::inline_always, reason = "so that no decision is copied")]
+    #[inline(always)]
     pub(in crate::store) fn try_decide_hashed(
         &self,
         hash: u64,
@@ -172,7 +173,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
     #[inline(always)]
     pub(in crate::store) fn try_admit_hashed(&self, hash: u64, now: Tick, cost: u64) -> bool {
-        self.shared.table().try_admit(hash, now, cost)
+        self.shared.table().try_admit_anywhere(hash, now, cost)
     }
 
     /// Decides with all figures; inlined into its only caller, which is out of line.

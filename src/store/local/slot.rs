@@ -145,6 +145,15 @@ pub(super) struct Set<'a> {
     state_words: usize,
 }
 
+/// Why the fast path cannot decide.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Miss {
+    /// The key is not in this set, as far as is known.
+    Absent(Header),
+    /// The slow path has to decide.
+    Slow,
+}
+
 /// A consistent copy of a whole set.
 #[derive(Debug)]
 pub(super) struct Snapshot {
@@ -242,7 +251,7 @@ impl<'a> Set<'a> {
         words
     }
 
-    /// Reads the slot with this tag without retrying. `None` if there is none, if the set is being
+    /// Reads the slot with this tag without retrying. Fails if there is none, if the set is being
     /// written, or if it is in another epoch.
     #[expect(
         clippy::inline_always,
@@ -253,21 +262,26 @@ impl<'a> Set<'a> {
         &self,
         tag: u64,
         epoch: u64,
-    ) -> Option<(Header, (usize, [u64; W]))> {
+    ) -> Result<(Header, (usize, [u64; W])), Miss> {
         let header = Header(self.header().load(Ordering::Acquire));
         if !header.is_ready(epoch) {
-            return None;
+            return Err(Miss::Slow);
         }
         for line in 1..lines_per_set(self.state_words) {
             // Fetches all lines of the set in parallel, because no load depends on another.
             std::hint::black_box(self.word(8 * line).load(Ordering::Relaxed));
         }
-        let slot = self.find(tag)?;
+        let Some(slot) = self.find(tag) else {
+            return Err(Miss::Absent(header));
+        };
         let mut state = [0; W];
         self.read_state(slot, &mut state);
         // As in `read_consistent`.
         fence(Ordering::Acquire);
-        (self.header().load(Ordering::Relaxed) == header.0).then_some((header, (slot, state)))
+        if self.header().load(Ordering::Relaxed) != header.0 {
+            return Err(Miss::Slow);
+        }
+        Ok((header, (slot, state)))
     }
 
     #[cfg(all(test, tower_throttle_loom))]

@@ -322,12 +322,14 @@ impl<A: Algorithm> Table<A> {
             .remove(&mut Attempt::new(self, step), self.core.sets.key_id(hash));
     }
 
-    /// Decides for a key in its home set whose state is spilled. `None` if the slow path is needed.
+    /// Decides for a key whose state is spilled, and whose slot is at `probe` of its probe sequence. `None`
+    /// if the slow path is needed.
     #[inline(never)]
     pub(super) fn decide_spilled(
         &self,
         view: &EpochView<'_, A>,
         id: KeyId,
+        probe: usize,
         now: Tick,
         cost: u64,
     ) -> Option<Decision> {
@@ -336,7 +338,7 @@ impl<A: Algorithm> Table<A> {
             decision = A::Packing::decide_kept(algorithm, state, now, cost);
             decision.map_or(Effect::Read, |decision| decision.effect())
         };
-        match self.update_spilled(view, id, 0, &mut step) {
+        match self.update_spilled(view, id, probe, &mut step) {
             TryResult::Done => decision,
             _ => None,
         }

@@ -25,8 +25,11 @@
 use super::attempt::Core;
 use super::epoch::Epochs;
 use super::overflow::{Counters, Overflow, Stats};
+use super::probe::make_tag;
 use super::sets::Sets;
-use super::slot::{MAX_WORDS, Set};
+#[cfg(feature = "cas")]
+use super::slot::Header;
+use super::slot::{MAX_WORDS, Miss, Set};
 use super::spill::{KeyId, SharedState, SpillStore, is_spilled};
 use super::walk::Walk;
 use crate::algorithm::{Algorithm, Packing};
@@ -97,8 +100,8 @@ impl<A: Algorithm> Table<A> {
         cost: u64,
         slow_path: impl FnOnce() -> Decision,
     ) -> Decision {
-        self.decide_fast::<false>(hash, now, cost)
-            .unwrap_or_else(slow_path)
+        let decided = self.decide_fast::<false>(hash, now, cost);
+        decided.unwrap_or_else(|_| slow_path())
     }
 
     /// Takes `cost` if the fast path admits it. Returns false if it was not taken, which says
@@ -106,14 +109,14 @@ impl<A: Algorithm> Table<A> {
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
     pub(super) fn try_admit(&self, hash: u64, now: Tick, cost: u64) -> bool {
-        self.decide_fast::<true>(hash, now, cost).is_some()
+        self.decide_fast::<true>(hash, now, cost).is_ok()
     }
 
     /// The fast path. It requires that the key is in its home set, that the set is not being written
-    /// and that the current algorithm has packed its states. In all other cases it returns `None`
-    /// and has taken nothing.
+    /// and that the current algorithm has packed its states. In all other cases it fails and has taken
+    /// nothing.
     ///
-    /// With `ADMIT_ONLY` it also returns `None` for a request that is not admitted.
+    /// With `ADMIT_ONLY` it also fails for a request that is not admitted.
     #[expect(
         clippy::inline_always,
         reason = "lets the compiler drop the figures that a caller does not read"
@@ -124,20 +127,21 @@ impl<A: Algorithm> Table<A> {
         hash: u64,
         now: Tick,
         cost: u64,
-    ) -> Option<Decision> {
+    ) -> Result<Decision, Miss> {
         let most = A::Packing::MAX_WORDS;
         let (sets, id) = (&self.core.sets, self.core.sets.key_id(hash));
+        let (home, key) = (id.home, (id, 0));
         match sets.state_words {
             words if words == 1 || most == 1 => {
-                self.decide_in::<1, ADMIT_ONLY>(sets.set_of_words::<1>(id.home), id, now, cost)
+                self.decide_in::<1, ADMIT_ONLY>(sets.set_of_words::<1>(home), key, now, cost)
             }
             words if words == 2 || most == 2 => {
-                self.decide_in::<2, ADMIT_ONLY>(sets.set_of_words::<2>(id.home), id, now, cost)
+                self.decide_in::<2, ADMIT_ONLY>(sets.set_of_words::<2>(home), key, now, cost)
             }
             words if words == 3 || most == 3 => {
-                self.decide_in::<3, ADMIT_ONLY>(sets.set_of_words::<3>(id.home), id, now, cost)
+                self.decide_in::<3, ADMIT_ONLY>(sets.set_of_words::<3>(home), key, now, cost)
             }
-            _ => self.decide_in::<4, ADMIT_ONLY>(sets.set_of_words::<4>(id.home), id, now, cost),
+            _ => self.decide_in::<4, ADMIT_ONLY>(sets.set_of_words::<4>(home), key, now, cost),
         }
     }
 
@@ -154,59 +158,106 @@ impl<A: Algorithm> Table<A> {
         let set = self.core.sets.set(id.home);
         // Most states take one or two words. The copy for these is shorter.
         let decided = if A::Packing::MAX_WORDS <= 2 {
-            self.decide_in::<2, false>(set, id, now, cost)
+            self.decide_in::<2, false>(set, (id, 0), now, cost)
         } else {
-            self.decide_in::<MAX_WORDS, false>(set, id, now, cost)
+            self.decide_in::<MAX_WORDS, false>(set, (id, 0), now, cost)
         };
-        decided.unwrap_or_else(slow_path)
+        decided.unwrap_or_else(|_| slow_path())
     }
 
-    /// [`decide`](Self::decide) on the fast path alone. `None` if it cannot decide; it has taken nothing
-    /// then.
+    /// [`try_admit`](Self::try_admit), also for a key outside its home set.
+    #[cfg(feature = "cas")]
+    #[expect(clippy::inline_always, reason = "as for `decide`")]
+    #[inline(always)]
+    pub(super) fn try_admit_anywhere(&self, hash: u64, now: Tick, cost: u64) -> bool {
+        match self.decide_fast::<true>(hash, now, cost) {
+            Ok(_) => true,
+            Err(Miss::Absent(home)) if home.probe_len() > 0 => {
+                let decided = self.decide_outside::<true>(home, hash, now, cost);
+                decided.is_some()
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// [`decide`](Self::decide) without the slow path, also for a key outside its home set. `None` if it
+    /// cannot decide; it has taken nothing then.
     #[cfg(feature = "cas")]
     #[expect(clippy::inline_always, reason = "it has one caller per table")]
     #[inline(always)]
     pub(super) fn try_decide(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
-        self.decide_fast::<false>(hash, now, cost)
+        match self.decide_fast::<false>(hash, now, cost) {
+            Ok(decision) => Some(decision),
+            Err(Miss::Absent(home)) if home.probe_len() > 0 => {
+                let decided = self.decide_outside::<false>(home, hash, now, cost);
+                decided.map(Decision::hide_from_optimizer)
+            }
+            Err(_) => None,
+        }
     }
 
-    /// The fast path in the home set of a key. States take at most `W` words.
+    /// The fast path for a key outside its home set, whose header is `home`.
+    #[cfg(feature = "cas")]
+    #[inline(never)]
+    fn decide_outside<const ADMIT_ONLY: bool>(
+        &self,
+        home: Header,
+        hash: u64,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
+        let (sets, id) = (&self.core.sets, self.core.sets.key_id(hash));
+        for probe in 1..=home.probe_len() {
+            let set = sets.set(sets.probes.set_index(id.home, probe));
+            match self.decide_in::<MAX_WORDS, ADMIT_ONLY>(set, (id, probe), now, cost) {
+                Ok(decision) => return Some(decision),
+                Err(Miss::Absent(_)) => {}
+                Err(Miss::Slow) => return None,
+            }
+        }
+        None
+    }
+
+    /// The fast path in the set at `probe` of a key's probe sequence. States take at most `W` words.
     #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
     #[inline(always)]
     fn decide_in<const W: usize, const ADMIT_ONLY: bool>(
         &self,
         set: Set<'_>,
-        id: KeyId,
+        (id, probe): (KeyId, usize),
         now: Tick,
         cost: u64,
-    ) -> Option<Decision> {
+    ) -> Result<Decision, Miss> {
         let view = self.epochs.current();
-        let (header, (slot, words)) = set.try_read::<W>(id.fingerprint, view.epoch())?;
+        let tag = make_tag(id.fingerprint, probe);
+        let (header, (slot, words)) = set.try_read::<W>(tag, view.epoch())?;
         if is_spilled(words[0]) {
             if ADMIT_ONLY {
-                return None;
+                return Err(Miss::Slow);
             }
-            let decision = self.decide_spilled(&view, id, now, cost)?;
-            return Some(decision.hide_from_optimizer());
+            let decided = self.decide_spilled(&view, id, probe, now, cost);
+            return decided.map(Decision::hide_from_optimizer).ok_or(Miss::Slow);
         }
         let width = set.state_words();
         if width < A::Packing::MIN_WORDS {
-            return None;
+            return Err(Miss::Slow);
         }
         let mut next = words;
-        let state = next.get_mut(..width)?;
-        let decision = A::Packing::decide_packed(view.algorithm(), state, now, cost)?;
+        let state = next.get_mut(..width).ok_or(Miss::Slow)?;
+        let decided = A::Packing::decide_packed(view.algorithm(), state, now, cost);
+        let decision = decided.ok_or(Miss::Slow)?;
         if ADMIT_ONLY && !decision.is_admitted() {
-            return None;
+            return Err(Miss::Slow);
         }
         if next == words {
             if decision.is_denied() && !header.is_denied(slot) {
                 set.mark_denied(header, slot);
             }
         } else {
-            set.try_lock(header)?.write_state(slot, &next);
+            let mut locked = set.try_lock(header).ok_or(Miss::Slow)?;
+            locked.write_state(slot, &next);
         }
-        Some(decision)
+        Ok(decision)
     }
 
     /// The words per state.
@@ -270,6 +321,8 @@ mod tests {
     use super::*;
     use crate::algorithm::{FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, TokenBucket};
     use crate::quota::Quota;
+    #[cfg(feature = "cas")]
+    use {crate::store::local::Seeded, std::hash::BuildHasher};
 
     /// Decides on requests of one key at the same moments, with the fast path of a layer first and
     /// without it.
@@ -323,12 +376,48 @@ mod tests {
             let first = table.transition(7, Tick::ZERO, true, step);
             assert!(first.is_ok_and(|first| first.is_admitted()));
             let second = table.decide_fast::<false>(7, Tick::ZERO, 1);
-            let left = second.map(|second| second.remaining());
+            let left = second.ok().map(|second| second.remaining());
             assert_eq!(left, Some(998), "{cells} cells");
             widths.push(table.state_words());
         }
         widths.dedup();
         // Wider states are outside the table, and their slots have one word.
         assert_eq!(widths, [1, 2, 3, 4, 1]);
+    }
+
+    /// At a tenth of its load, a table has every key in its home set. At its capacity it has a tenth of
+    /// them outside.
+    #[cfg(feature = "cas")]
+    #[test]
+    fn keys_outside_their_home_set_need_no_slow_path() {
+        const KEYS: u64 = 10_000;
+        let bucket = TokenBucket::new(Quota::per_hour(3));
+        let table = Table::new(bucket, 10_000, Overflow::Deny, Tick::ZERO);
+        let hasher = Seeded::default();
+        let hash = |key: u64| hasher.hash_one(key);
+        let now = Tick::ZERO;
+        let take = |algorithm: &TokenBucket, state: &mut _| algorithm.decide(state, now, 1);
+        for key in 0..KEYS {
+            let decided = table.transition(hash(key), now, true, take);
+            assert!(decided.expect("a table that is not full").is_admitted());
+        }
+        let attempts = || table.attempts.load(std::sync::atomic::Ordering::Relaxed);
+        let before = attempts();
+        let mut outside = 0;
+        for hash in (0..KEYS).map(hash) {
+            let id = table.core.sets.key_id(hash);
+            let (_, at_home) = table.core.sets.set(id.home).lookup(id.fingerprint);
+            outside += u64::from(at_home.is_none());
+            assert!(table.try_admit_anywhere(hash, now, 1));
+            let last = table.try_decide(hash, now, 1).expect("decided");
+            assert_eq!((last.is_admitted(), last.remaining()), (true, 0));
+            assert!(!table.try_admit_anywhere(hash, now, 1));
+            let denial = table.try_decide(hash, now, 1).expect("decided");
+            assert!(denial.is_denied());
+        }
+        assert_eq!(attempts(), before);
+        assert!(outside > KEYS / 20, "{outside}");
+        let none = (KEYS..2 * KEYS).map(|key| table.try_decide(hash(key), now, 1));
+        assert_eq!(none.flatten().count(), 0, "keys without a slot");
     }
 }

@@ -176,6 +176,15 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
         self.fleet().link.shared().breakers.counts()
     }
 
+    /// Out of line, so that it writes the decision to where the caller keeps it.
+    #[inline(never)]
+    fn decide_in_table(&self, hash: u64, now: Tick, cost: u64) -> FleetFuture<Fleet<S, A>> {
+        match self.table.try_decide_hashed(hash, now, cost) {
+            Some(decision) => self.decided(decision, now),
+            None => FleetFuture::undecided(),
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn decide_on_slow_path<K: RemoteKey + ?Sized>(
@@ -184,18 +193,27 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
         hash: u64,
         now: Tick,
         cost: u64,
-    ) -> SyncedFuture<S, A> {
+    ) -> FleetFuture<Fleet<S, A>> {
         let fleet = self.fleet();
         let mut name = None;
         let make_name = || Arc::clone(name.insert(fleet.link.name_of(key)));
         let exchanged = match decide_slow(fleet, hash, make_name, now, cost) {
-            Ok(Slow::Decided(decision)) => return self.with_receipt(decision, now),
+            Ok(Slow::Decided(decision)) => return self.decided(decision, now),
             Ok(Slow::Wait(exchanged)) => exchanged,
-            Err(error) => return SyncedFuture::ready(Err(error)),
+            Err(error) => return FleetFuture::ready(Err(error)),
         };
         let name = name.unwrap_or_else(|| fleet.link.name_of(key));
         let request = Request { hash, name, cost };
-        SyncedFuture(FleetFuture::waiting(fleet, request, exchanged))
+        FleetFuture::waiting(fleet, request, exchanged)
+    }
+
+    #[inline]
+    fn decided(&self, decision: Decision, now: Tick) -> FleetFuture<Fleet<S, A>> {
+        let moment = match decision.verdict {
+            Verdict::Wait(_) => self.moment_of_turn(decision.verdict, now),
+            _ => now,
+        };
+        FleetFuture::ready(Ok(decision.with_receipt(Receipt::at(moment.as_nanos()))))
     }
 
     fn change<K>(&self, key: &K, change: Change, now: Tick) -> Result<Decision, StoreError>
@@ -209,15 +227,6 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
             .node
             .change(hash, || fleet.link.name_of(key), now, change);
         Ok(decision.with_receipt(Receipt::at(now.as_nanos())))
-    }
-
-    #[inline]
-    fn with_receipt(&self, decision: Decision, now: Tick) -> SyncedFuture<S, A> {
-        let moment = match decision.verdict {
-            Verdict::Wait(_) => self.moment_of_turn(decision.verdict, now),
-            _ => now,
-        };
-        SyncedFuture::ready(Ok(decision.with_receipt(Receipt::at(moment.as_nanos()))))
     }
 
     /// See [`taken_at`].
@@ -403,15 +412,19 @@ where
         SyncedFuture::ready(self.change(key, change, now))
     }
 
+    #[expect(clippy::inline_always, reason = "so that no decision is copied")]
+    #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> SyncedFuture<S, A> {
         let now = self.table.now_unordered();
         let hash = self.table.hash(key);
+        let mut future = FleetFuture::undecided();
         if self.fleet().link.is_in_touch() {
-            if let Some(decision) = self.table.try_decide_hashed(hash, now, cost) {
-                return self.with_receipt(decision, now);
-            }
+            future = self.decide_in_table(hash, now, cost);
         }
-        self.decide_on_slow_path(key, hash, now, cost)
+        if future.is_undecided() {
+            future = self.decide_on_slow_path(key, hash, now, cost);
+        }
+        SyncedFuture(future)
     }
 
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]

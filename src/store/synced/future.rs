@@ -31,7 +31,8 @@ impl<S: CasStore, A: Algorithm> SyncedFuture<S, A> {
 impl<S: CasStore, A: Algorithm> Future for SyncedFuture<S, A> {
     type Output = Result<Decision, StoreError>;
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that no decision is copied")]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(cx)
     }

@@ -96,6 +96,7 @@ impl Unsent {
 }
 
 impl Own for Unsent {
+    const WORDS: usize = OWN_WORDS;
     /// The cost. Without cells, its cell does not end.
     const WORDS_WITHOUT_CELLS: usize = 1;
 

@@ -84,7 +84,8 @@ impl<A: Algorithm> Simulation<A> {
         let hash = hash_of(key);
         let machine = &mut self.machines[node];
         let mut receiver = None;
-        let decision = machine.node.decide(hash, now, cost, || {
+        let quickly = machine.node.table.try_decide_hashed(hash, now, cost);
+        let decision = quickly.unwrap_or_else(|| {
             let name = || key.to_string().into();
             match machine.node.decide_slow(hash, name, now, cost) {
                 Slow::Decided(decision) => decision,
