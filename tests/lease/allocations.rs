@@ -45,7 +45,8 @@ async fn a_decision_in_memory_allocates_nothing() {
 async fn decisions_on_all_keys_of_a_full_table_allocate_nothing() {
     const KEYS: u64 = 1_000;
     let store = MemoryStore::new();
-    let limit = builder(&store).capacity(1_000).build("api", window());
+    let limit = builder(&store).units(80).capacity(1_000);
+    let limit = limit.build("api", window());
     let limit = limit.expect("a limit");
     for key in (0..KEYS).chain(0..KEYS) {
         let decision = limit.decide(&key, 1).await.expect("the store replies");
