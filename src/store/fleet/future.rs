@@ -50,17 +50,6 @@ impl<M: Machine> FleetFuture<M> {
         Self(State::Ready(Some(result)))
     }
 
-    /// No decision yet. To be replaced: if it is polled, it never completes.
-    #[inline]
-    pub(in crate::store) const fn undecided() -> Self {
-        Self(State::Ready(None))
-    }
-
-    #[inline]
-    pub(in crate::store) const fn is_undecided(&self) -> bool {
-        matches!(self.0, State::Ready(None))
-    }
-
     /// Decides on the request again after each exchange, within the deadline of a call.
     pub(in crate::store) fn waiting(
         machine: &Arc<M>,

@@ -149,10 +149,16 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
 
     /// Out of line, so that it writes the decision to where the caller keeps it.
     #[inline(never)]
-    fn decide_in_table(&self, hash: u64, now: Tick, cost: u64) -> FleetFuture<Fleet<S, A>> {
+    fn decide_in_table(
+        &self,
+        hash: u64,
+        now: Tick,
+        cost: u64,
+        slow_path: &dyn Fn() -> FleetFuture<Fleet<S, A>>,
+    ) -> FleetFuture<Fleet<S, A>> {
         match self.0.0.node.table.try_decide_hashed(hash, now, cost) {
             Some(decision) => decided(decision, now),
-            None => FleetFuture::undecided(),
+            None => slow_path(),
         }
     }
 
@@ -244,11 +250,8 @@ where
         let fleet = &self.0.0;
         let now = fleet.clock.now_unordered();
         let hash = fleet.node.hash(key);
-        let mut future = self.decide_in_table(hash, now, cost);
-        if future.is_undecided() {
-            future = self.decide_on_slow_path(key, hash, cost);
-        }
-        LeasedFuture(future)
+        let slow_path = || self.decide_on_slow_path(key, hash, cost);
+        LeasedFuture(self.decide_in_table(hash, now, cost, &slow_path))
     }
 
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]

@@ -178,10 +178,19 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
 
     /// Out of line, so that it writes the decision to where the caller keeps it.
     #[inline(never)]
-    fn decide_in_table(&self, hash: u64, now: Tick, cost: u64) -> FleetFuture<Fleet<S, A>> {
+    fn decide_in_table(
+        &self,
+        hash: u64,
+        now: Tick,
+        cost: u64,
+        slow_path: &dyn Fn() -> FleetFuture<Fleet<S, A>>,
+    ) -> FleetFuture<Fleet<S, A>> {
+        if !self.fleet().link.is_in_touch() {
+            return slow_path();
+        }
         match self.table.try_decide_hashed(hash, now, cost) {
             Some(decision) => self.decided(decision, now),
-            None => FleetFuture::undecided(),
+            None => slow_path(),
         }
     }
 
@@ -417,14 +426,8 @@ where
     fn decide(&self, key: &K, cost: u64) -> SyncedFuture<S, A> {
         let now = self.table.now_unordered();
         let hash = self.table.hash(key);
-        let mut future = FleetFuture::undecided();
-        if self.fleet().link.is_in_touch() {
-            future = self.decide_in_table(hash, now, cost);
-        }
-        if future.is_undecided() {
-            future = self.decide_on_slow_path(key, hash, now, cost);
-        }
-        SyncedFuture(future)
+        let slow_path = || self.decide_on_slow_path(key, hash, now, cost);
+        SyncedFuture(self.decide_in_table(hash, now, cost, &slow_path))
     }
 
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
