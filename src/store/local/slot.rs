@@ -149,7 +149,16 @@ pub(super) struct Set<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Miss {
     /// The key is not in this set, as far as is known.
-    Absent(Header),
+    Absent(
+        #[cfg_attr(
+            not(feature = "cas"),
+            expect(
+                dead_code,
+                reason = "only limits of a fleet look further without a lock"
+            )
+        )]
+        Header,
+    ),
     /// The slow path has to decide.
     Slow,
 }
