@@ -99,10 +99,20 @@ impl PostgresServer {
         by_own_user(path.as_ref())
     }
 
-    /// Kills the server, as a crash does.
+    /// Kills the server, as a crash of its machine does: with the processes of its connections, which
+    /// could reply once more.
     pub(crate) fn kill(&mut self) {
+        let server = self.process.id();
+        let children = fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
+        let children = children.expect("a list of processes");
         self.process.kill().expect("a child process");
         self.process.wait().expect("a child process");
+        // Those that have ended by now are not found.
+        let _ = Command::new("kill")
+            .arg("-KILL")
+            .args(children.split_whitespace())
+            .stderr(Stdio::null())
+            .status();
     }
 
     /// Stops the server in an orderly way.
