@@ -1,5 +1,8 @@
 //! Mistakes that the checks have to find.
 
+use super::{Clocks, Conditions};
+use crate::store::fleet::simulation::Quotas;
+
 /// A mistake that the checks have to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mistake {
@@ -33,6 +36,19 @@ pub(super) enum Mistake {
 }
 
 impl Mistake {
+    /// Whether a fleet can show it. The others run as without it.
+    pub(super) fn can_show(self, conditions: Conditions) -> bool {
+        match self {
+            Self::UseLateReply | Self::ClockStops | Self::UseReplyOfBefore => {
+                !conditions.is_reliable
+            }
+            Self::ChargeOneConfiguration => conditions.quotas != Quotas::One,
+            Self::ResetFreesOthers | Self::ResetTwice | Self::UseReturned => conditions.is_changed,
+            Self::TrustClocks => conditions.clocks != Clocks::Store,
+            _ => true,
+        }
+    }
+
     /// Those that one of a few fleets shows.
     pub(super) const COMMON: [Self; 5] = [
         Self::ReturnTwice,
