@@ -369,7 +369,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// How many keys a [`Lockout`](crate::Lockout) blocks now. Reads each state.
     ///
     /// In a full table, a key that replaces another one takes over its failures
-    /// ([`Overflow`](crate::store::local::Overflow)). So a key that failed once may be blocked, and it counts here.
+    /// ([`Overflow`]). So a key that failed once may be blocked, and it counts here.
     /// [`Stats::evicted`](crate::store::local::Stats::evicted) says whether that has happened.
     ///
     /// ```
