@@ -1,6 +1,6 @@
 //! Mistakes that the checks have to find.
 
-use super::{Clocks, Conditions};
+use super::conditions::{Clocks, Conditions};
 use crate::store::fleet::simulation::Quotas;
 
 /// A mistake that the checks have to find.

@@ -5,6 +5,7 @@
 //! run. `LEASE_SEEDS=125000 cargo test --release --features cas --lib simulation` runs a million fleets.
 
 mod change;
+mod conditions;
 mod machine;
 mod mistake;
 mod store;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot::Receiver;
 
+use self::conditions::{Clocks, Conditions};
 use self::mistake::Mistake;
 use super::clock::LeaseClock;
 use super::exchange::Outgoing;
@@ -32,17 +34,6 @@ use crate::store::{
 };
 
 const LIFE: u64 = 600 * MS;
-
-/// By which clocks machines decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Clocks {
-    /// By that of the store.
-    Store,
-    /// By those of several servers.
-    Servers,
-    /// Each by its own.
-    Machines,
-}
 
 struct Machine<A: Algorithm> {
     node: Node<A>,
@@ -90,7 +81,6 @@ struct Exchange<A: Algorithm> {
 }
 
 /// A reply, until it arrives.
-
 #[derive(Clone)]
 struct Reply<A: Algorithm> {
     reply: LeaseReply<A::State>,
@@ -106,17 +96,6 @@ struct Admitted {
     at: u64,
     cost: u64,
     configuration: usize,
-}
-
-/// What is particular about a fleet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Conditions {
-    /// Whether nothing is disturbed: no machine crashes or sleeps, and no message is lost.
-    is_reliable: bool,
-    clocks: Clocks,
-    quotas: Quotas,
-    /// Whether limits are reset and closed, and penalties given.
-    is_changed: bool,
 }
 
 struct Simulation<A: Algorithm> {
@@ -328,29 +307,5 @@ impl<A: Algorithm> Simulation<A> {
             }
             None => A::Packing::available(algorithm, &algorithm.fresh(now), now),
         }
-    }
-}
-
-impl Conditions {
-    fn random(time: &mut Timeline) -> Self {
-        let is_reliable = time.below(3) == 0;
-        let clocks = match time.below(4) {
-            0 => Clocks::Machines,
-            1 => Clocks::Servers,
-            _ => Clocks::Store,
-        };
-        Self {
-            is_reliable,
-            clocks,
-            quotas: time.quotas(),
-            is_changed: time.below(4) == 0,
-        }
-    }
-
-    /// Whether a window that does not end shows each cost. By the clocks of several servers, units can seem to
-    /// be over that were not used.
-    fn is_simple(self) -> bool {
-        let has_one = self.quotas == Quotas::One;
-        self.is_reliable && self.clocks != Clocks::Servers && has_one
     }
 }
