@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::machine::Machine;
 use super::slow::Slow;
-use crate::clock::{Clock, MonotonicClock};
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::store::{
@@ -38,10 +38,10 @@ struct Waiting<M: Machine> {
 }
 
 /// What is decided.
-pub(in crate::store) struct Request {
-    pub(in crate::store) hash: u64,
-    pub(in crate::store) name: Arc<str>,
-    pub(in crate::store) cost: u64,
+struct Request {
+    hash: u64,
+    name: Arc<str>,
+    cost: u64,
 }
 
 impl<M: Machine> FleetFuture<M> {
@@ -50,8 +50,29 @@ impl<M: Machine> FleetFuture<M> {
         Self(State::Ready(Some(result)))
     }
 
+    /// Decides on a request that needs more than the state in the table.
+    pub(in crate::store) fn decide_slow(
+        machine: &Arc<M>,
+        name_of: impl Fn() -> Arc<str>,
+        (hash, cost): (u64, u64),
+        now: Tick,
+    ) -> Self {
+        let mut name = None;
+        let make_name = || Arc::clone(name.insert(name_of()));
+        let exchanged = match machine.decide_slow(hash, make_name, now, cost) {
+            Ok(Slow::Decided(decision)) => {
+                let decision = with_receipt(&machine.algorithm(), decision, now);
+                return Self::ready(Ok(decision));
+            }
+            Ok(Slow::Wait(exchanged)) => exchanged,
+            Err(error) => return Self::ready(Err(error)),
+        };
+        let name = name.unwrap_or_else(name_of);
+        Self::waiting(machine, Request { hash, name, cost }, exchanged)
+    }
+
     /// Decides on the request again after each exchange, within the deadline of a call.
-    pub(in crate::store) fn waiting(
+    fn waiting(
         machine: &Arc<M>,
         request: Request,
         exchanged: oneshot::Receiver<Result<(), StoreError>>,

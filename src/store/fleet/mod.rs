@@ -18,7 +18,7 @@ mod under_way;
 pub use self::link::WhenCutOff;
 pub(super) use self::{
     clock::MovedClock,
-    future::{FleetFuture, Request},
+    future::FleetFuture,
     link::StoreLink,
     machine::Machine,
     pending::{Listed, PendingKey, PendingKeys, Place, SentReport, Shard, total_cost},

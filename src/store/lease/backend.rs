@@ -2,7 +2,6 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::decide::decide_slow;
 use super::fleet::Fleet;
 use super::future::LeasedFuture;
 use crate::algorithm::{Algorithm, Packing, quotas};
@@ -15,7 +14,7 @@ use crate::quota::Quota;
 use crate::receipt::Receipt;
 use crate::store::{
     cas::{CasStore, report::Change},
-    fleet::{FleetFuture, Machine, Owner, Request, Slow, ensure_running, flush, set_quota},
+    fleet::{FleetFuture, Machine, Owner, ensure_running, flush, set_quota},
     remote::{BreakerCounts, RemoteKey},
 };
 use crate::sync::Ordering;
@@ -172,16 +171,7 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
     ) -> FleetFuture<Fleet<S, A>> {
         let fleet = &self.0.0;
         let now = fleet.clock.now();
-        let mut name = None;
-        let make_name = || Arc::clone(name.insert(fleet.link.name_of(key)));
-        let exchanged = match decide_slow(fleet, hash, make_name, now, cost) {
-            Ok(Slow::Decided(decision)) => return decided(decision, now),
-            Ok(Slow::Wait(exchanged)) => exchanged,
-            Err(error) => return FleetFuture::ready(Err(error)),
-        };
-        let name = name.unwrap_or_else(|| fleet.link.name_of(key));
-        let request = Request { hash, name, cost };
-        FleetFuture::waiting(fleet, request, exchanged)
+        FleetFuture::decide_slow(fleet, || fleet.link.name_of(key), (hash, cost), now)
     }
 
     fn change<K>(&self, key: &K, change: Change, now: Tick) -> Result<Decision, StoreError>

@@ -2,7 +2,6 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::decide::decide_slow;
 use super::fleet::{Fleet, Settings};
 use super::future::SyncedFuture;
 use super::node::MachineTable;
@@ -18,9 +17,7 @@ use crate::receipt::Receipt;
 use crate::store::{
     apply::taken_at,
     cas::{CasStore, report::Change},
-    fleet::{
-        FleetFuture, Machine, Owner, Request, Slow, WhenCutOff, ensure_running, flush, set_quota,
-    },
+    fleet::{FleetFuture, Machine, Owner, WhenCutOff, ensure_running, flush, set_quota},
     remote::{BreakerCounts, RemoteKey, check_name},
 };
 use crate::sync::Ordering;
@@ -204,16 +201,7 @@ impl<S: CasStore, A: Algorithm> Synced<S, A> {
         cost: u64,
     ) -> FleetFuture<Fleet<S, A>> {
         let fleet = self.fleet();
-        let mut name = None;
-        let make_name = || Arc::clone(name.insert(fleet.link.name_of(key)));
-        let exchanged = match decide_slow(fleet, hash, make_name, now, cost) {
-            Ok(Slow::Decided(decision)) => return self.decided(decision, now),
-            Ok(Slow::Wait(exchanged)) => exchanged,
-            Err(error) => return FleetFuture::ready(Err(error)),
-        };
-        let name = name.unwrap_or_else(|| fleet.link.name_of(key));
-        let request = Request { hash, name, cost };
-        FleetFuture::waiting(fleet, request, exchanged)
+        FleetFuture::decide_slow(fleet, || fleet.link.name_of(key), (hash, cost), now)
     }
 
     #[inline]

@@ -224,8 +224,8 @@ fn the_checks_find_mistakes() {
     assert_found(&mistakes, 800);
 }
 
+/// These need more of them.
 #[test]
-#[ignore = "it simulates thousands of fleets"]
 fn the_checks_find_rare_mistakes() {
     assert_found(&[Mistake::ResetTwice, Mistake::ReportToOther], 100_000);
 }
