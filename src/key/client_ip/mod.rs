@@ -3,6 +3,7 @@
 mod forwarded;
 mod network;
 mod peer;
+mod proxied;
 
 pub(super) use self::network::Network;
 pub use self::{network::Client, peer::PeerAddr};
@@ -12,10 +13,10 @@ use std::{
     sync::Arc,
 };
 
-use http::{Extensions, HeaderMap, HeaderName, Request, header::FORWARDED};
+use http::{Extensions, HeaderMap, Request, header::FORWARDED};
 
-use self::forwarded::{ReverseElements, Separator, parse_address, parse_forwarded_for};
 use self::peer::{connect_info, peer};
+use self::proxied::{HeaderKind, Proxied, ProxiedAddress, TrustedProxies, X_FORWARDED_FOR};
 use super::header::header_name;
 use super::missing::{Absent, Missing, assert_unset, resolve};
 use super::or::{FindKey, Or};
@@ -91,30 +92,14 @@ pub struct ClientIp {
 #[derive(Clone, Debug)]
 enum AddressSource {
     Peer,
-    HeaderKind(HeaderKind, TrustedProxies),
+    /// A trait object: a program that never asks for a header has no code to read it.
+    Header(Arc<dyn ProxiedAddress>),
 }
 
 /// A header with the client's address; not a key extractor until the trusted proxies are declared.
 #[derive(Clone, Debug)]
 #[must_use = "say which proxies are trusted: `.trusting([..])` or `.hops(n)`"]
 pub struct Forwarded(HeaderKind);
-
-#[derive(Clone, Debug)]
-enum HeaderKind {
-    /// A list. Each proxy appends the address of its own peer.
-    XForwardedFor,
-    /// The same list in the syntax of RFC 7239.
-    Forwarded,
-    /// One address.
-    Single(HeaderName),
-}
-
-#[derive(Clone, Debug)]
-enum TrustedProxies {
-    Networks(Arc<[Network]>),
-    /// At least 1.
-    Hops(usize),
-}
 
 impl ClientIp {
     /// The other end of the connection.
@@ -148,6 +133,11 @@ impl ClientIp {
              ClientIp::x_forwarded_for() or ClientIp::forwarded()"
         );
         Forwarded(HeaderKind::Single(name))
+    }
+
+    fn proxied(header: HeaderKind, proxies: TrustedProxies) -> Self {
+        let source = Arc::new(Proxied { header, proxies });
+        Self::from_source(AddressSource::Header(source))
     }
 
     const fn from_source(source: AddressSource) -> Self {
@@ -259,22 +249,7 @@ impl ClientIp {
         let peer = peer.map(|address| address.to_canonical());
         match &self.source {
             AddressSource::Peer => peer,
-            AddressSource::HeaderKind(header, TrustedProxies::Networks(networks)) => {
-                let trusted = |at: IpAddr| networks.iter().any(|network| network.contains(at));
-                let mut client = peer?;
-                let mut addresses = header.addresses(headers);
-                while trusted(client) {
-                    match addresses.next() {
-                        Some(Some(address)) => client = address,
-                        _ => break,
-                    }
-                }
-                Some(client)
-            }
-            AddressSource::HeaderKind(header, TrustedProxies::Hops(hops)) => {
-                let nth = header.addresses(headers).nth(hops - 1);
-                nth.flatten().or(peer)
-            }
+            AddressSource::Header(header) => header.address(peer, headers),
         }
     }
 }
@@ -314,10 +289,10 @@ impl Forwarded {
         let networks =
             networks.map(|network| Network::parse("trusting", network.as_ref(), SOME_PROXIES));
         let networks = networks.collect::<Result<_, _>>()?;
-        Ok(ClientIp::from_source(AddressSource::HeaderKind(
+        Ok(ClientIp::proxied(
             self.0,
             TrustedProxies::Networks(networks),
-        )))
+        ))
     }
 
     /// Trusts the `hops` nearest proxies, whatever their addresses.
@@ -334,30 +309,7 @@ impl Forwarded {
             hops == 1 || (hops > 1 && !single),
             "hops: {hops} is not allowed; give the number of proxies, or 1 for a header with one address"
         );
-        ClientIp::from_source(AddressSource::HeaderKind(
-            self.0,
-            TrustedProxies::Hops(hops),
-        ))
-    }
-}
-
-impl HeaderKind {
-    /// The addresses in the header, from the right; `None` for an invalid element.
-    fn addresses(&self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
-        let (name, split, read): (_, _, fn(&[u8]) -> _) = match self {
-            Self::XForwardedFor => (&X_FORWARDED_FOR, Separator::Comma, parse_address),
-            Self::Forwarded => (&FORWARDED, Separator::UnquotedComma, parse_forwarded_for),
-            Self::Single(name) => (name, Separator::Absent, parse_address),
-        };
-        let lines = headers.get_all(name);
-        // If one address is expected, two lines are invalid.
-        let is_ambiguous = matches!(self, Self::Single(_)) && lines.iter().count() != 1;
-        lines
-            .iter()
-            .rev()
-            .take(if is_ambiguous { 0 } else { usize::MAX })
-            .flat_map(move |line| ReverseElements::new(line.as_bytes(), split))
-            .map(read)
+        ClientIp::proxied(self.0, TrustedProxies::Hops(hops))
     }
 }
 
@@ -375,8 +327,6 @@ pub(super) fn canonical(address: IpAddr) -> IpAddr {
 const SOME_PROXIES: &str = "the networks of your proxies, such as 10.0.0.0/8: this one contains every \
                             client, so that clients choose their own address; if no client can reach \
                             the server directly, give .hops(n)";
-
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl<B> KeyExtractor<Request<B>> for ClientIp {
     type Key = Client;
