@@ -241,7 +241,7 @@ pub(crate) fn resident_bytes() -> f64 {
 
 /// Compares every algorithm with the token bucket.
 fn algorithms(effort: &Effort) {
-    let fast = Quota::per_second(1_000_000_000).burst(1_000_000_000);
+    let fast = Quota::per_second(1_000_000_000);
     let busy = Quota::per_second(1_000);
     algorithm(effort, "fixed window", FixedWindow::new(fast), 2.0);
     algorithm(effort, "sliding window", SlidingWindow::new(fast), 2.0);
