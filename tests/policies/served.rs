@@ -365,7 +365,7 @@ async fn a_store_that_is_down_allows_or_denies() {
 
 #[tokio::test(start_paused = true)]
 async fn several_limits_in_one_line_count_together() {
-    let line = "fixed_window 3/h + sliding_log 2/min";
+    let line = "fixed_window 3/h; anchored=true + sliding_log 2/min";
     let app = App::new(&limit("all", line, "\"global\"", ""));
     assert_eq!(app.admitted(5).await, 2);
     advance(Duration::from_secs(61)).await;
