@@ -77,6 +77,11 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     #[doc(hidden)]
     const HAS_FAST_PATH: bool = false;
 
+    /// Whether its futures are ready when they are first polled. A layer leaves out the code that
+    /// awaits them.
+    #[doc(hidden)]
+    const IS_IMMEDIATE: bool = false;
+
     /// Applies `op` to the state of `key` and returns the decision.
     ///
     /// An operation that decides nothing returns an admission with the figures of the new state.
@@ -96,6 +101,17 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     fn try_admit(&self, key: &K, cost: u64) -> bool {
         let _ = (key, cost);
         false
+    }
+
+    /// Decides for a caller that reads no figures of an admission. `None` if the request is admitted
+    /// and that can be seen quickly, which is tried only if `quickly` is set.
+    #[doc(hidden)]
+    #[inline]
+    fn take(&self, key: &K, cost: u64, quickly: bool) -> Option<Self::Future> {
+        if quickly && self.try_admit(key, cost) {
+            return None;
+        }
+        Some(self.decide(key, cost))
     }
 
     /// The receipt of a queued request that goes on now, given that of its decision. If requests

@@ -93,7 +93,6 @@ mod timestamps;
 mod token_bucket;
 mod warm_up;
 
-pub(crate) use self::combined::merge;
 #[cfg(feature = "cas")]
 pub(crate) use self::fields::{
     settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
@@ -117,6 +116,7 @@ pub use self::{
     token_bucket::TokenBucket,
     warm_up::{WarmUp, WarmUpState},
 };
+pub(crate) use self::{combined::merge, packing::decide_outlined};
 
 use std::{fmt, time::Duration};
 

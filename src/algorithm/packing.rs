@@ -35,6 +35,10 @@ pub trait Packing<A: Algorithm>: Sealed {
     #[doc(hidden)]
     const MIN_WORDS: usize = 1;
 
+    /// Whether [`decide_packed`](Self::decide_packed) decides on the words, without unpacking a state.
+    #[doc(hidden)]
+    const DECIDES_ON_WORDS: bool = false;
+
     /// Whether [`cell_end`](Self::cell_end) may return a moment.
     #[doc(hidden)]
     #[cfg(feature = "cas")]
@@ -290,9 +294,9 @@ pub trait Packing<A: Algorithm>: Sealed {
     /// [`Algorithm::decide`] on a state that is kept outside of the slots. `None` if the slow path has
     /// to decide; the state is then as it was.
     #[doc(hidden)]
-    #[inline(never)]
+    #[inline]
     fn decide_kept(algorithm: &A, state: &mut A::State, now: Tick, cost: u64) -> Option<Decision> {
-        Some(algorithm.decide(state, now, cost).hide_from_optimizer())
+        Some(decide_outlined(algorithm, state, now, cost))
     }
 
     /// [`Algorithm::decide`] on the state in `words`. `None` if the state that it leaves does not
@@ -310,6 +314,17 @@ pub trait Packing<A: Algorithm>: Sealed {
         let decision = algorithm.decide(&mut state, now, cost);
         Self::pack_into(algorithm, &state, words).then_some(decision)
     }
+}
+
+/// [`Algorithm::decide`] as a function: a program contains it once per algorithm.
+#[inline(never)]
+pub(crate) fn decide_outlined<A: Algorithm>(
+    algorithm: &A,
+    state: &mut A::State,
+    now: Tick,
+    cost: u64,
+) -> Decision {
+    algorithm.decide(state, now, cost).hide_from_optimizer()
 }
 
 /// Seals [`Packing`].

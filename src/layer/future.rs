@@ -229,7 +229,9 @@ where
                         }
                     },
                     ColdStep::Settling { future, result } => {
-                        let _ = ready!(Pin::new(future).poll(cx));
+                        if R::NEEDS_RESPONSE && !L::IS_IMMEDIATE {
+                            let _ = ready!(Pin::new(future).poll(cx));
+                        }
                         return Poll::Ready(result.take().expect(POLLED_AFTER_READY));
                     }
                     ColdStep::Done { result } => {

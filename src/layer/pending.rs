@@ -106,7 +106,8 @@ where
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<OutcomeOf<S, Req>> {
         loop {
             match &mut self.waits_for {
-                WaitsFor::Decision(future) => {
+                // The code of this step is as large as that of all others together.
+                WaitsFor::Decision(future) if !L::IS_IMMEDIATE => {
                     let decided = ready!(Pin::new(future).poll(cx));
                     let waits = match self.resolve(decided) {
                         Action::Pass(decision) => {
@@ -142,6 +143,7 @@ where
                     self.reservation.commit();
                     return self.call_if_ready(ready);
                 }
+                WaitsFor::Decision(_) => unreachable!("an immediate decision is not awaited"),
                 WaitsFor::Service(_) => {
                     let ready = self.service.poll_ready(cx);
                     return self.call_if_ready(ready);

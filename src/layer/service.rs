@@ -20,7 +20,7 @@ use crate::backend::Backend;
 use crate::decision::{CompactDecision, Decision};
 use crate::error::{Rejection, StoreError};
 use crate::key::{Extracted, KeyExtractor};
-use crate::queue::{Order, RequestSeat, SeatAcquire, Seats, WhenFull};
+use crate::queue::{Order, SeatAcquire, Seats, WhenFull};
 use crate::respond::ResponseHooks;
 
 /// A service whose requests are limited; see [`RateLimitLayer`](super::RateLimitLayer).
@@ -100,9 +100,18 @@ where
             Extracted::Reject(rejection) => return self.reject(request, rejection),
         };
         let cost = self.keys.cost(&request);
-        // The path of nearly every request. `decide` would do the same with all figures.
-        if R::NEEDS_RESPONSE || !self.is_fast_path() || !self.state.backend.try_admit(&key, cost) {
+        if R::NEEDS_RESPONSE || !L::HAS_FAST_PATH {
             return self.decide(request, (key, cost));
+        }
+        // The path of nearly every request. `decide` would do the same with all figures.
+        let epoch = QueueEpoch::current(&self.state.lines);
+        let quickly = self.is_fast_path();
+        if let Some(mut deciding) = self.state.backend.take(&key, cost, quickly) {
+            // A call through another function would copy the request.
+            return match poll_once(&mut deciding) {
+                Poll::Ready(decided) => self.handle_decision(request, (key, cost), decided, epoch),
+                Poll::Pending => self.await_decision(request, (key, cost), deciding),
+            };
         }
         if self.state.record_admitted() {
             self.check_proxy_header(&request);
@@ -125,7 +134,22 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         self.state.counts.record_skipped();
         self.state.signals().record_skipped();
         self.seat.release();
-        ResponseFuture::inner(self.inner.call(request), None)
+        self.forward(request, None)
+    }
+
+    /// Passes a request to the service, on the cold paths.
+    #[inline(never)]
+    fn forward<Req>(
+        &mut self,
+        request: Req,
+        context: Option<ResponseContext<K::Key, L, R>>,
+    ) -> ResponseFuture<S, K, L, R, Req>
+    where
+        S: Service<Req>,
+        K: KeyExtractor<Req>,
+        L: Backend<K::Key>,
+    {
+        ResponseFuture::inner(self.inner.call(request), context)
     }
 
     /// Rejects a request that has no key.
@@ -141,9 +165,9 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         self.state.counts.record_rejected();
         self.state.signals().record_rejected(&rejection);
         if self.options.shadow {
-            return ResponseFuture::inner(self.inner.call(request), None);
+            return self.forward(request, None);
         }
-        ResponseFuture::done(self.respond.refuse(request, rejection.into()))
+        ResponseFuture::done(self.state.deny(&self.respond, request, rejection.into()))
     }
 
     /// Decides and does what was decided.
@@ -159,16 +183,12 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         L: Backend<K::Key>,
         R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
     {
-        let seat = self.seat.take_seat();
         let epoch = QueueEpoch::current(&self.state.lines);
         let mut deciding = self.state.backend.decide(&key, cost);
         match poll_once(&mut deciding) {
             // `handle_decision` would do the same, more slowly.
-            Poll::Ready(Ok(decision))
-                if (R::NEEDS_RESPONSE || !L::HAS_FAST_PATH)
-                    && decision.is_admitted()
-                    && self.is_fast_path() =>
-            {
+            Poll::Ready(Ok(decision)) if decision.is_admitted() && self.is_fast_path() => {
+                self.seat.release();
                 if self.state.record_admitted() {
                     self.check_proxy_header(&request);
                 }
@@ -180,16 +200,31 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
             Poll::Ready(decided) => {
                 // A new value, so that the path above need not keep it in memory.
                 let decided = decided.map(Decision::hide_from_optimizer);
-                self.handle_decision(request, (key, cost), decided, epoch, seat)
+                self.handle_decision(request, (key, cost), decided, epoch)
             }
-            Poll::Pending => {
-                if self.state.counts.is_sampled() {
-                    self.check_proxy_header(&request);
-                }
-                let pending = self.suspend(key, cost, request, None, seat);
-                ResponseFuture::deciding(pending, deciding)
-            }
+            Poll::Pending => self.await_decision(request, (key, cost), deciding),
         }
+    }
+
+    /// Lets a request wait for the backend's decision.
+    #[inline(never)]
+    fn await_decision<Req>(
+        &mut self,
+        request: Req,
+        (key, cost): (K::Key, u64),
+        deciding: L::Future,
+    ) -> ResponseFuture<S, K, L, R, Req>
+    where
+        S: Service<Req> + Clone,
+        K: KeyExtractor<Req>,
+        L: Backend<K::Key>,
+        R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
+    {
+        if self.state.counts.is_sampled() {
+            self.check_proxy_header(&request);
+        }
+        let pending = self.suspend(key, cost, request, None);
+        ResponseFuture::deciding(pending, deciding)
     }
 
     /// Does what the backend has decided.
@@ -200,7 +235,6 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         (key, cost): (K::Key, u64),
         mut decided: Result<Decision, StoreError>,
         mut epoch: QueueEpoch,
-        seat: RequestSeat,
     ) -> ResponseFuture<S, K, L, R, Req>
     where
         S: Service<Req> + Clone,
@@ -233,13 +267,15 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
                 let context = decision
                     .filter(|_| R::NEEDS_RESPONSE)
                     .map(|decision| self.response_context(&request, (key, cost), &decision, epoch));
-                ResponseFuture::inner(self.inner.call(request), context)
+                self.seat.release();
+                self.forward(request, context)
             }
             Action::Wait(wait, decision) => {
-                let pending = self.suspend(key, cost, request, Some(epoch), seat);
+                let pending = self.suspend(key, cost, request, Some(epoch));
                 ResponseFuture::queued(pending, wait, decision)
             }
             Action::Deny(denied) => {
+                self.seat.release();
                 ResponseFuture::done(self.state.deny(&self.respond, request, denied))
             }
         }
@@ -298,12 +334,12 @@ impl<S: Clone, K, L, R: Clone> RateLimit<S, K, L, R> {
         cost: u64,
         request: Req,
         epoch: Option<QueueEpoch>,
-        seat: RequestSeat,
     ) -> PendingRequest<S, K::Key, L, L::Future, R, Req>
     where
         K: KeyExtractor<Req>,
         L: Backend<K::Key>,
     {
+        let seat = self.seat.take_seat();
         let service = self.inner.clone();
         self.inner = service.clone();
         let reservation = Reservation::new(Arc::clone(&self.state), key, cost, epoch);

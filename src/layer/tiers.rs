@@ -118,6 +118,8 @@ where
 
     const HAS_FAST_PATH: bool = L::HAS_FAST_PATH;
 
+    const IS_IMMEDIATE: bool = L::IS_IMMEDIATE;
+
     fn apply(&self, (tier, key): &(T, K), op: Op) -> Self::Future {
         let (offset, backend) = self.with_offset(tier);
         TierFuture {
@@ -137,6 +139,13 @@ where
     #[inline]
     fn try_admit(&self, (tier, key): &(T, K), cost: u64) -> bool {
         self.get(tier).try_admit(key, cost)
+    }
+
+    #[inline]
+    fn take(&self, (tier, key): &(T, K), cost: u64, quickly: bool) -> Option<Self::Future> {
+        let (offset, backend) = self.with_offset(tier);
+        let future = backend.take(key, cost, quickly)?;
+        Some(TierFuture { offset, future })
     }
 
     fn decide_after_refund(

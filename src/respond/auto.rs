@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use http::{Request, Response};
 
-use super::grpc::{Grpc, is_grpc};
-use super::http::{HeadersOnly, error_body, note, timeout};
+use super::grpc::{Grpc, content_type, is_grpc, trailers_only};
+use super::http::{HeadersOnly, error_body, note, plain, response_from_request, timeout};
 use super::{Respond, Standard};
 use crate::decision::Decision;
 use crate::error::RateLimited;
@@ -52,7 +52,7 @@ where
     H: Respond<Request<A>, Response<B>, Err>,
 {
     fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        if is_grpc(request) {
+        if is_grpc(request.headers()) {
             Grpc.deny(request, denied)
         } else {
             self.others.deny(request, denied)
@@ -60,7 +60,7 @@ where
     }
 
     fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        if is_grpc(&request) {
+        if is_grpc(request.headers()) {
             Grpc.refuse(request, denied)
         } else {
             self.others.refuse(request, denied)
@@ -78,7 +78,7 @@ where
 
 impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Standard {
     fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        if is_grpc(request) {
+        if is_grpc(request.headers()) {
             return Grpc.deny(request, denied);
         }
         let text = denied.rejection().map(ToString::to_string);
@@ -89,14 +89,24 @@ impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Sta
         Ok(response)
     }
 
+    #[expect(
+        clippy::inline_always,
+        reason = "the layer calls it in one place, and a call would copy the request"
+    )]
+    #[inline(always)]
     fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        if is_grpc(&request) {
-            return Grpc.refuse(request, denied);
-        }
+        let headers = request.headers();
+        let grpc = is_grpc(headers).then(|| content_type(headers));
         let text = denied.rejection().map(ToString::to_string);
-        let mut response = HeadersOnly.refuse(request, denied)?;
-        if let Some(text) = text {
-            error_body(&mut response, text);
+        // Made here for both kinds of answer, because each further call would copy the request.
+        let mut response = response_from_request(request, B::default());
+        match (grpc, text) {
+            (Some(media), _) => trailers_only(&mut response, media, denied),
+            (None, None) => plain(&mut response, denied),
+            (None, Some(text)) => {
+                plain(&mut response, denied);
+                error_body(&mut response, text);
+            }
         }
         Ok(response)
     }

@@ -3,6 +3,7 @@
 //! On the fast path they are inlined. The slow paths call them in many places, so here they are
 //! functions: a program contains each of them once per algorithm.
 
+pub(super) use crate::algorithm::decide_outlined as decide;
 use crate::algorithm::{Algorithm, Packing};
 use crate::clock::{Clock, Tick};
 use crate::decision::Decision;
@@ -10,16 +11,6 @@ use crate::decision::Decision;
 #[inline(never)]
 pub(super) fn now<C: Clock>(clock: &C) -> Tick {
     clock.now()
-}
-
-#[inline(never)]
-pub(super) fn decide<A: Algorithm>(
-    algorithm: &A,
-    state: &mut A::State,
-    now: Tick,
-    cost: u64,
-) -> Decision {
-    algorithm.decide(state, now, cost).hide_from_optimizer()
 }
 
 #[inline(never)]
@@ -50,6 +41,23 @@ pub(super) fn unpack<A: Algorithm>(algorithm: &A, words: &[u64]) -> A::State {
 #[inline(never)]
 pub(super) fn pack<A: Algorithm>(algorithm: &A, state: &A::State, words: &mut [u64]) -> bool {
     A::Packing::pack_into(algorithm, state, words)
+}
+
+/// Decides on the state in `words`. `None` if the state that it leaves does not pack; `words` is then
+/// unspecified.
+pub(super) fn decide_words<A: Algorithm>(
+    algorithm: &A,
+    words: &mut [u64],
+    now: Tick,
+    cost: u64,
+) -> Option<Decision> {
+    if A::Packing::DECIDES_ON_WORDS {
+        let decision = A::Packing::decide_packed(algorithm, words, now, cost);
+        return decision.map(Decision::hide_from_optimizer);
+    }
+    let mut state = unpack(algorithm, words);
+    let decision = decide(algorithm, &mut state, now, cost);
+    pack(algorithm, &state, words).then_some(decision)
 }
 
 #[inline(never)]

@@ -4,7 +4,7 @@ mod protobuf;
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header, response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 
 use super::Respond;
 use super::http::{digits, finish, note, response_from_request, retry_after, set_header, timeout};
@@ -26,14 +26,16 @@ pub struct Grpc;
 impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Grpc {
     fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
         // The default body is empty, so that the headers end the stream.
-        let response = Response::new(B::default());
-        Ok(trailers_only(response, content_type(request), denied))
+        let mut response = Response::new(B::default());
+        trailers_only(&mut response, content_type(request.headers()), denied);
+        Ok(response)
     }
 
     fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        let media = content_type(&request);
-        let response = response_from_request(request, B::default());
-        Ok(trailers_only(response, media, denied))
+        let media = content_type(request.headers());
+        let mut response = response_from_request(request, B::default());
+        trailers_only(&mut response, media, denied);
+        Ok(response)
     }
 
     fn admit(&self, request: &mut Request<A>, decision: &Decision) {
@@ -45,18 +47,21 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Grpc {
     }
 }
 
-fn trailers_only<B>(response: Response<B>, media: HeaderValue, denied: RateLimited) -> Response<B> {
-    let (mut parts, body) = response.into_parts();
-    set_status(&mut parts, media, denied);
-    Response::from_parts(parts, body)
+/// Writes the gRPC status for `denied` into a response without a body.
+pub(super) fn trailers_only<B>(
+    response: &mut Response<B>,
+    media: HeaderValue,
+    denied: RateLimited,
+) {
+    set_status(response.headers_mut(), media, &denied);
+    finish(response.extensions_mut(), denied);
 }
 
 // Neither generic nor inlined: a program has one copy.
 #[inline(never)]
-fn set_status(parts: &mut response::Parts, media: HeaderValue, denied: RateLimited) {
-    let headers = &mut parts.headers;
-    retry_after(headers, &denied);
-    let code = code(&denied);
+fn set_status(headers: &mut HeaderMap, media: HeaderValue, denied: &RateLimited) {
+    retry_after(headers, denied);
+    let code = code(denied);
     let message = denied.to_string();
     set_header(headers, header::CONTENT_TYPE, media);
     set_header(headers, STATUS, digits(code.into()));
@@ -64,16 +69,18 @@ fn set_status(parts: &mut response::Parts, media: HeaderValue, denied: RateLimit
     if let Some(wait) = denied.retry_after() {
         let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
         // Clients read 32 bits: more milliseconds cannot be sent, and fewer would be wrong.
-        if let Ok(ms) = i32::try_from(ms) {
-            set_header(headers, PUSHBACK, HeaderValue::from(ms));
+        if let Some(ms) = u64::try_from(ms).ok().filter(|ms| *ms <= MAX_PUSHBACK) {
+            set_header(headers, PUSHBACK, digits(ms));
         }
         let details = protobuf::status_with_retry_info(code, &message, wait);
         insert(headers, DETAILS, &protobuf::base64(&details));
     } else if denied.is_permanent() {
         set_header(headers, PUSHBACK, HeaderValue::from_static("-1"));
     }
-    finish(&mut parts.extensions, denied);
 }
+
+/// The most milliseconds in a pushback.
+const MAX_PUSHBACK: u64 = i32::MAX as u64;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -81,21 +88,22 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// Whether the client speaks gRPC or gRPC-Web.
-pub(super) fn is_grpc<A>(request: &Request<A>) -> bool {
-    request_media_type(request).is_some_and(|asked| match asked.strip_prefix(b"application/grpc") {
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+    media_type(headers).is_some_and(|asked| match asked.strip_prefix(b"application/grpc") {
         // Not `application/grpcfoo`.
         Some(rest) => matches!(rest.first(), None | Some(b'-' | b'+' | b';' | b' ')),
         None => false,
     })
 }
 
-fn request_media_type<A>(request: &Request<A>) -> Option<&[u8]> {
-    Some(request.headers().get(header::CONTENT_TYPE)?.as_bytes())
+#[inline(never)]
+fn media_type(headers: &HeaderMap) -> Option<&[u8]> {
+    Some(headers.get(header::CONTENT_TYPE)?.as_bytes())
 }
 
 /// The content type of the request's kind: clients of gRPC-Web accept no other.
-fn content_type<A>(request: &Request<A>) -> HeaderValue {
-    let asked = request_media_type(request).unwrap_or_default();
+pub(super) fn content_type(headers: &HeaderMap) -> HeaderValue {
+    let asked = media_type(headers).unwrap_or_default();
     let essence = asked.split(|byte| *byte == b';').next().unwrap_or_default();
     HeaderValue::from_static(match essence.trim_ascii() {
         b"application/grpc-web" => "application/grpc-web",
@@ -149,11 +157,9 @@ fn percent_encode(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn asking(content_type: &'static str) -> Request<()> {
-        Request::builder()
-            .header("content-type", content_type)
-            .body(())
-            .unwrap()
+    fn asking(content_type: &'static str) -> HeaderMap {
+        let value = HeaderValue::from_static(content_type);
+        [(header::CONTENT_TYPE, value)].into_iter().collect()
     }
 
     #[test]
@@ -170,7 +176,7 @@ mod tests {
         for other in ["application/json", "application/grpcfoo", "text/plain", ""] {
             assert!(!is_grpc(&asking(other)), "{other}");
         }
-        assert!(!is_grpc(&Request::new(())));
+        assert!(!is_grpc(&HeaderMap::new()));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(in crate::respond) fn set_header(
 
 /// `number` in decimal.
 pub(in crate::respond) fn digits(number: u64) -> HeaderValue {
-    if let Some(text) = small(number) {
+    if let Some(text) = small(number).and_then(|text| str::from_utf8(text).ok()) {
         return HeaderValue::from_static(text);
     }
     let mut text = ValueBuffer::<20>::new();
@@ -44,9 +44,9 @@ pub(in crate::respond) fn digits(number: u64) -> HeaderValue {
 }
 
 /// Without leading zeros. `None` for 1,000 and above.
-fn small(number: u64) -> Option<&'static str> {
+fn small(number: u64) -> Option<&'static [u8]> {
     let zeros = usize::from(number < 100) + usize::from(number < 10);
-    str::from_utf8(three_digits(number)?.get(zeros..)?).ok()
+    three_digits(number)?.get(zeros..)
 }
 
 /// With leading zeros. `None` for 1,000 and above.
@@ -79,20 +79,17 @@ impl<const N: usize> ValueBuffer<N> {
         }
     }
 
-    pub(super) fn number(&mut self, number: u64) {
-        if let Some(text) = small(number) {
-            self.text(text.as_bytes());
-            return;
+    pub(super) fn number(&mut self, mut number: u64) {
+        // Three digits at a time, and only divisions by a constant: others take longer than the rest.
+        let (mut groups, mut count) = ([0; 7], 0);
+        while number >= 1_000 {
+            groups[count] = number % 1_000;
+            number /= 1_000;
+            count += 1;
         }
-        // Three digits at a time, because a division takes longer than the rest.
-        let mut divisor = 1_000;
-        while number / divisor >= 1_000 {
-            divisor *= 1_000;
-        }
-        self.text(small(number / divisor).unwrap_or_default().as_bytes());
-        while divisor > 1 {
-            divisor /= 1_000;
-            self.text(three_digits(number / divisor % 1_000).unwrap_or_default());
+        self.text(small(number).unwrap_or_default());
+        for group in groups[..count].iter().rev() {
+            self.text(three_digits(*group).unwrap_or_default());
         }
     }
 

@@ -8,6 +8,7 @@ use super::Local;
 use super::hash::Seeded;
 use super::inner::LocalInner;
 use super::overflow::Overflow;
+use super::slot::Found;
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -32,6 +33,8 @@ where
 
     const HAS_FAST_PATH: bool = true;
 
+    const IS_IMMEDIATE: bool = true;
+
     fn apply(&self, key: &K, op: Op) -> Self::Future {
         ready(Ok(self.apply_hashed(self.hash(key), op)))
     }
@@ -46,6 +49,22 @@ where
     fn try_admit(&self, key: &K, cost: u64) -> bool {
         let now = self.shared.clock.now_unordered();
         self.shared.table().try_admit(self.hash(key), now, cost)
+    }
+
+    #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
+    #[inline(always)]
+    fn take(&self, key: &K, cost: u64, quickly: bool) -> Option<Self::Future> {
+        let now = self.shared.clock.now_unordered();
+        let (table, hash) = (self.shared.table(), self.hash(key));
+        let found = if quickly {
+            match table.try_take(hash, now, cost) {
+                Ok(()) => return None,
+                Err(found) => found,
+            }
+        } else {
+            None
+        };
+        Some(ready(Ok(self.decide_found(found, hash, now, cost))))
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
@@ -86,11 +105,12 @@ where
     }
 
     fn limits(&self) -> usize {
-        self.shared.read_algorithm(A::Packing::limit_count)
+        self.shared.read_algorithm_inlined(A::Packing::limit_count)
     }
 
     fn counts_denials(&self) -> bool {
-        self.shared.read_algorithm(A::Packing::counts_denials)
+        self.shared
+            .read_algorithm_inlined(A::Packing::counts_denials)
     }
 
     #[inline]
@@ -103,16 +123,30 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides with all figures, and with the moment at which the cost was taken.
     #[inline(never)]
     fn decide_with_receipt(&self, hash: u64, now: Tick, cost: u64) -> Decision {
-        let decision = self.decide_whole(hash, now, cost);
+        self.with_receipt(self.decide_whole(hash, now, cost), now)
+    }
+
+    /// The same, with less code, after what was `found` of the key.
+    #[inline(never)]
+    fn decide_found(&self, found: Option<Found>, hash: u64, now: Tick, cost: u64) -> Decision {
+        let table = self.shared.table();
+        let decision = match table.decide_found(found, hash, now, cost) {
+            Some(decision) => decision,
+            None => self.decide_slow(hash, now, cost),
+        };
+        self.with_receipt(decision, now)
+    }
+}
+
+impl<A: Algorithm, C, S> Local<A, C, S> {
+    fn with_receipt(&self, decision: Decision, now: Tick) -> Decision {
         let moment = match decision.verdict {
             Verdict::Wait(wait) => self.moment_of_turn(now, wait),
             _ => now,
         };
         decision.with_receipt(Receipt::at(moment.as_nanos()))
     }
-}
 
-impl<A: Algorithm, C, S> Local<A, C, S> {
     /// See [`taken_at`].
     #[cold]
     #[inline(never)]

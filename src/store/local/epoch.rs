@@ -154,16 +154,30 @@ impl<A: Algorithm> Epoch<A> {
 }
 
 impl<A: Algorithm> EpochView<'_, A> {
-    #[inline]
+    /// The algorithm of the latest epoch. Not inlined: the slow paths need it in many places.
+    #[inline(never)]
     pub(super) fn algorithm(&self) -> &A {
+        self.algorithm_inlined()
+    }
+
+    /// [`algorithm`](Self::algorithm) for the fast path.
+    #[inline]
+    pub(super) fn algorithm_inlined(&self) -> &A {
         match self {
             Self::Initial(algorithm, _) => algorithm,
             Self::Changed(history) => &history.latest().algorithm,
         }
     }
 
-    #[inline]
+    /// The number of the latest epoch. Not inlined, as [`algorithm`](Self::algorithm).
+    #[inline(never)]
     pub(super) fn epoch(&self) -> u64 {
+        self.epoch_inlined()
+    }
+
+    /// [`epoch`](Self::epoch) for the fast path.
+    #[inline]
+    pub(super) fn epoch_inlined(&self) -> u64 {
         match self {
             Self::Initial(..) => 0,
             Self::Changed(history) => history.latest().number,

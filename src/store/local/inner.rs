@@ -47,8 +47,24 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
 
     /// Runs `read` on the current algorithm. Does not build the table.
     pub(super) fn read_algorithm<T>(&self, read: impl FnOnce(&A) -> T) -> T {
+        let (mut read, mut result) = (Some(read), None);
+        self.with_algorithm(&mut |algorithm| {
+            result = read.take().map(|read| read(algorithm));
+        });
+        result.expect("it has run")
+    }
+
+    /// [`read_algorithm`](Self::read_algorithm), compiled once for all readers.
+    #[inline(never)]
+    fn with_algorithm(&self, read: &mut dyn FnMut(&A)) {
+        self.read_algorithm_inlined(read);
+    }
+
+    /// [`read_algorithm`](Self::read_algorithm) for readers that are called for every decision.
+    #[inline]
+    pub(super) fn read_algorithm_inlined<T>(&self, read: impl FnOnce(&A) -> T) -> T {
         match self.table.get() {
-            Some(table) => read(table.epochs.current().algorithm()),
+            Some(table) => read(table.epochs.current().algorithm_inlined()),
             None => read(&self.algorithm),
         }
     }

@@ -208,6 +208,7 @@ impl<S> Shard<S> {
     }
 
     /// Stores a state and returns its index.
+    #[inline(never)]
     pub(super) fn insert(&mut self, id: KeyId, kept: VersionedState<S>) -> usize {
         let entry = Entry(Some((id.into(), kept)));
         if let Some(index) = self.free.pop() {
@@ -226,6 +227,7 @@ impl<S> Shard<S> {
         }
     }
 
+    #[inline(never)]
     pub(super) fn get_mut(&mut self, index: usize, id: KeyId) -> Option<&mut VersionedState<S>> {
         match self.entries.get_mut(index) {
             Some(Entry(Some((owner, kept)))) if *owner == id.into() => Some(kept),
