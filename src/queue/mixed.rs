@@ -14,15 +14,16 @@
 //! request of [`Order::Newest`] has joined, the last position of the class is removed instead, and
 //! the waiters behind the one that left each move up to the next position of the class.
 //!
-//! Every operation takes a few binary searches (and what `sorted_map` moves), because a removal stores
-//! its shift at one position: the shift of a position is the sum of those stored up to it.
+//! Every operation takes logarithmic time, because a removal stores its shift at one position: the
+//! shift of a position is the sum of those stored up to it.
 
 use std::task::Waker;
 
 use super::Order;
 use super::outcome::CostOutcome;
 use super::shift::{Parts, Shift};
-use super::sorted_map::{SortedMap, SortedPairs};
+use super::sorted_map::SortedMap;
+use super::sorted_pairs::SortedPairs;
 use super::waiters::Rank;
 use crate::clock::Tick;
 use crate::quota::Quota;

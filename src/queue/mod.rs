@@ -20,6 +20,7 @@ mod seats;
 mod shift;
 mod slots;
 mod sorted_map;
+mod sorted_pairs;
 mod timer;
 mod uniform;
 mod waiters;
