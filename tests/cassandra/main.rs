@@ -1,6 +1,7 @@
 //! Limits in Cassandra, against real servers. `tests/run cassandra` runs these tests: they need Java
 //! and Maven.
 
+mod agreement;
 #[path = "../common/cassandra_server.rs"]
 mod cassandra_server;
 mod limits;

@@ -58,6 +58,8 @@ struct Shared {
     harmed: AtomicU64,
     /// The delay of every reply, also of those to no statement.
     delay: Mutex<Duration>,
+    /// The statements since [`WireProxy::records`].
+    recorded: Mutex<Option<Vec<Vec<u8>>>>,
     is_over: AtomicBool,
 }
 
@@ -80,6 +82,7 @@ impl WireProxy {
             plan: Mutex::default(),
             harmed: AtomicU64::new(0),
             delay: Mutex::default(),
+            recorded: Mutex::default(),
             is_over: AtomicBool::new(false),
         });
         let accepts = Arc::clone(&shared);
@@ -114,6 +117,17 @@ impl WireProxy {
     /// How many statements were harmed.
     pub(crate) fn harmed(&self) -> u64 {
         self.shared.harmed.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the requests with statements from now on.
+    pub(crate) fn records(&self) {
+        *lock(&self.shared.recorded) = Some(Vec::new());
+    }
+
+    /// The requests with statements since the last call, or since [`records`](Self::records).
+    pub(crate) fn recorded(&self) -> Vec<Vec<u8>> {
+        let mut recorded = lock(&self.shared.recorded);
+        recorded.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Every reply arrives so late.
@@ -232,6 +246,11 @@ impl Connection {
             while let Some(request) = protocol.request(&bytes, is_first) {
                 is_first = false;
                 let text: Vec<u8> = bytes.drain(..request.end).collect();
+                if request.is_statement {
+                    if let Some(recorded) = &mut *lock(&self.shared.recorded) {
+                        recorded.push(text.clone());
+                    }
+                }
                 let harm = request.is_statement.then(|| self.shared.next_harm());
                 let harm = harm.flatten();
                 let is_twice = harm == Some(Harm::Twice);

@@ -181,3 +181,23 @@ impl Connect for Table {
         prepared.map(Arc::new)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The driver shows its setting only as text.
+    #[test]
+    fn another_data_center_is_asked_only_if_all_have_one_limit() {
+        for across in [false, true] {
+            let agreement = Agreement {
+                datacenter: Some("eu-west".to_owned()),
+                across,
+            };
+            let policy = format!("{:?}", agreement.policy());
+            assert!(policy.contains("Datacenter(\"eu-west\")"), "{policy}");
+            let failover = format!("permit_dc_failover: {across}");
+            assert!(policy.contains(&failover), "{policy}");
+        }
+    }
+}
