@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, NotPacked};
 use tower_throttle::{
-    ConfigError, Decision, FixedWindow, Local, ManualClock, Quota, Verdict, algorithm::Inherit,
-    clock::Tick, store::local::Overflow,
+    ConfigError, Decision, FixedWindow, Local, ManualClock, Quota, SlidingLog, Verdict,
+    algorithm::Inherit, clock::Tick, store::local::Overflow,
 };
 
 /// An algorithm that panics at a cost of 13.
@@ -87,6 +87,32 @@ fn a_new_algorithm_of_a_user_takes_over_the_usage_of_each_key() {
             assert_eq!(local.peek(&key).remaining(), limit - 3);
         }
     }
+}
+
+/// Uses a key in two windows of a second, fills the table with others in the second window, and returns
+/// what is left of the key's quota.
+fn left_after_a_flood<A: Algorithm>(algorithm: A) -> u64 {
+    let clock = ManualClock::new();
+    let local = Local::new(algorithm)
+        .with_clock(clock.clone())
+        .overflow(Overflow::Deny)
+        .capacity(1);
+    assert!(local.check("key").is_admitted());
+    clock.advance(Duration::from_millis(1_500));
+    assert!(local.check_n("key", 2).is_admitted());
+    clock.advance(Duration::from_millis(400));
+    let admitted = (0..1_000).filter(|key| local.check(key).is_admitted());
+    assert!(admitted.count() < 100, "the table is full");
+    local.peek("key").remaining()
+}
+
+#[test]
+fn a_key_keeps_its_slot_as_long_as_its_latest_usage_counts() {
+    let quota = Quota::per_second(100);
+    let window = FixedWindow::new(quota);
+    assert_eq!(left_after_a_flood(PanicsAtCost13 { window }), 98);
+    assert_eq!(left_after_a_flood(SlidingLog::new(quota)), 98);
+    assert_eq!(left_after_a_flood(window), 98);
 }
 
 #[test]
