@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::fleet::Fleet;
 use super::future::LeasedFuture;
+use super::node::MachineTable;
 use crate::algorithm::{Algorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, Tick};
@@ -37,7 +38,11 @@ use crate::sync::Ordering;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Leased<S: CasStore, A: Algorithm>(Arc<Owner<Fleet<S, A>>>);
+pub struct Leased<S: CasStore, A: Algorithm> {
+    owner: Arc<Owner<Fleet<S, A>>>,
+    /// The table of the machine, beside it for the fast path.
+    table: MachineTable<A>,
+}
 
 /// Counts of what a [`Leased`] limiter has exchanged since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +68,15 @@ pub struct LeasedCounts {
 
 impl<S: CasStore, A: Algorithm> Leased<S, A> {
     pub(super) fn of(fleet: Fleet<S, A>) -> Self {
-        Self(Arc::new(Owner(Arc::new(fleet))))
+        Self {
+            table: fleet.node.table.clone(),
+            owner: Arc::new(Owner(Arc::new(fleet))),
+        }
+    }
+
+    #[inline]
+    fn fleet(&self) -> &Arc<Fleet<S, A>> {
+        &self.owner.0
     }
 
     /// Gives back all units that were not used, reports those that were, and waits until the store has
@@ -76,7 +89,7 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
     /// # Errors
     /// If the store did not get all of it.
     pub async fn close(&self) -> Result<(), StoreError> {
-        flush(&self.0.0).await
+        flush(self.fleet()).await
     }
 
     /// Changes the quota for all keys and for the whole fleet. Used units stay used, and units that are
@@ -103,7 +116,7 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
     /// # }
     /// ```
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        set_quota(&*self.0.0, quota).await
+        set_quota(&**self.fleet(), quota).await
     }
 
     /// How long the oldest change has waited that the store may not have yet. If it is above a third of
@@ -119,12 +132,12 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
     /// assert_eq!(limit.lag(), Duration::ZERO);
     /// ```
     pub fn lag(&self) -> Duration {
-        self.0.0.lag()
+        self.fleet().lag()
     }
 
     /// What it has exchanged since it was made.
     pub fn counts(&self) -> LeasedCounts {
-        let fleet = &self.0.0;
+        let fleet = self.fleet();
         LeasedCounts {
             exchanged: fleet.link.done.load(Ordering::Relaxed),
             failed: fleet.link.failed.load(Ordering::Relaxed),
@@ -138,12 +151,12 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
 
     /// Whether the store could not be reached for so long that this machine decides alone.
     pub fn is_cut_off(&self) -> bool {
-        self.0.0.cut_off().is_some()
+        self.fleet().cut_off().is_some()
     }
 
     /// Whether its circuit breaker is open, and how often it opened.
     pub fn breaker(&self) -> BreakerCounts {
-        self.0.0.link.shared().breakers.counts()
+        self.fleet().link.shared().breakers.counts()
     }
 
     /// Out of line, so that it writes the decision to where the caller keeps it.
@@ -155,7 +168,7 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
         cost: u64,
         slow_path: &dyn Fn() -> FleetFuture<Fleet<S, A>>,
     ) -> FleetFuture<Fleet<S, A>> {
-        match self.0.0.node.table.try_decide_hashed(hash, now, cost) {
+        match self.table.try_decide_hashed(hash, now, cost) {
             Some(decision) => decided(decision, now),
             None => slow_path(),
         }
@@ -169,7 +182,7 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
         hash: u64,
         cost: u64,
     ) -> FleetFuture<Fleet<S, A>> {
-        let fleet = &self.0.0;
+        let fleet = self.fleet();
         let now = fleet.clock.now();
         FleetFuture::decide_slow(fleet, || fleet.link.name_of(key), (hash, cost), now)
     }
@@ -178,7 +191,7 @@ impl<S: CasStore, A: Algorithm> Leased<S, A> {
     where
         K: Key + RemoteKey + ?Sized,
     {
-        let fleet = &self.0.0;
+        let fleet = self.fleet();
         ensure_running(fleet)?;
         let hash = fleet.node.hash(key);
         let decision = fleet
@@ -207,7 +220,7 @@ where
     const HAS_FAST_PATH: bool = true;
 
     fn apply(&self, key: &K, op: Op) -> LeasedFuture<S, A> {
-        let fleet = &self.0.0;
+        let fleet = self.fleet();
         let now = fleet.clock.now();
         let taken_at = |receipt: Receipt| Tick::from_nanos(receipt.moment()).min(Tick::MAX);
         let change = match op {
@@ -237,9 +250,8 @@ where
     #[expect(clippy::inline_always, reason = "so that no decision is copied")]
     #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> LeasedFuture<S, A> {
-        let fleet = &self.0.0;
-        let now = fleet.clock.now_unordered();
-        let hash = fleet.node.hash(key);
+        let now = self.table.now_unordered();
+        let hash = self.table.hash(key);
         let slow_path = || self.decide_on_slow_path(key, hash, cost);
         LeasedFuture(self.decide_in_table(hash, now, cost, &slow_path))
     }
@@ -247,32 +259,31 @@ where
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
     #[inline(always)]
     fn try_admit(&self, key: &K, cost: u64) -> bool {
-        let fleet = &self.0.0;
-        let now = fleet.clock.now_unordered();
-        let hash = fleet.node.hash(key);
-        fleet.node.table.try_admit_hashed(hash, now, cost)
+        let now = self.table.now_unordered();
+        let hash = self.table.hash(key);
+        self.table.try_admit_hashed(hash, now, cost)
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
-        let now = self.0.0.clock.now().as_nanos();
+        let now = self.fleet().clock.now().as_nanos();
         Receipt::at(receipt.moment().min(now))
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
-        let node = &self.0.0.node;
-        Some(node.peek(node.hash(key), self.0.0.clock.now(), cost))
+        let node = &self.fleet().node;
+        Some(node.peek(node.hash(key), self.fleet().clock.now(), cost))
     }
 
     fn losses(&self) -> Losses {
-        self.0.0.node.losses()
+        self.fleet().node.losses()
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        quotas(&self.0.0.node.algorithm())
+        quotas(&self.fleet().node.algorithm())
     }
 
     fn limits(&self) -> usize {
-        A::Packing::limit_count(&self.0.0.node.algorithm())
+        A::Packing::limit_count(&self.fleet().node.algorithm())
     }
 }
 
@@ -287,13 +298,16 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Leased<S, A> {
 /// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
 impl<S: CasStore, A: Algorithm> Clone for Leased<S, A> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self {
+            owner: Arc::clone(&self.owner),
+            table: self.table.clone(),
+        }
     }
 }
 
 impl<S: CasStore, A: Algorithm> fmt::Debug for Leased<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fleet = &self.0.0;
+        let fleet = self.fleet();
         f.debug_struct("Leased")
             .field("name_prefix", &fleet.link.name_prefix)
             .field("algorithm", &fleet.node.algorithm())

@@ -27,10 +27,13 @@ use crate::store::{
 };
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
+/// The states of a machine.
+pub(super) type MachineTable<A> = Local<Leasing<A>, LeaseClock>;
+
 /// One machine of a fleet.
 #[derive(Debug)]
 pub(super) struct Node<A: Algorithm> {
-    pub(super) table: Local<Leasing<A>, LeaseClock>,
+    pub(super) table: MachineTable<A>,
     pub(super) keys: PendingKeys<LeaseKey>,
     /// A number that no other machine has, nor this one after a restart.
     pub(super) id: u64,

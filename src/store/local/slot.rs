@@ -5,7 +5,9 @@
 //! tags and each of the others holds two states of four words.
 //!
 //! ```text
-//! one word per state:  | header | tag tag tag (tag) | state | state | state | state |
+//! one word per state:   | header | tag tag tag (tag) | state | state | state | state |
+//! two words per state:  | header | tag tag tag (tag) | state   state | state   state |
+//!                       | state    state | state   state | state   state | tag | --- |
 //! ```
 //!
 //! A tag is 48 bits, so three words hold four tags: one in the low bits of each word, and the last
@@ -56,6 +58,10 @@ pub(super) const fn slots_per_set(words: usize) -> usize {
 const fn tag_words(words: usize) -> usize {
     slots_per_set(words) - 1
 }
+
+/// The word with the last tag of a set whose states have two words. It is in the second line, so that
+/// comparing the tags fetches both.
+const LAST_TAG_OF_TWO: usize = 14;
 
 /// Headers hold epochs modulo this number. No set is more than half of it behind.
 pub(super) const EPOCHS: u64 = 1 << 16;
@@ -220,13 +226,20 @@ impl<'a> Set<'a> {
     #[expect(clippy::inline_always, reason = "as for `try_read`")]
     #[inline(always)]
     fn tag_word(&self, at: usize) -> &AtomicU64 {
-        self.word(1 + at)
+        match (self.state_words, at) {
+            (2, 3) => self.word(LAST_TAG_OF_TWO),
+            _ => self.word(1 + at),
+        }
     }
 
     #[expect(clippy::inline_always, reason = "as for `try_read`")]
     #[inline(always)]
     fn state_word(&self, slot: usize, at: usize) -> &AtomicU64 {
-        self.word(1 + self.tag_words() + slot * self.state_words + at)
+        match self.state_words {
+            // Both are in one line.
+            2 => self.word(4 + 2 * slot + at),
+            words => self.word(1 + self.tag_words() + slot * words + at),
+        }
     }
 
     /// Compares all tags without a branch: the slot of a key is random, so a branch would often be
@@ -281,9 +294,12 @@ impl<'a> Set<'a> {
         if !header.is_ready(epoch) {
             return Err(Miss::Slow);
         }
-        for line in 1..lines_per_set(self.state_words) {
-            // Fetches all lines of the set in parallel, because no load depends on another.
-            std::hint::black_box(self.word(8 * line).load(Ordering::Relaxed));
+        // Fetches all lines of the set in parallel, because no load depends on another. Of two-word
+        // states, each line holds tags.
+        if self.state_words != 2 {
+            for line in 1..lines_per_set(self.state_words) {
+                std::hint::black_box(self.word(8 * line).load(Ordering::Relaxed));
+            }
         }
         let Some(slot) = self.find(tag) else {
             return Err(Miss::Absent(header));

@@ -106,7 +106,7 @@ impl<A: Algorithm> Node<A> {
         }
         if key.sent.is_none() {
             let taken = self.table.at(hash, now, false, |_, state| {
-                let was_listed = state.own.is_listed;
+                let was_listed = state.own.is_listed();
                 Written((state.own.take(now), was_listed))
             });
             if let Ok(Written((change, was_listed))) = taken {

@@ -169,7 +169,7 @@ impl<A: Algorithm> Node<A> {
             } else {
                 // Not asked again before the next exchange: denials are frequent.
                 let _ = self.table.at(hash, now, false, |_, state| {
-                    state.own.has_share = false;
+                    state.own.end_share();
                     Written(())
                 });
             }
@@ -369,9 +369,9 @@ impl<A: Algorithm> Node<A> {
             if let Some(change) = state.own.clone().take(now) {
                 change.apply(algorithm, &mut state.fleet, now);
             }
-            let is_reported = unsent.is_empty() && state.own.cost == 0;
-            let cost = u64::from(state.own.cost);
-            state.own.is_listed = false;
+            let is_reported = unsent.is_empty() && state.own.cost() == 0;
+            let cost = state.own.cost();
+            state.own.unlist();
             if !is_reported {
                 let unknown = total_cost(unsent).saturating_add(cost);
                 let input = StepInput {

@@ -10,9 +10,6 @@ use crate::store::{
     local::{Effect, Outcome},
 };
 
-/// The most that [`Unsent`] can hold of a cost.
-const MAX_COST: u32 = u32::MAX >> 1;
-
 /// An algorithm whose states also hold what this machine has admitted since its last report.
 pub(super) type Tracked<A> = Beside<A, Unsent>;
 
@@ -22,44 +19,75 @@ pub(super) type TrackedState<S> = BesideState<S, Unsent>;
 
 /// The part of what was admitted since the last report that is kept with the state. It is all of one
 /// cell of the algorithm.
+///
+/// What a decision changes is one word, so that a cost is one subtraction:
+///
+/// ```text
+/// | cost | how much more this machine may admit | has share | listed |
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unsent {
-    /// Whether the key is listed among those to be reported.
-    pub(super) is_listed: bool,
+    /// The cost and the room together are at most [`MAX_ROOM`], so that a cost that has room can be added.
+    costs: u64,
     /// Costs up to this moment are counted together.
-    pub(super) cell_end: Tick,
-    /// Below 2^31.
-    pub(super) cost: u32,
-    /// How much more this machine may admit before something else has to happen; at most
-    /// [`MAX_ROOM`].
-    pub(super) room: u32,
-    /// Whether the share of this machine may admit a request that the fleet denies.
-    pub(super) has_share: bool,
+    cell_end: Tick,
 }
 
+/// Whether the key is listed among those to be reported.
+const LISTED: u64 = 1;
+/// Whether the share of this machine may admit a request that the fleet denies.
+const SHARE: u64 = 2;
+const ROOM_SHIFT: u32 = 2;
+const COST_SHIFT: u32 = ROOM_SHIFT + MAX_ROOM.count_ones();
+/// What a unit that is admitted adds to the word.
+const UNIT: u64 = (1 << COST_SHIFT) - (1 << ROOM_SHIFT);
+
 impl Unsent {
-    /// Whether `cost` can be added at `now`.
-    #[inline]
-    pub(super) fn has_room_for(&self, now: Tick, cost: u64) -> bool {
-        self.is_listed && now < self.cell_end && cost <= u64::from(self.room)
+    pub(super) const fn is_listed(self) -> bool {
+        self.costs & LISTED != 0
     }
 
-    /// Adds a cost, if it fits.
+    pub(super) const fn cost(self) -> u64 {
+        self.costs >> COST_SHIFT
+    }
+
+    /// How much more this machine may admit before something else has to happen.
     #[inline]
-    pub(super) fn add(&mut self, cost: u64) -> bool {
-        let cost = cost.min(1 << 31) as u32;
-        let sum = self.cost + cost;
-        if sum > MAX_COST {
+    const fn room(self) -> u64 {
+        self.costs >> ROOM_SHIFT & MAX_ROOM as u64
+    }
+
+    /// As much of the room as there is beside the cost.
+    fn set_room(&mut self, room: u64) {
+        let room = room.min(u64::from(MAX_ROOM) - self.cost());
+        self.costs = self.costs & !(u64::from(MAX_ROOM) << ROOM_SHIFT) | room << ROOM_SHIFT;
+    }
+
+    /// The key is not listed any more. What it may admit is decided anew when it is.
+    pub(super) const fn unlist(&mut self) {
+        self.costs &= !LISTED;
+    }
+
+    /// The share of this machine admits nothing that the fleet denies, until the next exchange.
+    pub(super) const fn end_share(&mut self) {
+        self.costs &= !SHARE;
+    }
+
+    /// Adds a cost, if it fits. It may be above the room.
+    fn add(&mut self, cost: u64) -> bool {
+        if cost > u64::from(MAX_ROOM) - self.cost() {
             return false;
         }
-        self.cost = sum;
-        self.room = self.room.saturating_sub(cost);
+        let room = self.room().saturating_sub(cost);
+        self.costs += cost << COST_SHIFT;
+        self.set_room(room);
         true
     }
 
     /// Takes the cost, as a change that is to be reported.
     pub(super) fn take(&mut self, now: Tick) -> Option<Change> {
-        let cost = u64::from(std::mem::take(&mut self.cost));
+        let cost = self.cost();
+        self.costs -= cost << COST_SHIFT;
         let taken_at = self.last_moment(now);
         (cost > 0).then_some(Change::Charge { taken_at, cost })
     }
@@ -72,15 +100,16 @@ impl Unsent {
         fleet: &A::State,
         input: &StepInput,
     ) {
-        if !self.is_listed {
-            self.is_listed = true;
+        if !self.is_listed() {
             let StepInput {
                 rules, nodes, now, ..
             } = *input;
+            self.costs |= LISTED | SHARE;
+            if !rules.has_share(nodes) {
+                self.end_share();
+            }
             let budget = u64::from(rules.budget(algorithm, fleet, now, nodes));
-            let room = budget.saturating_sub(input.unknown);
-            self.room = room.try_into().unwrap_or(MAX_ROOM);
-            self.has_share = rules.has_share(nodes);
+            self.set_room(budget.saturating_sub(input.unknown));
         }
         self.cell_end = A::Packing::cell_end(algorithm, fleet, input.now);
     }
@@ -102,12 +131,16 @@ impl Own for Unsent {
 
     /// A state with costs that are to be reported is not forgotten.
     fn is_kept(&self) -> bool {
-        self.is_listed
+        self.is_listed()
     }
 
     #[inline]
-    fn after(mut self, now: Tick, cost: u64) -> Option<Self> {
-        (self.has_room_for(now, cost) && self.add(cost)).then_some(self)
+    fn after(self, now: Tick, cost: u64) -> Option<Self> {
+        let has_room = self.is_listed() && now < self.cell_end && cost <= self.room();
+        has_room.then(|| Self {
+            costs: self.costs.wrapping_add(cost.wrapping_mul(UNIT)),
+            ..self
+        })
     }
 
     #[inline]
@@ -117,17 +150,14 @@ impl Own for Unsent {
 
     #[inline]
     fn may_deny(&self) -> bool {
-        !self.has_share
+        self.costs & SHARE == 0
     }
 
     #[inline]
     fn to_words(self) -> [u64; OWN_WORDS] {
-        let flags = u64::from(self.has_share) << 1 | u64::from(self.is_listed);
-        let costs = u64::from(self.cost) << 33 | u64::from(self.room) << 2 | flags;
-        [costs, self.cell_end.as_nanos()]
+        [self.costs, self.cell_end.as_nanos()]
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "31 bits of a word")]
     #[inline]
     fn from_words(words: &[u64]) -> Self {
         let (costs, cell_end) = match *words {
@@ -135,13 +165,7 @@ impl Own for Unsent {
             [costs, end] => (costs, Tick::from_nanos(end)),
             _ => return Self::default(),
         };
-        Self {
-            is_listed: costs & 1 == 1,
-            cell_end,
-            cost: (costs >> 33) as u32,
-            room: (costs >> 2) as u32 & MAX_ROOM,
-            has_share: costs & 2 == 2,
-        }
+        Self { costs, cell_end }
     }
 }
 
@@ -208,14 +232,14 @@ pub(super) fn step<A: Algorithm>(
 ) -> Step {
     let &StepInput { now, cost, .. } = input;
     let unsent = &mut state.own;
-    let is_new = !unsent.is_listed;
+    let is_new = !unsent.is_listed();
     if let (Some(strict), false) = (input.rules.strict_budget, input.is_forced) {
         // A cost above the budget needs all of it.
         let needed = cost.min(u64::from(strict));
         let room = if is_new {
             u64::from(strict).saturating_sub(input.unknown)
         } else {
-            u64::from(unsent.room)
+            unsent.room()
         };
         let looked = algorithm.peek(&state.fleet, now, cost);
         if needed > room && !looked.is_denied() {
@@ -249,12 +273,72 @@ pub(super) fn step<A: Algorithm>(
     if !unsent.add(cost) {
         let taken_at = now;
         done.moved[1] = Some(Change::Charge { taken_at, cost });
-        unsent.room = u32::try_from(u64::from(unsent.room).saturating_sub(cost)).unwrap_or(0);
+        unsent.set_room(unsent.room().saturating_sub(cost));
     }
-    if unsent.room == 0 && input.rules.strict_budget.is_none() {
+    if unsent.room() == 0 && input.rules.strict_budget.is_none() {
         done.is_urgent = true;
         // Until that exchange.
-        unsent.room = MAX_ROOM;
+        unsent.set_room(u64::from(MAX_ROOM));
     }
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Tick = Tick::from_nanos(1 << 60);
+
+    fn listed(room: u64) -> Unsent {
+        let mut unsent = Unsent {
+            costs: LISTED | SHARE,
+            cell_end: Tick::MAX,
+        };
+        unsent.set_room(room);
+        unsent
+    }
+
+    #[test]
+    fn a_cost_is_added_as_long_as_there_is_room() {
+        let mut unsent = listed(5);
+        for (cost, left) in [(1, Some(4)), (5, None), (4, Some(0)), (1, None)] {
+            let after = unsent.after(NOW, cost);
+            assert_eq!(after.map(Unsent::room), left, "cost {cost}");
+            unsent = after.unwrap_or(unsent);
+        }
+        assert_eq!((unsent.cost(), unsent.is_listed()), (5, true));
+        assert!(!unsent.may_deny());
+        let mut unlisted = listed(5);
+        unlisted.unlist();
+        assert_eq!(unlisted.after(NOW, 1), None);
+        let end = Tick::from_nanos(NOW.as_nanos() + 1);
+        let in_cell = Unsent {
+            cell_end: end,
+            ..listed(5)
+        };
+        assert_eq!(in_cell.after(NOW, 5).map(Unsent::cost), Some(5));
+        assert_eq!(in_cell.after(end, 5), None);
+    }
+
+    /// Otherwise a cost would change the other parts of the word.
+    #[test]
+    fn a_cost_that_has_room_fits_the_word() {
+        let most = u64::from(MAX_ROOM);
+        let mut unsent = listed(u64::MAX);
+        assert_eq!(unsent.after(NOW, u64::MAX), None);
+        unsent = unsent.after(NOW, most - 1).expect("room");
+        unsent.set_room(u64::MAX);
+        assert_eq!((unsent.cost(), unsent.room()), (most - 1, 1));
+        assert!(!unsent.add(2));
+        assert!(unsent.add(1));
+        unsent.set_room(u64::MAX);
+        assert_eq!((unsent.cost(), unsent.room()), (most, 0));
+        assert_eq!(unsent.after(NOW, 1), None);
+        let (taken_at, cost) = (NOW, most);
+        assert_eq!(unsent.take(NOW), Some(Change::Charge { taken_at, cost }));
+        assert_eq!((unsent.cost(), unsent.room()), (0, 0));
+        assert!(unsent.is_listed() && !unsent.may_deny());
+        unsent.end_share();
+        assert!(unsent.is_listed() && unsent.may_deny());
+    }
 }
