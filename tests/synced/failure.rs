@@ -75,6 +75,34 @@ async fn a_machine_that_is_reached_again_reports_what_it_has_admitted() {
     assert_eq!(left.remaining(), 70);
 }
 
+/// What it admits before its first exchange is of its share, and reported after it.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_has_never_reached_the_store_admits_its_share_once() {
+    let store = Faulty::new(MemoryStore::new());
+    let other = Cas::new(store.clone(), "api", window());
+    let limit = builder(&store).nodes(4).build("api", window());
+    let limit = limit.expect("a limit");
+    store.plan(outage());
+    admit(&limit, 11).await;
+    pass(10).await;
+    assert!(limit.is_cut_off());
+    assert_eq!(take_all(&limit).await, 25 - 11);
+    for _ in 0..10 {
+        pass(1).await;
+        assert!(take(&limit, 1).await.is_denied());
+    }
+    store.clear_plan();
+    pass(100).await;
+    assert!(!limit.is_cut_off());
+    let left = other.apply("key", Op::Peek(0)).await.expect("a decision");
+    assert_eq!(left.remaining(), 75);
+    // Its share is used up as well.
+    assert!(other.decide("key", 75).await.expect("known").is_admitted());
+    admit(&limit, 1).await;
+    pass(2).await;
+    assert!(take(&limit, 1).await.is_denied());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_strict_machine_admits_no_more_than_its_budget_without_the_store() {
     let store = Faulty::new(MemoryStore::new());

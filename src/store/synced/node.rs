@@ -351,6 +351,7 @@ impl<A: Algorithm> Node<A> {
             key.is_early = false;
             // Now they have a moment.
             let _ = self.share.at(hash, now, true, |algorithm, state| {
+                *state = algorithm.fresh(now);
                 let sent = sent.iter().flat_map(|sent| &*sent.changes);
                 for change in sent.chain(&key.unsent) {
                     change.apply(algorithm, state, now);
@@ -400,12 +401,9 @@ impl<A: Algorithm> Node<A> {
     /// Adds a change to those that wait for a report. The share of this machine counts it at once.
     pub(super) fn keep(&self, hash: u64, key: &mut PendingKey, change: Change, now: Tick) {
         key.push(&self.algorithm(), change, now);
-        // Its moment may mean nothing before the fleet's time is known.
-        if !key.is_early {
-            let _ = self.share.at(hash, now, true, |algorithm, state| {
-                change.apply(algorithm, state, now);
-            });
-        }
+        let _ = self.share.at(hash, now, true, |algorithm, state| {
+            change.apply(algorithm, state, now);
+        });
     }
 
     /// Moves the cost that the state holds to the changes of the key, with its moment.
