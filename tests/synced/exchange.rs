@@ -64,6 +64,23 @@ async fn a_denied_key_learns_of_a_reset_by_another_machine() {
     assert!(take(&a, 1).await.is_admitted());
 }
 
+/// Its denials cost nothing, so that the table does not show them.
+#[tokio::test(start_paused = true)]
+async fn a_denied_key_in_use_is_exchanged_in_each_interval() {
+    let store = MemoryStore::new();
+    let (a, b) = (machine(&store), machine(&store));
+    admit(&a, 1).await;
+    assert_eq!(take_all(&b).await, 100);
+    pass(3).await;
+    let before = a.counts().exchanged;
+    for half in 0..40 {
+        assert!(take(&a, 60).await.is_denied(), "{half}");
+        tokio::time::sleep(INTERVAL / 2).await;
+    }
+    let exchanged = a.counts().exchanged - before;
+    assert!((19..=23).contains(&exchanged), "{exchanged}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refund_and_a_charge_reach_the_fleet() {
     let store = MemoryStore::new();

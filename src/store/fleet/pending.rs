@@ -41,6 +41,7 @@ pub(in crate::store) struct Place {
 pub(in crate::store) type Shard<T = PendingKey> = BTreeMap<u64, T>;
 
 /// What is to be reported of a key, beside the cost that its state in the table holds.
+#[expect(clippy::struct_excessive_bools, reason = "they are independent")]
 #[derive(Debug)]
 pub(in crate::store) struct PendingKey {
     pub(in crate::store) name: Arc<str>,
@@ -53,6 +54,8 @@ pub(in crate::store) struct PendingKey {
     pub(in crate::store) in_flight: bool,
     /// The round in which it was listed or exchanged last.
     pub(in crate::store) round: u64,
+    /// Whether a request has needed more than the state in the table since the last exchange.
+    pub(in crate::store) is_used: bool,
     /// Whether the exchange cannot wait for the end of the interval.
     pub(in crate::store) is_urgent: bool,
     /// Whether it was added before the fleet's time was known. The moments of its changes then mean
@@ -123,6 +126,7 @@ impl PendingKey {
             unsent: Vec::new(),
             in_flight: false,
             round: 0,
+            is_used: false,
             is_urgent: false,
             is_early: false,
             since: now,
@@ -184,6 +188,11 @@ impl PendingKey {
         };
         let oldest = self.unsent.iter().position(gives_back);
         oldest.map(|oldest| self.unsent.remove(oldest)).is_some()
+    }
+
+    /// Whether there is nothing to exchange, beside the cost in the table.
+    pub(in crate::store) fn is_idle(&self) -> bool {
+        !self.is_used && self.sent.is_none() && self.unsent.is_empty() && self.waiters.is_empty()
     }
 
     /// The cost that the store may not know of, beside that in the table.

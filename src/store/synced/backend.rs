@@ -69,7 +69,7 @@ pub struct SyncedCounts {
     pub failed: u64,
     /// Writes that found another version, because another machine had changed the key.
     pub conflicts: u64,
-    /// Keys with changes that the store may not have yet.
+    /// Keys in use: with changes that the store may not have yet, or used in the last interval.
     pub pending: usize,
     /// Machines that use the limit, as configured or as of the last exchanges.
     pub nodes: u64,

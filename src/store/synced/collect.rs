@@ -71,7 +71,8 @@ impl<A: Algorithm> Node<A> {
         outgoing
     }
 
-    /// Takes the reports of keys from `place` on that were not exchanged in `round`.
+    /// Takes the reports of keys from `place` on that were not exchanged in `round`, and forgets those that
+    /// were not used since.
     fn collect_from(
         &self,
         place: &mut Place,
@@ -81,21 +82,50 @@ impl<A: Algorithm> Node<A> {
         outgoing: &mut Vec<Outgoing>,
     ) {
         while let Some(mut shard) = self.pending.shard_at(place.shard) {
+            let (mut idle, mut is_full) = (Vec::new(), false);
             let first = place.after.map_or(Bound::Unbounded, Bound::Excluded);
-            for (hash, key) in shard.range_mut((first, Bound::Unbounded)) {
+            for (&hash, key) in shard.range_mut((first, Bound::Unbounded)) {
                 if outgoing.len() >= most {
-                    return;
+                    is_full = true;
+                    break;
                 }
-                place.after = Some(*hash);
-                if !key.in_flight && key.round < round {
-                    outgoing.push(self.take_report(*hash, key, now));
+                place.after = Some(hash);
+                if key.in_flight || key.round >= round {
+                    continue;
                 }
+                if self.unlist_idle(hash, key, now) {
+                    idle.push(hash);
+                } else {
+                    outgoing.push(self.take_report(hash, key, now));
+                }
+            }
+            for hash in idle {
+                shard.remove(&hash);
+                self.pending.count_removed();
+            }
+            if is_full {
+                return;
             }
             *place = Place {
                 shard: place.shard + 1,
                 after: None,
             };
         }
+    }
+
+    /// Whether a key was not used since its last exchange. Its state is then unlisted.
+    fn unlist_idle(&self, hash: u64, key: &PendingKey, now: Tick) -> bool {
+        if !key.is_idle() {
+            return false;
+        }
+        let unlisted = self.table.at(hash, now, false, |_, state| {
+            let is_idle = state.own.is_listed() && state.own.cost() == 0;
+            if is_idle {
+                state.own.unlist();
+            }
+            Written(is_idle)
+        });
+        matches!(unlisted, Ok(Written(true)))
     }
 
     fn take_report(&self, hash: u64, key: &mut PendingKey, now: Tick) -> Outgoing {

@@ -13,7 +13,7 @@ use crate::error::{ConfigError, StoreError};
 use crate::store::{
     cas::CasStore,
     events::RemoteMetrics,
-    fleet::{Machine, PendingKey, PendingKeys, Shard, Slow, StoreLink},
+    fleet::{Machine, PendingKey, PendingKeys, Slow, StoreLink},
 };
 use crate::sync::Ordering;
 
@@ -120,12 +120,16 @@ impl<S: CasStore, A: Algorithm> Machine for Fleet<S, A> {
 
     fn lag(&self) -> Duration {
         let now = self.clock.now();
-        let waits = |keys: &Shard| {
-            let waits = keys.values().map(|key| now.since(key.since));
-            waits.max().unwrap_or_default()
-        };
-        let lags = self.node.pending.shards().map(|shard| waits(&shard));
-        lags.max().unwrap_or_default()
+        let mut longest = Duration::ZERO;
+        for shard in self.node.pending.shards() {
+            for (&hash, key) in shard.iter() {
+                let waited = now.since(key.since);
+                if waited > longest && self.node.is_in_use(hash, key, now) {
+                    longest = waited;
+                }
+            }
+        }
+        longest
     }
 
     fn report_lag(metrics: RemoteMetrics, lag: Duration) {

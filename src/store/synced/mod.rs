@@ -65,7 +65,8 @@
 //! next one. A machine that is started again is another machine: what it had not reported is lost,
 //! unless it was [closed](Synced::close).
 //!
-//! A key that is not used costs nothing: names are kept only of keys with something to report.
+//! A key that is not used costs nothing: its name is forgotten after an interval without a request for it.
+//! Until then its requests allocate nothing, however many exchanges there are.
 //! A denied key in use is exchanged too, so it learns of resets and refunds.
 //!
 //! # Failure
@@ -83,8 +84,8 @@
 //!
 //! With up to 1,000 keys a decision takes less than 1.2 times as long as that of a
 //! [`Local`](crate::Local) limit. A key takes 14 to 23 bytes more in the table than in a local one, and
-//! 23 bytes or more in the table of shares. A key with changes takes its name and about 200 bytes until
-//! the store has them.
+//! 23 bytes or more in the table of shares. A key in use takes its name and about 200 bytes more. Of keys that
+//! have nothing to report, names are kept as long as a sixteenth of the capacity is free.
 //!
 //! An exchange that does not end within an interval goes on in the next one. [`Synced::lag`] returns how
 //! long the oldest change has waited. `docs/synced.md` has measurements over Redis and PostgreSQL.

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::clock::FleetClock;
 use super::rules::Rules;
-use super::tracked::{KeySlot, Step, StepInput, Tracked, step};
+use super::tracked::{KeySlot, Step, StepInput, Tracked, TrackedState, step};
 use crate::algorithm::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -161,15 +161,16 @@ impl<A: Algorithm> Node<A> {
             }
         }
         let mut done = self.step(hash, key, now, cost, by_share_only);
-        if done.decision.is_denied() && self.rules.has_share(self.nodes()) {
-            if self.decide_by_share(hash, key, now, cost).is_admitted() {
+        if done.decision.is_denied() {
+            let has_share = self.rules.has_share(self.nodes());
+            if has_share && self.decide_by_share(hash, key, now, cost).is_admitted() {
                 let [moved, _] = done.moved;
                 done = self.step(hash, key, now, cost, true);
                 done.moved[0] = done.moved[0].or(moved);
             } else {
                 // Not asked again before the next exchange: denials are frequent.
                 let _ = self.table.at(hash, now, false, |_, state| {
-                    state.own.end_share();
+                    state.own.stop_asking();
                     Written(())
                 });
             }
@@ -182,6 +183,7 @@ impl<A: Algorithm> Node<A> {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
         let key = self.listed(&mut shard, hash, name, now);
+        key.is_used = true;
         for change in done.moved.into_iter().flatten() {
             self.keep(hash, key, change, now);
         }
@@ -359,6 +361,8 @@ impl<A: Algorithm> Node<A> {
             });
         }
         let (rules, nodes) = (self.rules, self.nodes());
+        // In use, it will be admitted without the slow path.
+        let stays_listed = self.pending.len() <= self.most_pending - self.most_pending / 16;
         let unsent = &key.unsent;
         let adopted = self.table.at(hash, now, true, |tracked, state| {
             let algorithm = &tracked.algorithm;
@@ -373,7 +377,8 @@ impl<A: Algorithm> Node<A> {
             let is_reported = unsent.is_empty() && state.own.cost() == 0;
             let cost = state.own.cost();
             state.own.unlist();
-            if !is_reported {
+            let is_listed = stays_listed || !is_reported;
+            if is_listed {
                 let unknown = total_cost(unsent).saturating_add(cost);
                 let input = StepInput {
                     rules,
@@ -384,18 +389,33 @@ impl<A: Algorithm> Node<A> {
                     cost: 0,
                 };
                 state.own.begin_cell(algorithm, &state.fleet, &input);
+                state.own.ask();
             }
-            Written(is_reported)
+            Written((is_listed, is_reported))
         });
-        key.since = now;
+        (key.since, key.is_used) = (now, false);
         self.dropped
             .fetch_add(std::mem::take(&mut key.dropped), Ordering::Relaxed);
         key.wake(&Ok(()));
-        if !matches!(adopted, Ok(Written(false))) {
-            let is_urgent = shard.remove(&hash).is_some_and(|key| key.is_urgent);
-            self.pending.count_removed();
-            self.urgent.fetch_sub(is_urgent.into(), Ordering::Relaxed);
+        if matches!(adopted, Ok(Written((_, false)))) {
+            return;
         }
+        if std::mem::take(&mut key.is_urgent) {
+            self.urgent.fetch_sub(1, Ordering::Relaxed);
+        }
+        if !matches!(adopted, Ok(Written((true, _)))) {
+            shard.remove(&hash);
+            self.pending.count_removed();
+        }
+    }
+
+    /// Whether a key has something to report, or to learn.
+    pub(super) fn is_in_use(&self, hash: u64, key: &PendingKey, now: Tick) -> bool {
+        let cost = || {
+            let read = |_: &_, state: &mut TrackedState<A::State>| Read(state.own.cost());
+            self.table.at(hash, now, false, read)
+        };
+        !key.is_idle() || matches!(cost(), Ok(Read(1..)))
     }
 
     /// Adds a change to those that wait for a report. The share of this machine counts it at once.

@@ -23,7 +23,7 @@ pub(super) type TrackedState<S> = BesideState<S, Unsent>;
 /// What a decision changes is one word, so that a cost is one subtraction:
 ///
 /// ```text
-/// | cost | how much more this machine may admit | has share | listed |
+/// | cost | how much more this machine may admit | asks | listed |
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unsent {
@@ -35,8 +35,9 @@ pub(super) struct Unsent {
 
 /// Whether the key is listed among those to be reported.
 const LISTED: u64 = 1;
-/// Whether the share of this machine may admit a request that the fleet denies.
-const SHARE: u64 = 2;
+/// Whether the slow path decides on what the fleet denies: because this machine has a share, or so that the
+/// key counts as used.
+const ASKS: u64 = 2;
 const ROOM_SHIFT: u32 = 2;
 const COST_SHIFT: u32 = ROOM_SHIFT + MAX_ROOM.count_ones();
 /// What a unit that is admitted adds to the word.
@@ -68,9 +69,14 @@ impl Unsent {
         self.costs &= !LISTED;
     }
 
-    /// The share of this machine admits nothing that the fleet denies, until the next exchange.
-    pub(super) const fn end_share(&mut self) {
-        self.costs &= !SHARE;
+    /// The slow path decides on what the fleet denies.
+    pub(super) const fn ask(&mut self) {
+        self.costs |= ASKS;
+    }
+
+    /// What the fleet denies is denied, until the next exchange.
+    pub(super) const fn stop_asking(&mut self) {
+        self.costs &= !ASKS;
     }
 
     /// Adds a cost, if it fits. It may be above the room.
@@ -104,9 +110,11 @@ impl Unsent {
             let StepInput {
                 rules, nodes, now, ..
             } = *input;
-            self.costs |= LISTED | SHARE;
-            if !rules.has_share(nodes) {
-                self.end_share();
+            self.costs |= LISTED;
+            if rules.has_share(nodes) {
+                self.ask();
+            } else {
+                self.stop_asking();
             }
             let budget = u64::from(rules.budget(algorithm, fleet, now, nodes));
             self.set_room(budget.saturating_sub(input.unknown));
@@ -150,7 +158,7 @@ impl Own for Unsent {
 
     #[inline]
     fn may_deny(&self) -> bool {
-        self.costs & SHARE == 0
+        self.costs & ASKS == 0
     }
 
     #[inline]
@@ -291,7 +299,7 @@ mod tests {
 
     fn listed(room: u64) -> Unsent {
         let mut unsent = Unsent {
-            costs: LISTED | SHARE,
+            costs: LISTED | ASKS,
             cell_end: Tick::MAX,
         };
         unsent.set_room(room);
@@ -338,7 +346,7 @@ mod tests {
         assert_eq!(unsent.take(NOW), Some(Change::Charge { taken_at, cost }));
         assert_eq!((unsent.cost(), unsent.room()), (0, 0));
         assert!(unsent.is_listed() && !unsent.may_deny());
-        unsent.end_share();
+        unsent.stop_asking();
         assert!(unsent.is_listed() && unsent.may_deny());
     }
 }

@@ -430,9 +430,10 @@ impl<A: Algorithm> Simulation<A> {
         }
         machine.adopt(outgoing.hash, now, &state, nodes);
         let shard = machine.pending.shard(outgoing.hash);
-        let has_unsent = shard.contains_key(&outgoing.hash);
+        let key = shard.get(&outgoing.hash);
+        let is_reported = key.is_none_or(|key| !machine.is_in_use(outgoing.hash, key, now));
         drop(shard);
-        if !has_unsent && is_of_current {
+        if is_reported && is_of_current {
             let (stored, ..) = self.exchanges[number].reply.as_ref().expect("a reply");
             let stored = current.peek(stored, now, 0);
             let adopted = machine.peek(outgoing.hash, now, 0);
