@@ -186,6 +186,31 @@ fn a_success_frees_its_attempt_if_a_later_one_was_counted_first() {
 }
 
 #[test]
+fn a_late_attempt_is_freed_at_the_moment_at_which_it_counts() {
+    let mut key = Key::of(Lockout::new(Quota::per(9, Duration::from_secs(900))));
+    let at = |second: u64| Tick::from_nanos(second * SECOND);
+    let remaining = |key: &Key<Lockout>, second| {
+        let decision = key.algorithm.peek(&key.state, at(second), 0);
+        decision.remaining()
+    };
+    // 400 counts at 500, and 450 at 600.
+    key.fails([0, 500, 400, 600, 450]);
+    key.fails([950]);
+    assert_eq!(remaining(&key, 950), 4, "the first has expired");
+    key.algorithm.refund(&mut key.state, at(450), at(960), 0);
+    key.succeeds(450, 960);
+    assert_eq!(remaining(&key, 960), 5);
+    assert_eq!(
+        remaining(&key, 1_400),
+        7,
+        "one of 600 and one of 950 are left"
+    );
+    key.succeeds(400, 1_000);
+    assert_eq!(remaining(&key, 1_000), 6);
+    assert_eq!(remaining(&key, 1_400), 7);
+}
+
+#[test]
 fn blocks_double_up_to_the_longest() {
     let mut key = Key::new();
     key.fails([0; 5]);
@@ -199,6 +224,15 @@ fn blocks_double_up_to_the_longest() {
     }
     assert_eq!(lengths[..7], [120, 240, 480, 960, 1_920, 3_600, 3_600]);
     assert!(lengths[7..].iter().all(|length| *length == 3_600));
+}
+
+#[test]
+fn a_limit_of_one_leaves_one_attempt_on_parole() {
+    let mut key = Key::of(Lockout::new(Quota::per(1, Duration::from_secs(900))));
+    key.fails([0]);
+    assert_eq!(key.denied_at(0), Some(60));
+    key.fails([60]);
+    assert_eq!(key.denied_at(60), Some(120));
 }
 
 #[test]
@@ -364,6 +398,7 @@ fn settings_that_have_no_meaning_are_refused() {
         "parole: 0 is not allowed; give a number from 1 to the limit, 5"
     );
     assert!(message(lockout().parole(6)).starts_with("parole: 6 is"));
+    assert_eq!(lockout().parole(5).validate(), Ok(()));
     assert!(lockout().with_quota(Quota::per_hour(1)).is_ok());
     let burst = Lockout::new(Quota::per_hour(5).burst(9));
     assert!(message(burst).starts_with("burst: 9 is"));

@@ -4,6 +4,8 @@ mod denials;
 mod phase;
 mod settings;
 mod state;
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests;
 
 pub use self::{
     denials::{DenialLockout, DenialLockoutState},

@@ -1,0 +1,247 @@
+use std::time::Duration;
+
+#[cfg(feature = "cas")]
+use super::super::fields::{
+    settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+};
+use super::super::{
+    Algorithm, FixedWindow, Inherit, IntoAlgorithm, LeakyBucket, NotPacked, Packing, SlidingLog,
+    TokenBucket,
+};
+use super::{DenialLockout, Lockout, LockoutState};
+use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Five failures in 15 minutes.
+fn lockout() -> Lockout {
+    Lockout::new(Quota::per(5, Duration::from_secs(900)))
+}
+
+/// Denies every cost, even zero, as a full queue may.
+#[derive(Clone, Debug)]
+struct DeniesAll;
+
+impl Algorithm for DeniesAll {
+    type State = ();
+    type Packing = NotPacked;
+
+    fn quota(&self) -> Quota {
+        Quota::per_second(1)
+    }
+    fn with_quota(&self, _: Quota) -> Result<Self, ConfigError> {
+        Ok(Self)
+    }
+    fn fresh(&self, _: Tick) {}
+    fn decide(&self, (): &mut (), _: Tick, _: u64) -> Decision {
+        Decision::new(Verdict::Deny, 1, 0, None, 0)
+    }
+    fn refund(&self, (): &mut (), _: Tick, _: Tick, _: u64) {}
+    fn charge(&self, (): &mut (), _: Tick, _: u64) -> Duration {
+        Duration::ZERO
+    }
+    fn rescale(&self, (): &mut (), _: &Self, _: Tick, _: Inherit) {}
+    fn forgettable_at(&self, (): &()) -> Tick {
+        Tick::ZERO
+    }
+}
+
+#[test]
+fn a_denied_cost_of_zero_is_no_failure() {
+    let algorithm = Lockout::new(Quota::per_minute(1)).after_denials_of(DeniesAll);
+    let mut state = algorithm.fresh(Tick::ZERO);
+    for (cost, is_blocked) in [(0, false), (1, true)] {
+        assert!(algorithm.decide(&mut state, Tick::ZERO, cost).is_denied());
+        let blocked = DenialLockout::is_blocked(&algorithm, &state, Tick::ZERO);
+        assert_eq!(blocked, is_blocked);
+    }
+}
+
+#[test]
+fn forgiveness_of_a_cost_of_zero_frees_nothing() {
+    let clears = lockout().clear_on_success();
+    let mut state = clears.fresh(Tick::ZERO);
+    let _ = clears.decide(&mut state, Tick::ZERO, 3);
+    Lockout::forgive(&clears, &mut state, Tick::ZERO, Tick::ZERO, 0);
+    assert_eq!(clears.peek(&state, Tick::ZERO, 0).remaining(), 2);
+    Lockout::forgive(&clears, &mut state, Tick::ZERO, Tick::ZERO, 1);
+    assert_eq!(clears.peek(&state, Tick::ZERO, 0).remaining(), 5);
+
+    let two = Lockout::new(Quota::per_minute(2)).clear_on_success();
+    let algorithm = two.after_denials_of(DeniesAll);
+    for (cost, is_blocked) in [(0, true), (1, false)] {
+        let mut state = algorithm.fresh(Tick::ZERO);
+        let _ = algorithm.decide(&mut state, Tick::ZERO, 1);
+        DenialLockout::forgive(&algorithm, &mut state, Tick::ZERO, Tick::ZERO, cost);
+        let _ = algorithm.decide(&mut state, Tick::ZERO, 1);
+        let blocked = DenialLockout::is_blocked(&algorithm, &state, Tick::ZERO);
+        assert_eq!(blocked, is_blocked, "cost {cost}");
+    }
+}
+
+#[test]
+fn bans_do_not_count_as_blocks_and_are_forgotten_when_they_end() {
+    let mut state = lockout().fresh(Tick::ZERO);
+    for _ in 0..2 {
+        Lockout::ban(&lockout(), &mut state, Tick::ZERO, MINUTE);
+    }
+    let end = Tick::ZERO.plus(MINUTE);
+    assert_eq!(lockout().forgettable_at(&state), end);
+    assert_eq!(lockout().peek(&state, end, 0).remaining(), 5, "no parole");
+    assert!(lockout().decide(&mut state, end, 5).is_admitted());
+    let denied = lockout().peek(&state, end, 1);
+    assert_eq!(denied.retry_after, Some(MINUTE), "the first block");
+}
+
+#[test]
+fn more_charges_than_can_be_counted_are_the_most_that_can() {
+    let mut state = lockout().fresh(Tick::ZERO);
+    for _ in 0..3 {
+        let owed = lockout().charge(&mut state, Tick::ZERO, u64::MAX);
+        assert_eq!(owed, MINUTE);
+    }
+    assert_eq!(state.used(0), Tick::MAX.as_nanos());
+}
+
+fn waiting<A: Algorithm>(algorithm: &A) -> usize {
+    A::Packing::waiting_count(algorithm)
+}
+
+#[test]
+fn a_lockout_of_denials_reports_what_its_limit_does() {
+    let pair = (
+        TokenBucket::new(Quota::per_second(10)),
+        LeakyBucket::new(Quota::per_second(20)).queue(3),
+    );
+    let algorithm = lockout().after_denials_of(pair);
+    let pair = pair.into_algorithm();
+    assert_eq!(DenialLockout::limit_count(&algorithm), 2);
+    assert!(waiting(&pair) > 1);
+    assert_eq!(waiting(&algorithm), waiting(&pair));
+    let state = algorithm.fresh(Tick::ZERO);
+    assert_eq!(DenialLockout::available(&algorithm, &state, Tick::ZERO), 10);
+
+    let bucket = lockout().after_denials_of(TokenBucket::new(Quota::per_second(10)));
+    let window = lockout().after_denials_of(FixedWindow::new(Quota::per_second(10)));
+    assert!(bucket.replans_line() && !window.replans_line());
+    let own = lockout().after_denials_of(DeniesAll);
+    assert!(DenialLockout::is_user_code(&own) && !DenialLockout::is_user_code(&bucket));
+}
+
+#[test]
+fn a_cancelled_request_gives_its_queue_position_back_to_the_limit() {
+    let queue = LeakyBucket::new(Quota::per_second(1)).queue(3);
+    let algorithm = lockout().after_denials_of(queue);
+    let mut state = algorithm.fresh(Tick::ZERO);
+    let _ = algorithm.decide(&mut state, Tick::ZERO, 1);
+    let before = state.clone();
+    let placed = algorithm.reserve(&mut state, Tick::ZERO, 1, MINUTE);
+    assert!(!placed.is_denied() && state != before);
+    DenialLockout::cancel(&algorithm, &mut state, Tick::ZERO, Tick::ZERO, 1);
+    assert_eq!(state, before);
+}
+
+#[test]
+fn the_memory_of_a_lockout_of_denials_is_that_of_both_logs() {
+    let (log, lockout) = (
+        SlidingLog::new(Quota::per_hour(100)),
+        Lockout::new(Quota::per_hour(50)),
+    );
+    let algorithm = lockout.after_denials_of(log);
+    let mut state = algorithm.fresh(Tick::ZERO);
+    let (mut admissions, mut denials) = (log.fresh(Tick::ZERO), lockout.fresh(Tick::ZERO));
+    for second in 0..140 {
+        let now = Tick::from_nanos(second * 1_000_000_000);
+        let decided = algorithm.decide(&mut state, now, 1);
+        if decided.is_denied() {
+            let _ = lockout.decide(&mut denials, now, 1);
+        } else {
+            let _ = log.decide(&mut admissions, now, 1);
+        }
+    }
+    let of_log = SlidingLog::heap_bytes(&log, &admissions);
+    let of_lockout = Lockout::heap_bytes(&lockout, &denials);
+    // 40 or more entries of at least 8 bytes each.
+    assert!(of_log > 320 && of_lockout > 320);
+    let both = DenialLockout::heap_bytes(&algorithm, &state);
+    assert_eq!(both, of_log + of_lockout);
+    assert!(of_lockout <= Lockout::max_heap_bytes(&lockout));
+    let most = SlidingLog::max_heap_bytes(&log) + Lockout::max_heap_bytes(&lockout);
+    assert_eq!(DenialLockout::max_heap_bytes(&algorithm), most);
+}
+
+#[test]
+fn a_lower_limit_keeps_no_empty_attempts() {
+    let mut state = LockoutState::default();
+    for ns in 1..=5 {
+        state.push(Tick::from_nanos(ns), 2);
+    }
+    state.keep_newest(3);
+    assert_eq!((state.used(0), state.len()), (3, 2));
+}
+
+/// The attempts of 65 threads that were slower than another one, of which one is no longer known.
+#[test]
+fn late_attempts_take_bounded_memory() {
+    let mut state = LockoutState::default();
+    state.push(Tick::from_nanos(100), 1);
+    let before = state.heap_bytes();
+    for ns in 1..=65 {
+        state.push(Tick::from_nanos(ns), 1);
+    }
+    // Two moments each.
+    assert_eq!(state.heap_bytes(), before + 64 * 16);
+    assert!(state.heap_bytes() <= LockoutState::max_heap_bytes(1));
+}
+
+#[cfg(feature = "cas")]
+#[test]
+fn a_state_with_late_attempts_is_read_as_it_was_written_and_refused_if_altered() {
+    let mut state = lockout().fresh(Tick::ZERO);
+    for ns in [2, 1] {
+        let _ = lockout().decide(&mut state, Tick::from_nanos(ns), 1);
+    }
+    let mut bytes = state_to_bytes(&lockout(), &state).expect("a portable form");
+    assert_eq!(state_from_bytes(&lockout(), &bytes), Some(state));
+    let last = bytes.len() - 2;
+    assert_eq!(bytes[last..], [1, 2], "it was taken at 1 and counts at 2");
+    for altered in [[2, 2], [3, 2], [1, 3]] {
+        bytes[last..].copy_from_slice(&altered);
+        assert_eq!(state_from_bytes(&lockout(), &bytes), None, "{altered:?}");
+    }
+}
+
+#[cfg(feature = "cas")]
+#[test]
+fn a_lockout_of_denials_is_read_as_it_was_written() {
+    let of = |lockout: Lockout, limit| lockout.after_denials_of(TokenBucket::new(limit));
+    let limit = Quota::per_second(1);
+    let algorithm = of(lockout(), limit);
+    let mut state = algorithm.fresh(Tick::ZERO);
+    for _ in 0..4 {
+        let _ = algorithm.decide(&mut state, Tick::from_nanos(7), 1);
+    }
+    let bytes = state_to_bytes(&algorithm, &state).expect("a portable form");
+    assert_eq!(state_from_bytes(&algorithm, &bytes), Some(state));
+
+    let settings = |algorithm| settings_to_bytes(&algorithm).expect("a portable form");
+    let others = [
+        of(lockout().parole(3), limit),
+        of(lockout(), Quota::per_second(2)),
+    ];
+    for other in others {
+        assert_ne!(settings(other), settings(algorithm));
+        let read = settings_from_bytes(&algorithm, &settings(other));
+        assert_eq!(read, Some(other));
+    }
+    assert!(!DenialLockout::is_leasable(&algorithm) && !Lockout::is_leasable(&lockout()));
+}
+
+#[test]
+fn a_lockout_is_about_one_key() {
+    let algorithm = lockout().after_denials_of(DeniesAll);
+    assert!(DenialLockout::is_about_one_key(&algorithm) && Lockout::is_about_one_key(&lockout()));
+}
