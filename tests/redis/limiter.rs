@@ -223,7 +223,7 @@ async fn a_denied_request_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_key_expires_when_it_may_be_forgotten() {
+async fn a_key_expires_soon_after_it_may_be_forgotten() {
     let server = RedisServer::start();
     let redis = redis(&server);
     let quota = Quota::per_minute(6);
@@ -237,18 +237,20 @@ async fn a_key_expires_when_it_may_be_forgotten() {
     let decision = bucket.decide("key", 2).await.expect("a decision");
     let whole = i64::try_from(decision.reset_after.as_millis()).unwrap();
     assert_eq!(whole, 20_000);
+    // Keys live up to two periods of 2^20 microseconds longer.
+    let later = 2_098;
     let left = ttl("token");
-    assert!(left > 10_000 && left <= whole + 2, "{left}");
+    assert!(left > 10_000 && left <= whole + later, "{left}");
 
     let log = redis.limiter("log", SlidingLog::new(quota));
     for _ in 0..3 {
         let _ = log.decide("key", 1).await.expect("a decision");
     }
     let left = ttl("log");
-    assert!(left > 50_000 && left <= 60_002, "{left}");
+    assert!(left > 50_000 && left <= 60_000 + later, "{left}");
     let window = redis.limiter("window", SlidingWindow::new(quota));
     let _ = window.decide("key", 1).await.expect("a decision");
-    assert!((60_000..=120_002).contains(&ttl("window")));
+    assert!((60_000..=120_000 + later).contains(&ttl("window")));
 }
 
 #[tokio::test]

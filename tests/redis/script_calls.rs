@@ -22,7 +22,7 @@ fn hourly(limit: u64) -> Quota {
 }
 
 #[tokio::test]
-async fn a_pair_reads_by_one_command_and_writes_a_time_to_live_only_if_it_changes() {
+async fn a_pair_writes_a_time_to_live_only_if_it_changes() {
     let server = RedisServer::start();
     let pair = (TokenBucket::new(hourly(5)), FixedWindow::new(hourly(5)));
     let limiter = redis(&server).limiter("pair", pair);
@@ -34,7 +34,7 @@ async fn a_pair_reads_by_one_command_and_writes_a_time_to_live_only_if_it_change
     // The bucket is written three times with its time to live, and the window once, unless an hour
     // begins meanwhile.
     let [mget, exists, psetex, setrange] = ran;
-    assert_eq!((mget, exists), (3, 1), "{ran:?}");
+    assert_eq!((mget, exists), (0, 0), "{ran:?}");
     assert!(psetex + setrange == 6 && setrange >= 1, "{ran:?}");
 }
 

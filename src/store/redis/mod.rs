@@ -25,7 +25,7 @@
 //! One Redis key per limit and key, `{prefix:policy:key}` (see
 //! [`RemoteKey`](crate::store::remote::RemoteKey)). The further limits of
 //! a tuple are at the same name with `:1`, `:2`, in the same slot. A Redis key expires when the
-//! limiter would decide the same without it, so unused keys disappear. A denied request writes
+//! limiter would decide the same without it, up to 2.1 seconds later, so unused keys disappear. A denied request writes
 //! nothing.
 //!
 //! Machines may use different configurations under one policy name, as in a rolling deploy. Each
@@ -35,7 +35,8 @@
 //! over the usage of the newest one, if it is of the same algorithm, as
 //! [`Inherit::AsIs`](crate::algorithm::Inherit::AsIs) says. Usage never comes back to the
 //! configuration that it came from, so none is denied for longer than its own exhausted key would be.
-//! The key followed by `~` lists the configurations that usage was taken over from. A
+//! The key followed by `~` lists the configurations that usage was taken over from. The key itself
+//! lives as long as any of these states, and is nearly empty if it has none of its own. A
 //! reset concerns the configuration of its limiter only.
 //!
 //! # Permissions

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, time::Duration};
 use self::sealed::Script;
 use super::{
     call::Call,
-    fast::{FastPath, MAX_FAST_PARTS, fast_path},
+    fast::{FastPath, MAX_FAST_PARTS, TTL_LUA, fast_path},
 };
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -190,15 +190,10 @@ fn body(prelude: &str, parts: &[Part]) -> String {
     let with_params = |part: &Part| Some((part.fast_path?, part.params.len()));
     let fast_paths: Option<Vec<_>> = parts.iter().map(with_params).collect();
     if let Some(fast_paths) = fast_paths.filter(|paths| paths.len() <= MAX_FAST_PARTS) {
-        for (fast, _) in &fast_paths {
-            if seen.insert(fast.shared) {
-                body.push_str(fast.shared);
-            }
-        }
         // A block of its own: a Lua function has at most 200 local variables.
         body.extend(["do\n", &fast_path(&fast_paths), "end\n"]);
     }
-    body.push_str(include_str!("lua/prelude.lua"));
+    body.extend([TTL_LUA, include_str!("lua/prelude.lua")]);
     for source in parts.iter().flat_map(|part| part.sources) {
         if seen.insert(*source) {
             body.push_str(source);

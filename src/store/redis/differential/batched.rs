@@ -6,7 +6,7 @@ use super::toggle_fast_path;
 use super::{CENTURY, FAKE_CLOCK, Oracle, Program, RedisServer, Stored, random_steps};
 use crate::store::{
     redis::reply::parse_numbers,
-    redis::script::{Args, Scripted, ceil_to_micros, decode_reply, sealed::Script as _},
+    redis::script::{Args, Scripted, ceil_to_micros, decode_reply},
 };
 
 const KEYS: usize = 5;
@@ -111,33 +111,52 @@ fn batched_calls_decide_as_single_calls() {
 
 #[test]
 fn a_planted_bug_in_batching_is_caught() {
-    let is_caught = |right: &str, wrong: &str| {
-        let server = RedisServer::start();
-        let mut connection = server.connection();
-        (0..40).any(|seed| {
-            let algorithm = token_bucket(&mut Random::new(55 << 40 | seed));
-            let algorithm = algorithm.prepared().expect("figures that fit");
-            let sabotage = |body: String| {
-                assert!(body.contains(right), "no {right:?} to plant a bug in");
-                body.replace(right, wrong)
-            };
-            find_difference(&mut connection, &algorithm, seed, sabotage).is_some()
-        })
-    };
+    let bucket_is_caught = |right: &str, wrong: &str| is_caught(token_bucket, right, wrong);
     assert!(
-        is_caught(
+        bucket_is_caught(
             "args_differ and args_start + index or args_start + 1",
             "args_start + 1"
         ),
         "the arguments of the first call for all"
     );
     assert!(
-        is_caught("not undecided or undecided[index]", "true"),
+        bucket_is_caught("not undecided or undecided[index]", "true"),
         "a call that is executed twice"
     );
-    let written = "local written = args_differ and call_count > 1 and {}";
+    let written = "local written = args_differ and {}";
     assert!(
-        is_caught(written, "local written = false"),
+        bucket_is_caught(written, "local written = false"),
         "two calls on one key that read the same value"
     );
+    assert!(
+        bucket_is_caught(
+            "reply[reply_offset + 1], reply[reply_offset + 2] = due, part",
+            "reply[reply_offset + 1], reply[reply_offset + 2] = due, 0",
+        ),
+        "a part that is not returned"
+    );
+    let pair = |random: &mut Random| (token_bucket(random), fixed_window(random));
+    assert!(
+        is_caught(
+            pair,
+            "reply[reply_offset] = DENIED",
+            "reply[reply_offset] = value_1 and DONE or DENIED"
+        ),
+        "the verdict of the first limit"
+    );
+}
+
+/// Whether a trace finds the planted bug.
+fn is_caught<A: Scripted>(policy: impl Fn(&mut Random) -> A, right: &str, wrong: &str) -> bool {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    (0..40).any(|seed| {
+        let algorithm = policy(&mut Random::new(55 << 40 | seed));
+        let algorithm = algorithm.prepared().expect("figures that fit");
+        let sabotage = |body: String| {
+            assert!(body.contains(right), "no {right:?} to plant a bug in");
+            body.replace(right, wrong)
+        };
+        find_difference(&mut connection, &algorithm, seed, sabotage).is_some()
+    })
 }

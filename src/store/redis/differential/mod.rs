@@ -36,7 +36,7 @@ const FAKE_CLOCK: &str = include_str!("../../../../examples/replay/clock.lua");
 fn toggle_fast_path(seed: u64, body: String) -> String {
     match seed / 2 % 2 {
         0 => body,
-        _ => body.replace("op == TAKE\n", "op == -1\n"),
+        _ => body.replace("op == TAKE, true", "false, true"),
     }
 }
 

@@ -44,9 +44,9 @@ fn a_planted_bug_in_a_script_is_caught() {
         is_caught(sliding_window, bug, "admitted = true or product_less("),
         "large products that are not compared",
     );
-    let bug = "window + 1 == current_window and current or 0";
+    let bug = "window + 1 == current_window and count or 0";
     plant(
-        is_caught(sliding_window, bug, "current"),
+        is_caught(sliding_window, bug, "count"),
         "a window that was skipped",
     );
     let bug = "elapsed_cells < age and";
@@ -120,7 +120,7 @@ fn a_planted_bug_in_a_script_is_caught() {
         ),
         "half of a pair",
     );
-    let bug = "call('PSETEX', key, ttl, value)";
+    let bug = "call('PSETEX', key, key_ttl(key, ttl), value)";
     plant(
         is_caught(token_bucket, bug, "call('PSETEX', key, 1, value)"),
         "a key that expires too early",
@@ -168,9 +168,8 @@ fn a_planted_bug_in_the_lockout_script_is_caught() {
 #[test]
 fn a_planted_bug_in_a_change_of_quota_is_caught() {
     let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
-    let bug =
-        "if displaced then\n        move_foreign()\n    else\n        call('DEL', key)\n    end";
-    let wrong = "if not displaced then\n        call('DEL', key)\n    end";
+    let bug = "if displaced then\n        move_foreign()\n        return\n    end";
+    let wrong = "if displaced then\n        return\n    end";
     let anchored = |random: &mut Random| fixed_window(random).anchored();
     plant(
         is_caught(anchored, bug, wrong),
@@ -194,7 +193,7 @@ fn a_planted_bug_in_a_change_of_quota_is_caught() {
         ),
         "an anchored window that a change moves",
     );
-    let bug = "call('RENAME', key, displaced)";
+    let bug = "call('RENAME', key, name)";
     plant(
         is_caught(sliding_window, bug, "call('DEL', key)"),
         "a configuration that loses its state",
@@ -221,8 +220,8 @@ fn a_planted_bug_in_the_fast_path_is_caught() {
     plant(
         is_caught(
             sliding_window,
-            "return weight < weight_limit",
-            "return weight <= weight_limit",
+            "admits = weight < weight_limit",
+            "admits = weight <= weight_limit",
         ),
         "a missing floor",
     );
@@ -230,18 +229,18 @@ fn a_planted_bug_in_the_fast_path_is_caught() {
         is_caught(fixed_window, "window >= oldest_1", "window > oldest_1"),
         "a window that ends too early",
     );
-    let bug = "reply[place], reply[place + 1] = due, part";
+    let bug = "state_1, state_2 = due, part";
     plant(
-        is_caught(leaky_meter, bug, "reply[place], reply[place + 1] = due, 0"),
+        is_caught(leaky_meter, bug, "state_1, state_2 = due, 0"),
         "a part that is not returned",
     );
     let pair = |random: &mut Random| (leaky_meter(random), fixed_window(random));
     plant(
-        is_caught(pair, "= DENIED\n", "= value_1 and DONE or DENIED\n"),
+        is_caught(pair, "all_admit and DONE", "value_1 and DONE"),
         "the verdict of the first limit",
     );
     plant(
-        is_caught(pair, "text_2, value_2)", "text_1, value_2)"),
+        is_caught(pair, "text_2, value_2)", "text_1 or text_2, value_2)"),
         "the time to live of the first limit",
     );
     plant(
@@ -251,17 +250,63 @@ fn a_planted_bug_in_the_fast_path_is_caught() {
     plant(
         is_caught(
             sliding_window,
-            "not (value and window == window_1)",
-            "not value",
+            "if value and window == window_1 then",
+            "if value then",
         ),
         "the time to live of an earlier window",
     );
+    let bug =
+        "if value and due - due % EXPIRY_PERIOD >= unused_at - unused_at % EXPIRY_PERIOD then";
     plant(
-        is_caught(
-            token_bucket,
-            "not values[1] and call('EXISTS'",
-            "false and call('EXISTS'",
-        ),
-        "a configuration that forgets its state when that of another one ends",
+        is_caught(token_bucket, bug, "if value then"),
+        "the time to live of an earlier write",
+    );
+}
+
+#[test]
+fn a_time_to_live_that_is_too_short_is_caught() {
+    let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
+    let bug = "- now) / 1000";
+    plant(
+        is_caught(token_bucket, bug, "- now) / 2000"),
+        "half the time to live of a bucket",
+    );
+    plant(
+        is_caught(sliding_log, bug, "- now) / 2000"),
+        "half the time to live of a log",
+    );
+    let bug = "call('PEXPIRE', key, key_ttl(key, ttl_ms(log.last_at + period)))";
+    plant(
+        is_caught(sliding_log, bug, ""),
+        "a log that keeps its first time to live",
+    );
+}
+
+/// The state of a configuration is moved away from its key, which then ends before that state.
+#[test]
+fn a_state_that_is_not_found_because_its_key_is_gone_is_caught() {
+    let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
+    let bug = "return max(ttl, call('PTTL', key .. '~') + 1)";
+    plant(
+        is_caught(token_bucket, bug, "return ttl"),
+        "a key that ends with its own state",
+    );
+    plant(
+        is_caught(token_bucket, "if left >= ttl_1 then", "if false then"),
+        "a later call that lets the key end with its own state",
+    );
+    plant(
+        is_caught(token_bucket, "prolong(moved_from, ttl + 1)", ""),
+        "a key that ends before a state that was moved away and used again",
+    );
+    let bug = "local left = moved_from and -1 or call('PTTL', key .. '~')";
+    plant(
+        is_caught(token_bucket, bug, "local left = -1"),
+        "a reset that removes the key",
+    );
+    let bug = "call('PSETEX', foreign_key, call('PTTL', foreign_key .. '~') + 1, NO_STATE)";
+    plant(
+        is_caught(token_bucket, bug, ""),
+        "a reset that moves the state of another configuration away",
     );
 }

@@ -44,7 +44,7 @@ impl<A: Scripted> Oracle<A> {
     }
 
     /// What is wrong with what the server holds before a step. It may keep a state for up to two
-    /// milliseconds longer than necessary.
+    /// periods of expiry longer than necessary.
     pub(super) fn fault(&self, variants: &[A], step: Step, stored: &Stored) -> Option<String> {
         let now = Tick::from_nanos(step.now * 1_000);
         let is_live = |header: &String| {

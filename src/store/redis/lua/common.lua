@@ -1,8 +1,8 @@
 -- Every script begins with this file.
 --
--- Script = common.lua, the functions that the fast path shares with the full path, the fast path
--- (fast/prelude.lua .. fast/epilogue.lua) if all limits have one, prelude.lua, one constructor per
--- kind of limit, epilogue.lua.
+-- Script = common.lua, the fast path (fast/prelude.lua .. fast/epilogue.lua) if all limits have one,
+-- the functions that it shares with the full path, prelude.lua, one constructor per kind of limit,
+-- epilogue.lua.
 --
 -- Numbers are doubles, which represent integers exactly up to 2^53. Scripts only compare, add and
 -- divide integers below that bound. Larger products go through bignum.lua. Times are microseconds
@@ -23,6 +23,10 @@
 -- configuration has a state of its own, so together they admit at most the sum of what each
 -- promises. The newest one has its state at the key, and the others at the key followed by their
 -- header. A configuration that has no state yet takes over the usage of the newest one, once.
+--
+-- No state is at another name while there is no value at the key, so that only one name has to be
+-- read for an unused key. The key lives as long as the key followed by `~`, and that one as long as
+-- every state that was moved away. A state that is removed leaves a mark at the key meanwhile.
 local TAKE, PEEK, REFUND, CHARGE, RESET = 1, 2, 3, 4, 5
 local DENIED, DONE, CORRUPT, WRONG_TYPE = 0, 1, 2, 3
 -- A refund says when its cost was taken, or MAX_INT for now. What time has returned since then is
@@ -35,14 +39,11 @@ local call, try_call, pack, unpack, unpack_table =
     redis.call, redis.pcall, struct.pack, struct.unpack, unpack
 local floor, fmod, sub = math.floor, math.fmod, string.sub
 
+-- Keys expire at the ends of periods of so many microseconds: see `ttl_ms`.
+local EXPIRY_PERIOD = 1048576
+
 -- The clock is read once per script call.
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
--- With places for a single call of most algorithms, because the table grows slowly.
-local reply, undecided = { now, 0, 0, 0 }, nil
-
--- Time to live, in milliseconds, of a state that decides like a fresh one from `forgettable_at` on.
--- Rounded up, plus one: the server may be in the middle of a millisecond.
-local function ttl_ms(forgettable_at)
-    return floor((forgettable_at - now) / 1000) + 2
-end
+-- The numbers of the reply, and by index whether a call is left for the full path.
+local reply, undecided

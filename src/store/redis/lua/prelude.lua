@@ -16,6 +16,7 @@ local function next_number()
     return numbers[number_index]
 end
 
+reply = reply or { now }
 local reply_len = 0
 local function push_reply(value)
     reply_len = reply_len + 1
@@ -57,6 +58,11 @@ local function read_error(value)
     return error(value.err)
 end
 
+-- The value of a key that has none, while states that were moved away from it may be left.
+local NO_STATE = '~;'
+
+-- The key that the value was moved away from, if it is at a name of its own.
+local moved_from
 -- The key at which a value of another configuration was found, and the name of its own that it can
 -- be moved to. `displaced` is that name if the next write takes its place, and `takes_over` says
 -- whether that write has its usage.
@@ -73,10 +79,12 @@ end
 -- none to use, and an error as the last result. The state takes `state_len` bytes, or
 -- `len_of(params)` bytes under other parameters, and then any number of entries of `entry_len` bytes.
 local function read_value(key, own_header, state_len, len_of, entry_len)
-    foreign_key, displaced = nil, nil
+    foreign_key, displaced, moved_from = nil, nil, nil
     local value = try_call('GET', key)
     if type(value) == 'table' then
         return nil, nil, nil, key, read_error(value)
+    elseif value == NO_STATE then
+        value = nil
     end
     local header_len = #own_header
     local function has_len(value, len)
@@ -95,6 +103,7 @@ local function read_value(key, own_header, state_len, len_of, entry_len)
     local own_key = key .. own_header
     local own_value = call('GET', own_key)
     if own_value and is_own(own_value) then
+        moved_from = key
         return own_value, header_len + 1, nil, own_key
     elseif not value then
         return nil, nil, nil, key
@@ -120,28 +129,38 @@ local function prolong(key, ttl)
     end
 end
 
+-- Moves the value of another configuration away from `key`, which has to be written next. The key
+-- followed by `~` then has the headers of the configurations whose usage was taken over: the last few,
+-- because a policy has few configurations.
+local function move_away(key, name, headers, ttl)
+    call('RENAME', key, name)
+    ttl = max(ttl, call('PTTL', name), call('PTTL', key .. '~'))
+    call('SET', key .. '~', headers, 'PX', ttl + 1)
+end
+
 -- Moves the value of another configuration away, before the key is written with this time to live.
 -- If the written one has its usage, it lives as long at least, and so do the values that were moved
--- away before it. Otherwise their configurations would take over the usage that was theirs. Their
--- headers are at the key followed by `~`: the last few, because a policy has few configurations.
+-- away before it. Otherwise their configurations would take over the usage that was theirs.
 local function make_room(key, ttl)
     if not displaced then
         return
     end
-    call('RENAME', key, displaced)
+    local headers = call('GET', key .. '~') or ''
     if takes_over then
-        local headers = call('GET', key .. '~') or ''
         local header = sub(displaced, #key + 1)
         if not find(headers, header, 1, true) then
             headers = headers .. header
         end
+    end
+    local kept = headers
+    while #kept > 1000 do
+        kept = string.gsub(kept, '^[^;]*;', '')
+    end
+    move_away(key, displaced, kept, takes_over and ttl or 1)
+    if takes_over then
         for other in gmatch(headers, '~%a[%d.]*;') do
             prolong(key .. other, ttl)
         end
-        while #headers > 1000 do
-            headers = string.gsub(headers, '^[^;]*;', '')
-        end
-        call('SET', key .. '~', headers, 'PX', max(ttl, call('PTTL', key .. '~')))
     end
     foreign_key, displaced = nil, nil
 end
@@ -150,7 +169,8 @@ end
 -- configuration would take over the usage of a value that stays at the key.
 local function move_foreign()
     if foreign_key then
-        call('RENAME', foreign_key, foreign_name)
+        move_away(foreign_key, foreign_name, call('GET', foreign_key .. '~') or '', 1)
+        call('PSETEX', foreign_key, call('PTTL', foreign_key .. '~') + 1, NO_STATE)
         foreign_key, displaced = nil, nil
     end
 end
@@ -159,9 +179,25 @@ end
 local function remove(key)
     if displaced then
         move_foreign()
+        return
+    end
+    local left = moved_from and -1 or call('PTTL', key .. '~')
+    if left >= 0 then
+        call('PSETEX', key, left + 1, NO_STATE)
     else
         call('DEL', key)
     end
+end
+
+-- The time to live of a value, which is to be written, that has to live for `ttl` itself. A key lives
+-- longer than the states that were moved away from it.
+local function key_ttl(key, ttl)
+    if moved_from then
+        prolong(moved_from, ttl + 1)
+        prolong(moved_from .. '~', ttl)
+        return ttl
+    end
+    return max(ttl, call('PTTL', key .. '~') + 1)
 end
 
 -- Writes a state that decides like a fresh one from `forgettable_at` on.
@@ -171,6 +207,6 @@ local function store(key, value, forgettable_at)
     else
         local ttl = ttl_ms(forgettable_at)
         make_room(key, ttl)
-        call('PSETEX', key, ttl, value)
+        call('PSETEX', key, key_ttl(key, ttl), value)
     end
 end

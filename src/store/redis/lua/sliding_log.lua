@@ -34,7 +34,7 @@ local function sliding_log()
     -- The log of a key and the key to write to; or an error; or the header of another configuration
     -- whose entries are to be copied.
     local function load_head(key)
-        foreign_key, displaced = nil, nil
+        foreign_key, displaced, moved_from = nil, nil, nil
         local value = try_call('GETRANGE', key, 0, 127)
         if type(value) == 'table' then
             return nil, key, read_error(value)
@@ -46,8 +46,9 @@ local function sliding_log()
         note_foreign(key, value)
         log = read_head(key .. own_header, own_header)
         if log then
+            moved_from = key
             return log, key .. own_header
-        elseif value == '' then
+        elseif value == '' or value == NO_STATE then
             return new_log(), key
         end
         local old_params, state_offset = parse_header(value, own_header)
@@ -100,11 +101,11 @@ local function sliding_log()
     local function save(key, log, entries)
         local ttl = ttl_ms(log.last_at + period)
         make_room(key, ttl)
-        call('SET', key, pack_head(log) .. entries, 'PX', ttl)
+        call('SET', key, pack_head(log) .. entries, 'PX', key_ttl(key, ttl))
     end
     local function write_head(key, log)
         call('SETRANGE', key, 0, pack_head(log))
-        call('PEXPIRE', key, ttl_ms(log.last_at + period))
+        call('PEXPIRE', key, key_ttl(key, ttl_ms(log.last_at + period)))
     end
     -- Rewrites the value, with `span` subtracted from each time and `total` from each total.
     local function rewrite(key, log, span, total)

@@ -7,8 +7,8 @@ if not value then
     due, part = now, 0
 end
 local after, after_part
-admitted, after, after_part =
-    bucket_step(due, part, span_N, span_part_N, bound_N, bound_part_N, parts_per_us_N)
+admitted, after, after_part = bucket_step(due, part, span_N, span_part_N, bound_N, bound_part_N, parts_per_us_N)
 -- Reply: due, part
 -- Next: now, after, after_part
 -- Unused at: after + (after_part > 0 and 1 or 0)
+-- Same expiry: value and due - due % EXPIRY_PERIOD >= unused_at - unused_at % EXPIRY_PERIOD

@@ -12,4 +12,4 @@ admitted = used + cost_N <= limit_N
 -- Reply: window, used
 -- Next: window, used + cost_N
 -- Unused at: fixed_window_end(window, length_N, pad_N, anchored_N)
--- Same end: is_open
+-- Same expiry: is_open

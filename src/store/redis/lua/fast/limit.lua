@@ -1,10 +1,9 @@
 if is_fast then
-    local key = KEYS[key_offset + NUMBER]
-    local value = written and written[key] or values[key_offset + NUMBER]
+    local key = KEY_NAME
+    local value = VALUE
     if value then
         is_fast = #value == value_len_N and sub(value, 1, header_len_N) == header_N
-    elseif is_unsure then
-        is_fast = call('EXISTS', key, key .. header_N) == 0
+    IF_MISSING
     end
     if is_fast then
         local STATE
@@ -13,10 +12,21 @@ if is_fast then
         end
         DECISION
         PLACES = REPLY
-        place = place + REPLY_LEN
         if admitted then
-            ttl_N = not (SAME_END) and ttl_ms(UNUSED_AT)
-            value_N = pack('<c0STATE_DOUBLES', ttl_N and header_N or '', NEXT)
+            local unused_at = UNUSED_AT
+            if SAME_EXPIRY then
+                ttl_N, value_N = nil, pack('<STATE_DOUBLES', NEXT)
+            else
+                ttl_N = ttl_ms(unused_at)
+                if value then
+                    -- It lives longer if states of other configurations were moved away from it.
+                    local left = call('PTTL', key)
+                    if left >= ttl_N then
+                        ttl_N = left + 1
+                    end
+                end
+                value_N = pack('<c0STATE_DOUBLES', header_N, NEXT)
+            end
         end
         all_admit = all_admit and admitted
     end

@@ -3,11 +3,10 @@
 -- longer than a decision, so the fast path runs before them, and has no functions of its own. Calls
 -- that it cannot decide are left `undecided` for the full path.
 --
--- A command takes longer than the rest of a decision, so the values of all calls are read by one.
---
 -- fast.rs generates it from the files of the limits. A name in them that ends in `_N` gets the number
--- of the limit. The frame of all limits is in once.lua, read.lua, missing.lua, limit.lua and write.lua.
--- A limit adds:
+-- of the limit, and calls of shared functions are replaced by the code of the function. The frame of
+-- all limits is in once.lua, single.lua or batch.lua, read.lua, missing.lua, limit.lua, write.lua and
+-- written.lua. A limit adds:
 --
 -- Parameters, and what is computed of them once.
 -- Arguments of a call, and what is computed of them when they change.
@@ -16,9 +15,5 @@
 -- Reply: the numbers of the state that the client gets.
 -- Next: the numbers of the state if the call is admitted.
 -- Unused at: when that state decides like a fresh one.
--- Same end: whether the stored state decides like a fresh one from the same moment on. Then only its
---   numbers are written, which takes half the time of a write with a time to live.
-local last_args, op
--- The stored values, once they are read, and whether one may be missing at its key only because it is
--- elsewhere or not a string.
-local values, is_unsure
+-- Same expiry: whether the stored state needs the same expiry. Then only its numbers are written, which
+--   takes half the time of a write with a time to live.

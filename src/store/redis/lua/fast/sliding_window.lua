@@ -12,4 +12,4 @@ is_fast = admitted ~= nil and (not value or window <= window_N)
 -- Reply: window_N, previous, current
 -- Next: window_N, previous, current + cost_N
 -- Unused at: sliding_window_end(window_N, length_N, pad_N)
--- Same end: value and window == window_N
+-- Same expiry: value and window == window_N

@@ -3,9 +3,9 @@ local function sliding_window_at(length, pad)
     local elapsed = fmod(now + pad, length)
     return (now + pad - elapsed) / length, elapsed
 end
--- The counts of `window` as seen from a later one.
-local function sliding_window_carry(window, current_window, current)
-    return window + 1 == current_window and current or 0, 0
+-- The counts of a window of `count` units as seen from a later one.
+local function sliding_window_carry(window, current_window, count)
+    return window + 1 == current_window and count or 0, 0
 end
 -- A state is forgotten when its window is no longer the previous one.
 local function sliding_window_end(window, length, pad)
@@ -15,12 +15,13 @@ end
 -- the products exceed the integers of a double.
 local function sliding_window_admits(previous, current, cost, limit, length, elapsed)
     local headroom = limit - current - cost
-    if headroom < 0 or previous <= headroom then
-        return headroom >= 0
+    local admits = headroom >= 0
+    if admits and previous > headroom then
+        local weight, weight_limit = previous * (length - elapsed), (headroom + 1) * length
+        admits = nil
+        if weight <= MAX_INT and weight_limit <= MAX_INT then
+            admits = weight < weight_limit
+        end
     end
-    local weight, weight_limit = previous * (length - elapsed), (headroom + 1) * length
-    if weight > MAX_INT or weight_limit > MAX_INT then
-        return nil
-    end
-    return weight < weight_limit
+    return admits
 end
