@@ -98,6 +98,9 @@
 //! [`clock_error`](LeasedBuilder::clock_error). The promise then holds but for what the algorithm
 //! refills in that time.
 //!
+//! If the store has one clock, the time of a machine may be ahead of it by as long as the machine's quickest
+//! request took. In theory a charge can open the next fixed window that much early.
+//!
 //! # Failure
 //!
 //! While the store cannot be reached, a machine uses what it holds, until its leases end. Then requests

@@ -1,6 +1,7 @@
 //! Virtual time, and a network that delays, loses and doubles messages.
 
 pub(in crate::store) mod promise;
+pub(in crate::store) mod seeds;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -37,14 +37,15 @@ pub(super) enum Mistake {
 
 impl Mistake {
     /// Whether a fleet can show it. The others run as without it.
-    pub(super) fn can_show(self, conditions: Conditions) -> bool {
+    pub(super) fn can_show(self, conditions: Conditions, has_long_window: bool) -> bool {
         match self {
             Self::UseLateReply | Self::ClockStops | Self::UseReplyOfBefore => {
                 !conditions.is_reliable
             }
             Self::ChargeOneConfiguration => conditions.quotas != Quotas::One,
             Self::ResetFreesOthers | Self::ResetTwice | Self::UseReturned => conditions.is_changed,
-            Self::TrustClocks => conditions.clocks != Clocks::Store,
+            // Other limits may refill in the time by which clocks differ.
+            Self::TrustClocks => conditions.clocks != Clocks::Store && has_long_window,
             _ => true,
         }
     }
@@ -57,15 +58,15 @@ impl Mistake {
         Self::GrantOnRefill,
         Self::ForgetOthers,
     ];
-    /// Those that need many.
-    pub(super) const RARE: [Self; 8] = [
+    /// Those that need more of them.
+    pub(super) const RARE: [Self; 6] = [
         Self::UseLateReply,
         Self::ClockStops,
         Self::UseReplyOfBefore,
         Self::ChargeOneConfiguration,
         Self::ResetFreesOthers,
         Self::ResetTwice,
-        Self::TrustClocks,
-        Self::UseReturned,
     ];
+    /// Those that need many.
+    pub(super) const RAREST: [Self; 2] = [Self::TrustClocks, Self::UseReturned];
 }

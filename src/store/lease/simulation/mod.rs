@@ -2,7 +2,8 @@
 //! doubles messages.
 //!
 //! Some fleets decide by several clocks, are configured in two ways, or reset and close limits while they
-//! run. `LEASE_SEEDS=125000 cargo test --release --features cas --lib simulation` runs a million fleets.
+//! run. `LEASE_SEEDS=125000 cargo test --release --features cas --lib simulation` runs a million fleets,
+//! on all processors.
 
 mod change;
 mod conditions;

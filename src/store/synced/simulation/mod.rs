@@ -1,7 +1,8 @@
 //! A fleet in virtual time: machines, a store, and a network that delays, loses and doubles messages.
 //!
 //! In some fleets each machine has a clock of its own, machines are configured in two ways, or keys are
-//! reset. `SYNCED_SEEDS=62500 cargo test --release --features cas --lib simulation` runs a million fleets.
+//! reset. `SYNCED_SEEDS=62500 cargo test --release --features cas --lib simulation` runs a million fleets,
+//! on all processors.
 
 mod conditions;
 mod tests;

@@ -11,7 +11,11 @@ use crate::clock::Tick;
 use crate::quota::Quota;
 use crate::store::{
     cas::report::Report,
-    fleet::simulation::{KEYS, MAX_DELAY, MS, Quotas, WRONG, promise::Promise},
+    fleet::simulation::{
+        KEYS, MAX_DELAY, MS, Quotas, WRONG,
+        promise::Promise,
+        seeds::{any_panics, run_all},
+    },
 };
 
 impl<A: Algorithm> Simulation<A> {
@@ -186,26 +190,21 @@ fn check_all(seed: u64, strict: Option<u32>, mistake: Mistake) {
 
 #[test]
 fn machines_with_a_strict_budget_exceed_the_limit_by_at_most_the_budgets_of_the_others() {
-    for seed in 0..seeds() * 8 {
+    run_all(seeds() * 8, |seed| {
         let strict = u32::try_from(2 + seed / 8 % 4).expect("small");
         check_all(seed, Some(strict), Mistake::None);
-    }
+    });
 }
 
 #[test]
 fn machines_exceed_the_limit_by_at_most_what_they_admit_between_two_exchanges() {
-    for seed in 0..seeds() * 8 {
-        check_all(seed, None, Mistake::None);
-    }
+    run_all(seeds() * 8, |seed| check_all(seed, None, Mistake::None));
 }
 
 /// Checks that one of these fleets shows each mistake.
 fn assert_found(mistakes: &[Mistake], fleets: u64) {
     for mistake in mistakes {
-        let is_found = (0..fleets).any(|seed| {
-            let run = || check_all(seed, Some(2), *mistake);
-            std::panic::catch_unwind(run).is_err()
-        });
+        let is_found = any_panics(fleets, |seed| check_all(seed, Some(2), *mistake));
         assert!(is_found, "{mistake:?}");
     }
 }
