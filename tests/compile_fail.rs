@@ -5,6 +5,9 @@
 //! untyped closure, which no attribute of a library can change.
 #![cfg(all(feature = "axum", feature = "redis"))]
 
+#[path = "common/cargo.rs"]
+mod cargo;
+
 use std::{
     collections::BTreeMap,
     env, fs,
@@ -17,13 +20,12 @@ const LINES: usize = 10;
 
 /// The files of the libraries that this test was built with, by name.
 ///
-/// Cargo is asked, because the folder may hold several builds of one library. It builds nothing if
-/// the features are the same.
+/// Cargo is asked, because the folder may hold several builds of one library. It builds no library
+/// if the features are the same.
 fn libraries() -> BTreeMap<String, PathBuf> {
-    let output = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
+    let output = cargo::cargo()
         .args(["test", "--no-run", "--all-features", "--offline"])
         .args(["--test", "compile_fail", "--message-format=json"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo can be started");
     let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");

@@ -3,7 +3,7 @@
 use scylla::client::session_builder::SessionBuilder;
 use tower_throttle::store::cas::cassandra::Cassandra;
 
-use super::{shared_limit, store};
+use super::{cargo, shared_limit, store};
 
 const LIMIT: u64 = 200;
 
@@ -49,12 +49,10 @@ async fn a_rolling_deploy_admits_no_more_than_both_configurations() {
 fn the_example_limits_and_prints() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (server, _) = runtime.block_on(store("unrelated"));
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let run = std::process::Command::new(cargo)
-        .args(["run", "--quiet", "--package", "cassandra-examples"])
-        .args(["--example", "cassandra", "--features", "cassandra", "--"])
+    let run = cargo::cargo()
+        .args(["run", "--quiet", "--all-features"])
+        .args(["--example", "cassandra", "--"])
         .args([&server.node(), "test.example", "cassandra", "cassandra"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo can be started");
     let printed = String::from_utf8_lossy(&run.stdout);

@@ -2,6 +2,8 @@
 //! and Maven.
 
 mod agreement;
+#[path = "../common/cargo.rs"]
+mod cargo;
 #[path = "../common/cassandra_server.rs"]
 mod cassandra_server;
 mod limits;
