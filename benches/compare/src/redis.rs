@@ -402,7 +402,7 @@ async fn alone(effort: &Effort, peers: &Peers) {
     gcra.print(effort, (1, "raw GCRA EVALSHA"), gcra, None);
     incr.print(effort, (1, "INCR + PEXPIRE"), gcra, None);
     limitador.print(effort, (1, "limitador"), gcra, None);
-    ours.print(effort, (1, "ours, token bucket"), gcra, Some(0.95));
+    ours.print(effort, (1, "ours, token bucket"), gcra, Some(0.97));
 }
 
 async fn speed(effort: &Effort, peers: &Peers, in_flight: usize) {
@@ -436,7 +436,8 @@ async fn speed(effort: &Effort, peers: &Peers, in_flight: usize) {
     gcra.print(effort, (in_flight, "raw GCRA EVALSHA"), raw, None);
     incr.print(effort, (in_flight, "INCR + PEXPIRE"), raw, None);
     limitador.print(effort, (in_flight, "limitador"), raw, None);
-    ours.print(effort, (in_flight, "ours, token bucket"), raw, Some(1.4));
+    let goal = if in_flight > 64 { 2.3 } else { 1.9 };
+    ours.print(effort, (in_flight, "ours, token bucket"), raw, Some(goal));
     let name = "ours, four connections";
     several.print(effort, (in_flight, name), raw, None);
 }
