@@ -50,8 +50,8 @@ fn the_example_limits_and_prints() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (server, _) = runtime.block_on(store("unrelated"));
     let run = cargo::cargo()
-        .args(["run", "--quiet", "--all-features"])
-        .args(["--example", "cassandra", "--"])
+        .args(["run", "--quiet", "--package", "cassandra-examples"])
+        .args(["--example", "cassandra", "--features", "cassandra", "--"])
         .args([&server.node(), "test.example", "cassandra", "cassandra"])
         .output()
         .expect("cargo can be started");

@@ -191,3 +191,70 @@ where
         self
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::{FixedWindow, LeakyBucket, TokenBucket};
+    use crate::clock::ManualClock;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    /// A day after the clock's zero.
+    fn local<A: Algorithm>(algorithm: A) -> Local<A, ManualClock> {
+        let clock = ManualClock::new();
+        clock.advance(DAY);
+        Local::new(algorithm).with_clock(clock)
+    }
+
+    fn decide<A: Algorithm>(local: &Local<A, ManualClock>) -> Decision {
+        local.apply_hashed(local.hash("key"), Op::Take(1))
+    }
+
+    #[test]
+    fn what_is_admitted_quickly_is_taken() {
+        let local = local(FixedWindow::new(Quota::per_hour(3)));
+        assert!(!local.try_admit("key", 1), "a new key takes the slow path");
+        assert!(decide(&local).is_admitted());
+        assert!(local.try_admit("key", 2));
+        assert!(!local.try_admit("key", 1));
+    }
+
+    #[test]
+    fn a_turn_that_comes_earlier_counts_from_then() {
+        let local = local(LeakyBucket::new(Quota::per_second(1)).queue(9));
+        let now = local.shared.clock.now().as_nanos();
+        for (decided, at_turn) in [(now + 1, now), (now, now), (now - 1, now - 1)] {
+            let receipt = local.receipt_at_turn("key", Receipt::at(decided));
+            assert_eq!(receipt.moment(), at_turn);
+        }
+    }
+
+    #[test]
+    fn waiters_that_leave_make_room_in_a_line_of_one_limit() {
+        let local = local(TokenBucket::new(Quota::per_hour(1)).queue(2));
+        for denied in [false, false, false, true] {
+            assert_eq!(decide(&local).is_denied(), denied);
+        }
+        let left = |freed, peek| local.decide_after_refund("key", freed, 1, peek).unwrap();
+        assert!(left(0, false).is_denied());
+        assert!(!left(2, true).is_denied());
+        assert!(decide(&local).is_denied(), "it was only asked");
+        assert!(!left(2, false).is_denied());
+        assert!(!decide(&local).is_denied(), "two have left for one");
+        assert!(decide(&local).is_denied());
+    }
+
+    #[test]
+    fn waiters_that_leave_make_no_room_in_a_window_beside_the_line() {
+        let line = LeakyBucket::new(Quota::per_hour(1)).queue(9);
+        let local = local((line, FixedWindow::new(Quota::per_day(3))));
+        for denied in [false, false, false, true] {
+            assert_eq!(decide(&local).is_denied(), denied);
+        }
+        let left = local.decide_after_refund("key", 2, 1, true);
+        assert!(left.is_some_and(|left| left.is_denied()));
+    }
+}

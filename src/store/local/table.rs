@@ -393,6 +393,11 @@ mod tests {
                 decided.expect("a table that is not full")
             })
         };
+        let is_marked_denied = |table: &Table<A>| {
+            let id = table.core.sets.key_id(7);
+            let (header, found) = table.core.sets.set(id.home).lookup(id.fingerprint);
+            found.is_some_and(|(slot, _)| header.is_denied(slot))
+        };
         let mut quickly = 0;
         for at in 0..1_000_u64 {
             let (now, cost) = (Tick::from_nanos(at * 30_000_000), at % 4);
@@ -403,6 +408,8 @@ mod tests {
                     let decided = taken.decide_found(found, 7, now, cost);
                     let decided = decided.unwrap_or_else(|| decide(&taken, now, cost));
                     assert_eq!(decided, expected, "request {at}");
+                    let marked = is_marked_denied(&taken);
+                    assert_eq!(marked, expected.is_denied(), "request {at}");
                 }
             }
             if layer.try_admit(7, now, cost) {
@@ -412,6 +419,12 @@ mod tests {
                 assert_eq!(decide(&layer, now, cost), expected, "request {at}");
             }
         }
+        // A decision that changes nothing does not mark a key that is admitted.
+        let later = Tick::from_nanos(1 << 50);
+        assert!(decide(&taken, later, 1).is_admitted());
+        let looked = taken.decide_found(None, 7, later, 0);
+        assert!(looked.is_none_or(|looked| looked.is_admitted()));
+        assert!(!is_marked_denied(&taken));
         assert!(
             layer.stats(Tick::ZERO).outside > 0 || quickly > 100,
             "{quickly}"
