@@ -1,8 +1,8 @@
 -- Every script begins with this file.
 --
--- Script = common.lua, the fast path (fast/prelude.lua .. fast/epilogue.lua) if all limits have one,
--- the functions that it shares with the full path, prelude.lua, one constructor per kind of limit,
--- epilogue.lua.
+-- Script = common.lua, the fast path (fast/prelude.lua, fast/single.lua, fast/batch.lua) if all limits
+-- have one, the functions that it shares with the full path, prelude.lua, one constructor per kind of
+-- limit, epilogue.lua.
 --
 -- Numbers are doubles, which represent integers exactly up to 2^53. Scripts only compare, add and
 -- divide integers below that bound. Larger products go through bignum.lua. Times are microseconds
