@@ -1,6 +1,6 @@
 //! The counter and `Instant` of this machine.
 
-use std::cell::Cell;
+use std::{cell::Cell, fs::File, io::Read};
 
 use super::{TimeSource, Tsc};
 use crate::clock::system::system_nanos;
@@ -32,8 +32,11 @@ impl<const ORDERED: bool> TimeSource for SystemSource<ORDERED> {
     }
 
     fn is_counter_reliable(&self) -> bool {
-        std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-            .is_ok_and(|source| source.trim_ascii() == b"tsc")
+        // `fs::read` would allocate a page, in a request.
+        let mut source = [0; 16];
+        File::open("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+            .and_then(|mut file| file.read(&mut source))
+            .is_ok_and(|len| source[..len].trim_ascii() == b"tsc")
     }
 
     #[inline]
