@@ -1,11 +1,8 @@
 //! Which replicas agree: the consistency in the requests that the driver sends.
 
-use std::sync::Arc;
+use tower_throttle::store::cas::{CasStore, Swapped};
 
-use scylla::client::session_builder::SessionBuilder;
-use tower_throttle::store::cas::{CasStore, Swapped, cassandra::Cassandra};
-
-use super::{MINUTE, insert, load, store, value, version};
+use super::{MINUTE, insert, load, store, store_behind, value, version};
 use crate::wire_proxy::{Protocol, WireProxy};
 
 // The numbers of consistencies in the protocol.
@@ -67,13 +64,7 @@ impl Request {
 async fn replicas_agree_in_one_data_center_or_in_all() {
     let (server, _) = store("agreement").await;
     let proxy = WireProxy::before(Protocol::Cassandra, server.port());
-    let builder = SessionBuilder::new()
-        .known_node(format!("127.0.0.1:{}", proxy.port()))
-        .user("cassandra", "cassandra");
-    let session = Box::pin(builder.build()).await;
-    let session = Arc::new(session.expect("a server that responds"));
-    let store = Cassandra::with_session(session);
-    let of_each = store.table("test.agreement").expect("a name");
+    let of_each = store_behind(&proxy, "agreement").await;
     let of_all = of_each.clone().across_datacenters();
     for (key, store, serial, quorum) in [
         ("of each", of_each, LOCAL_SERIAL, LOCAL_QUORUM),

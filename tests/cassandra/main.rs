@@ -19,9 +19,10 @@ mod wire_proxy;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use scylla::client::session_builder::SessionBuilder;
 use tower_throttle::store::cas::{CasStore, Swapped, Value, Version, cassandra::Cassandra};
 
-use self::cassandra_server::CassandraServer;
+use self::{cassandra_server::CassandraServer, wire_proxy::WireProxy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -43,6 +44,17 @@ async fn store_on(server: &CassandraServer, table: &str) -> Cassandra {
     let store = store.table(&format!("test.{table}")).expect("a name");
     store.create_table().await.expect("a table");
     store
+}
+
+/// A store behind a proxy of the server, with a table that is there.
+async fn store_behind(proxy: &WireProxy, table: &str) -> Cassandra {
+    let builder = SessionBuilder::new()
+        .known_node(format!("127.0.0.1:{}", proxy.port()))
+        .user("cassandra", "cassandra");
+    let session = Box::pin(builder.build()).await;
+    let session = session.expect("a server that responds");
+    let store = Cassandra::with_session(Arc::new(session));
+    store.table(&format!("test.{table}")).expect("a name")
 }
 
 fn version(number: u64) -> Version {

@@ -2,10 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use scylla::client::session_builder::SessionBuilder;
 use tower_throttle::store::cas::{CasStore, cassandra::Cassandra};
 
-use super::{insert, load, reached, store, value};
+use super::{insert, load, reached, store, store_behind, value};
 use crate::wire_proxy::{Protocol, WireProxy};
 
 #[test]
@@ -71,13 +70,7 @@ fn a_runtime_without_timers_is_an_error_that_names_the_remedy() {
 async fn statements_are_prepared_although_no_call_waits_so_long() {
     let (server, _) = store("prepared").await;
     let proxy = WireProxy::before(Protocol::Cassandra, server.port());
-    let builder = SessionBuilder::new()
-        .known_node(format!("127.0.0.1:{}", proxy.port()))
-        .user("cassandra", "cassandra");
-    let session = Box::pin(builder.build()).await;
-    let session = Arc::new(session.expect("a server that responds"));
-    let slow = Cassandra::with_session(session);
-    let slow = slow.table("test.prepared").expect("a name");
+    let slow = store_behind(&proxy, "prepared").await;
     proxy.delays_all(Duration::from_millis(60));
     reached("a call succeeds", || async {
         let call = tokio::time::timeout(Duration::from_millis(110), slow.load("key"));

@@ -26,52 +26,55 @@ fn is_caught<A: Scripted>(policy: impl Fn(&mut Random) -> A, right: &str, wrong:
     })
 }
 
+fn assert_caught(caught: bool, bug: &str) {
+    assert!(caught, "{bug} was not caught");
+}
+
 #[test]
 fn a_planted_bug_in_a_script_is_caught() {
-    let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
     let bug = "used + cost <= limit";
-    plant(
+    assert_caught(
         is_caught(fixed_window, bug, "used + cost <= limit + 1"),
         "one too many",
     );
     let bug = "is_open = advance(stored_window, used, old_params";
-    plant(
+    assert_caught(
         is_caught(fixed_window, &format!("{bug}[1]"), &format!("{bug}[1] + 1")),
         "another grid",
     );
     let bug = "admitted = product_less(";
-    plant(
+    assert_caught(
         is_caught(sliding_window, bug, "admitted = true or product_less("),
         "large products that are not compared",
     );
     let bug = "window + 1 == current_window and count or 0";
-    plant(
+    assert_caught(
         is_caught(sliding_window, bug, "count"),
         "a window that was skipped",
     );
     let bug = "elapsed_cells < age and";
-    plant(
+    assert_caught(
         is_caught(sliding_grid, bug, "elapsed_cells <= age and"),
         "a cell too many",
     );
     let bug = "if log.count == 0 or now < log.first_at + span then";
     let wrong = "if log.count == 0 or now <= log.first_at + span then";
-    plant(
+    assert_caught(
         is_caught(sliding_log, bug, wrong),
         "an entry that expires a moment late",
     );
     let bug = "return total >= target";
-    plant(
+    assert_caught(
         is_caught(sliding_log, bug, "return total > target"),
         "the wrong entry",
     );
     let bug = "part <= bound_part";
-    plant(
+    assert_caught(
         is_caught(token_bucket, bug, "part < bound_part"),
         "a cost that fits exactly",
     );
     let bug = "due, part = due + 1, part - parts_per_us\n    end\n    if due >= MAX_INT";
-    plant(
+    assert_caught(
         is_caught(
             leaky_meter,
             bug,
@@ -81,38 +84,38 @@ fn a_planted_bug_in_a_script_is_caught() {
     );
     let bug = "return bn.divide_up(multiply(count, bn.to.num), bn.from.num)";
     let wrong = "return (bn.divide(multiply(count, bn.to.num), bn.from.num))";
-    plant(
+    assert_caught(
         is_caught(leaky_meter, bug, wrong),
         "a change of quota that mints",
     );
     let bug = "local tokens = bn.divide(";
-    plant(
+    assert_caught(
         is_caught(token_bucket, bug, "local tokens = bn.divide_up("),
         "a change of quota that mints a part of a token",
     );
     let bug = "if lead + lead_part > 0 and due + part > 0 then";
-    plant(
+    assert_caught(
         is_caught(leaky_queue, bug, "if false then"),
         "a lead that is not charged",
     );
     let bug = "if due > earliest or due == earliest and part >= earliest_part then";
-    plant(
+    assert_caught(
         is_caught(leaky_queue, bug, "if due >= now then"),
         "a refund that an empty queue ignores",
     );
     let bug = "local ramp_ns = ramp_cost(stored_now) - ramp_cost(stored_after)";
-    plant(
+    assert_caught(
         is_caught(warm_up, bug, "local ramp_ns = ramp_cost(stored_now)"),
         "an extra that does not telescope",
     );
     let bug = "stored + (idle * 1000 - begun_ns) * refill";
-    plant(
+    assert_caught(
         is_caught(warm_up, bug, "stored + idle * 1000 * refill"),
         "a nanosecond that has begun",
     );
     let pair = |random: &mut Random| (fixed_window(random), leaky_meter(random));
     let bug = "part_err = limits[part](KEYS[first_key + part - 1], op, admitted)";
-    plant(
+    assert_caught(
         is_caught(
             pair,
             bug,
@@ -121,7 +124,7 @@ fn a_planted_bug_in_a_script_is_caught() {
         "half of a pair",
     );
     let bug = "call('PSETEX', key, key_ttl(key, ttl), value)";
-    plant(
+    assert_caught(
         is_caught(token_bucket, bug, "call('PSETEX', key, 1, value)"),
         "a key that expires too early",
     );
@@ -167,25 +170,24 @@ fn a_planted_bug_in_the_lockout_script_is_caught() {
 
 #[test]
 fn a_planted_bug_in_a_change_of_quota_is_caught() {
-    let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
     let bug = "if displaced then\n        move_foreign()\n        return\n    end";
     let wrong = "if displaced then\n        return\n    end";
     let anchored = |random: &mut Random| fixed_window(random).anchored();
-    plant(
+    assert_caught(
         is_caught(anchored, bug, wrong),
         "usage that comes back with the third quota",
     );
-    plant(
+    assert_caught(
         is_caught(token_bucket, bug, wrong),
         "tokens that a third quota finds gone",
     );
     let bug = "move_foreign()\n            return new_log()";
-    plant(
+    assert_caught(
         is_caught(sliding_log, bug, "return new_log()"),
         "entries that come back under a longer period",
     );
     let bug = "is_open = advance(window, used, length, pad, anchored)\n                else";
-    plant(
+    assert_caught(
         is_caught(
             anchored,
             bug,
@@ -194,7 +196,7 @@ fn a_planted_bug_in_a_change_of_quota_is_caught() {
         "an anchored window that a change moves",
     );
     let bug = "call('RENAME', key, name)";
-    plant(
+    assert_caught(
         is_caught(sliding_window, bug, "call('DEL', key)"),
         "a configuration that loses its state",
     );
@@ -216,8 +218,7 @@ fn a_planted_bug_in_the_gcra_script_is_caught() {
 
 #[test]
 fn a_planted_bug_in_the_fast_path_is_caught() {
-    let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
-    plant(
+    assert_caught(
         is_caught(
             sliding_window,
             "admits = weight < weight_limit",
@@ -225,29 +226,29 @@ fn a_planted_bug_in_the_fast_path_is_caught() {
         ),
         "a missing floor",
     );
-    plant(
+    assert_caught(
         is_caught(fixed_window, "window >= oldest_1", "window > oldest_1"),
         "a window that ends too early",
     );
     let bug = "state_1, state_2 = due, part";
-    plant(
+    assert_caught(
         is_caught(leaky_meter, bug, "state_1, state_2 = due, 0"),
         "a part that is not returned",
     );
     let pair = |random: &mut Random| (leaky_meter(random), fixed_window(random));
-    plant(
+    assert_caught(
         is_caught(pair, "all_admit and DONE", "value_1 and DONE"),
         "the verdict of the first limit",
     );
-    plant(
+    assert_caught(
         is_caught(pair, "text_2, value_2)", "text_1 or text_2, value_2)"),
         "the time to live of the first limit",
     );
-    plant(
+    assert_caught(
         is_caught(pair, "bound_part_1, cost_2 =", "cost_2, bound_part_1 ="),
         "the arguments of the limits mixed up",
     );
-    plant(
+    assert_caught(
         is_caught(
             sliding_window,
             "if value and window == window_1 then",
@@ -257,7 +258,7 @@ fn a_planted_bug_in_the_fast_path_is_caught() {
     );
     let bug =
         "if value and due - due % EXPIRY_PERIOD >= unused_at - unused_at % EXPIRY_PERIOD then";
-    plant(
+    assert_caught(
         is_caught(token_bucket, bug, "if value then"),
         "the time to live of an earlier write",
     );
@@ -265,18 +266,17 @@ fn a_planted_bug_in_the_fast_path_is_caught() {
 
 #[test]
 fn a_time_to_live_that_is_too_short_is_caught() {
-    let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
     let bug = "- now) / 1000";
-    plant(
+    assert_caught(
         is_caught(token_bucket, bug, "- now) / 2000"),
         "half the time to live of a bucket",
     );
-    plant(
+    assert_caught(
         is_caught(sliding_log, bug, "- now) / 2000"),
         "half the time to live of a log",
     );
     let bug = "call('PEXPIRE', key, key_ttl(key, ttl_ms(log.last_at + period)))";
-    plant(
+    assert_caught(
         is_caught(sliding_log, bug, ""),
         "a log that keeps its first time to live",
     );
@@ -285,27 +285,26 @@ fn a_time_to_live_that_is_too_short_is_caught() {
 /// The state of a configuration is moved away from its key, which then ends before that state.
 #[test]
 fn a_state_that_is_not_found_because_its_key_is_gone_is_caught() {
-    let plant = |caught: bool, bug: &str| assert!(caught, "{bug} was not caught");
     let bug = "return max(ttl, call('PTTL', key .. '~') + 1)";
-    plant(
+    assert_caught(
         is_caught(token_bucket, bug, "return ttl"),
         "a key that ends with its own state",
     );
-    plant(
+    assert_caught(
         is_caught(token_bucket, "if left >= ttl_1 then", "if false then"),
         "a later call that lets the key end with its own state",
     );
-    plant(
+    assert_caught(
         is_caught(token_bucket, "prolong(moved_from, ttl + 1)", ""),
         "a key that ends before a state that was moved away and used again",
     );
     let bug = "local left = moved_from and -1 or call('PTTL', key .. '~')";
-    plant(
+    assert_caught(
         is_caught(token_bucket, bug, "local left = -1"),
         "a reset that removes the key",
     );
     let bug = "call('PSETEX', foreign_key, call('PTTL', foreign_key .. '~') + 1, NO_STATE)";
-    plant(
+    assert_caught(
         is_caught(token_bucket, bug, ""),
         "a reset that moves the state of another configuration away",
     );
