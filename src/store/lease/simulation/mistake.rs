@@ -58,15 +58,15 @@ impl Mistake {
         Self::GrantOnRefill,
         Self::ForgetOthers,
     ];
-    /// Those that need more of them.
-    pub(super) const RARE: [Self; 6] = [
+    /// Those that need many.
+    pub(super) const RARE: [Self; 8] = [
         Self::UseLateReply,
         Self::ClockStops,
         Self::UseReplyOfBefore,
         Self::ChargeOneConfiguration,
         Self::ResetFreesOthers,
         Self::ResetTwice,
+        Self::TrustClocks,
+        Self::UseReturned,
     ];
-    /// Those that need many.
-    pub(super) const RAREST: [Self; 2] = [Self::TrustClocks, Self::UseReturned];
 }

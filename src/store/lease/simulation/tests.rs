@@ -189,12 +189,6 @@ fn the_checks_find_rare_mistakes() {
 }
 
 #[test]
-#[ignore = "it simulates thousands of fleets"]
-fn the_checks_find_the_rarest_mistakes() {
-    assert_found(&Mistake::RAREST, 100_000);
-}
-
-#[test]
 fn the_same_seed_gives_the_same_decisions() {
     let admitted = || {
         let buckets = with_limits(LIMITS, TokenBucket::new);
