@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
@@ -21,7 +21,7 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::store::{
     events::RemoteMetrics,
-    remote::{BreakerConfig, Breakers, Server, catch_panic},
+    remote::{BreakerConfig, Breakers, Server, catch_panic, rare},
 };
 use crate::sync::{Mutex, lock};
 
@@ -152,16 +152,20 @@ impl Connection {
         let reply = raw.send(command).await;
         guard.replied = true;
         drop(guard);
-        reply.map_err(|error| {
-            let class = ErrorClass::from_error(&error);
-            if class.invalidates_connection() {
-                self.invalidate(generation);
-            }
-            CallError {
-                class,
-                error: class.to_store_error(&error, self.is_cluster()),
-            }
-        })
+        reply.map_err(|error| self.call_error(&error, generation))
+    }
+
+    /// The error of a call on the connection of this generation, which is given up if it broke.
+    #[cold]
+    fn call_error(self: &Arc<Self>, error: &RedisError, generation: u64) -> CallError {
+        let class = ErrorClass::from_error(error);
+        if class.invalidates_connection() {
+            self.invalidate(generation);
+        }
+        CallError {
+            class,
+            error: class.to_store_error(error, self.is_cluster()),
+        }
     }
 
     async fn raw(self: &Arc<Self>) -> Result<(u64, RawConnection), CallError> {
@@ -171,8 +175,7 @@ impl Connection {
                 return Ok((state.generation, raw.clone()));
             }
         }
-        // Rare, and boxed so that it does not enlarge every call's future.
-        Box::pin(self.raw_or_connect()).await
+        rare(self.raw_or_connect()).await
     }
 
     async fn raw_or_connect(self: &Arc<Self>) -> Result<(u64, RawConnection), CallError> {

@@ -12,7 +12,7 @@ use super::{
     script::{Args, Program},
 };
 use crate::error::StoreError;
-use crate::store::remote::{Breakers, Executor, Server};
+use crate::store::remote::{Breakers, Executor, Server, rare};
 
 /// The delay before a call on a migrating slot is sent again.
 const SLOT_RETRY_DELAY: Duration = Duration::from_millis(5);
@@ -122,10 +122,9 @@ impl Executor for ScriptExecutor {
         let command = self.command("EVALSHA", &self.program.hash, calls);
         let reply = match self.connection.send(&command).await {
             Err(error) if error.class == ErrorClass::CrossSlot && calls.len() > 1 => {
-                return Box::pin(self.send_separately(calls)).await;
+                return rare(self.send_separately(calls)).await;
             }
-            // Rare, and boxed so that it does not enlarge every call's future.
-            Err(error) => Box::pin(self.send_again(calls, error)).await,
+            Err(error) => rare(self.send_again(calls, error)).await,
             reply => reply,
         };
         let numbers = self.parse(reply, calls.len())?;

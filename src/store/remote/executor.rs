@@ -1,6 +1,11 @@
 //! The port to a server: what sends the calls of a policy.
 
-use std::{fmt, future::Future, pin::pin, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    pin::{Pin, pin},
+    time::Duration,
+};
 
 use super::{
     breakers::{Breakers, Server},
@@ -82,6 +87,15 @@ fn record_error<E: Executor>(executor: &E, server: &Server, sent_at: Tick, error
     } else {
         breakers.record_success(server);
     }
+}
+
+/// The future of a step that few calls take. Neither its state nor its code is part of the other calls:
+/// the code of a concrete future would be copied into them, with a stack of several pages.
+pub(crate) fn rare<'a, F>(future: F) -> Pin<Box<dyn Future<Output = F::Output> + Send + 'a>>
+where
+    F: Future + Send + 'a,
+{
+    Box::pin(future)
 }
 
 /// The error of a call without a runtime.

@@ -22,7 +22,7 @@ pub(crate) use self::{
     breakers::{Breakers, Server},
     deadline::{Deadline, within},
     deny_cache::{CacheSlot, CacheVersion, DenyCache},
-    executor::Executor,
+    executor::{Executor, rare},
     key::check_name,
     live_policy::{LivePolicy, Policy},
     panic::catch_panic,
