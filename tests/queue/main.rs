@@ -6,6 +6,7 @@ mod changes;
 mod crowds;
 mod lines;
 mod order;
+mod own;
 mod planted;
 mod runtimes;
 mod seats;

@@ -112,6 +112,29 @@ fn a_key_whose_state_had_expired_begins_anew_at_the_change() {
     }
 }
 
+/// Outside the table too, where a state keeps its place for the new one.
+#[test]
+fn a_key_whose_state_had_expired_begins_with_the_tokens_of_a_new_key() {
+    let rate = Quota::per(9_999_999_967, Duration::from_secs(1_009));
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1_000_000));
+    let local = Local::new(TokenBucket::new(Quota::per_second(100))).with_clock(clock.clone());
+    let set = |bucket| local.set_algorithm(bucket, Inherit::AsIs).expect("valid");
+    set(TokenBucket::new(rate.burst(10)));
+    for key in ["early", "late"] {
+        assert!(local.check_n(key, 10).is_admitted());
+    }
+    assert_eq!(local.stats().outside, 2);
+    for burst in [200, 300, 400] {
+        clock.advance(Duration::from_secs(1));
+        set(TokenBucket::new(rate.burst(burst)).initial(3));
+    }
+    assert_eq!(local.take_up_to("early", 1_000), 3);
+    // Ten tokens take slightly more than 1,009 ns.
+    clock.advance(Duration::from_nanos(1_010));
+    assert_eq!(local.take_up_to("late", 1_000), 13);
+}
+
 #[test]
 fn states_of_every_width_keep_their_usage() {
     for words in 1..=4 {
