@@ -35,10 +35,6 @@ pub trait Packing<A: Algorithm>: Sealed {
     #[doc(hidden)]
     const MIN_WORDS: usize = 1;
 
-    /// Whether [`decide_packed`](Self::decide_packed) decides on the words, without unpacking a state.
-    #[doc(hidden)]
-    const DECIDES_ON_WORDS: bool = false;
-
     /// Whether [`cell_end`](Self::cell_end) may return a moment.
     #[doc(hidden)]
     #[cfg(feature = "cas")]
@@ -324,7 +320,7 @@ pub(crate) fn decide_outlined<A: Algorithm>(
     now: Tick,
     cost: u64,
 ) -> Decision {
-    algorithm.decide(state, now, cost).hide_from_optimizer()
+    algorithm.decide(state, now, cost)
 }
 
 /// Seals [`Packing`].

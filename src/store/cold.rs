@@ -20,7 +20,7 @@ pub(super) fn peek<A: Algorithm>(
     now: Tick,
     cost: u64,
 ) -> Decision {
-    algorithm.peek(state, now, cost).hide_from_optimizer()
+    algorithm.peek(state, now, cost)
 }
 
 #[inline(never)]
@@ -41,23 +41,6 @@ pub(super) fn unpack<A: Algorithm>(algorithm: &A, words: &[u64]) -> A::State {
 #[inline(never)]
 pub(super) fn pack<A: Algorithm>(algorithm: &A, state: &A::State, words: &mut [u64]) -> bool {
     A::Packing::pack_into(algorithm, state, words)
-}
-
-/// Decides on the state in `words`. `None` if the state that it leaves does not pack; `words` is then
-/// unspecified.
-pub(super) fn decide_words<A: Algorithm>(
-    algorithm: &A,
-    words: &mut [u64],
-    now: Tick,
-    cost: u64,
-) -> Option<Decision> {
-    if A::Packing::DECIDES_ON_WORDS {
-        let decision = A::Packing::decide_packed(algorithm, words, now, cost);
-        return decision.map(Decision::hide_from_optimizer);
-    }
-    let mut state = unpack(algorithm, words);
-    let decision = decide(algorithm, &mut state, now, cost);
-    pack(algorithm, &state, words).then_some(decision)
 }
 
 #[inline(never)]

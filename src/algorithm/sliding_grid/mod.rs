@@ -297,7 +297,6 @@ impl Sealed for SlidingGrid {}
 
 impl Packing<Self> for SlidingGrid {
     const MAX_WORDS: usize = MAX_WORDS;
-    const DECIDES_ON_WORDS: bool = true;
 
     #[cfg(feature = "cas")]
     const HAS_CELLS: bool = true;

@@ -8,7 +8,6 @@ use super::Local;
 use super::hash::Seeded;
 use super::inner::LocalInner;
 use super::overflow::Overflow;
-use super::slot::Found;
 use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -56,15 +55,10 @@ where
     fn take(&self, key: &K, cost: u64, quickly: bool) -> Option<Self::Future> {
         let now = self.shared.clock.now_unordered();
         let (table, hash) = (self.shared.table(), self.hash(key));
-        let found = if quickly {
-            match table.try_take(hash, now, cost) {
-                Ok(()) => return None,
-                Err(found) => found,
-            }
-        } else {
-            None
-        };
-        Some(ready(Ok(self.decide_found(found, hash, now, cost))))
+        if quickly && table.try_admit(hash, now, cost) {
+            return None;
+        }
+        Some(ready(Ok(self.decide_with_receipt(hash, now, cost))))
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {
@@ -124,17 +118,6 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     #[inline(never)]
     fn decide_with_receipt(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         self.with_receipt(self.decide_whole(hash, now, cost), now)
-    }
-
-    /// The same, with less code, after what was `found` of the key.
-    #[inline(never)]
-    fn decide_found(&self, found: Option<Found>, hash: u64, now: Tick, cost: u64) -> Decision {
-        let table = self.shared.table();
-        let decision = match table.decide_found(found, hash, now, cost) {
-            Some(decision) => decision,
-            None => self.decide_slow(hash, now, cost),
-        };
-        self.with_receipt(decision, now)
     }
 }
 

@@ -179,7 +179,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides with all figures; inlined into its only caller, which is out of line.
     #[inline]
     fn decide_whole(&self, hash: u64, now: Tick, cost: u64) -> Decision {
-        let slow = || self.decide_slow(hash, now, cost);
+        let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
         self.shared.table().decide_whole(hash, now, cost, slow)
     }
 

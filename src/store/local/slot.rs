@@ -165,14 +165,9 @@ pub(super) enum Miss {
         )]
         Header,
     ),
-    /// The key is in this set, and a decision about what was read there needs another path.
-    Found(Found),
     /// The slow path has to decide.
     Slow,
 }
-
-/// What was read of a key: the header of its set, and its slot with the state.
-pub(super) type Found = (Header, (usize, Words));
 
 /// A consistent copy of a whole set.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ use super::probe::make_tag;
 use super::sets::Sets;
 #[cfg(feature = "cas")]
 use super::slot::Header;
-use super::slot::{Found, MAX_WORDS, Miss, Set, Words};
+use super::slot::{MAX_WORDS, Miss, Set};
 use super::spill::{KeyId, SharedState, SpillStore, is_spilled};
 use super::walk::Walk;
 use crate::algorithm::{Algorithm, Packing};
@@ -110,56 +110,6 @@ impl<A: Algorithm> Table<A> {
     #[inline(always)]
     pub(super) fn try_admit(&self, hash: u64, now: Tick, cost: u64) -> bool {
         self.decide_fast::<true>(hash, now, cost).is_ok()
-    }
-
-    /// [`try_admit`](Self::try_admit) for a caller that decides with [`decide_found`](Self::decide_found)
-    /// otherwise: the error is what was read of the key, if it is still current.
-    #[expect(clippy::inline_always, reason = "as for `decide`")]
-    #[inline(always)]
-    pub(super) fn try_take(&self, hash: u64, now: Tick, cost: u64) -> Result<(), Option<Found>> {
-        match self.decide_fast::<true>(hash, now, cost) {
-            Ok(_) => Ok(()),
-            Err(Miss::Found(found)) => Err(Some(found)),
-            Err(_) => Err(None),
-        }
-    }
-
-    /// The fast path as a function: decides on what was `found` of the key, or reads it from its home
-    /// set. `None` if the slow path is needed.
-    pub(super) fn decide_found(
-        &self,
-        found: Option<Found>,
-        hash: u64,
-        now: Tick,
-        cost: u64,
-    ) -> Option<Decision> {
-        let id = self.core.sets.key_id(hash);
-        let set = self.core.sets.set(id.home);
-        let (header, (slot, words)) = if let Some(found) = found {
-            found
-        } else {
-            let (header, found) = set.lookup(id.fingerprint);
-            (header, found?)
-        };
-        let view = self.epochs.current();
-        if !header.is_of_epoch(view.epoch()) {
-            return None;
-        }
-        if is_spilled(words[0]) {
-            return self.decide_spilled(&view, id, 0, now, cost);
-        }
-        let mut next = words;
-        let state = next.get_mut(..self.state_words())?;
-        let decision = cold::decide_words(view.algorithm(), state, now, cost)?;
-        let is_denied = decision.is_denied();
-        if next != words {
-            let mut locked = set.try_lock(header)?;
-            locked.write_words(slot, &next);
-            locked.set_denied(slot, is_denied);
-        } else if is_denied && !header.is_denied(slot) {
-            set.mark_denied(header, slot);
-        }
-        Some(decision)
     }
 
     /// The fast path. It requires that the key is in its home set, that the set is not being written
@@ -262,7 +212,7 @@ impl<A: Algorithm> Table<A> {
             match self.decide_in::<MAX_WORDS, ADMIT_ONLY>(set, (id, probe), now, cost) {
                 Ok(decision) => return Some(decision),
                 Err(Miss::Absent(_)) => {}
-                Err(Miss::Found(_) | Miss::Slow) => return None,
+                Err(Miss::Slow) => return None,
             }
         }
         None
@@ -281,10 +231,9 @@ impl<A: Algorithm> Table<A> {
         let view = self.epochs.current();
         let tag = make_tag(id.fingerprint, probe);
         let (header, (slot, words)) = set.try_read::<W>(tag, view.epoch_inlined())?;
-        let found = || Miss::Found((header, (slot, padded(&words))));
         if is_spilled(words[0]) {
             if ADMIT_ONLY {
-                return Err(found());
+                return Err(Miss::Slow);
             }
             let decided = self.decide_spilled(&view, id, probe, now, cost);
             return decided.map(Decision::hide_from_optimizer).ok_or(Miss::Slow);
@@ -298,7 +247,7 @@ impl<A: Algorithm> Table<A> {
         let decided = A::Packing::decide_packed(view.algorithm_inlined(), state, now, cost);
         let decision = decided.ok_or(Miss::Slow)?;
         if ADMIT_ONLY && !decision.is_admitted() {
-            return Err(found());
+            return Err(Miss::Slow);
         }
         if next == words {
             if decision.is_denied() && !header.is_denied(slot) {
@@ -359,12 +308,6 @@ impl<A: Algorithm> Table<A> {
     }
 }
 
-fn padded<const W: usize>(words: &[u64; W]) -> Words {
-    let mut padded = Words::default();
-    padded[..W].copy_from_slice(words);
-    padded
-}
-
 /// The words per slot of a table. A state that takes more is stored outside its slot.
 fn slot_words<A: Algorithm>(algorithm: &A) -> usize {
     match A::Packing::word_count(algorithm) {
@@ -385,7 +328,7 @@ mod tests {
     /// without it.
     fn compare<A: Algorithm>(algorithm: &A) {
         let table = || Table::new(algorithm.clone(), 1_000, Overflow::Deny, Tick::ZERO);
-        let (layer, plain, taken) = (table(), table(), table());
+        let (layer, plain) = (table(), table());
         let decide = |table: &Table<A>, now, cost| {
             table.decide(7, now, cost, || {
                 let step = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
@@ -402,29 +345,23 @@ mod tests {
         for at in 0..1_000_u64 {
             let (now, cost) = (Tick::from_nanos(at * 30_000_000), at % 4);
             let expected = decide(&plain, now, cost);
-            match taken.try_take(7, now, cost) {
-                Ok(()) => assert!(expected.is_admitted(), "request {at}"),
-                Err(found) => {
-                    let decided = taken.decide_found(found, 7, now, cost);
-                    let decided = decided.unwrap_or_else(|| decide(&taken, now, cost));
-                    assert_eq!(decided, expected, "request {at}");
-                    let marked = is_marked_denied(&taken);
-                    assert_eq!(marked, expected.is_denied(), "request {at}");
-                }
-            }
             if layer.try_admit(7, now, cost) {
                 quickly += 1;
                 assert!(expected.is_admitted(), "request {at}");
             } else {
-                assert_eq!(decide(&layer, now, cost), expected, "request {at}");
+                let slow = || decide(&layer, now, cost);
+                let decided = layer.decide_whole(7, now, cost, slow);
+                assert_eq!(decided, expected, "request {at}");
+                let marked = is_marked_denied(&layer);
+                assert_eq!(marked, expected.is_denied(), "request {at}");
             }
         }
         // A decision that changes nothing does not mark a key that is admitted.
         let later = Tick::from_nanos(1 << 50);
-        assert!(decide(&taken, later, 1).is_admitted());
-        let looked = taken.decide_found(None, 7, later, 0);
-        assert!(looked.is_none_or(|looked| looked.is_admitted()));
-        assert!(!is_marked_denied(&taken));
+        assert!(decide(&layer, later, 1).is_admitted());
+        let slow = || decide(&layer, later, 0);
+        assert!(layer.decide_whole(7, later, 0, slow).is_admitted());
+        assert!(!is_marked_denied(&layer));
         assert!(
             layer.stats(Tick::ZERO).outside > 0 || quickly > 100,
             "{quickly}"
