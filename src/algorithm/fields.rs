@@ -218,6 +218,8 @@ mod tests {
             AnyAlgorithm::new(All::<TokenBucket>::new([])),
             #[cfg(feature = "governor")]
             AnyAlgorithm::new(super::super::Gcra::new(quota)),
+            #[cfg(feature = "governor")]
+            AnyAlgorithm::new(super::super::Gcra::new(Quota::per_minute(11))),
         ]
     }
 
@@ -256,6 +258,20 @@ mod tests {
         let bucket = TokenBucket::new(Quota::per_day(1));
         assert!(settings_from_bytes(&bucket, &window).is_none());
         assert!(settings_from_bytes(&bucket, b"\x04\x00\x01\x00").is_none());
+    }
+
+    #[test]
+    fn a_fraction_is_less_than_a_nanosecond() {
+        let thirds = TokenBucket::new(Quota::per_second(3));
+        let mut state = thirds.fresh(Tick::ZERO);
+        let _ = thirds.decide(&mut state, Tick::ZERO, 1);
+        let mut bytes = state_to_bytes(&thirds, &state).expect("a state");
+        assert_eq!(bytes.pop(), Some(1), "a third");
+        let is_read = |fraction| {
+            let bytes = [&*bytes, &[fraction]].concat();
+            state_from_bytes(&thirds, &bytes).is_some()
+        };
+        assert_eq!([1, 2, 3].map(is_read), [true, true, false]);
     }
 
     #[test]
