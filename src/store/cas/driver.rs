@@ -1,6 +1,6 @@
 //! What decides the calls of one key: the caller that came first, then a task.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use super::{
     CasStore, Loaded, Swapped, Value, Version,
@@ -166,7 +166,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         let shared = &self.inner.shared;
         shared.check_breaker()?;
         shared.loads.fetch_add(1, Ordering::Relaxed);
-        let load = shared.store.load(self.key);
+        let load = pin!(shared.store.load(self.key));
         match shared.call_until(self.ends_at(), load).await {
             Ok(loaded) => self.adopt(loaded),
             Err(error) if error.is_transient() => {
@@ -204,7 +204,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         let shared = &self.inner.shared;
         shared.check_breaker()?;
         shared.swaps.fetch_add(1, Ordering::Relaxed);
-        let swap = shared.store.swap(self.key, known.version, &value, ttl);
+        let swap = pin!(shared.store.swap(self.key, known.version, &value, ttl));
         match shared.call_until(self.ends_at(), swap).await {
             Ok(Swapped::Done(server_time)) => {
                 if server_time.is_some() {

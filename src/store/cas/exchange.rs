@@ -1,6 +1,6 @@
 //! Changes the record of a key, by as many swaps as that takes.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use super::{
     CasStore, Swapped, Value, Version,
@@ -62,7 +62,8 @@ impl<S: CasStore> Exchanger<S> {
             }
             let sent_at = MonotonicClock.now();
             let (Some(current), Some(now)) = (known.take(), shared.time.now()) else {
-                let loaded = shared.call_until(ends_at, shared.store.load(name)).await?;
+                let load = pin!(shared.store.load(name));
+                let loaded = shared.call_until(ends_at, load).await?;
                 is_allowed = false;
                 shared.time.learn(loaded.server_time);
                 learn(sent_at, loaded.server_time);
@@ -83,7 +84,7 @@ impl<S: CasStore> Exchanger<S> {
             let version = shared.next_version();
             let record = record.swapped_by(version);
             let value = Value::new(version, record.to_bytes());
-            let swap = shared.store.swap(name, current.version, &value, ttl);
+            let swap = pin!(shared.store.swap(name, current.version, &value, ttl));
             is_allowed = false;
             match shared.call_until(ends_at, swap).await? {
                 Swapped::Done(server_time) => {

@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     hash::{BuildHasher, RandomState},
+    pin::{Pin, pin},
     sync::atomic::AtomicU64 as Counter,
     time::Duration,
 };
@@ -77,7 +78,7 @@ impl<S: CasStore> Shared<S> {
     ) -> Result<T, StoreError> {
         self.check_breaker()?;
         let ends_at = MonotonicClock.now().plus(self.deadline);
-        self.call_until(ends_at, operation).await
+        self.call_until(ends_at, pin!(operation)).await
     }
 
     /// An error if the breaker is open and no probe is due.
@@ -86,11 +87,12 @@ impl<S: CasStore> Shared<S> {
     }
 
     /// Runs one operation of the store, and records its result with the breaker. A panic is a
-    /// permanent error.
+    /// permanent error. It is pinned by the caller, because an argument of an async function takes twice
+    /// its size there.
     pub(in crate::store) async fn call_until<T>(
         &self,
         ends_at: Tick,
-        operation: impl Future<Output = Result<T, StoreError>>,
+        operation: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> Result<T, StoreError> {
         let sent_at = MonotonicClock.now();
         let result = within(ends_at, catch_panic(S::NAME, operation)).await;
