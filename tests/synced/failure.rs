@@ -1,11 +1,15 @@
 //! What happens while the store is not reached.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tower_throttle::store::cas::{Cas, Fault, Faulty, MemoryStore};
+use tokio::time::{Instant, sleep_until};
+use tower_throttle::store::cas::{
+    Cas, CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped, Value, Version,
+};
 use tower_throttle::store::synced::WhenCutOff;
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{Quota, TokenBucket};
+use tower_throttle::{Quota, StoreError, TokenBucket};
 
 use crate::memory_fleet::{a_call_outside_of_a_runtime_fails, paused_runtime};
 use crate::overwrite::overwrite;
@@ -160,6 +164,63 @@ async fn keys_are_tried_once_per_interval_however_many_there_are() {
     pass(5).await;
     let failed = limit.counts().failed;
     assert!((1_500..=6 * 1_500).contains(&failed), "{failed}");
+}
+
+/// A store that works on one call at a time, for a millisecond, also if its caller has given up.
+#[derive(Clone, Debug)]
+struct BusyStore {
+    store: MemoryStore,
+    free_at: Arc<Mutex<Instant>>,
+}
+
+impl BusyStore {
+    async fn work(&self) {
+        let done_at = {
+            let mut free_at = self.free_at.lock().expect("no panic");
+            *free_at = Instant::now().max(*free_at) + Duration::from_millis(1);
+            *free_at
+        };
+        sleep_until(done_at).await;
+    }
+}
+
+impl CasStore for BusyStore {
+    const NAME: &'static str = "busy";
+
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        self.work().await;
+        self.store.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        self.work().await;
+        self.store.swap(key, expected, new, ttl).await
+    }
+}
+
+/// If all keys were sent at once, each call would end after its deadline.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_keep_up_works_on_calls_that_end_in_time() {
+    let store = BusyStore {
+        store: MemoryStore::new(),
+        free_at: Arc::new(Mutex::new(Instant::now())),
+    };
+    let limit = machine(&store);
+    for _ in 0..100 {
+        for key in 0..1_000_u32 {
+            let _ = limit.decide(&key, 1).await.expect("a decision");
+        }
+        pass(1).await;
+    }
+    let counts = limit.counts();
+    assert!(counts.exchanged >= 5_000, "of 10,000 calls: {counts:?}");
+    assert!(limit.lag() < Duration::from_secs(3), "{:?}", limit.lag());
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,6 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
+use super::window::Window;
 use crate::algorithm::Algorithm;
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
@@ -48,6 +49,8 @@ pub(in crate::store) struct StoreLink<S: CasStore, A: Algorithm> {
     pub(in crate::store) name_prefix: String,
     /// Wakes the task before its next tick.
     pub(in crate::store) wake: Notify,
+    /// How many exchanges are under way at a time.
+    pub(super) window: Window,
     mode: AtomicU64,
     pub(super) is_closing: AtomicBool,
     /// Exchanges with a reply that was adopted.
@@ -75,6 +78,7 @@ impl<S: CasStore, A: Algorithm> StoreLink<S, A> {
             policy: LivePolicy::new(policy),
             name_prefix: format!("{{{prefix}:{name}{kind}:"),
             wake: Notify::new(),
+            window: Window::new(),
             mode: AtomicU64::new(STOPPED),
             is_closing: AtomicBool::new(false),
             done: Counter::new(0),

@@ -14,6 +14,7 @@ pub(super) mod simulation;
 mod slow;
 mod task;
 mod under_way;
+mod window;
 
 pub use self::link::WhenCutOff;
 pub(super) use self::{

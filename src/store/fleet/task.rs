@@ -12,7 +12,7 @@ use tokio::{runtime::Handle, task::JoinSet};
 
 use super::machine::Machine;
 use super::quota::adopt_changes;
-use super::under_way::{MAX_EXCHANGES, UnderWay, flush};
+use super::under_way::{UnderWay, flush};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::error::StoreError;
 use crate::store::{
@@ -83,7 +83,7 @@ impl<M: Machine> Task<M> {
                 adopt_changes(&**machine).await;
             }
             while exchanges.try_join_next().is_some() {}
-            let most = MAX_EXCHANGES.saturating_sub(exchanges.len());
+            let most = machine.link().window.size().saturating_sub(exchanges.len());
             for outgoing in machine.collect_due(&mut progress, is_tick, most) {
                 let under_way = UnderWay::new(Arc::clone(machine), outgoing);
                 exchanges.spawn(async move {

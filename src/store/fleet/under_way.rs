@@ -1,16 +1,14 @@
 //! Exchanges that are under way.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, pin::pin, sync::Arc};
 
 use tokio::{sync::oneshot, task::JoinSet};
 
 use super::machine::Machine;
 use super::pending::Listed;
+use crate::clock::{Clock, MonotonicClock};
 use crate::error::StoreError;
 use crate::store::{cas::CasStore, remote::catch_panic};
-
-/// The most exchanges that are under way at a time.
-pub(super) const MAX_EXCHANGES: usize = 500;
 
 /// An exchange that is under way. If it is dropped, as with its runtime, the report is sent again.
 pub(super) struct UnderWay<M: Machine> {
@@ -29,9 +27,16 @@ impl<M: Machine> UnderWay<M> {
     }
 
     pub(super) async fn run(mut self) -> Result<(), StoreError> {
-        let exchange = self.machine.exchange(&self.outgoing);
-        let result = catch_panic(M::Store::NAME, exchange).await?;
+        let begun = MonotonicClock.now();
+        let result = {
+            let exchange = pin!(self.machine.exchange(&self.outgoing));
+            catch_panic(M::Store::NAME, exchange).await?
+        };
         self.is_over = true;
+        let link = self.machine.link();
+        let took = MonotonicClock.now().since(begun);
+        link.window
+            .learn(result.is_ok(), took, link.shared().deadline);
         result
     }
 }
@@ -62,7 +67,7 @@ pub(in crate::store) async fn flush<M: Machine>(machine: &Arc<M>) -> Result<(), 
         let mut exchanges = JoinSet::new();
         result = Ok(());
         loop {
-            while exchanges.len() < MAX_EXCHANGES {
+            while exchanges.len() < machine.link().window.size() {
                 let Some(next) = left.pop_front() else { break };
                 exchanges.spawn(next.run());
             }

@@ -74,7 +74,8 @@
 //! Exchanges are tried again in each interval. The changes of a key that wait for it are at most a few:
 //! costs are put together, as of the later moment. After some intervals without a reply the machine is
 //! cut off: see [`WhenCutOff`]. A strict budget holds all the same. When the store is reached again, the
-//! reports are sent, at most 500 at a time.
+//! reports are sent, at most 500 at a time, and fewer if exchanges take long: a store that has more to do
+//! than it can would otherwise work on calls that have ended.
 //!
 //! Reports are kept of as many keys as the [capacity](SyncedBuilder::capacity). The costs of further
 //! keys are not reported, as are those of a key whose place in the full table another key has taken.
