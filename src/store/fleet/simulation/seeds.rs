@@ -4,7 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// Runs the fleets of the seeds below `seeds`. Panics if one of them does.
+/// A long run prints how far it is after so many fleets.
+const FLEETS_PER_LINE: u64 = 25_000;
+
+/// Runs the fleets of the seeds below `seeds`, and prints how many. Panics if one of them does.
 pub(in crate::store) fn run_all(seeds: u64, run: impl Fn(u64) + Sync) {
     let next = AtomicU64::new(0);
     let run_some = || {
@@ -17,6 +20,9 @@ pub(in crate::store) fn run_all(seeds: u64, run: impl Fn(u64) + Sync) {
                 next.store(seeds, Ordering::Relaxed);
                 resume_unwind(panic);
             }
+            if seed > 0 && seed % FLEETS_PER_LINE == 0 {
+                println!("{seed} of {seeds} fleets");
+            }
         }
     };
     thread::scope(|scope| {
@@ -24,6 +30,7 @@ pub(in crate::store) fn run_all(seeds: u64, run: impl Fn(u64) + Sync) {
             scope.spawn(run_some);
         }
     });
+    println!("{seeds} fleets kept their bounds");
 }
 
 /// Whether one of the fleets of the seeds below `seeds` panics.
