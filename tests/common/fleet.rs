@@ -9,8 +9,8 @@ use std::{
 
 use tokio::task::JoinSet;
 use tower_throttle::{
-    AnyAlgorithm, Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog,
-    SlidingWindow, TokenBucket,
+    AnyAlgorithm, Decision, FixedWindow, Gcra, LeakyBucket, Quota, SlidingGrid, SlidingLog,
+    SlidingWindow, TokenBucket, WarmUp,
     store::{
         Backend,
         cas::{CasStore, postgres::PostgreSql},
@@ -108,6 +108,13 @@ pub(crate) fn cases(extent: Extent) -> Vec<Case> {
             SlidingGrid::new(quota).cells(10).into(),
             Promise::Interval(LIMIT, SECOND / 10 * 9),
         ),
+        ("Gcra", Gcra::new(quota).into(), bucket),
+        (
+            "WarmUp",
+            WarmUp::new(quota, Duration::from_secs(1)).into(),
+            // A unit takes at least the time of a warm one, and none is stored.
+            Promise::Bucket(1, UNIT),
+        ),
     ];
     let (algorithms, loads): (usize, &[u64]) = match extent {
         Extent::Short => (3, &[20]),
@@ -139,16 +146,17 @@ impl Case {
         if let Some(strict) = self.strict {
             return others * u64::from(strict);
         }
-        // A machine admits the limit before it learns of others, and its share when they left nothing.
-        let between = match self.promise {
-            Promise::Bucket(_, unit) => {
+        // A machine admits the limit before it learns of others, and its share when they left nothing. A
+        // share is at least one unit.
+        let (limit, between) = match self.promise {
+            Promise::Bucket(capacity, unit) => {
                 let longest = interval.clamp(Duration::from_millis(50), Duration::from_secs(1));
                 let nanos = u64::try_from((interval + longest).as_nanos()).expect("short");
-                nanos.div_ceil(unit)
+                (capacity, nanos.div_ceil(unit))
             }
-            _ => 0,
+            _ => (LIMIT, 0),
         };
-        others * (LIMIT + between) + LIMIT
+        others * (limit + between) + limit.max(machines)
     }
 
     /// The requests of one machine up to this many microseconds after the start.

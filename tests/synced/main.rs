@@ -7,7 +7,7 @@ mod backend;
 mod counting;
 mod exchange;
 mod failure;
-#[cfg(all(feature = "postgres", feature = "redis"))]
+#[cfg(all(feature = "governor", feature = "postgres", feature = "redis"))]
 #[path = "../common/fleet.rs"]
 mod fleet;
 #[cfg(feature = "metrics")]
@@ -24,7 +24,7 @@ mod overwrite;
 #[path = "../common/postgres_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
 mod postgres_server;
-#[cfg(all(feature = "postgres", feature = "redis"))]
+#[cfg(all(feature = "governor", feature = "postgres", feature = "redis"))]
 mod processes;
 #[cfg(feature = "redis")]
 #[path = "../common/redis_server.rs"]

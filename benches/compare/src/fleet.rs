@@ -364,8 +364,9 @@ fn page(runs: &[Run], speeds: &[Speed]) -> String {
          Made by `cargo run --release -p compare -- fleet --write`; without `--write` the command prints \
          every case. Processes\nshare limits of 100 units per second in a real server, at 0.5, 1, 2 and 10 \
          times the limit, with an even load and\nwith four fifths of it at one process. A cell is the worst \
-         case of 2, 4 and 8 processes: the most that was admitted in\nany time, as a multiple of the limit, \
-         and the bound of that case. On a busy machine exchanges are late, so more is admitted.\n\n![admitted, beside the limit and the bound](img/synced.svg)\n",
+         case of 2, 4 and 8 processes, and the bound of that case: 1.00\nis what the algorithm promises of \
+         one process, in any time, and every further 1.00 is 100 units more. `WarmUp` has no burst,\nso its \
+         bound is lower. On a busy machine exchanges are late, so more is admitted.\n\n![admitted, beside the limit and the bound](img/synced.svg)\n",
     );
     for server in ["Redis", "PostgreSQL"] {
         let _ = write!(
@@ -424,7 +425,9 @@ fn page(runs: &[Run], speeds: &[Speed]) -> String {
         "\n## Decisions per second\n\n\
          Eight processes and one Redis on a machine with {} processors, all of them as fast as they can, \
          interval 100 ms.\nExact limits send the decisions of 64 tasks per process in batches.\n\n\
-         | keys | synced | exact | ratio, with the least and the most of the rounds |\n|---|---|---|---|\n",
+         A synced limit exchanges each key once per interval in each process, if the machine keeps up.\n\n\
+         | keys | synced | exact | ratio, with the least and the most of the rounds | commands, synced | exact |\n\
+         |---|---|---|---|---|---|\n",
         std::thread::available_parallelism().map_or(0, usize::from),
     );
     for speed in speeds {
@@ -432,11 +435,13 @@ fn page(runs: &[Run], speeds: &[Speed]) -> String {
         let (least, most) = ends(&ratios);
         let _ = writeln!(
             page,
-            "| {} | {:.0} | {:.0} | {:.0} ({least:.0} to {most:.0}) |",
+            "| {} | {:.0} | {:.0} | {:.0} ({least:.0} to {most:.0}) | {:.0} | {:.0} |",
             speed.keys,
             median(&speed.synced),
             median(&speed.exact),
             median(&ratios),
+            speed.commands.0,
+            speed.commands.1,
         );
     }
     page
