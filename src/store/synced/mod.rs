@@ -49,6 +49,10 @@
 //! stops without [`close`](Synced::close) counts as one more. A request waits for an exchange if the
 //! budget is used up, and fails if there is none within the deadline.
 //!
+//! The costs of an interval count as of their exchange. So a key of [`WarmUp`](crate::WarmUp), which has no
+//! burst, pauses after each exchange: with a limit of 100 per second and an interval of 100 ms, a machine
+//! alone admits about 20 per second. Use an exact limit for it.
+//!
 //! # Quiet machines
 //!
 //! If busy machines use up the limit, a machine that has used less than its share, an equal part of the
