@@ -119,6 +119,8 @@ struct Simulation<A: Algorithm> {
     admitted: Vec<Admitted>,
     /// The keys that were reset, and when.
     resets: Vec<(u64, u64)>,
+    /// The keys of resets that a crashed machine may not have reported.
+    lost_resets: Vec<u64>,
     /// A state per key in which every admitted request was counted, once.
     oracles: HashMap<u64, A::State>,
     crashes: u64,
@@ -142,6 +144,7 @@ impl<A: Algorithm> Simulation<A> {
             load: 0,
             admitted: Vec::new(),
             resets: Vec::new(),
+            lost_resets: Vec::new(),
             oracles: HashMap::new(),
             crashes: 0,
         };
@@ -463,6 +466,18 @@ impl<A: Algorithm> Simulation<A> {
 
     fn crash(&mut self, node: usize) {
         self.crashes += 1;
+        let pending = &self.machines[node].node.pending;
+        let may_lose_reset = |key: &u64| {
+            let hash = key << 32 | key;
+            let shard = pending.shard(hash);
+            let Some(key) = shard.get(&hash) else {
+                return false;
+            };
+            let sent = key.sent.iter().flat_map(|sent| &*sent.changes);
+            sent.chain(&key.unsent)
+                .any(|change| *change == Change::Reset)
+        };
+        self.lost_resets.extend((0..KEYS).filter(may_lose_reset));
         let Machine {
             life,
             configuration,

@@ -25,7 +25,10 @@ impl<A: Algorithm> Simulation<A> {
         let conditions = self.conditions;
         match (self.strict, promise) {
             (Some(strict), _) => {
-                let resets = self.resets.iter().filter(|(reset, _)| *reset == key);
+                let arrived = self.resets.iter().map(|(reset, _)| reset);
+                let resets = arrived
+                    .chain(&self.lost_resets)
+                    .filter(|reset| **reset == key);
                 // Others do not know what a machine admits after its reset until it is sent.
                 let mut unknown = others + 2 * resets.count() as u64;
                 if conditions.quotas == Quotas::Changed {
