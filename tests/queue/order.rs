@@ -12,6 +12,7 @@ use tower_throttle::{
     store::{Backend, Fallback, IntoBackend, Op},
 };
 
+use crate::own::OwnLine;
 use crate::support::{Harness, Job, cancel, key, pass, settle};
 
 #[tokio::test(start_paused = true)]
@@ -349,6 +350,8 @@ async fn a_request_replaces_another_one_in_every_backend() {
             assert!(newest.await.unwrap().is_ok());
         }};
     }
+    let own = OwnLine(LeakyBucket::new(Quota::per_second(1)).queue(2));
+    replaces!(RateLimitLayer::new(key, own));
     let line = || Local::new(LeakyBucket::new(Quota::per_second(1)).queue(2));
     let window = || Local::new(FixedWindow::new(Quota::per_day(100)));
     replaces!(RateLimitLayer::new(key, Own(line())));

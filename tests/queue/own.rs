@@ -1,19 +1,16 @@
-//! Requests that an algorithm of a user queues.
+//! An algorithm of a user that queues requests.
 
 use std::time::Duration;
 
 use tower_throttle::{
-    AsError, ConfigError, Decision, LeakyBucket, Quota, RateLimitLayer,
+    ConfigError, Decision, LeakyBucket, Quota,
     algorithm::{Algorithm, Inherit, NotPacked},
     clock::Tick,
-    queue::Order,
 };
-
-use crate::support::{Harness, key, pass};
 
 /// Gives a cost back only to a request whose turn has not come.
 #[derive(Clone, Debug)]
-struct OwnLine(LeakyBucket);
+pub(crate) struct OwnLine(pub(crate) LeakyBucket);
 
 impl Algorithm for OwnLine {
     type State = <LeakyBucket as Algorithm>::State;
@@ -45,19 +42,4 @@ impl Algorithm for OwnLine {
     fn forgettable_at(&self, state: &Self::State) -> Tick {
         self.0.forgettable_at(state)
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_newest_request_replaces_the_oldest_one() {
-    let line = OwnLine(LeakyBucket::new(Quota::per_second(1)).queue(2));
-    let layer = RateLimitLayer::new(key, line)
-        .respond(AsError)
-        .order(Order::Newest);
-    let harness = Harness::new(&layer);
-    let _calls = harness.send_all(0..3).await;
-    let newest = harness.send(3).await;
-    assert_eq!(layer.handle().waiting(), 2);
-    pass(10_000).await;
-    assert_eq!(harness.served(), [(0, 0), (3, 1_000), (2, 2_000)]);
-    assert!(newest.await.unwrap().is_ok());
 }

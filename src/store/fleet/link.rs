@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::window::Window;
+use super::exchange_limit::ExchangeLimit;
 use crate::algorithm::Algorithm;
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
@@ -50,7 +50,7 @@ pub(in crate::store) struct StoreLink<S: CasStore, A: Algorithm> {
     /// Wakes the task before its next tick.
     pub(in crate::store) wake: Notify,
     /// How many exchanges are under way at a time.
-    pub(super) window: Window,
+    pub(super) exchange_limit: ExchangeLimit,
     mode: AtomicU64,
     pub(super) is_closing: AtomicBool,
     /// Exchanges with a reply that was adopted.
@@ -78,7 +78,7 @@ impl<S: CasStore, A: Algorithm> StoreLink<S, A> {
             policy: LivePolicy::new(policy),
             name_prefix: format!("{{{prefix}:{name}{kind}:"),
             wake: Notify::new(),
-            window: Window::new(),
+            exchange_limit: ExchangeLimit::new(),
             mode: AtomicU64::new(STOPPED),
             is_closing: AtomicBool::new(false),
             done: Counter::new(0),

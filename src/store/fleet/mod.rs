@@ -4,6 +4,7 @@
 //! says and when one is due is the rule of each: they implement [`Machine`].
 
 mod clock;
+mod exchange_limit;
 mod future;
 mod link;
 mod machine;
@@ -14,7 +15,6 @@ pub(super) mod simulation;
 mod slow;
 mod task;
 mod under_way;
-mod window;
 
 pub use self::link::WhenCutOff;
 pub(super) use self::{

@@ -83,7 +83,11 @@ impl<M: Machine> Task<M> {
                 adopt_changes(&**machine).await;
             }
             while exchanges.try_join_next().is_some() {}
-            let most = machine.link().window.size().saturating_sub(exchanges.len());
+            let most = machine
+                .link()
+                .exchange_limit
+                .now()
+                .saturating_sub(exchanges.len());
             for outgoing in machine.collect_due(&mut progress, is_tick, most) {
                 let under_way = UnderWay::new(Arc::clone(machine), outgoing);
                 exchanges.spawn(async move {

@@ -35,7 +35,7 @@ impl<M: Machine> UnderWay<M> {
         self.is_over = true;
         let link = self.machine.link();
         let took = MonotonicClock.now().since(begun);
-        link.window
+        link.exchange_limit
             .learn(result.is_ok(), took, link.shared().deadline);
         result
     }
@@ -67,7 +67,7 @@ pub(in crate::store) async fn flush<M: Machine>(machine: &Arc<M>) -> Result<(), 
         let mut exchanges = JoinSet::new();
         result = Ok(());
         loop {
-            while exchanges.len() < machine.link().window.size() {
+            while exchanges.len() < machine.link().exchange_limit.now() {
                 let Some(next) = left.pop_front() else { break };
                 exchanges.spawn(next.run());
             }

@@ -14,14 +14,14 @@ const LEAST: u64 = 16;
 /// If a store cannot keep up, calls wait in its queue. With too many of them each call would end after
 /// its deadline, so the store would work for nothing.
 #[derive(Debug)]
-pub(super) struct Window(AtomicU64);
+pub(super) struct ExchangeLimit(AtomicU64);
 
-impl Window {
+impl ExchangeLimit {
     pub(super) fn new() -> Self {
         Self(AtomicU64::new(MOST))
     }
 
-    pub(super) fn size(&self) -> usize {
+    pub(super) fn now(&self) -> usize {
         usize::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
@@ -29,9 +29,9 @@ impl Window {
     /// exchange may take several calls. One that fails at once, as while the breaker is open, says
     /// nothing.
     pub(super) fn learn(&self, is_ok: bool, took: Duration, deadline: Duration) {
-        let next = |size: u64| match (took > deadline / 4, is_ok) {
-            (true, _) => Some(size.saturating_sub(1).max(LEAST)),
-            (false, true) => Some((size + 1).min(MOST)),
+        let next = |limit: u64| match (took > deadline / 4, is_ok) {
+            (true, _) => Some(limit.saturating_sub(1).max(LEAST)),
+            (false, true) => Some((limit + 1).min(MOST)),
             (false, false) => None,
         };
         let _ = self
@@ -46,14 +46,14 @@ mod tests {
 
     #[test]
     fn it_shrinks_if_exchanges_take_long_and_grows_if_they_do_not() {
-        let window = Window::new();
+        let limit = ExchangeLimit::new();
         let deadline = Duration::from_millis(100);
         let (long, short) = (Duration::from_millis(26), Duration::from_millis(25));
         let learn = |is_ok, took, times| {
             for _ in 0..times {
-                window.learn(is_ok, took, deadline);
+                limit.learn(is_ok, took, deadline);
             }
-            window.size()
+            limit.now()
         };
         assert_eq!(learn(true, short, 1), 500);
         assert_eq!(learn(true, long, 100), 400);
