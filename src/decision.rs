@@ -148,6 +148,12 @@ impl Decision {
 }
 
 impl Decision {
+    /// [`with_receipt`](Self::with_receipt) in place.
+    #[inline]
+    pub(crate) const fn set_receipt(&mut self, receipt: Receipt) {
+        self.taken = Taken(receipt);
+    }
+
     /// Returns the same decision, and hides from the optimizer where it came from.
     ///
     /// A call that is not inlined returns its decision in memory. Without this, the compiler would

@@ -117,17 +117,19 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides with all figures, and with the moment at which the cost was taken.
     #[inline(never)]
     fn decide_with_receipt(&self, hash: u64, now: Tick, cost: u64) -> Decision {
-        self.with_receipt(self.decide_whole(hash, now, cost), now)
+        let mut decision = self.decide_whole(hash, now, cost);
+        decision.set_receipt(self.receipt(decision.verdict, now));
+        decision
     }
 }
 
 impl<A: Algorithm, C, S> Local<A, C, S> {
-    fn with_receipt(&self, decision: Decision, now: Tick) -> Decision {
-        let moment = match decision.verdict {
+    fn receipt(&self, verdict: Verdict, now: Tick) -> Receipt {
+        let moment = match verdict {
             Verdict::Wait(wait) => self.moment_of_turn(now, wait),
             _ => now,
         };
-        decision.with_receipt(Receipt::at(moment.as_nanos()))
+        Receipt::at(moment.as_nanos())
     }
 
     /// See [`taken_at`].

@@ -143,8 +143,8 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now_unordered();
         let hash = self.hash(key);
-        let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
-        self.shared.table().decide(hash, now, cost, slow)
+        let rest = || self.decide_rest(hash, now, cost).hide_from_optimizer();
+        self.shared.table().decide(hash, now, cost, rest)
     }
 
     /// Decides for the key with this hash at `now`. `None` for a key without a slot, and for a decision
@@ -176,11 +176,17 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.table().try_admit_anywhere(hash, now, cost)
     }
 
-    /// Decides with all figures; inlined into its only caller, which is out of line.
+    /// Decides with all figures; inlined into its callers, which are out of line.
     #[inline]
     fn decide_whole(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
         self.shared.table().decide_whole(hash, now, cost, slow)
+    }
+
+    /// Decides what the inlined fast path cannot: for a key outside its home set without the slow path.
+    #[inline(never)]
+    fn decide_rest(&self, hash: u64, now: Tick, cost: u64) -> Decision {
+        self.decide_whole(hash, now, cost)
     }
 
     #[inline(never)]

@@ -155,16 +155,7 @@ pub(super) struct Set<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Miss {
     /// The key is not in this set, as far as is known.
-    Absent(
-        #[cfg_attr(
-            not(feature = "cas"),
-            expect(
-                dead_code,
-                reason = "only limits of a fleet look further without a lock"
-            )
-        )]
-        Header,
-    ),
+    Absent(Header),
     /// The slow path has to decide.
     Slow,
 }
@@ -238,24 +229,21 @@ impl<'a> Set<'a> {
     }
 
     /// Compares all tags without a branch: the slot of a key is random, so a branch would often be
-    /// mispredicted.
+    /// mispredicted. The results are bits of a number, because the compiler turns a choice between
+    /// values into a branch.
     #[expect(clippy::inline_always, reason = "as for `try_read`")]
     #[inline(always)]
     fn find(&self, tag: u64) -> Option<usize> {
-        let (mut found, mut pieces) = (usize::MAX, 0);
+        let (mut found, mut pieces) = (0_usize, 0);
         for at in 0..self.tag_words() {
             let word = self.tag_word(at).load(Ordering::Relaxed);
-            found = if word & TAG_MASK == tag { at } else { found };
+            found |= usize::from(word & TAG_MASK == tag) << at;
             if at < 3 {
                 pieces |= word >> 48 << (16 * at);
             }
         }
-        found = if pieces == tag {
-            self.tag_words()
-        } else {
-            found
-        };
-        (found != usize::MAX).then_some(found)
+        found |= usize::from(pieces == tag) << self.tag_words();
+        (found != 0).then_some(found.trailing_zeros() as usize)
     }
 
     #[expect(clippy::inline_always, reason = "as for `try_read`")]

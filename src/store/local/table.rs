@@ -100,8 +100,7 @@ impl<A: Algorithm> Table<A> {
         cost: u64,
         slow_path: impl FnOnce() -> Decision,
     ) -> Decision {
-        let decided = self.decide_fast::<false>(hash, now, cost);
-        decided.unwrap_or_else(|_| slow_path())
+        self.decide_fast::<false, _>(hash, now, cost, |decision| decision, |_| slow_path())
     }
 
     /// Takes `cost` if the fast path admits it. Returns false if it was not taken, which says
@@ -109,44 +108,55 @@ impl<A: Algorithm> Table<A> {
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
     pub(super) fn try_admit(&self, hash: u64, now: Tick, cost: u64) -> bool {
-        self.decide_fast::<true>(hash, now, cost).is_ok()
+        self.decide_fast::<true, _>(hash, now, cost, |_| true, |_| false)
     }
 
     /// The fast path. It requires that the key is in its home set, that the set is not being written
-    /// and that the current algorithm has packed its states. In all other cases it fails and has taken
-    /// nothing.
+    /// and that the current algorithm has packed its states. In all other cases it has taken nothing
+    /// and runs `miss`.
     ///
-    /// With `ADMIT_ONLY` it also fails for a request that is not admitted.
+    /// With `ADMIT_ONLY` it does so too for a request that is not admitted.
+    ///
+    /// The result of `done` or `miss` is returned, and not a `Result` of the two: that would be told
+    /// apart by a figure of the decision, which would then be computed even if no caller reads it.
     #[expect(
         clippy::inline_always,
         reason = "lets the compiler drop the figures that a caller does not read"
     )]
     #[inline(always)]
-    fn decide_fast<const ADMIT_ONLY: bool>(
+    fn decide_fast<const ADMIT_ONLY: bool, T>(
         &self,
         hash: u64,
         now: Tick,
         cost: u64,
-    ) -> Result<Decision, Miss> {
+        done: impl FnOnce(Decision) -> T,
+        miss: impl FnOnce(Miss) -> T,
+    ) -> T {
         let most = A::Packing::MAX_WORDS;
         let (sets, id) = (&self.core.sets, self.core.sets.key_id(hash));
         let (home, key) = (id.home, (id, 0));
         match sets.state_words {
             words if words == 1 || most == 1 => {
-                self.decide_in::<1, ADMIT_ONLY>(sets.set_of_words::<1>(home), key, now, cost)
+                let set = sets.set_of_words::<1>(home);
+                self.decide_in::<1, ADMIT_ONLY, T>(set, key, now, cost, done, miss)
             }
             words if words == 2 || most == 2 => {
-                self.decide_in::<2, ADMIT_ONLY>(sets.set_of_words::<2>(home), key, now, cost)
+                let set = sets.set_of_words::<2>(home);
+                self.decide_in::<2, ADMIT_ONLY, T>(set, key, now, cost, done, miss)
             }
             words if words == 3 || most == 3 => {
-                self.decide_in::<3, ADMIT_ONLY>(sets.set_of_words::<3>(home), key, now, cost)
+                let set = sets.set_of_words::<3>(home);
+                self.decide_in::<3, ADMIT_ONLY, T>(set, key, now, cost, done, miss)
             }
-            _ => self.decide_in::<4, ADMIT_ONLY>(sets.set_of_words::<4>(home), key, now, cost),
+            _ => {
+                let set = sets.set_of_words::<4>(home);
+                self.decide_in::<4, ADMIT_ONLY, T>(set, key, now, cost, done, miss)
+            }
         }
     }
 
-    /// [`decide`](Self::decide), with all figures and one copy of the fast path for all widths: for
-    /// callers that are not inlined.
+    /// [`decide`](Self::decide), with all figures and one copy of the fast path for all widths and for
+    /// keys outside their home set: for callers that are not inlined.
     pub(super) fn decide_whole(
         &self,
         hash: u64,
@@ -154,15 +164,29 @@ impl<A: Algorithm> Table<A> {
         cost: u64,
         slow_path: impl FnOnce() -> Decision,
     ) -> Decision {
-        let id = self.core.sets.key_id(hash);
-        let set = self.core.sets.set(id.home);
-        // Most states take one or two words. The copy for these is shorter.
-        let decided = if A::Packing::MAX_WORDS <= 2 {
-            self.decide_in::<2, false>(set, (id, 0), now, cost)
-        } else {
-            self.decide_in::<MAX_WORDS, false>(set, (id, 0), now, cost)
-        };
-        decided.unwrap_or_else(|_| slow_path())
+        let sets = &self.core.sets;
+        let id = sets.key_id(hash);
+        let (mut probe, mut probe_len) = (0, 0);
+        loop {
+            let (set, key) = (sets.set(sets.probes.set_index(id.home, probe)), (id, probe));
+            // Most states take one or two words. The copy for these is shorter.
+            let decided = if A::Packing::MAX_WORDS <= 2 {
+                self.decide_in::<2, false, _>(set, key, now, cost, Ok, Err)
+            } else {
+                self.decide_in::<MAX_WORDS, false, _>(set, key, now, cost, Ok, Err)
+            };
+            match decided {
+                Ok(decision) => return decision,
+                Err(Miss::Absent(home)) if probe == 0 => probe_len = home.probe_len(),
+                Err(Miss::Absent(_)) => {}
+                Err(Miss::Slow) => break,
+            }
+            if probe == probe_len {
+                break;
+            }
+            probe += 1;
+        }
+        slow_path()
     }
 
     /// [`try_admit`](Self::try_admit), also for a key outside its home set.
@@ -170,14 +194,14 @@ impl<A: Algorithm> Table<A> {
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
     pub(super) fn try_admit_anywhere(&self, hash: u64, now: Tick, cost: u64) -> bool {
-        match self.decide_fast::<true>(hash, now, cost) {
-            Ok(_) => true,
-            Err(Miss::Absent(home)) if home.probe_len() > 0 => {
+        let outside = |miss| match miss {
+            Miss::Absent(home) if home.probe_len() > 0 => {
                 let decided = self.decide_outside::<true>(home, hash, now, cost);
                 decided.is_some()
             }
-            Err(_) => false,
-        }
+            _ => false,
+        };
+        self.decide_fast::<true, _>(hash, now, cost, |_| true, outside)
     }
 
     /// [`decide`](Self::decide) without the slow path, also for a key outside its home set. `None` if it
@@ -186,14 +210,14 @@ impl<A: Algorithm> Table<A> {
     #[expect(clippy::inline_always, reason = "it has one caller per table")]
     #[inline(always)]
     pub(super) fn try_decide(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
-        match self.decide_fast::<false>(hash, now, cost) {
-            Ok(decision) => Some(decision),
-            Err(Miss::Absent(home)) if home.probe_len() > 0 => {
+        let outside = |miss| match miss {
+            Miss::Absent(home) if home.probe_len() > 0 => {
                 let decided = self.decide_outside::<false>(home, hash, now, cost);
                 decided.map(Decision::hide_from_optimizer)
             }
-            Err(_) => None,
-        }
+            _ => None,
+        };
+        self.decide_fast::<false, _>(hash, now, cost, Some, outside)
     }
 
     /// The fast path for a key outside its home set, whose header is `home`.
@@ -209,7 +233,7 @@ impl<A: Algorithm> Table<A> {
         let (sets, id) = (&self.core.sets, self.core.sets.key_id(hash));
         for probe in 1..=home.probe_len() {
             let set = sets.set(sets.probes.set_index(id.home, probe));
-            match self.decide_in::<MAX_WORDS, ADMIT_ONLY>(set, (id, probe), now, cost) {
+            match self.decide_in::<MAX_WORDS, ADMIT_ONLY, _>(set, (id, probe), now, cost, Ok, Err) {
                 Ok(decision) => return Some(decision),
                 Err(Miss::Absent(_)) => {}
                 Err(Miss::Slow) => return None,
@@ -221,43 +245,56 @@ impl<A: Algorithm> Table<A> {
     /// The fast path in the set at `probe` of a key's probe sequence. States take at most `W` words.
     #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
     #[inline(always)]
-    fn decide_in<const W: usize, const ADMIT_ONLY: bool>(
+    fn decide_in<const W: usize, const ADMIT_ONLY: bool, T>(
         &self,
         set: Set<'_>,
         (id, probe): (KeyId, usize),
         now: Tick,
         cost: u64,
-    ) -> Result<Decision, Miss> {
+        done: impl FnOnce(Decision) -> T,
+        miss: impl FnOnce(Miss) -> T,
+    ) -> T {
         let view = self.epochs.current();
         let tag = make_tag(id.fingerprint, probe);
-        let (header, (slot, words)) = set.try_read::<W>(tag, view.epoch_inlined())?;
+        let (header, (slot, words)) = match set.try_read::<W>(tag, view.epoch_inlined()) {
+            Ok(found) => found,
+            Err(missed) => return miss(missed),
+        };
         if is_spilled(words[0]) {
             if ADMIT_ONLY {
-                return Err(Miss::Slow);
+                return miss(Miss::Slow);
             }
             let decided = self.decide_spilled(&view, id, probe, now, cost);
-            return decided.map(Decision::hide_from_optimizer).ok_or(Miss::Slow);
+            return match decided {
+                Some(decision) => done(decision.hide_from_optimizer()),
+                None => miss(Miss::Slow),
+            };
         }
         let width = set.state_words();
         if width < A::Packing::MIN_WORDS {
-            return Err(Miss::Slow);
+            return miss(Miss::Slow);
         }
         let mut next = words;
-        let state = next.get_mut(..width).ok_or(Miss::Slow)?;
+        let Some(state) = next.get_mut(..width) else {
+            return miss(Miss::Slow);
+        };
         let decided = A::Packing::decide_packed(view.algorithm_inlined(), state, now, cost);
-        let decision = decided.ok_or(Miss::Slow)?;
+        let Some(decision) = decided else {
+            return miss(Miss::Slow);
+        };
         if ADMIT_ONLY && !decision.is_admitted() {
-            return Err(Miss::Slow);
+            return miss(Miss::Slow);
         }
         if next == words {
             if decision.is_denied() && !header.is_denied(slot) {
                 set.mark_denied(header, slot);
             }
-        } else {
-            let mut locked = set.try_lock(header).ok_or(Miss::Slow)?;
+        } else if let Some(mut locked) = set.try_lock(header) {
             locked.write_state(slot, &next);
+        } else {
+            return miss(Miss::Slow);
         }
-        Ok(decision)
+        done(decision)
     }
 
     /// The words per state.
@@ -321,8 +358,8 @@ mod tests {
     use super::*;
     use crate::algorithm::{FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, TokenBucket};
     use crate::quota::Quota;
-    #[cfg(feature = "cas")]
-    use {crate::store::local::Seeded, std::hash::BuildHasher};
+    use crate::store::local::Seeded;
+    use std::hash::BuildHasher;
 
     /// Decides on requests of one key at the same moments, with the fast path of a layer first and
     /// without it.
@@ -390,8 +427,8 @@ mod tests {
             let step = |grid: &SlidingGrid, state: &mut _| grid.decide(state, Tick::ZERO, 1);
             let first = table.transition(7, Tick::ZERO, true, step);
             assert!(first.is_ok_and(|first| first.is_admitted()));
-            let second = table.decide_fast::<false>(7, Tick::ZERO, 1);
-            let left = second.ok().map(|second| second.remaining());
+            let done = |second: Decision| Some(second.remaining());
+            let left = table.decide_fast::<false, _>(7, Tick::ZERO, 1, done, |_| None);
             assert_eq!(left, Some(998), "{cells} cells");
             widths.push(table.state_words());
         }
@@ -402,11 +439,10 @@ mod tests {
 
     /// At a tenth of its load, a table has every key in its home set. At its capacity it has a tenth of
     /// them outside.
-    #[cfg(feature = "cas")]
     #[test]
     fn keys_outside_their_home_set_need_no_slow_path() {
         const KEYS: u64 = 10_000;
-        let bucket = TokenBucket::new(Quota::per_hour(3));
+        let bucket = TokenBucket::new(Quota::per_hour(4));
         let table = Table::new(bucket, 10_000, Overflow::Deny, Tick::ZERO);
         let hasher = Seeded::default();
         let hash = |key: u64| hasher.hash_one(key);
@@ -423,16 +459,27 @@ mod tests {
             let id = table.core.sets.key_id(hash);
             let (_, at_home) = table.core.sets.set(id.home).lookup(id.fingerprint);
             outside += u64::from(at_home.is_none());
-            assert!(table.try_admit_anywhere(hash, now, 1));
-            let last = table.try_decide(hash, now, 1).expect("decided");
-            assert_eq!((last.is_admitted(), last.remaining()), (true, 0));
-            assert!(!table.try_admit_anywhere(hash, now, 1));
-            let denial = table.try_decide(hash, now, 1).expect("decided");
-            assert!(denial.is_denied());
+            let decide = || table.decide_whole(hash, now, 1, || panic!("the slow path"));
+            assert_eq!(decide().remaining(), 2);
+            #[cfg(feature = "cas")]
+            {
+                assert!(table.try_admit_anywhere(hash, now, 1));
+                let last = table.try_decide(hash, now, 1).expect("decided");
+                assert_eq!((last.is_admitted(), last.remaining()), (true, 0));
+                assert!(!table.try_admit_anywhere(hash, now, 1));
+                let denial = table.try_decide(hash, now, 1).expect("decided");
+                assert!(denial.is_denied());
+            }
+            #[cfg(not(feature = "cas"))]
+            assert!(decide().is_admitted() && decide().is_admitted());
+            assert!(decide().is_denied());
         }
         assert_eq!(attempts(), before);
         assert!(outside > KEYS / 20, "{outside}");
-        let none = (KEYS..2 * KEYS).map(|key| table.try_decide(hash(key), now, 1));
-        assert_eq!(none.flatten().count(), 0, "keys without a slot");
+        #[cfg(feature = "cas")]
+        {
+            let none = (KEYS..2 * KEYS).map(|key| table.try_decide(hash(key), now, 1));
+            assert_eq!(none.flatten().count(), 0, "keys without a slot");
+        }
     }
 }
