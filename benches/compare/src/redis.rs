@@ -68,6 +68,9 @@ pub(crate) fn run(effort: &Effort) {
 struct Peers {
     server: RedisServer,
     connection: MultiplexedConnection,
+    /// For the script. The limiter has a connection of its own too, so the row before leaves neither
+    /// warm.
+    of_script: MultiplexedConnection,
     sha: String,
     redis: Redis,
     limitador: Arc<AsyncRateLimiter>,
@@ -81,6 +84,10 @@ impl Peers {
             .get_multiplexed_async_connection()
             .await
             .expect("a server");
+        let of_script = client
+            .get_multiplexed_async_connection()
+            .await
+            .expect("a server");
         let sha = redis::cmd("SCRIPT")
             .arg("LOAD")
             .arg(GCRA)
@@ -89,6 +96,7 @@ impl Peers {
             .expect("the script compiles");
         Self {
             connection,
+            of_script,
             sha,
             limitador: Arc::new(limitador(&server).await),
             redis: Redis::open(&server.url())
@@ -131,7 +139,7 @@ impl Peers {
     }
 
     fn gcra(&self) -> impl AsyncSide {
-        let (connection, sha) = (self.connection.clone(), self.sha.clone());
+        let (connection, sha) = (self.of_script.clone(), self.sha.clone());
         let keys = Arc::clone(&self.keys);
         move |key| {
             let mut connection = connection.clone();
