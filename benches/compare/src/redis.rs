@@ -354,6 +354,9 @@ fn plan(effort: &Effort) -> (u64, Duration) {
     }
 }
 
+/// PING, the script, this crate, `INCR`, limitador.
+const SIDES: usize = 5;
+
 /// One call in flight. Its speed depends on the cores on which the scheduler runs client and server
 /// at the moment, so the sides take turns call by call.
 async fn alone(effort: &Effort, peers: &Peers) {
@@ -364,7 +367,7 @@ async fn alone(effort: &Effort, peers: &Peers) {
     let (ping, gcra) = (peers.ping(), peers.gcra());
     let (ours, incr) = (peers.ours(&limiter), peers.incr());
     let limitador = peers.limitador();
-    let mut sides = <[Side; 5]>::default();
+    let mut sides = <[Side; SIDES]>::default();
     let (rounds, calls) = if effort.quick {
         (10, 1_000)
     } else {
@@ -377,7 +380,7 @@ async fn alone(effort: &Effort, peers: &Peers) {
         let limitador = limitador.clone();
         // In a task, like a server's handlers.
         let turns = tokio::spawn(async move {
-            let mut took = [const { Vec::new() }; 5];
+            let mut took = [const { Vec::new() }; SIDES];
             let mut at = Instant::now();
             let mut lap = |took: &mut Vec<u32>| {
                 let now = Instant::now();
@@ -386,16 +389,20 @@ async fn alone(effort: &Effort, peers: &Peers) {
             };
             for call in 0..calls {
                 let key = (round * 7 + call * 13) % keys.len();
-                ping(key).await;
-                lap(&mut took[0]);
-                gcra(key).await;
-                lap(&mut took[1]);
-                ours(key).await;
-                lap(&mut took[2]);
-                incr(key).await;
-                lap(&mut took[3]);
-                limitador(key).await;
-                lap(&mut took[4]);
+                // What runs before a side matters, so every side follows each of the others equally
+                // often: the number of sides is a prime.
+                let stride = 1 + call % (SIDES - 1);
+                for turn in 0..SIDES {
+                    let side = (call + turn * stride) % SIDES;
+                    match side {
+                        0 => ping(key).await,
+                        1 => gcra(key).await,
+                        2 => ours(key).await,
+                        3 => incr(key).await,
+                        _ => limitador(key).await,
+                    }
+                    lap(&mut took[side]);
+                }
             }
             took
         });
