@@ -54,11 +54,20 @@ where
     #[inline(always)]
     fn take(&self, key: &K, cost: u64, quickly: bool) -> Option<Self::Future> {
         let now = self.shared.clock.now_unordered();
-        let (table, hash) = (self.shared.table(), self.hash(key));
-        if quickly && table.try_admit(hash, now, cost) {
-            return None;
+        let hash = self.hash(key);
+        let slow_path = || ready(Ok(self.decide_with_receipt(hash, now, cost)));
+        if !quickly {
+            return Some(slow_path());
         }
-        Some(ready(Ok(self.decide_with_receipt(hash, now, cost))))
+        let done = |mut decision: Decision| {
+            if decision.is_admitted() {
+                return None;
+            }
+            decision.set_receipt(self.receipt(decision.verdict, now));
+            Some(ready(Ok(decision)))
+        };
+        let table = self.shared.table();
+        table.decide(hash, now, cost, done, || Some(slow_path()))
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {

@@ -213,6 +213,7 @@ fn is_stale<S>(shard: &Shard<S>, copy: Option<&(VersionedState<S>, u64)>, words:
 
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
+    use std::convert::identity;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use super::*;
@@ -237,7 +238,7 @@ mod tests {
 
     /// Decides as `Local` does.
     fn decide(table: &Buckets, key: u64) -> Decision {
-        table.decide(key, Tick::ZERO, 1, || {
+        table.decide(key, Tick::ZERO, 1, identity, || {
             let decide = |bucket: &TokenBucket, state: &mut _| bucket.decide(state, Tick::ZERO, 1);
             let decided = table.transition(key, Tick::ZERO, true, decide);
             decided.expect("a table that is not full")

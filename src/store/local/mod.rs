@@ -26,6 +26,7 @@ mod unlocked;
 mod waiting;
 mod walk;
 
+use std::convert::identity;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -144,7 +145,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         let now = self.shared.clock.now_unordered();
         let hash = self.hash(key);
         let rest = || self.decide_rest(hash, now, cost).hide_from_optimizer();
-        self.shared.table().decide(hash, now, cost, rest)
+        self.shared.table().decide(hash, now, cost, identity, rest)
     }
 
     /// Decides for the key with this hash at `now`. `None` for a key without a slot, and for a decision

@@ -90,17 +90,19 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// Decides for a key. `slow_path` decides if the fast path cannot.
+    /// Decides for a key, and returns what `done` makes of the decision. `slow_path` decides if the fast
+    /// path cannot.
     #[expect(clippy::inline_always, reason = "a call takes twice as long")]
     #[inline(always)]
-    pub(super) fn decide(
+    pub(super) fn decide<T>(
         &self,
         hash: u64,
         now: Tick,
         cost: u64,
-        slow_path: impl FnOnce() -> Decision,
-    ) -> Decision {
-        self.decide_fast::<false, _>(hash, now, cost, |decision| decision, |_| slow_path())
+        done: impl FnOnce(Decision) -> T,
+        slow_path: impl FnOnce() -> T,
+    ) -> T {
+        self.decide_fast::<false, _>(hash, now, cost, done, |_| slow_path())
     }
 
     /// Takes `cost` if the fast path admits it. Returns false if it was not taken, which says
@@ -359,7 +361,7 @@ mod tests {
     use crate::algorithm::{FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, TokenBucket};
     use crate::quota::Quota;
     use crate::store::local::Seeded;
-    use std::hash::BuildHasher;
+    use std::{convert::identity, hash::BuildHasher};
 
     /// Decides on requests of one key at the same moments, with the fast path of a layer first and
     /// without it.
@@ -367,7 +369,7 @@ mod tests {
         let table = || Table::new(algorithm.clone(), 1_000, Overflow::Deny, Tick::ZERO);
         let (layer, plain) = (table(), table());
         let decide = |table: &Table<A>, now, cost| {
-            table.decide(7, now, cost, || {
+            table.decide(7, now, cost, identity, || {
                 let step = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
                 let decided = table.transition(7, now, cost > 0, step);
                 decided.expect("a table that is not full")
