@@ -344,16 +344,22 @@ impl<A: Algorithm> Packing<A> for NotPacked {
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
     use super::*;
-    use crate::algorithm::{FixedWindow, LeakyBucket, SlidingWindow, TokenBucket};
+    use crate::algorithm::{
+        FixedWindow, LeakyBucket, SlidingGrid, SlidingWindow, TokenBucket, math::TIME_BITS,
+    };
+
+    /// Quotas with the smallest and largest numbers.
+    fn quotas() -> impl Iterator<Item = Quota> {
+        let limits = [1, 3, 1_000_000, (1 << 32) - 1, (1 << 62) - 1, (1 << 63) - 1];
+        let periods = [1, 7, 1_000_000_000, 86_400_000_000_007, 1 << 62];
+        limits.into_iter().flat_map(move |limit| {
+            periods.map(|period| Quota::per(limit, Duration::from_nanos(period)))
+        })
+    }
 
     /// The fewest and the most words of a state, over quotas with the smallest and largest numbers.
     fn word_counts<A: Algorithm>(make: impl Fn(Quota) -> A) -> (usize, usize) {
-        let limits = [1, 3, 1_000_000, (1 << 32) - 1, (1 << 62) - 1, (1 << 63) - 1];
-        let periods = [1, 7, 1_000_000_000, 86_400_000_000_007, 1 << 62];
-        let quotas = limits.into_iter().flat_map(|limit| {
-            periods.map(|period| Quota::per(limit, Duration::from_nanos(period)))
-        });
-        let counts = quotas.map(|quota| A::Packing::word_count(&make(quota)));
+        let counts = quotas().map(|quota| A::Packing::word_count(&make(quota)));
         counts.fold((usize::MAX, 0), |(least, most), count| {
             (least.min(count), most.max(count))
         })
@@ -373,5 +379,160 @@ mod tests {
         assert_bounds(FixedWindow::new);
         assert_bounds(SlidingWindow::new);
         assert_bounds(|quota| (FixedWindow::new(quota), TokenBucket::new(quota)));
+    }
+
+    /// The fullest states that count, from the move of a base until the next.
+    fn assert_packs_until_the_base_moves<A: Algorithm>(mut limit: A)
+    where
+        A::State: PartialEq,
+    {
+        let period = limit.quota().period();
+        let now = Tick::from_nanos(1 << (TIME_BITS - 1));
+        A::Packing::rebase(&mut limit, now);
+        let due = A::Packing::rebase_at(&limit);
+        let lasts = due.since(now).saturating_add(period);
+        assert!(
+            lasts >= Duration::from_nanos(1 << 41),
+            "{limit:?}: {lasts:?}"
+        );
+        let end = due.min(Tick::from_nanos(1 << TIME_BITS)).as_nanos();
+        for at in [now, Tick::from_nanos(end - 1)] {
+            let mut state = limit.fresh(at);
+            for ago in [limit.quota().period_ns(), 0] {
+                let at = Tick::from_nanos(at.as_nanos() - ago);
+                let _ = limit.charge(&mut state, at, limit.quota().limit());
+            }
+            let mut words = vec![0; A::Packing::word_count(&limit)];
+            let fits = A::Packing::pack_into(&limit, &state, &mut words);
+            assert!(fits, "{limit:?}: {state:?} at {at:?}");
+            assert_eq!(A::Packing::unpack_from(&limit, &words), state, "{limit:?}");
+        }
+    }
+
+    #[test]
+    fn states_pack_until_the_base_moves() {
+        for bits in 1..=40 {
+            for period in (0..TIME_BITS - 2).map(|power| 1_u64 << power) {
+                let quota = Quota::per((1 << bits) - 1, Duration::from_nanos(period));
+                assert_packs_until_the_base_moves(FixedWindow::new(quota));
+                assert_packs_until_the_base_moves(FixedWindow::new(quota).anchored());
+                assert_packs_until_the_base_moves(SlidingWindow::new(quota));
+            }
+        }
+    }
+
+    #[test]
+    fn two_counts_of_31_bits_share_a_word() {
+        let words =
+            |limit| SlidingWindow::word_count(&SlidingWindow::new(Quota::per_second(limit)));
+        assert_eq!([(1 << 31) - 1, 1 << 31].map(words), [2, 3]);
+    }
+
+    #[test]
+    fn a_full_grid_packs() {
+        let now = Tick::from_nanos(1 << (TIME_BITS - 1));
+        // The widest takes four words.
+        for limit in (1..=20).map(|bits| (1 << bits) - 1) {
+            let grid = SlidingGrid::new(Quota::per_minute(limit));
+            let mut state = grid.fresh(now);
+            let _ = grid.charge(&mut state, now, limit);
+            let mut words = vec![0; SlidingGrid::word_count(&grid)];
+            assert!(SlidingGrid::pack_into(&grid, &state, &mut words), "{limit}");
+            assert_eq!(SlidingGrid::unpack_from(&grid, &words), state);
+        }
+    }
+
+    #[test]
+    fn a_base_moves_when_a_quarter_of_its_range_is_over() {
+        let now = Tick::from_nanos(1 << (TIME_BITS - 1));
+        let moves = |mut limit: FixedWindow| {
+            FixedWindow::rebase(&mut limit, now);
+            FixedWindow::rebase_at(&limit)
+        };
+        let window = |limit| FixedWindow::new(Quota::per_minute(limit));
+        for (limit, quarter) in [(1 << 18, 1 << 42), (1 << 19, 1 << 41)] {
+            let moved = moves(window(limit).anchored());
+            assert_eq!(moved, now.plus(Duration::from_nanos(quarter)), "{limit}");
+            assert_eq!(moves(window(limit)), Tick::MAX);
+        }
+        // 42 bits would move too often.
+        assert_eq!(moves(window(1 << 20).anchored()), Tick::MAX);
+    }
+
+    #[cfg(feature = "cas")]
+    mod late {
+        use super::*;
+
+        fn at(ns: i64) -> Tick {
+            Tick::from_nanos(3_600_000_000_000_u64.saturating_add_signed(ns))
+        }
+
+        /// What is left at `now` of ten per minute.
+        fn left<A: Algorithm>(limit: &A, used_at: Option<i64>, taken_at: i64, now: i64) -> u64 {
+            let mut state = limit.fresh(Tick::ZERO);
+            if let Some(used_at) = used_at {
+                let _ = limit.charge(&mut state, at(used_at), 1);
+            }
+            A::Packing::charge_late(limit, &mut state, at(taken_at), at(now), 4);
+            A::Packing::available(limit, &state, at(now))
+        }
+
+        type Log = crate::algorithm::SlidingLog;
+
+        const QUOTA: Quota = Quota::per_minute(10);
+        const SECOND: i64 = 1_000_000_000;
+
+        #[test]
+        fn charges_of_a_window_that_is_over_do_not_count() {
+            let window = FixedWindow::new(QUOTA);
+            let used = Some(20 * SECOND);
+            assert_eq!(left(&window, used, 0, 30 * SECOND), 5);
+            assert_eq!(left(&window, used, -1, 30 * SECOND), 9);
+            assert_eq!(left(&window, used, 40 * SECOND, 30 * SECOND), 5);
+            // The state is of a later window than `now`.
+            assert_eq!(left(&window, used, -1, -1), 9);
+
+            let window = window.anchored();
+            assert_eq!(left(&window, used, 20 * SECOND, 30 * SECOND), 5);
+            assert_eq!(left(&window, used, 20 * SECOND - 1, 30 * SECOND), 9);
+            assert_eq!(left(&window, used, 21 * SECOND, 80 * SECOND - 1), 5);
+            assert_eq!(left(&window, None, 0, 60 * SECOND - 1), 6);
+            assert_eq!(left(&window, None, 0, 60 * SECOND), 10);
+        }
+
+        #[test]
+        fn charges_of_the_previous_window_count_as_such() {
+            let window = SlidingWindow::new(QUOTA);
+            let used = Some(30 * SECOND);
+            assert_eq!(left(&window, used, 0, 30 * SECOND), 5);
+            assert_eq!(left(&window, used, -1, 30 * SECOND), 7);
+            assert_eq!(left(&window, used, -60 * SECOND, 30 * SECOND), 7);
+            assert_eq!(left(&window, used, -60 * SECOND - 1, 30 * SECOND), 9);
+        }
+
+        #[test]
+        fn charges_to_a_log_count_as_in_order() {
+            let log = Log::new(QUOTA);
+            for taken_at in [-5, 1, 5, 10, 15, 20, 25].map(|secs| secs * SECOND) {
+                let mut charges = [
+                    (at(taken_at), 4),
+                    (at(10 * SECOND), 1),
+                    (at(20 * SECOND), 2),
+                ];
+                let mut late = log.fresh(Tick::ZERO);
+                for (at, cost) in &charges[1..] {
+                    let _ = log.charge(&mut late, *at, *cost);
+                }
+                Log::charge_late(&log, &mut late, at(taken_at), at(30 * SECOND), 4);
+                charges.sort();
+                let mut in_order = log.fresh(Tick::ZERO);
+                for (at, cost) in charges {
+                    let _ = log.charge(&mut in_order, at, cost);
+                }
+                assert_eq!(late, in_order, "{taken_at}");
+            }
+            assert_eq!(left(&log, None, 0, 60 * SECOND - 1), 6);
+            assert_eq!(left(&log, None, 0, 60 * SECOND), 10);
+        }
     }
 }

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 #[cfg(feature = "cas")]
 use super::fields::Fields;
-use super::math::{
-    LEAST_TIME_BITS, TIME_BITS, TimeBase, Windows, bit_width, low_u64, words_for_bits,
-};
+use super::math::{LEAST_TIME_BITS, TimeBase, Windows, bit_width, low_u64};
 use super::packing::Sealed;
 use super::settings::refuse_burst;
 use super::{Algorithm, Inherit, Packing};
@@ -349,11 +347,12 @@ impl Packing<Self> for SlidingWindow {
     }
 
     fn word_count(algorithm: &Self) -> usize {
-        if algorithm.has_base() {
-            return 1;
+        match algorithm.count_bits() {
+            _ if algorithm.has_base() => 1,
+            // Both counts share a word.
+            ..32 => 2,
+            _ => 3,
         }
-        let window = bit_width((1 << TIME_BITS) / algorithm.windows.length());
-        words_for_bits(window + 2 * algorithm.count_bits())
     }
 
     #[inline]
