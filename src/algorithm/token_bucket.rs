@@ -330,9 +330,7 @@ impl Packing<Self> for TokenBucket {
     /// A key that starts with less than a full bucket is never forgotten. A bucket that was full
     /// before the first moment of a word is as full at that moment.
     fn raise_to_base(algorithm: &Self, state: &mut ExactNanos) {
-        if algorithm.missing_tokens() > 0 {
-            *state = (*state).max(algorithm.bucket.interval.earliest());
-        }
+        *state = (*state).max(algorithm.bucket.interval.earliest());
     }
 }
 

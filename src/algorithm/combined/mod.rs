@@ -10,6 +10,8 @@ mod merge;
 mod pair;
 mod parts;
 mod questions;
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests;
 
 pub(crate) use self::merge::merge;
 pub use self::{all::All, into_algorithm::IntoAlgorithm};

@@ -1,0 +1,226 @@
+//! A pair, a list and an [`AnyAlgorithm`] of one limit do what that limit does alone.
+
+use std::time::Duration;
+
+#[cfg(feature = "cas")]
+use super::super::fields::{settings_to_bytes, state_to_bytes};
+use super::super::{
+    Algorithm, AnyAlgorithm, FixedWindow, Inherit, LeakyBucket, Lockout, NotPacked, Packing,
+    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+};
+use super::All;
+use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// An algorithm of a user. Its state is the latest moment.
+#[derive(Clone, Debug)]
+struct Own;
+
+impl Algorithm for Own {
+    type State = Tick;
+    type Packing = NotPacked;
+
+    fn quota(&self) -> Quota {
+        Quota::per_second(1)
+    }
+    fn with_quota(&self, _: Quota) -> Result<Self, ConfigError> {
+        Ok(Self)
+    }
+    fn fresh(&self, now: Tick) -> Tick {
+        now
+    }
+    fn decide(&self, state: &mut Tick, now: Tick, _: u64) -> Decision {
+        *state = now;
+        Decision::new(Verdict::Admit, 1, 1, None, 0)
+    }
+    fn refund(&self, _: &mut Tick, _: Tick, _: Tick, _: u64) {}
+    fn charge(&self, state: &mut Tick, now: Tick, _: u64) -> Duration {
+        *state = now;
+        Duration::ZERO
+    }
+    fn rescale(&self, _: &mut Tick, _: &Self, _: Tick, _: Inherit) {}
+    fn forgettable_at(&self, state: &Tick) -> Tick {
+        *state
+    }
+}
+
+/// A bucket that starts empty, with a fraction that leaves 43 bits of a word for a moment.
+fn slow_start() -> TokenBucket {
+    TokenBucket::new(Quota::per_second(999_983)).initial(0)
+}
+
+/// Compares what `$check` returns for each limit alone and for all that can hold one limit.
+macro_rules! check_all {
+    ($check:expr) => {{
+        fn check_wrapped<A: Algorithm>(part: A) {
+            let nothing = All::<FixedWindow>::new([]);
+            let expected = $check(&part);
+            assert_eq!(
+                $check(&AnyAlgorithm::new(part.clone())),
+                expected,
+                "{part:?}"
+            );
+            assert_eq!($check(&All::new([part.clone()])), expected, "{part:?}");
+            assert_eq!(
+                $check(&(part.clone(), nothing.clone())),
+                expected,
+                "{part:?}"
+            );
+            assert_eq!($check(&(nothing, part.clone())), expected, "{part:?}");
+        }
+        let quota = Quota::per_minute(10);
+        check_wrapped(TokenBucket::new(quota));
+        check_wrapped(slow_start());
+        check_wrapped(LeakyBucket::new(quota).queue(3));
+        check_wrapped(WarmUp::new(quota, MINUTE).queue(3));
+        check_wrapped(FixedWindow::new(quota));
+        check_wrapped(FixedWindow::new(quota).anchored());
+        check_wrapped(SlidingWindow::new(quota));
+        check_wrapped(SlidingLog::new(quota));
+        check_wrapped(Lockout::new(quota));
+        check_wrapped(Lockout::new(quota).after_denials_of(LeakyBucket::new(quota).queue(3)));
+        check_wrapped(Own);
+    }};
+}
+
+#[test]
+fn a_wrapped_limit_reports_what_it_does_alone() {
+    fn questions<A: Algorithm>(limit: &A) -> ([usize; 2], [bool; 3]) {
+        (
+            [
+                A::Packing::limit_count(limit),
+                A::Packing::waiting_count(limit),
+            ],
+            [
+                A::Packing::is_user_code(limit),
+                A::Packing::is_about_one_key(limit),
+                A::Packing::counts_denials(limit),
+            ],
+        )
+    }
+    check_all!(questions);
+
+    let quota = Quota::per_minute(10);
+    let bucket = TokenBucket::new(quota);
+    assert_eq!(questions(&FixedWindow::new(quota)), ([1, 0], [false; 3]));
+    assert_eq!(questions(&bucket), ([1, 1], [false; 3]));
+    assert_eq!(questions(&WarmUp::new(quota, MINUTE)), ([1, 1], [false; 3]));
+    assert_eq!(questions(&Own), ([1, 1], [true, false, false]));
+    assert_eq!(
+        questions(&Lockout::new(quota)),
+        ([1, 0], [false, true, false])
+    );
+    let denials = Lockout::new(quota).after_denials_of(bucket);
+    assert_eq!(questions(&denials), ([1, 1], [false, true, true]));
+    let mixed = (denials, Own);
+    assert_eq!(questions(&mixed), ([2, 2], [true; 3]));
+}
+
+#[test]
+fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
+    fn steps<A: Algorithm>(limit: &A) -> (Vec<Option<Duration>>, [bool; 2]) {
+        let now = Tick::from_nanos(1 << 40);
+        let mut state = limit.fresh(now);
+        let mut results = Vec::new();
+        let _ = limit.decide(&mut state, now, 1);
+        for _ in 0..2 {
+            let placed = limit.reserve(&mut state, now, 1, MINUTE);
+            results.push(placed.wait());
+            A::Packing::cancel(limit, &mut state, now, now, 1);
+        }
+        let before = A::Packing::is_blocked(limit, &state, now);
+        A::Packing::ban(limit, &mut state, now, MINUTE);
+        (
+            results,
+            [before, A::Packing::is_blocked(limit, &state, now)],
+        )
+    }
+    check_all!(steps);
+    let line = LeakyBucket::new(Quota::per_minute(10)).queue(3);
+    let (placed, _) = steps(&line);
+    assert_eq!(placed, [Some(MINUTE / 10); 2]);
+    assert_eq!(steps(&Lockout::new(Quota::per_minute(10))).1, [false, true]);
+}
+
+/// A state from before the last move of the base.
+#[test]
+fn an_old_state_of_a_wrapped_limit_packs_after_its_base_has_moved() {
+    fn pack<A: Algorithm>(limit: &A) -> Option<u64> {
+        let early = Tick::from_nanos(1 << 40);
+        let mut state = limit.fresh(early);
+        let _ = limit.charge(&mut state, early, 5);
+        let late = early.plus(10_000 * MINUTE);
+        let mut rebased = limit.clone();
+        A::Packing::rebase(&mut rebased, late);
+        A::Packing::raise_to_base(&rebased, &mut state);
+        let mut words = vec![0; A::Packing::word_count(&rebased)];
+        A::Packing::pack_into(&rebased, &state, &mut words).then(|| {
+            let unpacked = A::Packing::unpack_from(&rebased, &words);
+            A::Packing::available(&rebased, &unpacked, late)
+        })
+    }
+    let limit = slow_start();
+    assert_eq!(pack(&limit), Some(999_983));
+    assert_eq!(pack(&AnyAlgorithm::new(limit)), Some(999_983));
+    assert_eq!(pack(&All::new([limit])), Some(999_983));
+    // The state of the full bucket stays as long as that of the other one.
+    let full = TokenBucket::new(limit.quota());
+    assert_eq!(pack(&(full, limit)), Some(999_983));
+}
+
+#[cfg(feature = "cas")]
+#[test]
+fn a_fleet_uses_a_wrapped_limit_like_that_limit() {
+    fn fleet<A: Algorithm>(limit: &A) -> (Vec<Quota>, bool, [Tick; 2], Vec<u64>) {
+        let mut share = limit.clone();
+        A::Packing::take_share(&mut share, 3).expect("at least one of ten");
+        let too_many = A::Packing::take_share(&mut limit.clone(), u64::MAX);
+
+        let now = Tick::from_nanos(1 << 40);
+        let earlier = |secs: u64| Tick::from_nanos(now.as_nanos() - secs * 1_000_000_000);
+        let joined = A::Packing::joined_moment(limit, earlier(30), 2, now);
+        let mut state = limit.fresh(now);
+        let _ = limit.charge(&mut state, now, 1);
+        let cell_end = A::Packing::cell_end(limit, &state, now);
+        let left = [10, 70, 130].map(|secs| {
+            A::Packing::charge_late(limit, &mut state, earlier(secs), now, 4);
+            A::Packing::available(limit, &state, now)
+        });
+        let quotas = A::Packing::quotas(&share);
+        (quotas, too_many.is_ok(), [joined, cell_end], left.to_vec())
+    }
+    check_all!(fleet);
+
+    let quota = Quota::per_minute(10);
+    let (quotas, shares_with_all, [joined, end], left) = fleet(&TokenBucket::new(quota));
+    assert_eq!(quotas, [Quota::per_minute(3)]);
+    assert!(!shares_with_all);
+    // Two units are worth 12 seconds.
+    assert_eq!(joined.as_nanos(), (1 << 40) - 12_000_000_000 + 1);
+    let (_, _, [joined_in_meter, _], _) = fleet(&LeakyBucket::new(quota));
+    assert_eq!(joined_in_meter, joined);
+    assert_eq!(end, Tick::MAX);
+    assert_eq!(left, [5, 1, 0]);
+    // The last joined moment of all parts, and the first end.
+    let windows = (
+        FixedWindow::new(quota),
+        SlidingWindow::new(Quota::per_hour(10)),
+    );
+    let (quotas, _, [joined, end], left) = fleet(&windows);
+    assert_eq!(quotas, [Quota::per_minute(3), Quota::per_hour(3)]);
+    assert_eq!(joined.as_nanos(), 1 << 40);
+    // 1,099.5 seconds is in the window that ends at 1,140.
+    assert_eq!(end.as_nanos(), 1_140_000_000_000);
+    assert_eq!(left, [5, 1, 0]);
+}
+
+#[cfg(feature = "cas")]
+#[test]
+fn an_algorithm_of_a_user_has_no_form_that_any_machine_can_read() {
+    assert_eq!(settings_to_bytes(&Own), None);
+    assert_eq!(state_to_bytes(&Own, &Tick::ZERO), None);
+}
