@@ -275,6 +275,21 @@ mod tests {
     }
 
     #[test]
+    fn a_log_keeps_no_moment_without_a_cost_but_the_newest_and_none_after_the_last_moment() {
+        let log = SlidingLog::new(Quota::per_minute(10));
+        let last = [&[0xff; 8][..], &[0x7f]].concat();
+        let is_read = |entries: [&[u8]; 4]| {
+            let bytes = [&[2][..], &entries.concat()].concat();
+            state_from_bytes(&log, &bytes).is_some()
+        };
+        assert!(is_read([&[1], &[1], &[1], &[1]]));
+        assert!(is_read([&[1], &[1], &[1], &[0]]));
+        assert!(!is_read([&[1], &[0], &[1], &[1]]));
+        assert!(is_read([&[0], &[1], &last, &[1]]));
+        assert!(!is_read([&[1], &[1], &last, &[1]]));
+    }
+
+    #[test]
     fn damaged_states_are_refused_or_decide_without_a_panic() {
         for algorithm in different() {
             let mut state = algorithm.fresh(Tick::ZERO);

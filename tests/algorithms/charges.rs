@@ -38,6 +38,7 @@ fn a_charge_of_zero_changes_no_decision_at_an_older_moment() {
     }
     check(FixedWindow::new(quota()));
     check(FixedWindow::new(quota()).anchored());
+    check(SlidingLog::new(quota()));
     check(SlidingWindow::new(quota()));
     check(TokenBucket::new(quota()));
     check(LeakyBucket::new(quota()));
@@ -81,6 +82,24 @@ fn charges_beyond_the_largest_number_keep_the_whole_limit_taken() {
     check(SlidingLog::new(quota()));
     check(SlidingWindow::new(quota()));
     check(SlidingGrid::new(quota()));
+    check(TokenBucket::new(quota()));
+    check(LeakyBucket::new(quota()));
+}
+
+#[test]
+fn a_refund_of_what_has_expired_changes_no_decision_at_an_older_moment() {
+    fn check<A: Algorithm>(algorithm: A) {
+        let (older, newer) = (at(5 * PERIOD), at(20 * PERIOD));
+        let mut state = algorithm.fresh(older);
+        assert!(algorithm.decide(&mut state, older, LIMIT).is_admitted());
+        let before = algorithm.peek(&state, older, 1);
+        algorithm.refund(&mut state, older, newer, LIMIT);
+        assert_eq!(algorithm.peek(&state, older, 1), before, "{algorithm:?}");
+    }
+    check(FixedWindow::new(quota()));
+    check(FixedWindow::new(quota()).anchored());
+    check(SlidingLog::new(quota()));
+    check(SlidingWindow::new(quota()));
     check(TokenBucket::new(quota()));
     check(LeakyBucket::new(quota()));
 }

@@ -185,6 +185,26 @@ fn a_queue_without_max_cost_admits_any_cost() {
 }
 
 #[test]
+fn a_request_that_would_wait_a_fraction_too_long_is_denied() {
+    fn check<A: Algorithm>(line: impl Fn(Duration) -> A) {
+        // A third of a second, rounded down and up.
+        for (max_wait, is_denied) in [(333_333_333, true), (333_333_334, false)] {
+            let line = line(Duration::from_nanos(max_wait));
+            let now = Tick::ZERO.plus(SECOND);
+            let mut state = line.fresh(now);
+            assert!(line.decide(&mut state, now, 1).is_admitted(), "{line:?}");
+            let second = line.decide(&mut state, now, 1);
+            assert_eq!(second.is_denied(), is_denied, "{line:?}: {second:?}");
+        }
+    }
+    let quota = Quota::per_second(3);
+    let warm_up = WarmUp::new(quota, SECOND).cold_factor(1);
+    check(|max_wait| LeakyBucket::new(quota).queue(1).max_wait(max_wait));
+    check(|max_wait| TokenBucket::new(quota.burst(1)).queue(1).max_wait(max_wait));
+    check(|max_wait| warm_up.queue(1).max_wait(max_wait));
+}
+
+#[test]
 fn settings_without_effect_or_out_of_range_are_refused() {
     let quota = Quota::per_second(10);
     let burst = quota.burst(50);
