@@ -42,6 +42,32 @@ async fn every_algorithm_admits_its_limit() {
 }
 
 /// A queue is of one machine. Its next turn is later if others have taken turns.
+/// Requests twice the limit of 1,000 per second, and returns how many of them are admitted per
+/// second after the first.
+async fn admitted_per_second(burst: u64) -> u64 {
+    let bucket = TokenBucket::new(Quota::per_second(1_000).burst(burst));
+    let limit = builder(&MemoryStore::new()).interval(Duration::from_millis(100));
+    let limit = limit.build("api", bucket).expect("a limit");
+    let mut admitted = 0;
+    for millisecond in 0..3_000 {
+        for _ in 0..2 {
+            let is_admitted = take(&limit, 1).await.is_admitted();
+            admitted += u64::from(is_admitted && millisecond >= 1_000);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    admitted / 2
+}
+
+/// The costs of an interval count as of their exchange.
+#[tokio::test(start_paused = true)]
+async fn a_bucket_admits_its_limit_if_its_burst_lasts_for_an_interval() {
+    let enough = admitted_per_second(200).await;
+    assert!((950..=1_010).contains(&enough), "{enough}");
+    let too_small = admitted_per_second(1).await;
+    assert!((450..=600).contains(&too_small), "{too_small}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn requests_wait_in_the_queue_of_a_machine() {
     let store = MemoryStore::new();

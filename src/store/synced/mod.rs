@@ -49,9 +49,11 @@
 //! stops without [`close`](Synced::close) counts as one more. A request waits for an exchange if the
 //! budget is used up, and fails if there is none within the deadline.
 //!
-//! The costs of an interval count as of their exchange. So a key of [`WarmUp`](crate::WarmUp), which has no
-//! burst, pauses after each exchange: with a limit of 100 per second and an interval of 100 ms, a machine
-//! alone admits about 20 per second. Use an exact limit for it.
+//! The costs of an interval count as of their exchange. So a limit whose burst does not last for an
+//! interval pauses after each exchange. A bucket of 1,000 per second with a burst of 1 and an interval of
+//! 100 ms admits about half of its limit. A [`WarmUp`](crate::WarmUp), which has no burst, of 100 per
+//! second admits about a fifth. Choose an interval in which less than the burst is refilled, or an exact
+//! limit.
 //!
 //! # Quiet machines
 //!
