@@ -94,3 +94,80 @@ impl<A: Algorithm> Table<A> {
         TryResult::Done
     }
 }
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::{Inherit, NotPacked, TokenBucket};
+    use crate::clock::Tick;
+    use crate::decision::Decision;
+    use crate::error::ConfigError;
+    use crate::quota::Quota;
+    use crate::store::local::{overflow::Overflow, spill::spill_forgettable_at};
+
+    /// A token bucket as an algorithm of a user.
+    #[derive(Clone, Debug)]
+    struct Own(TokenBucket);
+
+    impl Algorithm for Own {
+        type State = <TokenBucket as Algorithm>::State;
+        type Packing = NotPacked;
+
+        fn quota(&self) -> Quota {
+            self.0.quota()
+        }
+
+        fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+            self.0.with_quota(quota).map(Self)
+        }
+
+        fn fresh(&self, now: Tick) -> Self::State {
+            self.0.fresh(now)
+        }
+
+        fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+            self.0.decide(state, now, cost)
+        }
+
+        fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
+            self.0.refund(state, taken_at, now, cost);
+        }
+
+        fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
+            self.0.charge(state, now, cost)
+        }
+
+        fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit) {
+            self.0.rescale(state, &from.0, now, inherit);
+        }
+
+        fn forgettable_at(&self, state: &Self::State) -> Tick {
+            self.0.forgettable_at(state)
+        }
+    }
+
+    #[test]
+    fn the_slot_of_a_copied_state_says_when_it_expires_and_whether_its_key_is_denied() {
+        let own = Own(TokenBucket::new(Quota::per_second(2)));
+        let table = Table::new(own, 10, Overflow::Deny, Tick::ZERO);
+        let id = table.core.sets.key_id(7);
+        for (millis, is_admitted) in [(0, true), (1, true), (2, false), (3, false), (600, true)] {
+            let now = Tick::from_nanos(millis * 1_000_000);
+            let step = |own: &Own, state: &mut _| own.decide(state, now, 1);
+            let decision = table.transition(7, now, true, step).expect("a free slot");
+            assert_eq!(decision.is_admitted(), is_admitted, "at {millis} ms");
+            let (header, found) = table.core.sets.set(id.home).lookup(id.fingerprint);
+            let (slot, words) = found.expect("its slot");
+            assert_eq!(header.is_denied(slot), !is_admitted, "at {millis} ms");
+            let expires_at = now.plus(decision.reset_after);
+            let rounded_up = spilled_word(spill_index(words[0]), expires_at);
+            assert_eq!(
+                spill_forgettable_at(words[0]),
+                spill_forgettable_at(rounded_up[0]),
+                "at {millis} ms"
+            );
+        }
+    }
+}
