@@ -186,7 +186,9 @@ macro_rules! check {
         #[test]
         fn admits_no_more_under_faults_and_recovers() {
             assert_eq!(crate::conformance::chaos::fault::<$store>(), None);
-            assert!(crate::conformance::chaos::fault::<Wrong>().is_some());
+            // Not found while so many calls miss their deadline that the limit is not used up.
+            let find = || crate::conformance::chaos::fault::<Wrong>();
+            assert!((0..4).any(|_| find().is_some()));
         }
     };
 }
