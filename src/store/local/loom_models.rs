@@ -36,7 +36,9 @@ fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
         let decided = table.transition(key, now, true, decide);
         decided.unwrap_or(Decision::new(Verdict::Deny, 0, 0, None, 0))
     };
-    table.decide(key, now, cost, slow_path).is_admitted()
+    table
+        .decide(key, now, cost, |decision| decision, slow_path)
+        .is_admitted()
 }
 
 /// Sends requests of (key, time) from two threads. Returns how many of each were admitted.
