@@ -148,7 +148,7 @@ impl Decision {
 }
 
 impl Decision {
-    /// [`with_receipt`](Self::with_receipt) in place.
+    /// [`with_receipt`](Self::with_receipt) without copying the decision.
     #[inline]
     pub(crate) const fn set_receipt(&mut self, receipt: Receipt) {
         self.taken = Taken(receipt);

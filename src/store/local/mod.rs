@@ -184,7 +184,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.table().decide_whole(hash, now, cost, slow)
     }
 
-    /// Decides what the inlined fast path cannot: for a key outside its home set without the slow path.
+    /// Decides what the inlined fast path cannot. A key outside its home set needs no slow path either.
     #[inline(never)]
     fn decide_rest(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         self.decide_whole(hash, now, cost)
