@@ -3,7 +3,8 @@
 //! A call that finds no other one in flight is executed by its caller, without a task. Further calls
 //! are queued, and tasks send them: at most `MAX_IN_FLIGHT` batches at a time, of up to `MAX_BATCH`
 //! calls. A new call starts a batch if fewer are in flight; otherwise the next batch that returns
-//! takes the queue along. Calls are never delayed to fill a batch.
+//! takes the queue along, or as much of a long one as makes both equally long. Calls are never delayed
+//! to fill a batch.
 //!
 //! The task of a batch ends when its reply arrives or the deadline of its last call passes. So no
 //! task outlives its calls, and a dropped call leaves nothing behind.
@@ -34,6 +35,8 @@ use crate::sync::{Mutex, lock};
 const MAX_IN_FLIGHT: usize = 2;
 /// The most calls of a batch.
 const MAX_BATCH: usize = 64;
+/// A batch takes so many calls even if the other one is shorter.
+const MIN_LONG_BATCH: usize = 16;
 /// Further calls are refused.
 const MAX_QUEUED: usize = 100_000;
 /// The resolution of tokio's timers.
@@ -62,6 +65,8 @@ struct BatchQueue<E: Executor> {
 #[derive(Clone, Copy, Debug)]
 struct BatchSlot {
     id: u64,
+    /// The number of its calls; none before it is sent.
+    len: usize,
     /// The task has ended by then, unless its runtime does not run any more. After that the slot is
     /// free for the task of another runtime.
     ends_by: Tick,
@@ -102,8 +107,21 @@ impl<E: Executor> BatchQueue<E> {
         let slot = self.in_flight.iter_mut().find(free)?;
         self.next_id += 1;
         let id = self.next_id;
-        *slot = Some(BatchSlot { id, ends_by });
+        *slot = Some(BatchSlot {
+            id,
+            len: 0,
+            ends_by,
+        });
         Some(id)
+    }
+
+    /// How many calls the next batch in this slot takes. While the server executes a short batch, the
+    /// client could not prepare the calls of a long one, so a long one leaves calls to the other slot.
+    fn next_len(&self, id: u64) -> usize {
+        let queued = self.calls.len();
+        let other = self.in_flight.iter().flatten().find(|slot| slot.id != id);
+        let even = other.map_or(queued, |other| (queued + other.len).div_ceil(2));
+        queued.min(even.clamp(MIN_LONG_BATCH, MAX_BATCH))
     }
 
     /// The slot of a batch, unless another one has taken it.
@@ -265,7 +283,7 @@ impl<E: Executor> BatchTask<E> {
     /// new batch.
     fn next_batch(&self) -> Option<Vec<QueuedCall<E>>> {
         let mut queue = lock(&self.batcher.queue);
-        let count = queue.calls.len().min(MAX_BATCH);
+        let count = queue.next_len(self.id);
         let slot = queue.slot(self.id)?;
         if count == 0 {
             *slot = None;
@@ -275,6 +293,7 @@ impl<E: Executor> BatchTask<E> {
         let ends_by = MonotonicClock.now().plus(deadline).plus(BATCH_GRACE);
         *slot = Some(BatchSlot {
             id: self.id,
+            len: count,
             ends_by,
         });
         let calls = queue.calls.drain(..count).collect();

@@ -129,6 +129,10 @@ impl Calls {
         lock(&self.batcher.executor.sent).clone()
     }
 
+    fn sizes(&self) -> Vec<usize> {
+        self.sent().iter().map(Vec::len).collect()
+    }
+
     fn replied(&self, numbers: std::ops::Range<u32>) -> bool {
         numbers
             .into_iter()
@@ -146,16 +150,28 @@ async fn calls_in_flight_share_a_batch_and_two_batches_are_in_flight() {
     calls.submit(2);
     calls.poll().await;
     // Both slots are taken.
-    calls.submit(100);
+    calls.submit(200);
     calls.poll().await;
     assert_eq!(calls.sent(), [vec![0], vec![1, 2, 3], vec![4, 5]]);
     calls.reply(3).await;
     assert!(calls.replied(0..6));
-    let sizes: Vec<_> = calls.sent().iter().map(Vec::len).collect();
-    assert_eq!(sizes, [1, 3, 2, MAX_BATCH, 100 - MAX_BATCH]);
-    calls.reply(2).await;
-    assert!(calls.replied(0..106));
+    assert_eq!(calls.sizes(), [1, 3, 2, MAX_BATCH, MAX_BATCH]);
+    calls.reply(4).await;
+    assert!(calls.replied(0..206));
+    assert_eq!(calls.sizes()[5..], [MAX_BATCH, 200 - 3 * MAX_BATCH]);
     assert!(lock(&calls.batcher.queue).is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_batches_in_flight_are_equally_long() {
+    let mut calls = Calls::new(Double::new());
+    // The first is executed by its caller.
+    calls.submit(5);
+    calls.poll().await;
+    calls.submit(60);
+    calls.reply(1).await;
+    calls.reply(1).await;
+    assert_eq!(calls.sizes(), [1, 4, 32, 28]);
 }
 
 #[tokio::test(start_paused = true)]
