@@ -354,7 +354,7 @@ fn plan(effort: &Effort) -> (u64, Duration) {
     }
 }
 
-/// PING, the script, this crate, `INCR`, limitador.
+/// One call in flight: PING, the script, this crate, `INCR`, limitador. Algorithms: the script, and four.
 const SIDES: usize = 5;
 
 /// One call in flight. Its speed depends on the cores on which the scheduler runs client and server
@@ -470,19 +470,21 @@ async fn algorithms(effort: &Effort, peers: &Peers) {
     let both = (TokenBucket::new(quota), FixedWindow::new(quota));
     let pair = peers.redis.limiter("pair", both);
     let (mut raw, mut sides) = (Side::default(), <[Side; 4]>::default());
-    let (rounds, length) = plan(effort);
+    let ((rounds, length), count) = (plan(effort), SIDES as u64);
     for round in 0..rounds {
-        raw.round(peers, peers.gcra(), (IN_FLIGHT, length), round)
-            .await;
         let [a, b, c, d] = &mut sides;
-        a.round(peers, peers.ours(&fixed), (IN_FLIGHT, length), round)
-            .await;
-        b.round(peers, peers.ours(&sliding), (IN_FLIGHT, length), round)
-            .await;
-        c.round(peers, peers.ours(&leaky), (IN_FLIGHT, length), round)
-            .await;
-        d.round(peers, peers.ours(&pair), (IN_FLIGHT, length), round)
-            .await;
+        let (load, script) = ((IN_FLIGHT, length), peers.gcra());
+        // As with one call in flight: the server removes the expired keys of a side while the next runs.
+        let stride = 1 + round % (count - 1);
+        for turn in 0..count {
+            match (round + turn * stride) % count {
+                0 => raw.round(peers, script.clone(), load, round).await,
+                1 => a.round(peers, peers.ours(&fixed), load, round).await,
+                2 => b.round(peers, peers.ours(&sliding), load, round).await,
+                3 => c.round(peers, peers.ours(&leaky), load, round).await,
+                _ => d.round(peers, peers.ours(&pair), load, round).await,
+            }
+        }
     }
     let names = [
         "ours, fixed window",
