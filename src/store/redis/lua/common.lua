@@ -37,7 +37,9 @@ local MAX_INT = 9007199254740991
 
 local call, try_call, pack, unpack, unpack_table =
     redis.call, redis.pcall, struct.pack, struct.unpack, unpack
-local floor, fmod, sub = math.floor, math.fmod, string.sub
+local floor, fmod, sub, find = math.floor, math.fmod, string.sub, string.find
+-- Locals are read faster than globals.
+local KEYS, ARGV = KEYS, ARGV
 
 -- Keys expire at the ends of periods of so many microseconds: see `ttl_ms`.
 local EXPIRY_PERIOD = 1048576

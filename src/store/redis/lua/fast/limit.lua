@@ -2,7 +2,7 @@ if is_fast then
     local key = KEY_NAME
     local value = VALUE
     if value then
-        is_fast = #value == value_len_N and sub(value, 1, header_len_N) == header_N
+        is_fast = #value == value_len_N and find(value, header_N, 1, true) == 1
     IF_MISSING
     end
     if is_fast then
