@@ -6,6 +6,8 @@ use std::{any::Any, fmt, sync::Arc, time::Duration};
 use super::fields::Fields;
 use super::math::MAX_WORDS;
 use super::packing::Sealed;
+#[cfg(feature = "cas")]
+use super::summed::SummedMoment;
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -97,6 +99,8 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn charge_late(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
     #[cfg(feature = "cas")]
     fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Tick;
+    #[cfg(feature = "cas")]
+    fn summed_moment(&self, state: &AnyState, since: Tick, cost: u64) -> Option<SummedMoment>;
     #[cfg(feature = "cas")]
     fn cell_end(&self, state: &AnyState, now: Tick) -> Tick;
     fn heap_bytes(&self, state: &AnyState) -> usize;
@@ -299,6 +303,11 @@ impl<A: Algorithm> DynAlgorithm for A {
     #[cfg(feature = "cas")]
     fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Tick {
         A::Packing::joined_moment(self, first, cost, second)
+    }
+
+    #[cfg(feature = "cas")]
+    fn summed_moment(&self, state: &AnyState, since: Tick, cost: u64) -> Option<SummedMoment> {
+        A::Packing::summed_moment(self, state.get::<A::State>()?, since, cost)
     }
 
     #[cfg(feature = "cas")]
@@ -508,6 +517,16 @@ impl Packing<Self> for AnyAlgorithm {
     #[cfg(feature = "cas")]
     fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Tick {
         algorithm.0.joined_moment(first, cost, second)
+    }
+
+    #[cfg(feature = "cas")]
+    fn summed_moment(
+        algorithm: &Self,
+        state: &AnyState,
+        since: Tick,
+        cost: u64,
+    ) -> Option<SummedMoment> {
+        algorithm.0.summed_moment(state, since, cost)
     }
 
     #[cfg(feature = "cas")]

@@ -1,6 +1,8 @@
 //! The bucket behind the token bucket, which empties it, and the leaky meter, which fills it.
 
 use super::math::{ExactNanos, Interval};
+#[cfg(feature = "cas")]
+use super::summed::SummedMoment;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
@@ -139,6 +141,14 @@ impl Bucket {
         let returned = self.interval.time_for(cost).ceil().saturating_sub(1);
         let joined = second.as_nanos().saturating_sub(returned);
         first.max(Tick::from_nanos(joined))
+    }
+
+    /// The moment as of which costs that have led to `state` lead to it at once.
+    #[cfg(feature = "cas")]
+    pub(super) fn summed_moment(&self, state: ExactNanos, cost: u64) -> SummedMoment {
+        let time = self.interval.time_for(cost);
+        let at = self.interval.sub(state, time).ceil();
+        SummedMoment::of_bucket(Tick::from_nanos(at), time.ns)
     }
 
     /// The time that the used part of the capacity, and any debt, is worth.

@@ -8,6 +8,8 @@ use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nan
 #[cfg(feature = "cas")]
 use super::fields::Fields;
 use super::packing::Sealed;
+#[cfg(feature = "cas")]
+use super::summed::SummedMoment;
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -265,6 +267,19 @@ impl Packing<Self> for Gcra {
             Ok(built) => *algorithm = built,
             Err(_) => fields.fail(),
         }
+    }
+
+    /// Costs that have led to `state` lead to it at once as of this moment.
+    #[cfg(feature = "cas")]
+    fn summed_moment(
+        algorithm: &Self,
+        state: &GcraState,
+        _: Tick,
+        cost: u64,
+    ) -> Option<SummedMoment> {
+        let worth = algorithm.interval.saturating_mul(cost);
+        let at = Tick::from_nanos(state.tat.saturating_sub(worth));
+        Some(SummedMoment::of_bucket(at, worth))
     }
 
     #[cfg(feature = "cas")]

@@ -89,6 +89,8 @@ mod settings;
 mod sliding_grid;
 mod sliding_log;
 mod sliding_window;
+#[cfg(feature = "cas")]
+mod summed;
 mod timestamps;
 mod token_bucket;
 mod warm_up;

@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::Algorithm;
 #[cfg(feature = "cas")]
 use super::fields::Fields;
+#[cfg(feature = "cas")]
+use super::summed::SummedMoment;
 use crate::clock::Tick;
 use crate::decision::Decision;
 #[cfg(feature = "cas")]
@@ -165,6 +167,21 @@ pub trait Packing<A: Algorithm>: Sealed {
     fn joined_moment(algorithm: &A, first: Tick, cost: u64, second: Tick) -> Tick {
         let _ = (algorithm, first, cost);
         second
+    }
+
+    /// The moment as of which costs that were taken from `since` until now, and have led to `state`,
+    /// count together no less than each of them would, if it is not in the future. `None` if it is the
+    /// present moment, or any of their window or cell.
+    #[doc(hidden)]
+    #[cfg(feature = "cas")]
+    fn summed_moment(
+        algorithm: &A,
+        state: &A::State,
+        since: Tick,
+        cost: u64,
+    ) -> Option<SummedMoment> {
+        let _ = (algorithm, state, since, cost);
+        None
     }
 
     /// The end of the window or cell in which costs of `now` are counted; [`Tick::MAX`] if there is

@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_without_queue};
+#[cfg(feature = "cas")]
+use super::summed::SummedMoment;
 use super::{
     Algorithm, ExactNanos, Inherit, Packing, at_most::AtMost, bucket::Bucket, math::Rounding,
 };
@@ -293,6 +295,16 @@ impl Packing<Self> for TokenBucket {
     #[cfg(feature = "cas")]
     fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Tick {
         algorithm.bucket.joined_moment(first, cost, second)
+    }
+
+    #[cfg(feature = "cas")]
+    fn summed_moment(
+        algorithm: &Self,
+        state: &ExactNanos,
+        _: Tick,
+        cost: u64,
+    ) -> Option<SummedMoment> {
+        Some(algorithm.bucket.summed_moment(*state, cost))
     }
 
     #[inline]

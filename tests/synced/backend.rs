@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::store::Fallback;
 use tower_throttle::store::cas::{Faulty, MemoryStore};
-use tower_throttle::store::synced::WhenCutOff;
+use tower_throttle::store::synced::{Synced, WhenCutOff};
 use tower_throttle::{AnyAlgorithm, FixedWindow, LeakyBucket, Local, Quota, TokenBucket, WarmUp};
 
 use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
@@ -41,33 +42,65 @@ async fn every_algorithm_admits_its_limit() {
     assert_eq!(take_all(&one).await, 10);
 }
 
-/// A queue is of one machine. Its next turn is later if others have taken turns.
-/// Requests twice the limit of 1,000 per second, and returns how many of them are admitted per
-/// second after the first.
-async fn admitted_per_second(burst: u64) -> u64 {
-    let bucket = TokenBucket::new(Quota::per_second(1_000).burst(burst));
-    let limit = builder(&MemoryStore::new()).interval(Duration::from_millis(100));
-    let limit = limit.build("api", bucket).expect("a limit");
-    let mut admitted = 0;
-    for millisecond in 0..3_000 {
+/// Requests up to 2,000 units per second for `seconds`, and returns how many of them are admitted per
+/// second of the second half.
+async fn admitted_per_second<A: Algorithm>(limits: &[Synced<MemoryStore, A>], seconds: u64) -> u64 {
+    let (mut admitted, half) = (0, seconds * 500);
+    for millisecond in 0..2 * half {
         for _ in 0..2 {
-            let is_admitted = take(&limit, 1).await.is_admitted();
-            admitted += u64::from(is_admitted && millisecond >= 1_000);
+            for limit in limits {
+                let is_admitted = take(limit, 1).await.is_admitted();
+                admitted += u64::from(is_admitted && millisecond >= half);
+            }
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    admitted / 2
+    admitted * 1_000 / half
 }
 
-/// The costs of an interval count as of their exchange.
+/// Also if the burst does not last for an interval.
 #[tokio::test(start_paused = true)]
-async fn a_bucket_admits_its_limit_if_its_burst_lasts_for_an_interval() {
-    let enough = admitted_per_second(200).await;
-    assert!((950..=1_010).contains(&enough), "{enough}");
-    let too_small = admitted_per_second(1).await;
-    assert!((450..=600).contains(&too_small), "{too_small}");
+async fn one_machine_admits_all_of_its_limit() {
+    // Until the first exchange, a machine does not know the fleet's time.
+    async fn admitted<A: Algorithm>(algorithm: A, interval: Duration) -> u64 {
+        let limit = builder(&MemoryStore::new()).interval(interval);
+        let limit = limit.build("api", algorithm).expect("a limit");
+        admitted_per_second(&[limit], 12 + 6 * interval.as_secs()).await
+    }
+    let quota = Quota::per_second(500).burst(1);
+    let bucket = TokenBucket::new(quota);
+    let slower = TokenBucket::new(Quota::per_second(400));
+    #[cfg(feature = "governor")]
+    let gcra = tower_throttle::algorithm::Gcra::new(quota);
+    for interval in [100, 2_000].map(Duration::from_millis) {
+        assert_eq!(admitted(bucket, interval).await, 500, "{interval:?}");
+        assert_eq!(admitted(LeakyBucket::new(quota), interval).await, 500);
+        #[cfg(feature = "governor")]
+        assert_eq!(admitted(gcra, interval).await, 500);
+        let any = AnyAlgorithm::new(bucket);
+        assert_eq!(admitted(any, interval).await, 500, "{interval:?}");
+        let of_pair = admitted((bucket, slower), interval).await;
+        assert!((399..=401).contains(&of_pair), "{interval:?}: {of_pair}");
+    }
+    let warm_up = WarmUp::new(Quota::per_second(100), Duration::from_secs(1));
+    let warm = admitted(warm_up, Duration::from_millis(100)).await;
+    assert!((99..=100).contains(&warm), "{warm}");
 }
 
+/// The store keeps what one of them has used, although the bucket is full when it is reported.
+#[tokio::test(start_paused = true)]
+async fn machines_share_a_small_bucket_with_a_long_interval() {
+    let store = MemoryStore::new();
+    let limits = [(); 2].map(|()| {
+        let bucket = TokenBucket::new(Quota::per_second(100).burst(1));
+        let limit = builder(&store).interval(Duration::from_secs(3));
+        limit.build("api", bucket).expect("a limit")
+    });
+    let admitted = admitted_per_second(&limits, 24).await;
+    assert!((90..=130).contains(&admitted), "{admitted}");
+}
+
+/// A queue is of one machine. Its next turn is later if others have taken turns.
 #[tokio::test(start_paused = true)]
 async fn requests_wait_in_the_queue_of_a_machine() {
     let store = MemoryStore::new();

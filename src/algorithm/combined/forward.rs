@@ -8,6 +8,8 @@ use std::time::Duration;
 #[cfg(feature = "cas")]
 use super::super::fields::Fields;
 use super::super::packing::Sealed;
+#[cfg(feature = "cas")]
+use super::super::summed::SummedMoment;
 use super::super::{Algorithm, Inherit, Packing};
 use super::merge::Merge;
 use super::parts::{MakeState, Parts, VisitPart, VisitPartMut, VisitState, VisitStateMut};
@@ -241,6 +243,18 @@ impl<P: Parts> Packing<P> for P {
         let mut latest = JoinedMoment(Tick::ZERO, first, cost, second);
         algorithm.each(&mut latest);
         latest.0
+    }
+
+    #[cfg(feature = "cas")]
+    fn summed_moment(
+        algorithm: &P,
+        state: &P::States,
+        since: Tick,
+        cost: u64,
+    ) -> Option<SummedMoment> {
+        let mut moment = MomentOfAll(Some(SummedMoment::ANY), since, cost);
+        algorithm.each_state(state, &mut moment);
+        moment.0
     }
 
     #[cfg(feature = "cas")]
@@ -507,6 +521,17 @@ impl VisitPart for JoinedMoment {
     fn visit<A: Algorithm>(&mut self, part: &A) {
         let joined = A::Packing::joined_moment(part, self.1, self.2, self.3);
         self.0 = self.0.max(joined);
+    }
+}
+
+#[cfg(feature = "cas")]
+struct MomentOfAll(Option<SummedMoment>, Tick, u64);
+
+#[cfg(feature = "cas")]
+impl VisitState for MomentOfAll {
+    fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
+        let moment = A::Packing::summed_moment(part, state, self.1, self.2);
+        self.0 = self.0.zip(moment).map(|(others, own)| others.and(own));
     }
 }
 

@@ -12,6 +12,8 @@ use self::line::Line;
 use super::fields::Fields;
 use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_without_queue};
+#[cfg(feature = "cas")]
+use super::summed::SummedMoment;
 use super::{
     Algorithm, ExactNanos, Inherit, Packing, at_most::AtMost, bucket::Bucket, math::Rounding,
 };
@@ -120,6 +122,12 @@ impl LeakyBucket {
     pub const fn charge_mode(mut self, charge: Charge) -> Self {
         self.charge_mode = charge;
         self
+    }
+
+    /// Whether a request pays before its turn. A meter has no turns.
+    #[cfg(feature = "cas")]
+    fn pays_before(&self) -> bool {
+        self.queue_limit.is_some() && self.charge_mode == Charge::Before
     }
 
     /// The line; that of a meter is as long as its level.
@@ -287,7 +295,25 @@ impl Packing<Self> for LeakyBucket {
 
     #[cfg(feature = "cas")]
     fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Tick {
+        if algorithm.pays_before() {
+            return second;
+        }
         algorithm.bucket.joined_moment(first, cost, second)
+    }
+
+    #[cfg(feature = "cas")]
+    fn summed_moment(
+        algorithm: &Self,
+        state: &ExactNanos,
+        _: Tick,
+        cost: u64,
+    ) -> Option<SummedMoment> {
+        let bucket = &algorithm.bucket;
+        if algorithm.pays_before() {
+            // The last of the costs ends an interval after its turn, whatever it is.
+            return Some(SummedMoment::new(bucket.summed_moment(*state, 1).at()));
+        }
+        Some(bucket.summed_moment(*state, cost))
     }
 
     #[inline]

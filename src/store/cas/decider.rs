@@ -17,7 +17,7 @@ use crate::receipt::Receipt;
 use crate::store::apply::{apply_op, with_receipt};
 
 /// The longest time to live: 20 years, the most that Cassandra takes.
-const MAX_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
+pub(in crate::store) const MAX_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
 
 /// Decides by one configuration of a limit.
 #[derive(Debug)]

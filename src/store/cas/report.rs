@@ -13,8 +13,8 @@ use crate::clock::Tick;
 /// Something that a machine did to its own state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Change {
-    /// Costs that were admitted, the last one of them at `taken_at`. If the algorithm counts by windows
-    /// or cells, that is the last moment of theirs.
+    /// Costs that were admitted, as of a moment as of which they count no less than each as of its own.
+    /// If the algorithm counts by windows or cells, that is the last moment of theirs.
     Charge {
         taken_at: Tick,
         cost: u64,
@@ -50,7 +50,8 @@ pub(in crate::store) struct Report<'a> {
     /// Larger than that of each earlier report of this machine.
     pub(in crate::store) sequence: u64,
     pub(in crate::store) changes: &'a [Change],
-    /// Machines that have reported since then count as present.
+    /// Machines that have reported since then count as present. A state is kept for so long after it
+    /// decides like a fresh one.
     pub(in crate::store) present_since: Tick,
     /// Whether the clocks of machines may differ, because the store does not report its time, or several.
     pub(in crate::store) clocks_differ: bool,
@@ -165,8 +166,15 @@ impl<A: Algorithm> Decider<A> {
                 record: None,
             });
         }
+        // A bucket that is not kept was full by then, but not longer.
+        let is_kept = place.is_some_and(|place| !record.entries[place].state.is_empty());
+        let first = if is_kept || !self.is_summed(&state) {
+            Tick::ZERO
+        } else {
+            report.present_since.plus(late)
+        };
         for change in report.changes {
-            let change = change.delayed_by(late, now);
+            let change = change.delayed_by(late, now).not_before(first);
             change.apply(&self.algorithm, &mut state, now);
         }
         let entry = Entry {
@@ -174,12 +182,83 @@ impl<A: Algorithm> Decider<A> {
             forgettable_at: self.algorithm.forgettable_at(&state),
             state: self.to_bytes(&state)?,
         };
-        let mut record = with_entry(record, place, entry, now)?;
+        let mut record = with_entry(record, place, entry, report.present_since)?;
         record.mark_report(report.node, report.sequence, now);
         Ok(Reported {
             state,
             nodes,
             record: Some(record),
         })
+    }
+
+    /// Whether costs may be reported as of a moment before the first of them.
+    fn is_summed(&self, state: &A::State) -> bool {
+        A::Packing::summed_moment(&self.algorithm, state, Tick::ZERO, 0).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{SlidingLog, TokenBucket};
+    use crate::quota::Quota;
+
+    const NOW: Tick = Tick::from_nanos(1 << 60);
+
+    fn ago(secs: u64) -> Tick {
+        Tick::from_nanos(NOW.as_nanos() - secs * 1_000_000_000)
+    }
+
+    /// The time until the limit is unused after one report of 20 units as of `taken_at`.
+    fn reset_after<A: Algorithm>(algorithm: A, record: &Record, taken_at: Tick) -> Duration {
+        let decider = Decider::new(algorithm).expect("a limit");
+        let report = Report {
+            node: 1,
+            sequence: 1,
+            changes: &[Change::Charge { taken_at, cost: 20 }],
+            present_since: ago(10),
+            clocks_differ: false,
+        };
+        let reported = decider.report(record, NOW, &report).expect("a record");
+        let state = reported.state;
+        decider.algorithm.peek(&state, NOW, 0).reset_after
+    }
+
+    /// Until then, other machines may have used what the store has forgotten since.
+    #[test]
+    fn late_costs_count_as_of_the_moment_until_which_a_state_is_kept() {
+        let bucket = TokenBucket::new(Quota::per_second(1));
+        let of_bucket = |at| reset_after(bucket, &Record::default(), at).as_secs();
+        assert_eq!(
+            [5, 10, 15, 60].map(|secs| of_bucket(ago(secs))),
+            [15, 10, 10, 10]
+        );
+        // A log counts each cost as of its own moment.
+        let log = SlidingLog::new(Quota::per_minute(100));
+        assert_eq!(reset_after(log, &Record::default(), ago(50)).as_secs(), 10);
+    }
+
+    /// Also if another configuration has written it since.
+    #[test]
+    fn a_full_bucket_is_kept_for_costs_that_are_reported_later() {
+        let [decider, other] = [1, 2].map(|limit| {
+            let bucket = TokenBucket::new(Quota::per_second(limit));
+            Decider::new(bucket).expect("a limit")
+        });
+        let mut record = Record::default();
+        for (node, decider, taken_at) in [(2, &decider, ago(9)), (3, &other, ago(9))] {
+            let report = Report {
+                node,
+                sequence: 1,
+                changes: &[Change::Charge { taken_at, cost: 1 }],
+                present_since: ago(10),
+                clocks_differ: false,
+            };
+            let reported = decider.report(&record, NOW, &report).expect("a record");
+            record = reported.record.expect("is written");
+        }
+        // The bucket was full 8 seconds ago, and 20 units are worth 20 seconds.
+        let left = reset_after(decider.algorithm, &record, ago(30)).as_secs();
+        assert_eq!(left, 12);
     }
 }

@@ -3,6 +3,7 @@
 use std::{ops::Bound, sync::Arc};
 
 use super::node::Node;
+use super::tracked::TrackedState;
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::store::{
@@ -135,12 +136,15 @@ impl<A: Algorithm> Node<A> {
             self.urgent.fetch_sub(1, Ordering::Relaxed);
         }
         if key.sent.is_none() {
-            let taken = self.table.at(hash, now, false, |_, state| {
-                let was_listed = state.own.is_listed();
-                Written((state.own.take(now), was_listed))
+            let since = key.since;
+            let taken = self.table.at(hash, now, false, |tracked, state| {
+                let TrackedState { fleet, own } = state;
+                let was_listed = own.is_listed();
+                let taken = own.take(&tracked.algorithm, fleet, since, now);
+                Written((taken, was_listed))
             });
-            if let Ok(Written((change, was_listed))) = taken {
-                if let Some(change) = change {
+            if let Ok(Written((taken, was_listed))) = taken {
+                for change in taken.into_iter().flatten() {
                     self.keep(hash, key, change, now);
                 }
                 if !was_listed {

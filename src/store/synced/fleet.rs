@@ -12,7 +12,7 @@ use crate::error::{ConfigError, StoreError};
 use crate::store::{
     cas::{
         CasStore,
-        decider::Decider,
+        decider::{Decider, MAX_TTL},
         exchange::Next,
         record::Record,
         report::{Change, Report},
@@ -111,20 +111,21 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
             self.clock.learn(server_time.unwrap_or_else(unix_now));
             self.node.set_time_known();
         };
-        let present = nanos(self.settings.interval * PRESENT_INTERVALS);
+        let present = self.settings.interval * PRESENT_INTERVALS;
         let shared = self.link.shared();
         let step = |record: &Record, now: Tick| {
             let report = Report {
                 node: self.node.id,
                 sequence: outgoing.sequence,
                 changes: &outgoing.changes,
-                present_since: Tick::from_nanos(now.as_nanos().saturating_sub(present)),
+                present_since: Tick::from_nanos(now.as_nanos().saturating_sub(nanos(present))),
                 clocks_differ: !shared.store.has_one_clock() || shared.time.is_of_this_machine(),
             };
             let reported = decider.report(record, now, &report)?;
             let record = reported.record.map(|record| {
-                let ttl = Decider::<A>::time_to_live(&record, now);
-                (record, ttl)
+                // Costs that are reported later may be of a moment before the state was forgettable.
+                let ttl = Decider::<A>::time_to_live(&record, now) + present;
+                (record, ttl.min(MAX_TTL))
             });
             let reply = (reported.state, reported.nodes);
             Ok(Next { reply, record })

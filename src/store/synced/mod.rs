@@ -49,11 +49,15 @@
 //! stops without [`close`](Synced::close) counts as one more. A request waits for an exchange if the
 //! budget is used up, and fails if there is none within the deadline.
 //!
-//! The costs of an interval count as of their exchange. So a limit whose burst does not last for an
-//! interval pauses after each exchange. A bucket of 1,000 per second with a burst of 1 and an interval of
-//! 100 ms admits about half of its limit. A [`WarmUp`](crate::WarmUp), which has no burst, of 100 per
-//! second admits about a fifth. Choose an interval in which less than the burst is refilled, or an exact
-//! limit.
+//! The costs of an interval are reported as one. For a bucket and a [`WarmUp`](crate::WarmUp) it counts
+//! as of a moment before the exchange, chosen so that the costs count no less than each as of its own
+//! moment. So one machine admits all of the limit, whatever the burst. The idle time of a `WarmUp` in an
+//! interval counts as before the costs of that interval.
+//!
+//! The costs of combined limits count as of one moment: that of the fastest if all of them are buckets,
+//! and otherwise the latest, which for a window or a log is the exchange. A bucket beside it whose burst
+//! does not last for an interval pauses after each exchange. Choose an interval in which less than the
+//! burst is refilled, or an exact limit.
 //!
 //! # Quiet machines
 //!
@@ -66,7 +70,8 @@
 //!
 //! A report names its machine, its sequence number, and when each cost was taken. It is made a part of
 //! what the store holds by a compare-and-swap. A report that is sent again, because its reply was
-//! lost, is recognized and counted once, unless 256 other machines have reported the key since. A cost
+//! lost, is recognized and counted once, unless 256 other machines have reported the key since or the
+//! store has forgotten the key. A cost
 //! that arrives after the end of its window is counted in that window, so it takes nothing from the
 //! next one. A machine that is started again is another machine: what it had not reported is lost,
 //! unless it was [closed](Synced::close).
@@ -101,6 +106,10 @@
 //!
 //! Machines decide by the store's clock, if it reports its time. Before its first exchange a machine
 //! has only its own clock: the costs of that interval are counted as of the exchange.
+//!
+//! The store keeps a key for ten intervals longer than its algorithm needs, because costs that are reported
+//! later may count as of an earlier moment. The costs of a bucket that is reported later than that count
+//! as of ten intervals before, if the store has forgotten the key.
 //!
 //! If the store does not report its time, as Cassandra, machines decide by their own clocks; if its keys
 //! are on several servers, as in a Redis Cluster, by theirs. The costs of a machine whose clock is behind

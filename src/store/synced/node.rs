@@ -164,9 +164,11 @@ impl<A: Algorithm> Node<A> {
         if done.decision.is_denied() {
             let has_share = self.rules.has_share(self.nodes());
             if has_share && self.decide_by_share(hash, key, now, cost).is_admitted() {
-                let [moved, _] = done.moved;
+                let [first, second, _] = done.moved;
                 done = self.step(hash, key, now, cost, true);
-                done.moved[0] = done.moved[0].or(moved);
+                if first.is_some() {
+                    (done.moved[0], done.moved[1]) = (first, second);
+                }
             } else {
                 // Not asked again before the next exchange: denials are frequent.
                 let _ = self.table.at(hash, now, false, |_, state| {
@@ -213,6 +215,7 @@ impl<A: Algorithm> Node<A> {
             rules: self.rules,
             nodes: self.nodes(),
             unknown: key.map_or(0, PendingKey::unknown_cost),
+            since: key.map_or(now, |key| key.since),
             is_forced,
             now,
             cost,
@@ -250,18 +253,24 @@ impl<A: Algorithm> Node<A> {
         cost: u64,
     ) -> Decision {
         let in_table = self.table.at(hash, now, false, |tracked, state| {
-            let is_blocked = A::Packing::is_blocked(&tracked.algorithm, &state.fleet, now);
-            let denial = || tracked.algorithm.peek(&state.fleet, now, cost);
-            Read((state.own, is_blocked.then(denial)))
+            let algorithm = &tracked.algorithm;
+            if A::Packing::is_blocked(algorithm, &state.fleet, now) {
+                return Read(Err(algorithm.peek(&state.fleet, now, cost)));
+            }
+            let take = |key: &PendingKey| {
+                let mut own = state.own;
+                own.take(algorithm, &state.fleet, key.since, now)
+            };
+            Read(Ok(key.map_or([None; 2], take)))
         });
-        let in_table = match (key, in_table) {
-            (_, Ok(Read((_, Some(denial))))) => return denial,
-            (Some(_), Ok(Read((mut unsent, None)))) => unsent.take(now),
-            _ => None,
+        let in_table = match in_table {
+            Ok(Read(Err(denial))) => return denial,
+            Ok(Read(Ok(changes))) => changes,
+            Err(_) => [None; 2],
         };
         let decided = self.share.at(hash, now, false, |algorithm, state| {
             let mut state = state.clone();
-            if let Some(change) = in_table {
+            for change in in_table.into_iter().flatten() {
                 change.apply(algorithm, &mut state, now);
             }
             Read(algorithm.peek(&state, now, cost))
@@ -301,24 +310,27 @@ impl<A: Algorithm> Node<A> {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return self.peek(hash, now, 0);
         }
+        let key = shard.get(&hash);
         let input = StepInput {
             rules: self.rules,
             nodes: self.nodes(),
-            unknown: shard.get(&hash).map_or(0, PendingKey::unknown_cost),
+            unknown: key.map_or(0, PendingKey::unknown_cost),
+            since: key.map_or(now, |key| key.since),
             is_forced: true,
             now,
             cost: 0,
         };
         let made = self.table.at(hash, now, true, |tracked, state| {
             let algorithm = &tracked.algorithm;
-            let unsent = state.own.take(now);
-            change.apply(algorithm, &mut state.fleet, now);
-            state.own.begin_cell(algorithm, &state.fleet, &input);
+            let TrackedState { fleet, own } = state;
+            let unsent = own.take(algorithm, fleet, input.since, now);
+            change.apply(algorithm, fleet, now);
+            own.begin_cell(algorithm, fleet, &input);
             Written((unsent, algorithm.peek(&state.fleet, now, 0)))
         });
         let (unsent, decision) = match made {
             Ok(Written(made)) => made,
-            Err(free) => (None, self.table.deny_full(free, now)),
+            Err(free) => ([None; 2], self.table.deny_full(free, now)),
         };
         let key = self.listed(&mut shard, hash, name, now);
         if change == Change::Reset {
@@ -331,7 +343,7 @@ impl<A: Algorithm> Node<A> {
             self.keep(hash, key, change, now);
             return decision;
         }
-        for change in unsent.into_iter().chain([change]) {
+        for change in unsent.into_iter().flatten().chain([change]) {
             self.keep(hash, key, change, now);
         }
         decision
@@ -363,15 +375,14 @@ impl<A: Algorithm> Node<A> {
         let (rules, nodes) = (self.rules, self.nodes());
         // In use, it will be admitted without the slow path.
         let stays_listed = self.pending.len() <= self.most_pending - self.most_pending / 16;
-        let unsent = &key.unsent;
+        let (unsent, since) = (&key.unsent, key.since);
         let adopted = self.table.at(hash, now, true, |tracked, state| {
             let algorithm = &tracked.algorithm;
+            // What was admitted after the cost was moved.
+            let mut own = state.own;
+            let later = own.take(algorithm, &state.fleet, since, now);
             state.fleet = fleet.clone();
-            for change in unsent {
-                change.apply(algorithm, &mut state.fleet, now);
-            }
-            // What was admitted after the cost was moved has its cell.
-            if let Some(change) = state.own.clone().take(now) {
+            for change in unsent.iter().chain(later.iter().flatten()) {
                 change.apply(algorithm, &mut state.fleet, now);
             }
             let is_reported = unsent.is_empty() && state.own.cost() == 0;
@@ -384,6 +395,7 @@ impl<A: Algorithm> Node<A> {
                     rules,
                     nodes,
                     unknown,
+                    since,
                     is_forced: false,
                     now,
                     cost: 0,
@@ -428,10 +440,15 @@ impl<A: Algorithm> Node<A> {
 
     /// Moves the cost that the state holds to the changes of the key, with its moment.
     fn move_cost(&self, hash: u64, key: &mut PendingKey, now: Tick) {
-        let taken = self
-            .table
-            .at(hash, now, false, |_, state| Written(state.own.take(now)));
-        if let Ok(Written(Some(change))) = taken {
+        let since = key.since;
+        let taken = self.table.at(hash, now, false, |tracked, state| {
+            let TrackedState { fleet, own } = state;
+            Written(own.take(&tracked.algorithm, fleet, since, now))
+        });
+        let Ok(Written(taken)) = taken else {
+            return;
+        };
+        for change in taken.into_iter().flatten() {
             self.keep(hash, key, change, now);
         }
     }

@@ -90,12 +90,33 @@ impl Unsent {
         true
     }
 
-    /// Takes the cost, as a change that is to be reported.
-    pub(super) fn take(&mut self, now: Tick) -> Option<Change> {
+    /// Takes the cost, as changes that are to be reported. It has led to the state `fleet`, and was
+    /// taken from `since` on.
+    pub(super) fn take<A: Algorithm>(
+        &mut self,
+        algorithm: &A,
+        fleet: &A::State,
+        since: Tick,
+        now: Tick,
+    ) -> [Option<Change>; 2] {
         let cost = self.cost();
+        if cost == 0 {
+            return [None; 2];
+        }
         self.costs -= cost << COST_SHIFT;
-        let taken_at = self.last_moment(now);
-        (cost > 0).then_some(Change::Charge { taken_at, cost })
+        let parts = match self.cell_end {
+            Tick::MAX => {
+                let moment = A::Packing::summed_moment(algorithm, fleet, since, cost);
+                moment.map_or([Some((now, cost)), None], |moment| moment.parts(cost, now))
+            }
+            // The latest moment of the cell, which may be one of a state from another machine whose clock
+            // is ahead.
+            end => {
+                let last = Tick::from_nanos(end.as_nanos().saturating_sub(1));
+                [Some((last, cost)), None]
+            }
+        };
+        parts.map(|part| part.map(|(taken_at, cost)| Change::Charge { taken_at, cost }))
     }
 
     /// Begins a cell, after the cost of the last one was taken. A key that was not listed gets its
@@ -120,15 +141,6 @@ impl Unsent {
             self.set_room(budget.saturating_sub(input.unknown));
         }
         self.cell_end = A::Packing::cell_end(algorithm, fleet, input.now);
-    }
-
-    /// The latest moment at which the cost can have been taken: that of its cell, which may be one of a
-    /// state from another machine whose clock is ahead, or `now` if there are no cells.
-    fn last_moment(&self, now: Tick) -> Tick {
-        match self.cell_end {
-            Tick::MAX => now,
-            end => Tick::from_nanos(end.as_nanos().saturating_sub(1)),
-        }
     }
 }
 
@@ -184,6 +196,8 @@ pub(super) struct StepInput {
     pub(super) nodes: u64,
     /// What the store may not know yet of the key, beside the cost in the state.
     pub(super) unknown: u64,
+    /// The cost in the state was taken from then on.
+    pub(super) since: Tick,
     /// Whether the request is admitted in any case.
     pub(super) is_forced: bool,
     pub(super) now: Tick,
@@ -194,9 +208,9 @@ pub(super) struct StepInput {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) decision: Decision,
-    /// Costs that are not kept with the state any more: that of an earlier cell, and one that is too
-    /// large.
-    pub(super) moved: [Option<Change>; 2],
+    /// Costs that are not kept with the state any more: that of an earlier cell, in up to two parts, and
+    /// one that is too large.
+    pub(super) moved: [Option<Change>; 3],
     /// Whether the cost was not taken, because an exchange is needed first.
     pub(super) needs_exchange: bool,
     /// Whether the next exchange cannot wait for the end of the interval.
@@ -218,7 +232,7 @@ impl Step {
     pub(super) const fn of(decision: Decision) -> Self {
         Self {
             decision,
-            moved: [None; 2],
+            moved: [None; 3],
             needs_exchange: false,
             is_urgent: false,
             slot: KeySlot::Listed,
@@ -258,6 +272,12 @@ pub(super) fn step<A: Algorithm>(
             };
         }
     }
+    let mut before = *unsent;
+    let taken = if is_new || now >= unsent.cell_end {
+        before.take(algorithm, &state.fleet, input.since, now)
+    } else {
+        [None; 2]
+    };
     let decision = if input.is_forced {
         algorithm.charge(&mut state.fleet, now, cost);
         algorithm.peek(&state.fleet, now, 0)
@@ -272,7 +292,8 @@ pub(super) fn step<A: Algorithm>(
         return done;
     }
     if is_new || now >= unsent.cell_end {
-        done.moved[0] = unsent.take(now);
+        *unsent = before;
+        (done.moved[0], done.moved[1]) = (taken[0], taken[1]);
         unsent.begin_cell(algorithm, &state.fleet, input);
     }
     if decision.is_denied() {
@@ -280,7 +301,7 @@ pub(super) fn step<A: Algorithm>(
     }
     if !unsent.add(cost) {
         let taken_at = now;
-        done.moved[1] = Some(Change::Charge { taken_at, cost });
+        done.moved[2] = Some(Change::Charge { taken_at, cost });
         unsent.set_room(unsent.room().saturating_sub(cost));
     }
     if unsent.room() == 0 && input.rules.strict_budget.is_none() {
@@ -294,6 +315,8 @@ pub(super) fn step<A: Algorithm>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::SlidingLog;
+    use crate::quota::Quota;
 
     const NOW: Tick = Tick::from_nanos(1 << 60);
 
@@ -342,8 +365,10 @@ mod tests {
         unsent.set_room(u64::MAX);
         assert_eq!((unsent.cost(), unsent.room()), (most, 0));
         assert_eq!(unsent.after(NOW, 1), None);
+        let log = SlidingLog::new(Quota::per_second(1));
         let (taken_at, cost) = (NOW, most);
-        assert_eq!(unsent.take(NOW), Some(Change::Charge { taken_at, cost }));
+        let taken = unsent.take(&log, &log.fresh(NOW), Tick::ZERO, NOW);
+        assert_eq!(taken, [Some(Change::Charge { taken_at, cost }), None]);
         assert_eq!((unsent.cost(), unsent.room()), (0, 0));
         assert!(unsent.is_listed() && !unsent.may_deny());
         unsent.stop_asking();

@@ -1,7 +1,7 @@
 //! A fleet in virtual time: machines, a store, and a network that delays, loses and doubles messages.
 //!
 //! In some fleets each machine has a clock of its own, machines are configured in two ways, or keys are
-//! reset. `SYNCED_SEEDS=62500 cargo test --release --features cas --lib simulation` runs a million fleets,
+//! reset. `SYNCED_SEEDS=50000 cargo test --release --features cas --lib simulation` runs a million fleets,
 //! on all processors.
 
 mod conditions;
@@ -15,7 +15,7 @@ use super::collect::{Due, Outgoing};
 use super::node::Node;
 use super::rules::Rules;
 use crate::algorithm::{Algorithm, Inherit, Packing};
-use crate::clock::Tick;
+use crate::clock::{Tick, nanos};
 use crate::error::StoreError;
 use crate::store::{
     cas::{
@@ -30,6 +30,8 @@ use crate::store::{
 };
 
 const INTERVAL: u64 = 50 * MS;
+/// How long a machine that has reported counts as present.
+const PRESENT: u64 = 10 * INTERVAL;
 
 /// A mistake that the checks have to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +53,8 @@ enum Mistake {
     ResetTwice,
     /// A report counts in the state of the other configuration.
     ReportToOther,
+    /// Costs count as of a moment that is earlier by what they are worth.
+    CountTooEarly,
 }
 
 /// What is particular about a fleet.
@@ -109,7 +113,10 @@ struct Simulation<A: Algorithm> {
     time: Timeline,
     machines: Vec<Machine<A>>,
     exchanges: Vec<Exchange<A>>,
-    records: HashMap<String, Record>,
+    /// What the store holds, and until when.
+    records: HashMap<String, (Record, u64)>,
+    /// What the store does not hold any more. A report in it that is sent again counts again.
+    forgotten: HashMap<String, Vec<Record>>,
     /// The one that machines begin with, and another one.
     deciders: [Decider<A>; 2],
     conditions: Conditions,
@@ -137,6 +144,7 @@ impl<A: Algorithm> Simulation<A> {
             machines: Vec::new(),
             exchanges: Vec::new(),
             records: HashMap::new(),
+            forgotten: HashMap::new(),
             deciders: [decider(&algorithms[0]), decider(&algorithms[1])],
             conditions,
             mistake,
@@ -313,6 +321,19 @@ impl<A: Algorithm> Simulation<A> {
             let kept = outgoing.changes.iter().filter(|change| !is_over(change));
             outgoing.changes = kept.copied().collect();
         }
+        if self.mistake == Mistake::CountTooEarly {
+            let unit = self.deciders[0].algorithm.quota().period().as_nanos()
+                / u128::from(self.deciders[0].algorithm.quota().limit());
+            let unit = u64::try_from(unit).expect("short");
+            let earlier = |change: &Change| match *change {
+                Change::Charge { taken_at, cost } => Change::Charge {
+                    taken_at: Tick::from_nanos(taken_at.as_nanos().saturating_sub(cost * unit)),
+                    cost,
+                },
+                other => other,
+            };
+            outgoing.changes = outgoing.changes.iter().map(earlier).collect();
+        }
         self.exchanges.push(Exchange {
             outgoing,
             node,
@@ -343,7 +364,15 @@ impl<A: Algorithm> Simulation<A> {
             .saturating_add_signed(self.machines[node].wall);
         let now = Tick::from_nanos(now);
         let mut changes = outgoing.changes.to_vec();
-        let record = self.records.entry(outgoing.name.to_string()).or_default();
+        let kept = self.records.entry(outgoing.name.to_string()).or_default();
+        let forgotten = self.forgotten.entry(outgoing.name.to_string()).or_default();
+        if kept.1 <= self.time.now {
+            forgotten.push(std::mem::take(&mut kept.0));
+        }
+        let is_forgotten = forgotten
+            .iter()
+            .any(|record| record.has_report(id, outgoing.sequence));
+        let (record, kept_until) = kept;
         let is_new = !record.has_report(id, outgoing.sequence);
         match self.mistake {
             Mistake::ResendWithoutSequence => id = self.time.random(),
@@ -356,7 +385,7 @@ impl<A: Algorithm> Simulation<A> {
             node: id,
             sequence: outgoing.sequence,
             changes: &[],
-            present_since: Tick::from_nanos(self.time.now - 500 * MS),
+            present_since: Tick::from_nanos(now.as_nanos() - PRESENT),
             clocks_differ: self.conditions.clock_error > 0,
         };
         if self.mistake == Mistake::ClampDebt {
@@ -378,8 +407,11 @@ impl<A: Algorithm> Simulation<A> {
             record: after,
         } = reported.expect("a readable record");
         if let Some(after) = after {
+            // As `Fleet::send`.
+            let ttl = nanos(Decider::<A>::time_to_live(&after, now)) + PRESENT;
+            *kept_until = self.time.now + ttl;
             *record = after;
-            if self.machines[node].life == self.exchanges[number].life {
+            if self.machines[node].life == self.exchanges[number].life && !is_forgotten {
                 self.machines[node].unreported -= cost_of(&changes);
             }
             if resets && is_new {

@@ -1,0 +1,223 @@
+//! The moment as of which several costs count as one.
+
+use crate::clock::Tick;
+
+/// The moment as of which several costs count as one, see
+/// [`Packing::summed_moment`](super::Packing::summed_moment).
+#[expect(unnameable_types, reason = "in the signature of a sealed trait")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SummedMoment {
+    at: Tick,
+    /// The nanoseconds that the costs are worth. The moment of a bucket holds for every bucket in which
+    /// they are worth more: what it does not count of the time between the costs, it counts as theirs.
+    worth: Option<u64>,
+    /// The last unit does not count before this moment.
+    last: Option<Tick>,
+}
+
+impl SummedMoment {
+    /// No moment is too early.
+    pub(super) const ANY: Self = Self::of_bucket(Tick::ZERO, u64::MAX);
+
+    pub(super) const fn new(at: Tick) -> Self {
+        Self {
+            at,
+            worth: None,
+            last: None,
+        }
+    }
+
+    /// The last unit counts as of `last`, and the others as of `at`.
+    pub(super) const fn with_last(at: Tick, last: Tick) -> Self {
+        Self {
+            at,
+            worth: None,
+            last: Some(last),
+        }
+    }
+
+    /// The moment of a bucket in which the costs are worth this many nanoseconds.
+    pub(super) const fn of_bucket(at: Tick, worth: u64) -> Self {
+        Self {
+            at,
+            worth: Some(worth),
+            last: None,
+        }
+    }
+
+    pub(super) const fn at(self) -> Tick {
+        self.at
+    }
+
+    /// Each part of `cost` and its moment, which is `now` at the latest.
+    pub(crate) fn parts(self, cost: u64, now: Tick) -> [Option<(Tick, u64)>; 2] {
+        let units = u64::from(self.last.is_some());
+        let (others, last) = (cost.saturating_sub(units), self.last);
+        [
+            (others > 0).then(|| (self.at.min(now), others)),
+            last.map(|last| (last.min(now), units)),
+        ]
+    }
+
+    /// The moment for both of two limits that count the same costs: no earlier than one of them needs.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (self.worth, other.worth) {
+            (Some(own), Some(others)) if own < others => self,
+            (Some(own), Some(others)) if own > others => other,
+            (own, others) => Self {
+                at: self.at.max(other.at),
+                worth: own.and(others),
+                last: self.last.max(other.last),
+            },
+        }
+    }
+}
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::{Algorithm, LeakyBucket, Packing, SlidingLog, TokenBucket, WarmUp};
+    use crate::quota::Quota;
+
+    const MS: u64 = 1_000_000;
+    const START: u64 = 1 << 60;
+
+    /// The time until a limit is free after a charge of `used`, some costs, and a charge of `more`: if each
+    /// of the costs counts as of its moment, and if they count as one. They are requested for 100 ms, at
+    /// about the end of the first charge, up to 2 at a time, with pauses of up to `pause`.
+    fn both<A: Algorithm>(
+        limit: &A,
+        seed: u64,
+        pause: u64,
+        [used, more]: [u64; 2],
+    ) -> [Duration; 2] {
+        let mut chance = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut random = |below: u64| {
+            chance ^= chance << 13;
+            chance ^= chance >> 7;
+            chance ^= chance << 17;
+            chance % below
+        };
+        let mut now = Tick::from_nanos(START);
+        let mut state = limit.fresh(now);
+        let _ = limit.charge(&mut state, now, used);
+        let before = state.clone();
+        let busy = limit.peek(&state, now, 0).reset_after;
+        now = now.plus(busy.saturating_sub(Duration::from_nanos(random(100 * MS))));
+        now = now.plus(Duration::from_nanos(random(50 * MS)));
+        let (since, mut last, mut total) = (now, now, 0);
+        while now.since(since).as_nanos() < 100 * u128::from(MS) {
+            let cost = 1 + random(2);
+            if limit.decide(&mut state, now, cost).is_admitted() {
+                (last, total) = (now, total + cost);
+            }
+            now = now.plus(Duration::from_nanos(1 + random(pause)));
+        }
+        let moment = A::Packing::summed_moment(limit, &state, since, total);
+        let mut summed = before;
+        if total > 0 {
+            let parts = moment.expect("a moment").parts(total, now);
+            for (at, cost) in parts.into_iter().flatten() {
+                A::Packing::charge_late(limit, &mut summed, at, last, cost);
+            }
+        }
+        [state, summed].map(|mut state| {
+            let _ = limit.charge(&mut state, last, more);
+            limit.peek(&state, last, 0).reset_after
+        })
+    }
+
+    fn buckets() -> [TokenBucket; 3] {
+        // A unit of the last one is no whole number of nanoseconds.
+        [(100, 1), (1_000, 5), (700, 300)]
+            .map(|(limit, burst)| TokenBucket::new(Quota::per_second(limit).burst(burst)))
+    }
+
+    #[test]
+    fn a_bucket_counts_several_costs_as_one_exactly() {
+        for seed in 0..2_000 {
+            for bucket in buckets() {
+                let meter = LeakyBucket::new(bucket.quota());
+                let pause = if seed % 2 == 0 { MS } else { 30 * MS };
+                let assert_same = |[each, one]: [Duration; 2]| {
+                    let rounding = one.checked_sub(each).expect("no less");
+                    assert!(rounding.as_nanos() <= 1, "seed {seed}: {each:?}, {one:?}");
+                };
+                assert_same(both(&bucket, seed, pause, [seed % 20, 1]));
+                assert_same(both(&meter, seed, pause, [seed % 20, 1]));
+                #[cfg(feature = "governor")]
+                assert_same(both(
+                    &crate::algorithm::Gcra::new(bucket.quota()),
+                    seed,
+                    pause,
+                    [seed % 20, 1],
+                ));
+            }
+        }
+    }
+
+    /// A cost counts more after idle time, so it has to count no less. What is stored of it counts too,
+    /// unless the store is full meanwhile.
+    #[test]
+    fn a_warm_up_counts_several_costs_as_one_without_counting_less() {
+        let mut most = Duration::ZERO;
+        for seed in 0..4_000 {
+            let warm_up = Duration::from_millis(match seed % 3 {
+                0 => 500,
+                1 => 1_000,
+                _ => 10_000,
+            });
+            let limit = WarmUp::new(Quota::per_second(200), warm_up);
+            let pause = if seed % 2 == 0 { MS } else { 30 * MS };
+            for used_and_more in [[50, 0], [50, 20], [0, 0], [5, 0], [200, 0]] {
+                let [each, one] = both(&limit, seed, pause, used_and_more);
+                assert!(
+                    each <= one,
+                    "seed {seed}, {used_and_more:?}: {each:?}, {one:?}"
+                );
+                if pause == MS {
+                    most = most.max(one.saturating_sub(each));
+                }
+            }
+        }
+        assert!(most < Duration::from_millis(30), "{most:?}");
+    }
+
+    /// Otherwise the slower of them would make the faster one pause.
+    #[test]
+    fn buckets_count_their_costs_as_of_the_moment_of_the_fastest() {
+        let [slow, fast, _] = buckets();
+        for seed in 0..2_000 {
+            for limits in [(slow, fast), (fast, slow)] {
+                let [each, one] = both(&limits, seed, 3 * MS, [seed % 10, 1]);
+                assert!(each <= one, "seed {seed}: {each:?}, {one:?}");
+            }
+        }
+        let now = Tick::from_nanos(START);
+        let moment = |limit: &(TokenBucket, TokenBucket)| {
+            let mut state = limit.fresh(now);
+            let _ = limit.charge(&mut state, now, 3);
+            let moment = <(TokenBucket, TokenBucket)>::summed_moment(limit, &state, now, 4);
+            moment.map(SummedMoment::at)
+        };
+        let of_fast = Tick::from_nanos(START - MS);
+        assert_eq!(moment(&(slow, fast)), Some(of_fast));
+        assert_eq!(moment(&(fast, slow)), Some(of_fast));
+        assert_eq!(
+            moment(&(slow, slow)),
+            Some(Tick::from_nanos(START - 10 * MS))
+        );
+    }
+
+    #[test]
+    fn a_log_beside_a_bucket_counts_costs_as_of_the_last_moment() {
+        let quota = Quota::per_second(10);
+        let limit = (TokenBucket::new(quota), SlidingLog::new(quota));
+        let now = Tick::from_nanos(START);
+        let state = limit.fresh(now);
+        let moment = <(TokenBucket, SlidingLog)>::summed_moment(&limit, &state, now, 1);
+        assert_eq!(moment, None);
+    }
+}
