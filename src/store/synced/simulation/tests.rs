@@ -35,7 +35,13 @@ impl<A: Algorithm> Simulation<A> {
                     // What was admitted by the old quota is reported to the new one.
                     unknown += others + 1;
                 }
-                Some(unknown * u64::from(strict))
+                let strict = u64::from(strict);
+                if matches!(promise, Promise::Bucket(burst, _) if burst < strict) {
+                    // A machine corrects its clock at its first exchange. What it has used of a key that it has
+                    // not exchanged yet then seems refilled.
+                    unknown += 1;
+                }
+                Some(unknown * strict)
             }
             // With the longest time between two exchanges, the share of a quiet machine, and what a
             // wrong clock refills.
