@@ -154,6 +154,8 @@ fn filling<K: Key>(effort: &Effort, keys: u64, goal: f64) {
         drop(theirs);
         let resident = resident_bytes();
         let ours = peers::local(false, keys);
+        // As a layer does when it is built.
+        ours.allocate();
         row.ours
             .push(worst(keys, |key: &K| ours.check(key).is_admitted()));
         bytes.0 = (resident_bytes() - resident).max(ours.stats().table_bytes as f64) / keys as f64;
