@@ -71,10 +71,9 @@
 //! A report names its machine, its sequence number, and when each cost was taken. It is made a part of
 //! what the store holds by a compare-and-swap. A report that is sent again, because its reply was
 //! lost, is recognized and counted once, unless 256 other machines have reported the key since or the
-//! store has forgotten the key. A cost
-//! that arrives after the end of its window is counted in that window, so it takes nothing from the
-//! next one. A machine that is started again is another machine: what it had not reported is lost,
-//! unless it was [closed](Synced::close).
+//! store has forgotten the key. A cost that arrives after the end of its window is counted in that window,
+//! so it takes nothing from the next one. A machine that is started again is another machine: what it had
+//! not reported is lost, unless it was [closed](Synced::close).
 //!
 //! A key that is not used costs nothing: its name is forgotten after an interval without a request for it.
 //! Until then its requests allocate nothing, however many exchanges there are.
