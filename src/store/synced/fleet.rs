@@ -21,7 +21,7 @@ use crate::store::{
 };
 
 /// Machines that have reported within so many intervals count as present.
-const PRESENT_INTERVALS: u32 = 10;
+pub(super) const PRESENT_INTERVALS: u32 = 10;
 
 #[derive(Clone, Debug)]
 pub(super) struct Settings {

@@ -272,9 +272,11 @@ pub(super) fn step<A: Algorithm>(
             };
         }
     }
-    let mut before = *unsent;
-    let taken = if is_new || now >= unsent.cell_end {
-        before.take(algorithm, &state.fleet, input.since, now)
+    let begins_cell = is_new || now >= unsent.cell_end;
+    // By the state that the costs have led to, which the decision changes.
+    let mut emptied = *unsent;
+    let taken = if begins_cell {
+        emptied.take(algorithm, &state.fleet, input.since, now)
     } else {
         [None; 2]
     };
@@ -291,8 +293,8 @@ pub(super) fn step<A: Algorithm>(
     if cost == 0 {
         return done;
     }
-    if is_new || now >= unsent.cell_end {
-        *unsent = before;
+    if begins_cell {
+        *unsent = emptied;
         (done.moved[0], done.moved[1]) = (taken[0], taken[1]);
         unsent.begin_cell(algorithm, &state.fleet, input);
     }

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 
 use super::clock::FleetClock;
 use super::collect::{Due, Outgoing};
+use super::fleet::PRESENT_INTERVALS;
 use super::node::Node;
 use super::rules::Rules;
 use crate::algorithm::{Algorithm, Inherit, Packing};
@@ -31,7 +32,7 @@ use crate::store::{
 
 const INTERVAL: u64 = 50 * MS;
 /// How long a machine that has reported counts as present.
-const PRESENT: u64 = 10 * INTERVAL;
+const PRESENT: u64 = PRESENT_INTERVALS as u64 * INTERVAL;
 
 /// A mistake that the checks have to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
