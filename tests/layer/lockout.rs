@@ -233,27 +233,6 @@ async fn denials_of_another_limit_can_be_the_failures() {
     }
 }
 
-#[test]
-fn a_flood_of_keys_does_not_evict_a_block() {
-    for (overflow, keys) in [
-        (Overflow::EvictLeast, 1_000_000_u32),
-        (Overflow::Deny, 10_000),
-    ] {
-        let local = Local::new(lockout())
-            .capacity(1_000)
-            .overflow(overflow)
-            .with_clock(ManualClock::new());
-        assert!(local.check_n("attacker", 5).is_admitted());
-        for key in 0..keys {
-            let _ = local.check(&key);
-            if key % 500 == 0 {
-                assert!(local.peek("attacker").is_denied(), "{overflow:?}, {key}");
-            }
-        }
-        assert!(local.check("attacker").is_denied(), "{overflow:?}");
-    }
-}
-
 /// In a full table a new key takes over the failures of the key that it replaces. So some are blocked
 /// after a single attempt of their own.
 #[test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tower_throttle::{
-    FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
-    algorithm::Algorithm, store::local::Overflow,
+    FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingLog, SlidingWindow,
+    TokenBucket, algorithm::Algorithm, store::local::Overflow,
 };
 
 use crate::env::from_env;
@@ -47,6 +47,28 @@ fn a_key_over_its_limit_stays_denied_during_a_flood() {
             overflowed > keys / 2,
             "{overflow:?}: the table was rarely full"
         );
+    }
+}
+
+#[test]
+fn a_flood_of_keys_does_not_evict_a_block() {
+    let lockout = Lockout::new(Quota::per(5, Duration::from_secs(900)));
+    for (overflow, keys) in [
+        (Overflow::EvictLeast, 1_000_000_u32),
+        (Overflow::Deny, 10_000),
+    ] {
+        let local = Local::new(lockout)
+            .capacity(1_000)
+            .overflow(overflow)
+            .with_clock(ManualClock::new());
+        assert!(local.check_n("attacker", 5).is_admitted());
+        for key in 0..keys {
+            let _ = local.check(&key);
+            if key % 500 == 0 {
+                assert!(local.peek("attacker").is_denied(), "{overflow:?}, {key}");
+            }
+        }
+        assert!(local.check("attacker").is_denied(), "{overflow:?}");
     }
 }
 
