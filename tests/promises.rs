@@ -135,6 +135,8 @@ fn ran(name: &str, passed: &BTreeSet<String>) -> bool {
     } else {
         let at = file.rfind("tests/").unwrap_or_default();
         vec![match file[at + "tests/".len()..].split_once('/') {
+            // A macro puts the tests of the suite into the module of each store.
+            Some((binary, "suite/mod")) => format!("tests/{binary}/main.rs::"),
             Some((binary, modules)) => {
                 format!("tests/{binary}/main.rs::{}", module_path(modules))
             }
@@ -294,16 +296,20 @@ fn a_test_that_ran_is_found_by_its_file() {
          test queue::line::tests::order ... ok\n\
          \x20    Running tests/layer/main.rs (target/c)\n\
          test keys::one ... ok\n\
-         test keys::two ... FAILED\n",
+         test keys::two ... FAILED\n\
+         \x20    Running tests/conformance/main.rs (target/d)\n\
+         test redis::tls::decides ... ok\n",
     );
     let named = |name: &str| ran(name, &passed);
     assert!(named("examples/replay/chart.rs::depth"));
     assert!(named("src/queue/line/tests.rs::order"));
     assert!(named("tests/layer/keys.rs::one"));
+    assert!(named("tests/conformance/suite/mod.rs::decides"));
     for other in [
         "examples/replay/draw.rs::depth",
         "tests/layer/keys.rs::two",
         "tests/queue/keys.rs::one",
+        "tests/conformance/suite/mod.rs::tls",
     ] {
         assert!(!named(other), "{other}");
     }

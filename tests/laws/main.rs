@@ -4,8 +4,8 @@
 //! within the bound in every interval, a denial takes nothing, `retry_after` is exact, a place
 //! decides like a plain state, and a set of limits decides like its parts.
 //!
-//! The suite of stores, `tests/stores/conformance.rs`, runs them over every store. `TRACES=100000 cargo test --release --test
-//! laws` is the long run.
+//! The suite of stores, `tests/conformance`, runs them over every store. `TRACES=100000 cargo test
+//! --release --test laws` is the long run.
 
 mod bounds;
 #[cfg(feature = "cas")]

@@ -97,7 +97,8 @@ fn one_process() {
         }
         (calls, log)
     });
-    println!("calls {calls}");
+    // With one test thread, the harness has begun a line.
+    println!("\ncalls {calls}");
     for (asked, heard) in log {
         println!("admitted {asked} {heard}");
     }

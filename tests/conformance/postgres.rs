@@ -6,9 +6,9 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::cas::postgres::PostgreSql;
 use tower_throttle::store::cas::{Cas, CasBuilder};
 
-use super::vectors::Replay;
-use super::{Fault, Store, block_on};
 use crate::postgres_server::PostgresServer;
+use crate::suite::vectors::Replay;
+use crate::suite::{Fault, Store, block_on};
 use crate::wire_proxy::{Harm, Protocol, WireProxy};
 
 /// A crash empties its table.
@@ -101,5 +101,5 @@ impl Store for InPostgres {
     }
 }
 
-super::check!(InPostgres);
-super::check_vectors!(InPostgres);
+crate::suite::check!(InPostgres);
+crate::suite::check_vectors!(InPostgres);

@@ -48,7 +48,7 @@ impl Fault {
     ];
 
     /// Whether a server without a file forgets its states.
-    pub(super) const fn loses_states(self) -> bool {
+    pub(crate) const fn loses_states(self) -> bool {
         matches!(self, Self::Killed | Self::Restarted)
     }
 }

@@ -31,10 +31,6 @@ impl Replay {
     }
 
     /// The same without most of the random cases.
-    #[cfg(all(
-        feature = "cassandra",
-        not(any(feature = "redis", feature = "postgres"))
-    ))]
     pub(crate) fn short_in_store(store: String) -> Self {
         let mut replay = Self::in_store(store);
         replay.is_short = true;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
-use super::vectors::{CONVERSIONS, Replay};
-use super::{Fault, Store};
 use crate::proxy_server::{Harm, Proxy};
 use crate::redis_server::RedisServer;
+use crate::suite::vectors::{CONVERSIONS, Replay};
+use crate::suite::{Fault, Store};
 
 #[cfg(feature = "redis-cluster")]
 mod cluster;
@@ -60,8 +60,8 @@ impl Store for BehindProxy {
     }
 }
 
-super::check!(BehindProxy);
-super::check_vectors!(BehindProxy);
+crate::suite::check!(BehindProxy);
+crate::suite::check_vectors!(BehindProxy);
 
 /// Redis counts in microseconds.
 const NANOS_PER_MOMENT: u64 = 1_000;

@@ -6,10 +6,10 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
 use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, heal, inflict, limiter, replay};
-use crate::conformance::vectors::Replay;
-use crate::conformance::{Fault, Store};
 use crate::proxy_server::Proxy;
 use crate::redis_tls::{TlsServer, client_of};
+use crate::suite::vectors::Replay;
+use crate::suite::{Fault, Store};
 
 struct OverTls {
     tls: TlsServer,
@@ -55,5 +55,5 @@ impl Store for OverTls {
     }
 }
 
-crate::conformance::check!(OverTls);
-crate::conformance::check_vectors!(OverTls);
+crate::suite::check!(OverTls);
+crate::suite::check_vectors!(OverTls);

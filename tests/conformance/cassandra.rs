@@ -1,4 +1,26 @@
-//! The suite of all stores, in Cassandra behind a proxy.
+//! The suite of all stores, in a real Cassandra behind a proxy. `tests/run cassandra` runs it: it needs
+//! Java and Maven.
+
+#[path = "../common/cassandra_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of Cassandra")]
+mod cassandra_server;
+#[path = "../laws/place.rs"]
+#[expect(dead_code, reason = "shared with the tests of the laws")]
+mod place;
+#[path = "../algorithms/random.rs"]
+mod random;
+#[path = "../common/vectors.rs"]
+mod shared_vectors;
+#[path = "../laws/subjected.rs"]
+mod subjected;
+#[path = "../algorithms/subjects.rs"]
+#[expect(dead_code, reason = "shared with the tests of the algorithms")]
+mod subjects;
+#[allow(dead_code, reason = "some parts are for other stores")]
+mod suite;
+#[path = "../common/wire_proxy.rs"]
+#[expect(dead_code, reason = "shared with the tests of Cassandra")]
+mod wire_proxy;
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,9 +33,11 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::cas::cassandra::Cassandra;
 use tower_throttle::store::cas::{Cas, CasBuilder};
 
-use super::{Fault, Store, block_on, vectors::Replay};
-use crate::cassandra_server::CassandraServer;
-use crate::wire_proxy::{Harm, Protocol, WireProxy};
+use self::{
+    cassandra_server::CassandraServer,
+    suite::{Fault, Store, block_on, vectors::Replay},
+    wire_proxy::{Harm, Protocol, WireProxy},
+};
 
 thread_local! {
     /// The server of a test, which all stores of the test use: it takes seconds to start. It ends with
@@ -145,5 +169,5 @@ impl Drop for InCassandra {
     }
 }
 
-super::check!(InCassandra);
-super::check_vectors!(InCassandra);
+suite::check!(InCassandra);
+suite::check_vectors!(InCassandra);

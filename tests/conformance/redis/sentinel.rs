@@ -7,11 +7,11 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
 use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, harm, limiter, replay};
-use crate::conformance::vectors::Replay;
-use crate::conformance::{Fault, Store};
 use crate::proxy_server::Proxy;
 use crate::redis_server::{RedisServer, reached};
 use crate::replicas::{PRIMARY, follow, sentinels, sentinels_naming};
+use crate::suite::vectors::Replay;
+use crate::suite::{Fault, Store};
 
 struct BehindSentinels {
     sentinels: Vec<RedisServer>,
@@ -107,5 +107,5 @@ impl Store for BehindSentinels {
     }
 }
 
-crate::conformance::check!(BehindSentinels);
-crate::conformance::check_vectors!(BehindSentinels);
+crate::suite::check!(BehindSentinels);
+crate::suite::check_vectors!(BehindSentinels);

@@ -8,11 +8,11 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 
 use super::{NANOS_PER_MOMENT, bytes, fault_after_replay, heal, inflict, limiter, replay};
-use crate::conformance::vectors::Replay;
-use crate::conformance::{Fault, Store};
 use crate::proxy_server::Proxy;
 use crate::redis_cluster::{announce, behind_proxies, cluster, cluster_of_one};
 use crate::redis_server::RedisServer;
+use crate::suite::vectors::Replay;
+use crate::suite::{Fault, Store};
 
 struct InCluster {
     nodes: Vec<RedisServer>,
@@ -81,5 +81,5 @@ impl Store for InCluster {
     }
 }
 
-crate::conformance::check!(InCluster);
-crate::conformance::check_vectors!(InCluster);
+crate::suite::check!(InCluster);
+crate::suite::check_vectors!(InCluster);

@@ -7,8 +7,8 @@ use tower_throttle::clock::Clock;
 use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
 use tower_throttle::{Decision, ManualClock};
 
-use super::vectors::Replay;
-use super::{Fault, Store};
+use crate::suite::vectors::Replay;
+use crate::suite::{Fault, Store};
 
 /// The test moves its clock.
 struct InMemory(MemoryStore<ManualClock>, ManualClock);
@@ -62,5 +62,5 @@ impl Store for InMemory {
     fn heal(&mut self, _: Fault) {}
 }
 
-super::check!(InMemory);
-super::check_vectors!(InMemory);
+crate::suite::check!(InMemory);
+crate::suite::check_vectors!(InMemory);

@@ -7,7 +7,7 @@ use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::cas::MemoryStore;
 use tower_throttle::store::synced::{Synced, SyncedBuilder};
 
-use super::{Fault, Store};
+use crate::suite::{Fault, Store};
 
 /// Machines that exchange once per so many milliseconds.
 struct InFleet<const INTERVAL: u64>(MemoryStore);
@@ -39,23 +39,23 @@ impl<const INTERVAL: u64> Store for InFleet<INTERVAL> {
     fn heal(&mut self, _: Fault) {}
 }
 
-type OneTooMany<S> = super::OneTooMany<S>;
+type OneTooMany<S> = crate::suite::OneTooMany<S>;
 
 #[test]
 fn decides_as_in_process() {
-    assert_eq!(super::decisions::fault::<InFlight>(), None);
-    assert!(super::decisions::fault::<OneTooMany<InFlight>>().is_some());
+    assert_eq!(crate::suite::decisions::fault::<InFlight>(), None);
+    assert!(crate::suite::decisions::fault::<OneTooMany<InFlight>>().is_some());
 }
 
 #[test]
 fn keeps_the_laws() {
-    assert_eq!(super::laws::fault::<InFlight>(4), None);
-    assert!(super::laws::fault::<OneTooMany<InFlight>>(40).is_some());
+    assert_eq!(crate::suite::laws::fault::<InFlight>(4), None);
+    assert!(crate::suite::laws::fault::<OneTooMany<InFlight>>(40).is_some());
 }
 
 #[test]
 fn configurations_together_admit_at_most_the_sum() {
-    assert_eq!(super::configurations::fault::<InFlight>(), None);
-    assert_eq!(super::configurations::fault::<Exchanging>(), None);
-    assert!(super::configurations::fault::<OneTooMany<InFlight>>().is_some());
+    assert_eq!(crate::suite::configurations::fault::<InFlight>(), None);
+    assert_eq!(crate::suite::configurations::fault::<Exchanging>(), None);
+    assert!(crate::suite::configurations::fault::<OneTooMany<InFlight>>().is_some());
 }

@@ -12,24 +12,11 @@ use tower_throttle::{
     TokenBucket,
 };
 
-#[cfg(all(
-    feature = "cassandra",
-    not(any(feature = "redis", feature = "postgres"))
-))]
-mod cassandra;
-mod chaos;
-mod configurations;
-mod decisions;
-mod laws;
-#[cfg(all(feature = "cas", feature = "redis"))]
-mod memory;
-#[cfg(feature = "postgres")]
-mod postgres;
-#[cfg(feature = "redis")]
-mod redis;
-#[cfg(all(feature = "cas", feature = "redis"))]
-mod synced;
-mod vectors;
+pub(crate) mod chaos;
+pub(crate) mod configurations;
+pub(crate) mod decisions;
+pub(crate) mod laws;
+pub(crate) mod vectors;
 
 pub(crate) use self::chaos::Fault;
 use self::vectors::Replay;
@@ -101,7 +88,7 @@ fn algorithms(quota: Quota) -> Vec<AnyAlgorithm> {
     ]
 }
 
-fn block_on<T>(test: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -120,7 +107,7 @@ async fn connected<L: Backend<str>>(limit: L) -> L {
 }
 
 /// A store that admits one unit too many: a mistake that each part has to find.
-struct OneTooMany<S>(S);
+pub(crate) struct OneTooMany<S>(S);
 
 impl<S: Store> Store for OneTooMany<S> {
     type Limit = S::Limit;
@@ -162,32 +149,32 @@ impl<S: Store> Store for OneTooMany<S> {
 /// The tests of one store.
 macro_rules! check {
     ($store:ty) => {
-        type Wrong = crate::conformance::OneTooMany<$store>;
+        type Wrong = crate::suite::OneTooMany<$store>;
 
         #[test]
         fn decides_as_in_process() {
-            assert_eq!(crate::conformance::decisions::fault::<$store>(), None);
-            assert!(crate::conformance::decisions::fault::<Wrong>().is_some());
+            assert_eq!(crate::suite::decisions::fault::<$store>(), None);
+            assert!(crate::suite::decisions::fault::<Wrong>().is_some());
         }
 
         #[test]
         fn configurations_together_admit_at_most_the_sum() {
-            assert_eq!(crate::conformance::configurations::fault::<$store>(), None);
-            assert!(crate::conformance::configurations::fault::<Wrong>().is_some());
+            assert_eq!(crate::suite::configurations::fault::<$store>(), None);
+            assert!(crate::suite::configurations::fault::<Wrong>().is_some());
         }
 
         #[test]
         fn keeps_the_laws() {
-            assert_eq!(crate::conformance::laws::fault::<$store>(4), None);
-            assert!(crate::conformance::laws::fault::<Wrong>(40).is_some());
-            assert_eq!(crate::conformance::laws::unseen::<$store>(), []);
+            assert_eq!(crate::suite::laws::fault::<$store>(4), None);
+            assert!(crate::suite::laws::fault::<Wrong>(40).is_some());
+            assert_eq!(crate::suite::laws::unseen::<$store>(), []);
         }
 
         #[test]
         fn admits_no_more_under_faults_and_recovers() {
-            assert_eq!(crate::conformance::chaos::fault::<$store>(), None);
+            assert_eq!(crate::suite::chaos::fault::<$store>(), None);
             // Not found while so many calls miss their deadline that the limit is not used up.
-            let find = || crate::conformance::chaos::fault::<Wrong>();
+            let find = || crate::suite::chaos::fault::<Wrong>();
             assert!((0..4).any(|_| find().is_some()));
         }
     };
@@ -199,8 +186,8 @@ macro_rules! check_vectors {
     ($store:ty) => {
         #[test]
         fn decides_the_recorded_cases() {
-            assert_eq!(crate::conformance::vectors::fault::<$store>(), None);
-            let unseen = crate::conformance::vectors::unseen::<$store>();
+            assert_eq!(crate::suite::vectors::fault::<$store>(), None);
+            let unseen = crate::suite::vectors::unseen::<$store>();
             assert!(
                 unseen.is_empty(),
                 "one unit too many is not found: {unseen:?}"
