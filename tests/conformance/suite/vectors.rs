@@ -31,6 +31,7 @@ impl Replay {
     }
 
     /// The same without most of the random cases.
+    #[cfg(feature = "cas")]
     pub(crate) fn short_in_store(store: String) -> Self {
         let mut replay = Self::in_store(store);
         replay.is_short = true;
