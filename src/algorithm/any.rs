@@ -7,7 +7,7 @@ use super::fields::Fields;
 use super::math::MAX_WORDS;
 use super::packing::Sealed;
 #[cfg(feature = "cas")]
-use super::summed::SummedMoment;
+use super::summed::{SummedMoment, Taken};
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -96,9 +96,9 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     #[cfg(feature = "cas")]
     fn with_share(&self, machines: u64) -> Result<Arc<dyn DynAlgorithm>, ConfigError>;
     #[cfg(feature = "cas")]
-    fn charge_late(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
+    fn charge_late(&self, state: &mut AnyState, taken: Taken, now: Tick, cost: u64);
     #[cfg(feature = "cas")]
-    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Tick;
+    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick>;
     #[cfg(feature = "cas")]
     fn summed_moment(&self, state: &AnyState, since: Tick, cost: u64) -> Option<SummedMoment>;
     #[cfg(feature = "cas")]
@@ -296,12 +296,12 @@ impl<A: Algorithm> DynAlgorithm for A {
     }
 
     #[cfg(feature = "cas")]
-    fn charge_late(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
-        A::Packing::charge_late(self, state.get_mut(self, now), taken_at, now, cost);
+    fn charge_late(&self, state: &mut AnyState, taken: Taken, now: Tick, cost: u64) {
+        A::Packing::charge_late(self, state.get_mut(self, now), taken, now, cost);
     }
 
     #[cfg(feature = "cas")]
-    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Tick {
+    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
         A::Packing::joined_moment(self, first, cost, second)
     }
 
@@ -510,12 +510,12 @@ impl Packing<Self> for AnyAlgorithm {
     }
 
     #[cfg(feature = "cas")]
-    fn charge_late(algorithm: &Self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
-        algorithm.0.charge_late(state, taken_at, now, cost);
+    fn charge_late(algorithm: &Self, state: &mut AnyState, taken: Taken, now: Tick, cost: u64) {
+        algorithm.0.charge_late(state, taken, now, cost);
     }
 
     #[cfg(feature = "cas")]
-    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Tick {
+    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
         algorithm.0.joined_moment(first, cost, second)
     }
 

@@ -9,6 +9,8 @@ use super::math::{
 };
 use super::packing::Sealed;
 use super::settings::refuse_burst;
+#[cfg(feature = "cas")]
+use super::summed::Taken;
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -339,10 +341,11 @@ impl Packing<Self> for FixedWindow {
     fn charge_late(
         algorithm: &Self,
         state: &mut FixedWindowState,
-        taken_at: Tick,
+        taken: Taken,
         now: Tick,
         cost: u64,
     ) {
+        let taken_at = taken.last;
         let length = algorithm.windows.length();
         let is_over = if algorithm.anchored {
             let is_earlier = taken_at.as_nanos() + 1 < state.window;

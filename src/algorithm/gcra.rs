@@ -9,7 +9,7 @@ use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nan
 use super::fields::Fields;
 use super::packing::Sealed;
 #[cfg(feature = "cas")]
-use super::summed::SummedMoment;
+use super::summed::{SummedMoment, Taken};
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -267,6 +267,18 @@ impl Packing<Self> for Gcra {
             Ok(built) => *algorithm = built,
             Err(_) => fields.fail(),
         }
+    }
+
+    #[cfg(feature = "cas")]
+    fn charge_late(algorithm: &Self, state: &mut GcraState, taken: Taken, now: Tick, cost: u64) {
+        algorithm.charge(state, taken.at.min(now), cost);
+    }
+
+    #[cfg(feature = "cas")]
+    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
+        let worth = algorithm.interval.saturating_mul(cost);
+        let joined = second.as_nanos().saturating_sub(worth);
+        Some(Tick::from_nanos(joined).max(first))
     }
 
     /// Costs that have led to `state` lead to it at once as of this moment.

@@ -103,6 +103,8 @@ pub(crate) use self::fields::{
 pub use self::gcra::{Gcra, GcraState};
 #[cfg(feature = "cas")]
 pub(crate) use self::packing::Sealed;
+#[cfg(feature = "cas")]
+pub(crate) use self::summed::Taken;
 pub use self::{
     any::{AnyAlgorithm, AnyState},
     at_most::AtMost,

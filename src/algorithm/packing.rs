@@ -6,7 +6,7 @@ use super::Algorithm;
 #[cfg(feature = "cas")]
 use super::fields::Fields;
 #[cfg(feature = "cas")]
-use super::summed::SummedMoment;
+use super::summed::{SummedMoment, Taken};
 use crate::clock::Tick;
 use crate::decision::Decision;
 #[cfg(feature = "cas")]
@@ -151,27 +151,26 @@ pub trait Packing<A: Algorithm>: Sealed {
         Ok(())
     }
 
-    /// Counts a cost that another limiter admitted at `taken_at`, or in the window or cell of that
-    /// moment, which may end later than `now`. A cost of a window that is over is not counted in the
-    /// present one.
+    /// Counts a cost that another limiter admitted, at the latest in the window or cell of `taken.last`,
+    /// which may end later than `now`. A cost of a window that is over is not counted in the present one.
     #[doc(hidden)]
     #[cfg(feature = "cas")]
-    fn charge_late(algorithm: &A, state: &mut A::State, taken_at: Tick, now: Tick, cost: u64) {
-        algorithm.charge(state, taken_at.min(now), cost);
+    fn charge_late(algorithm: &A, state: &mut A::State, taken: Taken, now: Tick, cost: u64) {
+        algorithm.charge(state, taken.last.min(now), cost);
     }
 
     /// The moment as of which a cost of `first` and one of `second`, which is later, count together no
-    /// less than each of them would.
+    /// less than each of them would. `None` if they count as of [`Taken::last`].
     #[doc(hidden)]
     #[cfg(feature = "cas")]
-    fn joined_moment(algorithm: &A, first: Tick, cost: u64, second: Tick) -> Tick {
-        let _ = (algorithm, first, cost);
-        second
+    fn joined_moment(algorithm: &A, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
+        let _ = (algorithm, first, cost, second);
+        None
     }
 
     /// The moment as of which costs that were taken from `since` until now, and have led to `state`,
-    /// count together no less than each of them would, if it is not in the future. `None` if it is the
-    /// present moment, or any of their window or cell.
+    /// count together no less than each of them would, if it is not in the future. `None` if they count as
+    /// of [`Taken::last`].
     #[doc(hidden)]
     #[cfg(feature = "cas")]
     fn summed_moment(
@@ -490,7 +489,7 @@ mod tests {
             if let Some(used_at) = used_at {
                 let _ = limit.charge(&mut state, at(used_at), 1);
             }
-            A::Packing::charge_late(limit, &mut state, at(taken_at), at(now), 4);
+            A::Packing::charge_late(limit, &mut state, at(taken_at).into(), at(now), 4);
             A::Packing::available(limit, &state, at(now))
         }
 
@@ -540,7 +539,7 @@ mod tests {
                 for (at, cost) in &charges[1..] {
                     let _ = log.charge(&mut late, *at, *cost);
                 }
-                Log::charge_late(&log, &mut late, at(taken_at), at(30 * SECOND), 4);
+                Log::charge_late(&log, &mut late, at(taken_at).into(), at(30 * SECOND), 4);
                 charges.sort();
                 let mut in_order = log.fresh(Tick::ZERO);
                 for (at, cost) in charges {

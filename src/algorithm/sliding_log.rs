@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::packing::Sealed;
 use super::settings::refuse_burst;
+#[cfg(feature = "cas")]
+use super::summed::Taken;
 use super::timestamps::{Entry, Timestamps};
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::Tick;
@@ -297,11 +299,11 @@ impl Packing<Self> for SlidingLog {
     fn charge_late(
         algorithm: &Self,
         state: &mut SlidingLogState,
-        taken_at: Tick,
+        taken: Taken,
         now: Tick,
         cost: u64,
     ) {
-        let taken_at = taken_at.min(now);
+        let taken_at = taken.last.min(now);
         if taken_at
             .as_nanos()
             .saturating_add(algorithm.quota.period_ns())

@@ -7,6 +7,8 @@ use super::fields::Fields;
 use super::math::{LEAST_TIME_BITS, TimeBase, Windows, bit_width, low_u64};
 use super::packing::Sealed;
 use super::settings::refuse_burst;
+#[cfg(feature = "cas")]
+use super::summed::Taken;
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -299,10 +301,11 @@ impl Packing<Self> for SlidingWindow {
     fn charge_late(
         algorithm: &Self,
         state: &mut SlidingWindowState,
-        taken_at: Tick,
+        taken: Taken,
         now: Tick,
         cost: u64,
     ) {
+        let taken_at = taken.last;
         let (mut at, _) = algorithm.state_at(*state, now);
         let (taken_in, _) = algorithm.windows.locate(taken_at);
         let count = match at.window.saturating_sub(taken_in) {

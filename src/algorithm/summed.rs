@@ -2,6 +2,33 @@
 
 use crate::clock::Tick;
 
+/// When costs were taken that count as one.
+#[expect(unnameable_types, reason = "in the signature of a sealed trait")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Buckets count them as of this moment.
+    pub(crate) at: Tick,
+    /// Windows, cells and logs count them as of this one, which is no earlier than that of any of them.
+    pub(crate) last: Tick,
+}
+
+impl From<Tick> for Taken {
+    /// All of them at the same moment.
+    fn from(at: Tick) -> Self {
+        Self { at, last: at }
+    }
+}
+
+impl Taken {
+    /// The same with both moments changed.
+    pub(crate) fn map(self, moment: impl Fn(Tick) -> Tick) -> Self {
+        Self {
+            at: moment(self.at),
+            last: moment(self.last),
+        }
+    }
+}
+
 /// The moment as of which several costs count as one, see
 /// [`Packing::summed_moment`](super::Packing::summed_moment).
 #[expect(unnameable_types, reason = "in the signature of a sealed trait")]
@@ -16,9 +43,6 @@ pub struct SummedMoment {
 }
 
 impl SummedMoment {
-    /// No moment is too early.
-    pub(super) const ANY: Self = Self::of_bucket(Tick::ZERO, u64::MAX);
-
     pub(super) const fn new(at: Tick) -> Self {
         Self {
             at,
@@ -49,13 +73,17 @@ impl SummedMoment {
         self.at
     }
 
-    /// Each part of `cost` and its moment, which is `now` at the latest.
-    pub(crate) fn parts(self, cost: u64, now: Tick) -> [Option<(Tick, u64)>; 2] {
+    /// Each part of `cost` and when it was taken. No cost was taken after `last`.
+    pub(crate) fn parts(self, cost: u64, last: Tick) -> [Option<(Taken, u64)>; 2] {
+        let taken = |at: Tick| Taken {
+            at: at.min(last),
+            last,
+        };
         let units = u64::from(self.last.is_some());
-        let (others, last) = (cost.saturating_sub(units), self.last);
+        let others = cost.saturating_sub(units);
         [
-            (others > 0).then(|| (self.at.min(now), others)),
-            last.map(|last| (last.min(now), units)),
+            (others > 0).then(|| (taken(self.at), others)),
+            self.last.map(|of_last| (taken(of_last), units)),
         ]
     }
 
@@ -78,7 +106,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::algorithm::{Algorithm, LeakyBucket, Packing, SlidingLog, TokenBucket, WarmUp};
+    use crate::algorithm::{
+        Algorithm, FixedWindow, LeakyBucket, Packing, SlidingGrid, SlidingLog, SlidingWindow,
+        TokenBucket, WarmUp,
+    };
     use crate::quota::Quota;
 
     const MS: u64 = 1_000_000;
@@ -119,8 +150,8 @@ mod tests {
         let mut summed = before;
         if total > 0 {
             let parts = moment.expect("a moment").parts(total, now);
-            for (at, cost) in parts.into_iter().flatten() {
-                A::Packing::charge_late(limit, &mut summed, at, last, cost);
+            for (taken, cost) in parts.into_iter().flatten() {
+                A::Packing::charge_late(limit, &mut summed, taken, last, cost);
             }
         }
         [state, summed].map(|mut state| {
@@ -211,13 +242,56 @@ mod tests {
         );
     }
 
+    /// The moment of three units.
+    fn moment_of_three<A: Algorithm>(
+        limit: &A,
+        state: &A::State,
+        now: Tick,
+    ) -> Option<SummedMoment> {
+        A::Packing::summed_moment(limit, state, now, 3)
+    }
+
+    /// What the bucket alone makes of the costs does not depend on the limit beside it.
     #[test]
-    fn a_log_beside_a_bucket_counts_costs_as_of_the_last_moment() {
-        let quota = Quota::per_second(10);
-        let limit = (TokenBucket::new(quota), SlidingLog::new(quota));
+    fn a_bucket_beside_another_limit_counts_costs_as_of_its_own_moment() {
+        fn check<A: Algorithm>(other: impl Fn(Quota) -> A) {
+            let now = Tick::from_nanos(START);
+            let last = now.plus(Duration::from_secs(1));
+            for quota in [1, 5].map(|burst| Quota::per_second(100).burst(burst)) {
+                let limit = (TokenBucket::new(quota), other(Quota::per_hour(1_000)));
+                let mut state = limit.fresh(now);
+                let _ = limit.charge(&mut state, now, 3);
+                let moment = moment_of_three(&limit, &state, now);
+                let parts = moment.expect("that of the bucket").parts(3, last);
+                let alone = moment_of_three(&limit.0, &state.0, now);
+                let at = alone.expect("a moment").at();
+                assert_eq!(parts, [Some((Taken { at, last }, 3)), None]);
+            }
+        }
+        check(SlidingLog::new);
+        check(FixedWindow::new);
+        check(SlidingWindow::new);
+        check(SlidingGrid::new);
+        // The other way round, and among three.
+        let quota = Quota::per_second(100).burst(1);
+        let hour = Quota::per_hour(1_000);
+        let limit = (
+            (FixedWindow::new(hour), TokenBucket::new(quota)),
+            SlidingLog::new(hour),
+        );
         let now = Tick::from_nanos(START);
+        let mut state = limit.fresh(now);
+        let _ = limit.charge(&mut state, now, 3);
+        let moment = moment_of_three(&limit, &state, now);
+        assert_eq!(moment.map(SummedMoment::at), Some(now));
+    }
+
+    #[test]
+    fn windows_and_logs_have_no_moment_of_their_own() {
+        let (now, quota) = (Tick::from_nanos(START), Quota::per_second(10));
+        let limit = (FixedWindow::new(quota), SlidingLog::new(quota));
         let state = limit.fresh(now);
-        let moment = <(TokenBucket, SlidingLog)>::summed_moment(&limit, &state, now, 1);
+        let moment = <(FixedWindow, SlidingLog)>::summed_moment(&limit, &state, now, 1);
         assert_eq!(moment, None);
     }
 }

@@ -7,7 +7,7 @@ use super::fields::Fields;
 use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_without_queue};
 #[cfg(feature = "cas")]
-use super::summed::SummedMoment;
+use super::summed::{SummedMoment, Taken};
 use super::{
     Algorithm, ExactNanos, Inherit, Packing, at_most::AtMost, bucket::Bucket, math::Rounding,
 };
@@ -293,8 +293,13 @@ impl Packing<Self> for TokenBucket {
     }
 
     #[cfg(feature = "cas")]
-    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Tick {
-        algorithm.bucket.joined_moment(first, cost, second)
+    fn charge_late(algorithm: &Self, state: &mut ExactNanos, taken: Taken, now: Tick, cost: u64) {
+        algorithm.charge(state, taken.at.min(now), cost);
+    }
+
+    #[cfg(feature = "cas")]
+    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
+        Some(algorithm.bucket.joined_moment(first, cost, second))
     }
 
     #[cfg(feature = "cas")]

@@ -6,7 +6,10 @@ use tower_throttle::algorithm::Algorithm;
 use tower_throttle::store::Fallback;
 use tower_throttle::store::cas::{Faulty, MemoryStore};
 use tower_throttle::store::synced::{Synced, WhenCutOff};
-use tower_throttle::{AnyAlgorithm, FixedWindow, LeakyBucket, Local, Quota, TokenBucket, WarmUp};
+use tower_throttle::{
+    AnyAlgorithm, FixedWindow, LeakyBucket, Local, Quota, SlidingGrid, SlidingLog, SlidingWindow,
+    TokenBucket, WarmUp,
+};
 
 use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
 use crate::{admit, builder, machine, outage, pass, remaining, take, take_all, window};
@@ -81,6 +84,24 @@ async fn one_machine_admits_all_of_its_limit() {
         assert_eq!(admitted(any, interval).await, 500, "{interval:?}");
         let of_pair = admitted((bucket, slower), interval).await;
         assert!((399..=401).contains(&of_pair), "{interval:?}: {of_pair}");
+        // Beside limits that do not deny. Windows that end, one that does not, and a log.
+        let (second, hour) = (Quota::per_second(1_000), Quota::per_hour(9_999_999));
+        let others = [
+            AnyAlgorithm::new((bucket, FixedWindow::new(second))),
+            AnyAlgorithm::new((bucket, FixedWindow::new(hour))),
+            AnyAlgorithm::new((FixedWindow::new(second).anchored(), bucket)),
+            AnyAlgorithm::new((bucket, SlidingWindow::new(second))),
+            AnyAlgorithm::new((SlidingGrid::new(second), bucket)),
+            AnyAlgorithm::new((bucket, SlidingLog::new(second))),
+        ];
+        for limits in others {
+            let of_set = admitted(limits.clone(), interval).await;
+            // Costs of many cells are put together, to the nanosecond.
+            assert!(
+                (499..=500).contains(&of_set),
+                "{interval:?}: {of_set} of {limits:?}"
+            );
+        }
     }
     let warm_up = WarmUp::new(Quota::per_second(100), Duration::from_secs(1));
     let warm = admitted(warm_up, Duration::from_millis(100)).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::fields::Fields;
 use super::super::packing::Sealed;
 #[cfg(feature = "cas")]
-use super::super::summed::SummedMoment;
+use super::super::summed::{SummedMoment, Taken};
 use super::super::{Algorithm, Inherit, Packing};
 use super::merge::Merge;
 use super::parts::{MakeState, Parts, VisitPart, VisitPartMut, VisitState, VisitStateMut};
@@ -234,13 +234,13 @@ impl<P: Parts> Packing<P> for P {
     }
 
     #[cfg(feature = "cas")]
-    fn charge_late(algorithm: &P, state: &mut P::States, taken_at: Tick, now: Tick, cost: u64) {
-        algorithm.each_state_mut(state, &mut ChargeLate(taken_at, now, cost));
+    fn charge_late(algorithm: &P, state: &mut P::States, taken: Taken, now: Tick, cost: u64) {
+        algorithm.each_state_mut(state, &mut ChargeLate(taken, now, cost));
     }
 
     #[cfg(feature = "cas")]
-    fn joined_moment(algorithm: &P, first: Tick, cost: u64, second: Tick) -> Tick {
-        let mut latest = JoinedMoment(Tick::ZERO, first, cost, second);
+    fn joined_moment(algorithm: &P, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
+        let mut latest = JoinedMoment(None, first, cost, second);
         algorithm.each(&mut latest);
         latest.0
     }
@@ -252,7 +252,7 @@ impl<P: Parts> Packing<P> for P {
         since: Tick,
         cost: u64,
     ) -> Option<SummedMoment> {
-        let mut moment = MomentOfAll(Some(SummedMoment::ANY), since, cost);
+        let mut moment = MomentOfAll(None, since, cost);
         algorithm.each_state(state, &mut moment);
         moment.0
     }
@@ -504,7 +504,7 @@ impl VisitPart for IsLeasable {
 }
 
 #[cfg(feature = "cas")]
-struct ChargeLate(Tick, Tick, u64);
+struct ChargeLate(Taken, Tick, u64);
 
 #[cfg(feature = "cas")]
 impl VisitStateMut for ChargeLate {
@@ -514,7 +514,7 @@ impl VisitStateMut for ChargeLate {
 }
 
 #[cfg(feature = "cas")]
-struct JoinedMoment(Tick, Tick, u64, Tick);
+struct JoinedMoment(Option<Tick>, Tick, u64, Tick);
 
 #[cfg(feature = "cas")]
 impl VisitPart for JoinedMoment {
@@ -531,7 +531,10 @@ struct MomentOfAll(Option<SummedMoment>, Tick, u64);
 impl VisitState for MomentOfAll {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
         let moment = A::Packing::summed_moment(part, state, self.1, self.2);
-        self.0 = self.0.zip(moment).map(|(others, own)| others.and(own));
+        self.0 = match (self.0, moment) {
+            (Some(others), Some(own)) => Some(others.and(own)),
+            (others, own) => others.or(own),
+        };
     }
 }
 

@@ -175,7 +175,7 @@ fn an_old_state_of_a_wrapped_limit_packs_after_its_base_has_moved() {
 #[cfg(feature = "cas")]
 #[test]
 fn a_fleet_uses_a_wrapped_limit_like_that_limit() {
-    fn fleet<A: Algorithm>(limit: &A) -> (Vec<Quota>, bool, [Tick; 2], Vec<u64>) {
+    fn fleet<A: Algorithm>(limit: &A) -> (Vec<Quota>, bool, [Option<Tick>; 2], Vec<u64>) {
         let mut share = limit.clone();
         A::Packing::take_share(&mut share, 3).expect("at least one of ten");
         let too_many = A::Packing::take_share(&mut limit.clone(), u64::MAX);
@@ -187,11 +187,16 @@ fn a_fleet_uses_a_wrapped_limit_like_that_limit() {
         let _ = limit.charge(&mut state, now, 1);
         let cell_end = A::Packing::cell_end(limit, &state, now);
         let left = [10, 70, 130].map(|secs| {
-            A::Packing::charge_late(limit, &mut state, earlier(secs), now, 4);
+            A::Packing::charge_late(limit, &mut state, earlier(secs).into(), now, 4);
             A::Packing::available(limit, &state, now)
         });
         let quotas = A::Packing::quotas(&share);
-        (quotas, too_many.is_ok(), [joined, cell_end], left.to_vec())
+        (
+            quotas,
+            too_many.is_ok(),
+            [joined, Some(cell_end)],
+            left.to_vec(),
+        )
     }
     check_all!(fleet);
 
@@ -200,22 +205,34 @@ fn a_fleet_uses_a_wrapped_limit_like_that_limit() {
     assert_eq!(quotas, [Quota::per_minute(3)]);
     assert!(!shares_with_all);
     // Two units are worth 12 seconds.
-    assert_eq!(joined.as_nanos(), (1 << 40) - 12_000_000_000 + 1);
+    let nanos = |moment: Option<Tick>| moment.map(Tick::as_nanos);
+    assert_eq!(nanos(joined), Some((1 << 40) - 12_000_000_000 + 1));
     let (_, _, [joined_in_meter, _], _) = fleet(&LeakyBucket::new(quota));
     assert_eq!(joined_in_meter, joined);
-    assert_eq!(end, Tick::MAX);
+    assert_eq!(end, Some(Tick::MAX));
     assert_eq!(left, [5, 1, 0]);
-    // The last joined moment of all parts, and the first end.
+    // The last joined moment of all buckets, and the first end.
     let windows = (
         FixedWindow::new(quota),
         SlidingWindow::new(Quota::per_hour(10)),
     );
     let (quotas, _, [joined, end], left) = fleet(&windows);
     assert_eq!(quotas, [Quota::per_minute(3), Quota::per_hour(3)]);
-    assert_eq!(joined.as_nanos(), 1 << 40);
+    assert_eq!(joined, None);
     // 1,099.5 seconds is in the window that ends at 1,140.
-    assert_eq!(end.as_nanos(), 1_140_000_000_000);
+    assert_eq!(nanos(end), Some(1_140_000_000_000));
     assert_eq!(left, [5, 1, 0]);
+    let slow = TokenBucket::new(Quota::per_hour(10));
+    let buckets = ((TokenBucket::new(quota), slow), FixedWindow::new(quota));
+    assert_eq!(fleet(&buckets).2[0], fleet(&TokenBucket::new(quota)).2[0]);
+    let warm_up = WarmUp::new(quota, Duration::from_secs(1));
+    assert_eq!(nanos(fleet(&(buckets, warm_up)).2[0]), Some(1 << 40));
+    #[cfg(feature = "governor")]
+    {
+        let gcra = crate::algorithm::Gcra::new(quota);
+        let (_, _, [joined, _], _) = fleet(&gcra);
+        assert_eq!(nanos(joined), Some((1 << 40) - 12_000_000_000));
+    }
 }
 
 #[cfg(feature = "cas")]

@@ -14,6 +14,8 @@ use super::fields::Fields;
 use super::math::{MAX_WORDS, Windows};
 use super::packing::Sealed;
 use super::settings::refuse_burst;
+#[cfg(feature = "cas")]
+use super::summed::Taken;
 use super::{Algorithm, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -333,10 +335,11 @@ impl Packing<Self> for SlidingGrid {
     fn charge_late(
         algorithm: &Self,
         state: &mut SlidingGridState,
-        taken_at: Tick,
+        taken: Taken,
         now: Tick,
         cost: u64,
     ) {
+        let taken_at = taken.last;
         algorithm.advance(state, now);
         let (taken_in, _) = algorithm.grid.locate(taken_at);
         let age = state.cell.saturating_sub(taken_in);

@@ -13,7 +13,7 @@ use super::math::{Interval, MAX_WORDS};
 use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_burst, refuse_without_queue};
 #[cfg(feature = "cas")]
-use super::summed::SummedMoment;
+use super::summed::{SummedMoment, Taken};
 use super::{Algorithm, ExactNanos, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -420,6 +420,16 @@ impl Packing<Self> for WarmUp {
         algorithm
             .interval
             .state_fields(&mut state.next_free, fields);
+    }
+
+    #[cfg(feature = "cas")]
+    fn charge_late(algorithm: &Self, state: &mut WarmUpState, taken: Taken, now: Tick, cost: u64) {
+        algorithm.charge(state, taken.at.min(now), cost);
+    }
+
+    #[cfg(feature = "cas")]
+    fn joined_moment(_: &Self, _: Tick, _: u64, second: Tick) -> Option<Tick> {
+        Some(second)
     }
 
     /// The costs count as one after another, and the idle time between them as before the first. Idle

@@ -90,7 +90,8 @@ impl<A: Algorithm> Decider<A> {
             }
         }
         for lease in &ended {
-            A::Packing::charge_late(algorithm, &mut state, lease.ends_at, now, lease.units);
+            let ends_at = lease.ends_at.into();
+            A::Packing::charge_late(algorithm, &mut state, ends_at, now, lease.units);
         }
         self.charge_others(&mut record, place, &ended, now);
         let others: u64 = record
@@ -192,7 +193,8 @@ impl<A: Algorithm> Decider<A> {
             };
             for lease in ended {
                 let algorithm = &other.algorithm;
-                A::Packing::charge_late(algorithm, &mut state, lease.ends_at, now, lease.units);
+                let ends_at = lease.ends_at.into();
+                A::Packing::charge_late(algorithm, &mut state, ends_at, now, lease.units);
             }
             if let Ok(bytes) = other.to_bytes(&state) {
                 let forgettable_at = other.forgettable_with_leases(&state, now, record);
@@ -208,7 +210,7 @@ impl<A: Algorithm> Decider<A> {
         let mut ends_at = Tick::ZERO;
         for lease in record.leases() {
             let at = lease.ends_at.max(now);
-            A::Packing::charge_late(&self.algorithm, &mut last, at, at, lease.units);
+            A::Packing::charge_late(&self.algorithm, &mut last, at.into(), at, lease.units);
             ends_at = ends_at.max(at);
         }
         self.algorithm.forgettable_at(&last).max(ends_at)
@@ -219,8 +221,8 @@ impl<A: Algorithm> Decider<A> {
 /// the report.
 fn latest_cost(report: &LeaseReport<'_>) -> Tick {
     let moments = report.changes.iter().map(|change| match change {
-        Change::Charge { taken_at, .. } if report.clocks_differ && *taken_at < Tick::MAX => {
-            *taken_at
+        Change::Charge { taken_at, .. } if report.clocks_differ && taken_at.last < Tick::MAX => {
+            taken_at.last
         }
         _ => Tick::ZERO,
     });
@@ -247,11 +249,12 @@ fn apply_changes<A: Algorithm>(
         let skipped = cost.min(counted);
         counted -= skipped;
         // The machine's clock may be ahead of `now`. The cost must not count as of an earlier moment.
-        let at = match taken_at {
+        let at = match taken_at.last {
             Tick::MAX => now,
-            taken_at => now.max(taken_at),
+            last => now.max(last),
         };
-        A::Packing::charge_late(algorithm, state, taken_at.min(at), at, cost - skipped);
+        let taken = taken_at.map(|taken_at| taken_at.min(at));
+        A::Packing::charge_late(algorithm, state, taken, at, cost - skipped);
     }
 }
 

@@ -7,16 +7,16 @@ use super::{
     error::Failure,
     record::{Entry, Record},
 };
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::{Algorithm, Packing, Taken};
 use crate::clock::Tick;
 
 /// Something that a machine did to its own state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Change {
-    /// Costs that were admitted, as of a moment as of which they count no less than each as of its own.
-    /// If the algorithm counts by windows or cells, that is the last moment of theirs.
+    /// Costs that were admitted, as of moments as of which they count no less than each as of its own.
+    /// If the algorithm counts by windows or cells, the later one is the last moment of theirs.
     Charge {
-        taken_at: Tick,
+        taken_at: Taken,
         cost: u64,
     },
     /// A cost that was given back.
@@ -70,8 +70,10 @@ pub(in crate::store) struct Reported<S> {
 impl Change {
     /// Moves a cost or a ban to the moment at which the report is counted.
     pub(in crate::store) fn make_present(&mut self) {
-        if let Self::Charge { taken_at: at, .. } | Self::Ban { at, .. } = self {
-            *at = Tick::MAX;
+        match self {
+            Self::Charge { taken_at, .. } => *taken_at = Tick::MAX.into(),
+            Self::Ban { at, .. } => *at = Tick::MAX,
+            _ => {}
         }
     }
 
@@ -80,7 +82,7 @@ impl Change {
     pub(super) fn delayed_by(self, late: Duration, now: Tick) -> Self {
         match self {
             Self::Charge { taken_at, cost } => Self::Charge {
-                taken_at: taken_at.plus(late).min(now).max(taken_at),
+                taken_at: taken_at.map(|at| at.plus(late).min(now).max(at)),
                 cost,
             },
             other => other,
@@ -91,7 +93,21 @@ impl Change {
     pub(super) fn not_before(self, first: Tick) -> Self {
         match self {
             Self::Charge { taken_at, cost } => Self::Charge {
-                taken_at: taken_at.max(first),
+                taken_at: taken_at.map(|at| at.max(first)),
+                cost,
+            },
+            other => other,
+        }
+    }
+
+    /// A cost that buckets count as of `first` at the earliest. Others stay as they are.
+    pub(super) fn not_before_in_buckets(self, first: Tick) -> Self {
+        match self {
+            Self::Charge { taken_at, cost } => Self::Charge {
+                taken_at: Taken {
+                    at: taken_at.at.max(first),
+                    ..taken_at
+                },
                 cost,
             },
             other => other,
@@ -174,7 +190,7 @@ impl<A: Algorithm> Decider<A> {
             report.present_since.plus(late)
         };
         for change in report.changes {
-            let change = change.delayed_by(late, now).not_before(first);
+            let change = change.delayed_by(late, now).not_before_in_buckets(first);
             change.apply(&self.algorithm, &mut state, now);
         }
         let entry = Entry {
@@ -215,7 +231,10 @@ mod tests {
         let report = Report {
             node: 1,
             sequence: 1,
-            changes: &[Change::Charge { taken_at, cost: 20 }],
+            changes: &[Change::Charge {
+                taken_at: taken_at.into(),
+                cost: 20,
+            }],
             present_since: ago(10),
             clocks_differ: false,
         };
@@ -250,7 +269,10 @@ mod tests {
             let report = Report {
                 node,
                 sequence: 1,
-                changes: &[Change::Charge { taken_at, cost: 1 }],
+                changes: &[Change::Charge {
+                    taken_at: taken_at.into(),
+                    cost: 1,
+                }],
                 present_since: ago(10),
                 clocks_differ: false,
             };

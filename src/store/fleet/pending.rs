@@ -220,8 +220,8 @@ impl PendingKey {
             else {
                 continue;
             };
-            let gap = later.since(taken_at).as_nanos();
-            let age = now.since(later).as_nanos() + 1;
+            let gap = later.at.since(taken_at.at).as_nanos();
+            let age = now.since(later.at).as_nanos() + 1;
             let distance = (gap << 32) / age;
             if best.is_none_or(|best| distance < best.0) {
                 best = Some((distance, second));
@@ -240,7 +240,9 @@ impl PendingKey {
             Some(Change::Charge { taken_at, cost }),
         ) = (first, later)
         {
-            *taken_at = A::Packing::joined_moment(algorithm, first, more, *taken_at);
+            taken_at.last = taken_at.last.max(first.last);
+            let joined = A::Packing::joined_moment(algorithm, first.at, more, taken_at.at);
+            taken_at.at = joined.unwrap_or(taken_at.last);
             *cost = cost.saturating_add(more);
         }
         true
@@ -274,7 +276,7 @@ fn is_over<A: Algorithm>(algorithm: &A, change: Change, now: Tick) -> bool {
         return false;
     };
     // Of a cost that is less old, a part may count, which alone is less than one.
-    let is_old = now.since(taken_at) >= algorithm.quota().period();
+    let is_old = now.since(taken_at.last) >= algorithm.quota().period();
     if !has_cells || !is_old {
         return false;
     }
@@ -299,7 +301,7 @@ mod tests {
             for step in 0..200 {
                 now = Tick::from_nanos(now.as_nanos() + pause * (1 + step % 7));
                 let change = Change::Charge {
-                    taken_at: now,
+                    taken_at: now.into(),
                     cost: 1 + step % 3,
                 };
                 change.apply(&bucket, &mut exact, now);
@@ -321,7 +323,7 @@ mod tests {
     }
 
     fn charge(at: Tick) -> Change {
-        let (taken_at, cost) = (at, 2);
+        let (taken_at, cost) = (at.into(), 2);
         Change::Charge { taken_at, cost }
     }
 

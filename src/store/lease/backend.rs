@@ -238,7 +238,7 @@ where
                 cost,
             },
             Op::Charge(cost) => Change::Charge {
-                taken_at: now,
+                taken_at: now.into(),
                 cost,
             },
             Op::Ban(length) => Change::Ban { at: now, length },

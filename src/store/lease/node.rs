@@ -248,7 +248,7 @@ impl<A: Algorithm> Node<A> {
             return decision;
         };
         if cost > 0 && !decision.is_denied() {
-            let taken_at = now;
+            let taken_at = now.into();
             self.push(key, Change::Charge { taken_at, cost }, now);
         }
         decision
@@ -389,7 +389,11 @@ impl<A: Algorithm> Node<A> {
     fn count_used(&self, key: &mut LeaseKey, taken_at: Tick, cost: u64) {
         key.leased = key.leased.saturating_add(cost);
         key.used = key.used.saturating_add(cost);
-        self.push(key, Change::Charge { taken_at, cost }, taken_at);
+        let change = Change::Charge {
+            taken_at: taken_at.into(),
+            cost,
+        };
+        self.push(key, change, taken_at);
     }
 
     pub(super) fn push(&self, key: &mut LeaseKey, change: Change, now: Tick) {

@@ -184,7 +184,7 @@ fn a_change_after_a_failure_follows_the_report_that_is_sent_again() {
     machine.change(
         at(1),
         Change::Charge {
-            taken_at: at(1),
+            taken_at: at(1).into(),
             cost: 5,
         },
     );
@@ -208,7 +208,7 @@ fn a_request_after_a_failure_is_exchanged_at_once() {
     machine.change(
         at(1),
         Change::Charge {
-            taken_at: at(1),
+            taken_at: at(1).into(),
             cost: 5,
         },
     );
@@ -216,7 +216,7 @@ fn a_request_after_a_failure_is_exchanged_at_once() {
     machine.change(
         at(2),
         Change::Charge {
-            taken_at: at(2),
+            taken_at: at(2).into(),
             cost: 5,
         },
     );
@@ -233,7 +233,7 @@ fn a_report_that_may_be_stored_keeps_its_number() {
     machine.change(
         at(1),
         Change::Charge {
-            taken_at: at(1),
+            taken_at: at(1).into(),
             cost: 30,
         },
     );
@@ -253,7 +253,7 @@ fn a_report_that_may_be_stored_keeps_its_number() {
     machine.change(
         at(202),
         Change::Charge {
-            taken_at: at(202),
+            taken_at: at(202).into(),
             cost: 1,
         },
     );
@@ -273,7 +273,7 @@ fn a_reset_replaces_a_report_that_may_be_stored() {
     machine.change(
         at(1),
         Change::Charge {
-            taken_at: at(1),
+            taken_at: at(1).into(),
             cost: 30,
         },
     );
@@ -368,7 +368,7 @@ fn a_charge_after_a_reset_counts_although_the_lease_has_ended() {
     machine.change(
         at(1),
         Change::Charge {
-            taken_at: at(1),
+            taken_at: at(1).into(),
             cost: 5,
         },
     );
@@ -387,9 +387,11 @@ fn dropped_costs_do_not_hide_a_penalty() {
     // These are too many to be kept, and those of the first window count no more.
     for number in 1..=8 {
         let taken_at = at(1_000 + number);
-        machine
-            .node
-            .push(key, Change::Charge { taken_at, cost: 1 }, taken_at);
+        let change = Change::Charge {
+            taken_at: taken_at.into(),
+            cost: 1,
+        };
+        machine.node.push(key, change, taken_at);
     }
     drop(shard);
     let outgoing = machine.node.collect(at(1_010), Due::Round, 1).remove(0);

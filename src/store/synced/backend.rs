@@ -396,7 +396,7 @@ where
                 cost,
             },
             Op::Charge(cost) => Change::Charge {
-                taken_at: now,
+                taken_at: now.into(),
                 cost,
             },
             Op::Forgive(cost, receipt) => Change::Forgive {

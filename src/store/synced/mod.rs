@@ -54,10 +54,10 @@
 //! moment. So one machine admits all of the limit, whatever the burst. The idle time of a `WarmUp` in an
 //! interval counts as before the costs of that interval.
 //!
-//! The costs of combined limits count as of one moment: that of the fastest if all of them are buckets,
-//! and otherwise the latest, which for a window or a log is the exchange. A bucket beside it whose burst
-//! does not last for an interval pauses after each exchange. Choose an interval in which less than the
-//! burst is refilled, or an exact limit.
+//! So does a bucket beside a window or log, whose costs count as of the end of their window, or of the
+//! exchange. Several buckets count them as of the moment of the fastest. A slower one whose burst does not
+//! last for an interval pauses after each exchange: choose an interval in which less than the burst is
+//! refilled, or an exact limit.
 //!
 //! # Quiet machines
 //!

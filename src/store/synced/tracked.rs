@@ -104,18 +104,15 @@ impl Unsent {
             return [None; 2];
         }
         self.costs -= cost << COST_SHIFT;
-        let parts = match self.cell_end {
-            Tick::MAX => {
-                let moment = A::Packing::summed_moment(algorithm, fleet, since, cost);
-                moment.map_or([Some((now, cost)), None], |moment| moment.parts(cost, now))
-            }
+        let last = match self.cell_end {
+            Tick::MAX => now,
             // The latest moment of the cell, which may be one of a state from another machine whose clock
             // is ahead.
-            end => {
-                let last = Tick::from_nanos(end.as_nanos().saturating_sub(1));
-                [Some((last, cost)), None]
-            }
+            end => Tick::from_nanos(end.as_nanos().saturating_sub(1)),
         };
+        let moment = A::Packing::summed_moment(algorithm, fleet, since, cost);
+        let at_once = [Some((last.into(), cost)), None];
+        let parts = moment.map_or(at_once, |moment| moment.parts(cost, last));
         parts.map(|part| part.map(|(taken_at, cost)| Change::Charge { taken_at, cost }))
     }
 
@@ -302,7 +299,7 @@ pub(super) fn step<A: Algorithm>(
         return done;
     }
     if !unsent.add(cost) {
-        let taken_at = now;
+        let taken_at = now.into();
         done.moved[2] = Some(Change::Charge { taken_at, cost });
         unsent.set_room(unsent.room().saturating_sub(cost));
     }
@@ -368,7 +365,7 @@ mod tests {
         assert_eq!((unsent.cost(), unsent.room()), (most, 0));
         assert_eq!(unsent.after(NOW, 1), None);
         let log = SlidingLog::new(Quota::per_second(1));
-        let (taken_at, cost) = (NOW, most);
+        let (taken_at, cost) = (NOW.into(), most);
         let taken = unsent.take(&log, &log.fresh(NOW), Tick::ZERO, NOW);
         assert_eq!(taken, [Some(Change::Charge { taken_at, cost }), None]);
         assert_eq!((unsent.cost(), unsent.room()), (0, 0));

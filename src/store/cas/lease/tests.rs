@@ -87,7 +87,7 @@ fn a_lease_that_is_returned_frees_its_units_once() {
     let mut back = report(1, 2, 0, 0);
     back.needed = 0;
     let changes = [Change::Charge {
-        taken_at: at(0),
+        taken_at: at(0).into(),
         cost: 5,
     }];
     (back.changes, back.leased) = (&changes, 5);
@@ -181,7 +181,7 @@ fn a_reply_says_whether_the_lease_had_ended() {
         reply
     };
     let used = |cost| {
-        let taken_at = at(0);
+        let taken_at = at(0).into();
         [Change::Charge { taken_at, cost }]
     };
     let (five, none) = (used(5), []);
@@ -213,7 +213,7 @@ fn what_was_used_after_a_reset_counts_although_the_lease_has_ended() {
     let changes = [
         Change::Reset,
         Change::Charge {
-            taken_at: at(1_000),
+            taken_at: at(1_000).into(),
             cost: 3,
         },
     ];
@@ -246,7 +246,7 @@ fn what_a_machine_with_a_late_clock_uses_counts_by_the_clocks_of_the_others() {
             ..report(node, sequence, 0, wanted)
         };
         let changes = [Change::Charge {
-            taken_at: at(1_050),
+            taken_at: at(1_050).into(),
             cost: 1,
         }];
         let mut ahead = of(1, 1, 0);
@@ -255,7 +255,7 @@ fn what_a_machine_with_a_late_clock_uses_counts_by_the_clocks_of_the_others() {
         let mut used = 0;
         for sequence in 1..=20 {
             let changes = [Change::Charge {
-                taken_at: at(950),
+                taken_at: at(950).into(),
                 cost: used,
             }];
             let mut late = of(2, sequence, 4);
@@ -287,7 +287,7 @@ fn what_a_machine_with_a_late_clock_uses_counts_as_of_no_earlier_than_the_grant(
     };
     let charge = |ms, cost| {
         [Change::Charge {
-            taken_at: at(ms),
+            taken_at: at(ms).into(),
             cost,
         }]
     };

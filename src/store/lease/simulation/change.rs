@@ -15,7 +15,7 @@ impl<A: Algorithm> Simulation<A> {
         match self.time.below(3) {
             0 => self.change_key(node, key, Change::Reset),
             1 => {
-                let (taken_at, cost) = (self.time_of(node), 1 + self.time.below(3));
+                let (taken_at, cost) = (self.time_of(node).into(), 1 + self.time.below(3));
                 self.penalties.push((key, cost));
                 self.change_key(node, key, Change::Charge { taken_at, cost });
             }

@@ -110,7 +110,7 @@ impl<A: Algorithm> Simulation<A> {
                 let cost = reply.lease.units;
                 after.damage(|_, _, lease| *lease = Lease::default());
                 let changes = [Change::Charge {
-                    taken_at: now,
+                    taken_at: now.into(),
                     cost,
                 }];
                 let charge = LeaseReport {

@@ -290,7 +290,7 @@ impl<A: Algorithm> Simulation<A> {
             let algorithm = &self.deciders[0].algorithm;
             let oracle = self.oracles.entry(key);
             let oracle = oracle.or_insert_with(|| algorithm.fresh(now));
-            A::Packing::charge_late(algorithm, oracle, now, now, cost);
+            A::Packing::charge_late(algorithm, oracle, now.into(), now, cost);
         }
     }
 
@@ -317,7 +317,7 @@ impl<A: Algorithm> Simulation<A> {
             let window = |at: Tick| u128::from(at.as_nanos()) / length;
             let is_over = |change: &&Change| {
                 matches!(change, Change::Charge { taken_at, .. }
-                    if window(*taken_at) < window(Tick::from_nanos(self.time.now)))
+                    if window(taken_at.last) < window(Tick::from_nanos(self.time.now)))
             };
             let kept = outgoing.changes.iter().filter(|change| !is_over(change));
             outgoing.changes = kept.copied().collect();
@@ -328,7 +328,8 @@ impl<A: Algorithm> Simulation<A> {
             let unit = u64::try_from(unit).expect("short");
             let earlier = |change: &Change| match *change {
                 Change::Charge { taken_at, cost } => Change::Charge {
-                    taken_at: Tick::from_nanos(taken_at.as_nanos().saturating_sub(cost * unit)),
+                    taken_at: taken_at
+                        .map(|at| Tick::from_nanos(at.as_nanos().saturating_sub(cost * unit))),
                     cost,
                 },
                 other => other,

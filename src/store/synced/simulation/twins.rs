@@ -294,7 +294,7 @@ impl Machine for Ours {
                 if let Change::Charge { taken_at, cost } = change {
                     *store
                         .counted
-                        .entry(taken_at.as_nanos() / WINDOW)
+                        .entry(taken_at.last.as_nanos() / WINDOW)
                         .or_insert(0) += cost;
                 }
             }
