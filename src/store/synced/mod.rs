@@ -87,8 +87,8 @@
 //! reports are sent, at most 500 at a time, and fewer if exchanges take long: a store that has more to do
 //! than it can would otherwise work on calls that have ended.
 //!
-//! Reports are kept of as many keys as the [capacity](SyncedBuilder::capacity). The costs of further
-//! keys are not reported, as are those of a key whose place in the full table another key has taken.
+//! Reports are kept of a sixteenth more keys than the [capacity](SyncedBuilder::capacity). The costs of
+//! further keys are not reported, as are those of a key whose place in the full table another key has taken.
 //! [`SyncedCounts::lost`] counts both.
 //!
 //! # Speed and memory
@@ -96,7 +96,7 @@
 //! With up to 1,000 keys a decision takes less than 1.2 times as long as that of a
 //! [`Local`](crate::Local) limit. A key takes 14 to 23 bytes more in the table than in a local one, and
 //! 23 bytes or more in the table of shares. A key in use takes its name and about 200 bytes more. Of keys that
-//! have nothing to report, names are kept as long as a sixteenth of the capacity is free.
+//! have nothing to report, names are kept until the next exchange, if there are no more than the capacity.
 //!
 //! An exchange that does not end within an interval goes on in the next one. [`Synced::lag`] returns how
 //! long the oldest change has waited. `docs/synced.md` has measurements over Redis and PostgreSQL.

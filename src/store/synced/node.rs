@@ -45,8 +45,9 @@ pub(super) struct Node<A: Algorithm> {
     rounds_with_less: AtomicU64,
     /// Counts intervals.
     pub(super) round: AtomicU64,
-    /// How many keys may be listed.
-    most_pending: usize,
+    /// So many keys stay listed while they are in use. A sixteenth more may be listed, so that there is room
+    /// for new keys.
+    capacity: usize,
     /// This machine's share of the limit, with what this machine has admitted, beside the costs in
     /// the table.
     share: Local<A, FleetClock>,
@@ -91,7 +92,7 @@ impl<A: Algorithm> Node<A> {
             nodes_seen: AtomicU64::new(0),
             rounds_with_less: AtomicU64::new(0),
             round: AtomicU64::new(1),
-            most_pending: capacity,
+            capacity,
             share: share.try_capacity(capacity)?,
             lost: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -151,7 +152,7 @@ impl<A: Algorithm> Node<A> {
         let mut shard = self.pending.shard(hash);
         let key = shard.get(&hash);
         let is_listed = key.is_some();
-        if !is_listed && self.pending.len() >= self.most_pending {
+        if !is_listed && self.is_full() {
             return Slow::Decided(self.decide_unlisted(hash, now, cost));
         }
         if by_share_only {
@@ -161,16 +162,15 @@ impl<A: Algorithm> Node<A> {
             }
         }
         let mut done = self.step(hash, key, now, cost, by_share_only);
-        if done.decision.is_denied() {
-            let has_share = self.rules.has_share(self.nodes());
-            if has_share && self.decide_by_share(hash, key, now, cost).is_admitted() {
+        if done.decision.is_denied() && self.rules.has_share(self.nodes()) {
+            if self.decide_by_share(hash, key, now, cost).is_admitted() {
                 let [first, second, _] = done.moved;
                 done = self.step(hash, key, now, cost, true);
                 if first.is_some() {
                     (done.moved[0], done.moved[1]) = (first, second);
                 }
             } else {
-                // Not asked again before the next exchange: denials are frequent.
+                // As `step` does if this machine has no share.
                 let _ = self.table.at(hash, now, false, |_, state| {
                     state.own.stop_asking();
                     Written(())
@@ -297,6 +297,11 @@ impl<A: Algorithm> Node<A> {
         }
     }
 
+    /// Whether no more keys may be listed.
+    fn is_full(&self) -> bool {
+        self.pending.len() >= self.capacity.saturating_add(self.capacity / 16)
+    }
+
     /// Makes a change that no decision comes before. Returns the figures after it.
     pub(super) fn change(
         &self,
@@ -306,7 +311,7 @@ impl<A: Algorithm> Node<A> {
         change: Change,
     ) -> Decision {
         let mut shard = self.pending.shard(hash);
-        if !shard.contains_key(&hash) && self.pending.len() >= self.most_pending {
+        if !shard.contains_key(&hash) && self.is_full() {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return self.peek(hash, now, 0);
         }
@@ -374,7 +379,7 @@ impl<A: Algorithm> Node<A> {
         }
         let (rules, nodes) = (self.rules, self.nodes());
         // In use, it will be admitted without the slow path.
-        let stays_listed = self.pending.len() <= self.most_pending - self.most_pending / 16;
+        let stays_listed = self.pending.len() <= self.capacity;
         let (unsent, since) = (&key.unsent, key.since);
         let adopted = self.table.at(hash, now, true, |tracked, state| {
             let algorithm = &tracked.algorithm;

@@ -296,6 +296,10 @@ pub(super) fn step<A: Algorithm>(
         unsent.begin_cell(algorithm, &state.fleet, input);
     }
     if decision.is_denied() {
+        // Not asked again before the next exchange: denials are frequent.
+        if !input.rules.has_share(input.nodes) {
+            unsent.stop_asking();
+        }
         return done;
     }
     if !unsent.add(cost) {
