@@ -28,8 +28,8 @@ pub(super) trait Own: Copy + Default + fmt::Debug + Send + Sync + 'static {
     /// Whether the fast path may admit a request.
     fn may_admit(&self) -> bool;
 
-    /// Whether the fast path may deny a request.
-    fn may_deny(&self) -> bool;
+    /// The same after a request was denied; `None` if the slow path has to decide.
+    fn after_denial(self) -> Option<Self>;
 
     fn to_words(self) -> [u64; OWN_WORDS];
 
@@ -219,9 +219,10 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
         now: Tick,
         cost: u64,
     ) -> Option<Decision> {
+        let before = state.own;
         let own = match cost {
-            0 => state.own,
-            _ => state.own.after(now, cost)?,
+            0 => before,
+            _ => before.after(now, cost)?,
         };
         let algorithm = &algorithm.algorithm;
         let is_refused = cost > 0 && !own.may_admit();
@@ -230,7 +231,8 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
         }
         let decision = algorithm.decide(&mut state.fleet, now, cost);
         if decision.is_denied() {
-            return own.may_deny().then(|| decision.hide_from_optimizer());
+            state.own = before.after_denial()?;
+            return Some(decision.hide_from_optimizer());
         }
         state.own = own;
         Some(decision.hide_from_optimizer())
@@ -245,13 +247,15 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
         cost: u64,
     ) -> Option<Decision> {
         let (fleet, words) = split::<A, O>(words);
-        let mut own = O::from_words(words);
+        let before = O::from_words(words);
+        let mut own = before;
         if cost > 0 {
             own = own.after(now, cost)?;
         }
         let decision = A::Packing::decide_packed(&algorithm.algorithm, fleet, now, cost)?;
         if decision.is_denied() {
-            return own.may_deny().then_some(decision);
+            write(before.after_denial()?, words);
+            return Some(decision);
         }
         if cost > 0 && !own.may_admit() {
             return None;

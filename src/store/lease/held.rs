@@ -103,8 +103,8 @@ impl Own for Held {
     }
 
     #[inline]
-    fn may_deny(&self) -> bool {
-        true
+    fn after_denial(self) -> Option<Self> {
+        Some(self)
     }
 
     #[inline]

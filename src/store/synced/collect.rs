@@ -120,7 +120,7 @@ impl<A: Algorithm> Node<A> {
             return false;
         }
         let unlisted = self.table.at(hash, now, false, |_, state| {
-            let is_idle = state.own.is_listed() && state.own.cost() == 0;
+            let is_idle = state.own.is_listed() && state.own.is_unused();
             if is_idle {
                 state.own.unlist();
             }

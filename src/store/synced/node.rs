@@ -406,7 +406,7 @@ impl<A: Algorithm> Node<A> {
                     cost: 0,
                 };
                 state.own.begin_cell(algorithm, &state.fleet, &input);
-                state.own.ask();
+                state.own.mark_unused();
             }
             Written((is_listed, is_reported))
         });

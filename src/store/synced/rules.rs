@@ -14,7 +14,7 @@ pub(super) struct Rules {
 }
 
 /// Room that no machine uses up before its next exchange.
-pub(super) const MAX_ROOM: u32 = u32::MAX >> 1;
+pub(super) const MAX_ROOM: u32 = u32::MAX >> 2;
 
 impl Rules {
     /// How much more a machine may admit before it needs an exchange, if the key is in the state

@@ -23,7 +23,7 @@ pub(super) type TrackedState<S> = BesideState<S, Unsent>;
 /// What a decision changes is one word, so that a cost is one subtraction:
 ///
 /// ```text
-/// | cost | how much more this machine may admit | asks | listed |
+/// | cost | how much more this machine may admit | unused | asks | listed |
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unsent {
@@ -35,10 +35,11 @@ pub(super) struct Unsent {
 
 /// Whether the key is listed among those to be reported.
 const LISTED: u64 = 1;
-/// Whether the slow path decides on what the fleet denies: because this machine has a share, or so that the
-/// key counts as used.
+/// Whether the slow path decides on what the fleet denies, because this machine has a share.
 const ASKS: u64 = 2;
-const ROOM_SHIFT: u32 = 2;
+/// Whether no request was denied since the last exchange.
+const UNUSED: u64 = 4;
+const ROOM_SHIFT: u32 = 3;
 const COST_SHIFT: u32 = ROOM_SHIFT + MAX_ROOM.count_ones();
 /// What a unit that is admitted adds to the word.
 const UNIT: u64 = (1 << COST_SHIFT) - (1 << ROOM_SHIFT);
@@ -70,8 +71,18 @@ impl Unsent {
     }
 
     /// The slow path decides on what the fleet denies.
-    pub(super) const fn ask(&mut self) {
+    const fn ask(&mut self) {
         self.costs |= ASKS;
+    }
+
+    /// There was an exchange.
+    pub(super) const fn mark_unused(&mut self) {
+        self.costs |= UNUSED;
+    }
+
+    /// Whether the fast path has decided no request since the last exchange.
+    pub(super) const fn is_unused(self) -> bool {
+        self.costs & UNUSED != 0 && self.cost() == 0
     }
 
     /// What the fleet denies is denied, until the next exchange.
@@ -128,7 +139,7 @@ impl Unsent {
             let StepInput {
                 rules, nodes, now, ..
             } = *input;
-            self.costs |= LISTED;
+            self.costs = self.costs & !UNUSED | LISTED;
             if rules.has_share(nodes) {
                 self.ask();
             } else {
@@ -166,8 +177,11 @@ impl Own for Unsent {
     }
 
     #[inline]
-    fn may_deny(&self) -> bool {
-        self.costs & ASKS == 0
+    fn after_denial(self) -> Option<Self> {
+        (self.costs & ASKS == 0).then_some(Self {
+            costs: self.costs & !UNUSED,
+            ..self
+        })
     }
 
     #[inline]
@@ -341,7 +355,7 @@ mod tests {
             unsent = after.unwrap_or(unsent);
         }
         assert_eq!((unsent.cost(), unsent.is_listed()), (5, true));
-        assert!(!unsent.may_deny());
+        assert_eq!(unsent.after_denial(), None);
         let mut unlisted = listed(5);
         unlisted.unlist();
         assert_eq!(unlisted.after(NOW, 1), None);
@@ -373,8 +387,13 @@ mod tests {
         let taken = unsent.take(&log, &log.fresh(NOW), Tick::ZERO, NOW);
         assert_eq!(taken, [Some(Change::Charge { taken_at, cost }), None]);
         assert_eq!((unsent.cost(), unsent.room()), (0, 0));
-        assert!(unsent.is_listed() && !unsent.may_deny());
+        assert!(unsent.is_listed() && unsent.after_denial().is_none());
         unsent.stop_asking();
-        assert!(unsent.is_listed() && unsent.may_deny());
+        assert!(unsent.is_listed() && unsent.after_denial() == Some(unsent));
+        unsent.mark_unused();
+        assert!(unsent.is_unused());
+        assert_eq!(unsent.after_denial().map(Unsent::is_unused), Some(false));
+        unsent.set_room(1);
+        assert_eq!(unsent.after(NOW, 1).map(Unsent::is_unused), Some(false));
     }
 }
