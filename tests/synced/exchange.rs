@@ -83,6 +83,26 @@ async fn a_denied_key_in_use_is_exchanged_in_each_interval() {
     assert!((19..=23).contains(&exchanged), "{exchanged}");
 }
 
+/// The fast path notes that it is in use.
+#[tokio::test(start_paused = true)]
+async fn a_denied_key_of_one_machine_is_exchanged_in_each_interval() {
+    let store = MemoryStore::new();
+    let limit = machine(&store);
+    assert_eq!(take_all(&limit).await, 100);
+    pass(3).await;
+    let before = limit.counts().exchanged;
+    for half in 0..40 {
+        assert!(take(&limit, 1).await.is_denied(), "{half}");
+        tokio::time::sleep(INTERVAL / 2).await;
+    }
+    let exchanged = limit.counts().exchanged - before;
+    assert!((19..=23).contains(&exchanged), "{exchanged}");
+    pass(3).await;
+    let before = limit.counts().exchanged;
+    pass(20).await;
+    assert_eq!(limit.counts().exchanged, before);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refund_and_a_charge_reach_the_fleet() {
     let store = MemoryStore::new();
