@@ -23,8 +23,10 @@ mod suite;
 mod wire_proxy;
 
 use std::{
-    cell::{Cell, RefCell},
-    sync::Arc,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -39,12 +41,28 @@ use self::{
     wire_proxy::{Harm, Protocol, WireProxy},
 };
 
+/// The servers that no store uses: they take seconds to start.
+type FreeServers = Mutex<Vec<CassandraServer>>;
+
+/// Those of all tests that run. They end with the last test.
+static SERVERS: Mutex<Weak<FreeServers>> = Mutex::new(Weak::new());
+/// The number of tables so far.
+static TABLES: AtomicU32 = AtomicU32::new(0);
+
 thread_local! {
-    /// The server of a test, which all stores of the test use: it takes seconds to start. It ends with
-    /// the thread of the test.
-    static SERVER: RefCell<Option<CassandraServer>> = const { RefCell::new(None) };
-    /// The number of tables so far.
-    static TABLES: Cell<u32> = const { Cell::new(0) };
+    /// Keeps the servers until the test ends, which has a thread of its own.
+    static SERVERS_OF_TEST: Arc<FreeServers> = {
+        let mut shared = SERVERS.lock().expect("no panic");
+        shared.upgrade().unwrap_or_else(|| {
+            let servers = Arc::default();
+            *shared = Arc::downgrade(&servers);
+            servers
+        })
+    };
+}
+
+fn free_servers<T>(work: impl FnOnce(&mut Vec<CassandraServer>) -> T) -> T {
+    SERVERS_OF_TEST.with(|servers| work(&mut servers.lock().expect("no panic")))
 }
 
 async fn make_table(server: &CassandraServer, table: &str) {
@@ -80,8 +98,8 @@ impl Store for InCassandra {
     const NANOS_PER_MOMENT: u64 = 1;
 
     fn start() -> Self {
-        let server = SERVER.take().unwrap_or_else(CassandraServer::start);
-        let table = format!("test.suite_{}", TABLES.replace(TABLES.get() + 1));
+        let server = free_servers(Vec::pop).unwrap_or_else(CassandraServer::start);
+        let table = format!("test.suite_{}", TABLES.fetch_add(1, Ordering::Relaxed));
         std::thread::scope(|scope| {
             // The caller may be in a runtime.
             let made = scope.spawn(|| block_on(make_table(&server, &table)));
@@ -164,7 +182,7 @@ impl Drop for InCassandra {
     fn drop(&mut self) {
         // After a failure it may be stopped.
         if !std::thread::panicking() {
-            SERVER.set(self.server.take());
+            free_servers(|servers| servers.extend(self.server.take()));
         }
     }
 }
