@@ -392,6 +392,11 @@ fn settings_that_have_no_meaning_are_refused() {
     let short = message(lockout().max_block(Duration::from_secs(59)));
     assert!(short.starts_with("max_block: 59s is"), "{short}");
     assert!(message(lockout().forget(Duration::ZERO)).starts_with("forget: 0ns"));
+    // Half of the largest moment, so that sums do not overflow.
+    let most = Duration::from_nanos(Tick::MAX.as_nanos() / 2);
+    lockout().forget(most).validate().expect("the longest time");
+    let long = message(lockout().forget(most + Duration::from_nanos(1)));
+    assert!(long.starts_with("forget: 4611686018."), "{long}");
     let none = message(lockout().parole(0));
     assert_eq!(
         none,
