@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_throttle::store::cas::{Cas, Fault, Faulty, MemoryStore};
-use tower_throttle::store::synced::SyncedBuilder;
+use tower_throttle::store::synced::{Synced, SyncedBuilder};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{FixedWindow, Quota, TokenBucket};
 
@@ -64,6 +64,16 @@ async fn a_denied_key_learns_of_a_reset_by_another_machine() {
     assert!(take(&a, 1).await.is_admitted());
 }
 
+/// The exchanges of a denied key that is requested for twenty intervals.
+async fn exchanged_while_denied(limit: &Synced<MemoryStore, FixedWindow>, cost: u64) -> u64 {
+    let before = limit.counts().exchanged;
+    for half in 0..40 {
+        assert!(take(limit, cost).await.is_denied(), "{half}");
+        tokio::time::sleep(INTERVAL / 2).await;
+    }
+    limit.counts().exchanged - before
+}
+
 /// Its denials cost nothing, so that the table does not show them.
 #[tokio::test(start_paused = true)]
 async fn a_denied_key_in_use_is_exchanged_in_each_interval() {
@@ -74,12 +84,7 @@ async fn a_denied_key_in_use_is_exchanged_in_each_interval() {
     // Later, so that it learns what the other one has admitted.
     admit(&a, 1).await;
     pass(3).await;
-    let before = a.counts().exchanged;
-    for half in 0..40 {
-        assert!(take(&a, 60).await.is_denied(), "{half}");
-        tokio::time::sleep(INTERVAL / 2).await;
-    }
-    let exchanged = a.counts().exchanged - before;
+    let exchanged = exchanged_while_denied(&a, 60).await;
     assert!((19..=23).contains(&exchanged), "{exchanged}");
 }
 
@@ -90,12 +95,7 @@ async fn a_denied_key_of_one_machine_is_exchanged_in_each_interval() {
     let limit = machine(&store);
     assert_eq!(take_all(&limit).await, 100);
     pass(3).await;
-    let before = limit.counts().exchanged;
-    for half in 0..40 {
-        assert!(take(&limit, 1).await.is_denied(), "{half}");
-        tokio::time::sleep(INTERVAL / 2).await;
-    }
-    let exchanged = limit.counts().exchanged - before;
+    let exchanged = exchanged_while_denied(&limit, 1).await;
     assert!((19..=23).contains(&exchanged), "{exchanged}");
     pass(3).await;
     let before = limit.counts().exchanged;

@@ -95,8 +95,9 @@
 //!
 //! With up to 1,000 keys a decision takes less than 1.2 times as long as that of a
 //! [`Local`](crate::Local) limit. A key takes 14 to 23 bytes more in the table than in a local one, and
-//! 23 bytes or more in the table of shares. A key in use takes its name and about 200 bytes more. Of keys that
-//! have nothing to report, names are kept until the next exchange, if there are no more than the capacity.
+//! 23 bytes or more in the table of shares. A key in use takes its name and about 200 bytes more. A key that was
+//! not used since its exchange is forgotten in the next interval. While the names of more keys than the
+//! capacity are kept, each is forgotten after its exchange.
 //!
 //! An exchange that does not end within an interval goes on in the next one. [`Synced::lag`] returns how
 //! long the oldest change has waited. `docs/synced.md` has measurements over Redis and PostgreSQL.
