@@ -27,6 +27,14 @@ pub(crate) use shuttle::sync::{
 #[cfg(all(test, any(tower_throttle_loom, tower_throttle_shuttle)))]
 pub(crate) use std::sync::{PoisonError, TryLockError};
 
+/// A value that shares no cache line with others: a write to one of them would make all processors
+/// fetch the line again.
+///
+/// Aligned to two cache lines, since processors fetch them in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct CachePadded<T>(pub(crate) T);
+
 /// Locks a mutex and ignores poisoning.
 ///
 /// Every critical section of this crate keeps its data valid at each step. The worst effect of a

@@ -27,7 +27,7 @@ use super::key_limits::KeyLimits;
 use super::line::{End, Line};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::store::local::Seeded;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::sync::{AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, lock};
 
 /// A power of two. Loom models need the same lock in each run, whatever the seed.
 const SHARDS: u64 = if cfg!(all(test, tower_throttle_loom)) {
@@ -37,7 +37,7 @@ const SHARDS: u64 = if cfg!(all(test, tower_throttle_loom)) {
 };
 
 pub(super) struct Table {
-    shards: Box<[Shard]>,
+    shards: Box<[CachePadded<Mutex<Entries<Entry>>>]>,
     hasher: Seeded,
     /// Read while the shard is locked: a request that joins a line with an old limit has to be found by
     /// the thread that changes it.
@@ -46,11 +46,6 @@ pub(super) struct Table {
     pub(super) key_limits: Option<KeyLimits>,
     waiting: AtomicU64,
 }
-
-/// Aligned to two cache lines, since processors fetch them in pairs.
-#[derive(Default)]
-#[repr(align(128))]
-struct Shard(Mutex<Entries<Entry>>);
 
 /// The requests of one key.
 struct Entry {
@@ -84,7 +79,7 @@ impl Table {
 
     fn with(limit: u64, key_limits: Option<KeyLimits>) -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             hasher: Seeded::default(),
             limit: AtomicU64::new(limit),
             key_limits,

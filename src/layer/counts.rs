@@ -10,6 +10,8 @@ use std::{
     thread,
 };
 
+use crate::sync::CachePadded;
+
 /// How many requests had each outcome since the layer was made.
 ///
 /// A denial in shadow mode counts as denied. Requests that other threads are counting at the moment
@@ -46,13 +48,8 @@ pub struct Counts {
 #[derive(Debug)]
 pub(crate) struct Counters {
     /// The last one is the shared one.
-    shards: Box<[Shard]>,
+    shards: Box<[CachePadded<[AtomicU64; 7]>]>,
 }
-
-/// Aligned to two cache lines, since processors fetch them in pairs.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Shard([AtomicU64; 7]);
 
 impl Counters {
     pub(crate) fn new() -> Self {
@@ -60,7 +57,7 @@ impl Counters {
         // For the workers, and as many short-lived threads.
         let own = (2 * threads).clamp(4, 64);
         Self {
-            shards: (0..=own).map(|_| Shard::default()).collect(),
+            shards: (0..=own).map(|_| CachePadded::default()).collect(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use crate::clock::{Clock, MonotonicClock, Tick, unix_now};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, CachePadded, Ordering};
 
 /// The monotonic clock of this machine, moved. Nanoseconds since 1970.
 ///
@@ -13,8 +13,9 @@ pub(in crate::store) struct MovedClock<L> {
 }
 
 struct Shared<L> {
-    /// How far this time is ahead of the monotonic clock, modulo 2^64.
-    ahead: AtomicU64,
+    /// How far this time is ahead of the monotonic clock, modulo 2^64. Every decision reads it, and each
+    /// exchange writes what is beside it.
+    ahead: CachePadded<AtomicU64>,
     learned: L,
     /// The time of a simulation, unless it is zero.
     #[cfg(test)]
@@ -25,7 +26,7 @@ impl<L> MovedClock<L> {
     /// The time of this machine.
     pub(in crate::store) fn new(learned: L) -> Self {
         let shared = Shared {
-            ahead: AtomicU64::new(0),
+            ahead: CachePadded(AtomicU64::new(0)),
             learned,
             #[cfg(test)]
             simulated: AtomicU64::new(0),
@@ -45,7 +46,11 @@ impl<L> MovedClock<L> {
     /// Shows `time` at the moment `monotonic` of the monotonic clock.
     pub(in crate::store) fn set(&self, time: Tick, monotonic: Tick) {
         let ahead = time.as_nanos().wrapping_sub(monotonic.as_nanos());
-        self.shared.ahead.store(ahead, Ordering::Relaxed);
+        let shown = &self.shared.ahead.0;
+        // A write of the same number would make all processors fetch it again.
+        if shown.load(Ordering::Relaxed) != ahead {
+            shown.store(ahead, Ordering::Relaxed);
+        }
     }
 
     /// The time at a moment of the monotonic clock.
@@ -56,7 +61,7 @@ impl<L> MovedClock<L> {
             0 => {}
             simulated => return Tick::from_nanos(simulated),
         }
-        let ahead = self.shared.ahead.load(Ordering::Relaxed);
+        let ahead = self.shared.ahead.0.load(Ordering::Relaxed);
         Tick::from_nanos(at.as_nanos().wrapping_add(ahead))
     }
 

@@ -18,7 +18,7 @@ use crate::store::{
     cas::{CasStore, decider::Decider, exchange::Exchanger, policy::CasPolicy, shared::Shared},
     remote::{KeyName, LivePolicy, RemoteKey},
 };
-use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
 
 /// What happens while the store cannot be reached, after some intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -51,7 +51,8 @@ pub(in crate::store) struct StoreLink<S: CasStore, A: Algorithm> {
     pub(in crate::store) wake: Notify,
     /// How many exchanges are under way at a time.
     pub(super) exchange_limit: ExchangeLimit,
-    mode: AtomicU64,
+    /// Every decision reads it, and each exchange writes what is beside it.
+    mode: CachePadded<AtomicU64>,
     pub(super) is_closing: AtomicBool,
     /// Exchanges with a reply that was adopted.
     pub(in crate::store) done: Counter,
@@ -79,7 +80,7 @@ impl<S: CasStore, A: Algorithm> StoreLink<S, A> {
             name_prefix: format!("{{{prefix}:{name}{kind}:"),
             wake: Notify::new(),
             exchange_limit: ExchangeLimit::new(),
-            mode: AtomicU64::new(STOPPED),
+            mode: CachePadded(AtomicU64::new(STOPPED)),
             is_closing: AtomicBool::new(false),
             done: Counter::new(0),
             failed: Counter::new(0),
@@ -103,36 +104,37 @@ impl<S: CasStore, A: Algorithm> StoreLink<S, A> {
     /// Whether the task runs, and reaches the store.
     #[inline]
     pub(in crate::store) fn is_in_touch(&self) -> bool {
-        self.mode.load(Ordering::Relaxed) == IN_TOUCH
+        self.mode.0.load(Ordering::Relaxed) == IN_TOUCH
     }
 
     /// Whether the task runs, and has not reached the store for some time.
     pub(in crate::store) fn is_cut_off(&self) -> bool {
-        self.mode.load(Ordering::Relaxed) == CUT_OFF
+        self.mode.0.load(Ordering::Relaxed) == CUT_OFF
     }
 
     /// Notes whether the task reaches the store.
     pub(in crate::store) fn set_cut_off(&self, is_cut_off: bool) {
         let mode = if is_cut_off { CUT_OFF } else { IN_TOUCH };
-        self.mode.store(mode, Ordering::Relaxed);
+        self.mode.0.store(mode, Ordering::Relaxed);
     }
 
     /// Whether the task runs. Without it, nothing is exchanged.
     #[inline]
     pub(super) fn is_running(&self) -> bool {
-        self.mode.load(Ordering::Acquire) != STOPPED
+        self.mode.0.load(Ordering::Acquire) != STOPPED
     }
 
     /// Notes that the task runs. Returns false if it ran already.
     pub(in crate::store) fn start(&self) -> bool {
         self.mode
+            .0
             .compare_exchange(STOPPED, IN_TOUCH, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
     /// Notes that the task has ended.
     pub(super) fn stop(&self) {
-        self.mode.store(STOPPED, Ordering::Release);
+        self.mode.0.store(STOPPED, Ordering::Release);
     }
 
     /// Lets the task end, after it has exchanged what is left.
