@@ -526,6 +526,28 @@ mod tests {
             assert_eq!(left(&window, used, -60 * SECOND - 1, 30 * SECOND), 9);
         }
 
+        /// A cell that leaves the window takes its late charges with it.
+        #[test]
+        fn charges_to_a_grid_count_as_in_order() {
+            let grid = SlidingGrid::new(QUOTA).cells(6);
+            for taken_at in [-5, 1, 5, 10, 15, 20, 25].map(|secs| secs * SECOND) {
+                let mut charges = [(at(taken_at), 4), (at(10 * SECOND), 1)];
+                let mut late = grid.fresh(Tick::ZERO);
+                let _ = grid.charge(&mut late, charges[1].0, 1);
+                SlidingGrid::charge_late(&grid, &mut late, at(taken_at).into(), at(30 * SECOND), 4);
+                charges.sort();
+                let mut in_order = grid.fresh(Tick::ZERO);
+                for (at, cost) in charges {
+                    let _ = grid.charge(&mut in_order, at, cost);
+                }
+                for now in (30..100).step_by(5).map(|secs| at(secs * SECOND)) {
+                    let left = |state| SlidingGrid::available(&grid, state, now);
+                    assert_eq!(left(&late), left(&in_order), "{taken_at}, {now:?}");
+                }
+                assert_eq!(SlidingGrid::available(&grid, &late, at(30 * SECOND)), 5);
+            }
+        }
+
         #[test]
         fn charges_to_a_log_count_as_in_order() {
             let log = Log::new(QUOTA);

@@ -251,6 +251,19 @@ mod tests {
         A::Packing::summed_moment(limit, state, now, 3)
     }
 
+    #[test]
+    fn a_cost_of_one_unit_is_one_part() {
+        let [first, last] = [30, 60].map(|ns| Tick::from_nanos(START + ns));
+        let parts = SummedMoment::with_last(first, last).parts(1, last);
+        assert_eq!(parts, [None, Some((last.into(), 1))]);
+        let [others, of_last] = SummedMoment::with_last(first, last).parts(3, last);
+        assert_eq!(
+            others.map(|(taken, cost)| (taken.at, cost)),
+            Some((first, 2))
+        );
+        assert_eq!(of_last, Some((last.into(), 1)));
+    }
+
     /// What the bucket alone makes of the costs does not depend on the limit beside it.
     #[test]
     fn a_bucket_beside_another_limit_counts_costs_as_of_its_own_moment() {

@@ -174,6 +174,17 @@ fn an_old_state_of_a_wrapped_limit_packs_after_its_base_has_moved() {
 
 #[cfg(feature = "cas")]
 #[test]
+fn an_algorithm_of_a_user_counts_a_late_cost_at_its_last_moment_and_never_later_than_now() {
+    let at = Tick::from_nanos;
+    for (last, now, counted) in [(7, 9, 7), (9, 7, 7)] {
+        let mut state = at(0);
+        NotPacked::charge_late(&Own, &mut state, at(last).into(), at(now), 1);
+        assert_eq!(state, at(counted));
+    }
+}
+
+#[cfg(feature = "cas")]
+#[test]
 fn a_fleet_uses_a_wrapped_limit_like_that_limit() {
     fn fleet<A: Algorithm>(limit: &A) -> (Vec<Quota>, bool, [Option<Tick>; 2], Vec<u64>) {
         let mut share = limit.clone();
