@@ -256,47 +256,49 @@ impl<A: Algorithm> Table<A> {
         done: impl FnOnce(Decision) -> T,
         miss: impl FnOnce(Miss) -> T,
     ) -> T {
-        let view = self.epochs.current();
-        let tag = make_tag(id.fingerprint, probe);
-        let (header, (slot, words)) = match set.try_read::<W>(tag, view.epoch_inlined()) {
-            Ok(found) => found,
-            Err(missed) => return miss(missed),
-        };
-        if is_spilled(words[0]) {
-            if ADMIT_ONLY {
-                return miss(Miss::Slow);
-            }
-            let decided = self.decide_spilled(&view, id, probe, now, cost);
-            return match decided {
-                Some(decision) => done(decision.hide_from_optimizer()),
-                None => miss(Miss::Slow),
+        let missed = 'miss: {
+            let view = self.epochs.current();
+            let tag = make_tag(id.fingerprint, probe);
+            let (header, (slot, words)) = match set.try_read::<W>(tag, view.epoch_inlined()) {
+                Ok(found) => found,
+                Err(missed) => break 'miss missed,
             };
-        }
-        let width = set.state_words();
-        if width < A::Packing::MIN_WORDS {
-            return miss(Miss::Slow);
-        }
-        let mut next = words;
-        let Some(state) = next.get_mut(..width) else {
-            return miss(Miss::Slow);
-        };
-        let decided = A::Packing::decide_packed(view.algorithm_inlined(), state, now, cost);
-        let Some(decision) = decided else {
-            return miss(Miss::Slow);
-        };
-        if ADMIT_ONLY && !decision.is_admitted() {
-            return miss(Miss::Slow);
-        }
-        if next == words {
-            if decision.is_denied() && !header.is_denied(slot) {
-                set.mark_denied(header, slot);
+            if is_spilled(words[0]) {
+                if ADMIT_ONLY {
+                    break 'miss Miss::Slow;
+                }
+                match self.decide_spilled(&view, id, probe, now, cost) {
+                    Some(decision) => return done(decision.hide_from_optimizer()),
+                    None => break 'miss Miss::Slow,
+                }
             }
-        } else if let Some(mut locked) = set.try_lock(header) {
-            locked.write_state(slot, &next);
-        } else {
-            return miss(Miss::Slow);
-        }
-        done(decision)
+            let width = set.state_words();
+            if width < A::Packing::MIN_WORDS {
+                break 'miss Miss::Slow;
+            }
+            let mut next = words;
+            let Some(state) = next.get_mut(..width) else {
+                break 'miss Miss::Slow;
+            };
+            let decided = A::Packing::decide_packed(view.algorithm_inlined(), state, now, cost);
+            let Some(decision) = decided else {
+                break 'miss Miss::Slow;
+            };
+            if ADMIT_ONLY && !decision.is_admitted() {
+                break 'miss Miss::Slow;
+            }
+            if next == words {
+                if decision.is_denied() && !header.is_denied(slot) {
+                    set.mark_denied(header, slot);
+                }
+            } else if let Some(mut locked) = set.try_lock(header) {
+                locked.write_state(slot, &next);
+            } else {
+                break 'miss Miss::Slow;
+            }
+            return done(decision);
+        };
+        miss(missed)
     }
 
     /// The words per state.
