@@ -205,7 +205,7 @@ enum CompactVerdict {
 }
 
 impl CompactDecision {
-    #[inline(never)]
+    #[inline]
     pub(crate) fn new(decision: &Decision) -> Self {
         let (kind, span) = match (decision.verdict, decision.retry_after) {
             (Verdict::Admit, _) => (CompactVerdict::Admit, Duration::ZERO),

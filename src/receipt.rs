@@ -147,7 +147,8 @@ impl Receipt {
     /// The moment, if that is all it holds.
     #[inline]
     pub(crate) fn single(&self) -> Option<u64> {
-        (*self == Self::at(self.moments[0])).then_some(self.moments[0])
+        let [moment, rest @ ..] = self.moments;
+        rest.iter().all(|next| *next == u64::MAX).then_some(moment)
     }
 }
 

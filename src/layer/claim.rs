@@ -37,6 +37,14 @@ enum TakenCost {
     ByAll(Box<Receipt>),
 }
 
+impl TakenCost {
+    #[cold]
+    #[inline(never)]
+    fn by_all(receipt: Receipt) -> Self {
+        Self::ByAll(Box::new(receipt))
+    }
+}
+
 /// Whether a request is queued.
 #[derive(Debug)]
 enum QueueState {
@@ -84,7 +92,7 @@ impl Claim {
     }
 
     /// Notes what `decision` has taken.
-    #[inline(never)]
+    #[inline]
     pub(super) fn record(&mut self, decision: &Decision) {
         if decision.is_denied() {
             self.taken = TakenCost::Nothing;
@@ -97,7 +105,7 @@ impl Claim {
     pub(super) fn set_receipt(&mut self, receipt: Receipt) {
         self.taken = match receipt.single() {
             Some(moment) => TakenCost::At(moment),
-            None => TakenCost::ByAll(Box::new(receipt)),
+            None => TakenCost::by_all(receipt),
         };
     }
 

@@ -193,9 +193,12 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
                     self.check_proxy_header(&request);
                 }
                 self.state.report_losses(|| self.state.backend.losses());
-                let context = R::NEEDS_RESPONSE
-                    .then(|| self.response_context(&request, (key, cost), &decision, epoch));
-                ResponseFuture::inner(self.inner.call(request), context)
+                let respond = R::NEEDS_RESPONSE.then(|| self.respond_to(&request));
+                let future = self.inner.call(request);
+                // Made after the call, so that it is written to where it is returned.
+                let context = respond
+                    .map(|respond| self.response_context(respond, (key, cost), &decision, epoch));
+                ResponseFuture::inner(future, context)
             }
             Poll::Ready(decided) => {
                 // A new value, so that the path above need not keep it in memory.
@@ -264,9 +267,10 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
                 if let (true, Some(decision)) = (self.options.share_decision, &decision) {
                     self.respond.admit(&mut request, decision);
                 }
-                let context = decision
-                    .filter(|_| R::NEEDS_RESPONSE)
-                    .map(|decision| self.response_context(&request, (key, cost), &decision, epoch));
+                let context = decision.filter(|_| R::NEEDS_RESPONSE).map(|decision| {
+                    let respond = self.respond_to(&request);
+                    self.response_context(respond, (key, cost), &decision, epoch)
+                });
                 self.seat.release();
                 self.forward(request, context)
             }
@@ -292,10 +296,24 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         }
     }
 
+    /// The hooks for the response to `request`.
+    #[inline]
+    fn respond_to<Req>(&self, request: &Req) -> R
+    where
+        S: Service<Req>,
+        K: KeyExtractor<Req>,
+        R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
+    {
+        let mut respond = self.respond.clone();
+        respond.capture(request);
+        respond
+    }
+
     /// What is needed once the response is there.
+    #[inline]
     fn response_context<T, Req>(
         &self,
-        request: &Req,
+        respond: R,
         (key, cost): (T, u64),
         decision: &Decision,
         epoch: QueueEpoch,
@@ -303,10 +321,8 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     where
         S: Service<Req>,
         L: Backend<T>,
-        R: ResponseHooks<Req, T, S::Response, S::Error> + Clone,
+        R: ResponseHooks<Req, T, S::Response, S::Error>,
     {
-        let mut respond = self.respond.clone();
-        respond.capture(request);
         let mut reservation = Reservation::new(Arc::clone(&self.state), key, cost, Some(epoch));
         reservation.record(decision);
         ResponseContext {

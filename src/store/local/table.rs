@@ -22,14 +22,14 @@
 //! state has expired. Both locks are only tried, in the order of the sets, so no thread waits for a
 //! lock while it holds another.
 
+use std::convert::identity;
+
 use super::attempt::Core;
 use super::epoch::Epochs;
 use super::overflow::{Counters, Overflow, Stats};
 use super::probe::make_tag;
 use super::sets::Sets;
-#[cfg(feature = "cas")]
-use super::slot::Header;
-use super::slot::{MAX_WORDS, Miss, Set};
+use super::slot::{Header, MAX_WORDS, Miss, Set};
 use super::spill::{KeyId, SharedState, SpillStore, is_spilled};
 use super::walk::Walk;
 use crate::algorithm::{Algorithm, Packing};
@@ -157,8 +157,8 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// [`decide`](Self::decide), with all figures and one copy of the fast path for all widths and for
-    /// keys outside their home set: for callers that are not inlined.
+    /// [`decide`](Self::decide) with all figures, also for a key outside its home set: for callers that
+    /// are not inlined.
     pub(super) fn decide_whole(
         &self,
         hash: u64,
@@ -166,29 +166,21 @@ impl<A: Algorithm> Table<A> {
         cost: u64,
         slow_path: impl FnOnce() -> Decision,
     ) -> Decision {
+        let outside = |miss| match miss {
+            Miss::Absent(home) if home.probe_len() > 0 => self
+                .decide_outside::<false>(home, hash, now, cost)
+                .map_or_else(slow_path, Decision::hide_from_optimizer),
+            _ => slow_path(),
+        };
+        // Most states take one or two words, for which a copy of the fast path per width is worth
+        // its size.
+        if A::Packing::MAX_WORDS <= 2 {
+            return self.decide_fast::<false, _>(hash, now, cost, identity, outside);
+        }
         let sets = &self.core.sets;
         let id = sets.key_id(hash);
-        let (mut probe, mut probe_len) = (0, 0);
-        loop {
-            let (set, key) = (sets.set(sets.probes.set_index(id.home, probe)), (id, probe));
-            // Most states take one or two words. The copy for these is shorter.
-            let decided = if A::Packing::MAX_WORDS <= 2 {
-                self.decide_in::<2, false, _>(set, key, now, cost, Ok, Err)
-            } else {
-                self.decide_in::<MAX_WORDS, false, _>(set, key, now, cost, Ok, Err)
-            };
-            match decided {
-                Ok(decision) => return decision,
-                Err(Miss::Absent(home)) if probe == 0 => probe_len = home.probe_len(),
-                Err(Miss::Absent(_)) => {}
-                Err(Miss::Slow) => break,
-            }
-            if probe == probe_len {
-                break;
-            }
-            probe += 1;
-        }
-        slow_path()
+        let (set, key) = (sets.set(id.home), (id, 0));
+        self.decide_in::<MAX_WORDS, false, _>(set, key, now, cost, identity, outside)
     }
 
     /// [`try_admit`](Self::try_admit), also for a key outside its home set.
@@ -223,7 +215,6 @@ impl<A: Algorithm> Table<A> {
     }
 
     /// The fast path for a key outside its home set, whose header is `home`.
-    #[cfg(feature = "cas")]
     #[inline(never)]
     fn decide_outside<const ADMIT_ONLY: bool>(
         &self,
