@@ -101,7 +101,7 @@ where
         };
         let cost = self.keys.cost(&request);
         if R::NEEDS_RESPONSE || !L::HAS_FAST_PATH {
-            return self.decide(request, (key, cost));
+            return self.decide(request, key, cost);
         }
         // The path of nearly every request. `decide` would do the same with all figures.
         let epoch = QueueEpoch::current(&self.state.lines);
@@ -109,8 +109,8 @@ where
         if let Some(mut deciding) = self.state.backend.take(&key, cost, quickly) {
             // A call through another function would copy the request.
             return match poll_once(&mut deciding) {
-                Poll::Ready(decided) => self.handle_decision(request, (key, cost), decided, epoch),
-                Poll::Pending => self.await_decision(request, (key, cost), deciding),
+                Poll::Ready(decided) => self.handle_decision(request, key, cost, decided, epoch),
+                Poll::Pending => self.await_decision(request, key, cost, deciding),
             };
         }
         if self.state.record_admitted() {
@@ -175,7 +175,8 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     fn decide<Req>(
         &mut self,
         request: Req,
-        (key, cost): (K::Key, u64),
+        key: K::Key,
+        cost: u64,
     ) -> ResponseFuture<S, K, L, R, Req>
     where
         S: Service<Req> + Clone,
@@ -203,9 +204,9 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
             Poll::Ready(decided) => {
                 // A new value, so that the path above need not keep it in memory.
                 let decided = decided.map(Decision::hide_from_optimizer);
-                self.handle_decision(request, (key, cost), decided, epoch)
+                self.handle_decision(request, key, cost, decided, epoch)
             }
-            Poll::Pending => self.await_decision(request, (key, cost), deciding),
+            Poll::Pending => self.await_decision(request, key, cost, deciding),
         }
     }
 
@@ -214,7 +215,8 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     fn await_decision<Req>(
         &mut self,
         request: Req,
-        (key, cost): (K::Key, u64),
+        key: K::Key,
+        cost: u64,
         deciding: L::Future,
     ) -> ResponseFuture<S, K, L, R, Req>
     where
@@ -235,7 +237,8 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
     fn handle_decision<Req>(
         &mut self,
         mut request: Req,
-        (key, cost): (K::Key, u64),
+        key: K::Key,
+        cost: u64,
         mut decided: Result<Decision, StoreError>,
         mut epoch: QueueEpoch,
     ) -> ResponseFuture<S, K, L, R, Req>

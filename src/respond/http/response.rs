@@ -31,14 +31,14 @@ pub(in crate::respond) fn response_from_request<A, B>(
 
 #[inline(never)]
 fn reuse_headers(old: &mut HeaderMap, new: &mut HeaderMap) {
-    old.clear();
     mem::swap(old, new);
+    new.clear();
 }
 
 #[inline(never)]
 fn reuse_extensions(old: &mut Extensions, new: &mut Extensions) {
-    old.clear();
     mem::swap(old, new);
+    new.clear();
 }
 
 /// Sets the status, `Retry-After` and the reason of `response`.
