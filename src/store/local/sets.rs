@@ -108,10 +108,8 @@ impl Sets {
         (1..=probe_len)
             .rev()
             .find(|probe| {
-                let snapshot = self.set(self.probes.set_index(home, *probe)).snapshot();
-                snapshot
-                    .tags
-                    .iter()
+                let tags = self.set(self.probes.set_index(home, *probe)).tags();
+                tags.iter()
                     .any(|tag| *tag != 0 && probe_of_tag(*tag) == *probe)
             })
             .unwrap_or(0)

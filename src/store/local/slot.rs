@@ -304,7 +304,7 @@ impl<'a> Set<'a> {
     }
 
     /// Repeats `read` until no write happened during it.
-    fn read_consistent<T>(&self, read: impl Fn(Header) -> T) -> (Header, T) {
+    fn read_consistent<T>(&self, mut read: impl FnMut(Header) -> T) -> (Header, T) {
         let mut turns = 0;
         loop {
             let header = Header(self.header().load(Ordering::Acquire));
@@ -328,20 +328,24 @@ impl<'a> Set<'a> {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        let (header, (tags, states)) = self.read_consistent(|_| {
-            let mut tags = [0; MAX_SLOTS];
-            let mut states = [Words::default(); MAX_SLOTS];
-            for slot in 0..self.slots() {
-                tags[slot] = self.tag(slot);
-                states[slot] = self.state(slot);
+        let mut snapshot = Snapshot {
+            header: Header(0),
+            tags: [0; MAX_SLOTS],
+            states: [Words::default(); MAX_SLOTS],
+        };
+        // In place, because a copy of it takes longer than the reading.
+        (snapshot.header, ()) = self.read_consistent(|_| {
+            snapshot.tags = self.load_tags();
+            for (slot, words) in snapshot.states.iter_mut().enumerate().take(self.slots()) {
+                self.read_state(slot, words);
             }
-            (tags, states)
         });
-        Snapshot {
-            header,
-            tags,
-            states,
-        }
+        snapshot
+    }
+
+    /// The tags of all slots.
+    pub(super) fn tags(&self) -> [u64; MAX_SLOTS] {
+        self.read_consistent(|_| self.load_tags()).1
     }
 
     /// Whether nothing was written since `header` was read.
@@ -350,14 +354,17 @@ impl<'a> Set<'a> {
         self.header().load(Ordering::Relaxed) == header.0
     }
 
-    #[inline(never)]
-    fn tag(&self, slot: usize) -> u64 {
-        if slot < self.tag_words() {
-            return self.tag_word(slot).load(Ordering::Relaxed) & TAG_MASK;
+    fn load_tags(&self) -> [u64; MAX_SLOTS] {
+        let (mut tags, mut pieces) = ([0; MAX_SLOTS], 0);
+        for at in 0..self.tag_words() {
+            let word = self.tag_word(at).load(Ordering::Relaxed);
+            tags[at] = word & TAG_MASK;
+            if at < 3 {
+                pieces |= word >> 48 << (16 * at);
+            }
         }
-        (0..3).fold(0, |tag, at| {
-            tag | self.tag_word(at).load(Ordering::Relaxed) >> 48 << (16 * at)
-        })
+        tags[self.tag_words()] = pieces;
+        tags
     }
 
     /// Records that the last request of the key in this slot was denied, unless another thread has
