@@ -6,7 +6,7 @@ use super::attempt::{StateOps, TryResult};
 use super::epoch::EpochView;
 use super::probe::make_tag;
 use super::sets::spin_lock;
-use super::slot::Words;
+use super::slot::{Header, Words};
 use super::spill::{
     KeyId, ShardGuard, VersionedState, is_spilled, spill_forgettable_at, spill_index, spilled_word,
 };
@@ -87,6 +87,9 @@ impl Outcome for () {
         Effect::Changed
     }
 }
+
+/// The slot of a spilled state: the header of its set, its number, and its first word.
+pub(super) type SpilledSlot = (Header, usize, u64);
 
 /// How often an operation of an algorithm that is not of this crate is tried. It fails so often
 /// only if it changes its own key each time it runs.
@@ -253,7 +256,8 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
     }
 
     fn update_spilled(&mut self, id: KeyId, probe: usize) -> TryResult {
-        self.table.update_spilled(&self.view, id, probe, self.step)
+        self.table
+            .update_spilled(&self.view, (id, probe), None, self.step)
     }
 
     fn run_shared(&mut self, now: Tick) -> TryResult {
@@ -322,14 +326,14 @@ impl<A: Algorithm> Table<A> {
             .remove(&mut Attempt::new(self, step), self.core.sets.key_id(hash));
     }
 
-    /// Decides for a key whose state is spilled, and whose slot is at `probe` of its probe sequence. `None`
-    /// if the slow path is needed.
+    /// Decides for a key whose state is spilled, and whose slot was `found` at a probe of its probe
+    /// sequence. `None` if the slow path is needed.
     #[inline(never)]
     pub(super) fn decide_spilled(
         &self,
         view: &EpochView<'_, A>,
-        id: KeyId,
-        probe: usize,
+        key: (KeyId, usize),
+        found: SpilledSlot,
         now: Tick,
         cost: u64,
     ) -> Option<Decision> {
@@ -338,7 +342,7 @@ impl<A: Algorithm> Table<A> {
             decision = A::Packing::decide_kept(algorithm, state, now, cost);
             decision.map_or(Effect::Read, |decision| decision.effect())
         };
-        match self.update_spilled(view, id, probe, &mut step) {
+        match self.update_spilled(view, key, Some(found), &mut step) {
             TryResult::Done => decision,
             _ => None,
         }
@@ -346,12 +350,12 @@ impl<A: Algorithm> Table<A> {
 
     /// Runs `step` on a spilled state, in place. Its shard is locked, so no other thread moves the
     /// state or its slot. For an algorithm that is not of this crate, see
-    /// [`update_copy`](Self::update_copy).
+    /// [`update_copy`](Self::update_copy). `found` is the slot as it was read before.
     pub(super) fn update_spilled(
         &self,
         view: &EpochView<'_, A>,
-        id: KeyId,
-        probe: usize,
+        (id, probe): (KeyId, usize),
+        found: Option<SpilledSlot>,
         step: &mut Step<'_, A>,
     ) -> TryResult {
         let algorithm = view.algorithm();
@@ -362,14 +366,19 @@ impl<A: Algorithm> Table<A> {
         let at = sets.probes.set_index(id.home, probe);
         let set = sets.set(at);
         let mut shard = self.spill.shard(sets.group_of(id.home));
-        let (header, found) = set.lookup(make_tag(id.fingerprint, probe));
-        let Some((slot, words)) = found.filter(|(_, words)| is_spilled(words[0])) else {
+        let found = found.filter(|(header, ..)| set.is_unchanged(*header));
+        let found = found.or_else(|| {
+            let (header, found) = set.lookup(make_tag(id.fingerprint, probe));
+            let (slot, words) = found.filter(|(_, words)| is_spilled(words[0]))?;
+            Some((header, slot, words[0]))
+        });
+        let Some((header, slot, word)) = found else {
             return TryResult::Retry;
         };
         if !header.is_of_epoch(view.epoch()) {
             return TryResult::Retry;
         }
-        let index = spill_index(words[0]);
+        let index = spill_index(word);
         let Some(kept) = shard.get_mut(index, id) else {
             return TryResult::Retry;
         };
@@ -385,7 +394,7 @@ impl<A: Algorithm> Table<A> {
             next = spilled_word(index, cold::forgettable_at(algorithm, &kept.state));
         }
         let is_marked = header.is_denied(slot);
-        if next != words || effect != Effect::Read && denied != is_marked {
+        if next[0] != word || effect != Effect::Read && denied != is_marked {
             let mut locked = spin_lock(set);
             locked.write_words(slot, &next);
             locked.set_denied(slot, denied);

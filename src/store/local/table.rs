@@ -258,7 +258,8 @@ impl<A: Algorithm> Table<A> {
                 if ADMIT_ONLY {
                     break 'miss Miss::Slow;
                 }
-                match self.decide_spilled(&view, id, probe, now, cost) {
+                let found = (header, slot, words[0]);
+                match self.decide_spilled(&view, (id, probe), found, now, cost) {
                     Some(decision) => return done(decision.hide_from_optimizer()),
                     None => break 'miss Miss::Slow,
                 }
