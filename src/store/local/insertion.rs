@@ -97,10 +97,11 @@ impl Core {
         id: KeyId,
         now: Tick,
     ) -> Result<Option<TargetSlot>, TryResult> {
+        let mut snapshot = Snapshot::default();
         for probe in 0..self.sets.probes.len {
             let at = self.sets.probes.set_index(id.home, probe);
             let set = self.sets.set(at);
-            let snapshot = set.snapshot();
+            set.copy_to(&mut snapshot);
             if !is_of_epoch(snapshot.header, ops) {
                 return Err(ops.migrate_set(at));
             }
@@ -135,10 +136,11 @@ impl Core {
         };
         let mut soonest = Tick::MAX;
         let mut least: Option<((bool, Tick), (TargetSlot, Words))> = None;
+        let mut snapshot = Snapshot::default();
         for probe in 0..sets {
             let at = self.sets.probes.set_index(id.home, probe);
             let set = self.sets.set(at);
-            let snapshot = set.snapshot();
+            set.copy_to(&mut snapshot);
             if !is_of_epoch(snapshot.header, ops) {
                 return Err(ops.migrate_set(at));
             }

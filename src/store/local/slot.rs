@@ -67,7 +67,7 @@ const LAST_TAG_OF_TWO: usize = 14;
 pub(super) const EPOCHS: u64 = 1 << 16;
 
 /// The header of a set: lock, probe length, epoch, denied slots, version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Header(u64);
 
 impl Header {
@@ -161,7 +161,7 @@ pub(super) enum Miss {
 }
 
 /// A consistent copy of a whole set.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) header: Header,
     pub(super) tags: [u64; MAX_SLOTS],
@@ -328,19 +328,19 @@ impl<'a> Set<'a> {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        let mut snapshot = Snapshot {
-            header: Header(0),
-            tags: [0; MAX_SLOTS],
-            states: [Words::default(); MAX_SLOTS],
-        };
-        // In place, because a copy of it takes longer than the reading.
+        let mut snapshot = Snapshot::default();
+        self.copy_to(&mut snapshot);
+        snapshot
+    }
+
+    /// [`snapshot`](Self::snapshot) in place of another set's: moving one takes longer than reading it.
+    pub(super) fn copy_to(&self, snapshot: &mut Snapshot) {
         (snapshot.header, ()) = self.read_consistent(|_| {
             snapshot.tags = self.load_tags();
             for (slot, words) in snapshot.states.iter_mut().enumerate().take(self.slots()) {
                 self.read_state(slot, words);
             }
         });
-        snapshot
     }
 
     /// The tags of all slots.
