@@ -67,7 +67,7 @@ where
             Some(ready(Ok(decision)))
         };
         let table = self.shared.table();
-        table.decide(hash, now, cost, done, || Some(slow_path()))
+        table.decide(hash, now, cost, done, |_| Some(slow_path()))
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {

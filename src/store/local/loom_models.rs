@@ -31,13 +31,16 @@ fn quota(limit: u64) -> Quota {
 /// Decides on the fast path and falls back to the slow path, as `Local` does.
 fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
     let (now, cost) = (at(now), 1);
-    let slow_path = || {
+    let rest = |missed| {
+        if let Some(decided) = table.decide_missed(missed, key, now, cost) {
+            return decided;
+        }
         let decide = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
         let decided = table.transition(key, now, true, decide);
         decided.unwrap_or(Decision::new(Verdict::Deny, 0, 0, None, 0))
     };
     table
-        .decide(key, now, cost, |decision| decision, slow_path)
+        .decide(key, now, cost, |decision| decision, rest)
         .is_admitted()
 }
 

@@ -11,6 +11,7 @@ mod insertion;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod migrate;
+mod missed;
 mod occupancy;
 mod overflow;
 mod probe;
@@ -36,6 +37,7 @@ pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
 use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
+use self::slot::Miss;
 #[cfg(feature = "cas")]
 pub(in crate::store) use self::states::Effect;
 pub(in crate::store) use self::states::Outcome;
@@ -144,7 +146,10 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let now = self.shared.clock.now_unordered();
         let hash = self.hash(key);
-        let rest = || self.decide_rest(hash, now, cost).hide_from_optimizer();
+        let rest = |missed| {
+            let decided = self.decide_rest(missed, hash, now, cost);
+            decided.hide_from_optimizer()
+        };
         self.shared.table().decide(hash, now, cost, identity, rest)
     }
 
@@ -180,14 +185,20 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides with all figures; inlined into its callers, which are out of line.
     #[inline]
     fn decide_whole(&self, hash: u64, now: Tick, cost: u64) -> Decision {
-        let slow = || self.decide_slow(hash, now, cost).hide_from_optimizer();
-        self.shared.table().decide_whole(hash, now, cost, slow)
+        let rest = |missed| {
+            let decided = self.decide_rest(missed, hash, now, cost);
+            decided.hide_from_optimizer()
+        };
+        self.shared.table().decide_whole(hash, now, cost, rest)
     }
 
-    /// Decides what the inlined fast path cannot. A key outside its home set needs no slow path either.
+    /// Decides what the fast path has `missed`.
     #[inline(never)]
-    fn decide_rest(&self, hash: u64, now: Tick, cost: u64) -> Decision {
-        self.decide_whole(hash, now, cost)
+    fn decide_rest(&self, missed: Miss, hash: u64, now: Tick, cost: u64) -> Decision {
+        let table = self.shared.table();
+        table
+            .decide_missed(missed, hash, now, cost)
+            .unwrap_or_else(|| self.decide_slow(hash, now, cost))
     }
 
     #[inline(never)]

@@ -343,6 +343,31 @@ impl<'a> Set<'a> {
         });
     }
 
+    /// The first empty slot, or else the first whose state `has_expired`, if the set was not written since
+    /// `header` was read.
+    pub(super) fn free_slot(
+        &self,
+        header: Header,
+        has_expired: &dyn Fn(&Words) -> bool,
+    ) -> Option<usize> {
+        let tags = self.load_tags();
+        let slots = 0..self.slots();
+        if let Some(empty) = slots.clone().find(|slot| tags[*slot] == 0) {
+            return Some(empty);
+        }
+        for slot in slots {
+            let words = self.state(slot);
+            // Otherwise they may be those of two states.
+            if !self.is_unchanged(header) {
+                return None;
+            }
+            if has_expired(&words) {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
     /// The tags of all slots.
     pub(super) fn tags(&self) -> [u64; MAX_SLOTS] {
         self.read_consistent(|_| self.load_tags()).1
@@ -356,9 +381,9 @@ impl<'a> Set<'a> {
 
     fn load_tags(&self) -> [u64; MAX_SLOTS] {
         let (mut tags, mut pieces) = ([0; MAX_SLOTS], 0);
-        for at in 0..self.tag_words() {
+        for (at, tag) in tags.iter_mut().enumerate().take(self.tag_words()) {
             let word = self.tag_word(at).load(Ordering::Relaxed);
-            tags[at] = word & TAG_MASK;
+            *tag = word & TAG_MASK;
             if at < 3 {
                 pieces |= word >> 48 << (16 * at);
             }

@@ -21,6 +21,9 @@
 //! this home needs the lock at the version that was read. A slot is free if it is empty or if its
 //! state has expired. Both locks are only tried, in the order of the sets, so no thread waits for a
 //! lock while it holds another.
+//!
+//! Most new keys have a free slot in their home set and none of its keys outside. They are inserted by
+//! [`missed`](super::missed) with one lock, at the version that the fast path has read.
 
 use std::convert::identity;
 
@@ -29,7 +32,7 @@ use super::epoch::Epochs;
 use super::overflow::{Counters, Overflow, Stats};
 use super::probe::make_tag;
 use super::sets::Sets;
-use super::slot::{Header, MAX_WORDS, Miss, Set};
+use super::slot::{MAX_WORDS, Miss, Set};
 use super::spill::{KeyId, SharedState, SpillStore, is_spilled};
 use super::walk::Walk;
 use crate::algorithm::{Algorithm, Packing};
@@ -90,8 +93,8 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// Decides for a key, and returns what `done` makes of the decision. `slow_path` decides if the fast
-    /// path cannot.
+    /// Decides for a key, and returns what `done` makes of the decision. `rest` decides if the fast path
+    /// cannot.
     #[expect(clippy::inline_always, reason = "a call takes twice as long")]
     #[inline(always)]
     pub(super) fn decide<T>(
@@ -100,9 +103,9 @@ impl<A: Algorithm> Table<A> {
         now: Tick,
         cost: u64,
         done: impl FnOnce(Decision) -> T,
-        slow_path: impl FnOnce() -> T,
+        rest: impl FnOnce(Miss) -> T,
     ) -> T {
-        self.decide_fast::<false, _>(hash, now, cost, done, |_| slow_path())
+        self.decide_fast::<false, _>(hash, now, cost, done, rest)
     }
 
     /// Takes `cost` if the fast path admits it. Returns false if it was not taken, which says
@@ -157,30 +160,23 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// [`decide`](Self::decide) with all figures, also for a key outside its home set: for callers that
-    /// are not inlined.
+    /// [`decide`](Self::decide) with all figures, for callers that are not inlined.
     pub(super) fn decide_whole(
         &self,
         hash: u64,
         now: Tick,
         cost: u64,
-        slow_path: impl FnOnce() -> Decision,
+        rest: impl FnOnce(Miss) -> Decision,
     ) -> Decision {
-        let outside = |miss| match miss {
-            Miss::Absent(home) if home.probe_len() > 0 => self
-                .decide_outside::<false>(home, hash, now, cost)
-                .map_or_else(slow_path, Decision::hide_from_optimizer),
-            _ => slow_path(),
-        };
         // Most states take one or two words, for which a copy of the fast path per width is worth
         // its size.
         if A::Packing::MAX_WORDS <= 2 {
-            return self.decide_fast::<false, _>(hash, now, cost, identity, outside);
+            return self.decide_fast::<false, _>(hash, now, cost, identity, rest);
         }
         let sets = &self.core.sets;
         let id = sets.key_id(hash);
         let (set, key) = (sets.set(id.home), (id, 0));
-        self.decide_in::<MAX_WORDS, false, _>(set, key, now, cost, identity, outside)
+        self.decide_in::<MAX_WORDS, false, _>(set, key, now, cost, identity, rest)
     }
 
     /// [`try_admit`](Self::try_admit), also for a key outside its home set.
@@ -188,12 +184,9 @@ impl<A: Algorithm> Table<A> {
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
     pub(super) fn try_admit_anywhere(&self, hash: u64, now: Tick, cost: u64) -> bool {
-        let outside = |miss| match miss {
-            Miss::Absent(home) if home.probe_len() > 0 => {
-                let decided = self.decide_outside::<true>(home, hash, now, cost);
-                decided.is_some()
-            }
-            _ => false,
+        let outside = |miss| {
+            let decided = self.decide_outside::<true>(miss, hash, now, cost);
+            decided.is_some()
         };
         self.decide_fast::<true, _>(hash, now, cost, |_| true, outside)
     }
@@ -204,41 +197,17 @@ impl<A: Algorithm> Table<A> {
     #[expect(clippy::inline_always, reason = "it has one caller per table")]
     #[inline(always)]
     pub(super) fn try_decide(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
-        let outside = |miss| match miss {
-            Miss::Absent(home) if home.probe_len() > 0 => {
-                let decided = self.decide_outside::<false>(home, hash, now, cost);
-                decided.map(Decision::hide_from_optimizer)
-            }
-            _ => None,
+        let outside = |miss| {
+            let decided = self.decide_outside::<false>(miss, hash, now, cost);
+            decided.map(Decision::hide_from_optimizer)
         };
         self.decide_fast::<false, _>(hash, now, cost, Some, outside)
-    }
-
-    /// The fast path for a key outside its home set, whose header is `home`.
-    #[inline(never)]
-    fn decide_outside<const ADMIT_ONLY: bool>(
-        &self,
-        home: Header,
-        hash: u64,
-        now: Tick,
-        cost: u64,
-    ) -> Option<Decision> {
-        let (sets, id) = (&self.core.sets, self.core.sets.key_id(hash));
-        for probe in 1..=home.probe_len() {
-            let set = sets.set(sets.probes.set_index(id.home, probe));
-            match self.decide_in::<MAX_WORDS, ADMIT_ONLY, _>(set, (id, probe), now, cost, Ok, Err) {
-                Ok(decision) => return Some(decision),
-                Err(Miss::Absent(_)) => {}
-                Err(Miss::Slow) => return None,
-            }
-        }
-        None
     }
 
     /// The fast path in the set at `probe` of a key's probe sequence. States take at most `W` words.
     #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
     #[inline(always)]
-    fn decide_in<const W: usize, const ADMIT_ONLY: bool, T>(
+    pub(super) fn decide_in<const W: usize, const ADMIT_ONLY: bool, T>(
         &self,
         set: Set<'_>,
         (id, probe): (KeyId, usize),
@@ -363,7 +332,7 @@ mod tests {
         let table = || Table::new(algorithm.clone(), 1_000, Overflow::Deny, Tick::ZERO);
         let (layer, plain) = (table(), table());
         let decide = |table: &Table<A>, now, cost| {
-            table.decide(7, now, cost, identity, || {
+            table.decide(7, now, cost, identity, |_| {
                 let step = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
                 let decided = table.transition(7, now, cost > 0, step);
                 decided.expect("a table that is not full")
@@ -382,7 +351,7 @@ mod tests {
                 quickly += 1;
                 assert!(expected.is_admitted(), "request {at}");
             } else {
-                let slow = || decide(&layer, now, cost);
+                let slow = |_| decide(&layer, now, cost);
                 let decided = layer.decide_whole(7, now, cost, slow);
                 assert_eq!(decided, expected, "request {at}");
                 let marked = is_marked_denied(&layer);
@@ -392,7 +361,7 @@ mod tests {
         // A decision that changes nothing does not mark a key that is admitted.
         let later = Tick::from_nanos(1 << 50);
         assert!(decide(&layer, later, 1).is_admitted());
-        let slow = || decide(&layer, later, 0);
+        let slow = |_| decide(&layer, later, 0);
         assert!(layer.decide_whole(7, later, 0, slow).is_admitted());
         assert!(!is_marked_denied(&layer));
         assert!(
@@ -455,7 +424,11 @@ mod tests {
             let id = table.core.sets.key_id(hash);
             let (_, at_home) = table.core.sets.set(id.home).lookup(id.fingerprint);
             outside += u64::from(at_home.is_none());
-            let decide = || table.decide_whole(hash, now, 1, || panic!("the slow path"));
+            let rest = |missed| {
+                let decided = table.decide_outside::<false>(missed, hash, now, 1);
+                decided.expect("no slow path")
+            };
+            let decide = || table.decide_whole(hash, now, 1, rest);
             assert_eq!(decide().remaining(), 2);
             #[cfg(feature = "cas")]
             {
