@@ -106,14 +106,8 @@ impl Core {
             if let Some(found) = found {
                 return self.update(ops, home, found, id, 0);
             }
-            for probe in 1..=home.probe_len() {
-                let at = self.sets.probes.set_index(id.home, probe);
-                let (header, found) = self.sets.set(at).lookup(make_tag(id.fingerprint, probe));
-                let Some(found) = found else { continue };
-                if !is_of_epoch(header, ops) {
-                    return ops.migrate_set(at);
-                }
-                return self.update(ops, header, found, id, probe);
+            if let Some(result) = self.attempt_outside(ops, id, home) {
+                return result;
             }
             if let Some(until) = created {
                 return self.insert(ops, id, home, now, until);
@@ -128,6 +122,27 @@ impl Core {
             // User code may have written the set, or even inserted this key: look again.
             created = Some(until);
         }
+    }
+
+    /// Changes the state of a key that is not in its home set, whose header is `home`. `None` if it is in
+    /// none of the further sets.
+    #[inline(never)]
+    pub(super) fn attempt_outside(
+        &self,
+        ops: &mut dyn StateOps,
+        id: KeyId,
+        home: Header,
+    ) -> Option<TryResult> {
+        for probe in 1..=home.probe_len() {
+            let at = self.sets.probes.set_index(id.home, probe);
+            let (header, found) = self.sets.set(at).lookup(make_tag(id.fingerprint, probe));
+            let Some(found) = found else { continue };
+            if !is_of_epoch(header, ops) {
+                return Some(ops.migrate_set(at));
+            }
+            return Some(self.update(ops, header, found, id, probe));
+        }
+        None
     }
 
     /// Changes the state that was read from `slot` of the set at `probe`.

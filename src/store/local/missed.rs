@@ -1,13 +1,28 @@
 //! What the fast path misses most: keys outside their home set, and new keys.
 
+use super::attempt::{Core, StateOps, TryResult, is_of_epoch};
 use super::probe::make_tag;
-use super::slot::{MAX_WORDS, Miss, Words};
-use super::spill::is_spilled;
+use super::slot::{Header, Miss, Words};
+use super::spill::{KeyId, is_spilled};
+use super::states::{Attempt, Effect, Outcome};
 use super::table::Table;
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::store::cold;
+
+/// How a decision is made on what the fast path has missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MissedMode {
+    /// New keys are inserted.
+    Insert,
+    /// Only for keys that have a slot.
+    #[cfg(feature = "cas")]
+    Stored,
+    /// The same, and only if the request is admitted.
+    #[cfg(feature = "cas")]
+    AdmitStored,
+}
 
 impl<A: Algorithm> Table<A> {
     /// Decides for a key that the fast path has `missed`, without the slow path. `None` if that is needed;
@@ -19,73 +34,81 @@ impl<A: Algorithm> Table<A> {
         hash: u64,
         now: Tick,
         cost: u64,
+        mode: MissedMode,
     ) -> Option<Decision> {
-        match missed {
-            Miss::Absent(home) if home.probe_len() == 0 => {
-                self.insert_at_home(missed, hash, now, cost)
+        let Miss::Absent(home) = missed else {
+            return None;
+        };
+        self.rebase_if_due(now);
+        let mut decision = None;
+        let mut step = |algorithm: &A, state: &mut A::State| {
+            #[cfg(feature = "cas")]
+            if mode == MissedMode::AdmitStored
+                && !cold::peek(algorithm, state, now, cost).is_admitted()
+            {
+                return Effect::Read;
             }
-            _ => self.decide_outside::<false>(missed, hash, now, cost),
-        }
+            let decided = cold::decide(algorithm, state, now, cost);
+            decision = Some(decided);
+            decided.effect()
+        };
+        let mut attempt = Attempt::new(self, &mut step);
+        let id = self.core.sets.key_id(hash);
+        let inserts = mode == MissedMode::Insert && cost > 0;
+        let done = self
+            .core
+            .attempt_missed(&mut attempt, id, home, now, inserts);
+        drop(attempt);
+        decision.filter(|_| done)
     }
+}
 
-    /// The fast path for a key outside its home set.
+impl Core {
+    /// Changes the state of a key that is not in its home set, whose header is `home`. Returns false if the
+    /// slow path is needed; nothing was changed then.
     #[inline(never)]
-    pub(super) fn decide_outside<const ADMIT_ONLY: bool>(
+    fn attempt_missed(
         &self,
-        missed: Miss,
-        hash: u64,
+        ops: &mut dyn StateOps,
+        id: KeyId,
+        home: Header,
         now: Tick,
-        cost: u64,
-    ) -> Option<Decision> {
-        let Miss::Absent(home) = missed else {
-            return None;
-        };
-        let (sets, id) = (&self.core.sets, self.core.sets.key_id(hash));
-        for probe in 1..=home.probe_len() {
-            let set = sets.set(sets.probes.set_index(id.home, probe));
-            match self.decide_in::<MAX_WORDS, ADMIT_ONLY, _>(set, (id, probe), now, cost, Ok, Err) {
-                Ok(decision) => return Some(decision),
-                Err(Miss::Absent(_)) => {}
-                Err(Miss::Slow) => return None,
-            }
+        inserts: bool,
+    ) -> bool {
+        if home.probe_len() > 0 {
+            return self.attempt_outside(ops, id, home) == Some(TryResult::Done);
         }
-        None
+        inserts && self.insert_at_home(ops, id, home, now).is_some()
     }
 
-    /// Decides for a new key, if none of its home is outside and the home has a free slot. That is so for
-    /// most new keys, and takes half as long as [the slow path](super::insertion).
-    fn insert_at_home(&self, missed: Miss, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
-        let Miss::Absent(home) = missed else {
-            return None;
-        };
-        let view = self.epochs.current();
-        let algorithm = view.algorithm();
-        let is_current = home.is_of_epoch(view.epoch()) && now < view.rebase_at();
-        if !is_current || cost == 0 || A::Packing::is_user_code(algorithm) {
+    /// Inserts a new key, if no key of its home is outside and the home has a free slot. That is so for most
+    /// new keys, and takes half as long as [the slow path](super::insertion).
+    fn insert_at_home(
+        &self,
+        ops: &mut dyn StateOps,
+        id: KeyId,
+        home: Header,
+        now: Tick,
+    ) -> Option<()> {
+        if !is_of_epoch(home, ops) || ops.is_user_code() {
             return None;
         }
-        let (sets, id) = (&self.core.sets, self.core.sets.key_id(hash));
-        let (set, width) = (sets.set(id.home), sets.state_words);
-        let has_expired = |words: &Words| {
-            let unpack = || cold::unpack(algorithm, &words[..width]);
-            // The state of a spilled one would have to be removed.
-            !is_spilled(words[0]) && cold::forgettable_at(algorithm, &unpack()) <= now
-        };
+        let set = self.sets.set(id.home);
+        // The state of a spilled one would have to be removed.
+        let has_expired = |words: &Words| !is_spilled(words[0]) && ops.forgettable_at(words) <= now;
         let slot = set.free_slot(home, &has_expired)?;
-        let mut state = cold::fresh(algorithm, now);
-        let decision = cold::decide(algorithm, &mut state, now, cost);
-        if cold::forgettable_at(algorithm, &state) <= now {
-            return Some(decision);
+        if ops.create(now) <= now {
+            return Some(());
         }
         let mut words = Words::default();
-        if !cold::pack(algorithm, &state, &mut words[..width]) {
+        if !ops.pack(&mut words) {
             return None;
         }
         // Only if the set was not written since the key was missed.
         let mut locked = set.try_lock(home)?;
         locked.write_words(slot, &words);
         locked.write_tag(slot, make_tag(id.fingerprint, 0));
-        Some(decision)
+        Some(())
     }
 }
 
@@ -112,7 +135,7 @@ mod tests {
 
     fn decide<A: Algorithm>(table: &Table<A>, hash: u64, now: Tick, cost: u64) -> Decision {
         table.decide(hash, now, cost, identity, |missed| {
-            let decided = table.decide_missed(missed, hash, now, cost);
+            let decided = table.decide_missed(missed, hash, now, cost, MissedMode::Insert);
             decided.unwrap_or_else(|| decide_slowly(table, hash, now, cost))
         })
     }
@@ -187,7 +210,7 @@ mod tests {
         let home = table.core.sets.set(0).lookup(0).0;
         assert!(
             table
-                .decide_missed(Miss::Absent(home), 5, later, 1)
+                .decide_missed(Miss::Absent(home), 5, later, 1, MissedMode::Insert)
                 .is_none()
         );
         assert!(decide(&table, 5, later, 1).is_admitted());
@@ -202,7 +225,8 @@ mod tests {
         let (hash, same_home, now) = (1 << 63, (1 << 63) + 8, Tick::ZERO);
         let set = table.core.sets.set(table.core.sets.key_id(hash).home);
         let missed = || Miss::Absent(set.lookup(0).0);
-        let decide = |missed, cost| table.decide_missed(missed, hash, now, cost);
+        let decide =
+            |missed, cost| table.decide_missed(missed, hash, now, cost, MissedMode::Insert);
         assert!(decide(missed(), 0).is_none());
         assert!(decide(Miss::Slow, 1).is_none());
         let unused = missed();

@@ -35,6 +35,7 @@ use std::time::Duration;
 
 pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
+use self::missed::MissedMode;
 use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
 use self::slot::Miss;
@@ -197,7 +198,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     fn decide_rest(&self, missed: Miss, hash: u64, now: Tick, cost: u64) -> Decision {
         let table = self.shared.table();
         table
-            .decide_missed(missed, hash, now, cost)
+            .decide_missed(missed, hash, now, cost, MissedMode::Insert)
             .unwrap_or_else(|| self.decide_slow(hash, now, cost))
     }
 

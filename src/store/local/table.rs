@@ -29,6 +29,8 @@ use std::convert::identity;
 
 use super::attempt::Core;
 use super::epoch::Epochs;
+#[cfg(feature = "cas")]
+use super::missed::MissedMode;
 use super::overflow::{Counters, Overflow, Stats};
 use super::probe::make_tag;
 use super::sets::Sets;
@@ -185,7 +187,7 @@ impl<A: Algorithm> Table<A> {
     #[inline(always)]
     pub(super) fn try_admit_anywhere(&self, hash: u64, now: Tick, cost: u64) -> bool {
         let outside = |miss| {
-            let decided = self.decide_outside::<true>(miss, hash, now, cost);
+            let decided = self.decide_missed(miss, hash, now, cost, MissedMode::AdmitStored);
             decided.is_some()
         };
         self.decide_fast::<true, _>(hash, now, cost, |_| true, outside)
@@ -198,7 +200,7 @@ impl<A: Algorithm> Table<A> {
     #[inline(always)]
     pub(super) fn try_decide(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
         let outside = |miss| {
-            let decided = self.decide_outside::<false>(miss, hash, now, cost);
+            let decided = self.decide_missed(miss, hash, now, cost, MissedMode::Stored);
             decided.map(Decision::hide_from_optimizer)
         };
         self.decide_fast::<false, _>(hash, now, cost, Some, outside)
@@ -207,7 +209,7 @@ impl<A: Algorithm> Table<A> {
     /// The fast path in the set at `probe` of a key's probe sequence. States take at most `W` words.
     #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
     #[inline(always)]
-    pub(super) fn decide_in<const W: usize, const ADMIT_ONLY: bool, T>(
+    fn decide_in<const W: usize, const ADMIT_ONLY: bool, T>(
         &self,
         set: Set<'_>,
         (id, probe): (KeyId, usize),
@@ -425,7 +427,7 @@ mod tests {
             let (_, at_home) = table.core.sets.set(id.home).lookup(id.fingerprint);
             outside += u64::from(at_home.is_none());
             let rest = |missed| {
-                let decided = table.decide_outside::<false>(missed, hash, now, 1);
+                let decided = table.decide_missed(missed, hash, now, 1, MissedMode::Insert);
                 decided.expect("no slow path")
             };
             let decide = || table.decide_whole(hash, now, 1, rest);
