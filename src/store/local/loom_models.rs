@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::missed::MissedMode;
 use super::overflow::Overflow;
 use super::slot::{CacheLine, Set};
 use super::states::{Effect, Outcome};
@@ -33,11 +32,8 @@ fn quota(limit: u64) -> Quota {
 fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
     let (now, cost) = (at(now), 1);
     let rest = |missed| {
-        if let Some(decided) = table.decide_missed(missed, key, now, cost, MissedMode::Insert) {
-            return decided;
-        }
         let decide = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
-        let decided = table.transition(key, now, true, decide);
+        let decided = table.transition_missed(missed, key, now, true, decide);
         decided.unwrap_or(Decision::new(Verdict::Deny, 0, 0, None, 0))
     };
     table

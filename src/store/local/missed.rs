@@ -2,50 +2,39 @@
 
 use super::attempt::{Core, StateOps, TryResult, is_of_epoch};
 use super::probe::make_tag;
-use super::slot::{Header, Miss, Words};
+#[cfg(feature = "cas")]
+use super::slot::Miss;
+use super::slot::{Header, Words};
 use super::spill::{KeyId, is_spilled};
+#[cfg(feature = "cas")]
 use super::states::{Attempt, Effect, Outcome};
+#[cfg(feature = "cas")]
 use super::table::Table;
+#[cfg(feature = "cas")]
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
-use crate::decision::Decision;
-use crate::store::cold;
+#[cfg(feature = "cas")]
+use crate::{decision::Decision, store::cold};
 
-/// How a decision is made on what the fast path has missed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MissedMode {
-    /// New keys are inserted.
-    Insert,
-    /// Only for keys that have a slot.
-    #[cfg(feature = "cas")]
-    Stored,
-    /// The same, and only if the request is admitted.
-    #[cfg(feature = "cas")]
-    AdmitStored,
-}
-
+#[cfg(feature = "cas")]
 impl<A: Algorithm> Table<A> {
-    /// Decides for a key that the fast path has `missed`, without the slow path. `None` if that is needed;
-    /// nothing was taken then.
+    /// Decides for a key outside its home set, where the fast path has `missed` it. With `admit_only` only if
+    /// the request is admitted. `None` if it does not decide; nothing was taken then.
     #[inline(never)]
-    pub(super) fn decide_missed(
+    pub(super) fn decide_outside(
         &self,
         missed: Miss,
         hash: u64,
         now: Tick,
         cost: u64,
-        mode: MissedMode,
+        admit_only: bool,
     ) -> Option<Decision> {
         let Miss::Absent(home) = missed else {
             return None;
         };
-        self.rebase_if_due(now);
         let mut decision = None;
         let mut step = |algorithm: &A, state: &mut A::State| {
-            #[cfg(feature = "cas")]
-            if mode == MissedMode::AdmitStored
-                && !cold::peek(algorithm, state, now, cost).is_admitted()
-            {
+            if admit_only && !cold::peek(algorithm, state, now, cost).is_admitted() {
                 return Effect::Read;
             }
             let decided = cold::decide(algorithm, state, now, cost);
@@ -54,12 +43,9 @@ impl<A: Algorithm> Table<A> {
         };
         let mut attempt = Attempt::new(self, &mut step);
         let id = self.core.sets.key_id(hash);
-        let inserts = mode == MissedMode::Insert && cost > 0;
-        let done = self
-            .core
-            .attempt_missed(&mut attempt, id, home, now, inserts);
+        let result = self.core.attempt_outside(&mut attempt, id, home);
         drop(attempt);
-        decision.filter(|_| done)
+        decision.filter(|_| result == Some(TryResult::Done))
     }
 }
 
@@ -67,7 +53,7 @@ impl Core {
     /// Changes the state of a key that is not in its home set, whose header is `home`. Returns false if the
     /// slow path is needed; nothing was changed then.
     #[inline(never)]
-    fn attempt_missed(
+    pub(super) fn attempt_missed(
         &self,
         ops: &mut dyn StateOps,
         id: KeyId,
@@ -119,9 +105,11 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
+    use crate::algorithm::Algorithm;
     use crate::algorithm::{FixedWindow, Inherit, SlidingGrid, SlidingLog, TokenBucket};
+    use crate::decision::Decision;
     use crate::quota::Quota;
-    use crate::store::local::{hash::Seeded, overflow::Overflow};
+    use crate::store::local::{hash::Seeded, overflow::Overflow, slot::Miss, table::Table};
 
     fn table<A: Algorithm>(algorithm: &A) -> Table<A> {
         Table::new(algorithm.clone(), 100, Overflow::Deny, Tick::ZERO)
@@ -133,11 +121,28 @@ mod tests {
         decided.expect("a table that is not full")
     }
 
+    /// Decides for a key that was `missed`.
+    fn decide_missed<A: Algorithm>(
+        table: &Table<A>,
+        missed: Miss,
+        hash: u64,
+        now: Tick,
+        cost: u64,
+    ) -> Decision {
+        let step = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
+        let decided = table.transition_missed(missed, hash, now, cost > 0, step);
+        decided.expect("a table that is not full")
+    }
+
     fn decide<A: Algorithm>(table: &Table<A>, hash: u64, now: Tick, cost: u64) -> Decision {
         table.decide(hash, now, cost, identity, |missed| {
-            let decided = table.decide_missed(missed, hash, now, cost, MissedMode::Insert);
-            decided.unwrap_or_else(|| decide_slowly(table, hash, now, cost))
+            decide_missed(table, missed, hash, now, cost)
         })
+    }
+
+    /// How often the slow path was needed.
+    fn attempts<A: Algorithm>(table: &Table<A>) -> u64 {
+        table.attempts.load(Ordering::Relaxed)
     }
 
     /// What a table holds: the tags and the states of all sets.
@@ -161,7 +166,7 @@ mod tests {
             assert_eq!(decide(&quick, hash, now, cost), expected, "{number}");
         }
         assert!(contents(&quick) == contents(&plain));
-        [&plain, &quick].map(|table| table.attempts.load(Ordering::Relaxed))
+        [&plain, &quick].map(attempts)
     }
 
     #[test]
@@ -207,45 +212,39 @@ mod tests {
                 .expect("a free slot");
         }
         assert_eq!(table.stats(later).outside, 4);
-        let home = table.core.sets.set(0).lookup(0).0;
-        assert!(
-            table
-                .decide_missed(Miss::Absent(home), 5, later, 1, MissedMode::Insert)
-                .is_none()
-        );
         assert!(decide(&table, 5, later, 1).is_admitted());
         assert_eq!(table.stats(later).outside, 3);
     }
 
     #[test]
-    fn what_the_quick_insertion_cannot_store_takes_nothing() {
+    fn what_the_quick_insertion_cannot_store_takes_the_slow_path() {
         // So large that a change of the algorithm does not migrate all of it at once.
         let bucket = TokenBucket::new(Quota::per_hour(2));
         let table = Table::new(bucket, 100_000, Overflow::Deny, Tick::ZERO);
         let (hash, same_home, now) = (1 << 63, (1 << 63) + 8, Tick::ZERO);
         let set = table.core.sets.set(table.core.sets.key_id(hash).home);
         let missed = || Miss::Absent(set.lookup(0).0);
-        let decide =
-            |missed, cost| table.decide_missed(missed, hash, now, cost, MissedMode::Insert);
-        assert!(decide(missed(), 0).is_none());
-        assert!(decide(Miss::Slow, 1).is_none());
-        let unused = missed();
-        let too_large = decide(missed(), 100);
-        assert!(too_large.is_some_and(|decided| decided.is_denied()));
-        let Miss::Absent(header) = unused else {
+        let is_quick = |missed, cost| {
+            let before = attempts(&table);
+            let decided = decide_missed(&table, missed, hash, now, cost);
+            table.remove(hash);
+            assert_eq!(decided.is_admitted(), cost < 3);
+            attempts(&table) == before
+        };
+        assert!(!is_quick(missed(), 0));
+        assert!(!is_quick(Miss::Slow, 1));
+        let Miss::Absent(unused) = missed() else {
             unreachable!()
         };
-        assert!(set.is_unchanged(header), "an unused state is not stored");
+        assert!(is_quick(missed(), 100));
+        assert!(set.is_unchanged(unused), "an unused state is not stored");
+        assert!(is_quick(missed(), 1));
         let before = missed();
         let _ = decide_slowly(&table, same_home, now, 1);
-        assert!(decide(before, 1).is_none(), "the set was written");
-        let other = TokenBucket::new(Quota::per_hour(3));
+        assert!(!is_quick(before, 1), "the set was written");
+        let other = TokenBucket::new(Quota::per_hour(2).burst(3));
         table.set_algorithm(other, || now, Inherit::AsIs);
-        assert!(decide(missed(), 1).is_none(), "the set is to be migrated");
-        let tag = make_tag(table.core.sets.key_id(hash).fingerprint, 0);
-        assert!(set.lookup(tag).1.is_none());
-        let _ = decide_slowly(&table, same_home, now, 1);
-        let first = decide(missed(), 1);
-        assert!(first.is_some_and(|first| first.remaining() == 2));
+        assert!(!is_quick(missed(), 1), "the set is to be migrated");
+        assert!(is_quick(missed(), 1));
     }
 }

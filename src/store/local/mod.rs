@@ -35,7 +35,6 @@ use std::time::Duration;
 
 pub use self::hash::{Seeded, SeededHasher};
 use self::inner::{DEFAULT_CAPACITY, LocalInner};
-use self::missed::MissedMode;
 use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
 use self::slot::Miss;
@@ -196,17 +195,10 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides what the fast path has `missed`.
     #[inline(never)]
     fn decide_rest(&self, missed: Miss, hash: u64, now: Tick, cost: u64) -> Decision {
-        let table = self.shared.table();
-        table
-            .decide_missed(missed, hash, now, cost, MissedMode::Insert)
-            .unwrap_or_else(|| self.decide_slow(hash, now, cost))
-    }
-
-    #[inline(never)]
-    fn decide_slow(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         let decide =
             |algorithm: &A, state: &mut A::State| cold::decide(algorithm, state, now, cost);
-        let decided = self.shared.table().transition(hash, now, cost > 0, decide);
+        let table = self.shared.table();
+        let decided = table.transition_missed(missed, hash, now, cost > 0, decide);
         self.or_denied(decided, now)
     }
 

@@ -6,7 +6,7 @@ use super::attempt::{StateOps, TryResult};
 use super::epoch::EpochView;
 use super::probe::make_tag;
 use super::sets::spin_lock;
-use super::slot::{Header, Words};
+use super::slot::{Header, Miss, Words};
 use super::spill::{
     KeyId, ShardGuard, VersionedState, is_spilled, spill_forgettable_at, spill_index, spilled_word,
 };
@@ -284,8 +284,20 @@ impl<A: Algorithm> Table<A> {
         keep: bool,
         step: impl Fn(&A, &mut A::State) -> T,
     ) -> Result<T, Tick> {
+        self.transition_missed(Miss::Slow, hash, now, keep, step)
+    }
+
+    /// [`transition`](Self::transition) for a key that the fast path has `missed`.
+    pub(super) fn transition_missed<T: Outcome>(
+        &self,
+        missed: Miss,
+        hash: u64,
+        now: Tick,
+        keep: bool,
+        step: impl Fn(&A, &mut A::State) -> T,
+    ) -> Result<T, Tick> {
         let mut result = None;
-        self.run(hash, now, keep, &mut |algorithm, state| {
+        self.run(missed, hash, now, keep, &mut |algorithm, state| {
             let outcome = step(algorithm, state);
             let effect = match outcome.effect() {
                 Effect::Denied if !keep => Effect::Changed,
@@ -298,10 +310,23 @@ impl<A: Algorithm> Table<A> {
     }
 
     #[inline(never)]
-    fn run(&self, hash: u64, now: Tick, keep: bool, step: &mut Step<'_, A>) -> Result<(), Tick> {
+    fn run(
+        &self,
+        missed: Miss,
+        hash: u64,
+        now: Tick,
+        keep: bool,
+        step: &mut Step<'_, A>,
+    ) -> Result<(), Tick> {
         let id = self.core.sets.key_id(hash);
         let mut tries = 0_u32;
         self.rebase_if_due(now);
+        if let Miss::Absent(home) = missed {
+            let mut attempt = Attempt::new(self, step);
+            if self.core.attempt_missed(&mut attempt, id, home, now, keep) {
+                return Ok(());
+            }
+        }
         loop {
             #[cfg(test)]
             self.attempts

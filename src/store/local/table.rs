@@ -29,8 +29,6 @@ use std::convert::identity;
 
 use super::attempt::Core;
 use super::epoch::Epochs;
-#[cfg(feature = "cas")]
-use super::missed::MissedMode;
 use super::overflow::{Counters, Overflow, Stats};
 use super::probe::make_tag;
 use super::sets::Sets;
@@ -187,7 +185,7 @@ impl<A: Algorithm> Table<A> {
     #[inline(always)]
     pub(super) fn try_admit_anywhere(&self, hash: u64, now: Tick, cost: u64) -> bool {
         let outside = |miss| {
-            let decided = self.decide_missed(miss, hash, now, cost, MissedMode::AdmitStored);
+            let decided = self.decide_outside(miss, hash, now, cost, true);
             decided.is_some()
         };
         self.decide_fast::<true, _>(hash, now, cost, |_| true, outside)
@@ -200,7 +198,7 @@ impl<A: Algorithm> Table<A> {
     #[inline(always)]
     pub(super) fn try_decide(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
         let outside = |miss| {
-            let decided = self.decide_missed(miss, hash, now, cost, MissedMode::Stored);
+            let decided = self.decide_outside(miss, hash, now, cost, false);
             decided.map(Decision::hide_from_optimizer)
         };
         self.decide_fast::<false, _>(hash, now, cost, Some, outside)
@@ -427,8 +425,8 @@ mod tests {
             let (_, at_home) = table.core.sets.set(id.home).lookup(id.fingerprint);
             outside += u64::from(at_home.is_none());
             let rest = |missed| {
-                let decided = table.decide_missed(missed, hash, now, 1, MissedMode::Insert);
-                decided.expect("no slow path")
+                let decided = table.transition_missed(missed, hash, now, true, take);
+                decided.expect("it has a slot")
             };
             let decide = || table.decide_whole(hash, now, 1, rest);
             assert_eq!(decide().remaining(), 2);
