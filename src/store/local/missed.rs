@@ -14,7 +14,9 @@ use super::table::Table;
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 #[cfg(feature = "cas")]
-use crate::{decision::Decision, store::cold};
+use crate::decision::Decision;
+#[cfg(feature = "cas")]
+use crate::store::cold;
 
 #[cfg(feature = "cas")]
 impl<A: Algorithm> Table<A> {
@@ -105,8 +107,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::algorithm::Algorithm;
-    use crate::algorithm::{FixedWindow, Inherit, SlidingGrid, SlidingLog, TokenBucket};
+    use crate::algorithm::{Algorithm, FixedWindow, Inherit, SlidingGrid, SlidingLog, TokenBucket};
     use crate::decision::Decision;
     use crate::quota::Quota;
     use crate::store::local::{hash::Seeded, overflow::Overflow, slot::Miss, table::Table};
