@@ -351,13 +351,13 @@ impl<A: Algorithm> Table<A> {
             .remove(&mut Attempt::new(self, step), self.core.sets.key_id(hash));
     }
 
-    /// Decides for a key whose state is spilled, and whose slot was `found` at a probe of its probe
-    /// sequence. `None` if the slow path is needed.
+    /// Decides for a key whose state is spilled, and whose slot was `found` in its home set. `None` if the
+    /// slow path is needed.
     #[inline(never)]
     pub(super) fn decide_spilled(
         &self,
         view: &EpochView<'_, A>,
-        key: (KeyId, usize),
+        id: KeyId,
         found: SpilledSlot,
         now: Tick,
         cost: u64,
@@ -367,7 +367,7 @@ impl<A: Algorithm> Table<A> {
             decision = A::Packing::decide_kept(algorithm, state, now, cost);
             decision.map_or(Effect::Read, |decision| decision.effect())
         };
-        match self.update_spilled(view, key, Some(found), &mut step) {
+        match self.update_spilled(view, (id, 0), Some(found), &mut step) {
             TryResult::Done => decision,
             _ => None,
         }

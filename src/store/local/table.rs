@@ -139,23 +139,23 @@ impl<A: Algorithm> Table<A> {
     ) -> T {
         let most = A::Packing::MAX_WORDS;
         let (sets, id) = (&self.core.sets, self.core.sets.key_id(hash));
-        let (home, key) = (id.home, (id, 0));
+        let home = id.home;
         match sets.state_words {
             words if words == 1 || most == 1 => {
                 let set = sets.set_of_words::<1>(home);
-                self.decide_in::<1, ADMIT_ONLY, T>(set, key, now, cost, done, miss)
+                self.decide_in::<1, ADMIT_ONLY, T>(set, id, now, cost, done, miss)
             }
             words if words == 2 || most == 2 => {
                 let set = sets.set_of_words::<2>(home);
-                self.decide_in::<2, ADMIT_ONLY, T>(set, key, now, cost, done, miss)
+                self.decide_in::<2, ADMIT_ONLY, T>(set, id, now, cost, done, miss)
             }
             words if words == 3 || most == 3 => {
                 let set = sets.set_of_words::<3>(home);
-                self.decide_in::<3, ADMIT_ONLY, T>(set, key, now, cost, done, miss)
+                self.decide_in::<3, ADMIT_ONLY, T>(set, id, now, cost, done, miss)
             }
             _ => {
                 let set = sets.set_of_words::<4>(home);
-                self.decide_in::<4, ADMIT_ONLY, T>(set, key, now, cost, done, miss)
+                self.decide_in::<4, ADMIT_ONLY, T>(set, id, now, cost, done, miss)
             }
         }
     }
@@ -175,8 +175,8 @@ impl<A: Algorithm> Table<A> {
         }
         let sets = &self.core.sets;
         let id = sets.key_id(hash);
-        let (set, key) = (sets.set(id.home), (id, 0));
-        self.decide_in::<MAX_WORDS, false, _>(set, key, now, cost, identity, rest)
+        let set = sets.set(id.home);
+        self.decide_in::<MAX_WORDS, false, _>(set, id, now, cost, identity, rest)
     }
 
     /// [`try_admit`](Self::try_admit), also for a key outside its home set.
@@ -204,13 +204,13 @@ impl<A: Algorithm> Table<A> {
         self.decide_fast::<false, _>(hash, now, cost, Some, outside)
     }
 
-    /// The fast path in the set at `probe` of a key's probe sequence. States take at most `W` words.
+    /// The fast path in a key's home set. States take at most `W` words.
     #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
     #[inline(always)]
     fn decide_in<const W: usize, const ADMIT_ONLY: bool, T>(
         &self,
         set: Set<'_>,
-        (id, probe): (KeyId, usize),
+        id: KeyId,
         now: Tick,
         cost: u64,
         done: impl FnOnce(Decision) -> T,
@@ -218,7 +218,7 @@ impl<A: Algorithm> Table<A> {
     ) -> T {
         let missed = 'miss: {
             let view = self.epochs.current();
-            let tag = make_tag(id.fingerprint, probe);
+            let tag = make_tag(id.fingerprint, 0);
             let (header, (slot, words)) = match set.try_read::<W>(tag, view.epoch_inlined()) {
                 Ok(found) => found,
                 Err(missed) => break 'miss missed,
@@ -228,7 +228,7 @@ impl<A: Algorithm> Table<A> {
                     break 'miss Miss::Slow;
                 }
                 let found = (header, slot, words[0]);
-                match self.decide_spilled(&view, (id, probe), found, now, cost) {
+                match self.decide_spilled(&view, id, found, now, cost) {
                     Some(decision) => return done(decision.hide_from_optimizer()),
                     None => break 'miss Miss::Slow,
                 }
