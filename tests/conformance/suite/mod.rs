@@ -173,9 +173,7 @@ macro_rules! check {
         #[test]
         fn admits_no_more_under_faults_and_recovers() {
             assert_eq!(crate::suite::chaos::fault::<$store>(), None);
-            // Not found while so many calls miss their deadline that the limit is not used up.
-            let find = || crate::suite::chaos::fault::<Wrong>();
-            assert!((0..4).any(|_| find().is_some()));
+            assert!(crate::suite::chaos::fault::<Wrong>().is_some());
         }
     };
 }
