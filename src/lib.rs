@@ -96,6 +96,7 @@ mod limiter;
 #[cfg(doc)]
 mod picture;
 pub mod policy;
+mod prefetch;
 pub mod queue;
 mod quota;
 mod receipt;

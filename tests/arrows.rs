@@ -20,12 +20,15 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
     (VOCABULARY, &[VOCABULARY]),
     (&["backend", "key"], &[VOCABULARY]),
     (&["respond"], &[VOCABULARY, &["key"]]),
-    (&["picture"], &[]),
+    (&["picture", "prefetch"], &[]),
     (&["algorithm"], &[VOCABULARY, &["picture"]]),
     (&["acquire"], &[VOCABULARY, &["algorithm"]]),
     (&["limiter"], &[VOCABULARY, &["acquire", "algorithm"]]),
-    (&["store"], &[VOCABULARY, PORTS, &["acquire", "algorithm"]]),
-    (&["queue"], &[VOCABULARY]),
+    (
+        &["store"],
+        &[VOCABULARY, PORTS, &["acquire", "algorithm", "prefetch"]],
+    ),
+    (&["queue"], &[VOCABULARY, &["prefetch"]]),
     (
         &["layer"],
         &[VOCABULARY, PORTS, &["algorithm", "store", "queue"]],

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::prefetch::prefetch;
+use crate::prefetch::prefetch;
 
 /// Entries per chunk, and chunks per tree.
 pub(super) const FANOUT: usize = 32;

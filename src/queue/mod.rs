@@ -15,7 +15,6 @@ mod list;
 mod loom_models;
 mod mixed;
 mod outcome;
-mod prefetch;
 mod seats;
 mod shift;
 mod slots;

@@ -7,7 +7,7 @@
 
 use std::task::Waker;
 
-use super::prefetch::prefetch;
+use crate::prefetch::prefetch;
 
 /// How many wakers ahead are prefetched.
 const LOOKAHEAD: usize = 8;

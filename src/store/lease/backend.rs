@@ -250,8 +250,8 @@ where
     #[expect(clippy::inline_always, reason = "so that no decision is copied")]
     #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> LeasedFuture<S, A> {
-        let now = self.table.now_unordered();
         let hash = self.table.hash(key);
+        let now = self.table.now_for(hash);
         let slow_path = || self.decide_on_slow_path(key, hash, cost);
         LeasedFuture(self.decide_in_table(hash, now, cost, &slow_path))
     }
@@ -259,8 +259,8 @@ where
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
     #[inline(always)]
     fn try_admit(&self, key: &K, cost: u64) -> bool {
-        let now = self.table.now_unordered();
         let hash = self.table.hash(key);
+        let now = self.table.now_for(hash);
         self.table.try_admit_hashed(hash, now, cost)
     }
 

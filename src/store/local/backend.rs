@@ -39,22 +39,25 @@ where
     }
 
     fn decide(&self, key: &K, cost: u64) -> Self::Future {
-        let now = self.shared.clock.now_unordered();
-        ready(Ok(self.decide_with_receipt(self.hash(key), now, cost)))
+        let hash = self.hash(key);
+        ready(Ok(self.decide_with_receipt(hash, self.now_for(hash), cost)))
     }
 
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
     #[inline(always)]
     fn try_admit(&self, key: &K, cost: u64) -> bool {
-        let now = self.shared.clock.now_unordered();
-        self.shared.table().try_admit(self.hash(key), now, cost)
+        let table = self.shared.table();
+        let located = table.locate(self.hash(key));
+        table.try_admit(located, self.shared.clock.now_unordered(), cost)
     }
 
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
     #[inline(always)]
     fn take(&self, key: &K, cost: u64, quickly: bool) -> Option<Self::Future> {
-        let now = self.shared.clock.now_unordered();
         let hash = self.hash(key);
+        let table = self.shared.table();
+        let located = table.locate(hash);
+        let now = self.shared.clock.now_unordered();
         let slow_path = || ready(Ok(self.decide_with_receipt(hash, now, cost)));
         if !quickly {
             return Some(slow_path());
@@ -66,8 +69,7 @@ where
             decision.set_receipt(self.receipt(decision.verdict, now));
             Some(ready(Ok(decision)))
         };
-        let table = self.shared.table();
-        table.decide(hash, now, cost, done, |_| Some(slow_path()))
+        table.decide(located, now, cost, done, |_| Some(slow_path()))
     }
 
     fn receipt_at_turn(&self, _: &K, receipt: Receipt) -> Receipt {

@@ -37,7 +37,7 @@ fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
         decided.unwrap_or(Decision::new(Verdict::Deny, 0, 0, None, 0))
     };
     table
-        .decide(key, now, cost, |decision| decision, rest)
+        .decide(table.locate(key), now, cost, |decision| decision, rest)
         .is_admitted()
 }
 

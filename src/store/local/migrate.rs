@@ -238,7 +238,7 @@ mod tests {
 
     /// Decides as `Local` does.
     fn decide(table: &Buckets, key: u64) -> Decision {
-        table.decide(key, Tick::ZERO, 1, identity, |_| {
+        table.decide(table.locate(key), Tick::ZERO, 1, identity, |_| {
             let decide = |bucket: &TokenBucket, state: &mut _| bucket.decide(state, Tick::ZERO, 1);
             let decided = table.transition(key, Tick::ZERO, true, decide);
             decided.expect("a table that is not full")

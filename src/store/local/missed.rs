@@ -136,7 +136,7 @@ mod tests {
     }
 
     fn decide<A: Algorithm>(table: &Table<A>, hash: u64, now: Tick, cost: u64) -> Decision {
-        table.decide(hash, now, cost, identity, |missed| {
+        table.decide(table.locate(hash), now, cost, identity, |missed| {
             decide_missed(table, missed, hash, now, cost)
         })
     }

@@ -144,13 +144,15 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     )]
     #[inline(always)]
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        let now = self.shared.clock.now_unordered();
         let hash = self.hash(key);
+        let table = self.shared.table();
+        let located = table.locate(hash);
+        let now = self.shared.clock.now_unordered();
         let rest = |missed| {
             let decided = self.decide_rest(missed, hash, now, cost);
             decided.hide_from_optimizer()
         };
-        self.shared.table().decide(hash, now, cost, identity, rest)
+        table.decide(located, now, cost, identity, rest)
     }
 
     /// Decides for the key with this hash at `now`. `None` for a key without a slot, and for a decision
@@ -167,10 +169,11 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
         self.shared.table().try_decide(hash, now, cost)
     }
 
-    /// The time by the clock of this table, for a decision.
-    #[cfg(feature = "cas")]
+    /// The time by the clock of this table, for a decision on the key with this hash. Its home set is
+    /// prefetched meanwhile.
     #[inline]
-    pub(in crate::store) fn now_unordered(&self) -> Tick {
+    pub(in crate::store) fn now_for(&self, hash: u64) -> Tick {
+        self.shared.table().locate(hash);
         self.shared.clock.now_unordered()
     }
 

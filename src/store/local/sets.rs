@@ -6,6 +6,14 @@ use super::huge_pages::vec_with_huge_pages;
 use super::probe::{FINGERPRINT_BITS, ProbeSequence, probe_of_tag};
 use super::slot::{CacheLine, Header, Set, SetGuard, lines_per_set, slots_per_set};
 use super::spill::KeyId;
+use crate::prefetch::prefetch;
+
+/// A key, and the first line of its home set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Located {
+    pub(super) id: KeyId,
+    line: usize,
+}
 
 /// All sets of a table.
 #[derive(Debug)]
@@ -15,6 +23,7 @@ pub(super) struct Sets {
     pub(super) len: usize,
     /// The words per state.
     pub(super) state_words: usize,
+    lines_per_set: usize,
     pub(super) probes: ProbeSequence,
 }
 
@@ -36,6 +45,7 @@ impl Sets {
             lines: Box::default(),
             len,
             state_words: words,
+            lines_per_set: lines_per_set(words),
             probes,
         }
     }
@@ -55,6 +65,30 @@ impl Sets {
         }
     }
 
+    /// The key with this hash, and the first line of its home set, which is prefetched. States take at
+    /// most `most_words` words.
+    #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
+    #[inline(always)]
+    pub(super) fn locate(&self, hash: u64, most_words: usize) -> Located {
+        let located = self.home_of(self.key_id(hash), most_words);
+        prefetch(
+            self.lines.as_ptr().wrapping_add(located.line),
+            size_of::<CacheLine>(),
+        );
+        located
+    }
+
+    /// A key, and the first line of its home set. States take at most `most_words` words.
+    #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
+    #[inline(always)]
+    pub(super) fn home_of(&self, id: KeyId, most_words: usize) -> Located {
+        let line = match most_words {
+            1 => id.home,
+            _ => id.home * self.lines_per_set,
+        };
+        Located { id, line }
+    }
+
     /// The set at this index.
     #[inline(never)]
     pub(super) fn set(&self, at: usize) -> Set<'_> {
@@ -67,11 +101,11 @@ impl Sets {
         self.set(at).lookup(u64::MAX).0
     }
 
-    /// The set at this index, for the fast path. States must take `W` words.
+    /// The home set of a key, for the fast path. States must take `words` words.
     #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
     #[inline(always)]
-    pub(super) fn set_of_words<const W: usize>(&self, at: usize) -> Set<'_> {
-        Set::at_index(&self.lines, at, W)
+    pub(super) fn home(&self, located: Located, words: usize) -> Set<'_> {
+        Set::at_line(&self.lines, located.line, words)
     }
 
     /// The key with this tag in set `at`.

@@ -174,7 +174,13 @@ impl<'a> Set<'a> {
     #[expect(clippy::inline_always, reason = "as for `try_read`")]
     #[inline(always)]
     pub(super) fn at_index(table: &'a [CacheLine], index: usize, state_words: usize) -> Self {
-        let first = index * lines_per_set(state_words);
+        Self::at_line(table, index * lines_per_set(state_words), state_words)
+    }
+
+    /// The set whose first line is `first`.
+    #[expect(clippy::inline_always, reason = "as for `try_read`")]
+    #[inline(always)]
+    pub(super) fn at_line(table: &'a [CacheLine], first: usize, state_words: usize) -> Self {
         Self {
             lines: &table[first..first + lines_per_set(state_words)],
             state_words,

@@ -356,7 +356,6 @@ impl<A: Algorithm> Table<A> {
     #[inline(never)]
     pub(super) fn decide_spilled(
         &self,
-        view: &EpochView<'_, A>,
         id: KeyId,
         found: SpilledSlot,
         now: Tick,
@@ -367,7 +366,8 @@ impl<A: Algorithm> Table<A> {
             decision = A::Packing::decide_kept(algorithm, state, now, cost);
             decision.map_or(Effect::Read, |decision| decision.effect())
         };
-        match self.update_spilled(view, (id, 0), Some(found), &mut step) {
+        let view = self.epochs.current();
+        match self.update_spilled(&view, (id, 0), Some(found), &mut step) {
             TryResult::Done => decision,
             _ => None,
         }

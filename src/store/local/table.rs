@@ -25,13 +25,11 @@
 //! Most new keys have a free slot in their home set and none of its keys outside. They are inserted by
 //! [`missed`](super::missed) with one lock, at the version that the fast path has read.
 
-use std::convert::identity;
-
 use super::attempt::Core;
 use super::epoch::Epochs;
 use super::overflow::{Counters, Overflow, Stats};
 use super::probe::make_tag;
-use super::sets::Sets;
+use super::sets::{Located, Sets};
 use super::slot::{MAX_WORDS, Miss, Set};
 use super::spill::{KeyId, SharedState, SpillStore, is_spilled};
 use super::walk::Walk;
@@ -53,6 +51,39 @@ pub(super) struct Table<A: Algorithm> {
     /// How often an operation was tried on the slow path.
     #[cfg(test)]
     pub(super) attempts: std::sync::atomic::AtomicU64,
+}
+
+/// The algorithm that decides, and its epoch.
+struct Current<'a, A> {
+    algorithm: &'a A,
+    epoch: u64,
+}
+
+/// What the fast path decides on.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    now: Tick,
+    cost: u64,
+    /// Whether a request that is not admitted is left to the slow path.
+    admit_only: bool,
+}
+
+impl Request {
+    const fn new(now: Tick, cost: u64) -> Self {
+        Self {
+            now,
+            cost,
+            admit_only: false,
+        }
+    }
+
+    const fn admit_only(now: Tick, cost: u64) -> Self {
+        Self {
+            now,
+            cost,
+            admit_only: true,
+        }
+    }
 }
 
 impl<A: Algorithm> Table<A> {
@@ -93,34 +124,41 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
+    /// The key with this hash. Its home set is prefetched.
+    #[expect(clippy::inline_always, reason = "as for `decide`")]
+    #[inline(always)]
+    pub(super) fn locate(&self, hash: u64) -> Located {
+        self.core.sets.locate(hash, A::Packing::MAX_WORDS)
+    }
+
     /// Decides for a key, and returns what `done` makes of the decision. `rest` decides if the fast path
     /// cannot.
     #[expect(clippy::inline_always, reason = "a call takes twice as long")]
     #[inline(always)]
     pub(super) fn decide<T>(
         &self,
-        hash: u64,
+        located: Located,
         now: Tick,
         cost: u64,
         done: impl FnOnce(Decision) -> T,
         rest: impl FnOnce(Miss) -> T,
     ) -> T {
-        self.decide_fast::<false, _>(hash, now, cost, done, rest)
+        let request = Request::new(now, cost);
+        self.decide_fast(located, request, done, rest)
     }
 
     /// Takes `cost` if the fast path admits it. Returns false if it was not taken, which says
     /// nothing about the limit.
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
-    pub(super) fn try_admit(&self, hash: u64, now: Tick, cost: u64) -> bool {
-        self.decide_fast::<true, _>(hash, now, cost, |_| true, |_| false)
+    pub(super) fn try_admit(&self, located: Located, now: Tick, cost: u64) -> bool {
+        let request = Request::admit_only(now, cost);
+        self.decide_fast(located, request, |_| true, |_| false)
     }
 
     /// The fast path. It requires that the key is in its home set, that the set is not being written
     /// and that the current algorithm has packed its states. In all other cases it has taken nothing
     /// and runs `miss`.
-    ///
-    /// With `ADMIT_ONLY` it does so too for a request that is not admitted.
     ///
     /// The result of `done` or `miss` is returned, and not a `Result` of the two: that would be told
     /// apart by a figure of the decision, which would then be computed even if no caller reads it.
@@ -129,33 +167,73 @@ impl<A: Algorithm> Table<A> {
         reason = "lets the compiler drop the figures that a caller does not read"
     )]
     #[inline(always)]
-    fn decide_fast<const ADMIT_ONLY: bool, T>(
+    fn decide_fast<T>(
         &self,
-        hash: u64,
-        now: Tick,
-        cost: u64,
+        located: Located,
+        request: Request,
+        done: impl FnOnce(Decision) -> T,
+        miss: impl FnOnce(Miss) -> T,
+    ) -> T {
+        let Some(algorithm) = self.epochs.initial() else {
+            return match self.decide_latest(located.id, request) {
+                Ok(decision) => done(decision.hide_from_optimizer()),
+                Err(missed) => miss(missed),
+            };
+        };
+        let current = Current {
+            algorithm,
+            epoch: 0,
+        };
+        self.decide_by_width(&current, located, request, done, miss)
+    }
+
+    /// The fast path by the latest algorithm, which computes all figures. There is one copy per table.
+    #[inline(never)]
+    fn decide_latest(&self, id: KeyId, request: Request) -> Result<Decision, Miss> {
+        let view = self.epochs.current();
+        let current = Current {
+            algorithm: view.algorithm_inlined(),
+            epoch: view.epoch_inlined(),
+        };
+        // Most states take one or two words, for which a copy of the fast path per width is worth
+        // its size.
+        if A::Packing::MAX_WORDS <= 2 {
+            let located = self.core.sets.home_of(id, A::Packing::MAX_WORDS);
+            return self.decide_by_width(&current, located, request, Ok, Err);
+        }
+        let set = self.core.sets.set(id.home);
+        self.decide_in::<MAX_WORDS, _>(&current, set, id, request, Ok, Err)
+    }
+
+    /// [`decide_fast`](Self::decide_fast) by the algorithm of an epoch, with a copy per width of states.
+    #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
+    #[inline(always)]
+    fn decide_by_width<T>(
+        &self,
+        current: &Current<'_, A>,
+        located: Located,
+        request: Request,
         done: impl FnOnce(Decision) -> T,
         miss: impl FnOnce(Miss) -> T,
     ) -> T {
         let most = A::Packing::MAX_WORDS;
-        let (sets, id) = (&self.core.sets, self.core.sets.key_id(hash));
-        let home = id.home;
+        let (sets, id) = (&self.core.sets, located.id);
         match sets.state_words {
             words if words == 1 || most == 1 => {
-                let set = sets.set_of_words::<1>(home);
-                self.decide_in::<1, ADMIT_ONLY, T>(set, id, now, cost, done, miss)
+                let set = sets.home(located, 1);
+                self.decide_in::<1, T>(current, set, id, request, done, miss)
             }
             words if words == 2 || most == 2 => {
-                let set = sets.set_of_words::<2>(home);
-                self.decide_in::<2, ADMIT_ONLY, T>(set, id, now, cost, done, miss)
+                let set = sets.home(located, 2);
+                self.decide_in::<2, T>(current, set, id, request, done, miss)
             }
             words if words == 3 || most == 3 => {
-                let set = sets.set_of_words::<3>(home);
-                self.decide_in::<3, ADMIT_ONLY, T>(set, id, now, cost, done, miss)
+                let set = sets.home(located, 3);
+                self.decide_in::<3, T>(current, set, id, request, done, miss)
             }
             _ => {
-                let set = sets.set_of_words::<4>(home);
-                self.decide_in::<4, ADMIT_ONLY, T>(set, id, now, cost, done, miss)
+                let set = sets.home(located, 4);
+                self.decide_in::<4, T>(current, set, id, request, done, miss)
             }
         }
     }
@@ -168,15 +246,9 @@ impl<A: Algorithm> Table<A> {
         cost: u64,
         rest: impl FnOnce(Miss) -> Decision,
     ) -> Decision {
-        // Most states take one or two words, for which a copy of the fast path per width is worth
-        // its size.
-        if A::Packing::MAX_WORDS <= 2 {
-            return self.decide_fast::<false, _>(hash, now, cost, identity, rest);
-        }
-        let sets = &self.core.sets;
-        let id = sets.key_id(hash);
-        let set = sets.set(id.home);
-        self.decide_in::<MAX_WORDS, false, _>(set, id, now, cost, identity, rest)
+        let id = self.core.sets.key_id(hash);
+        self.decide_latest(id, Request::new(now, cost))
+            .unwrap_or_else(rest)
     }
 
     /// [`try_admit`](Self::try_admit), also for a key outside its home set.
@@ -188,7 +260,8 @@ impl<A: Algorithm> Table<A> {
             let decided = self.decide_outside(miss, hash, now, cost, true);
             decided.is_some()
         };
-        self.decide_fast::<true, _>(hash, now, cost, |_| true, outside)
+        let request = Request::admit_only(now, cost);
+        self.decide_fast(self.locate(hash), request, |_| true, outside)
     }
 
     /// [`decide`](Self::decide) without the slow path, also for a key outside its home set. `None` if it
@@ -201,34 +274,38 @@ impl<A: Algorithm> Table<A> {
             let decided = self.decide_outside(miss, hash, now, cost, false);
             decided.map(Decision::hide_from_optimizer)
         };
-        self.decide_fast::<false, _>(hash, now, cost, Some, outside)
+        let request = Request::new(now, cost);
+        self.decide_fast(self.locate(hash), request, Some, outside)
     }
 
     /// The fast path in a key's home set. States take at most `W` words.
     #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
     #[inline(always)]
-    fn decide_in<const W: usize, const ADMIT_ONLY: bool, T>(
+    fn decide_in<const W: usize, T>(
         &self,
+        current: &Current<'_, A>,
         set: Set<'_>,
         id: KeyId,
-        now: Tick,
-        cost: u64,
+        request: Request,
         done: impl FnOnce(Decision) -> T,
         miss: impl FnOnce(Miss) -> T,
     ) -> T {
+        let Request {
+            now,
+            cost,
+            admit_only,
+        } = request;
         let missed = 'miss: {
-            let view = self.epochs.current();
             let tag = make_tag(id.fingerprint, 0);
-            let (header, (slot, words)) = match set.try_read::<W>(tag, view.epoch_inlined()) {
+            let (header, (slot, words)) = match set.try_read::<W>(tag, current.epoch) {
                 Ok(found) => found,
                 Err(missed) => break 'miss missed,
             };
             if is_spilled(words[0]) {
-                if ADMIT_ONLY {
+                if admit_only {
                     break 'miss Miss::Slow;
                 }
-                let found = (header, slot, words[0]);
-                match self.decide_spilled(&view, id, found, now, cost) {
+                match self.decide_spilled(id, (header, slot, words[0]), now, cost) {
                     Some(decision) => return done(decision.hide_from_optimizer()),
                     None => break 'miss Miss::Slow,
                 }
@@ -241,11 +318,11 @@ impl<A: Algorithm> Table<A> {
             let Some(state) = next.get_mut(..width) else {
                 break 'miss Miss::Slow;
             };
-            let decided = A::Packing::decide_packed(view.algorithm_inlined(), state, now, cost);
+            let decided = A::Packing::decide_packed(current.algorithm, state, now, cost);
             let Some(decision) = decided else {
                 break 'miss Miss::Slow;
             };
-            if ADMIT_ONLY && !decision.is_admitted() {
+            if admit_only && !decision.is_admitted() {
                 break 'miss Miss::Slow;
             }
             if next == words {
@@ -332,7 +409,7 @@ mod tests {
         let table = || Table::new(algorithm.clone(), 1_000, Overflow::Deny, Tick::ZERO);
         let (layer, plain) = (table(), table());
         let decide = |table: &Table<A>, now, cost| {
-            table.decide(7, now, cost, identity, |_| {
+            table.decide(table.locate(7), now, cost, identity, |_| {
                 let step = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
                 let decided = table.transition(7, now, cost > 0, step);
                 decided.expect("a table that is not full")
@@ -347,7 +424,7 @@ mod tests {
         for at in 0..1_000_u64 {
             let (now, cost) = (Tick::from_nanos(at * 30_000_000), at % 4);
             let expected = decide(&plain, now, cost);
-            if layer.try_admit(7, now, cost) {
+            if layer.try_admit(layer.locate(7), now, cost) {
                 quickly += 1;
                 assert!(expected.is_admitted(), "request {at}");
             } else {
@@ -393,7 +470,7 @@ mod tests {
             let first = table.transition(7, Tick::ZERO, true, step);
             assert!(first.is_ok_and(|first| first.is_admitted()));
             let done = |second: Decision| Some(second.remaining());
-            let left = table.decide_fast::<false, _>(7, Tick::ZERO, 1, done, |_| None);
+            let left = table.decide(table.locate(7), Tick::ZERO, 1, done, |_| None);
             assert_eq!(left, Some(998), "{cells} cells");
             widths.push(table.state_words());
         }

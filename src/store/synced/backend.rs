@@ -412,8 +412,8 @@ where
     #[expect(clippy::inline_always, reason = "so that no decision is copied")]
     #[inline(always)]
     fn decide(&self, key: &K, cost: u64) -> SyncedFuture<S, A> {
-        let now = self.table.now_unordered();
         let hash = self.table.hash(key);
+        let now = self.table.now_for(hash);
         let slow_path = || self.decide_on_slow_path(key, hash, now, cost);
         SyncedFuture(self.decide_in_table(hash, now, cost, &slow_path))
     }
@@ -421,8 +421,8 @@ where
     #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
     #[inline(always)]
     fn try_admit(&self, key: &K, cost: u64) -> bool {
-        let now = self.table.now_unordered();
         let hash = self.table.hash(key);
+        let now = self.table.now_for(hash);
         self.fleet().link.is_in_touch() && self.table.try_admit_hashed(hash, now, cost)
     }
 

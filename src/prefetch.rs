@@ -14,7 +14,7 @@ const CACHE_LINE: usize = 64;
     reason = "the intrinsic takes a raw pointer and has no safe form"
 )]
 #[inline]
-pub(super) fn prefetch<T>(start: *const T, bytes: usize) {
+pub(crate) fn prefetch<T>(start: *const T, bytes: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
     let start = start.cast::<i8>();
@@ -27,7 +27,7 @@ pub(super) fn prefetch<T>(start: *const T, bytes: usize) {
 
 /// Stable Rust has no prefetch for other architectures.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn prefetch<T>(_: *const T, _: usize) {}
+pub(crate) fn prefetch<T>(_: *const T, _: usize) {}
 
 #[cfg(test)]
 mod tests {
