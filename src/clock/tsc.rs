@@ -132,16 +132,16 @@ impl Tsc {
     /// The nanoseconds of `Instant`, or a little more. Never runs backwards.
     #[inline]
     pub(super) fn now(&self, source: &impl TimeSource) -> u64 {
-        let line = self.load_line();
+        let (sequence, line) = self.load_line();
         if let Some(ns) = line.and_then(|line| line.read(source)) {
             return ns;
         }
-        self.read_instant(line, source.cold())
+        self.read_instant(sequence, line.map(Line::end), source.cold())
     }
 
-    /// `None` while it is written.
+    /// The line, and the sequence number that it was read at. `None` while it is written.
     #[inline]
-    fn load_line(&self) -> Option<Line> {
+    fn load_line(&self) -> (u64, Option<Line>) {
         let sequence = self.sequence.load(Ordering::Acquire);
         let [base_count, base_ns, rate, valid_counts] = &self.line;
         let line = Line {
@@ -152,7 +152,7 @@ impl Tsc {
         };
         fence(Ordering::Acquire);
         let is_whole = sequence % 2 == 0 && self.sequence.load(Ordering::Relaxed) == sequence;
-        is_whole.then_some(line)
+        (sequence, is_whole.then_some(line))
     }
 
     /// The end of the last line, for a caller that has found a line being written.
@@ -163,13 +163,14 @@ impl Tsc {
         self.floor.load(Ordering::Relaxed)
     }
 
+    /// `sequence` and `end` are those of the line that the caller has read. There is no `end` if the line
+    /// was being written.
     #[cold]
     #[inline(never)]
-    fn read_instant(&self, seen: Option<Line>, source: &impl TimeSource) -> u64 {
+    fn read_instant(&self, sequence: u64, end: Option<u64>, source: &impl TimeSource) -> u64 {
         let instant = source.instant();
-        // The end of the line that this call has seen. A line that started since then has a later
-        // end, which it may be far from.
-        let floor = seen.map_or_else(|| self.load_floor(), Line::end);
+        // A line that started since then has a later end, which it may be far from.
+        let floor = end.unwrap_or_else(|| self.load_floor());
         let now = instant.max(floor);
         if self.is_unreliable.load(Ordering::Relaxed) {
             return now;
@@ -178,8 +179,9 @@ impl Tsc {
         let Ok(mut calibration) = self.calibration.try_lock() else {
             return now;
         };
-        let line = self.load_line().unwrap_or_else(|| Line::stopped(floor));
-        if seen != Some(line) {
+        let (latest, line) = self.load_line();
+        let line = line.unwrap_or_else(|| Line::stopped(floor));
+        if end.is_none() || latest != sequence {
             if let Some(ns) = line.read(source) {
                 return ns;
             }
