@@ -87,14 +87,6 @@ impl<A: Algorithm> Epochs<A> {
         }
     }
 
-    /// The algorithm, if it was never changed.
-    #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
-    #[inline(always)]
-    pub(super) fn initial(&self) -> Option<&A> {
-        let is_changed = self.latest.load(Ordering::Acquire) > 0;
-        (!is_changed).then(|| &self.initial.0.algorithm)
-    }
-
     #[expect(clippy::inline_always, reason = "as for `Table::decide`")]
     #[inline(always)]
     pub(super) fn current(&self) -> EpochView<'_, A> {

@@ -25,6 +25,8 @@
 //! Most new keys have a free slot in their home set and none of its keys outside. They are inserted by
 //! [`missed`](super::missed) with one lock, at the version that the fast path has read.
 
+use std::convert::identity;
+
 use super::attempt::Core;
 use super::epoch::Epochs;
 use super::overflow::{Counters, Overflow, Stats};
@@ -51,12 +53,6 @@ pub(super) struct Table<A: Algorithm> {
     /// How often an operation was tried on the slow path.
     #[cfg(test)]
     pub(super) attempts: std::sync::atomic::AtomicU64,
-}
-
-/// The algorithm that decides, and its epoch.
-struct Current<'a, A> {
-    algorithm: &'a A,
-    epoch: u64,
 }
 
 /// What the fast path decides on.
@@ -174,66 +170,24 @@ impl<A: Algorithm> Table<A> {
         done: impl FnOnce(Decision) -> T,
         miss: impl FnOnce(Miss) -> T,
     ) -> T {
-        let Some(algorithm) = self.epochs.initial() else {
-            return match self.decide_latest(located.id, request) {
-                Ok(decision) => done(decision.hide_from_optimizer()),
-                Err(missed) => miss(missed),
-            };
-        };
-        let current = Current {
-            algorithm,
-            epoch: 0,
-        };
-        self.decide_by_width(&current, located, request, done, miss)
-    }
-
-    /// The fast path by the latest algorithm, which computes all figures. There is one copy per table.
-    #[inline(never)]
-    fn decide_latest(&self, id: KeyId, request: Request) -> Result<Decision, Miss> {
-        let view = self.epochs.current();
-        let current = Current {
-            algorithm: view.algorithm_inlined(),
-            epoch: view.epoch_inlined(),
-        };
-        // Most states take one or two words, for which a copy of the fast path per width is worth
-        // its size.
-        if A::Packing::MAX_WORDS <= 2 {
-            let located = self.core.sets.home_of(id, A::Packing::MAX_WORDS);
-            return self.decide_by_width(&current, located, request, Ok, Err);
-        }
-        let set = self.core.sets.set(id.home);
-        self.decide_in::<MAX_WORDS, _>(&current, set, id, request, Ok, Err)
-    }
-
-    /// [`decide_fast`](Self::decide_fast) by the algorithm of an epoch, with a copy per width of states.
-    #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
-    #[inline(always)]
-    fn decide_by_width<T>(
-        &self,
-        current: &Current<'_, A>,
-        located: Located,
-        request: Request,
-        done: impl FnOnce(Decision) -> T,
-        miss: impl FnOnce(Miss) -> T,
-    ) -> T {
         let most = A::Packing::MAX_WORDS;
         let (sets, id) = (&self.core.sets, located.id);
         match sets.state_words {
             words if words == 1 || most == 1 => {
                 let set = sets.home(located, 1);
-                self.decide_in::<1, T>(current, set, id, request, done, miss)
+                self.decide_in::<1, T>(set, id, request, done, miss)
             }
             words if words == 2 || most == 2 => {
                 let set = sets.home(located, 2);
-                self.decide_in::<2, T>(current, set, id, request, done, miss)
+                self.decide_in::<2, T>(set, id, request, done, miss)
             }
             words if words == 3 || most == 3 => {
                 let set = sets.home(located, 3);
-                self.decide_in::<3, T>(current, set, id, request, done, miss)
+                self.decide_in::<3, T>(set, id, request, done, miss)
             }
             _ => {
                 let set = sets.home(located, 4);
-                self.decide_in::<4, T>(current, set, id, request, done, miss)
+                self.decide_in::<4, T>(set, id, request, done, miss)
             }
         }
     }
@@ -246,9 +200,16 @@ impl<A: Algorithm> Table<A> {
         cost: u64,
         rest: impl FnOnce(Miss) -> Decision,
     ) -> Decision {
-        let id = self.core.sets.key_id(hash);
-        self.decide_latest(id, Request::new(now, cost))
-            .unwrap_or_else(rest)
+        let (sets, request) = (&self.core.sets, Request::new(now, cost));
+        let id = sets.key_id(hash);
+        // Most states take one or two words, for which a copy of the fast path per width is worth
+        // its size.
+        if A::Packing::MAX_WORDS <= 2 {
+            let located = sets.home_of(id, A::Packing::MAX_WORDS);
+            return self.decide_fast(located, request, identity, rest);
+        }
+        let set = sets.set(id.home);
+        self.decide_in::<MAX_WORDS, _>(set, id, request, identity, rest)
     }
 
     /// [`try_admit`](Self::try_admit), also for a key outside its home set.
@@ -283,7 +244,6 @@ impl<A: Algorithm> Table<A> {
     #[inline(always)]
     fn decide_in<const W: usize, T>(
         &self,
-        current: &Current<'_, A>,
         set: Set<'_>,
         id: KeyId,
         request: Request,
@@ -296,8 +256,9 @@ impl<A: Algorithm> Table<A> {
             admit_only,
         } = request;
         let missed = 'miss: {
+            let view = self.epochs.current();
             let tag = make_tag(id.fingerprint, 0);
-            let (header, (slot, words)) = match set.try_read::<W>(tag, current.epoch) {
+            let (header, (slot, words)) = match set.try_read::<W>(tag, view.epoch_inlined()) {
                 Ok(found) => found,
                 Err(missed) => break 'miss missed,
             };
@@ -318,7 +279,7 @@ impl<A: Algorithm> Table<A> {
             let Some(state) = next.get_mut(..width) else {
                 break 'miss Miss::Slow;
             };
-            let decided = A::Packing::decide_packed(current.algorithm, state, now, cost);
+            let decided = A::Packing::decide_packed(view.algorithm_inlined(), state, now, cost);
             let Some(decision) = decided else {
                 break 'miss Miss::Slow;
             };
