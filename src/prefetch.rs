@@ -1,7 +1,8 @@
 //! Prefetch hints.
 //!
-//! The data of a waiter has usually left the caches, so each access waits for memory. If the next
-//! accesses are known, the memory can be fetched in the meantime.
+//! The data of a waiter in a queue, and the set of a random key in a large table, have usually left
+//! the caches, so each access waits for memory. If the next accesses are known, the memory can be
+//! fetched in the meantime.
 
 /// The size of a cache line in bytes.
 #[cfg(target_arch = "x86_64")]

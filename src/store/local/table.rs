@@ -120,7 +120,8 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// The key with this hash. Its home set is prefetched.
+    /// The key with this hash. Its home set is prefetched: callers then read the clock, which would
+    /// delay a plain load of the set.
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
     pub(super) fn locate(&self, hash: u64) -> Located {
