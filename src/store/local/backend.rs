@@ -47,7 +47,7 @@ where
     #[inline(always)]
     fn try_admit(&self, key: &K, cost: u64) -> bool {
         let table = self.shared.table();
-        let located = table.locate(self.hash(key));
+        let located = table.locate_early(self.hash(key));
         table.try_admit(located, self.shared.clock.now_unordered(), cost)
     }
 
@@ -56,7 +56,7 @@ where
     fn take(&self, key: &K, cost: u64, quickly: bool) -> Option<Self::Future> {
         let hash = self.hash(key);
         let table = self.shared.table();
-        let located = table.locate(hash);
+        let located = table.locate_early(hash);
         let now = self.shared.clock.now_unordered();
         let slow_path = || ready(Ok(self.decide_with_receipt(hash, now, cost)));
         if !quickly {

@@ -146,7 +146,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     pub fn check_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let hash = self.hash(key);
         let table = self.shared.table();
-        let located = table.locate(hash);
+        let located = table.locate_early(hash);
         let now = self.shared.clock.now_unordered();
         let rest = |missed| {
             let decided = self.decide_rest(missed, hash, now, cost);
@@ -173,7 +173,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// prefetched meanwhile.
     #[inline]
     pub(in crate::store) fn now_for(&self, hash: u64) -> Tick {
-        self.shared.table().locate(hash);
+        self.shared.table().locate_early(hash);
         self.shared.clock.now_unordered()
     }
 

@@ -23,6 +23,7 @@ pub(super) struct Sets {
     pub(super) len: usize,
     /// The words per state.
     pub(super) state_words: usize,
+    /// Follows from `state_words`. Stored because the fast path multiplies by it.
     lines_per_set: usize,
     pub(super) probes: ProbeSequence,
 }
@@ -31,7 +32,7 @@ impl Sets {
     /// The sets of a table for `keys` keys with states of `words` words.
     pub(super) fn for_keys(words: usize, keys: usize) -> Self {
         let mut sets = Self::unallocated(words, keys);
-        let len = sets.len * lines_per_set(words);
+        let len = sets.len * sets.lines_per_set;
         let mut lines = vec_with_huge_pages(len);
         lines.resize_with(len, CacheLine::default);
         sets.lines = lines.into_boxed_slice();
@@ -65,28 +66,24 @@ impl Sets {
         }
     }
 
-    /// The key with this hash, and the first line of its home set, which is prefetched. States take at
-    /// most `most_words` words.
+    /// The key with this hash, and the first line of its home set. States take at most `most_words`
+    /// words.
     #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
     #[inline(always)]
     pub(super) fn locate(&self, hash: u64, most_words: usize) -> Located {
-        let located = self.home_of(self.key_id(hash), most_words);
-        prefetch(
-            self.lines.as_ptr().wrapping_add(located.line),
-            size_of::<CacheLine>(),
-        );
-        located
-    }
-
-    /// A key, and the first line of its home set. States take at most `most_words` words.
-    #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
-    #[inline(always)]
-    pub(super) fn home_of(&self, id: KeyId, most_words: usize) -> Located {
+        let id = self.key_id(hash);
         let line = match most_words {
             1 => id.home,
             _ => id.home * self.lines_per_set,
         };
         Located { id, line }
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `Set::try_read`")]
+    #[inline(always)]
+    pub(super) fn prefetch(&self, located: Located) {
+        let line = self.lines.as_ptr().wrapping_add(located.line);
+        prefetch(line, size_of::<CacheLine>());
     }
 
     /// The set at this index.
@@ -131,7 +128,7 @@ impl Sets {
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        self.len * lines_per_set(self.state_words) * size_of::<CacheLine>()
+        self.len * self.lines_per_set * size_of::<CacheLine>()
     }
 
     /// The last probe up to `probe_len` at which a key of this home is stored.

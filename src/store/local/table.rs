@@ -120,12 +120,21 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
-    /// The key with this hash. Its home set is prefetched: callers then read the clock, which would
-    /// delay a plain load of the set.
+    /// The key with this hash, and where its home set is.
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
     pub(super) fn locate(&self, hash: u64) -> Located {
         self.core.sets.locate(hash, A::Packing::MAX_WORDS)
+    }
+
+    /// [`locate`](Self::locate) for a caller that reads the clock next. The home set is prefetched,
+    /// because reading the clock would delay a plain load of it.
+    #[expect(clippy::inline_always, reason = "as for `decide`")]
+    #[inline(always)]
+    pub(super) fn locate_early(&self, hash: u64) -> Located {
+        let located = self.locate(hash);
+        self.core.sets.prefetch(located);
+        located
     }
 
     /// Decides for a key, and returns what `done` makes of the decision. `rest` decides if the fast path
@@ -201,15 +210,14 @@ impl<A: Algorithm> Table<A> {
         cost: u64,
         rest: impl FnOnce(Miss) -> Decision,
     ) -> Decision {
-        let (sets, request) = (&self.core.sets, Request::new(now, cost));
-        let id = sets.key_id(hash);
+        let (located, request) = (self.locate(hash), Request::new(now, cost));
         // Most states take one or two words, for which a copy of the fast path per width is worth
         // its size.
         if A::Packing::MAX_WORDS <= 2 {
-            let located = sets.home_of(id, A::Packing::MAX_WORDS);
             return self.decide_fast(located, request, identity, rest);
         }
-        let set = sets.set(id.home);
+        let id = located.id;
+        let set = self.core.sets.set(id.home);
         self.decide_in::<MAX_WORDS, _>(set, id, request, identity, rest)
     }
 
