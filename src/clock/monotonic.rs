@@ -13,11 +13,12 @@ use super::{Clock, Tick};
 /// The system's monotonic clock. The whole process shares one zero.
 ///
 /// # Calendar
-/// The zero is a whole number of weeks after the Unix epoch, by the wall clock at the time of the
-/// first reading. Aligned windows of any length that divides a week (a minute, an hour, a day)
-/// therefore begin when they do in UTC. A week begins on Thursday at 00:00 UTC, because the Unix
-/// epoch was a Thursday; an offset of four days makes it begin on Monday. Later steps of the wall
-/// clock have no effect.
+/// The zero is a multiple of 210 days after the Unix epoch, by the wall clock at the time of the first
+/// reading. Aligned windows of any length that divides 210 days (a minute, an hour, a day, a week, 30
+/// days) therefore begin at a multiple of their length after the Unix epoch, in every process. A week
+/// begins on Thursday at 00:00 UTC, because the Unix epoch was a Thursday; an offset of four days makes
+/// it begin on Monday. Later steps of the wall clock have no effect. There are no months: 30 days begin
+/// on any day of one.
 ///
 /// # Reading
 /// On Linux and x86-64 it reads the processor's counter if the kernel itself does so, which is faster

@@ -50,12 +50,15 @@ fn nanos_since_anchor(now: Instant) -> u64 {
     })
 }
 
-/// The time since the start of the previous week. The zero is in the past, so windows that began
+/// The time since the start of the previous [`CYCLE`]. The zero is in the past, so windows that began
 /// before the process are representable.
 fn tick_of_wall_clock(unix: Duration) -> Duration {
-    const WEEK: u64 = 7 * 86_400;
-    Duration::new(WEEK + unix.as_secs() % WEEK, unix.subsec_nanos())
+    Duration::new(CYCLE + unix.as_secs() % CYCLE, unix.subsec_nanos())
 }
+
+/// The shortest time of whole weeks and of whole times of 30 days: 210 days, in seconds. Not all of the
+/// time since 1970, because packed states hold moments of 56 bits.
+const CYCLE: u64 = 210 * 86_400;
 
 #[expect(
     clippy::disallowed_methods,
@@ -84,13 +87,39 @@ mod tests {
 
     const DAY: u64 = 86_400;
 
+    /// How many of the whole days that windows last begin elsewhere than on a multiple of their length
+    /// since 1970, whenever the process starts.
+    fn misplaced(tick: impl Fn(u64) -> u64) -> Vec<u64> {
+        let starts = [0, 1, 11_111, 19_726, 20_000, 20_417, 33_333].map(|day| day * DAY + 7);
+        let is_misplaced = |days: &u64| {
+            let length = days * DAY;
+            let differs = |unix: &u64| tick(*unix) % length != unix % length;
+            starts.iter().any(differs)
+        };
+        [1, 2, 3, 5, 6, 7, 10, 14, 15, 30]
+            .into_iter()
+            .filter(is_misplaced)
+            .collect()
+    }
+
+    #[test]
+    fn windows_of_weeks_and_of_30_days_begin_as_since_1970() {
+        let tick = |seconds| tick_of_wall_clock(Duration::from_secs(seconds)).as_secs();
+        assert_eq!(misplaced(tick), [0; 0]);
+        // Planted bug: a zero that is a whole number of weeks only.
+        let weeks = |seconds| 7 * DAY + seconds % (7 * DAY);
+        assert_eq!(misplaced(weeks), [2, 3, 5, 6, 10, 14, 15, 30]);
+    }
+
     #[test]
     fn weeks_begin_on_thursday_at_midnight_utc() {
         // 2024-01-04 was a Thursday: 19,726 days after the Unix epoch.
         let thursday = 19_726 * DAY;
         let tick = |seconds| tick_of_wall_clock(Duration::from_secs(seconds)).as_secs();
-        assert_eq!(tick(thursday), 7 * DAY, "a whole number of weeks");
-        assert_eq!(tick(thursday + 5 * DAY + 3), 12 * DAY + 3);
-        assert_eq!(tick(thursday - 1), 14 * DAY - 1);
+        assert_eq!(tick(thursday) % (7 * DAY), 0, "a whole number of weeks");
+        assert_eq!(tick(thursday + 5 * DAY + 3) % (7 * DAY), 5 * DAY + 3);
+        assert_eq!(tick(thursday - 1) % (7 * DAY), 7 * DAY - 1);
+        assert_eq!(tick(210 * DAY - 1), 420 * DAY - 1);
+        assert_eq!(tick(210 * DAY), 210 * DAY);
     }
 }

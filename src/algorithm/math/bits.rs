@@ -4,7 +4,7 @@
 
 use super::arithmetic::low_u64;
 
-/// The width of a moment in the first two years of a process's clock (see `MonotonicClock`). Later
+/// The width of a moment in the first year of a process (see `MonotonicClock`). Later
 /// moments need not fit: a state that does not pack is kept outside of the slots.
 pub(in crate::algorithm) const TIME_BITS: u32 = 56;
 
