@@ -120,6 +120,12 @@ const TRUSTING: &[Case] = &[
         Some("192.0.2.1"),
     ),
     (
+        "translated peers and elements are IPv4",
+        Some("64:ff9b::10.0.0.1"),
+        &[(XFF, "64:ff9b::192.0.2.1, 64:ff9b::10.0.0.2")],
+        Some("192.0.2.1"),
+    ),
+    (
         "the loopback address of IPv6 is not an IPv4 address",
         Some("::1"),
         &[(XFF, "192.0.2.1")],
@@ -310,12 +316,9 @@ fn the_peer_address_ignores_all_headers() {
             *what,
             *peer,
             *lines,
-            peer.map(|peer| {
-                if peer == "::ffff:10.0.0.1" {
-                    "10.0.0.1"
-                } else {
-                    peer
-                }
+            peer.map(|peer| match peer {
+                "::ffff:10.0.0.1" | "64:ff9b::10.0.0.1" => "10.0.0.1",
+                peer => peer,
             }),
         )];
         let clients = ClientIp::peer();
@@ -384,12 +387,23 @@ fn known_bugs_of_other_servers_are_detected() {
         }
         Some(client)
     };
-    let planted: [(&str, Find<'_>); 5] = [
+    // It trusts what a network of translated addresses names, and not such a peer.
+    let right = ClientIp::x_forwarded_for().trusting(TRUSTED);
+    let only_mapped = |peer: Option<IpAddr>, headers: &HeaderMap| {
+        let peer = peer?.to_canonical();
+        if trusted(peer) {
+            right.address(Some(peer), headers)
+        } else {
+            Some(peer)
+        }
+    };
+    let planted: [(&str, Find<'_>); 6] = [
         ("leftmost", &leftmost),
         ("trusts every peer", &trusts_every_peer),
         ("first line", &first_line),
         ("skips invalid elements", &skips_invalid),
         ("ignores mapped addresses", &text_only),
+        ("ignores translated addresses", &only_mapped),
     ];
     for (name, bug) in planted {
         assert!(!wrong(TRUSTING, bug).is_empty(), "{name}");
@@ -406,6 +420,18 @@ fn cve_2026_90711_and_92395_a_mapped_network_does_not_contain_all_of_ipv4() {
     headers.insert(XFF, HeaderValue::from_static("6.6.6.6"));
     let untrusted = "203.0.113.9".parse().ok();
     assert_eq!(clients.address(untrusted, &headers), untrusted);
+}
+
+#[test]
+fn a_network_of_translated_addresses_trusts_the_proxy_that_it_names() {
+    let clients = ClientIp::x_forwarded_for().trusting(["64:ff9b::10.0.0.0/104"]);
+    let mut headers = HeaderMap::new();
+    headers.insert(XFF, HeaderValue::from_static("192.0.2.1"));
+    let address = |peer: &str| clients.address(peer.parse().ok(), &headers);
+    for trusted in ["64:ff9b::10.0.0.1", "10.0.0.1", "::ffff:10.0.0.1"] {
+        assert_eq!(address(trusted), "192.0.2.1".parse().ok(), "{trusted}");
+    }
+    assert_eq!(address("64:ff9b::11.0.0.1"), "11.0.0.1".parse().ok());
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::canonical;
+
 /// Where a line is split into elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Separator {
@@ -75,7 +77,7 @@ pub(super) fn parse_address(element: &[u8]) -> Option<IpAddr> {
             Some(_) => return None,
         },
     };
-    Some(address.to_canonical())
+    Some(canonical(address))
 }
 
 /// The address in an element of `Forwarded`, if it has exactly one `for`.
@@ -189,6 +191,7 @@ mod tests {
             ("fe80::1%eth0", "fe80::1"),
             ("::ffff:192.0.2.1", "192.0.2.1"),
             ("[::ffff:192.0.2.1]:80", "192.0.2.1"),
+            ("64:ff9b::192.0.2.1", "192.0.2.1"),
             ("2001:db8::192.0.2.1", "2001:db8::c000:201"),
         ] {
             let expected: IpAddr = expected.parse().unwrap();

@@ -246,7 +246,7 @@ impl ClientIp {
     /// assert_eq!(clients.address(untrusted, &headers), untrusted);
     /// ```
     pub fn address(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
-        let peer = peer.map(|address| address.to_canonical());
+        let peer = peer.map(canonical);
         match &self.source {
             AddressSource::Peer => peer,
             AddressSource::Header(header) => header.address(peer, headers),

@@ -263,7 +263,7 @@ mod tests {
 
     fn contains(network: &str, address: &str) -> bool {
         let network = Network::parse("trusting", network, "fewer").unwrap();
-        network.contains(address.parse::<IpAddr>().unwrap().to_canonical())
+        network.contains(canonical(address.parse().unwrap()))
     }
 
     #[test]
@@ -290,6 +290,7 @@ mod tests {
         assert!(!contains("::ffff:10.0.0.0/104", "11.9.9.9"));
         assert!(contains("10.0.0.0/8", "::ffff:10.9.9.9"));
         assert!(contains("64:ff9b::10.0.0.0/104", "10.9.9.9"));
+        assert!(contains("64:ff9b::10.0.0.0/104", "64:ff9b::10.9.9.9"));
         assert!(!contains("64:ff9b::10.0.0.0/104", "11.9.9.9"));
     }
 
