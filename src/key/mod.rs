@@ -5,6 +5,8 @@ mod closure;
 mod extension;
 mod header;
 mod key_type;
+#[cfg(test)]
+pub(crate) mod laws;
 mod lists;
 #[cfg(feature = "axum")]
 mod matched_path;
@@ -80,8 +82,8 @@ pub trait Key: Hash {}
 /// assert!(matches!(tenant.extract(&Request::new(())), Extracted::Reject(_)));
 /// ```
 ///
-/// A tuple of extractors finds a tuple of keys. An extractor with configuration is a type of its
-/// own:
+/// A tuple of extractors finds a tuple of keys. The largest cost of its parts counts, and the lowest
+/// priority. An extractor with configuration is a type of its own:
 ///
 /// ```
 /// use tower_throttle::key::{Extracted, KeyExtractor};
@@ -130,6 +132,15 @@ pub trait KeyExtractor<Req> {
     fn unread_proxy_header(&self, request: &Req) -> bool {
         let _ = request;
         false
+    }
+}
+
+/// The cost of a request by two extractors: the larger one. 1 is what an extractor says that knows
+/// nothing of costs, so the 0 of the other one counts.
+pub(crate) fn joint_cost(first: u64, second: u64) -> u64 {
+    match (first, second) {
+        (1, other) | (other, 1) => other,
+        _ => first.max(second),
     }
 }
 

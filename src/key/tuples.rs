@@ -1,6 +1,6 @@
 //! Tuples of extractors.
 
-use crate::key::{Extracted, KeyExtractor};
+use crate::key::{Extracted, KeyExtractor, Priority, joint_cost};
 
 /// Both keys. Rejects or skips a request if one of the extractors does.
 fn zip<A, B>(first: Extracted<A>, second: impl FnOnce() -> Extracted<B>) -> Extracted<(A, B)> {
@@ -22,6 +22,14 @@ where
         zip(self.0.extract(request), || self.1.extract(request))
     }
 
+    fn cost(&self, request: &Req) -> u64 {
+        joint_cost(self.0.cost(request), self.1.cost(request))
+    }
+
+    fn priority(&self, request: &Req) -> Priority {
+        self.0.priority(request).min(self.1.priority(request))
+    }
+
     fn unread_proxy_header(&self, request: &Req) -> bool {
         self.0.unread_proxy_header(request) || self.1.unread_proxy_header(request)
     }
@@ -38,6 +46,16 @@ where
     fn extract(&self, request: &Req) -> Extracted<Self::Key> {
         let first = zip(self.0.extract(request), || self.1.extract(request));
         zip(first, || self.2.extract(request)).map(|((a, b), c)| (a, b, c))
+    }
+
+    fn cost(&self, request: &Req) -> u64 {
+        let first = joint_cost(self.0.cost(request), self.1.cost(request));
+        joint_cost(first, self.2.cost(request))
+    }
+
+    fn priority(&self, request: &Req) -> Priority {
+        let first = self.0.priority(request).min(self.1.priority(request));
+        first.min(self.2.priority(request))
     }
 
     fn unread_proxy_header(&self, request: &Req) -> bool {

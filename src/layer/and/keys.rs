@@ -1,11 +1,12 @@
 //! Two keys per request.
 
-use crate::key::{Extracted, Key, KeyExtractor, KeyType};
+use crate::key::{Extracted, Key, KeyExtractor, KeyType, Priority, joint_cost};
 
 /// Finds the two keys of a request; made by [`RateLimitLayer::and`](crate::RateLimitLayer::and).
 ///
 /// A request that one extractor leaves alone ([`Extracted::Skip`]) is counted by the other key only.
-/// A request that one of them rejects is rejected. The cost is what the first one says.
+/// A request that one of them rejects is rejected. The larger cost counts for both, and the lower
+/// priority.
 #[derive(Clone, Copy, Debug)]
 pub struct AndKeys<A, B> {
     first: A,
@@ -71,7 +72,13 @@ impl<Req, A: KeyExtractor<Req>, B: KeyExtractor<Req>> KeyExtractor<Req> for AndK
     }
 
     fn cost(&self, request: &Req) -> u64 {
-        self.first.cost(request)
+        joint_cost(self.first.cost(request), self.second.cost(request))
+    }
+
+    fn priority(&self, request: &Req) -> Priority {
+        self.first
+            .priority(request)
+            .min(self.second.priority(request))
     }
 
     fn unread_proxy_header(&self, request: &Req) -> bool {
@@ -81,4 +88,22 @@ impl<Req, A: KeyExtractor<Req>, B: KeyExtractor<Req>> KeyExtractor<Req> for AndK
 
 impl<MA, MB, A: KeyType<MA>, B: KeyType<MB>> KeyType<(MA, MB)> for AndKeys<A, B> {
     type Key = KeyPair<A::Key, B::Key>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::laws::{LOUD, Quiet, violations};
+
+    #[test]
+    fn what_either_extractor_says_arrives() {
+        for key in [Extracted::Key(1), Extracted::Skip] {
+            let loud = LOUD.with(key);
+            let pairs = [
+                violations(&AndKeys::new(loud.clone(), Quiet), &()),
+                violations(&AndKeys::new(Quiet, loud), &()),
+            ];
+            assert_eq!(pairs, [const { Vec::<String>::new() }; 2]);
+        }
+    }
 }
