@@ -16,9 +16,10 @@ use crate::receipt::Receipt;
 
 /// A limit per tier: the key is a pair of the tier and the customer.
 ///
-/// Tiers that are not listed have the limit that it was made with. Each tier counts for itself: a
-/// customer who changes to another tier begins there afresh. [`Decision::policy`] counts the limits
-/// of all tiers, those of the unlisted first.
+/// Tiers that are not listed have the limit that it was made with, and share one count per customer:
+/// one that can choose its tier gains nothing by inventing tiers. Each listed tier counts for itself: a
+/// customer who changes to it begins there afresh. [`Decision::policy`] counts the limits of all tiers,
+/// those of the unlisted first.
 ///
 /// ```
 /// use axum::{Router, extract::Request, routing::get};

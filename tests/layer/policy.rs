@@ -5,7 +5,7 @@ use tower_throttle::{
     AnyAlgorithm, AsError, Decision, FixedWindow, Global, Quota, RateLimitLayer, RateLimited,
     Settle, SlidingLog, Tiers, TokenBucket,
     key::Key,
-    store::{Op, Receipt},
+    store::{Backend, IntoBackend, Op, Receipt},
 };
 
 use crate::support::{Script, deny};
@@ -223,6 +223,31 @@ async fn each_tier_has_its_own_limit_and_count() {
     assert_eq!(passed, [1, 3, 5]);
     assert_eq!(names, ["plan-1", "plan-2", "plan-3"]);
     assert!(service.oneshot((Plan::Free, 8)).await.is_ok());
+}
+
+/// How many of the requests of customers in tiers pass a limit of one per day.
+async fn passed<L>(limit: L, requests: &[(u8, u64)]) -> usize
+where
+    L: IntoBackend<Backend: Backend<(u8, u64)>>,
+{
+    let layer = RateLimitLayer::new(|req: &(u8, u64)| *req, limit).respond(AsError);
+    let service = layer.layer(service_fn(|_: (u8, u64)| async { Ok::<_, BoxError>(()) }));
+    let mut passed = 0;
+    for request in requests {
+        passed += usize::from(service.clone().oneshot(*request).await.is_ok());
+    }
+    passed
+}
+
+#[tokio::test]
+async fn unlisted_tiers_share_one_count_per_customer() {
+    let one = || FixedWindow::new(Quota::per_day(1));
+    let invented: Vec<_> = (1..=50).map(|tier| (tier, 7)).collect();
+    let tiers = || Tiers::new(one()).tier(0, one());
+    assert_eq!(passed(tiers(), &invented).await, 1);
+    assert_eq!(passed(tiers(), &[(0, 7), (1, 7), (2, 8)]).await, 3);
+    // Planted bug: the tier is part of what is counted.
+    assert_eq!(passed(one(), &invented).await, 50);
 }
 
 #[tokio::test]
