@@ -1,7 +1,8 @@
 //! The pages: every link leads somewhere, every command is one that `tests/run` runs, and the map of
-//! the examples is complete.
+//! the examples is complete. What they name exists.
 
 mod commands;
+mod identifiers;
 mod links;
 mod maps;
 mod markdown;
