@@ -342,3 +342,95 @@ async fn headers_state_each_part_of_a_tuple_and_the_binding_one() {
             .ends_with(r#""violated-policies":["api-3"]}"#)
     );
 }
+
+/// What a response states that passes two layers, with the figures of the inner and of the outer one.
+async fn stated<T>(inner: Decision, outer: Decision, tell: T) -> Vec<String>
+where
+    T: Tell<Response<String>> + Copy + Send + Sync + 'static,
+{
+    let quota = |limit| vec![Quota::per_minute(limit)];
+    let layer = |decision: Decision| {
+        RateLimitLayer::new(Global, Says(decision, quota(decision.limit))).headers(tell)
+    };
+    let stack = tower::ServiceBuilder::new()
+        .layer(layer(outer))
+        .layer(layer(inner));
+    let response = ask(&stack, Request::new(())).await;
+    let lines = response.headers().iter();
+    let mut stated: Vec<_> = lines
+        .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+        .filter(|line| !line.starts_with("retry-after"))
+        .collect();
+    stated.sort();
+    stated
+}
+
+/// A limit of `limit` of which this much remains, all of it again in so many seconds.
+fn remains(limit: u64, remaining: u64, seconds: u64) -> Decision {
+    Decision::new(
+        Verdict::Admit,
+        limit,
+        remaining,
+        None,
+        seconds * 1_000_000_000,
+    )
+}
+
+#[tokio::test]
+async fn of_two_limits_the_stricter_one_is_stated_where_there_is_room_for_one() {
+    let (few, many) = (remains(5, 2, 7), remains(100, 42, 30));
+    let later = remains(50, 2, 60);
+    let mut denied = Decision::new(Verdict::Deny, 100, 42, Some(3_000_000_000), 0);
+    denied.reset_after = Duration::from_secs(9);
+    for (inner, outer, [limit, remaining, reset]) in [
+        (few, many, [5, 2, 7]),
+        (many, few, [5, 2, 7]),
+        (few, later, [50, 2, 60]),
+        (later, few, [50, 2, 60]),
+        // The other one is not what the request has to wait for.
+        (denied, few, [100, 42, 3]),
+    ] {
+        let policies = format!("{};w=60, {};w=60", inner.limit, outer.limit);
+        let [first, second] =
+            [inner.limit, outer.limit].map(|limit| format!("ratelimit-policy: {limit};w=60"));
+        let mut lists = [first, second];
+        lists.sort();
+        let prefixed = |prefix: &str| {
+            vec![
+                format!("{prefix}ratelimit-limit: {limit}"),
+                format!("{prefix}ratelimit-remaining: {remaining}"),
+                format!("{prefix}ratelimit-reset: {reset}"),
+            ]
+        };
+        assert_eq!(
+            stated(inner, outer, Headers::XRateLimitDelta).await,
+            prefixed("x-")
+        );
+        let mut draft6 = [prefixed(""), lists.to_vec()].concat();
+        draft6.sort();
+        assert_eq!(stated(inner, outer, Headers::Draft6).await, draft6);
+        let mut draft3 = prefixed("");
+        draft3[0] = format!("ratelimit-limit: {limit}, {policies}");
+        assert_eq!(stated(inner, outer, Headers::Draft3).await, draft3);
+        let line = format!("ratelimit: limit={limit}, remaining={remaining}, reset={reset}");
+        let draft7 = [lists.to_vec(), vec![line]].concat();
+        assert_eq!(stated(inner, outer, Headers::Draft7).await, draft7);
+        assert_eq!(stated(inner, outer, Headers::Draft11).await.len(), 4);
+        // Planted bug: what each layer states is added.
+        assert_eq!(stated(inner, outer, Added).await.len(), 6);
+    }
+}
+
+/// A planted bug: it leaves what is stated.
+#[derive(Clone, Copy)]
+struct Added;
+
+impl<B> Tell<Response<B>> for Added {
+    fn tell(&self, response: &mut Response<B>, policies: &Policies, decision: &Decision) {
+        let mut own = Response::new(());
+        Headers::XRateLimitDelta.tell(&mut own, policies, decision);
+        for (name, value) in own.headers() {
+            response.headers_mut().append(name, value.clone());
+        }
+    }
+}

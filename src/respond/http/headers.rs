@@ -2,18 +2,22 @@
 
 use std::fmt::Write;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderName, HeaderValue, Response};
 
-use super::header_text::{ValueBuffer, digits};
+use super::figures::{Figures, Names};
+use super::header_text::ValueBuffer;
 use super::response::ceil_seconds;
 use crate::clock::unix_seconds;
 use crate::decision::Decision;
+use crate::error::RateLimited;
 use crate::quota::Quota;
 use crate::respond::{Policies, Policy, Tell};
 
 /// Response headers that state the limit, for admitted and for denied requests.
 ///
-/// They are added to the headers that are there, so a response states the limits of several layers.
+/// A response states the limits of several layers: [`Draft11`](Self::Draft11) and lists of policies name
+/// each of them. The older forms have one remaining count and one reset. These are of the limit that denied
+/// the request, else of the one with the fewest requests left, and of the latest reset if as many are left.
 /// Times are whole seconds, rounded up. The time beside the remaining count is the time until the
 /// whole limit is available again; for a denied request, the time until the same request passes, as
 /// in `Retry-After`.
@@ -77,113 +81,84 @@ impl Headers {
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
-const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+/// Of drafts 00 to 06.
+const DRAFT: Names = Names {
+    limit: HeaderName::from_static("ratelimit-limit"),
+    remaining: HeaderName::from_static("ratelimit-remaining"),
+    reset: HeaderName::from_static("ratelimit-reset"),
+};
+const X: Names = Names {
+    limit: HeaderName::from_static("x-ratelimit-limit"),
+    remaining: HeaderName::from_static("x-ratelimit-remaining"),
+    reset: HeaderName::from_static("x-ratelimit-reset"),
+};
 
 /// The largest number of a structured field: 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 impl<B> Tell<Response<B>> for Headers {
     fn tell(&self, response: &mut Response<B>, policies: &Policies, decision: &Decision) {
+        let is_denied_within =
+            !decision.is_denied() && response.extensions().get::<RateLimited>().is_some();
         let headers = response.headers_mut();
-        if let Some(policy) = policies
-            .of(decision)
-            .filter(|policy| policy.quota.is_none())
-        {
-            return self.tell_at_once(headers, policy, decision);
-        }
-        let limit = integer(decision.limit);
-        let remaining = integer(decision.remaining());
-        let reset =
-            integer(ceil_seconds(decision.retry_after.unwrap_or(decision.reset_after)).max(1));
+        let policy = policies.of(decision);
+        // A limit on concurrency has no period.
+        let has_period = policy.is_none_or(|policy| policy.quota.is_some());
+        let reset = decision.retry_after.unwrap_or(decision.reset_after);
+        let figures = Figures {
+            limit: integer(decision.limit),
+            remaining: integer(decision.remaining()),
+            reset: has_period.then(|| integer(ceil_seconds(reset).max(1))),
+            is_denied_within,
+        };
         match self {
             Self::Draft11 => {
-                let Some(policy) = policies.of(decision) else {
-                    return;
-                };
+                let Some(policy) = policy else { return };
                 headers.reserve(2);
                 headers.append(RATELIMIT_POLICY, policies.header_value(0, named));
-                headers.append(RATELIMIT, ratelimit_item(&policy.name, remaining, reset));
+                let item = ratelimit_item(&policy.name, figures.remaining, figures.reset);
+                headers.append(RATELIMIT, item);
             }
             Self::Draft7 => {
-                headers.append(RATELIMIT_POLICY, policies.header_value(1, unnamed_policies));
-                let mut line = ValueBuffer::<96>::new();
-                for (text, number) in [
-                    ("limit=", limit),
-                    (", remaining=", remaining),
-                    (", reset=", reset),
-                ] {
-                    line.text(text.as_bytes());
-                    line.number(number);
+                if has_period {
+                    headers.append(RATELIMIT_POLICY, policies.header_value(1, unnamed_policies));
                 }
-                headers.append(RATELIMIT, line.value());
+                figures.state_in_one_line(headers, RATELIMIT);
             }
             Self::Draft6 => {
-                headers.append(RATELIMIT_POLICY, policies.header_value(1, unnamed_policies));
-                headers.append(RATELIMIT_LIMIT, digits(limit));
-                headers.append(RATELIMIT_REMAINING, digits(remaining));
-                headers.append(RATELIMIT_RESET, digits(reset));
+                if has_period {
+                    headers.append(RATELIMIT_POLICY, policies.header_value(1, unnamed_policies));
+                }
+                figures.state(headers, &DRAFT, "");
             }
             Self::Draft3 => {
-                let mut line = limit.to_string();
-                for quota in policies.list().iter().filter_map(|policy| policy.quota) {
-                    let _ = write!(line, ", {}", bare(&quota));
-                }
-                if let Ok(line) = HeaderValue::try_from(line) {
-                    headers.append(RATELIMIT_LIMIT, line);
-                }
-                headers.append(RATELIMIT_REMAINING, digits(remaining));
-                headers.append(RATELIMIT_RESET, digits(reset));
+                let quotas = policies.list().iter().filter_map(|policy| policy.quota);
+                let quotas: String = quotas.map(|quota| format!(", {}", bare(&quota))).collect();
+                figures.state(headers, &DRAFT, &quotas);
             }
             Self::XRateLimitDelta | Self::XRateLimitEpoch => {
-                let epoch = *self == Self::XRateLimitEpoch;
-                let since = if epoch { unix_seconds() } else { 0 };
-                headers.append(X_RATELIMIT_LIMIT, digits(decision.limit));
-                headers.append(X_RATELIMIT_REMAINING, digits(decision.remaining()));
-                headers.append(X_RATELIMIT_RESET, digits(since.saturating_add(reset)));
-            }
-        }
-    }
-}
-
-impl Headers {
-    /// States a limit on concurrency, which has neither a period nor a reset.
-    fn tell_at_once(self, headers: &mut HeaderMap, policy: &Policy, decision: &Decision) {
-        let (limit, remaining) = (integer(policy.at_once), integer(decision.remaining()));
-        let text = |text: String| HeaderValue::try_from(text).ok();
-        match self {
-            Self::Draft11 => {
-                let name = quoted(&policy.name);
-                let unit = "concurrent-requests";
-                let stated = text(format!("{name};q={limit};qu=\"{unit}\""));
-                stated.map(|stated| headers.append(RATELIMIT_POLICY, stated));
-                let left = text(format!("{name};r={remaining}"));
-                left.map(|left| headers.append(RATELIMIT, left));
-            }
-            Self::Draft7 => {
-                let line = text(format!("limit={limit}, remaining={remaining}"));
-                line.map(|line| headers.append(RATELIMIT, line));
-            }
-            Self::Draft6 | Self::Draft3 => {
-                headers.append(RATELIMIT_LIMIT, digits(limit));
-                headers.append(RATELIMIT_REMAINING, digits(remaining));
-            }
-            Self::XRateLimitDelta | Self::XRateLimitEpoch => {
-                headers.append(X_RATELIMIT_LIMIT, digits(limit));
-                headers.append(X_RATELIMIT_REMAINING, digits(remaining));
+                let since = if *self == Self::XRateLimitEpoch {
+                    unix_seconds()
+                } else {
+                    0
+                };
+                let figures = Figures {
+                    limit: decision.limit,
+                    remaining: decision.remaining(),
+                    reset: figures.reset.map(|reset| since.saturating_add(reset)),
+                    ..figures
+                };
+                figures.state(headers, &X, "");
             }
         }
     }
 }
 
 /// `"search";r=9;t=1`
-fn ratelimit_item(name: &str, remaining: u64, reset: u64) -> HeaderValue {
+fn ratelimit_item(name: &str, remaining: u64, reset: Option<u64>) -> HeaderValue {
     if name.len() > MAX_INLINE_NAME {
-        let line = format!("{};r={remaining};t={reset}", quoted(name));
+        let reset = reset.map_or_else(String::new, |reset| format!(";t={reset}"));
+        let line = format!("{};r={remaining}{reset}", quoted(name));
         return HeaderValue::try_from(line).unwrap_or(HeaderValue::from_static(""));
     }
     let mut line = ValueBuffer::<{ 2 * MAX_INLINE_NAME + 50 }>::new();
@@ -196,8 +171,10 @@ fn ratelimit_item(name: &str, remaining: u64, reset: u64) -> HeaderValue {
     }
     line.text(b"\";r=");
     line.number(remaining);
-    line.text(b";t=");
-    line.number(reset);
+    if let Some(reset) = reset {
+        line.text(b";t=");
+        line.number(reset);
+    }
     line.value()
 }
 
@@ -218,6 +195,12 @@ fn named(policies: &[Policy]) -> HeaderValue {
             if refill_ns(quota) >= SECOND {
                 let _ = write!(item, ";w={}", window(quota));
             }
+        } else {
+            let _ = write!(
+                item,
+                ";q={};qu=\"concurrent-requests\"",
+                integer(policy.at_once)
+            );
         }
         item
     })
@@ -286,8 +269,10 @@ mod tests {
             for character in ["a", "\"", "\\"] {
                 for number in [0, 7, u64::MAX] {
                     let name = character.repeat(length);
-                    let item = format!("{};r={number};t={number}", quoted(&name));
-                    assert_eq!(ratelimit_item(&name, number, number), item);
+                    let item = format!("{};r={number}", quoted(&name));
+                    assert_eq!(ratelimit_item(&name, number, None), item);
+                    let item = format!("{item};t={number}");
+                    assert_eq!(ratelimit_item(&name, number, Some(number)), item);
                 }
             }
         }
