@@ -28,7 +28,6 @@ use super::entry::{LineEntry, QueuePosition};
 use super::line::Line;
 use super::outcome::CostOutcome;
 use super::timer::{Driver, LineTimer, TimerStatus};
-use super::wake::wake;
 use crate::clock::Tick;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
@@ -388,7 +387,9 @@ impl Drop for LineGuard<'_> {
         if self.wakers.is_empty() && self.timer_to_arm.is_none() {
             return;
         }
-        wake(mem::take(&mut self.wakers));
+        mem::take(&mut self.wakers)
+            .into_iter()
+            .for_each(Waker::wake);
         let mut to_arm = self.timer_to_arm.take();
         while let Some((mut timer, at)) = to_arm {
             let status = timer.arm(at);
@@ -397,7 +398,9 @@ impl Drop for LineGuard<'_> {
             // Taken here, or the drop of `again` would recurse.
             to_arm = again.timer_to_arm.take();
             again.shard = None;
-            wake(mem::take(&mut again.wakers));
+            mem::take(&mut again.wakers)
+                .into_iter()
+                .for_each(Waker::wake);
         }
     }
 }

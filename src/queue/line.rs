@@ -29,6 +29,7 @@
 mod moves;
 mod shed;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -36,7 +37,6 @@ use std::time::Duration;
 use super::Order;
 use super::mixed::MixedQueue;
 use super::outcome::{CostOutcome, WaitOutcome};
-use super::sorted_map::SortedMap;
 use super::uniform::UniformQueue;
 use super::waiters::{Rank, Ranks};
 use crate::clock::Tick;
@@ -53,7 +53,7 @@ pub(super) struct Line {
     ranks: Ranks,
     /// Waiters that were removed to make room for other requests and have not been polled since, with
     /// the time to wait before a retry. Their costs are refunded already.
-    shed: SortedMap<Duration>,
+    shed: BTreeMap<Rank, Duration>,
     status: Arc<LineStatus>,
     /// Whether every waiter so far joined at the back and none was shed. Once false, it stays false,
     /// and no rank is published any more.
@@ -98,7 +98,7 @@ impl Line {
         Self {
             queue: Queue::Uniform(UniformQueue::default()),
             ranks: Ranks::default(),
-            shed: SortedMap::default(),
+            shed: BTreeMap::new(),
             status: Arc::new(LineStatus {
                 line_id,
                 released_up_to: AtomicU64::new(0),
@@ -113,7 +113,7 @@ impl Line {
 
     /// Whether the waiter of this rank waits, or was shed and has not been polled since.
     pub(super) fn contains(&self, rank: Rank) -> bool {
-        dispatch!(&self.queue, queue => queue.contains(rank)) || self.shed.contains(rank)
+        dispatch!(&self.queue, queue => queue.contains(rank)) || self.shed.contains_key(&rank)
     }
 
     /// The number of waiters, without those that were shed.
@@ -128,7 +128,7 @@ impl Line {
 
     /// Whether the line can be dropped.
     pub(super) fn is_unused(&self) -> bool {
-        self.len() == 0 && self.shed.len() == 0
+        self.len() == 0 && self.shed.is_empty()
     }
 
     /// When the next waiter is released.
@@ -200,7 +200,7 @@ impl Line {
         stale_waker: &mut Option<Waker>,
     ) -> Option<WaitOutcome> {
         let Some(stored) = dispatch!(&mut self.queue, queue => queue.waker_mut(rank)) else {
-            let shed = self.shed.remove(rank);
+            let shed = self.shed.remove(&rank);
             return Some(shed.map_or(WaitOutcome::Released, WaitOutcome::Shed));
         };
         if !stored
@@ -229,7 +229,7 @@ impl Line {
             Queue::Mixed(queue) => queue.remove(rank, &quota),
         };
         let Some((outcome, waker)) = removed else {
-            self.shed.remove(rank);
+            self.shed.remove(&rank);
             return CostOutcome::Keep;
         };
         *stale_waker = waker;

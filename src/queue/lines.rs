@@ -14,7 +14,6 @@ use std::{
 use super::entry::QueuePosition;
 use super::guard::{LineGuard, Shards, drop_line};
 use super::outcome::WaitOutcome;
-use super::wake::wake;
 use crate::clock::Tick;
 use crate::quota::Quota;
 
@@ -120,7 +119,7 @@ impl Lines {
             changed.push(*line_id);
         }
         drop(shards);
-        wake(wakers);
+        wakers.into_iter().for_each(Waker::wake);
         for line_id in changed {
             self.shards.lock_line(line_id).refresh_timer();
         }

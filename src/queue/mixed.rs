@@ -17,13 +17,12 @@
 //! Every operation takes logarithmic time, because a removal stores its shift at one position: the
 //! shift of a position is the sum of those stored up to it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 
 use super::Order;
 use super::outcome::CostOutcome;
 use super::shift::{Parts, Shift};
-use super::sorted_map::SortedMap;
-use super::sorted_pairs::SortedPairs;
 use super::waiters::Rank;
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -31,15 +30,15 @@ use crate::quota::Quota;
 #[derive(Debug, Default)]
 pub(super) struct MixedQueue {
     /// In order of release, which is also the order of the slots.
-    positions: SortedMap<Position>,
+    positions: BTreeMap<Index, Position>,
     next_index: Index,
-    waiters: SortedMap<Waiter>,
+    waiters: BTreeMap<Rank, Waiter>,
     /// The cost and the rank of each waiter.
-    class_ranks: SortedPairs,
+    class_ranks: BTreeSet<(u64, Rank)>,
     /// The cost and the index of each position. Each cost has as many positions as ranks.
-    class_positions: SortedPairs,
-    /// The costs of the classes that a request of [`Order::Newest`] has joined, each with a zero.
-    lifo_classes: SortedPairs,
+    class_positions: BTreeSet<(u64, Index)>,
+    /// The costs of the classes that a request of [`Order::Newest`] has joined.
+    lifo_classes: BTreeSet<u64>,
     /// Its total is the shift at the end of the line: `front` and the `shift` of every position.
     shift: Shift,
     /// The part of the shift that all positions have in common.
@@ -80,11 +79,11 @@ impl MixedQueue {
             let index = queue.next_index;
             queue.next_index += 1;
             queue.waiters.insert(rank, Waiter { cost, index, waker });
-            queue.class_ranks.insert((cost, rank), 0);
+            queue.class_ranks.insert((cost, rank));
             queue.add_position(index, cost, slot);
         }
         if has_newest && queue.len() > 0 {
-            queue.lifo_classes.insert((cost, 0), 0);
+            queue.lifo_classes.insert(cost);
         }
         queue
     }
@@ -94,27 +93,27 @@ impl MixedQueue {
     }
 
     pub(super) fn contains(&self, rank: Rank) -> bool {
-        self.waiters.contains(rank)
+        self.waiters.contains_key(&rank)
     }
 
     pub(super) fn waker_mut(&mut self, rank: Rank) -> Option<&mut Option<Waker>> {
-        self.waiters.get_mut(rank).map(|waiter| &mut waiter.waker)
+        self.waiters.get_mut(&rank).map(|waiter| &mut waiter.waker)
     }
 
     pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
-        self.waiters
-            .for_each_mut(|waiter| wakers.extend(waiter.waker.take()));
+        let all = self.waiters.values_mut();
+        wakers.extend(all.filter_map(|waiter| waiter.waker.take()));
     }
 
     /// The slot of the first position.
     pub(super) fn first(&self) -> Option<Tick> {
-        let (_, first) = self.positions.first()?;
+        let (_, first) = self.positions.first_key_value()?;
         Some(self.slot(first, self.front + first.shift))
     }
 
     /// The slot of the last position.
     pub(super) fn last(&self) -> Option<Tick> {
-        let (_, last) = self.positions.last()?;
+        let (_, last) = self.positions.last_key_value()?;
         Some(self.slot(last, self.shift.total))
     }
 
@@ -140,16 +139,13 @@ impl MixedQueue {
         cost: u64,
         quota: impl FnOnce() -> Option<Quota>,
     ) -> Option<Rank> {
-        let rank = self.class_ranks.last_of(cost)?;
-        let is_last = self.positions.last()?.0 == self.class_positions.last_of(cost)?;
+        let rank = last_of(&self.class_ranks, cost)?;
+        let is_last = *self.positions.last_key_value()?.0 == last_of(&self.class_positions, cost)?;
         (is_last || quota().is_some()).then_some(rank)
     }
 
-    // The methods below are not inlined: lines whose costs differ are rare, and a program has one copy.
-
     /// Adds a waiter to which the limiter has granted `slot`. Its rank is after all others, or
     /// before them if it is the newest.
-    #[inline(never)]
     pub(super) fn join(&mut self, rank: Rank, cost: u64, slot: Tick, order: Order) {
         let index = self.next_index;
         self.next_index += 1;
@@ -162,9 +158,9 @@ impl MixedQueue {
             },
         );
         if order == Order::Newest {
-            self.lifo_classes.insert((cost, 0), 0);
+            self.lifo_classes.insert(cost);
         }
-        self.class_ranks.insert((cost, rank), 0);
+        self.class_ranks.insert((cost, rank));
         self.add_position(index, cost, slot);
         self.sort_last(index, slot);
     }
@@ -177,25 +173,25 @@ impl MixedQueue {
             shift: 0,
         };
         self.positions.insert(index, position);
-        self.class_positions.insert((cost, index), 0);
+        self.class_positions.insert((cost, index));
     }
 
     /// Sorts `slot`, which was added at `index`, the end of the line. Slots change places, costs do
     /// not: an early slot goes to the first waiter, not to the one that was granted it.
     fn sort_last(&mut self, mut index: Index, slot: Tick) {
         let mut shift = self.shift.total;
-        while let Some((ahead, position)) = self.positions.before(index) {
-            let step = self.positions.get(index).map_or(0, |behind| behind.shift);
+        while let Some((&ahead, position)) = self.positions.range(..index).next_back() {
+            let step = self.positions.get(&index).map_or(0, |behind| behind.shift);
             if self.slot(position, shift - step) <= slot {
                 return;
             }
             let (later, base) = (position.slot, position.base);
-            if let Some(behind) = self.positions.get_mut(index) {
+            if let Some(behind) = self.positions.get_mut(&index) {
                 (behind.slot, behind.base) = (later, base + step);
             }
             shift -= step;
             index = ahead;
-            if let Some(position) = self.positions.get_mut(index) {
+            if let Some(position) = self.positions.get_mut(&index) {
                 (position.slot, position.base) = (slot, shift);
             }
         }
@@ -203,7 +199,6 @@ impl MixedQueue {
 
     /// Removes the waiters whose slots have come by `now`, at most `most`, and adds their wakers
     /// to `wakers`. Returns the rank of the last one.
-    #[inline(never)]
     pub(super) fn release(
         &mut self,
         now: Tick,
@@ -215,13 +210,12 @@ impl MixedQueue {
             if self.first().is_none_or(|first| first > now) {
                 break;
             }
-            let (index, _) = self.positions.first()?;
-            let position = self.positions.remove(index)?;
+            let (index, position) = self.positions.pop_first()?;
             self.front += position.shift;
-            self.class_positions.remove((position.cost, index));
-            let rank = self.class_ranks.first_of(position.cost)?;
+            self.class_positions.remove(&(position.cost, index));
+            let rank = first_of(&self.class_ranks, position.cost)?;
             self.remove_rank(position.cost, rank);
-            wakers.extend(self.waiters.remove(rank)?.waker);
+            wakers.extend(self.waiters.remove(&rank)?.waker);
             last = Some(rank);
         }
         last
@@ -230,30 +224,29 @@ impl MixedQueue {
     /// Removes the waiter of this rank and returns its waker. The positions behind it move earlier by
     /// what its cost is worth. Without a `quota`, that is not known and they stay. Returns `None` if
     /// there is no such waiter.
-    #[inline(never)]
     pub(super) fn remove(
         &mut self,
         rank: Rank,
         quota: &dyn Fn() -> Option<Quota>,
     ) -> Option<(CostOutcome, Option<Waker>)> {
-        let waiter = self.waiters.remove(rank)?;
-        let index = if self.lifo_classes.get((waiter.cost, 0)).is_none() {
-            waiter.index
+        let waiter = self.waiters.remove(&rank)?;
+        let index = if self.lifo_classes.contains(&waiter.cost) {
+            last_of(&self.class_positions, waiter.cost)?
         } else {
-            self.class_positions.last_of(waiter.cost)?
+            waiter.index
         };
-        self.class_positions.remove((waiter.cost, index));
+        self.class_positions.remove(&(waiter.cost, index));
         self.remove_rank(waiter.cost, rank);
-        let is_last = self.positions.last()?.0 == index;
+        let is_last = *self.positions.last_key_value()?.0 == index;
         let quota = if is_last { None } else { quota() };
         let mut worth = 0;
         if let Some(quota) = &quota {
             worth = self.worth_to_add(waiter.cost, quota);
             self.shift.add(worth, quota);
         }
-        let position = self.positions.remove(index)?;
-        match self.positions.after_mut(index) {
-            Some(behind) => behind.shift += position.shift + worth,
+        let position = self.positions.remove(&index)?;
+        match self.positions.range_mut(index..).next() {
+            Some((_, behind)) => behind.shift += position.shift + worth,
             None => self.shift.total -= position.shift,
         }
         let outcome = if is_last || quota.is_some() {
@@ -285,22 +278,34 @@ impl MixedQueue {
     pub(super) fn reschedule(&mut self, plan: impl Fn(Tick) -> Tick) {
         let mut shift = self.front;
         let total = &self.shift;
-        self.positions.for_each_mut(|position| {
+        for position in self.positions.values_mut() {
             shift += position.shift;
             position.slot = plan(total.apply(position.slot, shift - position.base));
             (position.base, position.shift) = (0, 0);
-        });
+        }
         self.front = 0;
         self.shift = Shift::default();
     }
 
     /// Removes a rank from its class, and the class if that is empty then.
     fn remove_rank(&mut self, cost: u64, rank: Rank) {
-        self.class_ranks.remove((cost, rank));
-        if self.class_ranks.first_of(cost).is_none() {
-            self.lifo_classes.remove((cost, 0));
+        self.class_ranks.remove(&(cost, rank));
+        if first_of(&self.class_ranks, cost).is_none() {
+            self.lifo_classes.remove(&cost);
         }
     }
+}
+
+/// The least number of the pairs that begin with `cost`.
+fn first_of(pairs: &BTreeSet<(u64, u64)>, cost: u64) -> Option<u64> {
+    let mut of_cost = pairs.range((cost, 0)..=(cost, u64::MAX));
+    of_cost.next().map(|(_, number)| *number)
+}
+
+/// The greatest number of the pairs that begin with `cost`.
+fn last_of(pairs: &BTreeSet<(u64, u64)>, cost: u64) -> Option<u64> {
+    let mut of_cost = pairs.range((cost, 0)..=(cost, u64::MAX));
+    of_cost.next_back().map(|(_, number)| *number)
 }
 
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]

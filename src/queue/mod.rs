@@ -4,8 +4,6 @@
 //! requests of each key in order, so that the requests behind one that leaves move up, and release
 //! them when their slots have come.
 
-mod chunk_tree;
-mod chunked_deque;
 mod entry;
 mod guard;
 mod line;
@@ -17,13 +15,11 @@ mod mixed;
 mod outcome;
 mod seats;
 mod shift;
-mod slots;
-mod sorted_map;
-mod sorted_pairs;
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod test_waker;
 mod timer;
 mod uniform;
 mod waiters;
-mod wake;
 
 pub(crate) use self::{
     entry::QueuePosition,

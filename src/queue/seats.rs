@@ -304,7 +304,7 @@ impl fmt::Debug for Seats {
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
     use super::*;
-    use crate::queue::wake::tests::TestWaker;
+    use crate::queue::test_waker::TestWaker;
 
     #[test]
     fn a_seat_waiter_polled_with_a_new_waker_is_woken_by_it() {

@@ -5,10 +5,10 @@
 //! slot is dropped, and all waiters behind move up by one. That is exact for every algorithm and
 //! any number of limits, and takes constant time.
 
+use std::collections::VecDeque;
 use std::task::Waker;
 
 use super::Order;
-use super::slots::Slots;
 use super::waiters::{Rank, Waiters};
 use crate::clock::Tick;
 
@@ -17,8 +17,8 @@ pub(super) struct UniformQueue {
     /// The cost of each waiter.
     pub(super) cost: u64,
     waiters: Waiters,
-    /// As many as waiters.
-    slots: Slots,
+    /// As many as waiters, earliest first.
+    slots: VecDeque<Tick>,
     /// Whether a request of [`Order::Newest`] has joined.
     pub(super) has_newest: bool,
 }
@@ -48,20 +48,25 @@ impl UniformQueue {
     }
 
     pub(super) fn first(&self) -> Option<Tick> {
-        self.slots.first()
+        self.slots.front().copied()
     }
 
     pub(super) fn last(&self) -> Option<Tick> {
-        self.slots.last()
+        self.slots.back().copied()
     }
 
     #[cfg(all(test, tower_throttle_loom))]
     pub(super) fn iter(&self) -> impl Iterator<Item = Tick> {
-        self.slots.iter()
+        self.slots.iter().copied()
     }
 
     pub(super) fn join(&mut self, rank: Rank, slot: Tick, order: Order) {
-        self.slots.insert(slot);
+        // Two threads may arrive in another order than the limiter decided in.
+        let at = match self.last() {
+            Some(last) if last > slot => self.slots.partition_point(|one| *one <= slot),
+            _ => self.slots.len(),
+        };
+        self.slots.insert(at, slot);
         match order {
             Order::Oldest => self.waiters.push_back(rank),
             Order::Newest => {
@@ -79,17 +84,10 @@ impl UniformQueue {
         most: usize,
         wakers: &mut Vec<Waker>,
     ) -> Option<Rank> {
-        let due = self.slots.take_due(now, most);
-        if due == 0 {
-            return None;
-        }
-        // A few sizes only, so that the allocator can reuse a buffer.
-        wakers.reserve(due.next_power_of_two());
-        let last = self.waiters.take_front(due, wakers);
-        // The next release will probably be as large.
-        self.slots.prefetch(due);
-        self.waiters.prefetch(due);
-        last
+        let is_due = |slot: &&Tick| **slot <= now;
+        let due = self.slots.iter().take(most).take_while(is_due).count();
+        self.slots.drain(..due);
+        self.waiters.take_front(due, wakers)
     }
 
     /// Removes the waiter of this rank. Returns its waker, or `None` if there is no such waiter.
@@ -99,14 +97,14 @@ impl UniformQueue {
     )]
     pub(super) fn remove(&mut self, rank: Rank) -> Option<Option<Waker>> {
         let waker = self.waiters.remove(rank)?;
-        self.slots.pop_last();
+        self.slots.pop_back();
         Some(waker)
     }
 
     /// Removes the last waiter.
     pub(super) fn pop_back(&mut self) -> Option<(Rank, Option<Waker>)> {
         let last = self.waiters.pop_back()?;
-        self.slots.pop_last();
+        self.slots.pop_back();
         Some(last)
     }
 
@@ -114,13 +112,16 @@ impl UniformQueue {
     /// before it.
     pub(super) fn move_up(&mut self, slot: Tick) {
         if !self.slots.is_empty() {
-            self.slots.push_front_pop_back(slot);
+            self.slots.push_front(slot);
+            self.slots.pop_back();
         }
     }
 
     /// Replaces each slot.
     pub(super) fn reschedule(&mut self, new_slot: impl Fn(Tick) -> Tick) {
-        self.slots.reschedule(new_slot);
+        for slot in &mut self.slots {
+            *slot = new_slot(*slot);
+        }
     }
 
     /// The waiters and the slots, each in order.
@@ -130,7 +131,6 @@ impl UniformQueue {
         impl Iterator<Item = (Rank, Option<Waker>)>,
         impl Iterator<Item = Tick>,
     ) {
-        let slots: Vec<_> = self.slots.iter().collect();
-        (self.waiters.drain(), slots.into_iter())
+        (self.waiters.drain(), self.slots.into_iter())
     }
 }

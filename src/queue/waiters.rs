@@ -5,9 +5,8 @@
 //! to be moved. Tombstones are dropped once more than half of the entries are tombstones. From then
 //! on, and if ranks are not contiguous, the rank is found by binary search.
 
+use std::collections::VecDeque;
 use std::task::Waker;
-
-use super::chunked_deque::ChunkedDeque;
 
 /// The order of waiters: the lowest rank is released first. No rank of a line is used twice.
 pub(super) type Rank = u64;
@@ -54,7 +53,7 @@ impl Ranks {
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     /// Neither the first nor the last entry is a tombstone.
-    entries: ChunkedDeque<Waiter>,
+    entries: VecDeque<Waiter>,
     /// The number of entries that are not tombstones.
     live: usize,
 }
@@ -86,37 +85,25 @@ impl Waiters {
     /// Removes the first `many` waiters and adds their wakers to `wakers`. Returns the rank of the
     /// last one.
     pub(super) fn take_front(&mut self, many: usize, wakers: &mut Vec<Waker>) -> Option<Rank> {
-        let many = many.min(self.live);
-        self.live -= many;
-        let (mut left, mut last) = (many, None);
-        let wanted = |waiter: &Waiter| {
-            let tombstone = waiter.rank & TOMBSTONE != 0;
-            if left == 0 {
-                return tombstone;
-            }
-            left -= usize::from(!tombstone);
-            true
-        };
-        self.entries.take_while(wanted, |waiter| {
-            if waiter.rank & TOMBSTONE == 0 {
-                last = Some(waiter.rank);
-                wakers.extend(waiter.waker);
-            }
-        });
+        let mut last = None;
+        for _ in 0..many {
+            let Some(Waiter { rank, waker }) = self.entries.pop_front() else {
+                break;
+            };
+            self.live -= 1;
+            self.trim();
+            last = Some(rank);
+            wakers.extend(waker);
+        }
         last
     }
 
     /// Removes all waiters, in order.
-    pub(super) fn drain(mut self) -> impl Iterator<Item = (Rank, Option<Waker>)> {
-        let entries = std::iter::from_fn(move || self.entries.pop_front());
+    pub(super) fn drain(self) -> impl Iterator<Item = (Rank, Option<Waker>)> {
+        let entries = self.entries.into_iter();
         entries
             .filter(|waiter| waiter.rank & TOMBSTONE == 0)
             .map(|waiter| (waiter.rank, waiter.waker))
-    }
-
-    /// Prefetches the first `many` entries.
-    pub(super) fn prefetch(&self, many: usize) {
-        self.entries.prefetch(many);
     }
 
     pub(super) fn pop_back(&mut self) -> Option<(Rank, Option<Waker>)> {
@@ -152,8 +139,8 @@ impl Waiters {
 
     /// Takes the wakers of all waiters.
     pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
-        self.entries
-            .for_each_from(0, |waiter| wakers.extend(waiter.waker.take()));
+        let all = self.entries.iter_mut();
+        wakers.extend(all.filter_map(|waiter| waiter.waker.take()));
     }
 
     /// Removes the waiter with this rank. Returns its waker, or `None` if there is no such waiter.
@@ -239,10 +226,5 @@ mod tests {
             "too little happened"
         );
         assert!(waiters.drain().map(|(rank, _)| rank).eq(model));
-    }
-
-    #[test]
-    fn waiter_is_three_words() {
-        assert_eq!(size_of::<Waiter>(), 24);
     }
 }

@@ -1,6 +1,6 @@
 use super::moves::rescale_span;
 use super::*;
-use crate::queue::wake::tests::TestWaker;
+use crate::queue::test_waker::TestWaker;
 
 fn tick(ns: u64) -> Tick {
     Tick::from_nanos(ns)
