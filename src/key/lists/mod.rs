@@ -1,6 +1,5 @@
 //! Lists of clients that are not limited, or that are blocked.
 
-mod edges;
 mod networks;
 mod predicates;
 mod ranges;

@@ -18,8 +18,29 @@ pub(super) struct Range {
     pub(super) is_listed: bool,
 }
 
-/// The numbers at which being listed begins or ends.
-pub(super) fn edges(mut ranges: Vec<Range>) -> Vec<u128> {
+/// The numbers at which being listed begins or ends, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Edges<T>(Box<[T]>);
+
+impl<T: Copy + Ord + TryFrom<u128>> Edges<T> {
+    pub(super) fn new(ranges: Vec<Range>) -> Self {
+        // The edge after the last IPv4 address is none.
+        let edges = edges(ranges).into_iter();
+        Self(edges.filter_map(|edge| T::try_from(edge).ok()).collect())
+    }
+
+    /// Whether `number` is listed: if an odd number of edges is at or below it.
+    #[inline]
+    pub(super) fn contains(&self, number: T) -> bool {
+        self.0.partition_point(|edge| *edge <= number) % 2 == 1
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn edges(mut ranges: Vec<Range>) -> Vec<u128> {
     // An outer range before those within it.
     ranges.sort_unstable_by(|a, b| a.first.cmp(&b.first).then(b.last.cmp(&a.last)));
     let mut changes = Changes::default();
@@ -69,10 +90,6 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn contains(edges: &[u128], number: u128) -> bool {
-        edges.partition_point(|edge| *edge <= number) % 2 == 1
-    }
 
     /// The prefix with `bits` free bits that contains `number`.
     fn prefix(number: u128, bits: u32, is_listed: bool) -> Range {
@@ -126,10 +143,10 @@ mod tests {
                 }
             }
             permute(&mut ranges, 0, &mut |ranges| {
-                let edges = edges(ranges.to_vec());
-                assert!(edges.is_sorted_by(|a, b| a < b), "{edges:?}");
+                let edges = Edges::<u128>::new(ranges.to_vec());
+                assert!(edges.0.is_sorted_by(|a, b| a < b), "{edges:?}");
                 for number in 0..70 {
-                    let found = contains(&edges, number);
+                    let found = edges.contains(number);
                     assert_eq!(found, scan(ranges, number), "{number} in {ranges:?}");
                 }
             });
@@ -137,14 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn a_range_may_end_at_the_last_number() {
-        let last = Range {
-            first: u128::MAX - 1,
-            last: u128::MAX,
-            is_listed: true,
-        };
-        let found = edges(vec![last]);
-        assert_eq!(found, [u128::MAX - 1]);
-        assert!(contains(&found, u128::MAX));
+    fn the_first_and_the_last_number_may_be_listed() {
+        let single = |number| prefix(number, 0, true);
+        let edges = Edges::<u128>::new(vec![single(0), single(u128::MAX)]);
+        let found = [0, 1, u128::MAX - 1, u128::MAX].map(|number| edges.contains(number));
+        assert_eq!(found, [true, false, false, true]);
+        let edges = Edges::<u32>::new(vec![single(0), single(u32::MAX.into())]);
+        let found = [0, 1, u32::MAX - 1, u32::MAX].map(|number| edges.contains(number));
+        assert_eq!(found, [true, false, false, true]);
     }
 }
