@@ -1,9 +1,14 @@
 //! Clocks. No other module reads the time.
 
+#[cfg_attr(
+    all(test, tower_throttle_loom),
+    expect(dead_code, reason = "the models of queues have an alarm of their own")
+)]
+mod alarm;
 mod coarse;
 mod manual;
 mod monotonic;
-#[cfg(feature = "tokio")]
+#[cfg_attr(not(feature = "tokio"), path = "unpaused.rs")]
 mod paused;
 mod sleep;
 mod sleepers;
@@ -12,6 +17,8 @@ mod timer_thread;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod tsc;
 
+#[cfg(not(all(test, tower_throttle_loom)))]
+pub(crate) use self::alarm::{Alarm, AlarmState};
 pub use self::coarse::CoarseClock;
 pub use self::manual::{ManualClock, ManualSleep};
 pub use self::monotonic::MonotonicClock;
@@ -21,8 +28,6 @@ pub use self::sleep::MonotonicSleep;
 #[cfg(feature = "cas")]
 pub(crate) use self::system::unix_now;
 pub(crate) use self::system::unix_seconds;
-#[cfg(all(feature = "tokio", not(all(test, tower_throttle_loom))))]
-pub(crate) use self::system::{tokio_instant, tokio_now};
 
 use std::{fmt, future::Future, time::Duration};
 

@@ -1,11 +1,8 @@
 //! The default clock.
 
-#[cfg(feature = "tokio")]
 use super::paused;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 use super::system::system_nanos;
-#[cfg(feature = "tokio")]
-use super::system::tokio_now;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use super::tsc;
 use super::{Clock, Tick};
@@ -51,9 +48,8 @@ impl Clock for MonotonicClock {
 
 #[inline]
 fn read<const ORDERED: bool>() -> Tick {
-    #[cfg(feature = "tokio")]
-    if paused::PAUSE_AVAILABLE {
-        return tokio_now();
+    if let Some(now) = paused::now() {
+        return now;
     }
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     {

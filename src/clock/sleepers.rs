@@ -23,17 +23,24 @@ impl Sleepers {
         }
     }
 
-    /// Adds a sleeper, or replaces the waker of the sleeper with this `id`.
+    /// Adds a sleeper, or replaces the deadline and the waker of the sleeper with this `id`.
     pub(super) fn set(
         &mut self,
         id: Option<SleeperId>,
         deadline: Tick,
         waker: &Waker,
     ) -> SleeperId {
-        let id = id.unwrap_or_else(|| {
-            self.next += 1;
-            (deadline, self.next)
-        });
+        let id = match id {
+            Some(id) if id.0 == deadline => id,
+            Some(id) => {
+                self.by_deadline.remove(&id);
+                (deadline, id.1)
+            }
+            None => {
+                self.next += 1;
+                (deadline, self.next)
+            }
+        };
         self.by_deadline
             .entry(id)
             .and_modify(|kept| kept.clone_from(waker))

@@ -3,31 +3,9 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
 
-#[cfg(feature = "tokio")]
+#[cfg(feature = "cas")]
 use super::Tick;
 use super::nanos;
-
-/// The present moment of tokio's clock, which its timers use.
-#[cfg(feature = "tokio")]
-pub(crate) fn tokio_now() -> Tick {
-    Tick::from_nanos(nanos_since_anchor(tokio::time::Instant::now().into_std()))
-}
-
-/// `at` as a moment of tokio's clock.
-#[cfg(all(feature = "tokio", not(all(test, tower_throttle_loom))))]
-pub(crate) fn tokio_instant(at: Tick) -> tokio::time::Instant {
-    let now = tokio::time::Instant::now();
-    let Some((first, tick)) = ANCHOR.get() else {
-        // The clock has not been read yet, so `at` is not from a reading.
-        return now;
-    };
-    let at = Duration::from_nanos(at.as_nanos());
-    match at.checked_sub(*tick) {
-        Some(after) => first.checked_add(after),
-        None => first.checked_sub(tick.saturating_sub(at)),
-    }
-    .map_or(now, Into::into)
-}
 
 /// The present moment of `Instant`.
 #[expect(
@@ -41,7 +19,7 @@ pub(super) fn system_nanos() -> u64 {
 /// The first reading, and its tick.
 static ANCHOR: OnceLock<(Instant, Duration)> = OnceLock::new();
 
-fn nanos_since_anchor(now: Instant) -> u64 {
+pub(super) fn nanos_since_anchor(now: Instant) -> u64 {
     let (first, tick) = ANCHOR.get_or_init(|| (now, tick_of_wall_clock(unix_time())));
     // A paused tokio clock may be behind the first reading.
     nanos(match now.checked_duration_since(*first) {

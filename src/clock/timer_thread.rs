@@ -40,7 +40,13 @@ struct State {
 }
 
 impl TimerThread {
-    fn set(&'static self, id: Option<SleeperId>, deadline: Tick, waker: &Waker) -> SleeperId {
+    /// Returns the sleeper, and whether a thread will wake it.
+    fn set(
+        &'static self,
+        id: Option<SleeperId>,
+        deadline: Tick,
+        waker: &Waker,
+    ) -> (SleeperId, bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let id = state.sleepers.set(id, deadline, waker);
         if state.is_running {
@@ -49,15 +55,11 @@ impl TimerThread {
             if deadline < state.wakes_at {
                 self.changed.notify_one();
             }
-            return id;
+            return (id, true);
         }
         let thread = thread::Builder::new().name("tower-throttle-timer".to_owned());
         state.is_running = thread.spawn(|| self.run()).is_ok();
-        if !state.is_running {
-            // Without a thread the future wakes itself until its deadline.
-            waker.wake_by_ref();
-        }
-        id
+        (id, state.is_running)
     }
 
     fn remove(&self, id: SleeperId) {
@@ -110,6 +112,13 @@ impl ThreadSleep {
     pub(super) const fn until(deadline: Tick) -> Self {
         Self { deadline, id: None }
     }
+
+    /// Wakes at `deadline`. Calls no waker. Returns `false` if the system starts no thread.
+    pub(super) fn reset(&mut self, deadline: Tick, waker: &Waker) -> bool {
+        let (id, wakes) = TIMER.set(self.id, deadline, waker);
+        (self.deadline, self.id) = (deadline, Some(id));
+        wakes
+    }
 }
 
 impl Future for ThreadSleep {
@@ -119,7 +128,11 @@ impl Future for ThreadSleep {
         if MonotonicClock.now() >= self.deadline {
             return Poll::Ready(());
         }
-        self.id = Some(TIMER.set(self.id, self.deadline, cx.waker()));
+        let deadline = self.deadline;
+        if !self.reset(deadline, cx.waker()) {
+            // Without a thread the future wakes itself until its deadline.
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 }

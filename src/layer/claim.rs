@@ -14,7 +14,7 @@ use super::waiter_refund::refund_before_waiters;
 use crate::backend::Op;
 use crate::decision::{CompactDecision, Decision, Verdict};
 use crate::error::RateLimited;
-use crate::queue::{CostOutcome, LineTimer, Order, QueuePosition, RequestSeat, WaitOutcome};
+use crate::queue::{self, CostOutcome, Order, QueuePosition, RequestSeat, WaitOutcome};
 use crate::receipt::Receipt;
 use crate::respond::Settle;
 
@@ -56,14 +56,9 @@ enum QueueState {
     Queued(QueuePosition),
 }
 
-/// Why a request stops waiting before its turn.
+/// A newer request has the place of this one. There may be room again after this long.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum WaitError {
-    /// A newer request has its place. There may be room again after this long.
-    Shed(Duration),
-    /// There is no timer.
-    NoTimer,
-}
+pub(super) struct Shed(Duration);
 
 /// Releases the due waiters of a line when its timer fires.
 struct TimerWaker {
@@ -74,10 +69,7 @@ struct TimerWaker {
 impl Wake for TimerWaker {
     fn wake(self: Arc<Self>) {
         if let Some(owner) = self.owner.upgrade() {
-            owner
-                .layer()
-                .lines
-                .handle_timer(self.line_id, LineTimer::now());
+            owner.layer().lines.handle_timer(self.line_id, queue::now());
         }
     }
 }
@@ -147,7 +139,7 @@ impl Claim {
         mut wait: Duration,
         order: Order,
     ) -> Result<Duration, Decision> {
-        let now = LineTimer::now();
+        let now = queue::now();
         let lines = &layer.lines;
         let mut line = lines.lock_line(line_id);
         // A refund since the decision has moved the waiters up, but not this request, which was not in
@@ -222,17 +214,10 @@ impl Claim {
         layer: &LayerState,
         backend: &dyn KeyedBackend,
         seat: &mut RequestSeat,
-        failed: WaitError,
+        Shed(wait): Shed,
         decision: Decision,
     ) -> RateLimited {
-        let retry_after = match failed {
-            WaitError::Shed(wait) => Some(wait),
-            WaitError::NoTimer => {
-                layer.signals().record_no_timer();
-                decision.wait()
-            }
-        };
-        self.deny(layer, backend, seat, decision, retry_after)
+        self.deny(layer, backend, seat, decision, Some(wait))
     }
 
     /// [Leaves](Self::leave) the line, releases the seat, and records the denial.
@@ -261,23 +246,18 @@ impl Claim {
         layer: &LayerState,
         backend: &dyn KeyedBackend,
         cx: &Context<'_>,
-    ) -> Poll<Result<(), WaitError>> {
+    ) -> Poll<Result<(), Shed>> {
         let QueueState::Queued(position) = &self.state else {
             return Poll::Ready(Ok(()));
         };
         let turn = match layer.lines.poll_outcome(position, cx.waker()) {
             Ok(turn) => turn,
             Err(mut line) => {
-                let owner = || backend.owner();
-                let timer_waker = |line_id| TimerWaker {
-                    owner: owner(),
-                    line_id,
-                };
-                return if line.ensure_timer(|line_id| Arc::new(timer_waker(line_id)).into()) {
-                    Poll::Pending
-                } else {
-                    Poll::Ready(Err(WaitError::NoTimer))
-                };
+                line.ensure_alarm(|line_id| {
+                    let owner = backend.owner();
+                    Arc::new(TimerWaker { owner, line_id }).into()
+                });
+                return Poll::Pending;
             }
         };
         Poll::Ready(match turn {
@@ -287,7 +267,7 @@ impl Claim {
                     backend.refund_replaced(self.cost, receipt);
                 }
                 self.commit(layer);
-                Err(WaitError::Shed(wait))
+                Err(Shed(wait))
             }
         })
     }

@@ -18,7 +18,7 @@ use crate::error::ConfigError;
 #[cfg(any(feature = "cas", feature = "redis"))]
 use crate::error::StoreError;
 use crate::key::KeyRef;
-use crate::queue::{LineTimer, Lines};
+use crate::queue::{self, Lines};
 use crate::quota::Quota;
 use crate::receipt::Receipt;
 use crate::store::local::{Local, Stats};
@@ -135,9 +135,7 @@ impl<'a, K, L> LimitHandle<'a, K, L> {
         }
         // The line and a limit in this process change under the same lock.
         let mut line = self.lines.lock_key(&QueueOf(&self.path, key, self.backend));
-        let _ = line.apply_refund(cost, LineTimer::now(), || {
-            single_quota(&self.backend.quotas())
-        });
+        let _ = line.apply_refund(cost, queue::now(), || single_quota(&self.backend.quotas()));
         let refunding = refund();
         line.advance_epoch();
         refunding
@@ -225,7 +223,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S
     /// If the algorithm does not have a single quota, as a set of several limits.
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
         let backend = self.backend;
-        self.lines.reschedule(LineTimer::now(), || {
+        self.lines.reschedule(queue::now(), || {
             let before = backend.quota();
             backend.set_quota(quota)?;
             // All lines are rescheduled, and those of one tier cannot be told from the others.
@@ -243,7 +241,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S
     /// If the states of `algorithm` take more words than those of the first algorithm; see
     /// [`Local::set_algorithm`].
     pub fn set_algorithm(&self, algorithm: impl Into<A>) -> Result<(), ConfigError> {
-        self.lines.reschedule(LineTimer::now(), || {
+        self.lines.reschedule(queue::now(), || {
             self.backend
                 .set_algorithm(algorithm.into(), Inherit::AsIs)?;
             Ok::<_, ConfigError>(None)
@@ -263,7 +261,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S
         quota: Option<Quota>,
     ) -> Result<(), ConfigError> {
         let backend = self.backend;
-        self.lines.reschedule(LineTimer::now(), || {
+        self.lines.reschedule(queue::now(), || {
             let before = backend.quota();
             backend.set_algorithm(algorithm, Inherit::Additive)?;
             let quota = quota.filter(|_| backend.replans_line());

@@ -5,7 +5,7 @@ use super::queue_epoch::QueueEpoch;
 use super::state::LayerState;
 use crate::clock::nanos;
 use crate::decision::{Decision, Verdict};
-use crate::queue::LineTimer;
+use crate::queue;
 use crate::receipt::Receipt;
 
 impl LayerState {
@@ -69,7 +69,7 @@ impl LayerState {
         let retry = denied.retry_after?;
         let mut line = self.lines.lock_line(line_id);
         let slot = line.shed_equal(cost, retry)?;
-        let wait = slot.since(LineTimer::now());
+        let wait = slot.since(queue::now());
         let decision = Decision {
             verdict: Verdict::after(nanos(wait)),
             retry_after: None,

@@ -61,8 +61,7 @@ use crate::respond::Responder;
 /// 3. An admitted request goes to the service. With [`share_decision`](Self::share_decision), the
 ///    service finds the [`Decision`](crate::Decision) in the request's extensions.
 /// 4. A request that has to wait gets a place in line and goes to the service when its turn comes.
-///    Until then it does not occupy the service. It waits on tokio's timers: without a runtime that
-///    has `enable_time`, it is denied instead.
+///    Until then it does not occupy the service.
 /// 5. A denied request gets its response at once. The service is not called, and the body is not read.
 ///
 /// # What a denied request gets

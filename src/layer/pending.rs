@@ -128,9 +128,9 @@ where
                 }
                 WaitsFor::Turn(decision) => {
                     let decision = *decision;
-                    if let Err(failed) = ready!(self.reservation.poll_turn(cx)) {
+                    if let Err(shed) = ready!(self.reservation.poll_turn(cx)) {
                         let (seat, decision) = (&mut self.seat, decision.get());
-                        let denied = self.reservation.fail_wait(failed, seat, decision);
+                        let denied = self.reservation.fail_wait(shed, seat, decision);
                         return Poll::Ready(Outcome::Done(self.refuse(denied)));
                     }
                     self.seat = RequestSeat::NotRequired;

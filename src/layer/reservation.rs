@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::claim::{Claim, WaitError, refresh_decision};
+use super::claim::{Claim, Shed, refresh_decision};
 use super::keyed::AtKey;
 use super::queue_epoch::QueueEpoch;
 use super::state::State;
@@ -90,20 +90,20 @@ impl<K, L: Backend<K>> Reservation<K, L> {
         claim.wait_or_deny(state, &backend, joined, timeout, seat, decision)
     }
 
-    /// The denial of a request whose turn will not come.
+    /// The denial of a request whose place a newer one has.
     pub(super) fn fail_wait(
         &mut self,
-        failed: WaitError,
+        shed: Shed,
         seat: &mut RequestSeat,
         decision: Decision,
     ) -> RateLimited {
         let Self { state, key, claim } = self;
-        claim.fail_wait(state, &AtKey { state, key }, seat, failed, decision)
+        claim.fail_wait(state, &AtKey { state, key }, seat, shed, decision)
     }
 
-    /// Ready when the turn has come, or with the reason why it never will. The request then
+    /// Ready when the turn has come, or if a newer request has its place. The request then
     /// [commits](Self::commit) or is dropped.
-    pub(super) fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<Result<(), WaitError>> {
+    pub(super) fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<Result<(), Shed>> {
         let Self { state, key, claim } = self;
         claim.poll_turn(state, &AtKey { state, key }, cx)
     }

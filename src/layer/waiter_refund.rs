@@ -2,7 +2,7 @@
 
 use super::keyed::{KeyedBackend, single_quota};
 use super::state::LayerState;
-use crate::queue::{LineGuard, LineTimer};
+use crate::queue::{self, LineGuard};
 
 /// Refunds a cost that was taken before the waiters took theirs. They move up; otherwise new requests
 /// would be granted their moments. Calls `refund` if the backend has to get the cost back. Only for
@@ -44,7 +44,7 @@ pub(super) fn refund_before_waiters(
     if let Some(before) = reset_after() {
         refund();
         let given = before.saturating_sub(reset_after().unwrap_or(before));
-        line.shift_earlier(given, LineTimer::now());
+        line.shift_earlier(given, queue::now());
         line.advance_epoch();
     }
 }

@@ -5,15 +5,9 @@
 //! dropped after the lock is released.
 //!
 //! # Timers
-//! A line has a timer for its next slot. A thread that changes a line whose timer would fire too late
-//! takes the timer out, arms it without a lock, since that may call wakers, and puts it back. This
-//! repeats if the line has changed in between. Other threads leave a timer that is out alone.
-//!
-//! A timer belongs to a runtime in which a request waited. The timer of a multi-thread runtime
-//! serves all waiters. The timer of a current-thread runtime serves only waiters on that thread,
-//! because the runtime may not be driven any more. So a line has one timer per such thread. When
-//! a runtime shuts down, its timer fires early and cannot be armed again. Then all waiters are
-//! woken, and each makes sure that there is a timer.
+//! A line has an alarm for its next slot. A thread that changes the line sets it, if it would fire too
+//! late, while it holds the lock. Its handler releases the waiters that are due in batches, and unlocks
+//! the line after each.
 
 use std::{
     collections::HashMap,
@@ -23,11 +17,10 @@ use std::{
     time::Duration,
 };
 
-use super::Order;
 use super::entry::{LineEntry, QueuePosition};
 use super::line::Line;
 use super::outcome::CostOutcome;
-use super::timer::{Driver, LineTimer, TimerStatus};
+use super::{Alarm, AlarmState, Order, now};
 use crate::clock::Tick;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
@@ -127,7 +120,7 @@ impl Shards {
             line_id,
             shard: Some(shard),
             wakers: Vec::new(),
-            timer_to_arm: None,
+            is_due: false,
             stale_waker,
             removed_line: None,
         }
@@ -145,7 +138,8 @@ pub(crate) struct LineGuard<'a> {
     shard: Option<MutexGuard<'a, Shard>>,
     /// To be woken after the lock is released.
     wakers: Vec<Waker>,
-    timer_to_arm: Option<(LineTimer, Tick)>,
+    /// Whether more waiters are due, to be released after the lock was released once.
+    is_due: bool,
     /// To be dropped after the lock is released.
     stale_waker: Option<Waker>,
     removed_line: Option<Box<LineEntry>>,
@@ -211,37 +205,21 @@ impl LineGuard<'_> {
             .expect("the shard is locked until the guard is dropped")
     }
 
-    /// Makes sure that the line has a timer that fires for the caller. `waker` makes the waker that
-    /// the timer calls, given the id of the line, for [`handle_timer`](super::Lines::handle_timer).
-    ///
-    /// Returns `false` if the caller's thread has no timers.
-    pub(crate) fn ensure_timer(&mut self, waker: impl FnOnce(u64) -> Waker) -> bool {
+    /// Makes sure that the line has an alarm that fires for the caller. `waker` makes the waker that it
+    /// calls, given the id of the line, for [`handle_timer`](super::Lines::handle_timer).
+    pub(crate) fn ensure_alarm(&mut self, waker: impl FnOnce(u64) -> Waker) {
         let line_id = self.line_id;
-        let Some(entry) = self.entry_mut() else {
-            return true;
-        };
-        // First without the driver, which takes time to find out and is rarely needed.
-        if entry.has_timer_for(None) {
-            return true;
+        if let Some(entry) = self.entry_mut() {
+            let new = || Alarm::new(waker(line_id));
+            entry.alarm.get_or_insert_with(new).serve_caller();
+            self.refresh_timer();
         }
-        let Some(driver) = Driver::current() else {
-            return false;
-        };
-        if entry.has_timer_for(Some(driver)) {
-            return true;
-        }
-        let Some(timer) = LineTimer::new(driver, || waker(line_id)) else {
-            return false;
-        };
-        entry.add_timer(timer);
-        self.update(false, |_, _, _| ());
-        true
     }
 
-    /// Releases all waiters that are due at `now`, after their timer has fired.
+    /// Releases all waiters that are due at `now`, after the alarm has fired.
     pub(super) fn handle_timer(&mut self, now: Tick) {
-        if let Some(entry) = self.entry_mut() {
-            entry.mark_fired();
+        if let Some(alarm) = self.entry_mut().and_then(|entry| entry.alarm.as_mut()) {
+            alarm.clear();
         }
         self.release(now);
     }
@@ -266,7 +244,7 @@ impl LineGuard<'_> {
                 .unwrap_or(CostOutcome::Keep);
         }
         // It was released and is not going: the next waiter may go instead.
-        self.apply_refund(cost, LineTimer::now(), quota)
+        self.apply_refund(cost, now(), quota)
     }
 
     /// Moves the line up by the refund of a request before it; see [`Line::apply_refund`].
@@ -317,7 +295,7 @@ impl LineGuard<'_> {
             .flatten()
     }
 
-    /// Arms the timer again if a release of many waiters changed the line.
+    /// Sets the alarm, if it would fire too late.
     pub(super) fn refresh_timer(&mut self) {
         self.update(false, |_, _, _| ());
     }
@@ -351,30 +329,23 @@ impl LineGuard<'_> {
         let Some(entry) = shard.get_mut(&self.line_id) else {
             return;
         };
-        let line = &mut entry.line;
+        let LineEntry { line, alarm } = &mut **entry;
         let before = line.len();
         change(line, &mut self.wakers, &mut self.stale_waker);
         self.shards.adjust_waiting(before, line.len());
         if line.is_unused() {
             self.removed_line = shard.remove(&self.line_id);
-        } else if self.timer_to_arm.is_none() {
-            self.timer_to_arm = entry.take_late_timer();
+            return;
         }
-    }
-
-    /// Puts back a timer that was taken out and armed for `at`.
-    #[inline(never)]
-    fn return_timer(&mut self, timer: LineTimer, at: Tick, status: TimerStatus) {
-        let Some(entry) = self.entry_mut() else {
-            // All waiters have left.
+        let (Some(alarm), Some(next)) = (alarm, line.next_slot()) else {
             return;
         };
-        entry.return_timer(timer, at, status);
-        match status {
-            TimerStatus::Armed => self.refresh_timer(),
-            TimerStatus::Elapsed => self.release(LineTimer::now()),
-            TimerStatus::RuntimeGone => {
-                self.update(false, |line, wakers, _| line.take_wakers(wakers));
+        if next < alarm.at() {
+            match alarm.set(next) {
+                AlarmState::Set => {}
+                AlarmState::Due => self.is_due = true,
+                // Each waiter is polled, and tries again.
+                AlarmState::Failed => line.take_wakers(&mut self.wakers),
             }
         }
     }
@@ -382,31 +353,17 @@ impl LineGuard<'_> {
 
 impl Drop for LineGuard<'_> {
     fn drop(&mut self) {
-        self.shard = None;
-        drop_line(self.removed_line.take());
-        if self.wakers.is_empty() && self.timer_to_arm.is_none() {
-            return;
-        }
-        mem::take(&mut self.wakers)
-            .into_iter()
-            .for_each(Waker::wake);
-        let mut to_arm = self.timer_to_arm.take();
-        while let Some((mut timer, at)) = to_arm {
-            let status = timer.arm(at);
-            let mut again = self.shards.lock_line(self.line_id);
-            again.return_timer(timer, at, status);
-            // Taken here, or the drop of `again` would recurse.
-            to_arm = again.timer_to_arm.take();
-            again.shard = None;
-            mem::take(&mut again.wakers)
+        loop {
+            self.shard = None;
+            self.removed_line = None;
+            mem::take(&mut self.wakers)
                 .into_iter()
                 .for_each(Waker::wake);
+            if !mem::take(&mut self.is_due) {
+                return;
+            }
+            self.shard = Some(self.shards.lock_shard(self.line_id));
+            self.release(now());
         }
     }
-}
-
-/// Not inlined: most guards remove no line.
-#[inline(never)]
-pub(super) fn drop_line(line: Option<Box<LineEntry>>) {
-    drop(line);
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::entry::QueuePosition;
-use super::guard::{LineGuard, Shards, drop_line};
+use super::guard::{LineGuard, Shards};
 use super::outcome::WaitOutcome;
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -92,7 +92,7 @@ impl Lines {
         let removed = line.is_unused().then(|| shard.remove(&line_id));
         drop(shard);
         drop(stale_waker);
-        drop_line(removed.flatten());
+        drop(removed);
         Ok(outcome)
     }
 

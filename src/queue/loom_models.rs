@@ -6,10 +6,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::sync::Condvar;
 use loom::thread;
 
-use super::timer::{fire_due, next_deadline, set_now};
+use super::mock_alarm::{fire_due, next_deadline, set_now};
 use super::{
-    CostOutcome, LineTimer, Lines, Order, QueuePosition, RequestSeat, SeatAcquire, Seats,
-    WaitOutcome,
+    CostOutcome, Lines, Order, QueuePosition, RequestSeat, SeatAcquire, Seats, WaitOutcome, now,
 };
 use crate::clock::Tick;
 use crate::sync::{Mutex, lock};
@@ -69,7 +68,7 @@ struct TimerWaker(Weak<Lines>, u64);
 impl Wake for TimerWaker {
     fn wake(self: Arc<Self>) {
         if let Some(lines) = self.0.upgrade() {
-            lines.handle_timer(self.1, LineTimer::now());
+            lines.handle_timer(self.1, now());
         }
     }
 }
@@ -95,13 +94,13 @@ fn leave(lines: &Lines, position: &QueuePosition) -> CostOutcome {
     line.leave(position, 1, || None)
 }
 
-/// Polls once, and makes sure that there is a timer.
+/// Polls once, and makes sure that there is an alarm.
 fn poll_once(lines: &Arc<Lines>, position: &QueuePosition, waker: &Waker) -> Option<WaitOutcome> {
     match lines.poll_outcome(position, waker) {
         Ok(outcome) => Some(outcome),
         Err(mut line) => {
             let timer = |line_id| Arc::new(TimerWaker(Arc::downgrade(lines), line_id)).into();
-            assert!(line.ensure_timer(timer), "models have timers");
+            line.ensure_alarm(timer);
             None
         }
     }
@@ -114,7 +113,7 @@ fn wait_until_released(lines: &Arc<Lines>, position: &QueuePosition) {
     });
 }
 
-/// Sets the time and fires the timers that are due. A timer that is being armed knows the time.
+/// Sets the time and fires the timers that are due. An alarm that is being set knows the time.
 fn advance_to(now: u64) {
     set_now(tick(now));
     fire_due();

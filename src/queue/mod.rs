@@ -12,12 +12,13 @@ mod list;
 #[cfg(all(test, tower_throttle_loom))]
 mod loom_models;
 mod mixed;
+#[cfg(all(test, tower_throttle_loom))]
+mod mock_alarm;
 mod outcome;
 mod seats;
 mod shift;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod test_waker;
-mod timer;
 mod uniform;
 mod waiters;
 
@@ -28,8 +29,18 @@ pub(crate) use self::{
     list::List,
     outcome::{CostOutcome, WaitOutcome},
     seats::{RequestSeat, SeatAcquire, Seats},
-    timer::LineTimer,
 };
+
+#[cfg(all(test, tower_throttle_loom))]
+pub(crate) use self::mock_alarm::{Alarm, AlarmState, now};
+#[cfg(not(all(test, tower_throttle_loom)))]
+use crate::clock::{Alarm, AlarmState, Clock, MonotonicClock, Tick};
+
+/// The present moment on the clock of the slots.
+#[cfg(not(all(test, tower_throttle_loom)))]
+pub(crate) fn now() -> Tick {
+    MonotonicClock.now()
+}
 
 /// Which waiting request goes first, and which one is denied when the line is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -79,12 +79,6 @@ impl Signals {
         self.metrics.record_losses(losses);
     }
 
-    /// A request had to wait without a timer.
-    #[cold]
-    pub(crate) fn record_no_timer(&self) {
-        self.events.log_no_timer();
-    }
-
     #[cold]
     pub(crate) fn record_unread_proxy_header(&self) {
         self.events.log_unread_proxy_header();

@@ -20,7 +20,5 @@ impl EventLogger {
 
     pub(super) fn log_store_error(&self, _: &StoreError) {}
 
-    pub(super) fn log_no_timer(&self) {}
-
     pub(super) fn log_unread_proxy_header(&self) {}
 }

@@ -16,7 +16,6 @@ pub(super) struct EventLogger {
     name: RwLock<Option<Arc<str>>>,
     failing: AtomicBool,
     // Mistakes that do not go away are logged once.
-    no_timer_logged: AtomicBool,
     server_rejection_logged: AtomicBool,
     unread_proxy_header_logged: AtomicBool,
 }
@@ -77,19 +76,6 @@ impl EventLogger {
                 %error,
                 transient = error.is_transient(),
                 "the limiter cannot decide"
-            );
-        }
-    }
-
-    pub(super) fn log_no_timer(&self) {
-        if !self.no_timer_logged.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                target: "tower_throttle",
-                limit = self.name(),
-                "a request had to wait without a tokio runtime that has timers, and was denied; \
-                 call the service in a runtime built with `enable_time`, with the feature `tokio` \
-                 (logged once). See \
-                 https://docs.rs/tower-throttle/latest/tower_throttle/guide/queues/index.html#no-timer"
             );
         }
     }

@@ -2,7 +2,6 @@
 
 use std::{cell::RefCell, collections::BTreeMap, task::Waker};
 
-use super::TimerStatus;
 use crate::clock::Tick;
 
 thread_local! {
@@ -52,68 +51,64 @@ pub(crate) fn next_deadline() -> Option<Tick> {
     next.filter(|next| *next < Tick::MAX)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Driver;
-
-impl Driver {
-    pub(crate) const fn current() -> Option<Self> {
-        Some(Self)
-    }
-
-    pub(crate) fn serves(self, _: Option<Self>) -> bool {
-        true
-    }
+pub(crate) fn now() -> Tick {
+    STATE.with_borrow(|state| state.now)
 }
 
+/// See `clock::Alarm`.
 #[derive(Debug)]
-pub(crate) struct LineTimer {
+pub(crate) struct Alarm {
     id: u64,
+    at: Tick,
 }
 
-impl LineTimer {
-    #[expect(clippy::unnecessary_wraps, reason = "same signature as the others")]
-    pub(crate) fn new(_: Driver, waker: impl FnOnce() -> Waker) -> Option<Self> {
-        let waker = waker();
-        Some(STATE.with_borrow_mut(|state| {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AlarmState {
+    Set,
+    Due,
+    #[expect(dead_code, reason = "models have timers")]
+    Failed,
+}
+
+impl Alarm {
+    pub(crate) fn new(waker: Waker) -> Self {
+        STATE.with_borrow_mut(|state| {
             state.next_id += 1;
             state.timers.insert(state.next_id, (Tick::MAX, waker));
-            Self { id: state.next_id }
-        }))
-    }
-
-    pub(crate) const fn driver(&self) -> Driver {
-        Driver
-    }
-
-    pub(crate) fn now() -> Tick {
-        STATE.with_borrow(|state| state.now)
-    }
-
-    pub(crate) fn has_fired(&self) -> bool {
-        STATE.with_borrow(|state| {
-            state
-                .timers
-                .get(&self.id)
-                .is_none_or(|timer| timer.0 == Tick::MAX)
+            Self {
+                id: state.next_id,
+                at: Tick::MAX,
+            }
         })
     }
 
-    pub(crate) fn arm(&mut self, at: Tick) -> TimerStatus {
+    pub(crate) const fn serve_caller(&mut self) {}
+
+    pub(crate) const fn at(&self) -> Tick {
+        self.at
+    }
+
+    pub(crate) const fn clear(&mut self) {
+        self.at = Tick::MAX;
+    }
+
+    pub(crate) fn set(&mut self, at: Tick) -> AlarmState {
+        let is_due = at <= now();
+        self.at = if is_due { Tick::MAX } else { at };
         STATE.with_borrow_mut(|state| {
-            let elapsed = at <= state.now;
             if let Some(timer) = state.timers.get_mut(&self.id) {
-                timer.0 = if elapsed { Tick::MAX } else { at };
+                timer.0 = self.at;
             }
-            if elapsed {
-                TimerStatus::Elapsed
-            } else {
-                TimerStatus::Armed
-            }
-        })
+        });
+        if is_due {
+            AlarmState::Due
+        } else {
+            AlarmState::Set
+        }
     }
 }
 
-impl Drop for LineTimer {
+impl Drop for Alarm {
     fn drop(&mut self) {
         // The waker is dropped after the borrow: it may own a line, whose timers borrow again.
         let _ = STATE.with_borrow_mut(|state| state.timers.remove(&self.id));
