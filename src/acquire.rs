@@ -46,7 +46,7 @@ pub(crate) fn attempt<A: Algorithm>(
             })
         })
     };
-    if A::Packing::counts_denials(algorithm) {
+    if algorithm.facts().counts_denials {
         // A caller that goes on waiting is not denied.
         let decision = A::Packing::peek_reserve(algorithm, state, now, cost, max_wait);
         let retry = retry_of(&decision, state);
@@ -73,9 +73,9 @@ pub(crate) fn cancel<A: Algorithm>(
     now: Tick,
     cost: u64,
 ) {
-    if A::Packing::limit_count(algorithm) == 1 {
+    if algorithm.facts().limits == 1 {
         algorithm.refund(state, turn, now, cost);
-    } else if A::Packing::waiting_count(algorithm) <= 1 {
+    } else if algorithm.facts().waiting <= 1 {
         A::Packing::cancel(algorithm, state, taken_at, now, cost);
     } else {
         algorithm.refund(state, taken_at, now, cost);

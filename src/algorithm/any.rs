@@ -8,7 +8,7 @@ use super::math::MAX_WORDS;
 use super::packing::Sealed;
 #[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
-use super::{Algorithm, Inherit, Packing};
+use super::{Algorithm, Facts, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -77,22 +77,15 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn refund(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
     fn charge(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration;
     fn rescale(&self, state: &mut AnyState, from: &dyn DynAlgorithm, now: Tick, inherit: Inherit);
-    fn replans_line(&self) -> bool;
     fn forgettable_at(&self, state: &AnyState) -> Tick;
+    fn facts(&self) -> Facts;
     fn quotas(&self) -> Vec<Quota>;
-    fn limit_count(&self) -> usize;
-    fn waiting_count(&self) -> usize;
-    fn is_user_code(&self) -> bool;
     fn available(&self, state: &AnyState, now: Tick) -> u64;
     fn peek_reserve(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision;
     fn cancel(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
     fn forgive(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
     fn ban(&self, state: &mut AnyState, now: Tick, length: Duration);
     fn is_blocked(&self, state: &AnyState, now: Tick) -> bool;
-    fn is_about_one_key(&self) -> bool;
-    fn counts_denials(&self) -> bool;
-    #[cfg(feature = "cas")]
-    fn is_leasable(&self) -> bool;
     #[cfg(feature = "cas")]
     fn with_share(&self, machines: u64) -> Result<Arc<dyn DynAlgorithm>, ConfigError>;
     #[cfg(feature = "cas")]
@@ -104,12 +97,9 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     #[cfg(feature = "cas")]
     fn cell_end(&self, state: &AnyState, now: Tick) -> Tick;
     fn heap_bytes(&self, state: &AnyState) -> usize;
-    fn max_heap_bytes(&self) -> usize;
-    fn word_count(&self) -> usize;
     fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool;
     fn unpack_from(&self, words: &[u64]) -> AnyState;
     fn rebased(&self, now: Tick) -> Arc<dyn DynAlgorithm>;
-    fn rebase_at(&self) -> Tick;
     fn raise_to_base(&self, state: &mut AnyState);
     #[cfg(feature = "cas")]
     fn settings_fields(&self, fields: &mut Fields<'_>) -> Arc<dyn DynAlgorithm>;
@@ -216,30 +206,22 @@ impl<A: Algorithm> DynAlgorithm for A {
         }
     }
 
-    fn replans_line(&self) -> bool {
-        Algorithm::replans_line(self)
-    }
-
     fn forgettable_at(&self, state: &AnyState) -> Tick {
         state
             .get()
             .map_or(Tick::ZERO, |state| Algorithm::forgettable_at(self, state))
     }
 
+    fn facts(&self) -> Facts {
+        let facts = Algorithm::facts(self);
+        Facts {
+            max_heap_bytes: facts.max_heap_bytes.saturating_add(size_of::<A::State>()),
+            ..facts
+        }
+    }
+
     fn quotas(&self) -> Vec<Quota> {
         A::Packing::quotas(self)
-    }
-
-    fn limit_count(&self) -> usize {
-        A::Packing::limit_count(self)
-    }
-
-    fn waiting_count(&self) -> usize {
-        A::Packing::waiting_count(self)
-    }
-
-    fn is_user_code(&self) -> bool {
-        A::Packing::is_user_code(self)
     }
 
     fn available(&self, state: &AnyState, now: Tick) -> u64 {
@@ -273,19 +255,6 @@ impl<A: Algorithm> DynAlgorithm for A {
         state
             .get()
             .is_some_and(|state| A::Packing::is_blocked(self, state, now))
-    }
-
-    fn is_about_one_key(&self) -> bool {
-        A::Packing::is_about_one_key(self)
-    }
-
-    fn counts_denials(&self) -> bool {
-        A::Packing::counts_denials(self)
-    }
-
-    #[cfg(feature = "cas")]
-    fn is_leasable(&self) -> bool {
-        A::Packing::is_leasable(self)
     }
 
     #[cfg(feature = "cas")]
@@ -322,14 +291,6 @@ impl<A: Algorithm> DynAlgorithm for A {
         size_of::<A::State>() + state.map_or(0, |state| A::Packing::heap_bytes(self, state))
     }
 
-    fn max_heap_bytes(&self) -> usize {
-        A::Packing::max_heap_bytes(self).saturating_add(size_of::<A::State>())
-    }
-
-    fn word_count(&self) -> usize {
-        A::Packing::word_count(self)
-    }
-
     fn pack_into(&self, state: &AnyState, words: &mut [u64]) -> bool {
         state
             .get()
@@ -344,10 +305,6 @@ impl<A: Algorithm> DynAlgorithm for A {
         let mut rebased = self.clone();
         A::Packing::rebase(&mut rebased, now);
         Arc::new(rebased)
-    }
-
-    fn rebase_at(&self) -> Tick {
-        A::Packing::rebase_at(self)
     }
 
     fn raise_to_base(&self, state: &mut AnyState) {
@@ -379,6 +336,10 @@ impl Algorithm for AnyAlgorithm {
 
     fn quota(&self) -> Quota {
         self.0.quota()
+    }
+
+    fn facts(&self) -> Facts {
+        self.0.facts()
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
@@ -417,10 +378,6 @@ impl Algorithm for AnyAlgorithm {
         self.0.rescale(state, &*from.0, now, inherit);
     }
 
-    fn replans_line(&self) -> bool {
-        self.0.replans_line()
-    }
-
     fn forgettable_at(&self, state: &AnyState) -> Tick {
         self.0.forgettable_at(state)
     }
@@ -446,18 +403,6 @@ impl Packing<Self> for AnyAlgorithm {
 
     fn quotas(algorithm: &Self) -> Vec<Quota> {
         algorithm.0.quotas()
-    }
-
-    fn limit_count(algorithm: &Self) -> usize {
-        algorithm.0.limit_count()
-    }
-
-    fn waiting_count(algorithm: &Self) -> usize {
-        algorithm.0.waiting_count()
-    }
-
-    fn is_user_code(algorithm: &Self) -> bool {
-        algorithm.0.is_user_code()
     }
 
     fn available(algorithm: &Self, state: &AnyState, now: Tick) -> u64 {
@@ -488,19 +433,6 @@ impl Packing<Self> for AnyAlgorithm {
 
     fn is_blocked(algorithm: &Self, state: &AnyState, now: Tick) -> bool {
         algorithm.0.is_blocked(state, now)
-    }
-
-    fn is_about_one_key(algorithm: &Self) -> bool {
-        algorithm.0.is_about_one_key()
-    }
-
-    fn counts_denials(algorithm: &Self) -> bool {
-        algorithm.0.counts_denials()
-    }
-
-    #[cfg(feature = "cas")]
-    fn is_leasable(algorithm: &Self) -> bool {
-        algorithm.0.is_leasable()
     }
 
     #[cfg(feature = "cas")]
@@ -538,14 +470,6 @@ impl Packing<Self> for AnyAlgorithm {
         algorithm.0.heap_bytes(state)
     }
 
-    fn max_heap_bytes(algorithm: &Self) -> usize {
-        algorithm.0.max_heap_bytes()
-    }
-
-    fn word_count(algorithm: &Self) -> usize {
-        algorithm.0.word_count()
-    }
-
     fn pack_into(algorithm: &Self, state: &AnyState, words: &mut [u64]) -> bool {
         algorithm.0.pack_into(state, words)
     }
@@ -556,10 +480,6 @@ impl Packing<Self> for AnyAlgorithm {
 
     fn rebase(algorithm: &mut Self, now: Tick) {
         algorithm.0 = algorithm.0.rebased(now);
-    }
-
-    fn rebase_at(algorithm: &Self) -> Tick {
-        algorithm.0.rebase_at()
     }
 
     fn raise_to_base(algorithm: &Self, state: &mut AnyState) {

@@ -11,7 +11,7 @@ use super::packing::Sealed;
 use super::settings::refuse_burst;
 #[cfg(feature = "cas")]
 use super::summed::Taken;
-use super::{Algorithm, Inherit, Packing};
+use super::{Algorithm, Facts, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -195,6 +195,27 @@ impl FixedWindow {
     const fn count_bits(&self) -> u32 {
         u64::BITS - self.quota.limit().leading_zeros()
     }
+
+    /// How many words a state takes.
+    fn word_count(&self) -> usize {
+        let window = if self.anchored {
+            if fits_range(self.windows.length(), self.window_bits()) {
+                return 1;
+            }
+            TIME_BITS
+        } else {
+            bit_width((1 << TIME_BITS) / self.windows.length())
+        };
+        words_for_bits(window + self.count_bits())
+    }
+
+    /// When the base of the words must move.
+    fn rebase_at(&self) -> Tick {
+        if !self.anchored || self.window_bits() < LEAST_TIME_BITS {
+            return Tick::MAX;
+        }
+        Tick::from_nanos(self.base.moves_at(self.window_bits()))
+    }
 }
 
 impl Algorithm for FixedWindow {
@@ -203,6 +224,18 @@ impl Algorithm for FixedWindow {
 
     fn quota(&self) -> Quota {
         self.quota
+    }
+
+    #[inline]
+    fn facts(&self) -> Facts {
+        Facts {
+            // An anchored window begins with the first use. Units that another machine used before it
+            // may be reported after it has begun, and would count in no window.
+            is_leasable: !self.anchored,
+            words: self.word_count(),
+            rebase_at: self.rebase_at(),
+            ..Facts::ONE_LIMIT
+        }
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
@@ -313,13 +346,6 @@ impl Packing<Self> for FixedWindow {
     #[cfg(feature = "cas")]
     const HAS_CELLS: bool = true;
 
-    /// An anchored window begins with the first use. Units that another machine used before it may be
-    /// reported after it has begun, and would count in no window.
-    #[cfg(feature = "cas")]
-    fn is_leasable(algorithm: &Self) -> bool {
-        !algorithm.anchored
-    }
-
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(1);
@@ -386,18 +412,6 @@ impl Packing<Self> for FixedWindow {
         }
     }
 
-    fn word_count(algorithm: &Self) -> usize {
-        let window = if algorithm.anchored {
-            if fits_range(algorithm.windows.length(), algorithm.window_bits()) {
-                return 1;
-            }
-            TIME_BITS
-        } else {
-            bit_width((1 << TIME_BITS) / algorithm.windows.length())
-        };
-        words_for_bits(window + algorithm.count_bits())
-    }
-
     #[inline]
     fn pack_into(algorithm: &Self, state: &FixedWindowState, words: &mut [u64]) -> bool {
         match words {
@@ -428,13 +442,6 @@ impl Packing<Self> for FixedWindow {
         if algorithm.anchored && algorithm.window_bits() >= LEAST_TIME_BITS {
             algorithm.base = TimeBase::before(now.as_nanos(), algorithm.window_bits());
         }
-    }
-
-    fn rebase_at(algorithm: &Self) -> Tick {
-        if !algorithm.anchored || algorithm.window_bits() < LEAST_TIME_BITS {
-            return Tick::MAX;
-        }
-        Tick::from_nanos(algorithm.base.moves_at(algorithm.window_bits()))
     }
 }
 

@@ -10,7 +10,7 @@ use super::fields::Fields;
 use super::packing::Sealed;
 #[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
-use super::{Algorithm, Inherit, Packing};
+use super::{Algorithm, Facts, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -148,6 +148,11 @@ impl Algorithm for Gcra {
 
     fn quota(&self) -> Quota {
         self.quota
+    }
+
+    #[inline]
+    fn facts(&self) -> Facts {
+        Facts::ONE_LIMIT
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {

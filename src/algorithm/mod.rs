@@ -76,6 +76,7 @@ mod any_from;
 mod at_most;
 mod bucket;
 mod combined;
+mod facts;
 #[cfg(feature = "cas")]
 mod fields;
 mod fixed_window;
@@ -109,6 +110,7 @@ pub use self::{
     any::{AnyAlgorithm, AnyState},
     at_most::AtMost,
     combined::{All, IntoAlgorithm},
+    facts::Facts,
     fixed_window::{FixedWindow, FixedWindowState},
     leaky_bucket::{Charge, LeakyBucket},
     lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
@@ -153,6 +155,12 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// The quota it was made with.
     fn quota(&self) -> Quota;
+
+    /// What others ask about its settings.
+    #[inline]
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
 
     /// The same algorithm for another quota.
     ///
@@ -221,13 +229,6 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// rate from `now` on: its state does not say when it was written.
     fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick, inherit: Inherit);
 
-    /// Whether [`rescale`](Self::rescale) reschedules queued requests at the new rate. Otherwise
-    /// they keep the moments that were granted to them.
-    #[inline]
-    fn replans_line(&self) -> bool {
-        false
-    }
-
     /// The moment from which the state decides like a fresh one, so that it may be dropped.
     fn forgettable_at(&self, state: &Self::State) -> Tick;
 }
@@ -275,7 +276,7 @@ pub(crate) fn take_now<A: Algorithm>(
     cost: u64,
 ) -> Decision {
     let looked = algorithm.peek(state, now, cost);
-    let is_counted = looked.is_denied() && A::Packing::counts_denials(algorithm);
+    let is_counted = looked.is_denied() && algorithm.facts().counts_denials;
     if looked.is_admitted() || is_counted {
         algorithm.decide(state, now, cost)
     } else {

@@ -28,7 +28,7 @@ pub struct NotPacked;
     label = "write `type Packing = NotPacked;`"
 )]
 pub trait Packing<A: Algorithm>: Sealed {
-    /// The largest [`word_count`](Self::word_count) that a setting can have, if slots can hold it: 1
+    /// The largest [`words`](super::Facts::words) that a setting can have, if slots can hold it: 1
     /// to 4. Tables leave out the code for wider slots.
     #[doc(hidden)]
     const MAX_WORDS: usize;
@@ -46,29 +46,6 @@ pub trait Packing<A: Algorithm>: Sealed {
     #[doc(hidden)]
     fn quotas(algorithm: &A) -> Vec<Quota> {
         vec![algorithm.quota()]
-    }
-
-    /// How many limits it holds, for [`Decision::policy`].
-    #[doc(hidden)]
-    #[inline]
-    fn limit_count(algorithm: &A) -> usize {
-        let _ = algorithm;
-        1
-    }
-
-    /// How many of its limits can make a request wait that [reserves](Algorithm::reserve) a turn.
-    #[doc(hidden)]
-    fn waiting_count(algorithm: &A) -> usize {
-        let _ = algorithm;
-        0
-    }
-
-    /// Whether the algorithm, or a part of it, is not one of this crate's. Then no lock may be held
-    /// while it runs, because it may use the table that calls it.
-    #[doc(hidden)]
-    fn is_user_code(algorithm: &A) -> bool {
-        let _ = algorithm;
-        false
     }
 
     /// The largest cost that is admitted at once.
@@ -115,31 +92,6 @@ pub trait Packing<A: Algorithm>: Sealed {
     #[doc(hidden)]
     fn is_blocked(algorithm: &A, state: &A::State, now: Tick) -> bool {
         let _ = (algorithm, state, now);
-        false
-    }
-
-    /// Whether units may be taken ahead and used later. Not if the algorithm says when a request goes,
-    /// as a queue does, counts what it denies, or begins a window with the first use.
-    #[doc(hidden)]
-    #[cfg(feature = "cas")]
-    fn is_leasable(algorithm: &A) -> bool {
-        let _ = algorithm;
-        true
-    }
-
-    /// Whether each key needs a state of its own: a refund or a ban is about one key alone.
-    #[doc(hidden)]
-    fn is_about_one_key(algorithm: &A) -> bool {
-        let _ = algorithm;
-        false
-    }
-
-    /// Whether a denial changes the state of its key. Then it must be decided, and not only peeked at or
-    /// repeated from a cache.
-    #[doc(hidden)]
-    #[inline]
-    fn counts_denials(algorithm: &A) -> bool {
-        let _ = algorithm;
         false
     }
 
@@ -201,14 +153,6 @@ pub trait Packing<A: Algorithm>: Sealed {
         0
     }
 
-    /// An upper bound of [`heap_bytes`](Self::heap_bytes) over all states.
-    #[doc(hidden)]
-    #[inline]
-    fn max_heap_bytes(algorithm: &A) -> usize {
-        let _ = algorithm;
-        0
-    }
-
     /// The state as one word, if it fits; never `u64::MAX`.
     #[doc(hidden)]
     #[inline]
@@ -225,16 +169,7 @@ pub trait Packing<A: Algorithm>: Sealed {
         algorithm.fresh(Tick::ZERO)
     }
 
-    /// How many words a packed state takes in a table. A slot holds up to four; states that need
-    /// more, or do not pack, are kept outside of the slots.
-    #[doc(hidden)]
-    #[inline]
-    fn word_count(algorithm: &A) -> usize {
-        let _ = algorithm;
-        1
-    }
-
-    /// Packs the state into [`word_count`](Self::word_count) words, if it fits. The first word
+    /// Packs the state into [`words`](super::Facts::words) words, if it fits. The first word
     /// stays below 2^63; words beyond the count stay zero.
     #[doc(hidden)]
     #[inline]
@@ -262,13 +197,6 @@ pub trait Packing<A: Algorithm>: Sealed {
     #[doc(hidden)]
     fn rebase(algorithm: &mut A, now: Tick) {
         let _ = (algorithm, now);
-    }
-
-    /// When [`rebase`](Self::rebase) is due. If it is late, new states may not pack.
-    #[doc(hidden)]
-    fn rebase_at(algorithm: &A) -> Tick {
-        let _ = algorithm;
-        Tick::MAX
     }
 
     /// Replaces a state from long before the last [`rebase`](Self::rebase) by one that packs and
@@ -347,14 +275,6 @@ impl Sealed for NotPacked {}
 
 impl<A: Algorithm> Packing<A> for NotPacked {
     const MAX_WORDS: usize = 1;
-
-    fn waiting_count(_: &A) -> usize {
-        1
-    }
-
-    fn is_user_code(_: &A) -> bool {
-        true
-    }
 }
 
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
@@ -375,7 +295,7 @@ mod tests {
 
     /// The fewest and the most words of a state, over quotas with the smallest and largest numbers.
     fn word_counts<A: Algorithm>(make: impl Fn(Quota) -> A) -> (usize, usize) {
-        let counts = quotas().map(|quota| A::Packing::word_count(&make(quota)));
+        let counts = quotas().map(|quota| make(quota).facts().words);
         counts.fold((usize::MAX, 0), |(least, most), count| {
             (least.min(count), most.max(count))
         })
@@ -405,7 +325,7 @@ mod tests {
         let period = limit.quota().period();
         let now = Tick::from_nanos(1 << (TIME_BITS - 1));
         A::Packing::rebase(&mut limit, now);
-        let due = A::Packing::rebase_at(&limit);
+        let due = limit.facts().rebase_at;
         let lasts = due.since(now).saturating_add(period);
         assert!(
             lasts >= Duration::from_nanos(1 << 41),
@@ -418,7 +338,7 @@ mod tests {
                 let at = Tick::from_nanos(at.as_nanos() - ago);
                 let _ = limit.charge(&mut state, at, limit.quota().limit());
             }
-            let mut words = vec![0; A::Packing::word_count(&limit)];
+            let mut words = vec![0; limit.facts().words];
             let fits = A::Packing::pack_into(&limit, &state, &mut words);
             assert!(fits, "{limit:?}: {state:?} at {at:?}");
             assert_eq!(A::Packing::unpack_from(&limit, &words), state, "{limit:?}");
@@ -439,8 +359,7 @@ mod tests {
 
     #[test]
     fn two_counts_of_31_bits_share_a_word() {
-        let words =
-            |limit| SlidingWindow::word_count(&SlidingWindow::new(Quota::per_second(limit)));
+        let words = |limit| SlidingWindow::new(Quota::per_second(limit)).facts().words;
         assert_eq!([(1 << 31) - 1, 1 << 31].map(words), [2, 3]);
     }
 
@@ -452,7 +371,7 @@ mod tests {
             let grid = SlidingGrid::new(Quota::per_minute(limit));
             let mut state = grid.fresh(now);
             let _ = grid.charge(&mut state, now, limit);
-            let mut words = vec![0; SlidingGrid::word_count(&grid)];
+            let mut words = vec![0; grid.facts().words];
             assert!(SlidingGrid::pack_into(&grid, &state, &mut words), "{limit}");
             assert_eq!(SlidingGrid::unpack_from(&grid, &words), state);
         }
@@ -463,7 +382,7 @@ mod tests {
         let now = Tick::from_nanos(1 << (TIME_BITS - 1));
         let moves = |mut limit: FixedWindow| {
             FixedWindow::rebase(&mut limit, now);
-            FixedWindow::rebase_at(&limit)
+            limit.facts().rebase_at
         };
         let window = |limit| FixedWindow::new(Quota::per_minute(limit));
         for (limit, quarter) in [(1 << 18, 1 << 42), (1 << 19, 1 << 41)] {

@@ -9,7 +9,7 @@ use super::settings::refuse_burst;
 #[cfg(feature = "cas")]
 use super::summed::Taken;
 use super::timestamps::{Entry, Timestamps};
-use super::{Algorithm, Inherit, Packing};
+use super::{Algorithm, Facts, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -193,6 +193,16 @@ impl Algorithm for SlidingLog {
         self.quota
     }
 
+    #[inline]
+    fn facts(&self) -> Facts {
+        Facts {
+            max_heap_bytes: Timestamps::max_heap_bytes(
+                usize::try_from(self.quota.limit()).unwrap_or(usize::MAX),
+            ),
+            ..Facts::ONE_LIMIT
+        }
+    }
+
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         Ok(Self::new(quota))
     }
@@ -353,10 +363,6 @@ impl Packing<Self> for SlidingLog {
 
     fn heap_bytes(_: &Self, state: &SlidingLogState) -> usize {
         state.entries.heap_bytes()
-    }
-
-    fn max_heap_bytes(algorithm: &Self) -> usize {
-        Timestamps::max_heap_bytes(usize::try_from(algorithm.quota.limit()).unwrap_or(usize::MAX))
     }
 }
 

@@ -9,7 +9,7 @@ use super::packing::Sealed;
 use super::settings::refuse_burst;
 #[cfg(feature = "cas")]
 use super::summed::Taken;
-use super::{Algorithm, Inherit, Packing};
+use super::{Algorithm, Facts, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -158,6 +158,25 @@ impl SlidingWindow {
     const fn count_bits(&self) -> u32 {
         u64::BITS - self.quota.limit().leading_zeros()
     }
+
+    /// How many words a state takes.
+    fn word_count(&self) -> usize {
+        match self.count_bits() {
+            _ if self.has_base() => 1,
+            // Both counts share a word.
+            ..32 => 2,
+            _ => 3,
+        }
+    }
+
+    /// When the base of the words must move.
+    fn rebase_at(&self) -> Tick {
+        if !self.has_base() {
+            return Tick::MAX;
+        }
+        let window = self.base.moves_at(self.window_bits());
+        self.windows.start(window)
+    }
 }
 
 impl Algorithm for SlidingWindow {
@@ -166,6 +185,15 @@ impl Algorithm for SlidingWindow {
 
     fn quota(&self) -> Quota {
         self.quota
+    }
+
+    #[inline]
+    fn facts(&self) -> Facts {
+        Facts {
+            words: self.word_count(),
+            rebase_at: self.rebase_at(),
+            ..Facts::ONE_LIMIT
+        }
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
@@ -349,15 +377,6 @@ impl Packing<Self> for SlidingWindow {
         }
     }
 
-    fn word_count(algorithm: &Self) -> usize {
-        match algorithm.count_bits() {
-            _ if algorithm.has_base() => 1,
-            // Both counts share a word.
-            ..32 => 2,
-            _ => 3,
-        }
-    }
-
     #[inline]
     fn pack_into(algorithm: &Self, state: &SlidingWindowState, words: &mut [u64]) -> bool {
         let bits = algorithm.count_bits();
@@ -406,14 +425,6 @@ impl Packing<Self> for SlidingWindow {
             let (window, _) = algorithm.windows.locate(now);
             algorithm.base = TimeBase::before(window, algorithm.window_bits());
         }
-    }
-
-    fn rebase_at(algorithm: &Self) -> Tick {
-        if !algorithm.has_base() {
-            return Tick::MAX;
-        }
-        let window = algorithm.base.moves_at(algorithm.window_bits());
-        algorithm.windows.start(window)
     }
 }
 

@@ -9,7 +9,7 @@ use super::settings::{check_units, own_wait, refuse_without_queue};
 #[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
 use super::{
-    Algorithm, ExactNanos, Inherit, Packing, at_most::AtMost, bucket::Bucket, math::Rounding,
+    Algorithm, ExactNanos, Facts, Inherit, Packing, at_most::AtMost, bucket::Bucket, math::Rounding,
 };
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
@@ -154,6 +154,18 @@ impl Algorithm for TokenBucket {
         self.quota
     }
 
+    #[inline]
+    fn facts(&self) -> Facts {
+        Facts {
+            waiting: 1,
+            replans_line: true,
+            is_leasable: self.queue_limit == 0,
+            words: self.bucket.interval.word_count(self.bucket.depth),
+            rebase_at: self.bucket.interval.rebase_at(),
+            ..Facts::ONE_LIMIT
+        }
+    }
+
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         let bucket = Self::new(quota).with_queue(self.queue_limit, self.max_wait);
         Ok(match self.initial {
@@ -186,11 +198,6 @@ impl Algorithm for TokenBucket {
     #[inline(always)]
     fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
         self.bucket.take(state, now, cost, self.longest_wait)
-    }
-
-    #[inline]
-    fn replans_line(&self) -> bool {
-        true
     }
 
     fn reserve(
@@ -251,15 +258,6 @@ impl Sealed for TokenBucket {}
 
 impl Packing<Self> for TokenBucket {
     const MAX_WORDS: usize = 2;
-
-    fn waiting_count(_: &Self) -> usize {
-        1
-    }
-
-    #[cfg(feature = "cas")]
-    fn is_leasable(algorithm: &Self) -> bool {
-        algorithm.queue_limit == 0
-    }
 
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
@@ -322,10 +320,6 @@ impl Packing<Self> for TokenBucket {
         algorithm.bucket.interval.unpack(word)
     }
 
-    fn word_count(algorithm: &Self) -> usize {
-        algorithm.bucket.interval.word_count(algorithm.bucket.depth)
-    }
-
     #[inline]
     fn pack_into(algorithm: &Self, state: &ExactNanos, words: &mut [u64]) -> bool {
         algorithm.bucket.interval.pack_into(*state, words)
@@ -338,10 +332,6 @@ impl Packing<Self> for TokenBucket {
 
     fn rebase(algorithm: &mut Self, now: Tick) {
         algorithm.bucket.interval.rebase(now);
-    }
-
-    fn rebase_at(algorithm: &Self) -> Tick {
-        algorithm.bucket.interval.rebase_at()
     }
 
     /// A key that starts with less than a full bucket is never forgotten. A bucket that was full

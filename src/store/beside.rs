@@ -2,7 +2,7 @@
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
-use crate::algorithm::{Algorithm, Inherit, Packing, Sealed};
+use crate::algorithm::{Algorithm, Facts, Inherit, Packing, Sealed};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -93,6 +93,15 @@ impl<A: Algorithm, O: Own> Algorithm for Beside<A, O> {
         self.algorithm.quota()
     }
 
+    #[inline]
+    fn facts(&self) -> Facts {
+        let facts = self.algorithm.facts();
+        Facts {
+            words: facts.words + own_words::<A, O>(),
+            ..facts
+        }
+    }
+
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         self.algorithm.with_quota(quota).map(Self::new)
     }
@@ -126,10 +135,6 @@ impl<A: Algorithm, O: Own> Algorithm for Beside<A, O> {
             .rescale(&mut state.fleet, &from.algorithm, now, inherit);
     }
 
-    fn replans_line(&self) -> bool {
-        self.algorithm.replans_line()
-    }
-
     fn forgettable_at(&self, state: &Self::State) -> Tick {
         if state.own.is_kept() {
             Tick::MAX
@@ -149,18 +154,6 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
         A::Packing::quotas(&algorithm.algorithm)
     }
 
-    fn limit_count(algorithm: &Self) -> usize {
-        A::Packing::limit_count(&algorithm.algorithm)
-    }
-
-    fn waiting_count(algorithm: &Self) -> usize {
-        A::Packing::waiting_count(&algorithm.algorithm)
-    }
-
-    fn is_about_one_key(algorithm: &Self) -> bool {
-        A::Packing::is_about_one_key(&algorithm.algorithm)
-    }
-
     fn is_blocked(algorithm: &Self, state: &BesideState<A::State, O>, now: Tick) -> bool {
         A::Packing::is_blocked(&algorithm.algorithm, &state.fleet, now)
     }
@@ -171,14 +164,6 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
 
     fn heap_bytes(algorithm: &Self, state: &BesideState<A::State, O>) -> usize {
         A::Packing::heap_bytes(&algorithm.algorithm, &state.fleet)
-    }
-
-    fn max_heap_bytes(algorithm: &Self) -> usize {
-        A::Packing::max_heap_bytes(&algorithm.algorithm)
-    }
-
-    fn word_count(algorithm: &Self) -> usize {
-        A::Packing::word_count(&algorithm.algorithm) + own_words::<A, O>()
     }
 
     #[inline]
@@ -199,10 +184,6 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
 
     fn rebase(algorithm: &mut Self, now: Tick) {
         A::Packing::rebase(&mut algorithm.algorithm, now);
-    }
-
-    fn rebase_at(algorithm: &Self) -> Tick {
-        A::Packing::rebase_at(&algorithm.algorithm)
     }
 
     fn raise_to_base(algorithm: &Self, state: &mut BesideState<A::State, O>) {

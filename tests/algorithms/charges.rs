@@ -231,7 +231,7 @@ fn a_log_of_three_moments_takes_no_memory_of_its_own() {
     let heap = bytes(&state);
     // A moment is 16 bytes.
     assert!(heap >= 4 * 16, "{heap} bytes");
-    let most = <SlidingLog as Algorithm>::Packing::max_heap_bytes(&log);
+    let most = log.facts().max_heap_bytes;
     assert!((160..=1_024).contains(&most), "{most} bytes");
     assert!(heap <= most, "{heap} of {most} bytes");
     // All have expired.

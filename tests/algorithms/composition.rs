@@ -239,12 +239,12 @@ fn rescale_reaches_every_part() {
 #[test]
 fn a_set_reschedules_its_queue_if_any_part_does() {
     let (line, window) = mixed();
-    assert!((line, window).replans_line());
-    assert!((window, line).replans_line());
-    assert!(All::new([line]).replans_line());
-    assert!(AnyAlgorithm::new((window, line)).replans_line());
-    assert!(!(window, window).replans_line());
-    assert!(!All::new([window]).replans_line());
+    assert!((line, window).facts().replans_line);
+    assert!((window, line).facts().replans_line);
+    assert!(All::new([line]).facts().replans_line);
+    assert!(AnyAlgorithm::new((window, line)).facts().replans_line);
+    assert!(!(window, window).facts().replans_line);
+    assert!(!All::new([window]).facts().replans_line);
 }
 
 #[test]

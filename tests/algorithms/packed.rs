@@ -53,7 +53,7 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
     }
 
     fn packed(&self) -> Option<Vec<u64>> {
-        let mut words = vec![0; A::Packing::word_count(&self.algorithm)];
+        let mut words = vec![0; self.algorithm.facts().words];
         let packs = A::Packing::pack_into(&self.algorithm, &self.state, &mut words);
         packs.then_some(words)
     }
@@ -199,7 +199,7 @@ fn a_packed_grid_decides_like_an_unpacked_one() {
 fn a_default_grid_takes_only_the_words_its_counts_and_cell_need() {
     for (limit, words) in [(7, 1), (8, 2), (1_000, 3), (1 << 15, 3), (1 << 16, 4)] {
         let grid = SlidingGrid::new(Quota::per_second(limit));
-        assert_eq!(SlidingGrid::word_count(&grid), words);
+        assert_eq!(grid.facts().words, words);
     }
 }
 

@@ -64,11 +64,11 @@ fn report<A: Algorithm>(algorithm: &A, state: &A::State, words: usize) -> String
         "{:?}",
         (
             algorithm.quota(),
-            algorithm.replans_line(),
+            algorithm.facts().replans_line,
             algorithm.forgettable_at(state),
             A::Packing::quotas(algorithm),
-            A::Packing::limit_count(algorithm),
-            A::Packing::word_count(algorithm),
+            algorithm.facts().limits,
+            algorithm.facts().words,
             unpacked,
         )
     )
@@ -93,8 +93,8 @@ fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
             "{algorithm:?}"
         );
         assert_eq!(
-            <AnyAlgorithm as Algorithm>::Packing::max_heap_bytes(&any),
-            A::Packing::max_heap_bytes(&algorithm) + boxed,
+            any.facts().max_heap_bytes,
+            algorithm.facts().max_heap_bytes + boxed,
             "{algorithm:?}"
         );
         for words in 0..=4 {
@@ -125,9 +125,9 @@ fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
 #[test]
 fn buckets_reschedule_their_queue_and_windows_do_not() {
     fn replans<A: Algorithm>(algorithm: &A) -> bool {
-        let alone = algorithm.replans_line();
+        let alone = algorithm.facts().replans_line;
         assert_eq!(
-            AnyAlgorithm::new(algorithm.clone()).replans_line(),
+            AnyAlgorithm::new(algorithm.clone()).facts().replans_line,
             alone,
             "{algorithm:?}"
         );
@@ -265,7 +265,7 @@ fn a_state_that_does_not_fit_one_word_is_not_packed() {
 fn states_take_as_few_words_as_the_largest_one_needs() {
     /// Returns the number of words.
     fn check<A: Algorithm>(algorithm: A, limit: u64) -> usize {
-        let words = A::Packing::word_count(&algorithm);
+        let words = algorithm.facts().words;
         // A table with one word per state counts time from an origin, which is zero here.
         let now = at(if words == 1 { 9_000 } else { (1 << 56) - 2 });
         let mut state = algorithm.fresh(now);
@@ -381,7 +381,7 @@ fn a_late_moment_of_a_bucket_with_a_remainder_is_packed_exactly_or_not_at_all() 
 fn a_gcra_state_takes_one_word_of_a_table() {
     type Packed = <tower_throttle::Gcra as Algorithm>::Packing;
     let gcra = tower_throttle::Gcra::new(quota(10));
-    assert_eq!(Packed::word_count(&gcra), 1);
+    assert_eq!(gcra.facts().words, 1);
     let mut state = gcra.fresh(at(9_000));
     assert!(gcra.decide(&mut state, at(9_000), 10).is_admitted());
     let mut words = [0];
@@ -393,7 +393,7 @@ fn a_gcra_state_takes_one_word_of_a_table() {
 
 /// Packs into as many words as the algorithm needs, and back. `None` if the state does not fit.
 fn repacked<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<A::State> {
-    let mut words = vec![0; A::Packing::word_count(algorithm)];
+    let mut words = vec![0; algorithm.facts().words];
     let packs = A::Packing::pack_into(algorithm, state, &mut words);
     packs.then(|| A::Packing::unpack_from(algorithm, &words))
 }
@@ -403,7 +403,7 @@ fn a_combination_packs_if_every_part_does() {
     type Pair = <(FixedWindow, TokenBucket) as Algorithm>::Packing;
     type List = <All<FixedWindow> as Algorithm>::Packing;
     let pair = (FixedWindow::new(quota(10)), TokenBucket::new(quota(7)));
-    assert_eq!(Pair::word_count(&pair), 2);
+    assert_eq!(pair.facts().words, 2);
     let mut state = pair.fresh(at(9_000));
     assert!(pair.decide(&mut state, at(9_000), 5).is_admitted());
     let back = repacked(&pair, &state).expect("fits");
@@ -417,7 +417,7 @@ fn a_combination_packs_if_every_part_does() {
 
     let windows = [10, 20, 30].map(|limit| FixedWindow::new(quota(limit)));
     let all = All::new(windows);
-    assert_eq!(List::word_count(&all), 3);
+    assert_eq!(all.facts().words, 3);
     let mut state = all.fresh(at(9_000));
     assert!(all.decide(&mut state, at(9_000), 5).is_admitted());
     let back = repacked(&all, &state).expect("fits");
@@ -441,7 +441,7 @@ fn a_combination_allocates_what_its_parts_do_and_its_list() {
         }
         (
             A::Packing::heap_bytes(algorithm, &state),
-            A::Packing::max_heap_bytes(algorithm),
+            algorithm.facts().max_heap_bytes,
         )
     }
     let log = SlidingLog::new(quota(10));

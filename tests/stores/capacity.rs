@@ -4,7 +4,6 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 
 use std::time::Duration;
-use tower_throttle::algorithm::Packing;
 
 use tower_throttle::{
     FixedWindow, Local, ManualClock, Quota, SlidingGrid, SlidingLog, TokenBucket,
@@ -18,7 +17,7 @@ type FixedHasher = BuildHasherDefault<DefaultHasher>;
 pub(crate) fn grid_of(words: usize) -> SlidingGrid {
     (1..=SlidingGrid::MAX_CELLS)
         .map(|cells| SlidingGrid::new(Quota::per_hour(1_000)).cells(cells))
-        .find(|grid| SlidingGrid::word_count(grid) == words)
+        .find(|grid| grid.facts().words == words)
         .expect("a grid of every size")
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use tower_throttle::algorithm::{Algorithm, Packing};
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Limiter, Local, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp,
@@ -280,7 +280,7 @@ fn algorithm<A: Algorithm>(effort: &Effort, name: &str, algorithm: A, goal: f64)
             Local::new(algorithm.clone()).capacity(keys as usize),
             Local::new(TokenBucket::new(peers::quota(true))).capacity(keys as usize),
         );
-        let words = A::Packing::word_count(&algorithm);
+        let words = algorithm.facts().words;
         let mut key = u64::blank();
         for number in 0..keys {
             key.set(number);

@@ -10,13 +10,12 @@ use super::super::fields::Fields;
 use super::super::packing::Sealed;
 #[cfg(feature = "cas")]
 use super::super::summed::{SummedMoment, Taken};
-use super::super::{Algorithm, Inherit, Packing};
+use super::super::{Algorithm, Facts, Inherit, Packing};
 use super::merge::Merge;
-use super::parts::{MakeState, Parts, VisitPart, VisitPartMut, VisitState, VisitStateMut};
-use super::questions::{
-    CountsDenials, FirstQuota, IsAboutOneKey, IsUserCode, LimitCount, MaxHeapBytes, Quotas,
-    ReplansLine, Validate, WaitingCount, WordCount,
-};
+#[cfg(feature = "cas")]
+use super::parts::VisitPart;
+use super::parts::{MakeState, Parts, VisitPartMut, VisitState, VisitStateMut};
+use super::questions::{FactsOf, FirstQuota, Quotas, Validate};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -35,6 +34,19 @@ impl<P: Parts> Algorithm for P {
         match first.0 {
             Some(quota) => quota,
             None => Quota::per_second(1),
+        }
+    }
+
+    #[inline]
+    fn facts(&self) -> Facts {
+        let mut facts = FactsOf(Facts::NO_LIMIT);
+        self.each(&mut facts);
+        Facts {
+            max_heap_bytes: facts
+                .0
+                .max_heap_bytes
+                .saturating_add(self.own_max_heap_bytes()),
+            ..facts.0
         }
     }
 
@@ -57,7 +69,7 @@ impl<P: Parts> Algorithm for P {
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
         let looked = self.peek(state, now, cost);
         if looked.is_denied() {
-            if P::counts_denials(self) {
+            if self.facts().counts_denials {
                 self.each_state_mut(state, &mut CountDenial(now, cost));
                 return self.peek(state, now, cost);
             }
@@ -85,7 +97,7 @@ impl<P: Parts> Algorithm for P {
     ) -> Decision {
         let looked = P::peek_reserve(self, state, now, cost, max_wait);
         if looked.is_denied() {
-            if P::counts_denials(self) {
+            if self.facts().counts_denials {
                 self.each_state_mut(state, &mut CountReserveDenial(now, cost, max_wait));
                 return P::peek_reserve(self, state, now, cost, max_wait);
             }
@@ -110,12 +122,6 @@ impl<P: Parts> Algorithm for P {
         self.rescale_each(state, from, now, inherit);
     }
 
-    fn replans_line(&self) -> bool {
-        let mut any = ReplansLine(false);
-        self.each(&mut any);
-        any.0
-    }
-
     fn forgettable_at(&self, state: &Self::State) -> Tick {
         let mut latest = ForgettableAt(Tick::ZERO);
         self.each_state(state, &mut latest);
@@ -135,13 +141,13 @@ impl<P: Parts> Packing<P> for P {
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut P, fields: &mut Fields<'_>) {
         fields.tag(16);
-        fields.tag(P::limit_count(algorithm) as u64);
+        fields.tag(algorithm.facts().limits as u64);
         algorithm.each_mut(&mut SettingsFields(fields));
     }
 
     #[cfg(feature = "cas")]
     fn state_fields(algorithm: &P, state: &mut P::States, fields: &mut Fields<'_>) {
-        fields.require(P::limit_count(algorithm) == 0 || algorithm.is_complete(state));
+        fields.require(algorithm.facts().limits == 0 || algorithm.is_complete(state));
         algorithm.each_state_mut(state, &mut StateFields(fields));
     }
 
@@ -149,25 +155,6 @@ impl<P: Parts> Packing<P> for P {
         let mut quotas = Quotas(Vec::new());
         algorithm.each(&mut quotas);
         quotas.0
-    }
-
-    #[inline]
-    fn limit_count(algorithm: &P) -> usize {
-        let mut count = LimitCount(0);
-        algorithm.each(&mut count);
-        count.0
-    }
-
-    fn waiting_count(algorithm: &P) -> usize {
-        let mut count = WaitingCount(0);
-        algorithm.each(&mut count);
-        count.0
-    }
-
-    fn is_user_code(algorithm: &P) -> bool {
-        let mut any = IsUserCode(false);
-        algorithm.each(&mut any);
-        any.0
     }
 
     fn available(algorithm: &P, state: &P::States, now: Tick) -> u64 {
@@ -204,26 +191,6 @@ impl<P: Parts> Packing<P> for P {
         let mut any = IsBlocked(false, now);
         algorithm.each_state(state, &mut any);
         any.0
-    }
-
-    fn is_about_one_key(algorithm: &P) -> bool {
-        let mut any = IsAboutOneKey(false);
-        algorithm.each(&mut any);
-        any.0
-    }
-
-    #[inline]
-    fn counts_denials(algorithm: &P) -> bool {
-        let mut any = CountsDenials(false);
-        algorithm.each(&mut any);
-        any.0
-    }
-
-    #[cfg(feature = "cas")]
-    fn is_leasable(algorithm: &P) -> bool {
-        let mut all = IsLeasable(true);
-        algorithm.each(&mut all);
-        all.0
     }
 
     #[cfg(feature = "cas")]
@@ -270,19 +237,6 @@ impl<P: Parts> Packing<P> for P {
         bytes.0
     }
 
-    fn max_heap_bytes(algorithm: &P) -> usize {
-        let mut bytes = MaxHeapBytes(algorithm.own_max_heap_bytes());
-        algorithm.each(&mut bytes);
-        bytes.0
-    }
-
-    #[inline]
-    fn word_count(algorithm: &P) -> usize {
-        let mut count = WordCount(0);
-        algorithm.each(&mut count);
-        count.0
-    }
-
     #[inline]
     fn pack_into(algorithm: &P, state: &P::States, words: &mut [u64]) -> bool {
         let mut pack = PackInto(words, algorithm.is_complete(state));
@@ -299,12 +253,6 @@ impl<P: Parts> Packing<P> for P {
         algorithm.each_mut(&mut Rebase(now));
     }
 
-    fn rebase_at(algorithm: &P) -> Tick {
-        let mut earliest = RebaseAt(Tick::MAX);
-        algorithm.each(&mut earliest);
-        earliest.0
-    }
-
     fn raise_to_base(algorithm: &P, state: &mut P::States) {
         algorithm.each_state_mut(state, &mut RaiseToBase);
     }
@@ -315,14 +263,6 @@ struct Rebase(Tick);
 impl VisitPartMut for Rebase {
     fn visit<A: Algorithm>(&mut self, part: &mut A) {
         A::Packing::rebase(part, self.0);
-    }
-}
-
-struct RebaseAt(Tick);
-
-impl VisitPart for RebaseAt {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 = self.0.min(A::Packing::rebase_at(part));
     }
 }
 
@@ -340,7 +280,7 @@ impl VisitState for Peek {
     #[inline]
     fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
         let Self(merge, now, cost) = self;
-        merge.add(part.peek(state, *now, *cost), A::Packing::limit_count(part));
+        merge.add(part.peek(state, *now, *cost), part.facts().limits);
     }
 }
 
@@ -350,7 +290,7 @@ impl VisitState for PeekReserve {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
         let Self(merge, now, cost, max_wait) = self;
         let decision = A::Packing::peek_reserve(part, state, *now, *cost, *max_wait);
-        merge.add(decision, A::Packing::limit_count(part));
+        merge.add(decision, part.facts().limits);
     }
 }
 
@@ -393,7 +333,7 @@ impl VisitState for PackInto<'_> {
     #[inline]
     fn visit<A: Algorithm>(&mut self, part: &A, state: &A::State) {
         let words = std::mem::take(&mut self.0);
-        match words.split_at_mut_checked(A::Packing::word_count(part)) {
+        match words.split_at_mut_checked(part.facts().words) {
             Some((own, rest)) if self.1 => {
                 self.1 = A::Packing::pack_into(part, state, own);
                 self.0 = rest;
@@ -410,7 +350,7 @@ impl VisitStateMut for Decide {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
         let Self(merge, now, cost) = self;
         let decision = part.decide(state, *now, *cost);
-        merge.add(decision, A::Packing::limit_count(part));
+        merge.add(decision, part.facts().limits);
     }
 }
 
@@ -420,7 +360,7 @@ impl VisitStateMut for Reserve {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
         let Self(merge, now, cost, max_wait) = self;
         let decision = part.reserve(state, *now, *cost, *max_wait);
-        merge.add(decision, A::Packing::limit_count(part));
+        merge.add(decision, part.facts().limits);
     }
 }
 
@@ -430,7 +370,7 @@ struct CountDenial(Tick, u64);
 impl VisitStateMut for CountDenial {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
         let Self(now, cost) = *self;
-        if A::Packing::counts_denials(part) && part.peek(state, now, cost).is_denied() {
+        if part.facts().counts_denials && part.peek(state, now, cost).is_denied() {
             let _ = part.decide(state, now, cost);
         }
     }
@@ -441,7 +381,7 @@ struct CountReserveDenial(Tick, u64, Duration);
 impl VisitStateMut for CountReserveDenial {
     fn visit<A: Algorithm>(&mut self, part: &A, state: &mut A::State) {
         let Self(now, cost, max_wait) = *self;
-        if A::Packing::counts_denials(part)
+        if part.facts().counts_denials
             && A::Packing::peek_reserve(part, state, now, cost, max_wait).is_denied()
         {
             let _ = part.reserve(state, now, cost, max_wait);
@@ -490,16 +430,6 @@ impl VisitPartMut for TakeShare {
         if self.1.is_ok() {
             self.1 = A::Packing::take_share(part, self.0);
         }
-    }
-}
-
-#[cfg(feature = "cas")]
-struct IsLeasable(bool);
-
-#[cfg(feature = "cas")]
-impl VisitPart for IsLeasable {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 &= A::Packing::is_leasable(part);
     }
 }
 
@@ -590,7 +520,7 @@ struct UnpackFrom<'a>(&'a [u64]);
 impl MakeState for UnpackFrom<'_> {
     #[inline]
     fn make<A: Algorithm>(&mut self, part: &A) -> A::State {
-        let count = A::Packing::word_count(part).min(self.0.len());
+        let count = part.facts().words.min(self.0.len());
         let (own, rest) = self.0.split_at(count);
         self.0 = rest;
         A::Packing::unpack_from(part, own)

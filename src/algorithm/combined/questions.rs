@@ -1,6 +1,6 @@
 //! What is asked of the settings of all parts.
 
-use super::super::{Algorithm, Packing};
+use super::super::{Algorithm, Facts, Packing};
 use super::parts::VisitPart;
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -21,31 +21,6 @@ impl VisitPart for Quotas {
     }
 }
 
-pub(super) struct IsUserCode(pub(super) bool);
-
-impl VisitPart for IsUserCode {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 |= A::Packing::is_user_code(part);
-    }
-}
-
-pub(super) struct LimitCount(pub(super) usize);
-
-impl VisitPart for LimitCount {
-    #[inline]
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 += A::Packing::limit_count(part);
-    }
-}
-
-pub(super) struct WaitingCount(pub(super) usize);
-
-impl VisitPart for WaitingCount {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 += A::Packing::waiting_count(part);
-    }
-}
-
 pub(super) struct Validate(pub(super) Result<(), ConfigError>);
 
 impl VisitPart for Validate {
@@ -56,44 +31,11 @@ impl VisitPart for Validate {
     }
 }
 
-pub(super) struct ReplansLine(pub(super) bool);
+pub(super) struct FactsOf(pub(super) Facts);
 
-impl VisitPart for ReplansLine {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 |= part.replans_line();
-    }
-}
-
-pub(super) struct IsAboutOneKey(pub(super) bool);
-
-impl VisitPart for IsAboutOneKey {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 |= A::Packing::is_about_one_key(part);
-    }
-}
-
-pub(super) struct CountsDenials(pub(super) bool);
-
-impl VisitPart for CountsDenials {
+impl VisitPart for FactsOf {
     #[inline]
     fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 |= A::Packing::counts_denials(part);
-    }
-}
-
-pub(super) struct MaxHeapBytes(pub(super) usize);
-
-impl VisitPart for MaxHeapBytes {
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 = self.0.saturating_add(A::Packing::max_heap_bytes(part));
-    }
-}
-
-pub(super) struct WordCount(pub(super) usize);
-
-impl VisitPart for WordCount {
-    #[inline]
-    fn visit<A: Algorithm>(&mut self, part: &A) {
-        self.0 += A::Packing::word_count(part);
+        self.0 = self.0.and(part.facts());
     }
 }

@@ -91,14 +91,11 @@ macro_rules! check_all {
 fn a_wrapped_limit_reports_what_it_does_alone() {
     fn questions<A: Algorithm>(limit: &A) -> ([usize; 2], [bool; 3]) {
         (
+            [limit.facts().limits, limit.facts().waiting],
             [
-                A::Packing::limit_count(limit),
-                A::Packing::waiting_count(limit),
-            ],
-            [
-                A::Packing::is_user_code(limit),
-                A::Packing::is_about_one_key(limit),
-                A::Packing::counts_denials(limit),
+                limit.facts().is_user_code,
+                limit.facts().is_about_one_key,
+                limit.facts().counts_denials,
             ],
         )
     }
@@ -157,7 +154,7 @@ fn an_old_state_of_a_wrapped_limit_packs_after_its_base_has_moved() {
         let mut rebased = limit.clone();
         A::Packing::rebase(&mut rebased, late);
         A::Packing::raise_to_base(&rebased, &mut state);
-        let mut words = vec![0; A::Packing::word_count(&rebased)];
+        let mut words = vec![0; rebased.facts().words];
         A::Packing::pack_into(&rebased, &state, &mut words).then(|| {
             let unpacked = A::Packing::unpack_from(&rebased, &words);
             A::Packing::available(&rebased, &unpacked, late)

@@ -15,7 +15,7 @@ use super::settings::{check_units, own_wait, refuse_without_queue};
 #[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
 use super::{
-    Algorithm, ExactNanos, Inherit, Packing, at_most::AtMost, bucket::Bucket, math::Rounding,
+    Algorithm, ExactNanos, Facts, Inherit, Packing, at_most::AtMost, bucket::Bucket, math::Rounding,
 };
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
@@ -154,6 +154,18 @@ impl Algorithm for LeakyBucket {
         self.quota
     }
 
+    #[inline]
+    fn facts(&self) -> Facts {
+        Facts {
+            waiting: 1,
+            replans_line: true,
+            is_leasable: self.queue_limit.is_none(),
+            words: self.bucket.interval.word_count(self.bucket.depth),
+            rebase_at: self.bucket.interval.rebase_at(),
+            ..Facts::ONE_LIMIT
+        }
+    }
+
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         Ok(Self {
             bucket: Bucket::new(&quota),
@@ -241,11 +253,6 @@ impl Algorithm for LeakyBucket {
         };
     }
 
-    #[inline]
-    fn replans_line(&self) -> bool {
-        true
-    }
-
     fn forgettable_at(&self, state: &ExactNanos) -> Tick {
         Tick::from_nanos(self.line().idle_from(*state).ceil())
     }
@@ -255,15 +262,6 @@ impl Sealed for LeakyBucket {}
 
 impl Packing<Self> for LeakyBucket {
     const MAX_WORDS: usize = 2;
-
-    fn waiting_count(_: &Self) -> usize {
-        1
-    }
-
-    #[cfg(feature = "cas")]
-    fn is_leasable(algorithm: &Self) -> bool {
-        algorithm.queue_limit.is_none()
-    }
 
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
@@ -331,10 +329,6 @@ impl Packing<Self> for LeakyBucket {
         algorithm.bucket.interval.unpack(word)
     }
 
-    fn word_count(algorithm: &Self) -> usize {
-        algorithm.bucket.interval.word_count(algorithm.bucket.depth)
-    }
-
     #[inline]
     fn pack_into(algorithm: &Self, state: &ExactNanos, words: &mut [u64]) -> bool {
         algorithm.bucket.interval.pack_into(*state, words)
@@ -347,10 +341,6 @@ impl Packing<Self> for LeakyBucket {
 
     fn rebase(algorithm: &mut Self, now: Tick) {
         algorithm.bucket.interval.rebase(now);
-    }
-
-    fn rebase_at(algorithm: &Self) -> Tick {
-        algorithm.bucket.interval.rebase_at()
     }
 }
 

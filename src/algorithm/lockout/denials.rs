@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(feature = "cas")]
 use super::super::fields::Fields;
 use super::super::packing::Sealed;
-use super::super::{Algorithm, Inherit, IntoAlgorithm, Packing};
+use super::super::{Algorithm, Facts, Inherit, IntoAlgorithm, Packing};
 use super::settings::Lockout;
 use super::state::LockoutState;
 use crate::clock::Tick;
@@ -149,6 +149,20 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         self.limit.quota()
     }
 
+    fn facts(&self) -> Facts {
+        let limit = self.limit.facts();
+        let denials = self.lockout.facts().max_heap_bytes;
+        Facts {
+            counts_denials: true,
+            is_about_one_key: true,
+            is_leasable: false,
+            words: 1,
+            max_heap_bytes: limit.max_heap_bytes.saturating_add(denials),
+            rebase_at: Tick::MAX,
+            ..limit
+        }
+    }
+
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         let limit = self.limit.with_quota(quota)?;
         Ok(Self { limit, ..*self })
@@ -219,10 +233,6 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
             .rescale(&mut state.denials, &from.lockout, now, inherit);
     }
 
-    fn replans_line(&self) -> bool {
-        self.limit.replans_line()
-    }
-
     fn forgettable_at(&self, state: &Self::State) -> Tick {
         let limit = self.limit.forgettable_at(&state.limit);
         limit.max(self.lockout.forgettable_at(&state.denials))
@@ -253,18 +263,6 @@ impl<A: Algorithm> Packing<Self> for DenialLockout<A> {
 
     fn quotas(algorithm: &Self) -> Vec<Quota> {
         A::Packing::quotas(&algorithm.limit)
-    }
-
-    fn limit_count(algorithm: &Self) -> usize {
-        A::Packing::limit_count(&algorithm.limit)
-    }
-
-    fn waiting_count(algorithm: &Self) -> usize {
-        A::Packing::waiting_count(&algorithm.limit)
-    }
-
-    fn is_user_code(algorithm: &Self) -> bool {
-        A::Packing::is_user_code(&algorithm.limit)
     }
 
     fn available(algorithm: &Self, state: &DenialLockoutState<A::State>, now: Tick) -> u64 {
@@ -327,25 +325,7 @@ impl<A: Algorithm> Packing<Self> for DenialLockout<A> {
             || A::Packing::is_blocked(&algorithm.limit, &state.limit, now)
     }
 
-    fn is_about_one_key(_: &Self) -> bool {
-        true
-    }
-
-    fn counts_denials(_: &Self) -> bool {
-        true
-    }
-
-    #[cfg(feature = "cas")]
-    fn is_leasable(_: &Self) -> bool {
-        false
-    }
-
     fn heap_bytes(algorithm: &Self, state: &DenialLockoutState<A::State>) -> usize {
         state.denials.heap_bytes() + A::Packing::heap_bytes(&algorithm.limit, &state.limit)
-    }
-
-    fn max_heap_bytes(algorithm: &Self) -> usize {
-        let denials = Lockout::max_heap_bytes(&algorithm.lockout);
-        denials.saturating_add(A::Packing::max_heap_bytes(&algorithm.limit))
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 #[cfg(feature = "cas")]
 use super::fields::Fields;
 use super::packing::Sealed;
-use super::{Algorithm, Inherit, Packing};
+use super::{Algorithm, Facts, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -73,6 +73,16 @@ impl Algorithm for Lockout {
 
     fn quota(&self) -> Quota {
         self.quota
+    }
+
+    #[inline]
+    fn facts(&self) -> Facts {
+        Facts {
+            is_leasable: false,
+            is_about_one_key: true,
+            max_heap_bytes: LockoutState::max_heap_bytes(self.quota.limit()),
+            ..Facts::ONE_LIMIT
+        }
     }
 
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
@@ -153,11 +163,6 @@ impl Packing<Self> for Lockout {
     const MAX_WORDS: usize = 1;
 
     #[cfg(feature = "cas")]
-    fn is_leasable(_: &Self) -> bool {
-        false
-    }
-
-    #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         algorithm.list(fields);
     }
@@ -202,15 +207,7 @@ impl Packing<Self> for Lockout {
         algorithm.phase(state, now).blocked_until.is_some()
     }
 
-    fn is_about_one_key(_: &Self) -> bool {
-        true
-    }
-
     fn heap_bytes(_: &Self, state: &LockoutState) -> usize {
         state.heap_bytes()
-    }
-
-    fn max_heap_bytes(algorithm: &Self) -> usize {
-        LockoutState::max_heap_bytes(algorithm.quota.limit())
     }
 }

@@ -107,7 +107,7 @@ fn more_charges_than_can_be_counted_are_the_most_that_can() {
 }
 
 fn waiting<A: Algorithm>(algorithm: &A) -> usize {
-    A::Packing::waiting_count(algorithm)
+    algorithm.facts().waiting
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_lockout_of_denials_reports_what_its_limit_does() {
     );
     let algorithm = lockout().after_denials_of(pair);
     let pair = pair.into_algorithm();
-    assert_eq!(DenialLockout::limit_count(&algorithm), 2);
+    assert_eq!(algorithm.facts().limits, 2);
     assert!(waiting(&pair) > 1);
     assert_eq!(waiting(&algorithm), waiting(&pair));
     let state = algorithm.fresh(Tick::ZERO);
@@ -126,9 +126,9 @@ fn a_lockout_of_denials_reports_what_its_limit_does() {
 
     let bucket = lockout().after_denials_of(TokenBucket::new(Quota::per_second(10)));
     let window = lockout().after_denials_of(FixedWindow::new(Quota::per_second(10)));
-    assert!(bucket.replans_line() && !window.replans_line());
+    assert!(bucket.facts().replans_line && !window.facts().replans_line);
     let own = lockout().after_denials_of(DeniesAll);
-    assert!(DenialLockout::is_user_code(&own) && !DenialLockout::is_user_code(&bucket));
+    assert!(own.facts().is_user_code && !bucket.facts().is_user_code);
 }
 
 #[test]
@@ -168,9 +168,9 @@ fn the_memory_of_a_lockout_of_denials_is_that_of_both_logs() {
     assert!(of_log > 320 && of_lockout > 320);
     let both = DenialLockout::heap_bytes(&algorithm, &state);
     assert_eq!(both, of_log + of_lockout);
-    assert!(of_lockout <= Lockout::max_heap_bytes(&lockout));
-    let most = SlidingLog::max_heap_bytes(&log) + Lockout::max_heap_bytes(&lockout);
-    assert_eq!(DenialLockout::max_heap_bytes(&algorithm), most);
+    assert!(of_lockout <= lockout.facts().max_heap_bytes);
+    let most = log.facts().max_heap_bytes + lockout.facts().max_heap_bytes;
+    assert_eq!(algorithm.facts().max_heap_bytes, most);
 }
 
 #[test]
@@ -237,11 +237,11 @@ fn a_lockout_of_denials_is_read_as_it_was_written() {
         let read = settings_from_bytes(&algorithm, &settings(other));
         assert_eq!(read, Some(other));
     }
-    assert!(!DenialLockout::is_leasable(&algorithm) && !Lockout::is_leasable(&lockout()));
+    assert!(!algorithm.facts().is_leasable && !lockout().facts().is_leasable);
 }
 
 #[test]
 fn a_lockout_is_about_one_key() {
     let algorithm = lockout().after_denials_of(DeniesAll);
-    assert!(DenialLockout::is_about_one_key(&algorithm) && Lockout::is_about_one_key(&lockout()));
+    assert!(algorithm.facts().is_about_one_key && lockout().facts().is_about_one_key);
 }

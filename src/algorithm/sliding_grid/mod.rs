@@ -16,7 +16,7 @@ use super::packing::Sealed;
 use super::settings::refuse_burst;
 #[cfg(feature = "cas")]
 use super::summed::Taken;
-use super::{Algorithm, Inherit, Packing};
+use super::{Algorithm, Facts, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -229,6 +229,14 @@ impl Algorithm for SlidingGrid {
         self.quota
     }
 
+    #[inline]
+    fn facts(&self) -> Facts {
+        Facts {
+            words: self.layout.word_count,
+            ..Facts::ONE_LIMIT
+        }
+    }
+
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         Ok(Self::build(
             quota,
@@ -352,10 +360,6 @@ impl Packing<Self> for SlidingGrid {
         algorithm
             .grid
             .start(algorithm.current_cell(state, now).saturating_add(1))
-    }
-
-    fn word_count(algorithm: &Self) -> usize {
-        algorithm.layout.word_count
     }
 
     #[inline]

@@ -14,7 +14,7 @@ use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_burst, refuse_without_queue};
 #[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
-use super::{Algorithm, ExactNanos, Inherit, Packing};
+use super::{Algorithm, ExactNanos, Facts, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -292,6 +292,16 @@ impl Algorithm for WarmUp {
         self.quota
     }
 
+    #[inline]
+    fn facts(&self) -> Facts {
+        Facts {
+            waiting: 1,
+            is_leasable: false,
+            words: self.widths.word_count,
+            ..Facts::ONE_LIMIT
+        }
+    }
+
     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         self.rebuild(quota, self.permits.cold_factor())
     }
@@ -378,15 +388,6 @@ impl Sealed for WarmUp {}
 impl Packing<Self> for WarmUp {
     const MAX_WORDS: usize = MAX_WORDS;
 
-    fn waiting_count(_: &Self) -> usize {
-        1
-    }
-
-    #[cfg(feature = "cas")]
-    fn is_leasable(_: &Self) -> bool {
-        false
-    }
-
     #[cfg(feature = "cas")]
     fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
         fields.tag(7);
@@ -468,10 +469,6 @@ impl Packing<Self> for WarmUp {
         let is_line = algorithm.queue_limit.is_some();
         let taken_at = if is_line { now } else { taken_at };
         algorithm.refund(state, taken_at, now, cost);
-    }
-
-    fn word_count(algorithm: &Self) -> usize {
-        algorithm.widths.word_count
     }
 
     #[inline]

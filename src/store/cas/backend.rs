@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use super::{
     CasStore, builder::CasBuilder, decider::Call, error::Failure, future::CasFuture, inner::Inner,
 };
-use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
+use crate::algorithm::{Algorithm, IntoAlgorithm, quotas};
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
@@ -304,7 +304,7 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> 
     }
 
     fn limits(&self) -> usize {
-        A::Packing::limit_count(&self.0.policy.active().decider.algorithm)
+        self.0.policy.active().decider.algorithm.facts().limits
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     CasStore, decider::Decider, inner::Inner, lines::Lines, policy::CasPolicy, shared::Shared,
 };
-use crate::algorithm::{Algorithm, IntoAlgorithm, Packing};
+use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::ConfigError;
 use crate::store::remote::{DenyCache, LivePolicy, check_name};
 
@@ -175,8 +175,7 @@ impl<S: CasStore> CasBuilder<S> {
         check_name("name", name)?;
         let decider = Decider::new(algorithm.into_algorithm())?;
         // A denial from the cache would not be counted.
-        let counts_denials =
-            <I::Algorithm as Algorithm>::Packing::counts_denials(&decider.algorithm);
+        let counts_denials = decider.algorithm.facts().counts_denials;
         let shared = Arc::new(Shared::new(self.store, self.deadline));
         let name_prefix = format!("{{{}:{name}:", self.prefix);
         let change_key = format!("{{{}:{name}}}:quota", self.prefix);

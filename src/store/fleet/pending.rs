@@ -270,8 +270,8 @@ pub(in crate::store) fn total_cost(changes: &[Change]) -> u64 {
 /// can be dropped alone.
 fn is_over<A: Algorithm>(algorithm: &A, change: Change, now: Tick) -> bool {
     let mut state = algorithm.fresh(now);
-    let has_cells = A::Packing::cell_end(algorithm, &state, now) < Tick::MAX
-        && A::Packing::limit_count(algorithm) == 1;
+    let has_cells =
+        A::Packing::cell_end(algorithm, &state, now) < Tick::MAX && algorithm.facts().limits == 1;
     let Change::Charge { taken_at, .. } = change else {
         return false;
     };

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::fleet::Fleet;
 use super::future::LeasedFuture;
 use super::node::MachineTable;
-use crate::algorithm::{Algorithm, Packing, quotas};
+use crate::algorithm::{Algorithm, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, Tick};
 use crate::decision::Decision;
@@ -283,7 +283,7 @@ where
     }
 
     fn limits(&self) -> usize {
-        A::Packing::limit_count(&self.fleet().node.algorithm())
+        self.fleet().node.algorithm().facts().limits
     }
 }
 

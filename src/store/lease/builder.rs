@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::backend::Leased;
 use super::fleet::Fleet;
 use super::plan::Settings;
-use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
+use crate::algorithm::{Algorithm, IntoAlgorithm, quotas};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{cas::CasStore, fleet::WhenCutOff, remote::check_name};
@@ -156,7 +156,7 @@ impl<S: CasStore> LeasedBuilder<S> {
         check_name("prefix", &self.prefix)?;
         check_name("name", name)?;
         let algorithm = algorithm.into_algorithm();
-        if !<I::Algorithm as Algorithm>::Packing::is_leasable(&algorithm) {
+        if !algorithm.facts().is_leasable {
             return Err(ConfigError::Unsupported {
                 what: "a lease on a queue, an anchored window, `WarmUp` or `Lockout`",
                 instead: "use `Synced` or an exact limit",

@@ -83,7 +83,7 @@ where
         let decided = self.at(hash, now, true, |algorithm: &A, state: &mut A::State| {
             let mut next = state.clone();
             // It is not known when the waiters came. Only a line gives their costs back.
-            let taken_at = match A::Packing::limit_count(algorithm) {
+            let taken_at = match algorithm.facts().limits {
                 1 => Tick::MAX,
                 _ => Tick::ZERO,
             };
@@ -110,12 +110,11 @@ where
     }
 
     fn limits(&self) -> usize {
-        self.shared.read_algorithm_inlined(A::Packing::limit_count)
+        self.shared.facts().limits
     }
 
     fn counts_denials(&self) -> bool {
-        self.shared
-            .read_algorithm_inlined(A::Packing::counts_denials)
+        self.shared.facts().counts_denials
     }
 
     #[inline]

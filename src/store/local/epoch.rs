@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use super::cache::{Loan, new_owner, take};
 use super::slot::{EPOCHS, epochs_between};
-use crate::algorithm::{Algorithm, Inherit, Packing};
+use crate::algorithm::{Algorithm, Facts, Inherit, Packing};
 use crate::clock::Tick;
 use crate::store::cold;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -57,8 +57,7 @@ struct EpochInner<A> {
     algorithm: A,
     since: Tick,
     change: Change,
-    /// See [`Packing::rebase_at`].
-    rebase_at: Tick,
+    facts: Facts,
 }
 
 /// What a new epoch changes.
@@ -73,7 +72,7 @@ pub(super) enum Change {
 /// The history at one point in time.
 #[derive(Debug)]
 pub(super) enum EpochView<'a, A: Algorithm> {
-    Initial(&'a A, Tick),
+    Initial(&'a A, &'a Facts),
     Changed(Loan<History<A>>),
 }
 
@@ -92,7 +91,7 @@ impl<A: Algorithm> Epochs<A> {
     pub(super) fn current(&self) -> EpochView<'_, A> {
         let latest = self.latest.load(Ordering::Acquire);
         if latest == 0 {
-            EpochView::Initial(&self.initial.0.algorithm, self.initial.0.rebase_at)
+            EpochView::Initial(&self.initial.0.algorithm, &self.initial.0.facts)
         } else {
             EpochView::Changed(self.current_history(latest))
         }
@@ -145,7 +144,7 @@ impl<A: Algorithm> Epoch<A> {
     fn new(number: u64, algorithm: A, since: Tick, change: Change) -> Self {
         Self(Arc::new(EpochInner {
             number,
-            rebase_at: A::Packing::rebase_at(&algorithm),
+            facts: algorithm.facts(),
             algorithm,
             since,
             change,
@@ -192,11 +191,12 @@ impl<A: Algorithm> EpochView<'_, A> {
         }
     }
 
-    /// When the algorithm must pack its states for later times.
-    pub(super) fn rebase_at(&self) -> Tick {
+    /// Those of the algorithm.
+    #[inline]
+    pub(super) fn facts(&self) -> &Facts {
         match self {
-            Self::Initial(_, at) => *at,
-            Self::Changed(history) => history.latest().rebase_at,
+            Self::Initial(_, facts) => facts,
+            Self::Changed(history) => &history.latest().facts,
         }
     }
 

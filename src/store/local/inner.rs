@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::overflow::{Overflow, Stats};
 use super::table::Table;
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Facts};
 use crate::backend::Losses;
 use crate::clock::Clock;
 use crate::store::cold;
@@ -57,15 +57,18 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
     /// [`read_algorithm`](Self::read_algorithm), compiled once for all readers.
     #[inline(never)]
     fn with_algorithm(&self, read: &mut dyn FnMut(&A)) {
-        self.read_algorithm_inlined(read);
+        match self.table.get() {
+            Some(table) => read(table.epochs.current().algorithm()),
+            None => read(&self.algorithm),
+        }
     }
 
-    /// [`read_algorithm`](Self::read_algorithm) for readers that are called for every decision.
+    /// Those of the current algorithm.
     #[inline]
-    pub(super) fn read_algorithm_inlined<T>(&self, read: impl FnOnce(&A) -> T) -> T {
+    pub(super) fn facts(&self) -> Facts {
         match self.table.get() {
-            Some(table) => read(table.epochs.current().algorithm_inlined()),
-            None => read(&self.algorithm),
+            Some(table) => *table.epochs.current().facts(),
+            None => self.algorithm.facts(),
         }
     }
 

@@ -14,7 +14,7 @@ use super::spill::{KeyId, Shard, VersionedState, is_spilled, spill_index, spille
 use super::states::Effect;
 use super::table::Table;
 use super::walk::Walk;
-use crate::algorithm::{Algorithm, Inherit, Packing};
+use crate::algorithm::{Algorithm, Inherit};
 use crate::clock::Tick;
 use crate::store::cold;
 use crate::sync::{MutexGuard, lock, try_lock};
@@ -51,7 +51,7 @@ impl<A: Algorithm> Table<A> {
 
     /// Lets the algorithm pack its states for later times if it needs to.
     pub(super) fn rebase_if_due(&self, now: Tick) {
-        if self.epochs.current().rebase_at() <= now {
+        if self.epochs.current().facts().rebase_at <= now {
             self.rebase(now);
         }
     }
@@ -64,10 +64,10 @@ impl<A: Algorithm> Table<A> {
             return;
         };
         let mut algorithm = self.epochs.current().algorithm().clone();
-        let due = A::Packing::rebase_at(&algorithm);
+        let due = algorithm.facts().rebase_at;
         cold::rebase(&mut algorithm, now);
         // The last moment of the clock is always due.
-        if due <= now && now < A::Packing::rebase_at(&algorithm) {
+        if due <= now && now < algorithm.facts().rebase_at {
             self.change(walk, algorithm, now, Change::Rebase);
         }
     }
@@ -109,7 +109,7 @@ impl<A: Algorithm> Table<A> {
             return TryResult::Retry;
         };
         // Then no lock is held while states are rescaled; see `update_copy`.
-        let is_user_code = A::Packing::is_user_code(algorithm) || A::Packing::is_user_code(before);
+        let is_user_code = view.facts().is_user_code || before.facts().is_user_code;
         let mut copies: [Option<(VersionedState<A::State>, u64)>; MAX_SLOTS] = Default::default();
         let mut guard = None;
         let mut spilled: [Option<(Tick, A::State)>; MAX_SLOTS] = Default::default();

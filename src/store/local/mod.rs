@@ -373,7 +373,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 
     /// Whether a change of the quota reschedules queued requests.
     pub(crate) fn replans_line(&self) -> bool {
-        self.shared.read_algorithm(A::replans_line)
+        self.shared.facts().replans_line
     }
 
     /// Sizes and counters of the table.

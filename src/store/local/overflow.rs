@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::Algorithm;
 use crate::backend::Losses;
 use crate::clock::Tick;
 use crate::error::ConfigError;
@@ -58,7 +58,7 @@ pub(super) fn may_overflow<A: Algorithm>(
     algorithm: &A,
     overflow: Overflow,
 ) -> Result<(), ConfigError> {
-    if overflow == Overflow::Shared && A::Packing::is_about_one_key(algorithm) {
+    if overflow == Overflow::Shared && algorithm.facts().is_about_one_key {
         return Err(ConfigError::Unsupported {
             what: "a lockout in a table whose keys may share a state (Overflow::Shared)",
             instead: "use Overflow::EvictLeast or Overflow::Deny",

@@ -129,7 +129,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
     }
 
     fn is_user_code(&self) -> bool {
-        A::Packing::is_user_code(self.view.algorithm())
+        self.view.facts().is_user_code
     }
 
     fn was_denied(&self) -> bool {
@@ -169,7 +169,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
                 return None;
             }
             let state = kept.state.clone();
-            if A::Packing::is_user_code(algorithm) {
+            if algorithm.facts().is_user_code {
                 copied = Some((index, shard.stamp_of(index)));
                 self.shard = None;
             }
@@ -215,7 +215,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
             unreachable!("the state is kept and its shard locked before it is spilled");
         };
         let index = shard.insert(id, VersionedState { state, epoch });
-        if A::Packing::is_user_code(self.view.algorithm()) {
+        if self.view.facts().is_user_code {
             shard.stamp(index);
         }
         index
@@ -247,7 +247,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         let sets = &self.table.core.sets;
         let shard = self.table.spill.shard(sets.group_of(at));
         let kept = shard.get(spill_index(words[0]), sets.key_id_at(at, tag));
-        if A::Packing::is_user_code(algorithm) {
+        if algorithm.facts().is_user_code {
             let copy = kept.map(|kept| kept.state.clone());
             drop(shard);
             return copy.is_some_and(|state| is_exhausted(&state));
@@ -338,7 +338,7 @@ impl<A: Algorithm> Table<A> {
                 TryResult::Retry => {}
             }
             tries = tries.saturating_add(1);
-            if tries > MOST_TRIES && A::Packing::is_user_code(attempt.view.algorithm()) {
+            if tries > MOST_TRIES && attempt.view.facts().is_user_code {
                 return Err(now);
             }
         }
@@ -384,7 +384,7 @@ impl<A: Algorithm> Table<A> {
         step: &mut Step<'_, A>,
     ) -> TryResult {
         let algorithm = view.algorithm();
-        if A::Packing::is_user_code(algorithm) {
+        if algorithm.facts().is_user_code {
             return self.update_copy(view, id, probe, step);
         }
         let sets = &self.core.sets;
@@ -455,7 +455,7 @@ impl<A: Algorithm> Table<A> {
         let algorithm = view.algorithm();
         let shared = lock(&self.shared_state);
         let (kept, writes) = (shared.kept.clone(), shared.writes);
-        let held = (!A::Packing::is_user_code(algorithm)).then_some(shared);
+        let held = (!algorithm.facts().is_user_code).then_some(shared);
         // Works on a copy, so that a panic does not change the state.
         let mut state = match kept {
             None => cold::fresh(algorithm, now),

@@ -108,7 +108,7 @@ impl<A: Algorithm> Table<A> {
         let most_spilled = SpillStore::<A::State>::max_bytes_of(
             sets.groups(),
             sets.slots(),
-            A::Packing::max_heap_bytes(algorithm),
+            algorithm.facts().max_heap_bytes,
         );
         let table_bytes = sets.bytes();
         Stats {
@@ -340,7 +340,7 @@ impl<A: Algorithm> Table<A> {
         let max_spilled = SpillStore::<A::State>::max_bytes_of(
             self.core.sets.groups(),
             self.core.sets.slots(),
-            A::Packing::max_heap_bytes(view.algorithm()),
+            view.facts().max_heap_bytes,
         );
         let mut stats = Stats {
             capacity: self.capacity,
@@ -359,7 +359,7 @@ impl<A: Algorithm> Table<A> {
 
 /// The words per slot of a table. A state that takes more is stored outside its slot.
 fn slot_words<A: Algorithm>(algorithm: &A) -> usize {
-    match A::Packing::word_count(algorithm) {
+    match algorithm.facts().words {
         words if (1..=A::Packing::MAX_WORDS).contains(&words) => words,
         _ => 1,
     }

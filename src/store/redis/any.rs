@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::script::{Args, Part, StateWords, sealed::Script};
 use crate::algorithm::{
-    All, AnyAlgorithm, AnyState, FixedWindow, LeakyBucket, Lockout, Packing, SlidingGrid,
+    Algorithm, All, AnyAlgorithm, AnyState, FixedWindow, LeakyBucket, Lockout, SlidingGrid,
     SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use crate::error::ConfigError;
@@ -61,7 +61,7 @@ impl Script for AnyAlgorithm {
     fn prepared(self) -> Result<Self, ConfigError> {
         match dyn_script(&self) {
             Some(script) => script.prepared(),
-            None if Self::counts_denials(&self) => Err(ConfigError::Unsupported {
+            None if self.facts().counts_denials => Err(ConfigError::Unsupported {
                 what: "a lockout that counts denials in a script, which writes nothing if it denies",
                 instead: "use `Cas` with the same Redis server as its store",
             }),
@@ -92,7 +92,6 @@ impl Script for AnyAlgorithm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::Algorithm;
     use crate::quota::Quota;
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
     call::Call, connection::STORE, executor::ScriptCall, future::RedisFuture, policy::RedisPolicy,
     script::Scripted,
 };
-use crate::algorithm::{Packing, quotas};
+use crate::algorithm::quotas;
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick, nanos};
 use crate::error::{ConfigError, StoreError};
@@ -189,7 +189,7 @@ impl<K: RemoteKey + ?Sized, A: Scripted> Backend<K> for RedisLimiter<A> {
     }
 
     fn limits(&self) -> usize {
-        A::Packing::limit_count(&self.0.policy.active().algorithm)
+        self.0.policy.active().algorithm.facts().limits
     }
 }
 

@@ -6,7 +6,7 @@ use super::fleet::{Fleet, Settings};
 use super::future::SyncedFuture;
 use super::node::MachineTable;
 use super::rules::Rules;
-use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
+use crate::algorithm::{Algorithm, IntoAlgorithm, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -352,7 +352,7 @@ impl<S: CasStore> SyncedBuilder<S> {
         check_name("name", name)?;
         self.settings.check()?;
         let algorithm = algorithm.into_algorithm();
-        if <I::Algorithm as Algorithm>::Packing::counts_denials(&algorithm) {
+        if algorithm.facts().counts_denials {
             return Err(ConfigError::Unsupported {
                 what: "a lockout that counts denials in `Synced`",
                 instead: "use `Cas`, or `Local` on each machine",
@@ -445,7 +445,7 @@ where
     }
 
     fn limits(&self) -> usize {
-        A::Packing::limit_count(&self.fleet().node.algorithm())
+        self.fleet().node.algorithm().facts().limits
     }
 }
 

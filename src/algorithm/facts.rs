@@ -1,0 +1,99 @@
+//! What others ask about the settings of an algorithm.
+
+use crate::clock::Tick;
+
+/// What limiters, queues and stores ask about the settings of an algorithm, in one value.
+///
+/// The default is right for an algorithm of your own: one limit, which may make requests wait, and whose
+/// code runs while no lock is held.
+///
+/// ```
+/// use tower_throttle::algorithm::{Algorithm, Facts};
+/// use tower_throttle::{FixedWindow, Quota, TokenBucket};
+///
+/// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
+/// let facts = both.facts();
+/// assert_eq!((facts.limits, facts.waiting), (2, 1));
+/// assert!(facts.replans_line);
+/// assert!(!Facts::default().replans_line);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Facts {
+    /// How many limits it holds, for [`Decision::policy`](crate::Decision::policy).
+    pub limits: usize,
+    /// How many of its limits can make a request wait that [reserves](super::Algorithm::reserve) a turn.
+    pub waiting: usize,
+    /// Whether [`rescale`](super::Algorithm::rescale) reschedules queued requests at the new rate.
+    /// Otherwise they keep the moments that were granted to them.
+    pub replans_line: bool,
+    /// Whether a denial changes the state of its key. Then it must be decided, and not only peeked at or
+    /// repeated from a cache.
+    pub counts_denials: bool,
+    /// Whether each key needs a state of its own: a refund or a ban is about one key alone.
+    pub is_about_one_key: bool,
+    /// Whether units may be taken ahead and used later. Not if the algorithm says when a request goes,
+    /// as a queue does, counts what it denies, or begins a window with the first use.
+    pub is_leasable: bool,
+    /// Whether the algorithm, or a part of it, is not one of this crate's. Then no lock may be held
+    /// while it runs, because it may use the table that calls it.
+    pub is_user_code: bool,
+    /// How many words a packed state takes in a table. A slot holds up to four; states that need
+    /// more, or do not pack, are kept outside of the slots.
+    pub words: usize,
+    /// The most bytes that a state allocates, besides its own size.
+    pub max_heap_bytes: usize,
+    /// When packed words must count from a later moment. Later than that, new states may not pack.
+    pub rebase_at: Tick,
+}
+
+impl Facts {
+    /// No limit, to which others are added.
+    pub(super) const NO_LIMIT: Self = Self {
+        limits: 0,
+        waiting: 0,
+        replans_line: false,
+        counts_denials: false,
+        is_about_one_key: false,
+        is_leasable: true,
+        is_user_code: false,
+        words: 0,
+        max_heap_bytes: 0,
+        rebase_at: Tick::MAX,
+    };
+
+    /// A limit of this crate that needs nothing special.
+    pub(super) const ONE_LIMIT: Self = Self {
+        limits: 1,
+        words: 1,
+        ..Self::NO_LIMIT
+    };
+
+    /// Those of two limits that decide together.
+    #[inline]
+    #[must_use]
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            limits: self.limits + other.limits,
+            waiting: self.waiting + other.waiting,
+            replans_line: self.replans_line | other.replans_line,
+            counts_denials: self.counts_denials | other.counts_denials,
+            is_about_one_key: self.is_about_one_key | other.is_about_one_key,
+            is_leasable: self.is_leasable & other.is_leasable,
+            is_user_code: self.is_user_code | other.is_user_code,
+            words: self.words + other.words,
+            max_heap_bytes: self.max_heap_bytes.saturating_add(other.max_heap_bytes),
+            rebase_at: self.rebase_at.min(other.rebase_at),
+        }
+    }
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self {
+            waiting: 1,
+            is_user_code: true,
+            ..Self::ONE_LIMIT
+        }
+    }
+}
