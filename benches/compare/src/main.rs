@@ -14,6 +14,7 @@
 //! cargo run --release -p compare -- flush            a million keys with costs to be exchanged
 //! cargo run --release -p compare -- fleet            processes that share limits; needs redis-server and PostgreSQL
 //! cargo run --release -p compare -- fleet --write    the same, and writes docs/synced.md and docs/img/synced.svg
+//! cargo run --release -p compare -- machines         1 to 64 machines on one store; needs redis-server and PostgreSQL
 //! cargo run --release -p compare -- lists            addresses in 100,000 networks, beside prefix-trie
 //! cargo run --release -p compare -- lockout          a lockout beside a log with as many places
 //! cargo run --release -p compare -- concurrency      what a permit adds to a request
@@ -33,6 +34,7 @@ mod fleet;
 mod fleet_chart;
 mod keys;
 mod layer;
+mod machines;
 mod others;
 mod peers;
 mod queue;
@@ -71,6 +73,7 @@ fn main() {
         Some("synced") => synced::run(&effort),
         Some("flush") => synced::flush(&effort),
         Some("fleet") => fleet::run(&effort, has("--write")),
+        Some("machines") => machines::run(&effort),
         // A process of a fleet.
         Some("machine") => fleet::machine(),
         Some("lists") => abuse::lists(&effort),
@@ -85,7 +88,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|synced|flush|fleet|lists|lockout|concurrency|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|synced|flush|fleet|machines|lists|lockout|concurrency|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }

@@ -1,9 +1,10 @@
 //! What decides the calls of one key: the caller that came first, then a task.
 
-use std::{pin::pin, sync::Arc};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use super::{
     CasStore, Loaded, Swapped, Value, Version,
+    contention::Contention,
     decider::Decider,
     error::Failure,
     inner::Inner,
@@ -12,13 +13,15 @@ use super::{
     record::{Outcome, Record},
 };
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, MonotonicClock, Tick, Timer};
+use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::sync::Ordering;
 
 /// The most calls that are decided in one swap.
 const MAX_BATCH: usize = 1_000;
+/// The longest pause after an error, which may be over at once.
+const ERROR_PAUSE: Duration = Duration::from_millis(2);
 
 /// Decides the calls of one key until there are none.
 pub(super) struct Driver<S: CasStore, A: Algorithm> {
@@ -35,6 +38,9 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
     pub(super) async fn run(self) {
         let Self { inner, key, id } = &self;
         let mut known = inner.lines.take_known(key);
+        let mut contention = known
+            .as_ref()
+            .map_or_else(Contention::default, |known| known.contention);
         // How many calls the last round decided.
         let mut decided = 0;
         loop {
@@ -56,6 +62,15 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
                     }
                 }
             }
+            if contention.is_contended() {
+                // Before the calls are taken, so that those that come meanwhile go with them. What was
+                // known of the key is old then.
+                inner
+                    .shared
+                    .pause(contention.window(Duration::ZERO, inner.shared.deadline))
+                    .await;
+                known = None;
+            }
             let calls = inner
                 .lines
                 .next_calls(key, *id, MAX_BATCH, ends_by, &mut known);
@@ -66,11 +81,13 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
             let mut round = Round {
                 inner,
                 key,
+                id: *id,
                 calls,
                 unresolved: Vec::new(),
-                conflicts: 0,
+                contention,
             };
             known = round.run(known).await;
+            contention = round.contention;
         }
     }
 }
@@ -86,10 +103,11 @@ impl<S: CasStore, A: Algorithm> Drop for Driver<S, A> {
 struct Round<'a, S: CasStore, A: Algorithm> {
     inner: &'a Inner<S, A>,
     key: &'a Arc<str>,
+    id: DriverId,
     calls: Vec<QueuedCall>,
     /// Swaps of this round whose outcome is not known yet.
     unresolved: Vec<Attempt>,
-    conflicts: u32,
+    contention: Contention,
 }
 
 /// A swap that was sent.
@@ -133,7 +151,9 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
                 _ => self.load().await,
             };
             match result {
-                Ok(Step::Done(known)) => return known,
+                Ok(Step::Done(known)) if self.calls.is_empty() => return known,
+                // Calls that have come since the swap was sent.
+                Ok(Step::Done(current)) => (known, read_at) = (current, None),
                 Ok(Step::Again(current, at)) => (known, read_at) = (Some(current), Some(at)),
                 Ok(Step::Reload) => read_at = None,
                 Err(error) => {
@@ -170,7 +190,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         match shared.call_until(self.ends_at(), load).await {
             Ok(loaded) => self.adopt(loaded),
             Err(error) if error.is_transient() => {
-                self.pause().await;
+                shared.pause(ERROR_PAUSE).await;
                 Ok(Step::Reload)
             }
             Err(error) => Err(error),
@@ -210,26 +230,29 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
                 if server_time.is_some() {
                     shared.time.learn(server_time);
                 }
+                self.contention.success();
                 self.finish(decided.decisions);
-                let version = Some(version);
-                Ok(Step::Done(Some(Known { version, record })))
+                Ok(Step::Done(Some(self.known(Some(version), record))))
             }
             Ok(Swapped::Conflict(current)) => {
                 shared.conflicts.fetch_add(1, Ordering::Relaxed);
-                self.conflicts += 1;
                 self.unresolved.push(Attempt {
                     version,
                     expected: known.version,
                     is_refused: true,
                     decisions: decided.decisions,
                 });
-                if self.conflicts > 1 {
-                    self.pause().await;
-                }
+                let is_contended = self.contention.is_contended();
+                self.contention.conflict(shared.deadline);
                 match current {
-                    Some(current) if self.conflicts == 1 => self.adopt(current),
-                    // What was read before the pause may be old.
-                    _ => Ok(Step::Reload),
+                    Some(current) if !is_contended => self.adopt(current),
+                    // What was read before a pause may be old.
+                    _ => {
+                        if is_contended {
+                            self.wait_for_turn().await;
+                        }
+                        Ok(Step::Reload)
+                    }
                 }
             }
             Err(error) => {
@@ -242,7 +265,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
                 if !error.is_transient() {
                     return Err(error);
                 }
-                self.pause().await;
+                shared.pause(ERROR_PAUSE).await;
                 Ok(Step::Reload)
             }
         }
@@ -262,7 +285,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
                 return Err(Failure::Damaged.in_store(S::NAME));
             }
             let record = Record::default();
-            return Ok(Step::Again(Known { version, record }, now));
+            return Ok(Step::Again(self.known(version, record), now));
         };
         if version.is_some() {
             let attempts = std::mem::take(&mut self.unresolved);
@@ -270,7 +293,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
                 match record.outcome_of(attempt.version, attempt.expected) {
                     Outcome::Executed => {
                         self.finish(attempt.decisions);
-                        return Ok(Step::Done(Some(Known { version, record })));
+                        return Ok(Step::Done(Some(self.known(version, record))));
                     }
                     _ if attempt.is_refused => {}
                     Outcome::NotExecuted if version == attempt.expected => {
@@ -282,7 +305,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
                 }
             }
         }
-        Ok(Step::Again(Known { version, record }, now))
+        Ok(Step::Again(self.known(version, record), now))
     }
 
     /// When the last call has to have its decision.
@@ -291,14 +314,35 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         deadlines.max().unwrap_or_default()
     }
 
-    /// Lets another machine go first: a random time that grows with each conflict.
-    async fn pause(&self) {
-        let retry_at = self.inner.shared.retry_at(self.conflicts);
-        MonotonicClock.sleep_until(retry_at).await;
+    /// Lets other machines go first, and takes the calls that have come meanwhile.
+    async fn wait_for_turn(&mut self) {
+        let Inner { shared, lines, .. } = self.inner;
+        let left = self.calls.first().map_or(Duration::ZERO, |call| {
+            call.deadline.since(MonotonicClock.now())
+        });
+        let waited = shared.deadline.saturating_sub(left);
+        shared
+            .pause(self.contention.window(waited, shared.deadline))
+            .await;
+        let (room, ends_by) = (
+            MAX_BATCH.saturating_sub(self.calls.len()),
+            self.inner.ends_by(MonotonicClock.now()),
+        );
+        self.calls
+            .extend(lines.more_calls(self.key, self.id, room, ends_by));
     }
 
+    fn known(&self, version: Option<Version>, record: Record) -> Known {
+        Known {
+            version,
+            record,
+            contention: self.contention,
+        }
+    }
+
+    /// Returns the decisions of the first calls. Those that have come since wait for the next swap.
     fn finish(&mut self, decisions: Vec<Decision>) {
-        for (call, decision) in self.calls.drain(..).zip(decisions) {
+        for (call, decision) in self.calls.drain(..decisions.len()).zip(decisions) {
             // The call may have been dropped.
             let _ = call.decision_tx.send(Ok(decision));
         }

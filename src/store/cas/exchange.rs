@@ -4,6 +4,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use super::{
     CasStore, Swapped, Value, Version,
+    contention::Contention,
     error::Failure,
     recent::{Known, RecentRecords},
     record::Record,
@@ -94,7 +95,15 @@ impl<S: CasStore> Exchanger<S> {
                         learn(sent_at, server_time);
                     }
                     let version = Some(version);
-                    self.keep(name, Known { version, record });
+                    let contention = Contention::default();
+                    self.keep(
+                        name,
+                        Known {
+                            version,
+                            record,
+                            contention,
+                        },
+                    );
                     return Ok(reply);
                 }
                 Swapped::Conflict(loaded) => {
@@ -137,10 +146,15 @@ fn read<S: CasStore>(value: Option<Value>, replaces: bool) -> Result<Known, Stor
         None => Some(Record::default()),
     };
     match record {
-        Some(record) => Ok(Known { version, record }),
+        Some(record) => Ok(Known {
+            version,
+            record,
+            contention: Contention::default(),
+        }),
         None if replaces => Ok(Known {
             version,
             record: Record::default(),
+            contention: Contention::default(),
         }),
         None => Err(Failure::Damaged.in_store(S::NAME)),
     }

@@ -140,6 +140,24 @@ impl Lines {
         Some(line.calls.drain(..count).collect())
     }
 
+    /// Calls that have come since, at most `most`, for a driver that has some already.
+    pub(super) fn more_calls(
+        &self,
+        key: &Arc<str>,
+        id: DriverId,
+        most: usize,
+        ends_by: Tick,
+    ) -> Vec<QueuedCall> {
+        let mut shard = self.shard(key);
+        let line = shard.lines.get_mut(key).filter(|line| line.driver == id);
+        let Some(line) = line else {
+            return Vec::new();
+        };
+        line.ends_by = ends_by;
+        let count = line.calls.len().min(most);
+        line.calls.drain(..count).collect()
+    }
+
     /// The number of calls for a key that are queued.
     pub(super) fn waiting(&self, key: &Arc<str>) -> usize {
         let shard = self.shard(key);

@@ -56,6 +56,7 @@ mod builder;
 pub mod cassandra;
 #[cfg(any(feature = "cassandra", feature = "postgres"))]
 mod connector;
+pub(super) mod contention;
 pub(super) mod decider;
 mod driver;
 pub(super) mod error;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, mem, sync::Arc};
 
-use super::{Version, record::Record};
+use super::{Version, contention::Contention, record::Record};
 
 /// A record as the store was last seen to hold it.
 #[derive(Clone, Debug)]
@@ -10,6 +10,8 @@ pub(in crate::store) struct Known {
     /// `None` if the key has no value.
     pub(in crate::store) version: Option<Version>,
     pub(in crate::store) record: Record,
+    /// How often other machines have swapped it.
+    pub(in crate::store) contention: Contention,
 }
 
 /// Records that save a read: as long as no other machine changes the key, a write is enough. Two

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{CasStore, Version, error::Failure, time::StoreTime};
-use crate::clock::{Clock, MonotonicClock, Tick, nanos};
+use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
 use crate::error::StoreError;
 use crate::store::remote::{BreakerConfig, Breakers, Server, catch_panic, within};
 use crate::sync::Ordering;
@@ -62,6 +62,12 @@ impl<S: CasStore> Shared<S> {
     /// A random time from zero to `most`.
     pub(in crate::store) fn random_below(&self, most: Duration) -> Duration {
         Duration::from_nanos(self.next_random() % nanos(most).max(1))
+    }
+
+    /// Waits for a random time of at most `most`.
+    pub(in crate::store) async fn pause(&self, most: Duration) {
+        let ends_at = MonotonicClock.now().plus(self.random_below(most));
+        MonotonicClock.sleep_until(ends_at).await;
     }
 
     /// When a swap that was in conflict is tried again, so that another machine goes first: after a

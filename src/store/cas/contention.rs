@@ -1,0 +1,129 @@
+//! How machines that swap the same key take turns.
+
+use std::time::Duration;
+
+/// The shortest window: about as long as a load and a swap take.
+const MIN: Duration = Duration::from_millis(1);
+
+/// The window in which a machine waits at random before it swaps a key that other machines swap too.
+///
+/// It doubles with each conflict and halves with each success, so two of five attempts succeed or more,
+/// however many machines swap the key. Each success carries all calls that queued meanwhile. A key that
+/// one machine swaps alone has no window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::store) struct Contention {
+    window: Duration,
+}
+
+impl Contention {
+    /// After a conflict. A window of more than a quarter of the deadline would leave no time for a second
+    /// attempt.
+    pub(in crate::store) fn conflict(&mut self, deadline: Duration) {
+        self.window = (self.window * 2).max(MIN).min(deadline / 4);
+    }
+
+    pub(in crate::store) fn success(&mut self) {
+        let shorter = self.window / 2;
+        self.window = if shorter < MIN {
+            Duration::ZERO
+        } else {
+            shorter
+        };
+    }
+
+    /// Whether other machines have swapped the key lately.
+    pub(in crate::store) fn is_contended(self) -> bool {
+        self.window > Duration::ZERO
+    }
+
+    /// The time in which a random moment is drawn, if the oldest call has waited for `waited`. A machine
+    /// that has waited for long goes first, so that the machines take turns.
+    pub(in crate::store) fn window(self, waited: Duration, deadline: Duration) -> Duration {
+        if waited > deadline / 4 {
+            self.window / 4
+        } else {
+            self.window
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cmp::Reverse, collections::BinaryHeap};
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(1);
+    /// Between a load and its swap, in nanoseconds.
+    const ROUND_TRIP: u64 = 1_000_000;
+
+    /// The longest time without calls for a key on one machine.
+    const IDLE: u64 = 32_000_000;
+
+    /// The share of swaps that succeed if so many machines use one key, and the longest time that a
+    /// machine waits for a success.
+    fn simulate(machines: usize, conflict: impl Fn(&mut Contention)) -> (f64, Duration) {
+        let mut random = 1_u64;
+        let mut below = |most: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % most.max(1)
+        };
+        let (mut version, mut tries, mut successes, mut longest) = (0, 0, 0, 0);
+        let mut contention = vec![Contention::default(); machines];
+        let mut since = vec![0; machines];
+        // The moments of loads, and of swaps with the version that was loaded.
+        let steps = (0..machines).map(|at| Reverse((at as u64, at, None)));
+        let mut steps: BinaryHeap<_> = steps.collect();
+        while let Some(Reverse((now, at, loaded))) = steps.pop() {
+            if now > 20_000_000_000 {
+                break;
+            }
+            let Some(loaded) = loaded else {
+                steps.push(Reverse((now + ROUND_TRIP, at, Some(version))));
+                continue;
+            };
+            tries += 1;
+            if loaded == version {
+                (version, successes) = (version + 1, successes + 1);
+                longest = longest.max(now - since[at]);
+                since[at] = now + below(IDLE);
+                contention[at].success();
+            } else {
+                conflict(&mut contention[at]);
+            }
+            let from = now.max(since[at]);
+            let waited = Duration::from_nanos(from - since[at]);
+            let window = contention[at].window(waited, DEADLINE).as_nanos();
+            let window = u64::try_from(window).unwrap_or(u64::MAX);
+            steps.push(Reverse((from + below(window), at, None)));
+        }
+        let longest = Duration::from_nanos(longest);
+        (f64::from(successes) / f64::from(tries), longest)
+    }
+
+    #[test]
+    fn swaps_succeed_and_every_machine_has_its_turn_however_many_there_are() {
+        for machines in [1, 2, 8, 64] {
+            let (succeeded, longest) = simulate(machines, |one| one.conflict(DEADLINE));
+            assert!(succeeded > 0.4, "{machines} machines: {succeeded}");
+            assert!(longest < DEADLINE, "{machines} machines: {longest:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_window_that_grows_most_swaps_are_in_vain() {
+        let (succeeded, _) = simulate(64, |one| one.window = MIN);
+        assert!(succeeded < 0.1, "{succeeded}");
+    }
+
+    #[test]
+    fn a_key_that_one_machine_swaps_alone_has_no_window() {
+        let mut contention = Contention::default();
+        (0..20).for_each(|_| contention.conflict(DEADLINE));
+        assert_eq!(contention.window(Duration::ZERO, DEADLINE), DEADLINE / 4);
+        (0..9).for_each(|_| contention.success());
+        assert!(!contention.is_contended());
+    }
+}
