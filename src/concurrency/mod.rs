@@ -250,6 +250,7 @@ impl<K, R, H> fmt::Debug for ConcurrencyLayer<K, R, H> {
         f.debug_struct("ConcurrencyLayer")
             .field("keys", &format_args!("{}", type_name::<K>()))
             .field("options", &self.options)
+            .field("seats", &self.seats)
             .field("state", &self.state)
             .finish_non_exhaustive()
     }

@@ -142,26 +142,24 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
             self.report_proxy_header();
         }
         let begun = Started::begin(&self.state);
-        let told = match &permit {
-            Some(_) if R::WRITES_HEADERS => Some(self.told(usage)),
-            _ => None,
-        };
+        let told = permit.as_ref().and_then(|_| self.told::<Req>(usage));
         let future = self.inner.call(request);
         // Made after the call: it would be written to memory and read again around it.
         let started = Started::new(begun, usage.in_flight);
         ConcurrencyFuture::inner(future, Held(permit), told, started)
     }
 
-    /// What the response says about the limit.
-    fn told(&self, usage: Usage) -> Told<R>
+    /// What the response says about the limit, if anything.
+    fn told<Req>(&self, usage: Usage) -> Option<Told<R>>
     where
-        R: Clone,
+        S: Service<Req>,
+        R: ResponseHooks<Req, (), S::Response, S::Error> + Clone,
     {
         let decision = State::decision(Verdict::Admit, usage);
-        Told {
+        (R::WRITES_HEADERS && !self.options.silent).then(|| Told {
             respond: self.respond.clone(),
             decision: CompactDecision::new(&decision),
-        }
+        })
     }
 
     #[cold]
@@ -190,9 +188,10 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
         R: ResponseHooks<Req, (), S::Response, S::Error>,
         H: Hold<S::Response>,
     {
-        self.state.counts.record_rejected();
-        self.state.signals.record_rejected(&rejection);
-        if self.options.shadow {
+        let shadow = self.options.shadow;
+        self.state.counts.record_rejected(shadow);
+        self.state.signals.record_rejected(&rejection, shadow);
+        if shadow {
             return ConcurrencyFuture::inner(self.inner.call(request), Held(None), None, None);
         }
         ConcurrencyFuture::done(self.respond.refuse(request, rejection.into()))
@@ -260,7 +259,7 @@ impl<S, K, R, H> ConcurrencyLimit<S, K, R, H> {
         } else {
             let _ = state.deny(may_pass, usage, &self.options);
         }
-        let told = R::WRITES_HEADERS.then(|| self.told(usage));
+        let told = self.told::<Req>(usage);
         let started = Started::new(Started::begin(&self.state), usage.in_flight);
         ConcurrencyFuture::inner(self.inner.call(request), Held(Some(permit)), told, started)
     }

@@ -1,6 +1,6 @@
 //! Settings of a layer.
 
-use std::{marker::PhantomData, time::Duration};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{ConcurrencyLayer, UntilHead, UntilResponse};
 use crate::key::{Cost, WithCost, WithPriority, WithSkip};
@@ -97,14 +97,29 @@ impl<K, R, H> ConcurrencyLayer<K, R, H> {
     /// # Panics
     /// If the name is empty or holds anything but printable ASCII: it is sent in headers.
     #[track_caller]
-    pub fn name(self, name: &str) -> Self {
-        self.state.rename(name);
+    pub fn name(mut self, name: &str) -> Self {
+        self.state = Arc::new(self.state.renamed(name));
         self
     }
 
-    /// Counts and reports, but lets every request pass at once: to try a limit out.
+    /// Counts and reports, but lets every request pass at once: to try a limit out. Responses do not
+    /// state the limit, as those of [`RateLimitLayer::shadow`](crate::RateLimitLayer::shadow).
     pub fn shadow(mut self) -> Self {
-        self.options.shadow = true;
+        (self.options.shadow, self.options.silent) = (true, true);
+        self
+    }
+
+    /// As [`shadow`](Self::shadow), and responses state the limit in the [`headers`](Self::headers) that are
+    /// set.
+    ///
+    /// ```
+    /// use tower_throttle::{Global, Headers, concurrency::ConcurrencyLayer};
+    ///
+    /// let limit = ConcurrencyLayer::new(Global, 1).headers(Headers::standard()).shadow_with_headers();
+    /// # let _: axum::Router = axum::Router::new().layer(limit);
+    /// ```
+    pub fn shadow_with_headers(mut self) -> Self {
+        (self.options.shadow, self.options.silent) = (true, false);
         self
     }
 

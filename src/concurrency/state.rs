@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     fmt,
+    ops::Deref,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -18,22 +19,22 @@ use crate::layer::{Counters, Signals};
 use crate::queue::WhenFull;
 use crate::respond::{Policies, ResponseHooks};
 
-/// Shared by a layer, its clones, its services and its handles.
+/// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
 pub(super) struct State {
+    shared: Arc<Shared>,
+    pub(super) signals: Signals,
+    name: Arc<str>,
+    /// What clients are told of the limits that were told last, at most [`KEPT_POLICIES`]: priorities and
+    /// keys may have limits of their own.
+    policies: RwLock<VecDeque<(u64, Arc<Policies>)>>,
+}
+
+/// What belongs to the limit, whatever a layer calls it.
+pub(super) struct Shared {
     pub(super) table: Table,
     /// Changes the limit of the table, if that is adaptive.
     pub(super) controller: Option<Controller>,
     pub(super) counts: Counters,
-    pub(super) signals: Signals,
-    told: RwLock<Told>,
-}
-
-/// What clients are told of the limit.
-struct Told {
-    name: Arc<str>,
-    /// For the limits that were told last, at most [`KEPT_POLICIES`]: priorities and keys may have limits
-    /// of their own.
-    policies: VecDeque<(u64, Arc<Policies>)>,
 }
 
 const KEPT_POLICIES: usize = 16;
@@ -42,6 +43,8 @@ const KEPT_POLICIES: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub(super) shadow: bool,
+    /// Responses do not state the limit, whatever headers are set.
+    pub(super) silent: bool,
     pub(super) when_full: WhenFull,
     /// How many requests of one key may wait.
     pub(super) queue: u32,
@@ -55,6 +58,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             shadow: false,
+            silent: false,
             when_full: WhenFull::default(),
             queue: 0,
             max_wait: Duration::from_secs(1),
@@ -92,48 +96,48 @@ impl State {
 
     /// Whether the limit follows latency.
     #[inline]
-    pub(super) const fn is_adaptive(&self) -> bool {
+    pub(super) fn is_adaptive(&self) -> bool {
         self.controller.is_some() || self.table.key_limits.is_some()
     }
 
     fn with(table: Table, controller: Option<Controller>) -> Self {
         Self {
-            table,
-            controller,
-            counts: Counters::new(),
-            signals: Signals::default(),
-            told: RwLock::new(Told {
-                name: "default".into(),
-                policies: VecDeque::new(),
+            shared: Arc::new(Shared {
+                table,
+                controller,
+                counts: Counters::new(),
             }),
+            signals: Signals::default(),
+            name: "default".into(),
+            policies: RwLock::default(),
         }
     }
 
+    /// The same limit under another name.
     #[track_caller]
-    pub(super) fn rename(&self, name: &str) {
-        self.signals.rename(name);
-        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
-        told.name = name.into();
-        told.policies.clear();
-    }
-
-    pub(super) fn name(&self) -> Arc<str> {
-        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&told.name)
+    pub(super) fn renamed(&self, name: &str) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            signals: self.signals.renamed(name),
+            name: name.into(),
+            policies: RwLock::default(),
+        }
     }
 
     /// The limit as clients are told it.
     pub(super) fn policies(&self, limit: u64) -> Arc<Policies> {
-        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
-        let known = told.policies.iter().find(|known| known.0 == limit);
-        if let Some((_, policies)) = known {
+        let kept = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, policies)) = kept.iter().find(|known| known.0 == limit) {
             return Arc::clone(policies);
         }
-        drop(told);
-        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
-        let policies = Arc::new(Policies::at_once(&told.name, limit));
-        told.policies.truncate(KEPT_POLICIES - 1);
-        told.policies.push_front((limit, Arc::clone(&policies)));
+        drop(kept);
+        let policies = Arc::new(Policies::at_once(&self.name, limit));
+        let mut kept = self
+            .policies
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        kept.truncate(KEPT_POLICIES - 1);
+        kept.push_front((limit, Arc::clone(&policies)));
         policies
     }
 
@@ -162,8 +166,8 @@ impl State {
     #[cold]
     pub(super) fn record_waited(&self, usage: Usage, options: &Options) {
         let decision = Self::decision(Verdict::Wait(options.max_wait), usage);
-        self.counts.record_waited();
-        self.signals.record_waited(&decision);
+        self.counts.record_waited(options.shadow);
+        self.signals.record_waited(&decision, options.shadow);
     }
 
     /// Counts a request that is denied, and returns the reason. `may_pass` tells whether it may pass
@@ -172,9 +176,9 @@ impl State {
     pub(super) fn deny(&self, may_pass: bool, usage: Usage, options: &Options) -> RateLimited {
         let mut decision = Self::decision(Verdict::Deny, usage);
         decision.retry_after = may_pass.then_some(options.retry_after);
-        self.counts.record_denied();
+        self.counts.record_denied(options.shadow);
         self.signals.record_denied(&decision, options.shadow);
-        RateLimited::concurrent(decision, options.unavailable).by(self.name())
+        RateLimited::concurrent(decision, options.unavailable).by(Arc::clone(&self.name))
     }
 
     /// The answer to a denied request, with what the response says about the limit.
@@ -197,10 +201,19 @@ impl State {
     }
 }
 
+impl Deref for State {
+    type Target = Shared;
+
+    #[inline]
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State")
-            .field("name", &self.name())
+            .field("name", &self.name)
             .field("table", &self.table)
             .finish_non_exhaustive()
     }

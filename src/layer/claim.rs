@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-use super::keyed::{KeyedBackend, StateOwner, single_quota};
+use super::keyed::{KeyedBackend, single_quota};
 use super::queue_epoch::QueueEpoch;
-use super::state::LayerState;
+use super::state::{LayerState, Shared};
 use super::waiter_refund::refund_before_waiters;
 use crate::backend::Op;
 use crate::decision::{CompactDecision, Decision, Verdict};
@@ -62,14 +62,14 @@ pub(super) struct Shed(Duration);
 
 /// Releases the due waiters of a line when its timer fires.
 struct TimerWaker {
-    owner: Weak<dyn StateOwner>,
+    owner: Weak<Shared>,
     line_id: u64,
 }
 
 impl Wake for TimerWaker {
     fn wake(self: Arc<Self>) {
         if let Some(owner) = self.owner.upgrade() {
-            owner.layer().lines.handle_timer(self.line_id, queue::now());
+            owner.lines.handle_timer(self.line_id, queue::now());
         }
     }
 }
@@ -202,8 +202,8 @@ impl Claim {
         } else {
             // The wait in line, which may differ from the one that the backend has granted.
             decision.verdict = Verdict::Wait(wait);
-            layer.counts.record_waited();
-            layer.signals().record_waited(&decision);
+            layer.counts.record_waited(false);
+            layer.signals().record_waited(&decision, false);
         }
         Ok(CompactDecision::new(&decision))
     }
@@ -234,7 +234,7 @@ impl Claim {
         *seat = RequestSeat::NotRequired;
         decision.verdict = Verdict::Deny;
         decision.retry_after = retry_after;
-        layer.counts.record_denied();
+        layer.counts.record_denied(false);
         layer.signals().record_denied(&decision, false);
         layer.denial_error(&|| backend.quotas(), decision)
     }

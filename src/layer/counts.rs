@@ -14,8 +14,7 @@ use crate::sync::CachePadded;
 
 /// How many requests had each outcome since the layer was made.
 ///
-/// A denial in shadow mode counts as denied. Requests that other threads are counting at the moment
-/// of reading may be missing.
+/// Requests that other threads are counting at the moment of reading may be missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -39,6 +38,12 @@ pub struct Counts {
     /// Only a sample is looked at: per thread, requests up to the 16th admitted one, then about every
     /// 1,024th.
     pub unread_proxy_headers: u64,
+    /// Passed at once because of [`shadow`](crate::RateLimitLayer::shadow), and would have waited.
+    pub shadow_waited: u64,
+    /// Passed because of shadow mode, and would have been denied.
+    pub shadow_denied: u64,
+    /// Passed because of shadow mode, and would have been rejected.
+    pub shadow_rejected: u64,
 }
 
 /// Counters in shards: one per thread for the first threads, and a shared one for all others.
@@ -48,7 +53,7 @@ pub struct Counts {
 #[derive(Debug)]
 pub(crate) struct Counters {
     /// The last one is the shared one.
-    shards: Box<[CachePadded<[AtomicU64; 7]>]>,
+    shards: Box<[CachePadded<[AtomicU64; 10]>]>,
 }
 
 impl Counters {
@@ -68,17 +73,17 @@ impl Counters {
     }
 
     #[inline]
-    pub(crate) fn record_waited(&self) {
-        self.count(1);
+    pub(crate) fn record_waited(&self, shadow: bool) {
+        self.count(if shadow { 7 } else { 1 });
     }
 
     #[inline]
-    pub(crate) fn record_denied(&self) {
-        self.count(2);
+    pub(crate) fn record_denied(&self, shadow: bool) {
+        self.count(if shadow { 8 } else { 2 });
     }
 
-    pub(crate) fn record_rejected(&self) {
-        self.count(3);
+    pub(crate) fn record_rejected(&self, shadow: bool) {
+        self.count(if shadow { 9 } else { 3 });
     }
 
     #[inline]
@@ -127,6 +132,9 @@ impl Counters {
             skipped,
             store_errors,
             unread_proxy_headers,
+            shadow_waited,
+            shadow_denied,
+            shadow_rejected,
         ] = array::from_fn(|outcome| {
             let shards = self.shards.iter();
             shards
@@ -141,6 +149,9 @@ impl Counters {
             skipped,
             store_errors,
             unread_proxy_headers,
+            shadow_waited,
+            shadow_denied,
+            shadow_rejected,
         }
     }
 }
@@ -222,7 +233,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..1_000 {
                         counters.record_admitted();
-                        counters.record_denied();
+                        counters.record_denied(false);
                     }
                 });
             }

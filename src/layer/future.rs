@@ -255,7 +255,7 @@ impl<S, K, L: Backend<K>, D, R, Req, Res, Err> ColdStep<S, K, L, D, R, Req, Res,
             (Self::Pending(pending), Some(decision)) => Some(ResponseContext {
                 reservation: pending.reservation,
                 respond: pending.respond,
-                decision: writes_headers.then_some(decision),
+                decision: (writes_headers && !pending.options.silent).then_some(decision),
             }),
             _ => None,
         }

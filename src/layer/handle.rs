@@ -92,7 +92,7 @@ impl<K, L> Handle<K, L> {
     /// Everything that concerns the limit alone.
     fn limit(&self) -> LimitHandle<'_, K, L> {
         let state = &self.state;
-        LimitHandle::new(&state.backend, &state.lines, &state.policy_cache)
+        LimitHandle::new(&state.backend, state.shared())
     }
 
     /// The decision that a request of `cost` would get now. Takes nothing.

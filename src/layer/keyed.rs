@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use super::state::{LayerState, State};
+use super::state::{Shared, State};
 use crate::backend::{Backend, Losses, Op};
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -48,18 +48,7 @@ pub(super) trait KeyedBackend {
     fn quotas(&self) -> Vec<Quota>;
 
     /// The state of the layer, for a timer that must not keep it alive.
-    fn owner(&self) -> Weak<dyn StateOwner>;
-}
-
-/// What keeps the state of a layer alive.
-pub(super) trait StateOwner: Send + Sync + 'static {
-    fn layer(&self) -> &LayerState;
-}
-
-impl<L: Send + Sync + 'static> StateOwner for State<L> {
-    fn layer(&self) -> &LayerState {
-        self
-    }
+    fn owner(&self) -> Weak<Shared>;
 }
 
 /// The backend of a layer, and one key.
@@ -105,9 +94,8 @@ impl<K: ?Sized, L: Backend<K>> KeyedBackend for AtKey<'_, K, L> {
         self.state.backend.quotas()
     }
 
-    fn owner(&self) -> Weak<dyn StateOwner> {
-        let owner: Weak<State<L>> = Arc::downgrade(self.state);
-        owner
+    fn owner(&self) -> Weak<Shared> {
+        Arc::downgrade(self.state.shared())
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::and::{Part, QueuePart};
-use super::policy_cache::PolicyCache;
+use super::state::Shared;
 use super::{And, KeyPair, KeyUpdate, Tiers, keyed::single_quota};
 use crate::algorithm::{Algorithm, Inherit};
 use crate::backend::{Backend, Bans, Op};
@@ -18,7 +18,7 @@ use crate::error::ConfigError;
 #[cfg(any(feature = "cas", feature = "redis"))]
 use crate::error::StoreError;
 use crate::key::KeyRef;
-use crate::queue::{self, Lines};
+use crate::queue;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
 use crate::store::local::{Local, Stats};
@@ -54,8 +54,7 @@ use crate::store::{
 /// ```
 pub struct LimitHandle<'a, K, L> {
     backend: &'a L,
-    lines: &'a Lines,
-    policy_cache: &'a PolicyCache,
+    shared: &'a Shared,
     path: Vec<Step<'a>>,
     keys: PhantomData<fn(&K)>,
 }
@@ -69,15 +68,10 @@ enum Step<'a> {
 }
 
 impl<'a, K, L> LimitHandle<'a, K, L> {
-    pub(super) const fn new(
-        backend: &'a L,
-        lines: &'a Lines,
-        policy_cache: &'a PolicyCache,
-    ) -> Self {
+    pub(super) const fn new(backend: &'a L, shared: &'a Shared) -> Self {
         Self {
             backend,
-            lines,
-            policy_cache,
+            shared,
             path: Vec::new(),
             keys: PhantomData,
         }
@@ -88,8 +82,7 @@ impl<'a, K, L> LimitHandle<'a, K, L> {
         path.push(step);
         LimitHandle {
             backend,
-            lines: self.lines,
-            policy_cache: self.policy_cache,
+            shared: self.shared,
             path,
             keys: PhantomData,
         }
@@ -130,11 +123,14 @@ impl<'a, K, L> LimitHandle<'a, K, L> {
         L: Backend<Q>,
     {
         let refund = || KeyUpdate::start(self.backend.apply(key, Op::Refund(cost, Receipt::NOW)));
-        if cost == 0 || !self.lines.has_waiters() || !self.is_queue() {
+        if cost == 0 || !self.shared.lines.has_waiters() || !self.is_queue() {
             return refund();
         }
         // The line and a limit in this process change under the same lock.
-        let mut line = self.lines.lock_key(&QueueOf(&self.path, key, self.backend));
+        let mut line = self
+            .shared
+            .lines
+            .lock_key(&QueueOf(&self.path, key, self.backend));
         let _ = line.apply_refund(cost, queue::now(), || single_quota(&self.backend.quotas()));
         let refunding = refund();
         line.advance_epoch();
@@ -223,7 +219,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S
     /// If the algorithm does not have a single quota, as a set of several limits.
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
         let backend = self.backend;
-        self.lines.reschedule(queue::now(), || {
+        self.shared.lines.reschedule(queue::now(), || {
             let before = backend.quota();
             backend.set_quota(quota)?;
             // All lines are rescheduled, and those of one tier cannot be told from the others.
@@ -231,7 +227,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S
             let reschedules = self.is_queue() && !is_tier && backend.replans_line();
             Ok(reschedules.then_some((before, quota)))
         })?;
-        self.policy_cache.refresh_policies();
+        self.shared.refresh_policies();
         Ok(())
     }
 
@@ -241,12 +237,12 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S
     /// If the states of `algorithm` take more words than those of the first algorithm; see
     /// [`Local::set_algorithm`].
     pub fn set_algorithm(&self, algorithm: impl Into<A>) -> Result<(), ConfigError> {
-        self.lines.reschedule(queue::now(), || {
+        self.shared.lines.reschedule(queue::now(), || {
             self.backend
                 .set_algorithm(algorithm.into(), Inherit::AsIs)?;
             Ok::<_, ConfigError>(None)
         })?;
-        self.policy_cache.refresh_policies();
+        self.shared.refresh_policies();
         Ok(())
     }
 }
@@ -261,13 +257,13 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S
         quota: Option<Quota>,
     ) -> Result<(), ConfigError> {
         let backend = self.backend;
-        self.lines.reschedule(queue::now(), || {
+        self.shared.lines.reschedule(queue::now(), || {
             let before = backend.quota();
             backend.set_algorithm(algorithm, Inherit::Additive)?;
             let quota = quota.filter(|_| backend.replans_line());
             Ok::<_, ConfigError>(quota.map(|quota| (before, quota)))
         })?;
-        self.policy_cache.refresh_policies();
+        self.shared.refresh_policies();
         Ok(())
     }
 }
@@ -280,7 +276,7 @@ impl<K, A: Scripted> LimitHandle<'_, K, RedisLimiter<A>> {
     /// See [`RedisLimiter::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         self.backend.set_quota(quota).await?;
-        self.policy_cache.refresh_policies();
+        self.shared.refresh_policies();
         Ok(())
     }
 }
@@ -293,7 +289,7 @@ impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Cas<S, A>> {
     /// See [`Cas::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         self.backend.set_quota(quota).await?;
-        self.policy_cache.refresh_policies();
+        self.shared.refresh_policies();
         Ok(())
     }
 }
@@ -306,7 +302,7 @@ impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Synced<S, A>> {
     /// See [`Synced::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         self.backend.set_quota(quota).await?;
-        self.policy_cache.refresh_policies();
+        self.shared.refresh_policies();
         Ok(())
     }
 }
@@ -319,7 +315,7 @@ impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Leased<S, A>> {
     /// See [`Leased::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         self.backend.set_quota(quota).await?;
-        self.policy_cache.refresh_policies();
+        self.shared.refresh_policies();
         Ok(())
     }
 }

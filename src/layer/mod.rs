@@ -72,7 +72,8 @@ use crate::respond::Responder;
 /// # Sharing
 /// The state belongs to the layer. Its clones and all services that it makes share the state, so all
 /// routes, methods and connections that one layer is added to share its limit. For separate limits
-/// make separate layers.
+/// make separate layers. The settings of a clone are its own: it can have another name, answer
+/// differently or be in shadow mode.
 ///
 /// ```
 /// use axum::{Router, body::Body, extract::Request, routing::get};
@@ -210,18 +211,18 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
         keys: T,
         limiter: impl IntoBackend<Backend = M>,
     ) -> RateLimitLayer<AndKeys<K, T>, And<L, M>, R> {
-        let Ok(state) = Arc::try_unwrap(self.state) else {
+        let second = into_backend_for::<T, _>(limiter);
+        let Some(state) = self.state.map_backend(|first| And::of(first, second)) else {
             panic!(
                 "and: the layer is in use; add every limit before `clone`, `handle` and `layer`"
             );
         };
-        let second = into_backend_for::<T, _>(limiter);
         RateLimitLayer {
             keys: AndKeys::new(self.keys, keys),
             respond: self.respond,
             options: self.options,
             seats: self.seats,
-            state: Arc::new(state.map_backend(|first| And::of(first, second))),
+            state: Arc::new(state),
         }
     }
 }
@@ -278,6 +279,7 @@ impl<K, L, R> fmt::Debug for RateLimitLayer<K, L, R> {
             .field("keys", &format_args!("{}", type_name::<K>()))
             .field("backend", &format_args!("{}", type_name::<L>()))
             .field("options", &self.options)
+            .field("seats", &self.seats)
             .finish_non_exhaustive()
     }
 }

@@ -26,6 +26,8 @@ pub enum OnStoreError {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LayerOptions {
     pub(super) shadow: bool,
+    /// Responses do not state the limit, whatever headers are set.
+    pub(super) silent: bool,
     pub(super) on_store_error: OnStoreError,
     pub(super) share_decision: bool,
     pub(super) order: Order,
@@ -88,15 +90,15 @@ impl LayerOptions {
             }
             Verdict::Wait(wait) => {
                 if self.shadow {
-                    counts.record_waited();
-                    state.signals().record_waited(&decision);
+                    counts.record_waited(true);
+                    state.signals().record_waited(&decision, true);
                     Action::Pass(Some(decision))
                 } else {
                     Action::Wait(wait, decision)
                 }
             }
             Verdict::Deny => {
-                counts.record_denied();
+                counts.record_denied(self.shadow);
                 state.signals().record_denied(&decision, self.shadow);
                 if self.shadow {
                     Action::Pass(Some(decision))

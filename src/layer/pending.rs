@@ -30,7 +30,7 @@ pub(super) struct PendingRequest<S, K, L: Backend<K>, D, R, Req> {
     /// Given back when the request goes on or is dropped.
     seat: RequestSeat,
     pub(super) respond: R,
-    options: LayerOptions,
+    pub(super) options: LayerOptions,
     pub(super) waits_for: WaitsFor<D>,
 }
 

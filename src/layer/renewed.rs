@@ -28,7 +28,7 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
         part: impl FnOnce(&L) -> Option<&P>,
     ) -> Option<LimitHandle<'_, Q, P>> {
         let state = &self.state;
-        let part = part(&state.backend)?;
-        Some(LimitHandle::new(part, &state.lines, &state.policy_cache))
+        let part = part(&*state.backend)?;
+        Some(LimitHandle::new(part, state.shared()))
     }
 }

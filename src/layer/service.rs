@@ -162,9 +162,10 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
     {
         self.seat.release();
-        self.state.counts.record_rejected();
-        self.state.signals().record_rejected(&rejection);
-        if self.options.shadow {
+        let shadow = self.options.shadow;
+        self.state.counts.record_rejected(shadow);
+        self.state.signals().record_rejected(&rejection, shadow);
+        if shadow {
             return self.forward(request, None);
         }
         ResponseFuture::done(self.state.deny(&self.respond, request, rejection.into()))
@@ -331,7 +332,8 @@ impl<S, K, L, R> RateLimit<S, K, L, R> {
         ResponseContext {
             reservation,
             respond,
-            decision: R::WRITES_HEADERS.then(|| CompactDecision::new(decision)),
+            decision: (R::WRITES_HEADERS && !self.options.silent)
+                .then(|| CompactDecision::new(decision)),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Settings of a layer that concern requests.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 
 use super::{OnStoreError, RateLimitLayer};
@@ -86,14 +88,42 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
     /// # Panics
     /// If the name is empty or holds anything but printable ASCII: it is sent in headers.
     #[track_caller]
-    pub fn name(self, name: &str) -> Self {
-        self.state.rename(name);
+    pub fn name(mut self, name: &str) -> Self {
+        self.state = Arc::new(self.state.renamed(name));
         self
     }
 
     /// Decides, counts and reports, but lets every request pass at once: to try a limit out.
+    ///
+    /// Responses do not state the limit, whatever [`headers`](Self::headers) are set: a client that obeys
+    /// them would slow down. [`shadow_with_headers`](Self::shadow_with_headers) states it.
     pub fn shadow(mut self) -> Self {
-        self.options.shadow = true;
+        (self.options.shadow, self.options.silent) = (true, true);
+        self
+    }
+
+    /// As [`shadow`](Self::shadow), and responses state the limit in the [`headers`](Self::headers) that are
+    /// set.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, extract::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::{FixedWindow, Global, Headers, Quota, RateLimitLayer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let limit = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
+    ///     .headers(Headers::standard())
+    ///     .shadow_with_headers();
+    /// let app: Router = Router::new().route("/", get(async || "found").layer(limit));
+    /// let _ = app.clone().oneshot(Request::new(Body::empty())).await;
+    /// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();
+    /// assert_eq!(response.status(), 200);
+    /// assert!(response.headers()["ratelimit"].to_str().unwrap().starts_with(r#""default";r=0"#));
+    /// # }
+    /// ```
+    pub fn shadow_with_headers(mut self) -> Self {
+        (self.options.shadow, self.options.silent) = (true, false);
         self
     }
 

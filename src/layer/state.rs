@@ -3,7 +3,10 @@
 use std::{
     hash::{Hash, Hasher},
     ops::Deref,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use super::counts::Counters;
@@ -16,37 +19,59 @@ use crate::queue::Lines;
 use crate::quota::Quota;
 use crate::respond::ResponseHooks;
 
-/// Shared by a layer, its clones, its services and its handles.
+/// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
 #[derive(Debug)]
 pub(crate) struct State<L> {
-    pub(crate) backend: L,
+    pub(crate) backend: Arc<L>,
     layer: LayerState,
 }
 
 /// The part of the state that does not depend on the type of the backend.
 #[derive(Debug)]
 pub(crate) struct LayerState {
+    shared: Arc<Shared>,
+    policy_cache: PolicyCache,
+    signals: Signals,
+}
+
+/// What belongs to the limit, whatever a layer calls it.
+#[derive(Debug)]
+pub(crate) struct Shared {
     pub(crate) counts: Counters,
-    pub(super) policy_cache: PolicyCache,
     /// The requests that wait.
     pub(crate) lines: Lines,
-    signals: Signals,
+    /// How often the quotas have changed.
+    quota_changes: AtomicU64,
 }
 
 impl<L> State<L> {
     pub(super) fn new(backend: L) -> Self {
         Self {
-            backend,
+            backend: Arc::new(backend),
             layer: LayerState::new(),
         }
     }
 
-    /// The same with another backend.
-    pub(super) fn map_backend<T>(self, change: impl FnOnce(L) -> T) -> State<T> {
-        State {
-            backend: change(self.backend),
-            layer: self.layer,
+    /// The same limit under another name.
+    #[track_caller]
+    pub(super) fn renamed(&self, name: &str) -> Self {
+        Self {
+            backend: Arc::clone(&self.backend),
+            layer: LayerState {
+                shared: Arc::clone(&self.shared),
+                policy_cache: PolicyCache::new(name),
+                signals: self.signals.renamed(name),
+            },
         }
+    }
+
+    /// The same with another backend; `None` if something else has the state.
+    pub(super) fn map_backend<T>(self: Arc<Self>, change: impl FnOnce(L) -> T) -> Option<State<T>> {
+        let Self { backend, layer } = Arc::try_unwrap(self).ok()?;
+        Some(State {
+            backend: Arc::new(change(Arc::try_unwrap(backend).ok()?)),
+            layer,
+        })
     }
 
     /// The line in which requests of `key` wait.
@@ -54,7 +79,7 @@ impl<L> State<L> {
     where
         L: Backend<K>,
     {
-        self.lines.line_id(&QueueOf(key, &self.backend))
+        self.lines.line_id(&QueueOf(key, &*self.backend))
     }
 
     /// The limits as clients are told them.
@@ -62,7 +87,7 @@ impl<L> State<L> {
     where
         L: Backend<K>,
     {
-        self.policy_cache.get(&|| self.backend.quotas())
+        self.layer.policies(&|| self.backend.quotas())
     }
 }
 
@@ -79,26 +104,28 @@ impl LayerState {
     #[inline(never)]
     fn new() -> Self {
         Self {
-            counts: Counters::new(),
-            policy_cache: PolicyCache::new(),
-            lines: Lines::new(),
+            shared: Arc::new(Shared {
+                counts: Counters::new(),
+                lines: Lines::new(),
+                quota_changes: AtomicU64::new(0),
+            }),
+            policy_cache: PolicyCache::new("default"),
             signals: Signals::default(),
         }
     }
 
-    #[track_caller]
-    pub(super) fn rename(&self, name: &str) {
-        self.signals.rename(name);
-        self.policy_cache.rename(name);
-    }
-
-    pub(crate) fn name(&self) -> Arc<str> {
+    pub(crate) fn name(&self) -> &str {
         self.policy_cache.name()
     }
 
-    /// Makes responses state the limits that the backend has now.
-    pub(crate) fn refresh_policies(&self) {
-        self.policy_cache.refresh_policies();
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The limits as clients are told them, which are made from `quotas`.
+    fn policies(&self, quotas: &dyn Fn() -> Vec<Quota>) -> PolicyList<'_> {
+        let changes = self.quota_changes.load(Ordering::Acquire);
+        self.policy_cache.get(changes, quotas)
     }
 
     #[inline]
@@ -135,10 +162,26 @@ impl LayerState {
         decision: Decision,
     ) -> RateLimited {
         let denied = RateLimited::new(decision);
-        match self.policy_cache.get(quotas).of(&decision) {
+        match self.policies(quotas).of(&decision) {
             Some(policy) => denied.by(Arc::clone(&policy.name)),
             None => denied,
         }
+    }
+}
+
+impl Shared {
+    /// Makes responses state the limits that the backend has now.
+    pub(crate) fn refresh_policies(&self) {
+        self.quota_changes.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Deref for LayerState {
+    type Target = Shared;
+
+    #[inline]
+    fn deref(&self) -> &Shared {
+        &self.shared
     }
 }
 

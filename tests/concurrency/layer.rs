@@ -181,9 +181,36 @@ async fn shadow_counts_and_denies_nothing() {
     }
     assert_eq!(handle.in_flight(&()), 3);
     let counts = handle.counts();
-    assert_eq!((counts.admitted, counts.waited, counts.denied), (1, 1, 1));
+    let shadow = (counts.shadow_waited, counts.shadow_denied);
+    assert_eq!((counts.admitted, shadow), (1, (1, 1)));
+    assert_eq!((counts.waited, counts.denied), (0, 0));
     held.clear();
     assert_eq!(handle.keys(), 0);
+}
+
+#[tokio::test]
+async fn shadow_states_the_limit_only_if_asked_to_and_rejects_nothing() {
+    let keys = |request: &Request| match request.headers().get("user") {
+        Some(user) => Ok(user.clone()),
+        None => Err(http::StatusCode::UNAUTHORIZED),
+    };
+    let layer = ConcurrencyLayer::new(keys, 1).headers(Headers::Draft6);
+    for (layer, stated) in [
+        (layer.clone().shadow(), 0),
+        (layer.clone().shadow_with_headers(), 2),
+        (layer.clone(), 1),
+    ] {
+        let app = app(|app| app.layer(layer));
+        let held = [ask(&app, get_as("a")).await, ask(&app, get_as("a")).await];
+        let told = held
+            .iter()
+            .filter(|one| one.headers().contains_key("ratelimit-limit") && one.status() == 200);
+        assert_eq!(told.count(), stated);
+    }
+    let app = app(|app| app.layer(layer.clone().shadow()));
+    assert_eq!(ask(&app, Request::new(Body::empty())).await.status(), 200);
+    let counts = layer.handle_for::<Request>().counts();
+    assert_eq!((counts.rejected, counts.shadow_rejected), (0, 1));
 }
 
 #[tokio::test]

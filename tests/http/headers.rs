@@ -434,3 +434,24 @@ impl<B> Tell<Response<B>> for Added {
         }
     }
 }
+
+#[tokio::test]
+async fn shadow_states_the_limit_only_if_asked_to() {
+    for decision in [admitted(), denied()] {
+        let layer =
+            RateLimitLayer::new(Global, Says(decision, quotas())).headers(Headers::standard());
+        for (layer, stated) in [
+            (layer.clone().shadow(), 0),
+            (layer.clone().shadow_with_headers(), 2),
+            (layer.clone().shadow_with_headers().shadow(), 0),
+        ] {
+            let response = ask(&layer, Request::new(())).await;
+            assert_eq!(
+                (response.status().as_u16(), response.headers().len()),
+                (200, stated)
+            );
+        }
+        // The clones' settings are not those of the layer.
+        assert!(ask(&layer, Request::new(())).await.headers().len() >= 2);
+    }
+}

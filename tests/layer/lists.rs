@@ -89,7 +89,7 @@ async fn a_shadow_layer_blocks_nothing_and_counts() {
     let layer = RateLimitLayer::new(clients, once()).block(blocked).shadow();
     assert_eq!(statuses!(layer, "203.0.113.9"), [200, 200, 200]);
     let counts = layer.handle_for::<Request<String>>().counts();
-    assert_eq!(counts.rejected, 3);
+    assert_eq!((counts.rejected, counts.shadow_rejected), (0, 3));
 }
 
 #[tokio::test]

@@ -171,7 +171,7 @@ async fn a_shadow_lockout_admits_all_and_counts() {
     for _ in 0..20 {
         assert!(service.clone().oneshot(End::Wrong).await.is_ok());
     }
-    assert_eq!(handle.counts().denied, 15);
+    assert_eq!(handle.counts().shadow_denied, 15);
     assert_eq!(handle.blocked(), 1);
 }
 

@@ -5,6 +5,7 @@
 #[cfg(not(feature = "metrics"))]
 mod allocations;
 mod and;
+mod clones;
 mod contract;
 #[cfg(not(feature = "metrics"))]
 #[path = "../common/counting.rs"]

@@ -69,7 +69,17 @@ async fn shadow_mode_counts_but_denies_nothing() {
         assert_eq!(service.clone().oneshot(n).await.unwrap(), n);
     }
     let counts = layer.handle().counts();
-    assert_eq!((counts.denied, counts.admitted, counts.rejected), (2, 1, 1));
+    let shadow = (counts.shadow_denied, counts.shadow_rejected);
+    assert_eq!((shadow, counts.admitted), ((2, 1), 1));
+    assert_eq!((counts.denied, counts.rejected), (0, 0));
+    // A clone that is not in shadow mode denies, and counts that apart.
+    let keys = |_: &u64| Err::<(), _>(http::StatusCode::FORBIDDEN);
+    let layer = RateLimitLayer::new(keys, Script::default()).respond(AsError);
+    let shadow = layer.clone().shadow();
+    assert!(shadow.layer(service_fn(echo)).oneshot(1).await.is_ok());
+    assert!(layer.layer(service_fn(echo)).oneshot(1).await.is_err());
+    let counts = layer.handle().counts();
+    assert_eq!((counts.rejected, counts.shadow_rejected), (1, 1));
 }
 
 #[tokio::test]

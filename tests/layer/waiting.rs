@@ -364,6 +364,8 @@ async fn requests_in_shadow_mode_do_not_wait() {
     let start = Instant::now();
     layer.layer(service_fn(echo)).oneshot(1).await.unwrap();
     assert_eq!(start.elapsed(), Duration::ZERO);
+    let counts = layer.handle().counts();
+    assert_eq!((counts.waited, counts.shadow_waited), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]

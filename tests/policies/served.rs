@@ -285,13 +285,23 @@ async fn a_shadow_decides_and_lets_every_request_pass() {
     let app = App::new(&limit("trial", ONE, "\"global\"", "shadow = true"));
     assert_eq!(app.admitted(5).await, 5);
     let counts = app.handle.counts("trial").unwrap();
-    assert_eq!((counts.admitted, counts.denied), (1, 4));
+    assert_eq!((counts.admitted, counts.denied), (1, 0));
+    assert_eq!(counts.shadow_denied, 4);
     assert!(app.handle.counts("other").is_none());
     let busy = limit("trial", "concurrency 1", "\"global\"", "shadow = true");
     let app = App::new(&busy);
     let held = app.send(from("192.0.2.1")).await;
     assert_eq!(app.admitted(2).await, 2);
     drop(held);
+    for line in [ONE, "concurrency 1"] {
+        for (shadow, is_stated) in [("true", false), ("false", true)] {
+            let others = format!("shadow = {shadow}\nheaders = \"draft-11\"");
+            let app = App::new(&limit("trial", line, "\"global\"", &others));
+            let response = app.send(from("192.0.2.1")).await;
+            let states = response.headers().contains_key("ratelimit");
+            assert_eq!(states, is_stated, "{line}: {shadow}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -93,15 +93,15 @@ impl<MA, MB, A: KeyType<MA>, B: KeyType<MB>> KeyType<(MA, MB)> for AndKeys<A, B>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::laws::{LOUD, Quiet, violations};
+    use crate::key::laws::{Loud, Quiet, violations};
 
     #[test]
     fn what_either_extractor_says_arrives() {
         for key in [Extracted::Key(1), Extracted::Skip] {
-            let loud = LOUD.with(key);
+            let loud = Loud::with(key);
             let pairs = [
-                violations(&AndKeys::new(loud.clone(), Quiet), &()),
-                violations(&AndKeys::new(Quiet, loud), &()),
+                violations(&AndKeys::new(loud.clone(), Quiet)),
+                violations(&AndKeys::new(Quiet, loud)),
             ];
             assert_eq!(pairs, [const { Vec::<String>::new() }; 2]);
         }

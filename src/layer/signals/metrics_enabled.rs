@@ -3,7 +3,7 @@
 //! did because it was full.
 
 use std::sync::{
-    PoisonError, RwLock,
+    Arc,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -13,15 +13,18 @@ use crate::backend::Losses;
 
 #[derive(Debug, Default)]
 pub(super) struct MetricsRecorder {
-    name: RwLock<Option<SharedString>>,
-    /// The losses that were added to the counter so far.
-    reported: [AtomicU64; 5],
+    /// `None` for `default`.
+    name: Option<SharedString>,
+    /// The losses that were added to the counter so far, under any name.
+    reported: Arc<[AtomicU64; 5]>,
 }
 
 impl MetricsRecorder {
-    pub(super) fn rename(&self, name: &str) {
-        let shared = SharedString::from_shared(name.into());
-        *self.name.write().unwrap_or_else(PoisonError::into_inner) = Some(shared);
+    pub(super) fn renamed(&self, name: &str) -> Self {
+        Self {
+            name: Some(SharedString::from_shared(name.into())),
+            reported: Arc::clone(&self.reported),
+        }
     }
 
     pub(super) fn count(&self, outcome: &'static str) {
@@ -52,8 +55,8 @@ impl MetricsRecorder {
     }
 
     fn name(&self) -> SharedString {
-        let name = self.name.read().unwrap_or_else(PoisonError::into_inner);
-        name.clone()
+        self.name
+            .clone()
             .unwrap_or_else(|| SharedString::const_str("default"))
     }
 }

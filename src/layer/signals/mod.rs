@@ -30,15 +30,17 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Panics if the name cannot be sent in headers.
+    /// Those of the same limit under another name. Panics if the name cannot be sent in headers.
     #[track_caller]
-    pub(crate) fn rename(&self, name: &str) {
+    pub(crate) fn renamed(&self, name: &str) -> Self {
         assert!(
             !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~')),
             "name: {name:?} is not allowed; give printable ASCII"
         );
-        self.events.rename(name);
-        self.metrics.rename(name);
+        Self {
+            events: EventLogger::new(name),
+            metrics: self.metrics.renamed(name),
+        }
     }
 
     #[inline]
@@ -48,10 +50,11 @@ impl Signals {
     }
 
     #[inline]
-    pub(crate) fn record_waited(&self, decision: &Decision) {
+    pub(crate) fn record_waited(&self, decision: &Decision, shadow: bool) {
         self.events.log_recovery();
-        self.events.log_waited(decision);
-        self.metrics.count("waited");
+        self.events.log_waited(decision, shadow);
+        self.metrics
+            .count(if shadow { "shadow_waited" } else { "waited" });
     }
 
     #[inline]
@@ -63,9 +66,13 @@ impl Signals {
     }
 
     #[inline]
-    pub(crate) fn record_rejected(&self, rejection: &Rejection) {
-        self.events.log_rejected(rejection);
-        self.metrics.count("rejected");
+    pub(crate) fn record_rejected(&self, rejection: &Rejection, shadow: bool) {
+        self.events.log_rejected(rejection, shadow);
+        self.metrics.count(if shadow {
+            "shadow_rejected"
+        } else {
+            "rejected"
+        });
     }
 
     #[inline]

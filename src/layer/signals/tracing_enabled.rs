@@ -3,17 +3,15 @@
 //! Events about single requests are `DEBUG`: a flood of denied requests must not fill a log. An
 //! outage is one `WARN`, its end one `INFO`. A mistake in the setup is one `WARN` per layer.
 
-use std::sync::{
-    Arc, PoisonError, RwLock,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::decision::Decision;
 use crate::error::{Rejection, StoreError};
 
 #[derive(Debug, Default)]
 pub(super) struct EventLogger {
-    name: RwLock<Option<Arc<str>>>,
+    /// `None` for `default`.
+    name: Option<Box<str>>,
     failing: AtomicBool,
     // Mistakes that do not go away are logged once.
     server_rejection_logged: AtomicBool,
@@ -21,8 +19,11 @@ pub(super) struct EventLogger {
 }
 
 impl EventLogger {
-    pub(super) fn rename(&self, name: &str) {
-        *self.name.write().unwrap_or_else(PoisonError::into_inner) = Some(name.into());
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: Some(name.into()),
+            ..Self::default()
+        }
     }
 
     pub(super) fn log_recovery(&self) {
@@ -31,11 +32,12 @@ impl EventLogger {
         }
     }
 
-    pub(super) fn log_waited(&self, decision: &Decision) {
+    pub(super) fn log_waited(&self, decision: &Decision, shadow: bool) {
         tracing::debug!(
             target: "tower_throttle",
             limit = self.name(),
             wait = ?decision.wait(),
+            shadow,
             "a request waits for its turn"
         );
     }
@@ -51,7 +53,7 @@ impl EventLogger {
         );
     }
 
-    pub(super) fn log_rejected(&self, rejection: &Rejection) {
+    pub(super) fn log_rejected(&self, rejection: &Rejection, shadow: bool) {
         // A mistake in the server, such as no peer addresses: it concerns every request.
         if rejection.status().is_server_error()
             && !self.server_rejection_logged.swap(true, Ordering::Relaxed)
@@ -63,7 +65,7 @@ impl EventLogger {
                 "{rejection} (logged once)"
             );
         }
-        tracing::debug!(target: "tower_throttle", limit = self.name(), "a request had no key");
+        tracing::debug!(target: "tower_throttle", limit = self.name(), shadow, "a request had no key");
     }
 
     pub(super) fn log_store_error(&self, error: &StoreError) {
@@ -98,8 +100,7 @@ impl EventLogger {
         }
     }
 
-    fn name(&self) -> String {
-        let name = self.name.read().unwrap_or_else(PoisonError::into_inner);
-        name.as_deref().unwrap_or("default").to_owned()
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or("default")
     }
 }

@@ -133,7 +133,7 @@ impl<B> Tell<Response<B>> for Headers {
             }
             Self::Draft3 => {
                 let quotas = policies.list().iter().filter_map(|policy| policy.quota);
-                let quotas: String = quotas.map(|quota| format!(", {}", bare(&quota))).collect();
+                let quotas = quotas.fold(String::new(), |line, quota| line + ", " + &bare(&quota));
                 figures.state(headers, &DRAFT, &quotas);
             }
             Self::XRateLimitDelta | Self::XRateLimitEpoch => {
