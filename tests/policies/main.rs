@@ -5,6 +5,8 @@
 mod cases;
 mod docs;
 mod hostile;
+#[cfg(unix)]
+mod lists;
 #[cfg(feature = "postgres")]
 #[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
 #[path = "../common/postgres_server.rs"]

@@ -138,12 +138,14 @@ impl Networks {
     }
 }
 
-/// One network per line. `!` begins an exception, and `#` a comment. The error names the line.
+/// One network per line. `!` begins an exception, and `#` a comment. A byte order mark is ignored. The
+/// error names the line and not its text: the file may be another one than was meant.
 impl FromStr for Networks {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let mut all = Vec::new();
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             let (network, is_listed) = match line.strip_prefix('!') {
@@ -155,15 +157,9 @@ impl FromStr for Networks {
             }
             let network = Network::parse(FIELD, network, ALL_ADDRESSES);
             let network = network.map_err(|error| match error {
-                ConfigError::OutOfRange {
-                    field,
-                    value,
-                    allowed,
-                } => ConfigError::OutOfRange {
-                    field,
-                    value: format!("line {}: {value}", index + 1),
-                    allowed,
-                },
+                ConfigError::OutOfRange { field, allowed, .. } => {
+                    ConfigError::out_of_range(field, format_args!("line {}", index + 1), allowed)
+                }
                 error => error,
             })?;
             all.push((network, is_listed));
@@ -242,12 +238,15 @@ mod tests {
         for (text, reason) in [
             (
                 "10.0.0.0/8\n10.0.0.1/8",
-                "networks: line 2: 10.0.0.1/8 is not allowed; give 10.0.0.0/8 for",
+                "networks: line 2 is not allowed; give 10.0.0.0/8 for the network",
             ),
             ("::/0", "this one contains all of them"),
-            ("!0.0.0.0/0", "line 1: 0.0.0.0/0 is not allowed"),
-            ("# none\n\nlocalhost", "line 3: localhost"),
-            ("!", "line 1: "),
+            ("!0.0.0.0/0", "line 1 is not allowed"),
+            (
+                "# none\n\nlocalhost",
+                "line 3 is not allowed; give a network such as 10.0.0.0/8",
+            ),
+            ("!", "line 1 is"),
             (
                 "10.0.0.0/8\n!10.0.0.0/8",
                 "networks: 10.0.0.0/8 is not allowed; give a network once",
@@ -257,5 +256,7 @@ mod tests {
             assert!(error.contains(reason), "{text}: {error}");
         }
         assert!("10.0.0.0/8\n10.0.0.0/8 # again".parse::<Networks>().is_ok());
+        let marked = "\u{feff}10.0.0.0/8".parse::<Networks>();
+        assert_eq!(marked, "10.0.0.0/8".parse());
     }
 }

@@ -14,13 +14,14 @@ use crate::policy::{pattern::PathPattern, spec::Spec};
 use crate::respond::Headers;
 
 impl PolicyFile {
-    /// Reads TOML. A problem names its line.
+    /// Reads TOML. A problem names its line. A byte order mark is ignored.
     ///
     /// # Errors
     /// All that is wrong with the text.
     #[cfg(feature = "toml")]
     #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "toml")))]
     pub fn from_toml(text: &str) -> Result<Self, Problems> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         file(&super::toml::parse(text)?)
     }
 }

@@ -13,7 +13,7 @@ use tower_layer::Layer;
 
 use super::active::ActiveLayer;
 use super::environment::Environment;
-use super::reload;
+use super::reload::{self, Lists};
 use super::report::Reloaded;
 use super::service::PolicyService;
 use super::shared::Shared;
@@ -89,7 +89,8 @@ impl PolicyLayer {
             shared: Arc::new(Shared {
                 current: RwLock::default(),
                 environment,
-                open_stores: Mutex::default(),
+                given: AtomicU64::new(0),
+                loaded: Mutex::default(),
                 denied: AtomicU64::new(0),
             }),
         };
@@ -117,22 +118,28 @@ impl PolicyHandle {
     /// once. Any other limit begins with no usage, which the report says with the reason.
     ///
     /// To read the same file again and again never admits more than to read it once. Files of lists are
-    /// read anew.
+    /// read anew. A list that cannot be read for long, as over a network, delays no other reload.
     ///
     /// # Errors
-    /// See [`PolicyLayer::new`]. The limits stay as they were.
+    /// See [`PolicyLayer::new`]. Also if a file that was given later is loaded already. The limits stay as
+    /// they were.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a file that is loaded has no other use"
     )]
     pub fn reload(&self, file: PolicyFile) -> Result<Reloaded, Problems> {
         let shared = &self.shared;
-        let mut open = shared
-            .open_stores
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let number = shared.given.fetch_add(1, Ordering::Relaxed) + 1;
+        let lists = Lists::read(&file, &shared.environment);
+        let mut loaded = shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.number > number {
+            let message = "a file that was given later is loaded already";
+            return Err(Problems::of(vec![Problem::new("", None, message)]));
+        }
         let before = shared.current();
-        let (generation, report) = reload::build(&file, &shared.environment, &mut open, &before)?;
+        let open = &mut loaded.open_stores;
+        let (generation, report) = reload::build(&file, lists, &shared.environment, open, &before)?;
+        loaded.number = number;
         let generation = Arc::new(generation);
         *shared
             .current

@@ -36,9 +36,10 @@ enum Change {
     InFlight(u32),
 }
 
-/// Builds the limits of `file`. Nothing changes if there is an error.
+/// Builds the limits of `file` with its lists. Nothing changes if there is an error.
 pub(super) fn build(
     file: &PolicyFile,
+    lists: Lists<'_>,
     environment: &Environment,
     open: &mut OpenStores,
     before: &Generation,
@@ -46,12 +47,11 @@ pub(super) fn build(
     let mut builder = Builder {
         file,
         environment,
-        lists: BTreeMap::new(),
+        lists: lists.networks,
         stores: BTreeMap::new(),
-        problems: Vec::new(),
-        warnings: file.warnings(),
+        problems: lists.problems,
+        warnings: lists.warnings,
     };
-    builder.read_lists();
     builder.open_stores(open);
     let mut built = Vec::new();
     for limit in &file.limits {
@@ -121,24 +121,38 @@ struct Builder<'a> {
     warnings: Vec<Problem>,
 }
 
-impl<'a> Builder<'a> {
-    fn read_lists(&mut self) {
-        let file = self.file;
+/// The lists of a file. Reading them may take long, so nothing is locked meanwhile.
+pub(super) struct Lists<'a> {
+    networks: BTreeMap<&'a str, Watched<Networks>>,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl<'a> Lists<'a> {
+    pub(super) fn read(file: &'a PolicyFile, environment: &Environment) -> Self {
+        let mut lists = Self {
+            networks: BTreeMap::new(),
+            problems: Vec::new(),
+            warnings: file.warnings(),
+        };
         for (name, source) in &file.lists {
-            match networks(source, &self.environment.folder) {
+            match networks(source, &environment.folder) {
                 Ok(networks) => {
                     if networks.is_empty() {
                         let message = "the list has no networks, so it contains no client";
                         let field = source.networks.field();
-                        self.warnings.push(source.place.problem(field, message));
+                        lists.warnings.push(source.place.problem(field, message));
                     }
-                    self.lists.insert(name, Watched::new(networks));
+                    lists.networks.insert(name, Watched::new(networks));
                 }
-                Err(problem) => self.problems.push(problem),
+                Err(problem) => lists.problems.push(problem),
             }
         }
+        lists
     }
+}
 
+impl<'a> Builder<'a> {
     fn open_stores(&mut self, open: &mut OpenStores) {
         let file = self.file;
         for (name, source) in &file.stores {

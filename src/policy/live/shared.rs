@@ -13,9 +13,19 @@ use super::reload::OpenStores;
 pub(super) struct Shared {
     pub(super) current: RwLock<Arc<Generation>>,
     pub(super) environment: Environment,
-    /// Locked while a file is loaded, one after the other.
-    pub(super) open_stores: Mutex<OpenStores>,
+    /// How many files were given so far.
+    pub(super) given: AtomicU64,
+    /// Locked while the limits of a file are built, one file after the other.
+    pub(super) loaded: Mutex<Loaded>,
     pub(super) denied: AtomicU64,
+}
+
+/// What the file that was loaded last leaves for the next one.
+#[derive(Default)]
+pub(super) struct Loaded {
+    /// Its number among those that were given.
+    pub(super) number: u64,
+    pub(super) open_stores: OpenStores,
 }
 
 impl Shared {
