@@ -54,7 +54,9 @@ impl HeaderKey {
     /// Counts a request without the header, or with two of it, by `other`.
     ///
     /// A client that leaves the header out, or sends it twice, is limited by `other`. Two layers,
-    /// each of which skips requests without its key, would let it pass.
+    /// each of which skips requests without its key, would let it pass. One that invents a value per
+    /// request is not limited, unless the header was checked before: count what the check has found, by
+    /// [`FromExtension::or`](crate::key::FromExtension::or).
     ///
     /// ```
     /// use tower_throttle::{ClientIp, HeaderKey, Quota, RateLimitLayer, TokenBucket};
