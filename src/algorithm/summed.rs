@@ -87,8 +87,16 @@ impl SummedMoment {
         ]
     }
 
+    /// That of two limits that count the same costs, of which one may have no moment of its own.
+    pub(super) fn of_both(first: Option<Self>, second: Option<Self>) -> Option<Self> {
+        match (first, second) {
+            (Some(first), Some(second)) => Some(first.and(second)),
+            (first, second) => first.or(second),
+        }
+    }
+
     /// The moment for both of two limits that count the same costs: no earlier than one of them needs.
-    pub(super) fn and(self, other: Self) -> Self {
+    fn and(self, other: Self) -> Self {
         match (self.worth, other.worth) {
             (Some(own), Some(others)) if own < others => self,
             (Some(own), Some(others)) if own > others => other,

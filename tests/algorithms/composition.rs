@@ -40,32 +40,23 @@ fn combinators_forward_every_method() {
     let algorithm = functions(&read("src/algorithm/mod.rs"), "pub trait Algorithm", "}");
     let packing = functions(&read("src/algorithm/packing.rs"), "pub trait Packing", "}");
     assert!(algorithm.len() <= 12, "{algorithm:?}");
-    let (forward, any) = (
-        read("src/algorithm/combined/forward.rs"),
-        read("src/algorithm/any.rs"),
-    );
-    for (source, name) in [(&forward, "P"), (&any, "AnyAlgorithm")] {
-        let generic = if name == "P" { "<P: Parts>" } else { "" };
-        let start = format!("impl{generic} Algorithm for {name} ");
-        let methods = functions(source, &start, "}");
-        for method in &algorithm {
-            assert!(
-                methods.contains(method),
-                "{name} does not implement `{method}`"
-            );
-        }
-        let own = if name == "P" { "P" } else { "Self" };
-        let start = format!("impl{generic} Packing<{own}> for {name} ");
-        let methods = functions(source, &start, "}");
-        for method in &packing {
-            // The defaults are right: several states do not fit one word, nothing of them belongs
-            // to a key, and the last two decide.
-            let derived = ["pack", "unpack", "disown", "decide_kept", "decide_packed"];
-            let derived = derived.contains(&method.as_str());
-            assert!(
-                derived || methods.contains(method),
-                "{name} does not implement `{method}`"
-            );
+    for (path, generics, name) in [
+        ("combined/pair.rs", "<A: Algorithm, B: Algorithm>", "(A, B)"),
+        ("combined/all.rs", "<A: Algorithm>", "All<A>"),
+        ("any.rs", "", "AnyAlgorithm"),
+    ] {
+        let source = read(&format!("src/algorithm/{path}"));
+        // The defaults of these are right: several states do not fit one word, nothing of them belongs
+        // to a key, and the last two decide.
+        let derived = ["pack", "unpack", "disown", "decide_kept", "decide_packed"];
+        for (of, methods) in [("Algorithm", &algorithm), ("Packing<Self>", &packing)] {
+            let own = functions(&source, &format!("impl{generics} {of} for {name} "), "}");
+            for method in methods {
+                assert!(
+                    own.contains(method) || derived.contains(&method.as_str()),
+                    "{name} does not implement `{method}`"
+                );
+            }
         }
     }
 }

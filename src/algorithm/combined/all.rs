@@ -1,11 +1,17 @@
 //! A list of limits of one kind.
 
+use std::time::Duration;
+
+#[cfg(feature = "cas")]
+use super::super::fields::Fields;
 use super::super::math::MAX_WORDS;
-use super::super::{Algorithm, Inherit};
-use super::parts::{
-    MakeState, Parts, VisitPart, VisitPartMut, VisitState, VisitStateMut, unsupported,
-};
+use super::super::packing::Sealed;
+#[cfg(feature = "cas")]
+use super::super::summed::{SummedMoment, Taken};
+use super::super::{Algorithm, Facts, Inherit, Packing};
+use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
+use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -49,70 +55,310 @@ impl<A: Algorithm> All<A> {
     pub fn parts(&self) -> &[A] {
         &self.parts
     }
-}
 
-impl<A: Algorithm> Parts for All<A> {
-    type States = Vec<A::State>;
-
-    const MAX_WORDS: usize = MAX_WORDS;
-    const MIN_WORDS: usize = 1;
-
-    fn each(&self, visitor: &mut impl VisitPart) {
-        for part in &self.parts {
-            visitor.visit(part);
-        }
+    /// Each part with its state.
+    fn each<'a>(&'a self, states: &'a [A::State]) -> impl Iterator<Item = (&'a A, &'a A::State)> {
+        self.parts.iter().zip(states)
     }
 
-    fn each_mut(&mut self, visitor: &mut impl VisitPartMut) {
-        for part in &mut self.parts {
-            visitor.visit(part);
-        }
+    fn each_mut<'a>(
+        &'a self,
+        states: &'a mut [A::State],
+    ) -> impl Iterator<Item = (&'a A, &'a mut A::State)> {
+        self.parts.iter().zip(states)
     }
 
-    fn each_state(&self, states: &Self::States, visitor: &mut impl VisitState) {
-        for (part, state) in self.parts.iter().zip(states) {
-            visitor.visit(part, state);
-        }
+    /// The decision of all parts, given that of each. Without any part everything is admitted.
+    #[inline]
+    fn merged(&self, decisions: impl Iterator<Item = Decision>) -> Decision {
+        let mut limits = 0;
+        let numbered = self
+            .parts
+            .iter()
+            .zip(decisions)
+            .map(|(part, mut decision)| {
+                decision.policy += limits;
+                limits += part.facts().limits;
+                decision
+            });
+        let nothing = || Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, 0);
+        numbered.reduce(merge).unwrap_or_else(nothing)
     }
 
-    fn each_state_mut(&self, states: &mut Self::States, visitor: &mut impl VisitStateMut) {
-        for (part, state) in self.parts.iter().zip(states) {
-            visitor.visit(part, state);
-        }
+    fn look(&self, states: &[A::State], now: Tick, cost: u64, wait: Option<Duration>) -> Decision {
+        let each = self.each(states);
+        self.merged(each.map(|(part, state)| look(part, state, now, cost, wait)))
     }
 
-    fn make(&self, maker: &mut impl MakeState) -> Self::States {
-        self.parts.iter().map(|part| maker.make(part)).collect()
+    /// Looks at every part before any of them takes the cost.
+    fn take(
+        &self,
+        states: &mut [A::State],
+        now: Tick,
+        cost: u64,
+        wait: Option<Duration>,
+    ) -> Decision {
+        let looked = self.look(states, now, cost, wait);
+        if !looked.is_denied() {
+            let each = self.each_mut(states);
+            return self.merged(each.map(|(part, state)| take(part, state, now, cost, wait)));
+        }
+        if !self.facts().counts_denials {
+            return looked;
+        }
+        for (part, state) in self.each_mut(states) {
+            count_denial(part, state, now, cost, wait);
+        }
+        self.look(states, now, cost, wait)
     }
 
-    /// Parts are matched by position. The states of additional parts are fresh.
-    fn rescale_each(&self, states: &mut Self::States, from: &Self, now: Tick, inherit: Inherit) {
-        let kept = states.len();
-        states.truncate(self.parts.len());
-        for ((part, state), from) in self.parts.iter().zip(&mut *states).zip(&from.parts) {
-            part.rescale(state, from, now, inherit);
-        }
-        for part in self.parts.iter().skip(kept) {
-            states.push(part.fresh(now));
-        }
-    }
-
-    fn is_complete(&self, states: &Self::States) -> bool {
+    /// Whether there is a state for each part.
+    fn is_complete(&self, states: &[A::State]) -> bool {
         !self.parts.is_empty() && states.len() == self.parts.len()
     }
+}
 
-    fn own_heap_bytes(&self, states: &Self::States) -> usize {
-        states.capacity() * size_of::<A::State>()
+/// Takes from all parts or from none.
+impl<A: Algorithm> Algorithm for All<A> {
+    type State = Vec<A::State>;
+    type Packing = Self;
+
+    /// That of the first part.
+    fn quota(&self) -> Quota {
+        match self.parts.first() {
+            Some(part) => part.quota(),
+            None => Quota::per_second(1),
+        }
     }
 
-    fn own_max_heap_bytes(&self) -> usize {
-        self.parts.len() * size_of::<A::State>()
+    #[inline]
+    fn facts(&self) -> Facts {
+        let parts = self.parts.iter().map(A::facts);
+        let facts = parts.fold(Facts::NO_LIMIT, Facts::and);
+        let list = self.parts.len() * size_of::<A::State>();
+        Facts {
+            max_heap_bytes: facts.max_heap_bytes.saturating_add(list),
+            ..facts
+        }
     }
 
-    fn with_single_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+    fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
         match &*self.parts {
             [part] => Ok(Self::new([part.with_quota(quota)?])),
             _ => Err(unsupported()),
+        }
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.parts.iter().try_for_each(A::validate)
+    }
+
+    fn fresh(&self, now: Tick) -> Vec<A::State> {
+        self.parts.iter().map(|part| part.fresh(now)).collect()
+    }
+
+    fn decide(&self, state: &mut Vec<A::State>, now: Tick, cost: u64) -> Decision {
+        self.take(state, now, cost, None)
+    }
+
+    fn peek(&self, state: &Vec<A::State>, now: Tick, cost: u64) -> Decision {
+        self.look(state, now, cost, None)
+    }
+
+    fn reserve(
+        &self,
+        state: &mut Vec<A::State>,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        self.take(state, now, cost, Some(max_wait))
+    }
+
+    fn refund(&self, state: &mut Vec<A::State>, taken_at: Tick, now: Tick, cost: u64) {
+        for (part, state) in self.each_mut(state) {
+            part.refund(state, taken_at, now, cost);
+        }
+    }
+
+    fn charge(&self, state: &mut Vec<A::State>, now: Tick, cost: u64) -> Duration {
+        let each = self.each_mut(state);
+        let owed = each.map(|(part, state)| part.charge(state, now, cost));
+        owed.max().unwrap_or_default()
+    }
+
+    /// Parts are matched by position. The states of additional parts are fresh.
+    fn rescale(&self, state: &mut Vec<A::State>, from: &Self, now: Tick, inherit: Inherit) {
+        let kept = state.len();
+        state.truncate(self.parts.len());
+        for ((part, state), from) in self.each_mut(state).zip(&from.parts) {
+            part.rescale(state, from, now, inherit);
+        }
+        let added = self.parts.iter().skip(kept);
+        state.extend(added.map(|part| part.fresh(now)));
+    }
+
+    fn forgettable_at(&self, state: &Vec<A::State>) -> Tick {
+        let each = self.each(state);
+        let moments = each.map(|(part, state)| part.forgettable_at(state));
+        moments.max().unwrap_or(Tick::ZERO)
+    }
+}
+
+impl<A> Sealed for All<A> {}
+
+impl<A: Algorithm> Packing<Self> for All<A> {
+    const MAX_WORDS: usize = MAX_WORDS;
+
+    #[cfg(feature = "cas")]
+    const HAS_CELLS: bool = true;
+
+    #[cfg(feature = "cas")]
+    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+        fields.tag(16);
+        fields.tag(algorithm.facts().limits as u64);
+        for part in &mut algorithm.parts {
+            A::Packing::settings_fields(part, fields);
+        }
+    }
+
+    #[cfg(feature = "cas")]
+    fn state_fields(algorithm: &Self, state: &mut Vec<A::State>, fields: &mut Fields<'_>) {
+        fields.require(algorithm.facts().limits == 0 || algorithm.is_complete(state));
+        for (part, state) in algorithm.each_mut(state) {
+            A::Packing::state_fields(part, state, fields);
+        }
+    }
+
+    fn quotas(algorithm: &Self) -> Vec<Quota> {
+        algorithm
+            .parts
+            .iter()
+            .flat_map(A::Packing::quotas)
+            .collect()
+    }
+
+    fn available(algorithm: &Self, state: &Vec<A::State>, now: Tick) -> u64 {
+        let each = algorithm.each(state);
+        let available = each.map(|(part, state)| A::Packing::available(part, state, now));
+        available.min().unwrap_or(u64::MAX)
+    }
+
+    fn peek_reserve(
+        algorithm: &Self,
+        state: &Vec<A::State>,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Decision {
+        algorithm.look(state, now, cost, Some(max_wait))
+    }
+
+    fn cancel(algorithm: &Self, state: &mut Vec<A::State>, taken_at: Tick, now: Tick, cost: u64) {
+        for (part, state) in algorithm.each_mut(state) {
+            A::Packing::cancel(part, state, taken_at, now, cost);
+        }
+    }
+
+    fn forgive(algorithm: &Self, state: &mut Vec<A::State>, taken_at: Tick, now: Tick, cost: u64) {
+        for (part, state) in algorithm.each_mut(state) {
+            A::Packing::forgive(part, state, taken_at, now, cost);
+        }
+    }
+
+    fn ban(algorithm: &Self, state: &mut Vec<A::State>, now: Tick, length: Duration) {
+        for (part, state) in algorithm.each_mut(state) {
+            A::Packing::ban(part, state, now, length);
+        }
+    }
+
+    fn is_blocked(algorithm: &Self, state: &Vec<A::State>, now: Tick) -> bool {
+        let mut each = algorithm.each(state);
+        each.any(|(part, state)| A::Packing::is_blocked(part, state, now))
+    }
+
+    #[cfg(feature = "cas")]
+    fn take_share(algorithm: &mut Self, machines: u64) -> Result<(), ConfigError> {
+        let mut parts = algorithm.parts.iter_mut();
+        parts.try_for_each(|part| A::Packing::take_share(part, machines))
+    }
+
+    #[cfg(feature = "cas")]
+    fn charge_late(
+        algorithm: &Self,
+        state: &mut Vec<A::State>,
+        taken: Taken,
+        now: Tick,
+        cost: u64,
+    ) {
+        for (part, state) in algorithm.each_mut(state) {
+            A::Packing::charge_late(part, state, taken, now, cost);
+        }
+    }
+
+    #[cfg(feature = "cas")]
+    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
+        let parts = algorithm.parts.iter();
+        let joined = parts.map(|part| A::Packing::joined_moment(part, first, cost, second));
+        joined.max().flatten()
+    }
+
+    #[cfg(feature = "cas")]
+    fn summed_moment(
+        algorithm: &Self,
+        state: &Vec<A::State>,
+        since: Tick,
+        cost: u64,
+    ) -> Option<SummedMoment> {
+        let each = algorithm.each(state);
+        let moments = each.map(|(part, state)| A::Packing::summed_moment(part, state, since, cost));
+        moments.reduce(SummedMoment::of_both).flatten()
+    }
+
+    #[cfg(feature = "cas")]
+    fn cell_end(algorithm: &Self, state: &Vec<A::State>, now: Tick) -> Tick {
+        let each = algorithm.each(state);
+        let ends = each.map(|(part, state)| A::Packing::cell_end(part, state, now));
+        ends.min().unwrap_or(Tick::MAX)
+    }
+
+    fn heap_bytes(algorithm: &Self, state: &Vec<A::State>) -> usize {
+        let each = algorithm.each(state);
+        let of_parts = each.map(|(part, state)| A::Packing::heap_bytes(part, state));
+        of_parts.sum::<usize>() + state.capacity() * size_of::<A::State>()
+    }
+
+    fn pack_into(algorithm: &Self, state: &Vec<A::State>, words: &mut [u64]) -> bool {
+        let mut left = words;
+        algorithm.is_complete(state)
+            && algorithm.each(state).all(|(part, state)| {
+                let words = std::mem::take(&mut left);
+                let split = words.split_at_mut_checked(part.facts().words);
+                split.is_some_and(|(own, rest)| {
+                    left = rest;
+                    A::Packing::pack_into(part, state, own)
+                })
+            })
+    }
+
+    fn unpack_from(algorithm: &Self, mut words: &[u64]) -> Vec<A::State> {
+        let unpack = |part: &A| {
+            let (own, rest) = words.split_at(part.facts().words.min(words.len()));
+            words = rest;
+            A::Packing::unpack_from(part, own)
+        };
+        algorithm.parts.iter().map(unpack).collect()
+    }
+
+    fn rebase(algorithm: &mut Self, now: Tick) {
+        for part in &mut algorithm.parts {
+            A::Packing::rebase(part, now);
+        }
+    }
+
+    fn raise_to_base(algorithm: &Self, state: &mut Vec<A::State>) {
+        for (part, state) in algorithm.each_mut(state) {
+            A::Packing::raise_to_base(part, state);
         }
     }
 }

@@ -1,36 +1,53 @@
-//! Merges the decisions of several limits.
+//! What is decided for several limits at once.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
+use super::super::{Algorithm, Packing};
+use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
+use crate::error::ConfigError;
 
-/// Merges the decisions of parts that are added in order.
-#[derive(Debug, Default)]
-pub(super) struct Merge {
-    merged: Option<Decision>,
-    /// The limits of the parts so far, for [`Decision::policy`].
-    limits: usize,
+/// What `limit` would decide, taking nothing. With a wait, about a request that reserves a turn.
+#[inline]
+pub(super) fn look<A: Algorithm>(
+    limit: &A,
+    state: &A::State,
+    now: Tick,
+    cost: u64,
+    wait: Option<Duration>,
+) -> Decision {
+    match wait {
+        None => limit.peek(state, now, cost),
+        Some(most) => A::Packing::peek_reserve(limit, state, now, cost, most),
+    }
 }
 
-impl Merge {
-    /// Adds the decision of a part that holds `limits` limits.
-    #[inline]
-    pub(super) fn add(&mut self, mut decision: Decision, limits: usize) {
-        decision.policy += self.limits;
-        self.limits += limits;
-        self.merged = Some(match self.merged {
-            Some(merged) => merge(merged, decision),
-            None => decision,
-        });
+/// Takes `cost` unless it is denied. With a wait, reserves a turn.
+#[inline]
+pub(super) fn take<A: Algorithm>(
+    limit: &A,
+    state: &mut A::State,
+    now: Tick,
+    cost: u64,
+    wait: Option<Duration>,
+) -> Decision {
+    match wait {
+        None => limit.decide(state, now, cost),
+        Some(most) => limit.reserve(state, now, cost, most),
     }
+}
 
-    /// The merged decision. Without any part everything is admitted.
-    #[inline]
-    pub(super) fn finish(self) -> Decision {
-        match self.merged {
-            Some(merged) => merged,
-            None => Decision::new(Verdict::Admit, u64::MAX, u64::MAX, None, 0),
-        }
+/// Lets a limit that denies the cost count that. One that would admit it takes nothing.
+pub(super) fn count_denial<A: Algorithm>(
+    limit: &A,
+    state: &mut A::State,
+    now: Tick,
+    cost: u64,
+    wait: Option<Duration>,
+) {
+    if limit.facts().counts_denials && look(limit, state, now, cost, wait).is_denied() {
+        let _ = take(limit, state, now, cost, wait);
     }
 }
 
@@ -77,4 +94,11 @@ fn relative_room(a: &Decision, b: &Decision) -> Ordering {
     let cross =
         |one: &Decision, other: &Decision| u128::from(one.remaining()) * u128::from(other.limit);
     cross(a, b).cmp(&cross(b, a))
+}
+
+pub(super) fn unsupported() -> ConfigError {
+    ConfigError::Unsupported {
+        what: "one quota for a set of several limits",
+        instead: "set a new algorithm with set_algorithm",
+    }
 }
