@@ -17,6 +17,7 @@ mod postgres_server;
 mod redis_server;
 mod reload;
 mod round_trip;
+mod routes;
 mod rules;
 mod safety;
 mod schema;

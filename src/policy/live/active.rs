@@ -5,6 +5,7 @@ use http::{Method, Request};
 use super::backend::PolicyBackend;
 use super::key::PolicyKey;
 use super::keys::PolicyKeys;
+use super::nested;
 use super::respond::{PolicyDeny, PolicyHeaders, PolicyResponder};
 use crate::concurrency::ConcurrencyLayer;
 use crate::error::Rejection;
@@ -67,9 +68,7 @@ impl Active {
     /// Whether the limit is about this request.
     pub(super) fn applies<B>(&self, request: &Request<B>) -> bool {
         let Self { limit, except, .. } = self;
-        limit
-            .requests
-            .contain(request.method(), request.uri().path())
+        limit.requests.contain(request)
             && !except
                 .as_ref()
                 .is_some_and(|clients| clients.matches(request))
@@ -120,8 +119,7 @@ impl Active {
 impl ActiveDeny {
     /// A client in any list is denied, and only then is a missing address a reason to refuse.
     pub(super) fn verdict<B>(denies: &[Self], request: &Request<B>) -> Verdict {
-        let (method, path) = (request.method(), request.uri().path());
-        let about = |deny: &&Self| deny.requests.contain(method, path);
+        let about = |deny: &&Self| deny.requests.contain(request);
         let mut unknown = None;
         for deny in denies.iter().filter(about) {
             if deny.list.matches(request) {
@@ -137,10 +135,14 @@ impl ActiveDeny {
 
 impl Requests {
     /// `GET` contains `HEAD`, as a route of axum does: a server answers both.
-    fn contain(&self, method: &Method, path: &str) -> bool {
+    fn contain<B>(&self, request: &Request<B>) -> bool {
         let Self { paths, methods } = self;
+        let method = request.method();
         let is_get = || *method == Method::HEAD && methods.contains(&Method::GET);
+        let has = |path: &str| paths.iter().any(|pattern| pattern.matches(path));
         (methods.is_empty() || methods.contains(method) || is_get())
-            && (paths.is_empty() || paths.iter().any(|pattern| pattern.matches(path)))
+            && (paths.is_empty()
+                || has(request.uri().path())
+                || nested(request.extensions()).is_some_and(has))
     }
 }

@@ -11,6 +11,10 @@ mod keys;
 mod layer;
 #[cfg(feature = "tonic")]
 mod named_service;
+#[cfg(not(feature = "axum"))]
+mod nested_disabled;
+#[cfg(feature = "axum")]
+mod nested_enabled;
 mod reload;
 mod report;
 mod respond;
@@ -19,6 +23,10 @@ mod shared;
 mod stack;
 mod stores;
 
+#[cfg(not(feature = "axum"))]
+use self::nested_disabled::nested;
+#[cfg(feature = "axum")]
+use self::nested_enabled::nested;
 pub use self::{
     body::PolicyBody,
     environment::Environment,

@@ -1,0 +1,303 @@
+//! A pattern of a file matches the paths that a route with the same text serves. A live router of axum
+//! says which those are.
+
+use std::convert::Infallible;
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{MatchedPath, Request},
+    response::Response,
+    routing::any,
+};
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_throttle::{
+    key::PeerAddr,
+    policy::{Environment, PolicyLayer},
+};
+
+use crate::support::file;
+
+const NAMES: [&str; 4] = ["{k}", "{l}", "{m}", "{n}"];
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+
+    /// The text of a route: texts, names, names with a prefix, a rest, empty segments.
+    fn pattern(&mut self) -> String {
+        let mut pattern = String::new();
+        let segments = 1 + self.below(4);
+        for (at, name) in NAMES.into_iter().take(segments).enumerate() {
+            pattern.push('/');
+            match self.below(if at + 1 == segments { 10 } else { 8 }) {
+                0..=2 => pattern += self.of(&["a", "ab", "login", "{{a}}", ""]),
+                3..=6 => pattern += name,
+                7 => pattern.extend(["a", name]),
+                _ => pattern += self.of(&["{*rest}", "{*rest}", "a{*rest}"]),
+            }
+        }
+        pattern
+    }
+
+    fn segment(&mut self) -> &'static str {
+        self.of(&[
+            "", "", "a", "ab", "b", "login", "LOGIN", "{a}", ".", "..", "%2F", "%6Cogin", "a%", ";",
+        ])
+    }
+
+    /// A path that the route serves, or nearly.
+    fn path(&mut self, pattern: &str) -> String {
+        let mut segments = Vec::new();
+        for segment in pattern.split('/').skip(1) {
+            match segment.split_once('{') {
+                Some((prefix, "*rest}")) => {
+                    segments.push(prefix.to_owned() + self.segment());
+                    for _ in 0..self.below(3) {
+                        segments.push(self.segment().to_owned());
+                    }
+                }
+                Some((prefix, name)) if !name.starts_with('{') => {
+                    segments.push(prefix.to_owned() + self.segment());
+                }
+                _ => segments.push(segment.replace("{{", "{").replace("}}", "}")),
+            }
+        }
+        let at = self.below(segments.len() + 1);
+        match self.below(8) {
+            0 => segments.insert(at, String::new()),
+            1 => segments.insert(at, self.segment().to_owned()),
+            2 => drop(segments.pop()),
+            3 => segments.push(String::new()),
+            _ => {}
+        }
+        format!("/{}", segments.join("/"))
+    }
+}
+
+fn request(path: &str) -> Request {
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = path.parse().unwrap();
+    let peer = PeerAddr(([192, 0, 2, 1], 4711).into());
+    request.extensions_mut().insert(peer);
+    request
+}
+
+/// Denies all clients what `pattern` matches.
+fn deny(pattern: &str) -> PolicyLayer {
+    let text =
+        "[lists]\nall = { cidrs = [\"0.0.0.0/1\", \"128.0.0.0/1\"] }\n[[deny]]\nlist = \"all\"\n";
+    let text = format!("{text}match = {{ path = \"{pattern}\" }}\n");
+    PolicyLayer::new(file(&text), Environment::new()).unwrap()
+}
+
+/// The service that serves every path, behind the limit.
+fn behind_deny(
+    pattern: &str,
+) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone {
+    let all = service_fn(async |_: Request| Ok(Response::new(Body::empty())));
+    deny(pattern)
+        .layer(all)
+        .map_response(|response: Response<_>| response.map(Body::new))
+}
+
+async fn status(
+    service: impl Service<Request, Response = Response, Error = Infallible>,
+    path: &str,
+) -> u16 {
+    service
+        .oneshot(request(path))
+        .await
+        .unwrap()
+        .status()
+        .as_u16()
+}
+
+/// How many paths were asked for, and those that the route serves and the rule misses, or the reverse.
+async fn compare(
+    patterns: usize,
+    rule: impl AsyncFn(&str, &[String]) -> Vec<bool>,
+) -> ([usize; 2], Vec<String>, Vec<String>) {
+    let (mut random, mut asked) = (Random(7), [0; 2]);
+    let (mut missed, mut added) = (Vec::new(), Vec::new());
+    for _ in 0..patterns {
+        let pattern = random.pattern();
+        let paths: Vec<_> = (0..30).map(|_| random.path(&pattern)).collect();
+        let router = Router::new().route(&pattern, any(async || ()));
+        let applies = rule(&pattern, &paths).await;
+        for (path, applies) in paths.iter().zip(applies) {
+            let is_served = status(router.clone(), path).await == 200;
+            asked[usize::from(is_served)] += 1;
+            match (is_served, applies) {
+                (true, false) => missed.push(format!("{pattern} {path}")),
+                (false, true) => added.push(format!("{pattern} {path}")),
+                _ => {}
+            }
+        }
+    }
+    (asked, missed, added)
+}
+
+#[tokio::test]
+async fn a_pattern_matches_the_paths_that_axum_serves_and_no_other() {
+    let policy = async |pattern: &str, paths: &[String]| {
+        let service = behind_deny(pattern);
+        let mut applies = Vec::new();
+        for path in paths {
+            applies.push(status(service.clone(), path).await == 403);
+        }
+        applies
+    };
+    let ([not_served, served], missed, added) = compare(7_000, policy).await;
+    assert!(
+        not_served > 40_000 && served > 40_000,
+        "{not_served} {served}"
+    );
+    assert_eq!((missed, added), (vec![], vec![]));
+}
+
+/// The rule that let `//login` through: a name is never empty. And its reverse.
+#[tokio::test]
+async fn a_rule_that_differs_for_an_empty_segment_is_found() {
+    fn matches(pattern: &[&str], path: &[&str], last_may_be_empty: bool) -> bool {
+        let ([segment, pattern @ ..], [head, tail @ ..]) = (pattern, path) else {
+            return pattern.is_empty() && path.is_empty();
+        };
+        let Some((prefix, name)) = segment.split_once('{') else {
+            return segment == head && matches(pattern, tail, last_may_be_empty);
+        };
+        if name.starts_with('{') {
+            return *head == "{a}" && matches(pattern, tail, last_may_be_empty);
+        }
+        let Some(value) = head.strip_prefix(prefix) else {
+            return false;
+        };
+        if name == "*rest}" {
+            return !value.is_empty() || !tail.is_empty();
+        }
+        let is_last = pattern.is_empty() && tail.is_empty();
+        (!value.is_empty() || (last_may_be_empty && is_last))
+            && matches(pattern, tail, last_may_be_empty)
+    }
+    for last_may_be_empty in [false, true] {
+        let wrong = async |pattern: &str, paths: &[String]| {
+            let pattern: Vec<_> = pattern.split('/').collect();
+            let applies = paths.iter().map(|path| {
+                let path: Vec<_> = path.split('/').collect();
+                matches(&pattern, &path, last_may_be_empty)
+            });
+            applies.collect()
+        };
+        let (_, missed, added) = compare(300, wrong).await;
+        assert!(!missed.is_empty());
+        assert_eq!(!added.is_empty(), last_may_be_empty);
+    }
+}
+
+/// Routes that overlap: whichever axum chooses, the pattern of this route matches.
+#[tokio::test]
+async fn the_pattern_of_the_route_that_serves_a_path_matches_it() {
+    const ROUTES: [&str; 12] = [
+        "/",
+        "/{a}",
+        "/{a}/",
+        "/{a}/login",
+        "/a/{b}",
+        "/a/login",
+        "/a/b/{*rest}",
+        "/{a}/{b}/x",
+        "/a{n}/y",
+        "/ab/{*rest}",
+        "/a//{b}/z",
+        "/{a}/{b}/{c}/login",
+    ];
+    let route = async |path: MatchedPath| path.as_str().to_owned();
+    let router = ROUTES
+        .into_iter()
+        .fold(Router::new(), |router, path| router.route(path, any(route)));
+    let denied = ROUTES.map(|pattern| (pattern, behind_deny(pattern)));
+    let (mut random, mut served) = (Random(3), [0; ROUTES.len()]);
+    for _ in 0..100_000 {
+        let route = random.of(&ROUTES);
+        let path = random.path(route);
+        let response = router.clone().oneshot(request(&path)).await.unwrap();
+        if response.status() == 404 {
+            continue;
+        }
+        let route = axum::body::to_bytes(response.into_body(), 100)
+            .await
+            .unwrap();
+        let at = ROUTES
+            .iter()
+            .position(|pattern| *pattern.as_bytes() == *route)
+            .unwrap();
+        served[at] += 1;
+        let (pattern, service) = &denied[at];
+        assert_eq!(
+            status(service.clone(), &path).await,
+            403,
+            "{pattern} {path}"
+        );
+    }
+    assert!(served.iter().all(|served| *served > 100), "{served:?}");
+}
+
+/// A nested router of axum removes a `/` too many from a path with an empty segment behind its prefix.
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn a_nested_router_serves_no_path_that_the_limit_inside_it_misses() {
+    use axum::{extract::OriginalUri, middleware::map_request};
+
+    /// The paths that were denied, and those that were served.
+    async fn run(forget_the_original: bool) -> (usize, Vec<String>) {
+        let forget = map_request(move |mut request: Request| {
+            if forget_the_original {
+                request.extensions_mut().remove::<OriginalUri>();
+            }
+            std::future::ready(request)
+        });
+        let (mut random, mut denied, mut served) = (Random(5), 0, Vec::new());
+        for _ in 0..1_000 {
+            let pattern = random.pattern();
+            let inner = Router::new().route(&pattern, any(async || ()));
+            let inner = inner.layer(deny(&pattern)).layer(forget.clone());
+            let prefix = random.of(&["/p", "/p/", "/p/q", "/{p}", "/p/{q}", "/p-{q}"]);
+            // axum serves another route: it joins the two with one `/`.
+            if prefix.ends_with('/') && pattern.starts_with("//") {
+                continue;
+            }
+            let router = match random.below(3) {
+                0 => Router::new().nest(prefix, inner),
+                1 => Router::new().nest_service(prefix, inner),
+                _ => Router::new().nest("/r", Router::new().nest(prefix, inner)),
+            };
+            for _ in 0..30 {
+                let tail = random.path(&pattern);
+                let path = random.path(prefix).trim_end_matches('/').to_owned() + &tail;
+                for path in [format!("/r{path}"), path] {
+                    match status(router.clone(), &path).await {
+                        403 => denied += 1,
+                        200 => served.push(format!("{prefix} {pattern} {path}")),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        (denied, served)
+    }
+    let (denied, served) = run(false).await;
+    assert_eq!(served, Vec::<String>::new());
+    assert!(denied > 5_000, "{denied}");
+    assert!(!run(true).await.1.is_empty());
+}
