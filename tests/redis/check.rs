@@ -10,6 +10,7 @@ use tower_throttle::{
 
 use crate::faults::command;
 use crate::hashing_proxy::{HashingProxy, Kind};
+use crate::proxy_server::Proxy;
 use crate::redis_cluster::cluster_of_one;
 use crate::redis_server::RedisServer;
 
@@ -122,7 +123,7 @@ async fn behind_a_proxy_that_distributes_keys_calls_are_exact_without_batching()
 }
 
 /// The rights in the documentation.
-pub(crate) const RIGHTS: &str = "+eval +evalsha +time +get +mget +set +psetex +del +exists +rename \
+pub(crate) const RIGHTS: &str = "+eval +evalsha +time +get +mget +set +psetex +del +exists \
                       +getrange +setrange +pttl +pexpire";
 
 /// A server with a user that has only these rights.
@@ -248,4 +249,16 @@ async fn check_of_a_server_that_is_down_is_transient() {
     server.kill();
     let error = redis.check().await.expect_err("it is dead");
     assert!(error.is_transient(), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let redis = open(&proxy.url());
+    proxy.refuses("ERR script tried accessing undeclared key", 1_000);
+    let error = redis.check().await.expect_err("no key may be used");
+    assert!(!error.is_transient(), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("allow-undeclared-keys"), "{text}");
 }

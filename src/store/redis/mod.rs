@@ -45,7 +45,7 @@
 //!
 //! ```text
 //! ACL SETUSER limiter on >password ~{throttle:* +eval +evalsha +time +get +mget +set +psetex
-//!     +del +exists +rename +getrange +setrange +pttl +pexpire
+//!     +del +exists +getrange +setrange +pttl +pexpire
 //! ```
 //!
 //! The client of a cluster also needs `+cluster|slots`, that of Sentinel `+role` on the primary, and a

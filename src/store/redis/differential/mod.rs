@@ -16,6 +16,7 @@ mod agreement;
 mod batched;
 mod clock;
 mod configurations;
+mod declared;
 mod mutants;
 mod oracle;
 mod policies;
@@ -40,11 +41,47 @@ fn toggle_fast_path(seed: u64, body: String) -> String {
     }
 }
 
+/// Fails a script that touches a key that is not declared, as some servers do.
+const ONLY_DECLARED_KEYS: &str = "\
+    local redis = (function()
+        local inner, declared = redis, {}
+        for _, key in ipairs(KEYS) do
+            declared[key] = true
+        end
+        local function checked(call)
+            return function(name, ...)
+                local count = name == 'TIME' and 0 or 1
+                if name == 'MGET' or name == 'EXISTS' or name == 'DEL' then
+                    count = select('#', ...)
+                end
+                for index = 1, count do
+                    assert(declared[select(index, ...)], 'a key that is not declared')
+                end
+                return call(name, ...)
+            end
+        end
+        return { call = checked(inner.call), pcall = checked(inner.pcall) }
+    end)()
+    ";
+
 /// A script for what the server holds before a step.
 const STORED_LUA: &str = "\
-    local value = redis.call('GETRANGE', KEYS[1], 0, 127)
-    local newest = string.match(value, '^~%a[%d.]*;') or ''
-    return { newest, redis.call('EXISTS', KEYS[1] .. ARGV[1]) }";
+    local value = redis.call('GET', KEYS[1]) or ''
+    if string.sub(value, 1, 2) ~= '~&' then
+        return { string.match(value, '^~%a[%d.]*;') or '', 0 }
+    end
+    local at, newest, has_own = 3, '', 0
+    while at <= #value do
+        local _, length = struct.unpack('<dd', value, at)
+        local part = string.sub(value, at + 16, at + 15 + length)
+        local header = string.match(part, '^~%a[%d.]*;')
+        at = at + 16 + length
+        newest = #part > #header and header or ''
+        if header == ARGV[1] and at <= #value then
+            has_own = 1
+        end
+    end
+    return { newest, has_own }";
 
 /// Runs the steps on the server, on an empty database. Returns what the server held before each
 /// step, and the decision.
@@ -56,7 +93,8 @@ fn run_scripts<A: Scripted>(
 ) -> Vec<(Stored, Result<Decision, StoreError>)> {
     let mut programs = Vec::<Program>::new();
     for variant in variants {
-        let mut program = Program::with_prelude(FAKE_CLOCK, variant);
+        let prelude = [FAKE_CLOCK, ONLY_DECLARED_KEYS].concat();
+        let mut program = Program::with_prelude(&prelude, variant);
         program.body = sabotage(program.body);
         // Loading a script takes longer than running it.
         let loaded = programs.iter().find(|other| other.body == program.body);

@@ -123,7 +123,7 @@ fn a_planted_bug_in_a_script_is_caught() {
         ),
         "half of a pair",
     );
-    let bug = "call('PSETEX', key, key_ttl(key, ttl), value)";
+    let bug = "call('PSETEX', key, ttl_ms(unused_at), value)";
     assert_caught(
         is_caught(token_bucket, bug, "call('PSETEX', key, 1, value)"),
         "a key that expires too early",
@@ -170,8 +170,8 @@ fn a_planted_bug_in_the_lockout_script_is_caught() {
 
 #[test]
 fn a_planted_bug_in_a_change_of_quota_is_caught() {
-    let bug = "if displaced then\n        move_foreign()\n        return\n    end";
-    let wrong = "if displaced then\n        return\n    end";
+    let bug = "write(key, own_header, now)";
+    let wrong = "return";
     let anchored = |random: &mut Random| fixed_window(random).anchored();
     assert_caught(
         is_caught(anchored, bug, wrong),
@@ -181,9 +181,10 @@ fn a_planted_bug_in_a_change_of_quota_is_caught() {
         is_caught(token_bucket, bug, wrong),
         "tokens that a third quota finds gone",
     );
-    let bug = "move_foreign()\n            return new_log()";
+    let bug = "if commit ~= nil then\n            store";
+    let wrong = "if commit ~= nil and log.count > 0 then\n            store";
     assert_caught(
-        is_caught(sliding_log, bug, "return new_log()"),
+        is_caught(sliding_log, bug, wrong),
         "entries that come back under a longer period",
     );
     let bug = "is_open = advance(window, used, length, pad, anchored)\n                else";
@@ -195,9 +196,9 @@ fn a_planted_bug_in_a_change_of_quota_is_caught() {
         ),
         "an anchored window that a change moves",
     );
-    let bug = "call('RENAME', key, name)";
+    let bug = "if is_unused then";
     assert_caught(
-        is_caught(sliding_window, bug, "call('DEL', key)"),
+        is_caught(sliding_window, bug, "if index ~= own_index then"),
         "a configuration that loses its state",
     );
 }
@@ -275,37 +276,38 @@ fn a_time_to_live_that_is_too_short_is_caught() {
         is_caught(sliding_log, bug, "- now) / 2000"),
         "half the time to live of a log",
     );
-    let bug = "call('PEXPIRE', key, key_ttl(key, ttl_ms(log.last_at + period)))";
+    let bug = "call('PEXPIRE', key, ttl_ms(log.last_at + period))";
     assert_caught(
         is_caught(sliding_log, bug, ""),
         "a log that keeps its first time to live",
     );
 }
 
-/// The state of a configuration is moved away from its key, which then ends before that state.
+/// The states of several configurations are in one value.
 #[test]
-fn a_state_that_is_not_found_because_its_key_is_gone_is_caught() {
-    let bug = "return max(ttl, call('PTTL', key .. '~') + 1)";
-    assert_caught(
-        is_caught(token_bucket, bug, "return ttl"),
-        "a key that ends with its own state",
-    );
-    assert_caught(
-        is_caught(token_bucket, "if left >= ttl_1 then", "if false then"),
-        "a later call that lets the key end with its own state",
-    );
-    assert_caught(
-        is_caught(token_bucket, "prolong(moved_from, ttl + 1)", ""),
-        "a key that ends before a state that was moved away and used again",
-    );
-    let bug = "local left = moved_from and -1 or call('PTTL', key .. '~')";
-    assert_caught(
-        is_caught(token_bucket, bug, "local left = -1"),
-        "a reset that removes the key",
-    );
-    let bug = "call('PSETEX', foreign_key, call('PTTL', foreign_key .. '~') + 1, NO_STATE)";
-    assert_caught(
-        is_caught(token_bucket, bug, ""),
-        "a reset that moves the state of another configuration away",
-    );
+fn a_state_that_ends_with_that_of_another_configuration_is_caught() {
+    for (bug, wrong, what) in [
+        (
+            "last_until = max(last_until, kept_until)",
+            "",
+            "a value that ends with the state that was written last",
+        ),
+        (
+            "first.kept_until or now + max(left, 0)",
+            "first.kept_until or now",
+            "a state that ends when that of another configuration is written",
+        ),
+        (
+            "if kept[1] or not is_unused then",
+            "if not is_unused then",
+            "a configuration that takes usage over for the second time",
+        ),
+        (
+            "if not configurations or own_index == #configurations then",
+            "if true then",
+            "usage that is taken over after a reset",
+        ),
+    ] {
+        assert!(is_caught(token_bucket, bug, wrong), "{what} was not caught");
+    }
 }

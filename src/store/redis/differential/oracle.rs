@@ -29,9 +29,9 @@ pub(super) struct Oracle<A: Scripted> {
 /// What the server holds before a step.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
-    /// The header of the value at the key itself: the newest configuration.
+    /// The header of the newest configuration, if it has a state.
     pub(super) newest: Option<String>,
-    /// Whether the configuration of the step has a value at a name of its own.
+    /// Whether the configuration of the step has a value before that of the newest one.
     pub(super) is_displaced: bool,
 }
 
@@ -115,7 +115,7 @@ impl<A: Scripted> Oracle<A> {
             self.newest = Some(header.clone());
         }
         if step.call.opcode() == Call::Reset.opcode() {
-            self.newest = None;
+            self.newest = Some(header.clone());
         }
         let mut state = state.unwrap_or_else(|| algorithm.fresh(now));
         let decision = match step.call {

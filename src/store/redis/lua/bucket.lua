@@ -41,7 +41,7 @@ local function bucket(rescale, idle, idle_part)
         local span, span_part = next_number(), next_number()
         local bound, bound_part = next_number(), next_number()
         local taken_at = op == REFUND and next_number()
-        local value, state_offset, old_params, home, err = read_value(key, own_header, 24)
+        local value, state_offset, old_params, err = read_value(key, own_header, 24)
         if err then
             return nil, err
         end
@@ -85,7 +85,7 @@ local function bucket(rescale, idle, idle_part)
 
         if op == TAKE then
             if admitted and commit then
-                save(home, after, after_part)
+                save(key, after, after_part)
                 dirty = false
             end
         elseif op == REFUND then
@@ -123,7 +123,7 @@ local function bucket(rescale, idle, idle_part)
             due, part, dirty = fresh_due, initial_used_part, true
         end
         if dirty then
-            save(home, due, part)
+            save(key, due, part)
         end
         push_reply(due)
         push_reply(part)

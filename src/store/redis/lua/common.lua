@@ -8,7 +8,7 @@
 -- divide integers below that bound. Larger products go through bignum.lua. Times are microseconds
 -- since 1970 on the server's clock.
 --
--- KEYS: per call, one key per limit.
+-- KEYS: per call, one key per limit. A script touches no other key.
 -- ARGV[1]: packed doubles: how many numbers the state of a call has, then the parameters of each
 --   limit.
 -- ARGV[2..]: the header of each limit; then per call, as packed doubles, the operation and the
@@ -21,12 +21,10 @@
 --
 -- Machines with different configurations may share a key, as in a rolling deploy. Each
 -- configuration has a state of its own, so together they admit at most the sum of what each
--- promises. The newest one has its state at the key, and the others at the key followed by their
--- header. A configuration that has no state yet takes over the usage of the newest one, once.
---
--- No state is at another name while there is no value at the key, so that only one name has to be
--- read for an unused key. The key lives as long as the key followed by `~`, and that one as long as
--- every state that was moved away. A state that is removed leaves a mark at the key meanwhile.
+-- promises. A configuration that has no state yet takes over the usage of the newest one, once. The
+-- value of a key that has several is `~&`, and for each of them, the newest last: two packed doubles,
+-- until when it is kept and the length of its value, and its value. One whose state was removed has a
+-- value without a state.
 local TAKE, PEEK, REFUND, CHARGE, RESET = 1, 2, 3, 4, 5
 local DENIED, DONE, CORRUPT, WRONG_TYPE = 0, 1, 2, 3
 -- A refund says when its cost was taken, or MAX_INT for now. What time has returned since then is

@@ -20,7 +20,7 @@ for index = 1, call_count do if not undecided or undecided[index] then
     if part_count == 1 then
         admitted, err = limit_fn(KEYS[first_key], op, true)
         if op == RESET then
-            move_foreign()
+            make_newest(KEYS[first_key])
         end
     else
         -- First ask every limit without a write, then write with the joint verdict: all admit, or
@@ -36,7 +36,7 @@ for index = 1, call_count do if not undecided or undecided[index] then
                 local _, part_err = limits[part](KEYS[first_key + part - 1], op, admitted)
                 err = err or part_err
                 if op == RESET then
-                    move_foreign()
+                    make_newest(KEYS[first_key + part - 1])
                 end
             end
         end

@@ -27,7 +27,7 @@ local function fixed_window()
 
     return function(key, op, commit)
         local cost, taken_at = next_number(), op == REFUND and next_number()
-        local value, state_offset, old_params, home, err = read_value(key, own_header, 16)
+        local value, state_offset, old_params, err = read_value(key, own_header, 16)
         if err then
             return nil, err
         end
@@ -59,7 +59,7 @@ local function fixed_window()
         local new_used = used
         if op == TAKE then
             if admitted and commit then
-                save(home, window, used + cost, true)
+                save(key, window, used + cost, true)
                 dirty = false
             end
         elseif op == REFUND then
@@ -72,7 +72,7 @@ local function fixed_window()
             new_used, dirty, is_open = 0, dirty or is_open, false
         end
         if dirty or new_used ~= used then
-            save(home, window, new_used, is_open)
+            save(key, window, new_used, is_open)
         end
         push_reply(window)
         push_reply(new_used)

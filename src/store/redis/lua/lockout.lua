@@ -157,7 +157,7 @@ local function lockout()
     return function(key, op, commit)
         local cost, taken_at = next_number(), op == REFUND and next_number()
         local length = op == BAN and next_number()
-        local value, state_offset, old_params, home, err = read_value(key, own_header, 24, nil, 16)
+        local value, state_offset, old_params, err = read_value(key, own_header, 24, nil, 16)
         if err then
             return nil, err
         end
@@ -229,7 +229,7 @@ local function lockout()
             dirty = true
         end
         if dirty then
-            save(home, state)
+            save(key, state)
         end
         return admitted
     end

@@ -1,6 +1,6 @@
 -- What the full path of every algorithm uses.
 local ceil, max, min = math.ceil, math.max, math.min
-local find, gmatch, rep = string.find, string.gmatch, string.rep
+local gmatch, match, rep = string.gmatch, string.match, string.rep
 
 local function unpack_doubles(packed)
     return { unpack('<' .. rep('d', #packed / 8), packed) }
@@ -58,146 +58,144 @@ local function read_error(value)
     return error(value.err)
 end
 
--- The value of a key that has none, while states that were moved away from it may be left.
-local NO_STATE = '~;'
+-- What the value of several configurations begins with, and how many it has at most.
+local SEVERAL, MAX_CONFIGURATIONS = '~&', 32
 
--- The key that the value was moved away from, if it is at a name of its own.
-local moved_from
--- The key at which a value of another configuration was found, and the name of its own that it can
--- be moved to. `displaced` is that name if the next write takes its place, and `takes_over` says
--- whether that write has its usage.
-local foreign_key, foreign_name, displaced, takes_over
--- `value` begins with the value at `key`, which is of another configuration unless it is damaged.
-local function note_foreign(key, value)
-    local _, last = find(value, '^~%a[%d.]*;')
-    if last then
-        foreign_key, foreign_name = key, key .. sub(value, 1, last)
+-- What `read_value` found: the header of this configuration, all configurations of the key if it has
+-- others, oldest first, the index of this one if it is among them, and whether it takes over the usage of
+-- the newest one.
+local own_header, configurations, own_index, takes_over
+
+-- The configurations of a value, or nil if it is damaged.
+local function parse_value(value)
+    if sub(value, 1, 2) ~= SEVERAL then
+        local header = match(value, '^~%a[%d.]*;')
+        return header and { { header = header, value = value } }
     end
+    local found, at = {}, 3
+    while at <= #value do
+        if #value < at + 15 then
+            return nil
+        end
+        local kept_until, length = unpack('<dd', value, at)
+        local part = sub(value, at + 16, at + 15 + length)
+        local header = match(part, '^~%a[%d.]*;')
+        if not header or #part ~= length then
+            return nil
+        end
+        found[#found + 1] = { header = header, value = part, kept_until = kept_until }
+        at = at + 16 + length
+    end
+    return found[1] and found
 end
--- Reads the state of a key. Returns the value, where its state begins, and the parameters if they
--- are those of another configuration, and the key to write to. Returns nil as the value if there is
--- none to use, and an error as the last result. The state takes `state_len` bytes, or
--- `len_of(params)` bytes under other parameters, and then any number of entries of `entry_len` bytes.
-local function read_value(key, own_header, state_len, len_of, entry_len)
-    foreign_key, displaced, moved_from = nil, nil, nil
+
+-- Notes that a key has no other configuration.
+local function start_alone(header)
+    own_header, configurations, own_index, takes_over = header, nil, nil, false
+end
+
+-- Reads the state of a key. Returns a value, where its state begins, and the parameters if they are
+-- those of another configuration. Returns nil as the value if there is none to use, and an error as the
+-- last result. The state takes `state_len` bytes, or `len_of(params)` bytes under other parameters, and
+-- then any number of entries of `entry_len` bytes.
+local function read_value(key, header, state_len, len_of, entry_len)
+    start_alone(header)
     local value = try_call('GET', key)
     if type(value) == 'table' then
-        return nil, nil, nil, key, read_error(value)
-    elseif value == NO_STATE then
-        value = nil
+        return nil, nil, nil, read_error(value)
+    elseif not value then
+        return nil
     end
-    local header_len = #own_header
     local function has_len(value, len)
         local rest = #value - len
         return rest == 0 or entry_len and rest > 0 and fmod(rest, entry_len) == 0
     end
-    local function is_own(value)
-        return has_len(value, header_len + state_len) and sub(value, 1, header_len) == own_header
+    if has_len(value, #header + state_len) and sub(value, 1, #header) == header then
+        return value, #header + 1
     end
-    if value and is_own(value) then
-        return value, header_len + 1, nil, key
+    configurations = parse_value(value)
+    if not configurations then
+        return nil, nil, nil, CORRUPT
     end
-    if value then
-        note_foreign(key, value)
+    for index = 1, #configurations do
+        if configurations[index].header == header then
+            own_index = index
+        end
     end
-    local own_key = key .. own_header
-    local own_value = call('GET', own_key)
-    if own_value and is_own(own_value) then
-        moved_from = key
-        return own_value, header_len + 1, nil, own_key
-    elseif not value then
-        return nil, nil, nil, key
+    local found = configurations[own_index or #configurations]
+    local params
+    if not own_index then
+        params = parse_header(found.header, header)
     end
-    local params, state_offset = parse_header(value, own_header)
-    local is_whole = params == nil
-        or params and has_len(value, state_offset - 1 + (len_of and len_of(params) or state_len))
-    if not is_whole then
-        return nil, nil, nil, key, CORRUPT
+    if #found.value == #found.header or not own_index and not params then
+        return nil
     end
-    displaced, takes_over = foreign_name, params ~= nil
-    if not params then
-        return nil, nil, nil, key
+    if not has_len(found.value, #found.header + (params and len_of and len_of(params) or state_len)) then
+        return nil, nil, nil, CORRUPT
     end
-    return value, state_offset, params, key
+    takes_over = params ~= nil
+    return found.value, #found.header + 1, params
 end
 
--- Makes a key live for `ttl` at least, if it is there.
-local function prolong(key, ttl)
-    local left = call('PTTL', key)
-    if left >= 0 and left < ttl then
-        call('PEXPIRE', key, ttl)
-    end
-end
-
--- Moves the value of another configuration away from `key`, which has to be written next. The key
--- followed by `~` then has the headers of the configurations whose usage was taken over: the last few,
--- because a policy has few configurations.
-local function move_away(key, name, headers, ttl)
-    call('RENAME', key, name)
-    ttl = max(ttl, call('PTTL', name), call('PTTL', key .. '~'))
-    call('SET', key .. '~', headers, 'PX', ttl + 1)
-end
-
--- Moves the value of another configuration away, before the key is written with this time to live.
--- If the written one has its usage, it lives as long at least, and so do the values that were moved
--- away before it. Otherwise their configurations would take over the usage that was theirs.
-local function make_room(key, ttl)
-    if not displaced then
+-- Writes the value of this configuration, whose state decides like a fresh one from `unused_at` on, and
+-- those of the others.
+--
+-- A configuration whose usage was taken over is kept as long as the one that took it: it would take it
+-- over again. For the same reason one is kept, without its state, while an older one is.
+local function write(key, value, unused_at)
+    if not configurations then
+        call('PSETEX', key, ttl_ms(unused_at), value)
         return
     end
-    local headers = call('GET', key .. '~') or ''
-    if takes_over then
-        local header = sub(displaced, #key + 1)
-        if not find(headers, header, 1, true) then
-            headers = headers .. header
+    local first = configurations[1]
+    -- It expires at least a period after it is unused.
+    local left = first.kept_until and 0 or call('PTTL', key) * 1000 - EXPIRY_PERIOD + 1000
+    first.kept_until = first.kept_until or now + max(left, 0)
+    own_index = own_index or #configurations + 1
+    configurations[own_index] = { header = own_header, value = value, kept_until = unused_at }
+    local kept, packed, last_until = {}, { SEVERAL }, unused_at
+    for index = max(1, #configurations - MAX_CONFIGURATIONS + 1), #configurations do
+        local configuration = configurations[index]
+        if takes_over then
+            configuration.kept_until = max(configuration.kept_until, unused_at)
+        end
+        local is_unused = index ~= own_index and configuration.kept_until <= now
+        if kept[1] or not is_unused then
+            if is_unused then
+                configuration.value = configuration.header
+            end
+            local kept_until = configuration.kept_until
+            kept[#kept + 1] = configuration
+            packed[#packed + 1] = pack('<dd', kept_until, #configuration.value) .. configuration.value
+            last_until = max(last_until, kept_until)
         end
     end
-    local kept = headers
-    while #kept > 1000 do
-        kept = string.gsub(kept, '^[^;]*;', '')
-    end
-    move_away(key, displaced, kept, takes_over and ttl or 1)
-    if takes_over then
-        for other in gmatch(headers, '~%a[%d.]*;') do
-            prolong(key .. other, ttl)
+    own_index, takes_over = nil, false
+    for index = 1, #kept do
+        if kept[index].header == own_header then
+            own_index = index
         end
     end
-    foreign_key, displaced = nil, nil
-end
-
--- Moves the value of another configuration away, for a state that is not stored. The next
--- configuration would take over the usage of a value that stays at the key.
-local function move_foreign()
-    if foreign_key then
-        move_away(foreign_key, foreign_name, call('GET', foreign_key .. '~') or '', 1)
-        call('PSETEX', foreign_key, call('PTTL', foreign_key .. '~') + 1, NO_STATE)
-        foreign_key, displaced = nil, nil
+    configurations = kept
+    if #kept > 1 then
+        call('PSETEX', key, ttl_ms(last_until), table.concat(packed))
+        return
+    end
+    configurations, own_index = nil, nil
+    if #value == #own_header then
+        call('DEL', key)
+    else
+        call('PSETEX', key, ttl_ms(unused_at), value)
     end
 end
 
--- Deletes the state of this configuration.
+-- Removes the state of this configuration.
 local function remove(key)
-    if displaced then
-        move_foreign()
-        return
-    end
-    local left = moved_from and -1 or call('PTTL', key .. '~')
-    if left >= 0 then
-        call('PSETEX', key, left + 1, NO_STATE)
+    if configurations then
+        write(key, own_header, now)
     else
         call('DEL', key)
     end
-end
-
--- The time to live of a value, which is to be written, that has to live for `ttl` itself. A key lives
--- longer than the states that were moved away from it.
-local function key_ttl(key, ttl)
-    if moved_from then
-        prolong(moved_from, ttl + 1)
-        prolong(moved_from .. '~', ttl)
-        return ttl
-    end
-    return max(ttl, call('PTTL', key .. '~') + 1)
 end
 
 -- Writes a state that decides like a fresh one from `forgettable_at` on.
@@ -205,8 +203,17 @@ local function store(key, value, forgettable_at)
     if forgettable_at <= now then
         remove(key)
     else
-        local ttl = ttl_ms(forgettable_at)
-        make_room(key, ttl)
-        call('PSETEX', key, key_ttl(key, ttl), value)
+        write(key, value, forgettable_at)
     end
+end
+
+-- Makes this configuration the newest one, after a reset: the next new one takes over nothing else.
+local function make_newest(key)
+    if not configurations or own_index == #configurations then
+        return
+    end
+    local own = own_index and table.remove(configurations, own_index)
+    own = own or { value = own_header, kept_until = now }
+    own_index = nil
+    write(key, own.value, own.kept_until)
 end

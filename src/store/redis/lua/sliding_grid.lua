@@ -56,7 +56,7 @@ local function sliding_grid()
 
     return function(key, op, commit)
         local cost, taken_at = next_number(), op == REFUND and next_number()
-        local value, state_offset, old_params, home, err =
+        local value, state_offset, old_params, err =
             read_value(key, own_header, state_len(cell_count), len_of)
         if err then
             return nil, err
@@ -90,7 +90,7 @@ local function sliding_grid()
             if admitted and commit then
                 local previous_count = state[2]
                 state[2] = previous_count + cost
-                save(home, state)
+                save(key, state)
                 state[2] = previous_count
                 changed = false
             end
@@ -113,7 +113,7 @@ local function sliding_grid()
             end
         end
         if changed then
-            save(home, state)
+            save(key, state)
         end
         for index = 1, cell_count + 1 do
             push_reply(state[index])

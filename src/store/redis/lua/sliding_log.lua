@@ -14,55 +14,52 @@ local function sliding_log()
     local function new_log()
         return { skip = 0, count = 0, expired_total = 0, first_at = 0, last_at = 0, last_total = 0 }
     end
-    local function unpack_head(value, header)
+    local function unpack_head(value, state_offset)
         local log = new_log()
         log.skip, log.count, log.expired_total, log.first_at, log.last_at, log.last_total =
-            unpack('<dddddd', value, #header + 1)
+            unpack('<dddddd', value, state_offset)
         return log
     end
     local function pack_head(log)
         return own_header .. pack('<dddddd',
             log.skip, log.count, log.expired_total, log.first_at, log.last_at, log.last_total)
     end
-    -- The head of a value with `header`; nil if there is none.
-    local function read_head(key, header)
-        local value = call('GETRANGE', key, 0, #header + 47)
-        if sub(value, 1, #header) == header and #value == #header + 48 then
-            return unpack_head(value, header)
-        end
-    end
-    -- The log of a key and the key to write to; or an error; or the header of another configuration
-    -- whose entries are to be copied.
-    local function load_head(key)
-        foreign_key, displaced, moved_from = nil, nil, nil
-        local value = try_call('GETRANGE', key, 0, 127)
+    -- The log of a key, or an error, and its period if it is that of another configuration. The entries of
+    -- a log beside others are in its `text`, and all of the value is written at once.
+    local function load(key)
+        local value = try_call('GETRANGE', key, 0, entries_offset - 1)
         if type(value) == 'table' then
-            return nil, key, read_error(value)
+            return nil, read_error(value)
+        elseif value == '' or #value == entries_offset and sub(value, 1, #own_header) == own_header then
+            start_alone(own_header)
+            return value == '' and new_log() or unpack_head(value, #own_header + 1)
         end
-        local log = read_head(key, own_header)
-        if log then
-            return log, key
+        local state_offset, old_params, err
+        value, state_offset, old_params, err = read_value(key, own_header, 48, nil, 16)
+        if err or old_params and #old_params ~= 1 then
+            return nil, err or CORRUPT
         end
-        note_foreign(key, value)
-        log = read_head(key .. own_header, own_header)
-        if log then
-            moved_from = key
-            return log, key .. own_header
-        elseif value == '' or value == NO_STATE then
-            return new_log(), key
-        end
-        local old_params, state_offset = parse_header(value, own_header)
-        if old_params == false or old_params and #old_params ~= 1 then
-            return nil, key, CORRUPT
-        end
-        displaced, takes_over = foreign_name, old_params ~= nil
-        local header = sub(value, 1, state_offset - 1)
-        return new_log(), key, nil, old_params and old_params[1], header
+        local log = value and unpack_head(value, state_offset) or new_log()
+        log.text = value and sub(value, state_offset + 48) or ''
+        return log, nil, old_params and old_params[1]
     end
     -- The time and the total of an entry, counted from 0.
     local function read_entry(key, log, index)
-        local at = entries_offset + 16 * (log.skip + index)
+        local at = 16 * (log.skip + index)
+        if log.text then
+            return unpack('<dd', log.text, at + 1)
+        end
+        at = entries_offset + at
         return unpack('<dd', call('GETRANGE', key, at, at + 15))
+    end
+    local function live_entries(key, log)
+        if log.count == 0 then
+            return ''
+        elseif log.text then
+            return sub(log.text, 16 * log.skip + 1, 16 * (log.skip + log.count))
+        end
+        local from = entries_offset + 16 * log.skip
+        return call('GETRANGE', key, from, from + 16 * log.count - 1)
     end
     -- The first entry from `low` to `high` - 1 for which `predicate` holds, or `high`.
     local function lower_bound(key, log, low, high, predicate)
@@ -99,19 +96,31 @@ local function sliding_log()
         log.first_at = read_entry(key, log, 0)
     end
     local function save(key, log, entries)
-        local ttl = ttl_ms(log.last_at + period)
-        make_room(key, ttl)
-        call('SET', key, pack_head(log) .. entries, 'PX', key_ttl(key, ttl))
+        log.text = log.text and entries
+        write(key, pack_head(log) .. entries, log.last_at + period)
     end
     local function write_head(key, log)
+        if log.text then
+            save(key, log, log.text)
+            return
+        end
         call('SETRANGE', key, 0, pack_head(log))
-        call('PEXPIRE', key, key_ttl(key, ttl_ms(log.last_at + period)))
+        call('PEXPIRE', key, ttl_ms(log.last_at + period))
+    end
+    -- Writes the last entry; the head is to be written next.
+    local function write_last(key, log)
+        local at, entry = 16 * (log.skip + log.count - 1), pack('<dd', log.last_at, log.last_total)
+        if log.text then
+            log.text = sub(log.text, 1, at) .. entry
+        else
+            call('SETRANGE', key, entries_offset + at, entry)
+        end
     end
     -- Rewrites the value, with `span` subtracted from each time and `total` from each total.
     local function rewrite(key, log, span, total)
-        local stored, chunks = call('GET', key), {}
+        local live, chunks = live_entries(key, log), {}
         for index = 0, log.count - 1 do
-            local at, sum = unpack('<dd', stored, entries_offset + 16 * (log.skip + index) + 1)
+            local at, sum = unpack('<dd', live, 16 * index + 1)
             chunks[index + 1] = pack('<dd', max(at - span, 0), sum - total)
         end
         log.skip, log.expired_total, log.last_total = 0, log.expired_total - total, log.last_total - total
@@ -131,41 +140,29 @@ local function sliding_log()
         else
             log.count, log.last_at, log.last_total = log.count + 1, now, log.last_total + cost
         end
-        local at = entries_offset + 16 * (log.skip + log.count - 1)
-        call('SETRANGE', key, at, pack('<dd', log.last_at, log.last_total))
+        write_last(key, log)
         if log.last_total > MAX_TOTAL then
             rewrite(key, log, 0, log.expired_total)
         elseif log.skip >= 64 and log.skip >= log.count then
-            local from = entries_offset + 16 * log.skip
-            local live_entries = call('GETRANGE', key, from, from + 16 * log.count - 1)
+            local live = live_entries(key, log)
             log.skip = 0
-            save(key, log, live_entries)
+            save(key, log, live)
         else
             write_head(key, log)
         end
     end
-    -- Copies the log of a configuration with another period. What has expired under it must not
+    -- Takes over the log of a configuration with another period. What has expired under it must not
     -- return under a longer one.
-    local function migrate(key, old_period, old_header)
-        local new_offset = entries_offset
-        local log = read_head(key, old_header)
-        if not log then
-            return nil, CORRUPT
-        end
-        entries_offset = #old_header + 48
+    local function take_over(key, log, old_period, commit)
         drop_oldest(key, log, expired_count(key, log, old_period))
-        local from = entries_offset + 16 * log.skip
-        local live_entries = ''
-        if log.count > 0 then
-            live_entries = call('GETRANGE', key, from, from + 16 * log.count - 1)
-        end
-        entries_offset = new_offset
-        log.skip = 0
+        log.text, log.skip = live_entries(key, log), 0
         if log.count == 0 or log.last_at + period <= now then
-            move_foreign()
-            return new_log()
+            log = new_log()
+            log.text = ''
         end
-        save(key, log, live_entries)
+        if commit ~= nil then
+            store(key, pack_head(log) .. log.text, log.count > 0 and log.last_at + period or 0)
+        end
         return log
     end
 
@@ -180,9 +177,9 @@ local function sliding_log()
         if refunded == 0 then
             return
         end
-        local stored, entries, kept_total = call('GET', key), {}, log.expired_total
+        local live, entries, kept_total = live_entries(key, log), {}, log.expired_total
         for index = 0, log.count - 1 do
-            local at, total = unpack('<dd', stored, entries_offset + 16 * (log.skip + index) + 1)
+            local at, total = unpack('<dd', live, 16 * index + 1)
             if index >= count then
                 total = total - refunded
             else
@@ -202,23 +199,23 @@ local function sliding_log()
 
     return function(key, op, commit)
         local cost, taken_at = next_number(), op == REFUND and next_number()
-        local log, home, err, old_period, old_header = load_head(key)
-        if old_period then
-            log, err = migrate(key, old_period, old_header)
-        end
+        local log, err, old_period = load(key)
         if err then
             return nil, err
         end
+        if old_period then
+            log = take_over(key, log, old_period, commit)
+        end
         -- The clock was set back by more than a period: the newest entry moves to now.
         if log.count > 0 and log.last_at > now + period then
-            rewrite(home, log, log.last_at - now, 0)
+            rewrite(key, log, log.last_at - now, 0)
         end
 
-        local expired = expired_count(home, log, period)
+        local expired = expired_count(key, log, period)
         local count = log.count - expired
         local before = log.expired_total
         if expired > 0 and count > 0 then
-            local _, total = read_entry(home, log, expired - 1)
+            local _, total = read_entry(key, log, expired - 1)
             before = total
         end
         local used = count > 0 and log.last_total - before or 0
@@ -231,57 +228,56 @@ local function sliding_log()
         if op == TAKE or op == PEEK then
             if not admitted and cost <= limit then
                 local target = before + used - (limit - cost)
-                local found = lower_bound(home, log, expired, log.count, function(_, total)
+                local found = lower_bound(key, log, expired, log.count, function(_, total)
                     return total >= target
                 end)
-                free_at = found < log.count and read_entry(home, log, found) or 0
+                free_at = found < log.count and read_entry(key, log, found) or 0
             end
             push_reply(used)
             push_reply(count > 0 and log.last_at or 0)
             push_reply(free_at)
             if op == TAKE and admitted and commit then
-                drop_oldest(home, log, expired)
-                append(home, log, cost)
+                drop_oldest(key, log, expired)
+                append(key, log, cost)
             end
             return admitted
         end
 
-        drop_oldest(home, log, expired)
+        drop_oldest(key, log, expired)
         if op == REFUND then
             local older = taken_at >= log.last_at and count
-                or lower_bound(home, log, 0, count, function(at)
+                or lower_bound(key, log, 0, count, function(at)
                     return at > taken_at
                 end)
             local changed
             if older < count then
-                refund_older(home, log, cost, older)
+                refund_older(key, log, cost, older)
                 count = log.count
                 cost = 0
             end
             while cost > 0 and count > 0 do
                 local before = log.expired_total
                 if count > 1 then
-                    local _, total = read_entry(home, log, count - 2)
+                    local _, total = read_entry(key, log, count - 2)
                     before = total
                 end
                 local entry_cost = log.last_total - before
                 if entry_cost > cost then
                     log.last_total = log.last_total - cost
                     cost = 0
-                    local at = entries_offset + 16 * (log.skip + count - 1)
-                    call('SETRANGE', home, at, pack('<dd', log.last_at, log.last_total))
+                    write_last(key, log)
                 else
                     cost = cost - entry_cost
                     count = count - 1
                     log.count = count
                     if count > 0 then
-                        log.last_at, log.last_total = read_entry(home, log, count - 1)
+                        log.last_at, log.last_total = read_entry(key, log, count - 1)
                     end
                 end
                 changed = true
             end
             if changed and count > 0 then
-                write_head(home, log)
+                write_head(key, log)
             end
         elseif op == CHARGE then
             cost = min(cost, MAX_TOTAL - used)
@@ -293,14 +289,14 @@ local function sliding_log()
                         log.first_at = log.last_at
                     end
                 end
-                append(home, log, cost)
+                append(key, log, cost)
             end
         elseif op == RESET then
             log.count = 0
         end
         count = log.count
         if count == 0 then
-            remove(home)
+            remove(key)
         end
         push_reply(count > 0 and log.last_total - log.expired_total or 0)
         push_reply(count > 0 and log.last_at or 0)

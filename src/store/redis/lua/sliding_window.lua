@@ -26,7 +26,7 @@ local function sliding_window()
 
     return function(key, op, commit)
         local cost, taken_at = next_number(), op == REFUND and next_number()
-        local value, state_offset, old_params, home, err = read_value(key, own_header, 24)
+        local value, state_offset, old_params, err = read_value(key, own_header, 24)
         if err then
             return nil, err
         end
@@ -59,7 +59,7 @@ local function sliding_window()
         local new_previous, new_current = previous, current
         if op == TAKE then
             if admitted and commit then
-                save(home, window, previous, current + cost)
+                save(key, window, previous, current + cost)
                 dirty = false
             end
         elseif op == REFUND then
@@ -75,7 +75,7 @@ local function sliding_window()
             new_previous, new_current = 0, 0
         end
         if dirty or new_previous ~= previous or new_current ~= current then
-            save(home, window, new_previous, new_current)
+            save(key, window, new_previous, new_current)
         end
         push_reply(window)
         push_reply(new_previous)

@@ -49,7 +49,7 @@ local function warm_up()
         local permits, span, span_part = next_number(), next_number(), next_number()
         local bound, bound_part = next_number(), next_number()
         local taken_at = op == REFUND and next_number()
-        local value, state_offset, old_params, home, err = read_value(key, own_header, 32)
+        local value, state_offset, old_params, err = read_value(key, own_header, 32)
         if err then
             return nil, err
         end
@@ -91,7 +91,7 @@ local function warm_up()
             if after >= MAX_INT then
                 after, after_part = MAX_INT, 0
             end
-            save(home, stored_after, after, after_part)
+            save(key, stored_after, after, after_part)
             dirty = false
             if op == CHARGE then
                 stored, free, part = stored_after, after, after_part
@@ -113,11 +113,11 @@ local function warm_up()
             dirty = true
         elseif op == RESET then
             stored, free, part = full, 0, 0
-            remove(home)
+            remove(key)
             dirty = false
         end
         if dirty then
-            save(home, stored, free, part)
+            save(key, stored, free, part)
         end
         push_reply(stored)
         push_reply(free)

@@ -37,7 +37,6 @@ run('SETRANGE', key, 1, 'x')
 run('PTTL', key)
 run('PEXPIRE', key, 10000)
 run('EXISTS', key)
-run('RENAME', key, other)
 run('DEL', key, other)
 if failure and #refused == 0 then
     return failure

@@ -18,13 +18,6 @@ if is_fast then
                 ttl_N, value_N = nil, pack('<STATE_DOUBLES', NEXT)
             else
                 ttl_N = ttl_ms(unused_at)
-                if value then
-                    -- It lives longer if states of other configurations were moved away from it.
-                    local left = call('PTTL', key)
-                    if left >= ttl_N then
-                        ttl_N = left + 1
-                    end
-                end
                 value_N = pack('<c0STATE_DOUBLES', header_N, NEXT)
             end
         end
