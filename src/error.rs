@@ -96,7 +96,19 @@ impl Error for ConfigError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     message: String,
-    transient: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Transient,
+    /// Transient: the call was not sent, because others failed or too many are queued.
+    #[cfg(feature = "_remote")]
+    NotSent,
+    Permanent,
+    /// Permanent, and of one key: others may be decided.
+    #[cfg(feature = "_remote")]
+    OfKey,
 }
 
 impl StoreError {
@@ -114,13 +126,47 @@ impl StoreError {
     pub fn new(message: impl Into<String>, transient: bool) -> Self {
         Self {
             message: message.into(),
-            transient,
+            kind: if transient {
+                Kind::Transient
+            } else {
+                Kind::Permanent
+            },
         }
+    }
+
+    /// The error of a call that was not sent.
+    #[cfg(feature = "_remote")]
+    pub(crate) const fn not_sent(message: String) -> Self {
+        Self {
+            message,
+            kind: Kind::NotSent,
+        }
+    }
+
+    /// A permanent error of one key.
+    #[cfg(feature = "cas")]
+    pub(crate) const fn of_key(message: String) -> Self {
+        Self {
+            message,
+            kind: Kind::OfKey,
+        }
+    }
+
+    /// Whether the call was not sent.
+    #[cfg(all(feature = "_remote", feature = "metrics"))]
+    pub(crate) fn is_not_sent(&self) -> bool {
+        self.kind == Kind::NotSent
+    }
+
+    /// Whether it is a permanent error of one key.
+    #[cfg(feature = "cas")]
+    pub(crate) fn is_of_key(&self) -> bool {
+        self.kind == Kind::OfKey
     }
 
     /// Whether a later retry may succeed without an operator fixing anything.
     pub const fn is_transient(&self) -> bool {
-        self.transient
+        !matches!(self.kind, Kind::Permanent | Kind::OfKey)
     }
 }
 

@@ -9,6 +9,8 @@ mod breaker;
 mod limited;
 #[cfg(all(feature = "_remote", feature = "metrics"))]
 mod measured;
+#[cfg(all(feature = "_remote", feature = "tracing"))]
+mod refusals;
 #[cfg(not(feature = "tracing"))]
 mod unlogged;
 #[cfg(all(feature = "_remote", not(feature = "metrics")))]
@@ -20,6 +22,10 @@ pub(super) use self::breaker::{BreakerChange, BreakerEvent, breaker_probed};
 pub(super) use self::limited::{OverflowLog, SwitchLog};
 #[cfg(all(feature = "_remote", feature = "metrics"))]
 pub(super) use self::measured::RemoteMetrics;
+#[cfg(all(feature = "_remote", feature = "tracing"))]
+pub(super) use self::refusals::RefusalLog;
+#[cfg(all(feature = "_remote", not(feature = "tracing")))]
+pub(super) use self::unlogged::RefusalLog;
 #[cfg(not(feature = "tracing"))]
 pub(super) use self::unlogged::{OverflowLog, SwitchLog};
 #[cfg(all(feature = "_remote", not(feature = "metrics")))]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::clock::Tick;
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped};
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{FixedWindow, ManualClock, Quota, StoreError, TokenBucket};
+use tower_throttle::{FixedWindow, ManualClock, Quota, SlidingLog, StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change, Swap};
 
@@ -128,4 +128,76 @@ async fn a_value_is_kept_until_its_key_is_like_an_unused_one() {
 
 fn clock_now(clock: &ManualClock) -> Tick {
     tower_throttle::clock::Clock::now(clock)
+}
+
+/// A fleet whose store is set forward by an hour, used, and set back.
+#[tokio::test]
+async fn a_store_whose_clock_is_set_back_freezes_no_key() {
+    let clock = ManualClock::new();
+    clock.set(Tick::from_nanos(1 << 50));
+    let store = MemoryStore::with_clock(clock.clone());
+    let machine = || {
+        let builder = CasBuilder::new(store.clone()).without_deny_cache();
+        let bucket = TokenBucket::new(Quota::per_minute(60));
+        builder.build("api", bucket).expect("a limit")
+    };
+    let machines = [machine(), machine()];
+    let take = async |cost| {
+        let mut admitted = 0;
+        for machine in &machines {
+            let decision = machine.decide("key", cost).await.expect("a decision");
+            let wait = decision.retry_after.unwrap_or_default();
+            assert!(wait <= Duration::from_secs(61), "{wait:?}");
+            admitted += u64::from(decision.is_admitted());
+        }
+        admitted
+    };
+    take(1).await;
+    clock.advance(Duration::from_secs(3_600));
+    assert_eq!(take(30).await, 2);
+    for _ in 0..3 {
+        let before = clock_now(&clock).as_nanos() - 3_600_000_000_000;
+        clock.set(Tick::from_nanos(before));
+        // Nothing is granted twice, and what is taken comes back as always.
+        assert_eq!(take(1).await, 0);
+        clock.advance(Duration::from_secs(30));
+        assert_eq!(take(15).await, 2);
+    }
+    // An unused key has the store's time.
+    clock.advance(Duration::from_secs(120));
+    assert_eq!(take(30).await, 2);
+}
+
+/// Replies to calls for the key `slow` are read late, as by a process that was suspended.
+#[derive(Clone, Debug)]
+struct ReadLate;
+
+const LATE: Duration = Duration::from_millis(40);
+
+impl<S: CasStore> Change<S> for ReadLate {
+    async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
+        let loaded = store.load(key).await;
+        if key.contains("slow") {
+            tokio::time::sleep(LATE).await;
+        }
+        loaded
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_is_read_late_does_not_set_the_clock_back() {
+    let store = Altered(MemoryStore::new(), ReadLate);
+    let builder = CasBuilder::new(store).without_deny_cache();
+    let log = SlidingLog::new(Quota::per(100, LATE / 2));
+    let limit = builder.build("api", log).expect("a limit");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    // The key and the store's time are known.
+    assert!(limit.decide("hot", 1).await.is_ok());
+    assert!(limit.decide("slow", 0).await.is_ok());
+    let mut admitted = 0;
+    for _ in 0..300 {
+        let decision = limit.decide("hot", 1).await.expect("a decision");
+        admitted += u64::from(decision.is_admitted());
+    }
+    assert_eq!(admitted, 100);
 }

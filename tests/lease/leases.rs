@@ -279,3 +279,20 @@ async fn more_keys_than_exchanges_at_a_time_are_given_back_in_time() {
     assert_eq!(limit.counts().keys, 0);
     assert_eq!(limit.counts().exchanged, 30_000);
 }
+
+/// The units that the machine holds are a part of what is left, and of what a request takes.
+#[tokio::test(start_paused = true)]
+async fn a_cost_of_all_that_is_left_is_admitted() {
+    for first in [1, 5, 30] {
+        let store = MemoryStore::new();
+        let day = TokenBucket::new(Quota::per_day(100));
+        let limit = builder(&store).build("api", day).expect("a limit");
+        admit(&limit, first).await;
+        for _ in 0..5 {
+            pass(1).await;
+            assert_eq!(remaining(&limit).await, 100 - first);
+        }
+        let decision = take(&limit, 100 - first).await;
+        assert!(decision.is_admitted(), "{first}: {decision:?}");
+    }
+}

@@ -12,6 +12,7 @@ mod failure;
 #[path = "../common/gauges.rs"]
 mod gauges;
 mod handle;
+mod known_failures;
 mod leases;
 #[path = "../common/memory_fleet.rs"]
 mod memory_fleet;

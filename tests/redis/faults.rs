@@ -2,6 +2,11 @@
 
 use std::{
     future::{Ready, ready},
+    io::{Read, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -284,6 +289,62 @@ async fn a_wrong_password_is_a_permanent_error() {
         let error = limiter.decide("key", 1).await.expect_err("no entry");
         assert!(!error.is_transient(), "{error}");
         assert!(error.to_string().contains("user or password"), "{error}");
+    }
+}
+
+/// A server may count wrong passwords, and lock the user out.
+#[tokio::test]
+async fn a_wrong_password_is_tried_once_per_two_seconds() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("its address").port();
+    let tried = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&tried);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            count.fetch_add(1, Ordering::Relaxed);
+            // Every command of the handshake gets this reply.
+            let refusal = "-WRONGPASS invalid username-password pair\r\n".repeat(8);
+            let _ = stream.write_all(refusal.as_bytes());
+            std::thread::spawn(move || stream.read_to_end(&mut Vec::new()));
+        }
+    });
+    let redis = Redis::open(&format!("redis://:wrong@127.0.0.1:{port}")).expect("a url");
+    let limiter = redis.limiter("password", FixedWindow::new(Quota::per_day(5)));
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(500) {
+        let error = limiter.decide("key", 1).await.expect_err("no entry");
+        assert!(!error.is_transient(), "{error}");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(tried.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_runtime_without_timers_is_enough() {
+    let server = RedisServer::start();
+    for worker_threads in [1, 2] {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(worker_threads)
+            .enable_io()
+            .build()
+            .expect("a runtime");
+        let redis = Redis::open(&server.url()).expect("a url");
+        let redis = redis.deadline(Duration::from_secs(20));
+        let limiter = redis.limiter("untimed", FixedWindow::new(Quota::per_day(1_000_000)));
+        runtime.block_on(async {
+            let calls: Vec<_> = (0..20)
+                .map(|key| tokio::spawn(limiter.decide(&format!("{key}"), 1)))
+                .collect();
+            for call in calls {
+                let decision = call.await.expect("no panic").expect("a decision");
+                assert!(decision.is_admitted());
+            }
+            let changed = limiter.set_quota(Quota::per_day(900_000)).await;
+            changed.expect("a change");
+            let quota = Quota::per_day(1_000_000);
+            limiter.set_quota(quota).await.expect("a change");
+        });
     }
 }
 

@@ -12,6 +12,9 @@ mod faults;
 mod harmed_replies;
 mod hashing_proxy;
 mod limiter;
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+#[path = "../common/measured.rs"]
+mod measured;
 mod pool;
 mod processes;
 #[expect(dead_code, reason = "shared with the tests of stores")]

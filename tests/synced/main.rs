@@ -14,6 +14,7 @@ mod fleet;
 #[path = "../common/gauges.rs"]
 mod gauges;
 mod handle;
+mod known_failures;
 #[path = "../common/memory_fleet.rs"]
 mod memory_fleet;
 #[cfg(feature = "metrics")]

@@ -205,15 +205,8 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         match inner.cached_denial(&key, call, now) {
             Ok(denial) => CasFuture::ready(Ok(denial)),
             Err(caches_denial) => {
-                let deadline = now.plus(inner.shared.deadline);
                 let key = key.into();
-                CasFuture::new(
-                    Arc::clone(inner),
-                    runtime,
-                    (key, call),
-                    deadline,
-                    caches_denial,
-                )
+                CasFuture::new(Arc::clone(inner), runtime, (key, call), now, caches_denial)
             }
         }
     }

@@ -3,7 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    CasStore, decider::Decider, inner::Inner, lines::Lines, policy::CasPolicy, shared::Shared,
+    CasStore,
+    decider::Decider,
+    inner::Inner,
+    lines::Lines,
+    policy::{CasPolicy, change_key},
+    shared::Shared,
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::ConfigError;
@@ -178,8 +183,8 @@ impl<S: CasStore> CasBuilder<S> {
         let counts_denials = decider.algorithm.facts().counts_denials;
         let shared = Arc::new(Shared::new(self.store, self.deadline));
         let name_prefix = format!("{{{}:{name}:", self.prefix);
-        let change_key = format!("{{{}:{name}}}:quota", self.prefix);
-        let policy = CasPolicy::new(decider, Arc::clone(&shared), change_key.into());
+        let change_key = change_key(&self.prefix, name);
+        let policy = CasPolicy::new(decider, Arc::clone(&shared), change_key);
         Ok(Inner {
             shared,
             policy: LivePolicy::new(policy),

@@ -10,7 +10,10 @@ use tokio::{runtime::Handle, sync::Notify};
 use super::error::Failure;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::remote::{catch_panic, within};
+use crate::store::{
+    events::RemoteMetrics,
+    remote::{catch_panic, connect_pause, within},
+};
 use crate::sync::{Mutex, lock};
 
 /// What makes a connection, or something else that a call needs first.
@@ -23,7 +26,7 @@ pub(super) trait Connect: Send + Sync + 'static {
     const WHAT: &'static str;
     /// How long an attempt may take.
     const TIMEOUT: Duration;
-    /// The pause after a failed attempt. Calls fail with its error meanwhile.
+    /// The pause after a failed attempt, unless it was refused. Calls fail with its error meanwhile.
     const PAUSE: Duration;
 
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
@@ -121,7 +124,7 @@ impl<C: Connect> Connector<C> {
             .is_some_and(|(since, _)| now.since(since) < 2 * C::TIMEOUT);
         let failure = state.failure.as_ref().filter(|failure| {
             let is_awaited = awaited.is_some_and(|attempt| failure.number >= attempt);
-            is_awaited || now.since(failure.at) < C::PAUSE
+            is_awaited || now.since(failure.at) < connect_pause(&failure.error, C::PAUSE)
         });
         let failure = failure.map(|failure| failure.error.clone());
         let mut task = None;
@@ -166,6 +169,7 @@ impl<C: Connect> Attempt<C> {
             Ok(Err(StoreError::new(text, true)))
         });
         let connected = connected.and_then(|connected| connected);
+        RemoteMetrics(C::STORE).connected(connected.is_ok());
         let at = MonotonicClock.now();
         let mut state = lock(&self.connector.state);
         match connected {
@@ -200,5 +204,55 @@ impl<C: Connect> Drop for Attempt<C> {
 impl<C: Connect> fmt::Debug for Connector<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Fails, and counts how often it was tried.
+    struct Failing {
+        is_transient: bool,
+        tried: AtomicU32,
+    }
+
+    impl Connect for Failing {
+        type Connection = ();
+
+        const STORE: &'static str = "store";
+        const WHAT: &'static str = "connection";
+        const TIMEOUT: Duration = Duration::from_secs(1);
+        const PAUSE: Duration = Duration::from_millis(100);
+
+        async fn connect(&self) -> Result<(), StoreError> {
+            self.tried.fetch_add(1, Ordering::Relaxed);
+            Err(StoreError::new("no entry", self.is_transient))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_tried_again_once_per_two_seconds() {
+        for (is_transient, allowed) in [(true, 80..=110), (false, 5..=6)] {
+            let connect = Failing {
+                is_transient,
+                tried: AtomicU32::new(0),
+            };
+            let connector = Connector::new(connect, Vec::new());
+            for _ in 0..1_000 {
+                let nothing = |_: &mut Vec<()>| Pick {
+                    picked: None::<()>,
+                    wants_another: true,
+                    unusable: Vec::new(),
+                };
+                let error = connector.get(nothing).await.expect_err("no entry");
+                assert_eq!(error.is_transient(), is_transient);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let tried = connector.settings().tried.load(Ordering::Relaxed);
+            assert!(allowed.contains(&tried), "{is_transient}: {tried}");
+        }
     }
 }

@@ -16,6 +16,7 @@ use crate::algorithm::Algorithm;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
+use crate::store::events::RemoteMetrics;
 use crate::sync::Ordering;
 
 /// The most calls that are decided in one swap.
@@ -78,6 +79,7 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
                 return;
             };
             decided = calls.len();
+            RemoteMetrics(S::NAME).calls_dequeued(decided);
             let mut round = Round {
                 inner,
                 key,
@@ -95,7 +97,8 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
 /// Fails the calls that are left, if the runtime is shut down.
 impl<S: CasStore, A: Algorithm> Drop for Driver<S, A> {
     fn drop(&mut self) {
-        self.inner.lines.abandon(&self.key, self.id);
+        let abandoned = self.inner.lines.abandon(&self.key, self.id);
+        RemoteMetrics(S::NAME).calls_dequeued(abandoned);
     }
 }
 
@@ -186,9 +189,10 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
         let shared = &self.inner.shared;
         shared.check_breaker()?;
         shared.loads.fetch_add(1, Ordering::Relaxed);
+        let sent_at = MonotonicClock.now();
         let load = pin!(shared.store.load(self.key));
         match shared.call_until(self.ends_at(), load).await {
-            Ok(loaded) => self.adopt(loaded),
+            Ok(loaded) => self.adopt(loaded, sent_at),
             Err(error) if error.is_transient() => {
                 shared.pause(ERROR_PAUSE).await;
                 Ok(Step::Reload)
@@ -201,10 +205,16 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
     async fn decide(
         &mut self,
         decider: &Decider<A>,
-        known: Known,
-        now: Tick,
+        mut known: Known,
+        dated: Tick,
         is_current: bool,
     ) -> Result<Step, StoreError> {
+        let shared = &self.inner.shared;
+        let now = if shared.has_one_clock() {
+            known.record.begin_at(dated)
+        } else {
+            dated
+        };
         let calls: Vec<_> = self.calls.iter().map(|call| call.call).collect();
         let has_value = known.version.is_some();
         let decided = decider.decide(&known.record, has_value, now, &calls);
@@ -217,18 +227,20 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
             self.finish(decided.decisions);
             return Ok(Step::Done(Some(known)));
         };
-        let version = self.inner.shared.next_version();
-        let record = record.swapped_by(version);
+        let version = shared.next_version();
+        let record = record.swapped_by(version).written_at(now);
         let value = Value::new(version, record.to_bytes());
         let ttl = Decider::<A>::time_to_live(&record, now);
-        let shared = &self.inner.shared;
         shared.check_breaker()?;
         shared.swaps.fetch_add(1, Ordering::Relaxed);
+        RemoteMetrics(S::NAME).batch_sent(calls.len());
+        let sent_at = MonotonicClock.now();
         let swap = pin!(shared.store.swap(self.key, known.version, &value, ttl));
         match shared.call_until(self.ends_at(), swap).await {
             Ok(Swapped::Done(server_time)) => {
-                if server_time.is_some() {
-                    shared.time.learn(server_time);
+                if let Some(time) = server_time {
+                    shared.time.learn(sent_at, server_time);
+                    shared.wait_until(dated, time).await;
                 }
                 self.contention.success();
                 self.finish(decided.decisions);
@@ -245,7 +257,7 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
                 let is_contended = self.contention.is_contended();
                 self.contention.conflict(shared.deadline);
                 match current {
-                    Some(current) if !is_contended => self.adopt(current),
+                    Some(current) if !is_contended => self.adopt(current, sent_at),
                     // What was read before a pause may be old.
                     _ => {
                         if is_contended {
@@ -255,16 +267,15 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
                     }
                 }
             }
-            Err(error) => {
+            // The store refused it.
+            Err(error) if !error.is_transient() => Err(error),
+            Err(_) => {
                 self.unresolved.push(Attempt {
                     version,
                     expected: known.version,
                     is_refused: false,
                     decisions: decided.decisions,
                 });
-                if !error.is_transient() {
-                    return Err(error);
-                }
                 shared.pause(ERROR_PAUSE).await;
                 Ok(Step::Reload)
             }
@@ -272,8 +283,8 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
     }
 
     /// Takes what the store holds, and finds out which swap of this round was executed.
-    fn adopt(&mut self, loaded: Loaded) -> Result<Step, StoreError> {
-        let now = self.inner.shared.time.learn(loaded.server_time);
+    fn adopt(&mut self, loaded: Loaded, sent_at: Tick) -> Result<Step, StoreError> {
+        let now = self.inner.shared.time.learn(sent_at, loaded.server_time);
         let (version, record) = match loaded.value {
             Some(value) => (Some(value.version), Record::from_bytes(&value.bytes)),
             None => (None, Some(Record::default())),
@@ -328,8 +339,9 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
             MAX_BATCH.saturating_sub(self.calls.len()),
             self.inner.ends_by(MonotonicClock.now()),
         );
-        self.calls
-            .extend(lines.more_calls(self.key, self.id, room, ends_by));
+        let more = lines.more_calls(self.key, self.id, room, ends_by);
+        RemoteMetrics(S::NAME).calls_dequeued(more.len());
+        self.calls.extend(more);
     }
 
     fn known(&self, version: Option<Version>, record: Record) -> Known {

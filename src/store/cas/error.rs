@@ -26,21 +26,25 @@ pub(in crate::store) enum Failure {
 impl Failure {
     /// The error of a call to `store`.
     pub(in crate::store) fn in_store(self, store: &str) -> StoreError {
+        let of_key = |text| StoreError::of_key(format!("{store}: {text}"));
         let (text, transient) = match self {
-            Self::Damaged => (
-                "the value of the key is damaged or of a newer release: reset the key, or give the \
-                 limit another name",
-                false,
-            ),
-            Self::TooManyConfigurations => (
-                "more than 16 configurations of one limit are in use at the same time: give them \
-                 other names",
-                false,
-            ),
-            Self::TooManyLeases => (
-                "more than 256 machines hold units of one key: use `Synced` or an exact limit",
-                false,
-            ),
+            Self::Damaged => {
+                return of_key(
+                    "the value of the key is damaged or of a newer release: reset the key, or give \
+                     the limit another name",
+                );
+            }
+            Self::TooManyConfigurations => {
+                return of_key(
+                    "more than 16 configurations of one limit are in use at the same time: give \
+                     them other names",
+                );
+            }
+            Self::TooManyLeases => {
+                return of_key(
+                    "more than 256 machines hold units of one key: use `Synced` or an exact limit",
+                );
+            }
             Self::LostTrack => (
                 "a swap got no reply, and the key was changed too often since to find out whether \
                  the call was counted",

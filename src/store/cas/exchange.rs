@@ -66,7 +66,7 @@ impl<S: CasStore> Exchanger<S> {
                 let load = pin!(shared.store.load(name));
                 let loaded = shared.call_until(ends_at, load).await?;
                 is_allowed = false;
-                shared.time.learn(loaded.server_time);
+                shared.time.learn(sent_at, loaded.server_time);
                 learn(sent_at, loaded.server_time);
                 known = Some(read::<S>(loaded.value, replaces)?);
                 is_fresh = true;
@@ -91,7 +91,7 @@ impl<S: CasStore> Exchanger<S> {
                 Swapped::Done(server_time) => {
                     shared.swaps.fetch_add(1, Ordering::Relaxed);
                     if server_time.is_some() {
-                        shared.time.learn(server_time);
+                        shared.time.learn(sent_at, server_time);
                         learn(sent_at, server_time);
                     }
                     let version = Some(version);
@@ -112,7 +112,7 @@ impl<S: CasStore> Exchanger<S> {
                     if conflicts > 1 {
                         self.pause(conflicts, ends_at).await?;
                     } else if let Some(loaded) = loaded {
-                        shared.time.learn(loaded.server_time);
+                        shared.time.learn(sent_at, loaded.server_time);
                         learn(sent_at, loaded.server_time);
                         known = Some(read::<S>(loaded.value, replaces)?);
                         is_fresh = true;
@@ -120,6 +120,11 @@ impl<S: CasStore> Exchanger<S> {
                 }
             }
         }
+    }
+
+    /// Drops the records of keys that were not exchanged since the last call.
+    pub(in crate::store) fn drop_unused(&self) {
+        lock(&self.records).drop_unused();
     }
 
     fn keep(&self, name: &Arc<str>, known: Known) {
@@ -178,6 +183,20 @@ mod tests {
         exchanger
             .exchange(&name.into(), false, |_, _| (), step)
             .await
+    }
+
+    #[tokio::test]
+    async fn records_that_are_not_used_are_dropped() {
+        let store = Faulty::new(MemoryStore::new());
+        let exchanger = Exchanger::new(Arc::new(Shared::new(store, Duration::from_secs(1))));
+        let is_known = |name| lock(&exchanger.records).take(name).is_some();
+        for name in ["used", "unused"] {
+            assert!(exchange(&exchanger, name, true).await.is_ok());
+        }
+        exchanger.drop_unused();
+        assert!(exchange(&exchanger, "used", true).await.is_ok());
+        exchanger.drop_unused();
+        assert!(is_known("used") && !is_known("unused"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,7 +20,10 @@ use crate::algorithm::Algorithm;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::store::remote::{CacheSlot, CacheVersion, Deadline};
+use crate::store::{
+    events::RemoteMetrics,
+    remote::{CacheSlot, CacheVersion, Deadline},
+};
 
 type DecisionResult = Result<Decision, StoreError>;
 
@@ -51,6 +54,7 @@ struct PendingDecision<S: CasStore, A: Algorithm> {
     call: Call,
     /// `None` until the first poll.
     decision_rx: Option<oneshot::Receiver<DecisionResult>>,
+    called_at: Tick,
     ends_at: Tick,
     deadline: Deadline,
     /// What decides the calls for the key, if that is done by this future.
@@ -64,15 +68,17 @@ impl<S: CasStore, A: Algorithm> CasFuture<S, A> {
         inner: Arc<Inner<S, A>>,
         runtime: Handle,
         (key, call): (Arc<str>, Call),
-        ends_at: Tick,
+        called_at: Tick,
         caches_denial: Option<(CacheVersion, u64)>,
     ) -> Self {
+        let ends_at = called_at.plus(inner.shared.deadline);
         Self(State::Pending(PendingDecision {
             inner,
             runtime,
             key,
             call,
             decision_rx: None,
+            called_at,
             ends_at,
             deadline: Deadline::new(ends_at),
             driver: None,
@@ -144,6 +150,7 @@ impl<S: CasStore, A: Algorithm> PendingDecision<S, A> {
             decision_tx,
         };
         let now = MonotonicClock.now();
+        RemoteMetrics(S::NAME).call_queued();
         if let Some(id) = inner.lines.push(&self.key, queued, now, inner.ends_by(now)) {
             let driver = Driver::new(Arc::clone(inner), Arc::clone(&self.key), id);
             self.driver = Some(Box::pin(driver.run()));
@@ -166,14 +173,18 @@ impl<S: CasStore, A: Algorithm> Future for CasFuture<S, A> {
     type Output = DecisionResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<DecisionResult> {
-        let result = match &mut self.0 {
+        let pending = match &mut self.0 {
             State::Ready(result) => return result.take().map_or(Poll::Pending, Poll::Ready),
-            State::Pending(pending) => pending.poll(cx),
+            State::Pending(pending) => pending,
         };
-        if result.is_ready() {
+        let poll = pending.poll(cx);
+        if let Poll::Ready(result) = &poll {
+            let deadline = pending.inner.shared.deadline;
+            let error = result.as_ref().err();
+            RemoteMetrics(S::NAME).call_ended(pending.called_at, deadline, error);
             self.0 = State::Ready(None);
         }
-        result
+        poll
     }
 }
 

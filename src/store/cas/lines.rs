@@ -169,14 +169,14 @@ impl Lines {
         self.shard(key).records.take(key)
     }
 
-    /// Ends a driver, if it has not ended: its calls fail.
-    pub(super) fn abandon(&self, key: &Arc<str>, id: DriverId) {
+    /// Ends a driver, if it has not ended: its calls fail. Returns how many.
+    pub(super) fn abandon(&self, key: &Arc<str>, id: DriverId) -> usize {
         let mut shard = self.shard(key);
         let is_own = shard.lines.get(key).is_some_and(|line| line.driver == id);
-        let line = is_own.then(|| shard.lines.remove(key));
+        let line = is_own.then(|| shard.lines.remove(key)).flatten();
         // Its callers wake up after the lock is released.
         drop(shard);
-        drop(line);
+        line.map_or(0, |line| line.calls.len())
     }
 
     /// The number of calls that are queued.

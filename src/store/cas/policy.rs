@@ -9,6 +9,19 @@ use crate::store::remote::{self, Server};
 
 /// A change of a quota holds until the next one.
 const CHANGE_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
+/// What the name of such a value ends with.
+const CHANGE_SUFFIX: &str = ":quota";
+
+/// The name of the value that a change of the quota of a limit is stored in.
+pub(in crate::store) fn change_key(prefix: &str, name: &str) -> Arc<str> {
+    format!("{{{prefix}:{name}}}{CHANGE_SUFFIX}").into()
+}
+
+/// Whether a value is such a change. The names of keys end with a brace.
+#[cfg(feature = "postgres")]
+pub(super) fn is_change_key(key: &str) -> bool {
+    key.ends_with(CHANGE_SUFFIX)
+}
 
 /// An algorithm, and the store of its states.
 pub(in crate::store) struct CasPolicy<S: CasStore, A> {

@@ -28,13 +28,18 @@ impl RecentRecords {
         recent.or_else(|| self.older.remove(key))
     }
 
+    /// Drops the records that have not been kept anew since the last call.
+    pub(in crate::store) fn drop_unused(&mut self) {
+        self.older = mem::take(&mut self.recent);
+    }
+
     /// Keeps a record. When there are `most` recent ones, the older ones are dropped.
     pub(in crate::store) fn keep(&mut self, key: &Arc<str>, known: Known, most: usize) {
         if most == 0 {
             return;
         }
         if self.recent.len() >= most {
-            self.older = mem::take(&mut self.recent);
+            self.drop_unused();
         }
         self.recent.insert(Arc::clone(key), known);
     }

@@ -1,8 +1,9 @@
 //! What the store holds for one key, as bytes.
 //!
 //! ```text
-//! record  = format versions entries (nodes) checksum
+//! record  = format versions time entries (nodes) checksum
 //! versions= count, 8 bytes each, oldest first
+//! time    = how far the time of the key is ahead of the store's, moment of the last swap
 //! entries = count, one for each configuration, oldest first
 //! entry   = settings, forgettable_at, state
 //! nodes   = count, one for each machine that reports to the record, only in formats 2 and 3
@@ -12,8 +13,10 @@
 //!
 //! Counts, lengths and moments are written seven bits per byte. Moments are nanoseconds since 1970.
 
+use std::time::Duration;
+
 use super::Version;
-use crate::clock::Tick;
+use crate::clock::{Tick, nanos};
 use crate::varint;
 
 /// The format of the bytes. A machine refuses a format that it does not know.
@@ -29,6 +32,9 @@ const KEPT_VERSIONS: usize = 8;
 const USUAL_LEN: usize = 192;
 /// The most configurations that a key is used with at the same time.
 pub(super) const MAX_ENTRIES: usize = 16;
+/// A store's clock that is behind the last swap of a key by more than this was set back. Machines that
+/// compute the store's time differ by less.
+const MAX_LEAD: Duration = Duration::from_secs(2);
 /// How many machines a record names: those that have reported last.
 const MAX_NODES: usize = 256;
 
@@ -37,6 +43,11 @@ const MAX_NODES: usize = 256;
 pub(in crate::store) struct Record {
     /// The versions of the last swaps, oldest first.
     versions: Vec<Version>,
+    /// How far the time of the key is ahead of the store's: by all that the store's clock was set back
+    /// while the key was in use.
+    ahead: Duration,
+    /// When the last swap was made, by the time of the key.
+    written_at: Tick,
     /// The states of the configurations, in the order in which they were first used.
     pub(super) entries: Vec<Entry>,
     /// The machines that report what they have admitted.
@@ -84,6 +95,29 @@ impl Record {
         let surplus = (self.versions.len() + 1).saturating_sub(KEPT_VERSIONS);
         self.versions.drain(..surplus);
         self.versions.push(version);
+        self
+    }
+
+    /// The moment of a decision, by the time of the key, which goes on where it was when the store's clock
+    /// is set back. So no state is of a later moment, and no key is denied for longer than an exhausted
+    /// one. A key that is like an unused one has the store's time again.
+    pub(super) fn begin_at(&mut self, store_time: Tick) -> Tick {
+        let behind = self.written_at.since(store_time.plus(self.ahead));
+        if behind > MAX_LEAD {
+            self.ahead += behind;
+        }
+        let now = store_time.plus(self.ahead);
+        if !self.ahead.is_zero() && self.forgettable_at() <= now {
+            self.entries.clear();
+            (self.ahead, self.written_at) = (Duration::ZERO, Tick::ZERO);
+            return store_time;
+        }
+        now
+    }
+
+    /// The record that a swap at this moment writes.
+    pub(super) fn written_at(mut self, now: Tick) -> Self {
+        self.written_at = self.written_at.max(now);
         self
     }
 
@@ -218,6 +252,8 @@ impl Record {
         for version in &self.versions {
             bytes.extend(version.as_u64().to_le_bytes());
         }
+        write_number(&mut bytes, nanos(self.ahead));
+        write_number(&mut bytes, self.written_at.as_nanos());
         write_number(&mut bytes, self.entries.len() as u64);
         for entry in &self.entries {
             write_slice(&mut bytes, &entry.settings);
@@ -258,6 +294,8 @@ impl Record {
             record.versions.push(version);
             rest = after;
         }
+        record.ahead = Duration::from_nanos(read_number(&mut rest)?);
+        record.written_at = Tick::from_nanos(read_number(&mut rest)?);
         for _ in 0..read_number(&mut rest)? {
             record.entries.push(Entry {
                 settings: read_slice(&mut rest)?,
@@ -353,10 +391,12 @@ mod tests {
     #[test]
     fn the_format_stays_readable() {
         let bytes = [
-            1, 1, 7, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 5, 0x80, 1, 1, 6, 32, 145, 79, 110,
+            1, 1, 7, 0, 0, 0, 0, 0, 0, 0, 5, 9, 1, 2, 4, 5, 0x80, 1, 1, 6, 146, 72, 40, 204,
         ];
         let record = Record {
             versions: vec![version(7)],
+            ahead: Duration::from_nanos(5),
+            written_at: Tick::from_nanos(9),
             entries: vec![Entry {
                 settings: vec![4, 5],
                 forgettable_at: Tick::from_nanos(128),
@@ -378,7 +418,7 @@ mod tests {
             assert_eq!(Record::from_bytes(&bytes[..place]), None, "cut at {place}");
         }
         // Lengths beyond the end, with a valid checksum.
-        let mut long = vec![FORMAT, 0, 1, 0xff, 0xff, 0xff, 0xff, 0x0f];
+        let mut long = vec![FORMAT, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0x0f];
         long.extend(checksum(&long));
         assert_eq!(Record::from_bytes(&long), None);
     }

@@ -77,6 +77,25 @@ impl<S: CasStore> Shared<S> {
         MonotonicClock.now().plus(self.random_below(most))
     }
 
+    /// Whether the store reports its time, by one clock.
+    pub(super) fn has_one_clock(&self) -> bool {
+        self.store.has_one_clock() && !self.time.is_of_this_machine()
+    }
+
+    /// Waits until the store's time is that of a decision, which a swap at `swapped_at` wrote: so the
+    /// caller gets no decision of a later moment. It is later only if the swap took less time than the
+    /// calls from which the store's time was computed.
+    pub(super) async fn wait_until(&self, dated: Tick, swapped_at: Tick) {
+        let left = dated.since(swapped_at);
+        // The store's clock was set back.
+        if left.is_zero() || left > self.deadline {
+            return;
+        }
+        MonotonicClock
+            .sleep_until(MonotonicClock.now().plus(left))
+            .await;
+    }
+
     /// Runs one operation of the store within the deadline of a call.
     pub(in crate::store) async fn call<T>(
         &self,
@@ -107,12 +126,12 @@ impl<S: CasStore> Shared<S> {
             None => Err(Failure::Deadline(self.deadline).in_store(S::NAME)),
         };
         match &result {
-            Err(error) if error.is_transient() => {
-                self.breakers
-                    .record_failure(&Server::Single, sent_at, error);
+            Err(error) => {
+                // Another server may reply next.
+                self.time.forget();
+                self.breakers.record_error(&Server::Single, sent_at, error);
             }
-            // A permanent error shows that the store is there.
-            _ => self.breakers.record_success(&Server::Single),
+            Ok(_) => self.breakers.record_success(&Server::Single),
         }
         result
     }

@@ -7,15 +7,14 @@ use crate::sync::{Mutex, lock};
 
 /// How long the time of a reply is good for. After that the next reply is awaited.
 const MAX_AGE: Duration = Duration::from_secs(10);
-/// Two clocks differ by at most one part in this many.
-const MAX_DRIFT: u32 = 2_000;
 
-/// The store's time, computed from its last reply, or that of this machine if the store does not
-/// report its time.
+/// The store's time, computed from its replies, or that of this machine if the store does not report
+/// its time.
 ///
-/// The computed time is never ahead of the store's: it counts from when the reply arrived, not from
-/// when it was sent, and a little slower than this machine's clock. So it is late by as long as the
-/// reply took, and a decision is as old as if its request had arrived earlier.
+/// A request is dated no earlier than it was made: the time of a reply counts from when its call was
+/// sent, so it is ahead of the store's by as long as that call took to get there. Of all replies the one
+/// counts by which that is the shortest. A reply that is read late changes nothing, and one that reports
+/// a later time than there can be shows that the store's clock was set, or is the faster one.
 #[derive(Debug, Default)]
 pub(in crate::store) struct StoreTime(Mutex<Source>);
 
@@ -26,20 +25,27 @@ enum Source {
     Unknown,
     /// The store does not report its time.
     ThisMachine,
-    /// The store's time, and when it arrived.
-    Store { time: Tick, read_at: Tick },
+    /// The store's time, and when the call that read it was sent.
+    Store { time: Tick, sent_at: Tick },
+}
+
+impl Source {
+    /// The store's time at `at`, or somewhat later; `None` if that is not known.
+    fn latest_at(self, at: Tick) -> Option<Tick> {
+        let Self::Store { time, sent_at } = self else {
+            return None;
+        };
+        let age = at.since(sent_at);
+        (age <= MAX_AGE).then(|| time.plus(age))
+    }
 }
 
 impl StoreTime {
     /// The present moment; `None` if a reply of the store is needed first.
     pub(in crate::store) fn now(&self) -> Option<Tick> {
         match *lock(&self.0) {
-            Source::Unknown => None,
             Source::ThisMachine => Some(unix_now()),
-            Source::Store { time, read_at } => {
-                let age = MonotonicClock.now().since(read_at);
-                (age <= MAX_AGE).then(|| time.plus(age.saturating_sub(age / MAX_DRIFT)))
-            }
+            source => source.latest_at(MonotonicClock.now()),
         }
     }
 
@@ -48,15 +54,32 @@ impl StoreTime {
         matches!(*lock(&self.0), Source::ThisMachine)
     }
 
-    /// Learns from a reply that has just arrived. Returns the present moment.
-    pub(in crate::store) fn learn(&self, server_time: Option<Tick>) -> Tick {
+    /// Learns from a reply to a call that was sent at `sent_at`. Returns the moment that it reports.
+    pub(in crate::store) fn learn(&self, sent_at: Tick, server_time: Option<Tick>) -> Tick {
         let mut source = lock(&self.0);
         let Some(time) = server_time else {
             *source = Source::ThisMachine;
             return unix_now();
         };
         let read_at = MonotonicClock.now();
-        *source = Source::Store { time, read_at };
+        let reply = Source::Store { time, sent_at };
+        let is_better = match (source.latest_at(read_at), reply.latest_at(read_at)) {
+            (Some(known), Some(by_reply)) => by_reply <= known || time > known,
+            (None, _) => true,
+            // The reply is too old.
+            (Some(_), None) => false,
+        };
+        if is_better {
+            *source = reply;
+        }
         time
+    }
+
+    /// Forgets the store's time: another server may reply next.
+    pub(in crate::store) fn forget(&self) {
+        let mut source = lock(&self.0);
+        if matches!(*source, Source::Store { .. }) {
+            *source = Source::Unknown;
+        }
     }
 }

@@ -18,6 +18,9 @@ impl RemoteMetrics {
         deadline: Duration,
         error: Option<&StoreError>,
     ) {
+        if error.is_some_and(StoreError::is_not_sent) {
+            return self.call_rejected();
+        }
         let took = MonotonicClock.now().since(called_at);
         let outcome = match error {
             None => "ok",
@@ -86,7 +89,7 @@ impl RemoteMetrics {
     }
 
     /// An attempt to connect ended.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
     pub(in crate::store) fn connected(self, is_connected: bool) {
         let outcome = if is_connected { "ok" } else { "failed" };
         metrics::counter!("tower_throttle_store_connects_total", "store" => self.0, "outcome" => outcome)

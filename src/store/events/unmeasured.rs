@@ -46,7 +46,7 @@ impl RemoteMetrics {
     #[inline]
     pub(in crate::store) fn leased_lag(self, _: Duration) {}
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
     pub(in crate::store) fn connected(self, _: bool) {}
 
     pub(in crate::store) fn breaker_changed(self, _: &str, _: BreakerEvent) {}

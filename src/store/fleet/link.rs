@@ -15,7 +15,13 @@ use super::exchange_limit::ExchangeLimit;
 use crate::algorithm::Algorithm;
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
-    cas::{CasStore, decider::Decider, exchange::Exchanger, policy::CasPolicy, shared::Shared},
+    cas::{
+        CasStore,
+        decider::Decider,
+        exchange::Exchanger,
+        policy::{CasPolicy, change_key},
+        shared::Shared,
+    },
     remote::{KeyName, LivePolicy, RemoteKey},
 };
 use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
@@ -57,7 +63,7 @@ pub(in crate::store) struct StoreLink<S: CasStore, A: Algorithm> {
     /// Exchanges with a reply that was adopted.
     pub(in crate::store) done: Counter,
     pub(in crate::store) failed: Counter,
-    /// Those of the failed ones to which the store did not reply.
+    /// Those of the failed ones that the store did not execute: it did not reply, or refused.
     pub(super) unanswered: Counter,
     last_error: Mutex<Option<StoreError>>,
 }
@@ -72,8 +78,8 @@ impl<S: CasStore, A: Algorithm> StoreLink<S, A> {
     ) -> Result<Self, ConfigError> {
         let decider = Decider::new(algorithm.clone())?;
         let shared = Arc::new(Shared::new(store, deadline));
-        let change_key = format!("{{{prefix}:{name}}}:quota");
-        let policy = CasPolicy::new(decider, Arc::clone(&shared), change_key.into());
+        let change_key = change_key(prefix, name);
+        let policy = CasPolicy::new(decider, Arc::clone(&shared), change_key);
         Ok(Self {
             exchanger: Exchanger::new(shared),
             policy: LivePolicy::new(policy),
@@ -146,15 +152,31 @@ impl<S: CasStore, A: Algorithm> StoreLink<S, A> {
     /// Counts an exchange that failed.
     pub(in crate::store) fn count_failed(&self, error: &StoreError) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        if error.is_transient() {
+        if !error.is_of_key() {
             self.unanswered.fetch_add(1, Ordering::Relaxed);
             *lock(&self.last_error) = Some(error.clone());
         }
     }
 
+    /// Whether the last error of the store was a permanent one.
+    pub(in crate::store) fn is_refused(&self) -> bool {
+        let last = lock(&self.last_error);
+        last.as_ref().is_some_and(|error| !error.is_transient())
+    }
+
+    /// What happens instead of a decision of the fleet while the machine is cut off. A mistake is no
+    /// outage: nothing stands in for a store that refuses.
+    pub(in crate::store) fn cut_off(&self, configured: WhenCutOff) -> Option<WhenCutOff> {
+        let refused = || self.is_refused().then_some(WhenCutOff::Fail);
+        self.is_cut_off().then(|| refused().unwrap_or(configured))
+    }
+
     /// The error of a request while the store cannot be reached, for as long as `length` says.
     pub(in crate::store) fn cut_off_error(&self, length: impl Display) -> StoreError {
         let last = lock(&self.last_error).clone();
+        if let Some(refusal) = last.as_ref().filter(|error| !error.is_transient()) {
+            return refusal.clone();
+        }
         let cause = last.map_or_else(String::new, |last| format!(": {last}"));
         let message = format!("{}: no exchange for {length}{cause}", S::NAME);
         StoreError::new(message, true)

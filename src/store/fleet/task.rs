@@ -18,11 +18,14 @@ use crate::error::StoreError;
 use crate::store::{
     cas::{CasStore, error::Failure},
     events::RemoteMetrics,
+    remote::Server,
 };
 use crate::sync::Ordering;
 
 /// How long a limiter that is dropped takes to exchange what is left at most.
 const FLUSH_TIME: Duration = Duration::from_secs(1);
+/// Records of keys that were not exchanged for so long, or twice as long, are dropped.
+const RECORDS_PERIOD: Duration = Duration::from_secs(10);
 /// The metric of the lag is set this often at most.
 const LAG_PERIOD: Duration = Duration::from_secs(1);
 
@@ -71,7 +74,7 @@ impl<M: Machine> Task<M> {
         let mut exchanges = JoinSet::new();
         let mut replies = Replies::default();
         let mut progress = M::Progress::default();
-        let mut lag_reported_at = Tick::ZERO;
+        let (mut lag_reported_at, mut dropped_at) = (Tick::ZERO, MonotonicClock.now());
         let mut sleep = pin!(self.tick());
         while !machine.link().is_closing.load(Ordering::Acquire) {
             let is_tick = self.next_wake(&mut exchanges, sleep.as_mut()).await;
@@ -79,15 +82,23 @@ impl<M: Machine> Task<M> {
                 sleep.set(self.tick());
                 self.count_missed(&mut replies);
                 self.report_lag(&mut lag_reported_at);
+                let now = MonotonicClock.now();
+                if now.since(dropped_at) >= RECORDS_PERIOD {
+                    dropped_at = now;
+                    machine.link().exchanger.drop_unused();
+                }
                 machine.begin_tick();
                 adopt_changes(&**machine).await;
             }
             while exchanges.try_join_next().is_some() {}
-            let most = machine
-                .link()
-                .exchange_limit
-                .now()
-                .saturating_sub(exchanges.len());
+            let most = match machine.link().shared().breakers.is_open(&Server::Single) {
+                // One exchange finds out whether the store replies again.
+                true => usize::from(is_tick && exchanges.is_empty()),
+                false => {
+                    let most = machine.link().exchange_limit.now();
+                    most.saturating_sub(exchanges.len())
+                }
+            };
             for outgoing in machine.collect_due(&mut progress, is_tick, most) {
                 let under_way = UnderWay::new(Arc::clone(machine), outgoing);
                 exchanges.spawn(async move {
@@ -142,7 +153,7 @@ impl<M: Machine> Task<M> {
         .await
     }
 
-    /// Notes whether the store has replied since the last tick.
+    /// Notes whether the store has replied since the last tick. One refusal is enough: it stays.
     fn count_missed(&self, seen: &mut Replies) {
         let link = self.machine.link();
         let done = link.done.load(Ordering::Relaxed);
@@ -154,7 +165,12 @@ impl<M: Machine> Task<M> {
             seen.missed = seen.missed.saturating_add(1);
         }
         (seen.replied, seen.unanswered) = (replied, unanswered);
-        link.set_cut_off(seen.missed >= self.machine.cut_off_after());
+        let longest = if link.is_refused() {
+            1
+        } else {
+            self.machine.cut_off_after()
+        };
+        link.set_cut_off(seen.missed >= longest);
     }
 
     /// Sets the metric, at most once per second: to find the oldest change, it looks at every key.

@@ -8,7 +8,7 @@ use super::machine::Machine;
 use super::pending::Listed;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::StoreError;
-use crate::store::{cas::CasStore, remote::catch_panic};
+use crate::store::{cas::CasStore, events::RemoteMetrics, remote::catch_panic};
 
 /// An exchange that is under way. If it is dropped, as with its runtime, the report is sent again.
 pub(super) struct UnderWay<M: Machine> {
@@ -35,8 +35,9 @@ impl<M: Machine> UnderWay<M> {
         self.is_over = true;
         let link = self.machine.link();
         let took = MonotonicClock.now().since(begun);
-        link.exchange_limit
-            .learn(result.is_ok(), took, link.shared().deadline);
+        let deadline = link.shared().deadline;
+        RemoteMetrics(M::Store::NAME).call_ended(begun, deadline, result.as_ref().err());
+        link.exchange_limit.learn(result.is_ok(), took, deadline);
         result
     }
 }

@@ -34,7 +34,8 @@ pub(super) fn find_denial<A: Algorithm>(
 ) -> Found {
     let mut with_own = state.fleet.clone();
     algorithm.charge(&mut with_own, now, left);
-    let looked = algorithm.peek(&with_own, now, cost);
+    // The units of this machine are a part of the cost.
+    let looked = algorithm.peek(&with_own, now, cost.saturating_sub(left));
     let figures = algorithm.peek(&state.fleet, now, 0);
     if looked.is_denied() {
         if is_checked || refused_until.is_some() || looked.retry_after.is_none() {

@@ -45,8 +45,7 @@ impl<S: CasStore, A: Algorithm> Fleet<S, A> {
 
     /// What happens instead of a decision, while the store cannot be reached.
     pub(super) fn cut_off(&self) -> Option<WhenCutOff> {
-        let is_cut_off = self.link.is_cut_off();
-        is_cut_off.then_some(self.settings.when_cut_off)
+        self.link.cut_off(self.settings.when_cut_off)
     }
 
     /// The error of a request while the store cannot be reached.

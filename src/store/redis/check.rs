@@ -13,7 +13,9 @@ use super::{
     pool::ConnectionPool,
     reply::ErrorClass,
 };
+use crate::clock::{Clock, MonotonicClock};
 use crate::error::StoreError;
+use crate::store::remote::within;
 
 /// The oldest version of Redis that the tests ran against.
 const OLDEST: (u64, u64) = (6, 2);
@@ -165,8 +167,9 @@ impl<'a> Check<'a> {
 
     async fn send(&self, command: &Cmd) -> Result<Value, CallError> {
         let timeout = self.timeout;
-        let sent = tokio::time::timeout(timeout, self.connection().send(command)).await;
-        sent.unwrap_or_else(|_| {
+        let ends_at = MonotonicClock.now().plus(timeout);
+        let sent = within(ends_at, self.connection().send(command)).await;
+        sent.unwrap_or_else(|| {
             Err(CallError {
                 class: ErrorClass::Indeterminate,
                 error: self.connection().deadline_exceeded(timeout),

@@ -21,7 +21,7 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::store::{
     events::RemoteMetrics,
-    remote::{BreakerConfig, Breakers, Server, catch_panic, rare},
+    remote::{BreakerConfig, Breakers, Server, catch_panic, connect_pause, rare, within},
 };
 use crate::sync::{Mutex, lock};
 
@@ -190,7 +190,7 @@ impl Connection {
                 let now = MonotonicClock.now();
                 if !state.is_connecting(now, &self.connector) {
                     if let Some((at, error)) = &state.last_error {
-                        if now.since(*at) < RECONNECT_DELAY {
+                        if now.since(*at) < connect_pause(error, RECONNECT_DELAY) {
                             return Err(CallError {
                                 class: if error.is_transient() {
                                     ErrorClass::Unavailable
@@ -299,11 +299,12 @@ impl ConnectTask {
             let slot_owners = raw.slot_owners().await;
             Ok((raw, slot_owners))
         });
-        let connected = tokio::time::timeout(limit, connecting).await;
+        let ends_at = MonotonicClock.now().plus(limit);
+        let connected = within(ends_at, connecting).await;
         let now = MonotonicClock.now();
-        RemoteMetrics(STORE).connected(matches!(connected, Ok(Ok(Ok(_)))));
+        RemoteMetrics(STORE).connected(matches!(connected, Some(Ok(Ok(_)))));
         let error = match connected {
-            Ok(Ok(Ok((raw, slot_owners)))) => {
+            Some(Ok(Ok((raw, slot_owners)))) => {
                 if !slot_owners.is_empty() {
                     let breakers = &self.connection.breakers;
                     breakers.retain(|server| owns_slots(&slot_owners, server));
@@ -317,12 +318,12 @@ impl ConnectTask {
                 state.unanswered = 0;
                 return;
             }
-            Ok(Ok(Err(error))) => {
+            Some(Ok(Err(error))) => {
                 let class = ErrorClass::from_connect_error(&error);
                 class.to_store_error(&error, self.connection.is_cluster())
             }
-            Ok(Err(panic)) => panic,
-            Err(_) => StoreError::new(format!("Redis: no connection within {limit:?}"), true),
+            Some(Err(panic)) => panic,
+            None => StoreError::new(format!("Redis: no connection within {limit:?}"), true),
         };
         lock(&self.connection.state).last_error = Some((now, error));
     }

@@ -11,6 +11,7 @@ use super::{
     reply::{ErrorClass, parse_numbers},
     script::{Args, Program},
 };
+use crate::clock::{Clock, MonotonicClock, Timer};
 use crate::error::StoreError;
 use crate::store::remote::{Breakers, Executor, Server, rare};
 
@@ -218,7 +219,8 @@ impl ScriptExecutor {
                 // The next connection may lead to the right server.
                 ErrorClass::WrongServer | ErrorClass::Redirected if !retried => {}
                 ErrorClass::SlotMigrating if !retried => {
-                    tokio::time::sleep(SLOT_RETRY_DELAY).await;
+                    let until = MonotonicClock.now().plus(SLOT_RETRY_DELAY);
+                    MonotonicClock.sleep_until(until).await;
                 }
                 _ => return Err(error),
             }

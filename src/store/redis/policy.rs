@@ -11,8 +11,9 @@ use super::{
     pool::ConnectionPool,
     script::{Args, Program, Scripted},
 };
+use crate::clock::{Clock, MonotonicClock};
 use crate::error::{ConfigError, StoreError};
-use crate::store::remote::{Batcher, Policy};
+use crate::store::remote::{Batcher, Policy, within};
 
 /// An algorithm and what executes its calls.
 #[derive(Debug)]
@@ -64,9 +65,10 @@ impl<A: Scripted> RedisPolicy<A> {
 
     async fn send(&self, command: &Cmd) -> Result<Value, StoreError> {
         let connection = self.pool.first();
-        match tokio::time::timeout(self.deadline, connection.send(command)).await {
-            Ok(reply) => reply.map_err(|error| error.error),
-            Err(_) => Err(connection.deadline_exceeded(self.deadline)),
+        let ends_at = MonotonicClock.now().plus(self.deadline);
+        match within(ends_at, connection.send(command)).await {
+            Some(reply) => reply.map_err(|error| error.error),
+            None => Err(connection.deadline_exceeded(self.deadline)),
         }
     }
 }

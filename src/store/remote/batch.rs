@@ -23,6 +23,7 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     breakers::Server,
+    deadline::within,
     executor::{Executor, execute, outside_of_tokio, time_out},
     pending::{BatchedCall, CallResult, DirectCall, PendingCall, missing_reply},
 };
@@ -169,7 +170,7 @@ impl<E: Executor> Batcher<E> {
         if queue.calls.len() >= MAX_QUEUED {
             RemoteMetrics(E::STORE).call_rejected();
             let message = format!("{}: too many calls are queued", E::STORE);
-            return Err(StoreError::new(message, true));
+            return Err(StoreError::not_sent(message));
         }
         let (reply_tx, reply_rx) = oneshot::channel();
         let deadline = now.plus(self.executor.deadline());
@@ -225,8 +226,7 @@ impl<E: Executor> Batcher<E> {
             let Some(first) = waiting.front() else {
                 break None;
             };
-            let left = first.deadline.since(MonotonicClock.now());
-            if let Ok(replies) = tokio::time::timeout(left, executing.as_mut()).await {
+            if let Some(replies) = within(first.deadline, executing.as_mut()).await {
                 break Some(replies);
             }
             // The other calls keep waiting, except those that expire before the next timer tick.

@@ -8,7 +8,9 @@ use std::{
 use super::breaker::{Breaker, BreakerConfig, BreakerCounts};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::events::{BreakerChange, BreakerEvent, RemoteMetrics, SwitchLog, breaker_probed};
+use crate::store::events::{
+    BreakerChange, BreakerEvent, RefusalLog, RemoteMetrics, SwitchLog, breaker_probed,
+};
 use crate::sync::{Mutex, lock};
 
 /// The server that a call is sent to.
@@ -28,6 +30,7 @@ pub(crate) struct Breakers {
     store: &'static str,
     config: BreakerConfig,
     states: Mutex<States>,
+    refusals: RefusalLog,
 }
 
 #[derive(Debug)]
@@ -96,6 +99,7 @@ impl Breakers {
                 known: Vec::new(),
                 gone: BreakerCounts::NONE,
             }),
+            refusals: RefusalLog::new(),
         }
     }
 
@@ -122,7 +126,7 @@ impl Breakers {
                     "{}: not asked, because the last calls failed{cause}",
                     self.store
                 );
-                Err(StoreError::new(message, true))
+                Err(StoreError::not_sent(message))
             }
         }
     }
@@ -131,6 +135,17 @@ impl Breakers {
     pub(crate) fn is_open(&self, server: &Server) -> bool {
         let counts = self.with_state(server, |state| state.breaker.counts());
         counts.is_some_and(|counts| counts.is_open)
+    }
+
+    /// Records the error of a call that was sent to `server` at `sent_at`. A permanent one shows that the
+    /// server is there: it closes the breaker, so that no caller takes a mistake for an outage.
+    pub(crate) fn record_error(&self, server: &Server, sent_at: Tick, error: &StoreError) {
+        if error.is_transient() {
+            self.record_failure(server, sent_at, error);
+        } else {
+            self.refusals.record(self.store, error);
+            self.record_success(server);
+        }
     }
 
     /// Records that `server` replied, with a result or with a permanent error.
@@ -144,7 +159,7 @@ impl Breakers {
     }
 
     /// Records the failure of a call that was sent to `server` at `sent_at`.
-    pub(crate) fn record_failure(&self, server: &Server, sent_at: Tick, error: &StoreError) {
+    fn record_failure(&self, server: &Server, sent_at: Tick, error: &StoreError) {
         let report = self.with_state(server, |state| {
             state.last_error = Some(error.clone());
             let change = state.breaker.record_failure(sent_at, MonotonicClock.now());

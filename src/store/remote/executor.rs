@@ -65,7 +65,7 @@ pub(crate) async fn execute<E: Executor>(
     let replies = sent.and_then(|replies| replies);
     match &replies {
         Ok(_) => executor.breakers().record_success(server),
-        Err(error) => record_error(executor, server, sent_at, error),
+        Err(error) => executor.breakers().record_error(server, sent_at, error),
     }
     replies
 }
@@ -74,19 +74,8 @@ pub(crate) async fn execute<E: Executor>(
 /// of `server`.
 pub(crate) fn time_out<E: Executor>(executor: &E, server: &Server, sent_at: Tick) -> StoreError {
     let error = executor.deadline_exceeded();
-    record_error(executor, server, sent_at, &error);
+    executor.breakers().record_error(server, sent_at, &error);
     error
-}
-
-/// A permanent error shows that the server is there: it closes the breaker, so that no caller takes a
-/// mistake for an outage.
-fn record_error<E: Executor>(executor: &E, server: &Server, sent_at: Tick, error: &StoreError) {
-    let breakers = executor.breakers();
-    if error.is_transient() {
-        breakers.record_failure(server, sent_at, error);
-    } else {
-        breakers.record_success(server);
-    }
 }
 
 /// The future of a step that few calls take. Neither its state nor its code is part of the other calls:

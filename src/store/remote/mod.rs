@@ -20,7 +20,7 @@ pub(crate) use self::{
     batch::Batcher,
     breaker::BreakerConfig,
     breakers::{Breakers, Server},
-    deadline::{Deadline, within},
+    deadline::{Deadline, connect_pause, within},
     deny_cache::{CacheSlot, CacheVersion, DenyCache},
     executor::{Executor, rare},
     key::check_name,

@@ -7,6 +7,8 @@
 //! part    = text *(";" count) / ";0"
 //! ```
 //!
+//! or, if that is long, the digest of the list and `;long`.
+//!
 //! `;3` makes one element of the last three parts or elements, `;0` is an element without parts.
 //! Elements of exactly one part have no mark. So the elements of a tuple are found again however
 //! many parts each of them has, and different tuples have different names.
@@ -29,6 +31,8 @@ pub struct KeyName {
 }
 
 const MAX_PLAIN_LEN: usize = 64;
+/// The longest text of all parts.
+const MAX_LEN: usize = 1_024;
 
 impl KeyName {
     pub(crate) fn new(start: &str) -> Self {
@@ -41,8 +45,15 @@ impl KeyName {
         }
     }
 
-    /// The finished name.
+    /// The finished name. A long one is a digest: not every store has keys of any length.
     pub(crate) fn finish(mut self) -> String {
+        if self.text.len() > self.start + MAX_LEN {
+            let digest = Sha256::hash(&self.text.as_bytes()[self.start..]);
+            self.text.truncate(self.start);
+            self.parts = 0;
+            self.push_digest(digest);
+            self.push_text(";long");
+        }
         self.text.push('}');
         self.text
     }

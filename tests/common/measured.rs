@@ -1,0 +1,161 @@
+//! What a program logs and measures, for tests. No key is in either.
+
+#![expect(
+    clippy::float_arithmetic,
+    clippy::cast_precision_loss,
+    reason = "metrics are floats"
+)]
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    future::Future,
+    io,
+    sync::{Arc, Mutex, Once},
+};
+
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
+
+/// The name of a key, which no log and no label may have.
+pub(crate) const SECRET: &str = "hunter2";
+
+thread_local! {
+    static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Writes to a log of the thread, so each test has its own.
+struct Log;
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOG.with_borrow_mut(|log| log.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One subscriber for the whole process: tracing caches whether an event is enabled.
+fn subscribe() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::INFO)
+            .with_ansi(false)
+            .with_writer(|| Log)
+            .init();
+    });
+}
+
+/// What was logged on this thread since the last call.
+pub(crate) fn log() -> String {
+    String::from_utf8(LOG.take()).expect("text")
+}
+
+/// The sum of each counter, the value and the maximum of each gauge, and the values of each
+/// histogram, by name and labels.
+#[derive(Clone, Default)]
+pub(crate) struct Measured(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
+
+struct Metric(Measured, String);
+
+impl Metric {
+    fn push(&self, value: f64) {
+        let mut metrics = self.0.0.lock().expect("metrics");
+        metrics.entry(self.1.clone()).or_default().push(value);
+    }
+
+    fn add(&self, change: f64) {
+        let last = self.0.all(&self.1).last().copied().unwrap_or(0.0);
+        self.push(last + change);
+    }
+}
+
+impl CounterFn for Metric {
+    fn increment(&self, value: u64) {
+        self.add(value as f64);
+    }
+
+    fn absolute(&self, value: u64) {
+        self.push(value as f64);
+    }
+}
+
+impl GaugeFn for Metric {
+    fn increment(&self, value: f64) {
+        self.add(value);
+    }
+
+    fn decrement(&self, value: f64) {
+        self.add(-value);
+    }
+
+    fn set(&self, value: f64) {
+        self.push(value);
+    }
+}
+
+impl HistogramFn for Metric {
+    fn record(&self, value: f64) {
+        self.push(value);
+    }
+}
+
+impl Measured {
+    fn metric(&self, key: &Key) -> Arc<Metric> {
+        let labels = key
+            .labels()
+            .map(|label| format!(" {}={}", label.key(), label.value()));
+        let name = key.name().to_owned() + &labels.collect::<String>();
+        assert!(!name.contains(SECRET), "{name}");
+        Arc::new(Metric(self.clone(), name))
+    }
+
+    /// All values of a metric, in order.
+    pub(crate) fn all(&self, name: &str) -> Vec<f64> {
+        let metrics = self.0.lock().expect("metrics");
+        metrics.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The value of a counter or gauge.
+    pub(crate) fn value(&self, name: &str) -> f64 {
+        self.all(name).last().copied().unwrap_or(0.0)
+    }
+}
+
+impl Recorder for Measured {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.metric(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.metric(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.metric(key))
+    }
+}
+
+/// Runs a test on one thread, with a recorder and a log of its own.
+pub(crate) fn measured<F: Future<Output = ()>>(test: impl FnOnce(Measured) -> F) {
+    subscribe();
+    let recorder = Measured::default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    metrics::with_local_recorder(&recorder, || runtime.block_on(test(recorder.clone())));
+    let text = log();
+    assert!(!text.contains(SECRET), "{text}");
+}
