@@ -8,9 +8,11 @@ use std::{
     time::Duration,
 };
 
+use tokio::{task::JoinSet, time::Instant};
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{CasBuilder, postgres::PostgreSql};
-use tower_throttle::{FixedWindow, Quota};
+use tower_throttle::store::remote::{KeyName, RemoteKey};
+use tower_throttle::{FixedWindow, Quota, SlidingLog};
 
 use super::{postgres_server::PostgresServer, reached, shared_limit, store};
 
@@ -149,5 +151,71 @@ async fn no_restart_restarts_the_limits_of_a_logged_table() {
         let admitted = before + after;
         assert!(admitted <= LIMIT, "{before} and {after}");
         assert!(admitted >= LIMIT - 40, "{before} and {after}");
+    }
+}
+
+/// A key of many parts.
+struct Long(usize);
+
+impl RemoteKey for Long {
+    fn write(&self, name: &mut KeyName) {
+        for part in 0..self.0 {
+            name.push_bytes(format!("{part:060}").as_bytes());
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_a_key_may_be_of_any_length() {
+    let (_server, store) = store("long").await;
+    let window = FixedWindow::new(Quota::per_day(2)).anchored();
+    let limit = CasBuilder::new(store).build("long", window);
+    let limit = limit.expect("a limit");
+    for parts in [16, 17, 100, 5_000] {
+        let mut admitted = 0;
+        for _ in 0..4 {
+            let decision = limit.decide(&Long(parts), 1).await;
+            admitted += u64::from(decision.expect("a decision").is_admitted());
+        }
+        assert_eq!(admitted, 2, "{parts} parts");
+    }
+}
+
+/// Two machines ask as often as they can. What begins and ends within a period is at most the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_period_has_more_than_the_limit_of_a_log() {
+    const LOG_LIMIT: u64 = 100;
+    const PERIOD: Duration = Duration::from_millis(100);
+    let (_server, store) = store("exact").await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..2 {
+        let builder = CasBuilder::new(store.clone()).without_deny_cache();
+        let log = SlidingLog::new(Quota::per(LOG_LIMIT, PERIOD));
+        let limit = builder.deadline(Duration::from_secs(5)).build("exact", log);
+        let limit = limit.expect("a limit");
+        for _ in 0..8 {
+            let limit = limit.clone();
+            tasks.spawn(async move {
+                let mut admitted = Vec::new();
+                let begun = Instant::now();
+                while begun.elapsed() < 25 * PERIOD {
+                    let sent_at = Instant::now();
+                    let decision = limit.decide("key", 1).await.expect("a decision");
+                    if decision.is_admitted() {
+                        admitted.push((sent_at, Instant::now()));
+                    }
+                }
+                admitted
+            });
+        }
+    }
+    let mut admitted: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    admitted.sort();
+    assert!(admitted.len() > 1_000, "{}", admitted.len());
+    for (index, (first, _)) in admitted.iter().enumerate() {
+        let until = *first + PERIOD;
+        let within = admitted[index..].iter().filter(|(_, ended)| *ended < until);
+        let count = within.count() as u64;
+        assert!(count <= LOG_LIMIT, "{count} of {LOG_LIMIT} in a period");
     }
 }

@@ -6,6 +6,7 @@ use std::{
     net::TcpListener,
     path::PathBuf,
     process::{Child, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -14,7 +15,7 @@ use tokio_postgres::{NoTls, SimpleQueryMessage};
 use tower_throttle::store::{
     Backend,
     cas::{
-        CasBuilder,
+        CasBuilder, CasStore,
         postgres::{Connections, PostgreSql},
     },
 };
@@ -30,9 +31,12 @@ struct Pooler {
 }
 
 impl Pooler {
-    fn before(server: &PostgresServer) -> Self {
+    fn before(server: &PostgresServer, access: &str) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let folder = std::env::temp_dir();
-        let folder = folder.join(format!("tower-throttle-pooler-{}", std::process::id()));
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tower-throttle-pooler-{}-{number}", std::process::id());
+        let folder = folder.join(name);
         fs::create_dir_all(&folder).expect("a folder for the pooler");
         // Another process may take the port before the pooler does.
         for _ in 0..20 {
@@ -47,7 +51,7 @@ impl Pooler {
                  listen_addr = 127.0.0.1\n\
                  listen_port = {port}\n\
                  unix_socket_dir =\n\
-                 auth_type = any\n\
+                 {access}\n\
                  pool_mode = transaction\n\
                  default_pool_size = 2\n",
                 server.port()
@@ -77,7 +81,11 @@ impl Pooler {
     }
 
     fn url(&self) -> String {
-        format!("postgres://any@127.0.0.1:{}/postgres", self.port)
+        self.url_of("any", "postgres")
+    }
+
+    fn url_of(&self, user: &str, database: &str) -> String {
+        format!("postgres://{user}@127.0.0.1:{}/{database}", self.port)
     }
 }
 
@@ -93,7 +101,7 @@ impl Drop for Pooler {
 async fn a_limit_is_exact_behind_a_pooler_in_transaction_mode() {
     const LIMIT: u64 = 100;
     let server = PostgresServer::shared();
-    let pooler = Pooler::before(&server);
+    let pooler = Pooler::before(&server, "auth_type = any");
     let mut tasks = JoinSet::new();
     for machine in 0..2 {
         let connections = Connections::open(&pooler.url()).expect("a URL");
@@ -132,4 +140,50 @@ async fn a_limit_is_exact_behind_a_pooler_in_transaction_mode() {
         _ => None,
     });
     assert_eq!(setting, Some("0"));
+}
+
+#[tokio::test]
+async fn a_pooler_that_refuses_a_user_a_password_or_a_database_is_no_outage() {
+    let server = PostgresServer::shared();
+    let users = std::env::temp_dir().join(format!("pooler-users-{}.txt", std::process::id()));
+    fs::write(&users, "\"known\" \"right\"\n").expect("a file of users");
+    for access in ["plain", "md5", "scram-sha-256"] {
+        let access = format!("auth_type = {access}\nauth_file = {}", users.display());
+        let pooler = Pooler::before(&server, &access);
+        let error = async |user, database| {
+            let connections = Connections::open(&pooler.url_of(user, database)).expect("a URL");
+            let store = PostgreSql::new(connections.without_session_settings());
+            let store = store.without_prepared_statements().without_sweeps();
+            store.load("key").await.expect_err("a mistake")
+        };
+        for (user, database) in [
+            ("known:wr0ng", "postgres"),
+            ("unknown:right", "postgres"),
+            ("known:right", "nowhere"),
+        ] {
+            let error = error(user, database).await;
+            assert!(
+                !error.is_transient(),
+                "{access}, {user}, {database}: {error}"
+            );
+            let text = error.to_string();
+            assert!(text.contains("; check the "), "{access}: {text}");
+        }
+        // The user is right, so the server says what is missing.
+        let text = error("known:right", "postgres").await.to_string();
+        assert!(text.contains("`create_table`"), "{access}: {text}");
+    }
+    let _ = fs::remove_file(&users);
+}
+
+#[tokio::test]
+async fn a_pooler_without_a_server_is_an_outage() {
+    let mut server = PostgresServer::start();
+    let pooler = Pooler::before(&server, "auth_type = any\nquery_wait_timeout = 1");
+    server.kill();
+    let connections = Connections::open(&pooler.url()).expect("a URL");
+    let store = PostgreSql::new(connections.without_session_settings());
+    let store = store.without_prepared_statements().without_sweeps();
+    let error = store.load("key").await.expect_err("no server");
+    assert!(error.is_transient(), "{error}");
 }

@@ -56,12 +56,16 @@ pub(super) fn store_error(error: &Error, table: &str) -> StoreError {
         ),
         "42501" => {
             format!(
-                "; this role needs SELECT, INSERT, UPDATE and DELETE on the table {table:?}, and \
-                 CREATE on its schema to make it"
+                "; this role needs SELECT, INSERT, UPDATE and DELETE on the tables {table:?} and \
+                 \"{table}_quotas\", and CREATE on their schema to make them"
             )
         }
         "28P01" | "28000" => "; check the user, the password and pg_hba.conf".to_owned(),
         "3D000" => "; check the name of the database".to_owned(),
+        "08P01" if is_refused_by_pooler(database) => {
+            "; check the user, the password and the database, also in the files of the pooler"
+                .to_owned()
+        }
         _ if only_reads(database) => "; this server only reads: name all servers in the URL, \
                                       with target_session_attrs=read-write"
             .to_owned(),
@@ -100,12 +104,28 @@ fn is_transient(error: &DbError) -> bool {
         "53100" | "57P04" => false,
         // A lock that another transaction holds.
         "55P03" => true,
+        "08P01" if is_refused_by_pooler(error) => false,
         _ => {
             let class = code.get(..2).unwrap_or_default();
             // Connections, rollbacks, too few resources, operators, the system.
             matches!(class, "08" | "40" | "53" | "57" | "58") || only_reads(error)
         }
     }
+}
+
+/// Whether pgbouncer refuses the user, the password or the database. It has one code for all errors.
+fn is_refused_by_pooler(error: &DbError) -> bool {
+    const REFUSALS: [&str; 7] = [
+        "authentication failed",
+        "auth failed",
+        "no such database",
+        "no such user",
+        "does not exist",
+        "login rejected",
+        "not allowed",
+    ];
+    let message = error.message();
+    REFUSALS.iter().any(|refusal| message.contains(refusal))
 }
 
 /// Whether the server is a replica, or a former primary after a failover. A replica has no rows of

@@ -6,35 +6,43 @@
 use std::fmt;
 
 use crate::error::ConfigError;
+use crate::store::cas::policy::is_change_key;
 
 /// The present moment.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-/// The longest name, so that the name of the index fits in 63 bytes.
+/// The longest name, so that the names of the index and of the second table fit in 63 bytes.
 const MAX_NAME: usize = 54;
 /// Taken while the table is made: two machines that make it at once would both fail to find it.
 const LOCK: i64 = 0x7468_726f_7474_6c65;
 
-/// The texts of all statements on one table.
+/// The texts of all statements.
 pub(super) struct Sql {
-    /// The table's name, as it was given.
-    pub(super) table: String,
-    /// The names of the table and of its index, in quotes.
-    name: String,
+    /// The table of the states of keys.
+    pub(super) states: Table,
+    /// The table of changed quotas. It is always logged: a change of a quota survives a crash.
+    pub(super) quotas: Table,
     index: String,
+    pub(super) sweep: String,
+}
+
+/// The texts of the statements on one table.
+pub(super) struct Table {
+    /// Its name, as it was given.
+    pub(super) table: String,
+    /// The same in quotes.
+    name: String,
     pub(super) load: String,
     pub(super) insert: String,
     pub(super) update: String,
-    pub(super) sweep: String,
     /// Finds out whether the table is there, has the columns, and may be read.
     pub(super) probe: String,
 }
 
-impl Sql {
-    /// The statements on `table`, which may be preceded by a schema.
-    pub(super) fn new(table: &str) -> Result<Self, ConfigError> {
-        let name = quoted(table)?;
-        Ok(Self {
-            table: table.to_owned(),
+impl Table {
+    fn new(table: String) -> Self {
+        let parts: Vec<String> = table.split('.').map(quoted_part).collect();
+        let name = parts.join(".");
+        Self {
             load: format!(
                 "SELECT clock.now, t.version, t.value, t.expires_at \
                  FROM (SELECT {NOW} AS now) AS clock LEFT JOIN {name} AS t ON t.key = $1"
@@ -53,6 +61,25 @@ impl Sql {
                 "UPDATE {name} AS t SET version = $2, value = $3, expires_at = {NOW} + $4::bigint \
                  WHERE t.key = $1 AND t.version = $5 RETURNING t.expires_at"
             ),
+            probe: format!(
+                "SELECT has_table_privilege('{name}', 'INSERT') AND \
+                 has_table_privilege('{name}', 'UPDATE') AND \
+                 has_table_privilege('{name}', 'DELETE'), pg_is_in_recovery(), \
+                 EXISTS (SELECT key, version, value, expires_at, sweep_at FROM {name} WHERE key = '')"
+            ),
+            table,
+            name,
+        }
+    }
+}
+
+impl Sql {
+    /// The statements on `table`, which may be preceded by a schema.
+    pub(super) fn new(table: &str) -> Result<Self, ConfigError> {
+        check_name(table)?;
+        let states = Table::new(table.to_owned());
+        let name = &states.name;
+        Ok(Self {
             // Rows that another machine writes or sweeps are skipped. A row that was written after
             // this statement began is read again as it is locked.
             sweep: format!(
@@ -67,20 +94,24 @@ impl Sql {
                  WHERE t.key = due.key AND due.expires_at <= clock.now RETURNING 1) \
                  SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM swept)"
             ),
-            probe: format!(
-                "SELECT has_table_privilege('{name}', 'INSERT') AND \
-                 has_table_privilege('{name}', 'UPDATE') AND \
-                 has_table_privilege('{name}', 'DELETE'), pg_is_in_recovery(), \
-                 EXISTS (SELECT key, version, value, expires_at, sweep_at FROM {name} WHERE key = '')"
-            ),
             index: quoted_part(&format!("{}_sweep_at", last(table))),
-            name,
+            quotas: Table::new(format!("{table}_quotas")),
+            states,
         })
+    }
+
+    /// The table that has the value of a key.
+    pub(super) fn table_of(&self, key: &str) -> &Table {
+        if is_change_key(key) {
+            &self.quotas
+        } else {
+            &self.states
+        }
     }
 
     /// The statements that make the table.
     pub(super) fn migration(&self, logged: bool) -> String {
-        let Self { name, index, .. } = self;
+        let (name, index, quotas) = (&self.states.name, &self.index, &self.quotas.name);
         let unlogged = if logged { "" } else { "UNLOGGED " };
         format!(
             "\
@@ -100,6 +131,8 @@ CREATE {unlogged}TABLE IF NOT EXISTS {name} (
     toast.autovacuum_vacuum_threshold = 1000
 );
 CREATE INDEX IF NOT EXISTS {index} ON {name} (sweep_at);
+-- Quotas that were changed while the fleet runs. They survive a crash.
+CREATE TABLE IF NOT EXISTS {quotas} (LIKE {name} INCLUDING ALL);
 "
         )
     }
@@ -116,12 +149,12 @@ CREATE INDEX IF NOT EXISTS {index} ON {name} (sweep_at);
 /// Manual impl: the statements are long, and follow from the name.
 impl fmt::Debug for Sql {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sql").field(&self.table).finish()
+        f.debug_tuple("Sql").field(&self.states.table).finish()
     }
 }
 
-/// Checks the name of a table, and quotes it.
-fn quoted(table: &str) -> Result<String, ConfigError> {
+/// Checks the name of a table.
+fn check_name(table: &str) -> Result<(), ConfigError> {
     let parts: Vec<&str> = table.split('.').collect();
     let valid = parts.len() <= 2 && parts.iter().all(|part| is_name(part));
     if !valid {
@@ -134,8 +167,7 @@ fn quoted(table: &str) -> Result<String, ConfigError> {
             ),
         ));
     }
-    let parts: Vec<String> = parts.into_iter().map(quoted_part).collect();
-    Ok(parts.join("."))
+    Ok(())
 }
 
 /// Uppercase letters are refused: `psql` finds a table named with them only in quotes.

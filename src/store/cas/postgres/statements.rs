@@ -10,7 +10,7 @@ use tokio_postgres::{
 use super::{
     error::{Class, store_error},
     pool::{Parameter, Pool},
-    sql::Sql,
+    sql::{Sql, Table},
 };
 use crate::clock::Tick;
 use crate::error::StoreError;
@@ -49,7 +49,8 @@ pub(super) struct CallError {
 
 impl<P: Pool> Calls<P> {
     pub(super) async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        let rows = self.query(&self.sql.load, &[(&key, Type::TEXT)]).await;
+        let table = self.sql.table_of(key);
+        let rows = self.query(&table.load, &[(&key, Type::TEXT)]).await;
         let row = Self::only(rows.map_err(|error| error.error)?)?;
         let now = self.get(&row, 0)?;
         self.loaded(&row, now)
@@ -66,9 +67,10 @@ impl<P: Pool> Calls<P> {
         let slack = micros(ttl.clamp(MIN_SLACK, MAX_SLACK));
         let ttl = micros(ttl);
         let old = expected.map(bits);
+        let table = self.sql.table_of(key);
         let (sql, last) = match &old {
-            None => (&self.sql.insert, &slack),
-            Some(old) => (&self.sql.update, old),
+            None => (&table.insert, &slack),
+            Some(old) => (&table.update, old),
         };
         let parameters: [Parameter<'_>; 5] = [
             (&key, Type::TEXT),
@@ -114,10 +116,15 @@ impl<P: Pool> Calls<P> {
         })
     }
 
-    /// Returns an error that says what is missing, unless the table can be used.
+    /// Returns an error that says what is missing, unless the tables can be used.
     pub(super) async fn check(&self) -> Result<(), CallError> {
-        let row = Self::only(self.query(&self.sql.probe, &[]).await?)?;
-        let table = &self.sql.table;
+        self.check_table(&self.sql.states).await?;
+        self.check_table(&self.sql.quotas).await
+    }
+
+    async fn check_table(&self, table: &Table) -> Result<(), CallError> {
+        let row = Self::only(self.query(&table.probe, &[]).await?)?;
+        let table = &table.table;
         if !self.get(&row, 0)? {
             let text = format!(
                 "PostgreSQL: this role may not write to the table {table:?}; grant SELECT, INSERT, \
@@ -139,7 +146,7 @@ impl<P: Pool> Calls<P> {
         let result = P::client(&connection).batch_execute(statements).await;
         let usable = !matches!(&result, Err(error) if Class::of(error) == Class::BadConnection);
         P::release(connection, usable);
-        result.map_err(|error| store_error(&error, &self.sql.table))
+        result.map_err(|error| store_error(&error, &self.sql.states.table))
     }
 
     async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, CallError> {
@@ -177,7 +184,7 @@ impl<P: Pool> Calls<P> {
         P::release(connection, class != Some(Class::BadConnection));
         result.map_err(|error| CallError {
             class: class.unwrap_or(Class::Other),
-            error: store_error(&error, &self.sql.table),
+            error: store_error(&error, &self.sql.states.table),
         })
     }
 
@@ -198,7 +205,7 @@ impl<P: Pool> Calls<P> {
 
     fn get<'a, T: FromSql<'a>>(&self, row: &'a Row, column: usize) -> Result<T, StoreError> {
         row.try_get(column)
-            .map_err(|error| store_error(&error, &self.sql.table))
+            .map_err(|error| store_error(&error, &self.sql.states.table))
     }
 
     /// The only row of a result.
