@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::{Algorithm, Cost, GiveBack, Packing};
 use crate::clock::{Clock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 
@@ -74,11 +74,11 @@ pub(crate) fn cancel<A: Algorithm>(
     cost: u64,
 ) {
     if algorithm.facts().limits == 1 {
-        algorithm.refund(state, turn, now, cost);
+        algorithm.refund(state, now, Cost::new(cost, turn), GiveBack::Refund);
     } else if algorithm.facts().waiting <= 1 {
-        A::Packing::cancel(algorithm, state, taken_at, now, cost);
+        algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Cancel);
     } else {
-        algorithm.refund(state, taken_at, now, cost);
+        algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Refund);
     }
 }
 

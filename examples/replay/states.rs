@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     Decision,
-    algorithm::{Algorithm, AnyAlgorithm, AnyState, Inherit, take_up_to},
+    algorithm::{Algorithm, AnyAlgorithm, AnyState, Cost, GiveBack, Inherit, take_up_to},
     clock::Tick,
 };
 
@@ -118,7 +118,12 @@ impl States for InProcess {
     }
 
     fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String> {
-        self.algorithm.refund(&mut self.states[key], now, now, n);
+        self.algorithm.refund(
+            &mut self.states[key],
+            now,
+            Cost::new(n, now),
+            GiveBack::Refund,
+        );
         Ok(())
     }
 

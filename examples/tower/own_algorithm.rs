@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tower::{ServiceBuilder, ServiceExt, service_fn};
-use tower_throttle::algorithm::{Algorithm, Inherit, NotPacked};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit, NotPacked};
 use tower_throttle::{
     AsError, ConfigError, Decision, Limiter, Local, Quota, RateLimitLayer, RateLimited, Verdict,
     clock::Tick,
@@ -42,7 +42,11 @@ impl Algorithm for Cooldown {
         Decision::new(Verdict::Admit, 1, u64::from(*end <= now), None, left(*end))
     }
 
-    fn refund(&self, end: &mut Tick, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, end: &mut Tick, now: Tick, cost: Cost, _: GiveBack) {
+        let Cost {
+            units: cost,
+            at: taken_at,
+        } = cost;
         // Ends the pause only if that is the one of this request.
         if cost > 0 && *end == taken_at.plus(self.0.period()) {
             *end = now.min(*end);

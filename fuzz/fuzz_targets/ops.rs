@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, take_up_to};
+use tower_throttle::algorithm::{Cost, GiveBack, Algorithm, AnyAlgorithm, take_up_to};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
     WarmUp,
@@ -186,7 +186,7 @@ fuzz_target!(|input: Input| {
             Step::Refund(cost, since) => {
                 let before = algorithm.peek(&state, now, 0);
                 let taken_at = Tick::from_nanos(now.as_nanos().saturating_sub(since));
-                algorithm.refund(&mut state, taken_at, now, cost);
+                algorithm.refund(&mut state, now, Cost::new(cost, taken_at), GiveBack::Refund);
                 let after = algorithm.peek(&state, now, 0);
                 assert!(
                     after.remaining() >= before.remaining(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Algorithm, Inherit};
+use tower_throttle::algorithm::{Cost, GiveBack, Algorithm, Inherit};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket, WarmUp,
@@ -149,7 +149,7 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
         let same = match kind % 8 {
             0 => {
                 local.refund(key, cost);
-                algorithm.refund(state, now, now, cost);
+                algorithm.refund(state, now, Cost::new(cost, now), GiveBack::Refund);
                 // It may have given back what was kept.
                 kept = kept.saturating_sub(cost.into());
                 true

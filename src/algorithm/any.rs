@@ -8,7 +8,7 @@ use super::math::MAX_WORDS;
 use super::packing::Sealed;
 #[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
-use super::{Algorithm, Facts, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -74,7 +74,7 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn decide(&self, state: &mut AnyState, now: Tick, cost: u64) -> Decision;
     fn peek(&self, state: &AnyState, now: Tick, cost: u64) -> Decision;
     fn reserve(&self, state: &mut AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision;
-    fn refund(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
+    fn refund(&self, state: &mut AnyState, now: Tick, cost: Cost, why: GiveBack);
     fn charge(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration;
     fn rescale(&self, state: &mut AnyState, from: &dyn DynAlgorithm, now: Tick, inherit: Inherit);
     fn forgettable_at(&self, state: &AnyState) -> Tick;
@@ -82,8 +82,6 @@ trait DynAlgorithm: Any + fmt::Debug + Send + Sync {
     fn quotas(&self) -> Vec<Quota>;
     fn available(&self, state: &AnyState, now: Tick) -> u64;
     fn peek_reserve(&self, state: &AnyState, now: Tick, cost: u64, max_wait: Duration) -> Decision;
-    fn cancel(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
-    fn forgive(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64);
     fn ban(&self, state: &mut AnyState, now: Tick, length: Duration);
     fn is_blocked(&self, state: &AnyState, now: Tick) -> bool;
     #[cfg(feature = "cas")]
@@ -189,8 +187,8 @@ impl<A: Algorithm> DynAlgorithm for A {
         Algorithm::reserve(self, state.get_mut(self, now), now, cost, max_wait)
     }
 
-    fn refund(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
-        Algorithm::refund(self, state.get_mut(self, now), taken_at, now, cost);
+    fn refund(&self, state: &mut AnyState, now: Tick, cost: Cost, why: GiveBack) {
+        Algorithm::refund(self, state.get_mut(self, now), now, cost, why);
     }
 
     fn charge(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration {
@@ -237,14 +235,6 @@ impl<A: Algorithm> DynAlgorithm for A {
             Some(state) => peek(state),
             None => peek(&Algorithm::fresh(self, now)),
         }
-    }
-
-    fn cancel(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
-        A::Packing::cancel(self, state.get_mut(self, now), taken_at, now, cost);
-    }
-
-    fn forgive(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
-        A::Packing::forgive(self, state.get_mut(self, now), taken_at, now, cost);
     }
 
     fn ban(&self, state: &mut AnyState, now: Tick, length: Duration) {
@@ -366,8 +356,8 @@ impl Algorithm for AnyAlgorithm {
         self.0.reserve(state, now, cost, max_wait)
     }
 
-    fn refund(&self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
-        self.0.refund(state, taken_at, now, cost);
+    fn refund(&self, state: &mut AnyState, now: Tick, cost: Cost, why: GiveBack) {
+        self.0.refund(state, now, cost, why);
     }
 
     fn charge(&self, state: &mut AnyState, now: Tick, cost: u64) -> Duration {
@@ -417,14 +407,6 @@ impl Packing<Self> for AnyAlgorithm {
         max_wait: Duration,
     ) -> Decision {
         algorithm.0.peek_reserve(state, now, cost, max_wait)
-    }
-
-    fn cancel(algorithm: &Self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
-        algorithm.0.cancel(state, taken_at, now, cost);
-    }
-
-    fn forgive(algorithm: &Self, state: &mut AnyState, taken_at: Tick, now: Tick, cost: u64) {
-        algorithm.0.forgive(state, taken_at, now, cost);
     }
 
     fn ban(algorithm: &Self, state: &mut AnyState, now: Tick, length: Duration) {

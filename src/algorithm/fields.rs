@@ -160,8 +160,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        All, AnyAlgorithm, Charge, FixedWindow, LeakyBucket, Lockout, SlidingGrid, SlidingLog,
-        SlidingWindow, TokenBucket, WarmUp,
+        All, AnyAlgorithm, Charge, Cost, FixedWindow, GiveBack, LeakyBucket, Lockout, SlidingGrid,
+        SlidingLog, SlidingWindow, TokenBucket, WarmUp,
     };
     use super::*;
 
@@ -310,7 +310,12 @@ mod tests {
                     for now in [Tick::ZERO, Tick::from_nanos(1 << 60), Tick::MAX] {
                         let _ = algorithm.peek(&state, now, 2);
                         let _ = algorithm.charge(&mut state, now, 1);
-                        algorithm.refund(&mut state, Tick::ZERO, now, 3);
+                        algorithm.refund(
+                            &mut state,
+                            now,
+                            Cost::new(3, Tick::ZERO),
+                            GiveBack::Refund,
+                        );
                         let _ = algorithm.forgettable_at(&state);
                     }
                 }

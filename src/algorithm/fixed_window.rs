@@ -11,7 +11,7 @@ use super::packing::Sealed;
 use super::settings::refuse_burst;
 #[cfg(feature = "cas")]
 use super::summed::Taken;
-use super::{Algorithm, Facts, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -279,7 +279,11 @@ impl Algorithm for FixedWindow {
         self.decision(Verdict::Admit, &open, None)
     }
 
-    fn refund(&self, state: &mut FixedWindowState, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut FixedWindowState, now: Tick, cost: Cost, _: GiveBack) {
+        let Cost {
+            units: cost,
+            at: taken_at,
+        } = cost;
         let open = self.open_window(*state, now);
         // The cost of an earlier window is not in the count.
         let is_counted = if self.anchored {

@@ -10,7 +10,7 @@ use super::fields::Fields;
 use super::packing::Sealed;
 #[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
-use super::{Algorithm, Facts, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -198,7 +198,11 @@ impl Algorithm for Gcra {
         }
     }
 
-    fn refund(&self, state: &mut GcraState, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut GcraState, now: Tick, cost: Cost, _: GiveBack) {
+        let Cost {
+            units: cost,
+            at: taken_at,
+        } = cost;
         // The refill has returned at most the time since then already.
         let given = self
             .interval

@@ -86,6 +86,7 @@ mod leaky_bucket;
 mod lockout;
 mod math;
 mod packing;
+mod refund;
 mod settings;
 mod sliding_grid;
 mod sliding_log;
@@ -116,6 +117,7 @@ pub use self::{
     lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
     math::ExactNanos,
     packing::{NotPacked, Packing},
+    refund::{Cost, GiveBack},
     sliding_grid::{SlidingGrid, SlidingGridState},
     sliding_log::{SlidingLog, SlidingLogState},
     sliding_window::{SlidingWindow, SlidingWindowState},
@@ -211,13 +213,12 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         self.decide(state, now, cost)
     }
 
-    /// Gives back what is still taken of `cost`, which was taken at `taken_at`.
+    /// Gives back what is still taken of `cost`.
     ///
-    /// `taken_at` is the moment of the decision, or of the turn of a queued request. What has been
-    /// refilled or has expired since is not returned again, so the costs that are kept stay within
-    /// the promise. It may be later than `now`, if the turn has not come: then all of the cost is
+    /// What has been refilled or has expired since it was taken is not returned again, so the costs that
+    /// are kept stay within the promise. If the turn of a queued request has not come, all of its cost is
     /// given back, and later requests move up.
-    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64);
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack);
 
     /// Counts `cost` as admitted, even if that exceeds the limit. Returns how long until the
     /// resulting debt, if any, is paid.

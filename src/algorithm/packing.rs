@@ -68,20 +68,6 @@ pub trait Packing<A: Algorithm>: Sealed {
         algorithm.reserve(&mut state.clone(), now, cost, max_wait)
     }
 
-    /// [`Algorithm::refund`] for a queued request whose turn has not come: a line gives back the whole
-    /// cost.
-    #[doc(hidden)]
-    fn cancel(algorithm: &A, state: &mut A::State, taken_at: Tick, now: Tick, cost: u64) {
-        algorithm.refund(state, taken_at, now, cost);
-    }
-
-    /// [`Algorithm::refund`] for a request that succeeded. A limit of failures that is set to do so
-    /// frees those before it too.
-    #[doc(hidden)]
-    fn forgive(algorithm: &A, state: &mut A::State, taken_at: Tick, now: Tick, cost: u64) {
-        algorithm.refund(state, taken_at, now, cost);
-    }
-
     /// Denies everything for `length` from now on, if the algorithm has bans.
     #[doc(hidden)]
     fn ban(algorithm: &A, state: &mut A::State, now: Tick, length: Duration) {

@@ -9,7 +9,7 @@ use super::settings::refuse_burst;
 #[cfg(feature = "cas")]
 use super::summed::Taken;
 use super::timestamps::{Entry, Timestamps};
-use super::{Algorithm, Facts, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -232,7 +232,11 @@ impl Algorithm for SlidingLog {
         self.decision(state, self.expired_count(state, now), now, cost)
     }
 
-    fn refund(&self, state: &mut SlidingLogState, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut SlidingLogState, now: Tick, cost: Cost, _: GiveBack) {
+        let Cost {
+            units: cost,
+            at: taken_at,
+        } = cost;
         let newest = state.entries.back().map(|newest| newest.at);
         let mut newer = Vec::new();
         let mut left = cost;

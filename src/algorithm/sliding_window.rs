@@ -9,7 +9,7 @@ use super::packing::Sealed;
 use super::settings::refuse_burst;
 #[cfg(feature = "cas")]
 use super::summed::Taken;
-use super::{Algorithm, Facts, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -246,7 +246,11 @@ impl Algorithm for SlidingWindow {
         )
     }
 
-    fn refund(&self, state: &mut SlidingWindowState, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut SlidingWindowState, now: Tick, cost: Cost, _: GiveBack) {
+        let Cost {
+            units: cost,
+            at: taken_at,
+        } = cost;
         let (mut at, _) = self.state_at(*state, now);
         let (taken_in, _) = self.windows.locate(taken_at);
         if taken_in + 1 < at.window {

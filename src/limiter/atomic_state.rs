@@ -173,7 +173,7 @@ mod loom_models {
     use loom::thread;
 
     use super::*;
-    use crate::algorithm::{FixedWindow, NotPacked, SlidingWindow, TokenBucket};
+    use crate::algorithm::{Cost, FixedWindow, GiveBack, NotPacked, SlidingWindow, TokenBucket};
     use crate::decision::Verdict;
     use crate::error::ConfigError;
     use crate::quota::Quota;
@@ -279,7 +279,9 @@ mod loom_models {
             });
             let before = check(&cell, 0);
             debt.join().expect("no thread panics");
-            cell.transition(|algorithm, state| algorithm.refund(state, at(0), at(0), 5));
+            cell.transition(|algorithm, state| {
+                algorithm.refund(state, at(0), Cost::new(5, at(0)), GiveBack::Refund)
+            });
             let left = cell.read(|algorithm, state| algorithm.peek(state, at(0), 0).remaining());
             assert_eq!(left, 2 - u64::from(before));
         });
@@ -325,7 +327,7 @@ mod loom_models {
             Decision::new(Verdict::Admit, 1, 1, None, 0)
         }
 
-        fn refund(&self, _: &mut Tick, _: Tick, _: Tick, _: u64) {}
+        fn refund(&self, _: &mut Tick, _: Tick, _: Cost, _: GiveBack) {}
 
         fn charge(&self, _: &mut Tick, _: Tick, _: u64) -> Duration {
             Duration::ZERO

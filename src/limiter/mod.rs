@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use self::atomic_state::AtomicState;
 use crate::acquire::{Acquire, Attempt, acquire, attempt, cancel};
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
+use crate::algorithm::{Algorithm, Cost, GiveBack, Inherit, IntoAlgorithm, take_now, take_up_to};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
@@ -175,8 +175,9 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     }
 
     fn refund_at(&self, taken_at: Tick, now: Tick, cost: u64) {
-        self.state
-            .transition(|algorithm, state| algorithm.refund(state, taken_at, now, cost));
+        self.state.transition(|algorithm, state| {
+            algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Refund)
+        });
     }
 
     /// Takes `cost` even if it exceeds the limit: for a cost that is known only afterwards. Returns

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::cold;
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::{Algorithm, Cost, GiveBack, Packing};
 use crate::backend::Op;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -23,15 +23,20 @@ pub(super) fn apply_op<A: Algorithm>(
         }
         Op::Peek(cost) => return cold::peek(algorithm, state, now, cost),
         Op::Refund(cost, receipt) => {
-            algorithm.refund(state, Tick::from_nanos(receipt.moment()), now, cost);
+            algorithm.refund(
+                state,
+                now,
+                Cost::new(cost, Tick::from_nanos(receipt.moment())),
+                GiveBack::Refund,
+            );
         }
         Op::Cancel(cost, receipt) => {
             let taken_at = Tick::from_nanos(receipt.moment());
-            A::Packing::cancel(algorithm, state, taken_at, now, cost);
+            algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Cancel);
         }
         Op::Forgive(cost, receipt) => {
             let taken_at = Tick::from_nanos(receipt.moment());
-            A::Packing::forgive(algorithm, state, taken_at, now, cost);
+            algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Forgive);
         }
         Op::Ban(length) => A::Packing::ban(algorithm, state, now, length),
         Op::Charge(cost) => {

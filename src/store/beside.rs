@@ -2,7 +2,7 @@
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
-use crate::algorithm::{Algorithm, Facts, Inherit, Packing, Sealed};
+use crate::algorithm::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing, Sealed};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -122,8 +122,8 @@ impl<A: Algorithm, O: Own> Algorithm for Beside<A, O> {
         self.algorithm.peek(&state.fleet, now, cost)
     }
 
-    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
-        self.algorithm.refund(&mut state.fleet, taken_at, now, cost);
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
+        self.algorithm.refund(&mut state.fleet, now, cost, why);
     }
 
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Inherit, Packing};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit, Packing};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -93,7 +93,7 @@ fn a_refund_of_what_has_expired_changes_no_decision_at_an_older_moment() {
         let mut state = algorithm.fresh(older);
         assert!(algorithm.decide(&mut state, older, LIMIT).is_admitted());
         let before = algorithm.peek(&state, older, 1);
-        algorithm.refund(&mut state, older, newer, LIMIT);
+        algorithm.refund(&mut state, newer, Cost::new(LIMIT, older), GiveBack::Refund);
         assert_eq!(algorithm.peek(&state, older, 1), before, "{algorithm:?}");
     }
     check(FixedWindow::new(quota()));
@@ -110,7 +110,7 @@ fn nothing_is_used_after_a_refund_whatever_moment_asks() {
         let (older, newer) = (at(5 * PERIOD), at(6 * PERIOD));
         let mut state = algorithm.fresh(newer);
         assert!(algorithm.decide(&mut state, newer, LIMIT).is_admitted());
-        algorithm.refund(&mut state, newer, newer, LIMIT);
+        algorithm.refund(&mut state, newer, Cost::new(LIMIT, newer), GiveBack::Refund);
         let decision = algorithm.peek(&state, older, 0);
         assert_eq!(decision.remaining(), LIMIT, "{algorithm:?}");
         assert_eq!(decision.reset_after, Duration::ZERO, "{algorithm:?}");
@@ -136,7 +136,12 @@ fn a_window_is_forgettable_at_its_end() {
         assert_eq!(algorithm.forgettable_at(&state), at(0), "{algorithm:?}");
         assert!(algorithm.decide(&mut state, at(start), 3).is_admitted());
         assert_eq!(algorithm.forgettable_at(&state), at(end), "{algorithm:?}");
-        algorithm.refund(&mut state, at(start), at(start), 3);
+        algorithm.refund(
+            &mut state,
+            at(start),
+            Cost::new(3, at(start)),
+            GiveBack::Refund,
+        );
         let forgettable = algorithm.forgettable_at(&state);
         assert_eq!(forgettable, at(without_usage), "{algorithm:?}");
     }
@@ -284,7 +289,7 @@ fn a_refund_of_a_cost_that_a_charge_joined_gives_back_older_costs_only() {
         assert!(log.decide(&mut state, at(taken_at), 1).is_admitted());
     }
     let _ = log.charge(&mut state, at(300), 1);
-    log.refund(&mut state, at(100), at(400), 1);
+    log.refund(&mut state, at(400), Cost::new(1, at(100)), GiveBack::Refund);
     // Two costs are kept. They count for 300 ns longer than if that of the beginning had been kept.
     assert_eq!(used_up(&log, &state, 400), Some(at(300 + PERIOD)));
     assert!(log.peek(&state, at(300 + PERIOD), 2).is_admitted());
@@ -294,8 +299,8 @@ fn a_refund_of_a_cost_that_a_charge_joined_gives_back_older_costs_only() {
     assert!(log.decide(&mut state, at(100), 1).is_admitted());
     let _ = log.charge(&mut state, at(300), 1);
     let before = state.clone();
-    log.refund(&mut state, at(100), at(400), 1);
+    log.refund(&mut state, at(400), Cost::new(1, at(100)), GiveBack::Refund);
     assert_eq!(state, before, "no older cost counts");
-    log.refund(&mut state, at(300), at(400), 1);
+    log.refund(&mut state, at(400), Cost::new(1, at(300)), GiveBack::Refund);
     assert_eq!(used_up(&log, &state, 400), Some(at(300 + PERIOD)));
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tower_throttle::algorithm::{
-    Algorithm, AnyAlgorithm, Inherit, NotPacked, Packing, quotas, take_up_to,
+    Algorithm, AnyAlgorithm, Cost, GiveBack, Inherit, NotPacked, Packing, quotas, take_up_to,
 };
 use tower_throttle::clock::Tick;
 use tower_throttle::{
@@ -249,7 +249,7 @@ fn refund_and_charge_reach_every_part() {
     );
     assert_eq!(state.0.0, state.1[1]);
     assert_eq!(window.peek(&state.0.1, at(0), 0).remaining(), 0);
-    set.refund(&mut state, at(0), at(0), 3);
+    set.refund(&mut state, at(0), Cost::new(3, at(0)), GiveBack::Refund);
     let decision = set.decide(&mut state, at(0), 1);
     assert_eq!(decision.verdict, Verdict::Admit);
     assert_eq!(window.peek(&state.0.1, at(0), 0).remaining(), 1);
@@ -287,8 +287,8 @@ impl Algorithm for NeverCopied {
     fn peek(&self, state: &Uncopied, now: Tick, cost: u64) -> Decision {
         self.0.peek(&state.0, now, cost)
     }
-    fn refund(&self, state: &mut Uncopied, taken_at: Tick, now: Tick, cost: u64) {
-        self.0.refund(&mut state.0, taken_at, now, cost);
+    fn refund(&self, state: &mut Uncopied, now: Tick, cost: Cost, why: GiveBack) {
+        self.0.refund(&mut state.0, now, cost, why);
     }
     fn charge(&self, state: &mut Uncopied, now: Tick, cost: u64) -> Duration {
         self.0.charge(&mut state.0, now, cost)

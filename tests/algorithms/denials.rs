@@ -5,7 +5,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, DenialLockout, Inherit, take_up_to};
+use tower_throttle::algorithm::{
+    Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, Inherit, take_up_to,
+};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{
@@ -135,10 +137,18 @@ fn a_lockout_of_denials_agrees_with_the_oracle() {
                 match random.below(8) {
                     0 => {
                         let taken_at = at(then.saturating_sub(random.below(subject.period)));
-                        algorithm.refund(&mut state, taken_at, at(then), cost);
-                        model
-                            .limit
-                            .refund(&mut model.state, taken_at, at(then), cost);
+                        algorithm.refund(
+                            &mut state,
+                            at(then),
+                            Cost::new(cost, taken_at),
+                            GiveBack::Refund,
+                        );
+                        model.limit.refund(
+                            &mut model.state,
+                            at(then),
+                            Cost::new(cost, taken_at),
+                            GiveBack::Refund,
+                        );
                     }
                     1 => {
                         let owed = algorithm.charge(&mut state, at(then), cost);

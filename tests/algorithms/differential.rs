@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, take_up_to};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up_to};
 use tower_throttle::{
     All, Decision, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket, WarmUp,
@@ -341,7 +341,8 @@ impl Pair {
                         .saturating_add(random.below(self.model.rate.period))
                         .min(1 << 62),
                 };
-                self.algorithm.refund(state, at(taken_at), tick, cost);
+                self.algorithm
+                    .refund(state, tick, Cost::new(cost, at(taken_at)), GiveBack::Refund);
                 self.model.refund(taken_at, now, cost);
                 let rest = self.algorithm.peek(&self.state, tick, 0);
                 self.wrong_figures(&rest)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::{
     Decision, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, WarmUp,
     algorithm::Charge, clock::Tick,
@@ -99,7 +99,12 @@ pub(crate) fn resets_while_unused(subject: &Subject, seed: u64) -> Option<String
     }
     for (taken_at, cost) in taken.into_iter().rev() {
         let older = now.saturating_sub(random.below(3 * subject.period));
-        algorithm.refund(&mut state, at(taken_at), at(older), cost);
+        algorithm.refund(
+            &mut state,
+            at(older),
+            Cost::new(cost, at(taken_at)),
+            GiveBack::Refund,
+        );
         let decision = algorithm.peek(&state, at(older), 0);
         let unused = decision.remaining() == decision.limit;
         if unused != (decision.reset_after == Duration::ZERO) {

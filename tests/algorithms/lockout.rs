@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Inherit};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Inherit};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{Local, Lockout, ManualClock, Quota, TokenBucket};
@@ -43,7 +43,12 @@ impl<A: Algorithm> Key<A> {
 
     fn succeeds(&mut self, taken_at: u64, second: u64) {
         let [taken_at, now] = [taken_at, second].map(|at| Tick::from_nanos(at * SECOND));
-        self.algorithm.refund(&mut self.state, taken_at, now, 1);
+        self.algorithm.refund(
+            &mut self.state,
+            now,
+            Cost::new(1, taken_at),
+            GiveBack::Refund,
+        );
     }
 
     fn fails(&mut self, seconds: impl IntoIterator<Item = u64>) {
@@ -197,7 +202,12 @@ fn a_late_attempt_is_freed_at_the_moment_at_which_it_counts() {
     key.fails([0, 500, 400, 600, 450]);
     key.fails([950]);
     assert_eq!(remaining(&key, 950), 4, "the first has expired");
-    key.algorithm.refund(&mut key.state, at(450), at(960), 0);
+    key.algorithm.refund(
+        &mut key.state,
+        at(960),
+        Cost::new(0, at(450)),
+        GiveBack::Refund,
+    );
     key.succeeds(450, 960);
     assert_eq!(remaining(&key, 960), 5);
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Packing};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Packing};
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingWindow, TokenBucket, WarmUp,
     clock::Tick,
@@ -89,7 +89,10 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
             _ => 1,
         };
         match random.below(16) {
-            0 => self.algorithm.refund(&mut self.state, now, now, cost),
+            0 => {
+                self.algorithm
+                    .refund(&mut self.state, now, Cost::new(cost, now), GiveBack::Refund)
+            }
             1 => {
                 self.algorithm
                     .charge(&mut self.state, now, cost % (limit + 1));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, NotPacked, Packing};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, NotPacked, Packing};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Quota, SlidingLog, TokenBucket, algorithm::Inherit,
     clock::Tick,
@@ -110,8 +110,8 @@ impl<A: Algorithm> Algorithm for Broken<A> {
         }
     }
 
-    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
-        self.algorithm.refund(&mut state.0, taken_at, now, cost);
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
+        self.algorithm.refund(&mut state.0, now, cost, why);
     }
 
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {

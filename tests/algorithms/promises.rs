@@ -1,6 +1,6 @@
 //! A(T), the cost admitted in any interval of length T, stays within the promise.
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack};
 use tower_throttle::clock::Tick;
 use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
 
@@ -126,7 +126,12 @@ fn kept_costs(subject: &Subject, seed: u64) -> Vec<Admission> {
                 _ => 1 + random.below(cost),
             };
             let [taken, present] = [taken_at, now].map(Tick::from_nanos);
-            algorithm.refund(&mut state, taken, present, part);
+            algorithm.refund(
+                &mut state,
+                present,
+                Cost::new(part, taken),
+                GiveBack::Refund,
+            );
             if part == cost {
                 kept.remove(index);
             } else {
@@ -177,9 +182,14 @@ fn a_refund_excludes_what_has_expired_or_been_refilled() {
         let mut state = algorithm.fresh(at(0));
         assert!(algorithm.decide(&mut state, at(first), 10).is_admitted());
         assert!(algorithm.decide(&mut state, at(60), 10).is_admitted());
-        algorithm.refund(&mut state, at(first), at(61), 10);
+        algorithm.refund(
+            &mut state,
+            at(61),
+            Cost::new(10, at(first)),
+            GiveBack::Refund,
+        );
         assert_eq!(algorithm.peek(&state, at(61), 0).remaining(), 0);
-        algorithm.refund(&mut state, at(60), at(61), 10);
+        algorithm.refund(&mut state, at(61), Cost::new(10, at(60)), GiveBack::Refund);
         assert_eq!(algorithm.peek(&state, at(61), 0).remaining(), 10);
     }
     // A log counts both; the refund returns the first ten only.
@@ -187,7 +197,7 @@ fn a_refund_excludes_what_has_expired_or_been_refilled() {
     let mut state = log.fresh(at(0));
     assert!(log.decide(&mut state, at(59), 10).is_admitted());
     assert!(log.decide(&mut state, at(60), 10).is_admitted());
-    log.refund(&mut state, at(59), at(61), 15);
+    log.refund(&mut state, at(61), Cost::new(15, at(59)), GiveBack::Refund);
     assert_eq!(log.peek(&state, at(61), 0).remaining(), 10);
     assert_eq!(log.peek(&state, at(119), 0).remaining(), 10);
     assert_eq!(log.peek(&state, at(120), 0).remaining(), 20);
@@ -196,6 +206,6 @@ fn a_refund_excludes_what_has_expired_or_been_refilled() {
     let mut state = bucket.fresh(at(0));
     assert!(bucket.decide(&mut state, at(10), 10).is_admitted());
     bucket.charge(&mut state, at(14), 30);
-    bucket.refund(&mut state, at(10), at(14), 10);
+    bucket.refund(&mut state, at(14), Cost::new(10, at(10)), GiveBack::Refund);
     assert_eq!(bucket.peek(&state, at(14), 0).remaining(), 30);
 }

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge, Packing};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge, Cost, GiveBack, Packing};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     All, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
@@ -330,7 +330,12 @@ fn a_sliding_window_packs_exactly_the_usage_that_its_words_hold() {
             let _ = window.charge(&mut state, at(9_000), previous);
             // Brings the state to the next window even if nothing is charged.
             let _ = window.charge(&mut state, at(10_000), current.max(1));
-            window.refund(&mut state, at(10_000), at(10_000), 1 - current.min(1));
+            window.refund(
+                &mut state,
+                at(10_000),
+                Cost::new(1 - current.min(1), at(10_000)),
+                GiveBack::Refund,
+            );
             let fits = [
                 false,
                 previous < 16 && current < 16,
@@ -401,7 +406,6 @@ fn repacked<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<A::State> {
 #[test]
 fn a_combination_packs_if_every_part_does() {
     type Pair = <(FixedWindow, TokenBucket) as Algorithm>::Packing;
-    type List = <All<FixedWindow> as Algorithm>::Packing;
     let pair = (FixedWindow::new(quota(10)), TokenBucket::new(quota(7)));
     assert_eq!(pair.facts().words, 2);
     let mut state = pair.fresh(at(9_000));

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Inherit, take_up_to};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit, take_up_to};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{Decision, Limiter, Local, ManualClock, Verdict};
@@ -100,7 +100,12 @@ impl<A: Algorithm> Place<A> for Plain<A> {
             }
             Step::TakeUpTo(most) => Outcome::Took(take_up_to(algorithm, state, now, *most).0),
             Step::Refund(cost, receipt) => {
-                algorithm.refund(state, Tick::from_nanos(receipt.moment()), now, *cost);
+                algorithm.refund(
+                    state,
+                    now,
+                    Cost::new(*cost, Tick::from_nanos(receipt.moment())),
+                    GiveBack::Refund,
+                );
                 Outcome::Done
             }
             Step::Charge(cost) => {

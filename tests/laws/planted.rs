@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Inherit, NotPacked};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Inherit, NotPacked};
 use tower_throttle::clock::Tick;
 use tower_throttle::{ConfigError, Decision, Quota};
 
@@ -158,10 +158,10 @@ impl Algorithm for Broken {
         }
     }
 
-    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
         match self.1 {
-            Bug::RefundsTheFirst => self.0.0.refund(&mut state.0, taken_at, now, cost),
-            _ => self.0.refund(state, taken_at, now, cost),
+            Bug::RefundsTheFirst => self.0.0.refund(&mut state.0, now, cost, why),
+            _ => self.0.refund(state, now, cost, why),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     ConfigError, Decision, LeakyBucket, Quota,
-    algorithm::{Algorithm, Inherit, NotPacked},
+    algorithm::{Algorithm, Cost, GiveBack, Inherit, NotPacked},
     clock::Tick,
 };
 
@@ -28,9 +28,9 @@ impl Algorithm for OwnLine {
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
         self.0.decide(state, now, cost)
     }
-    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
-        if taken_at > now {
-            self.0.refund(state, taken_at, now, cost);
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
+        if cost.at > now {
+            self.0.refund(state, now, cost, why);
         }
     }
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, NotPacked, take_up_to};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, NotPacked, take_up_to};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota,
     SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -52,7 +52,7 @@ fn compare<A: Algorithm>(table: &A, map: &A, capacity: usize, keys: u64, seed: u
         let same = match random.below(12) {
             0 => {
                 local.refund(&key, cost);
-                map.refund(state, now, now, cost);
+                map.refund(state, now, Cost::new(cost, now), GiveBack::Refund);
                 true
             }
             1 => local.charge(&key, cost) == map.charge(state, now, cost),
@@ -163,8 +163,8 @@ impl Algorithm for ExpiresEarly {
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
         self.0.decide(state, now, cost)
     }
-    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
-        self.0.refund(state, taken_at, now, cost);
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
+        self.0.refund(state, now, cost, why);
     }
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         self.0.charge(state, now, cost)

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, NotPacked};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, NotPacked};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Local, ManualClock, Quota, SlidingLog, Verdict,
     algorithm::Inherit, clock::Tick, store::local::Overflow,
@@ -37,8 +37,8 @@ impl Algorithm for PanicsAtCost13 {
         assert!(cost != 13, "a panic in user code");
         decision
     }
-    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
-        self.window.refund(state, taken_at, now, cost);
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
+        self.window.refund(state, now, cost, why);
     }
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         self.window.charge(state, now, cost)
@@ -194,9 +194,9 @@ impl Algorithm for Asks {
         self.ask();
         self.window.decide(state, now, cost)
     }
-    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
         self.ask();
-        self.window.refund(state, taken_at, now, cost);
+        self.window.refund(state, now, cost, why);
     }
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
         self.ask();

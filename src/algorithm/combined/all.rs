@@ -8,7 +8,7 @@ use super::super::math::MAX_WORDS;
 use super::super::packing::Sealed;
 #[cfg(feature = "cas")]
 use super::super::summed::{SummedMoment, Taken};
-use super::super::{Algorithm, Facts, Inherit, Packing};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -175,9 +175,9 @@ impl<A: Algorithm> Algorithm for All<A> {
         self.take(state, now, cost, Some(max_wait))
     }
 
-    fn refund(&self, state: &mut Vec<A::State>, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut Vec<A::State>, now: Tick, cost: Cost, why: GiveBack) {
         for (part, state) in self.each_mut(state) {
-            part.refund(state, taken_at, now, cost);
+            part.refund(state, now, cost, why);
         }
     }
 
@@ -252,18 +252,6 @@ impl<A: Algorithm> Packing<Self> for All<A> {
         max_wait: Duration,
     ) -> Decision {
         algorithm.look(state, now, cost, Some(max_wait))
-    }
-
-    fn cancel(algorithm: &Self, state: &mut Vec<A::State>, taken_at: Tick, now: Tick, cost: u64) {
-        for (part, state) in algorithm.each_mut(state) {
-            A::Packing::cancel(part, state, taken_at, now, cost);
-        }
-    }
-
-    fn forgive(algorithm: &Self, state: &mut Vec<A::State>, taken_at: Tick, now: Tick, cost: u64) {
-        for (part, state) in algorithm.each_mut(state) {
-            A::Packing::forgive(part, state, taken_at, now, cost);
-        }
     }
 
     fn ban(algorithm: &Self, state: &mut Vec<A::State>, now: Tick, length: Duration) {

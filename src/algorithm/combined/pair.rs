@@ -8,7 +8,7 @@ use super::super::math::MAX_WORDS;
 use super::super::packing::Sealed;
 #[cfg(feature = "cas")]
 use super::super::summed::{SummedMoment, Taken};
-use super::super::{Algorithm, Facts, Inherit, Packing};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -110,9 +110,9 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         take_both(self, state, now, cost, Some(max_wait))
     }
 
-    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
-        self.0.refund(&mut state.0, taken_at, now, cost);
-        self.1.refund(&mut state.1, taken_at, now, cost);
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
+        self.0.refund(&mut state.0, now, cost, why);
+        self.1.refund(&mut state.1, now, cost, why);
     }
 
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
@@ -176,28 +176,6 @@ impl<A: Algorithm, B: Algorithm> Packing<Self> for (A, B) {
         max_wait: Duration,
     ) -> Decision {
         look_at_both(algorithm, state, now, cost, Some(max_wait))
-    }
-
-    fn cancel(
-        algorithm: &Self,
-        state: &mut (A::State, B::State),
-        taken_at: Tick,
-        now: Tick,
-        cost: u64,
-    ) {
-        A::Packing::cancel(&algorithm.0, &mut state.0, taken_at, now, cost);
-        B::Packing::cancel(&algorithm.1, &mut state.1, taken_at, now, cost);
-    }
-
-    fn forgive(
-        algorithm: &Self,
-        state: &mut (A::State, B::State),
-        taken_at: Tick,
-        now: Tick,
-        cost: u64,
-    ) {
-        A::Packing::forgive(&algorithm.0, &mut state.0, taken_at, now, cost);
-        B::Packing::forgive(&algorithm.1, &mut state.1, taken_at, now, cost);
     }
 
     fn ban(algorithm: &Self, state: &mut (A::State, B::State), now: Tick, length: Duration) {

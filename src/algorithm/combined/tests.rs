@@ -5,8 +5,8 @@ use std::time::Duration;
 #[cfg(feature = "cas")]
 use super::super::fields::{settings_to_bytes, state_to_bytes};
 use super::super::{
-    Algorithm, AnyAlgorithm, FixedWindow, Inherit, LeakyBucket, Lockout, NotPacked, Packing,
-    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    Algorithm, AnyAlgorithm, Cost, FixedWindow, GiveBack, Inherit, LeakyBucket, Lockout, NotPacked,
+    Packing, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use super::All;
 use crate::clock::Tick;
@@ -37,7 +37,7 @@ impl Algorithm for Own {
         *state = now;
         Decision::new(Verdict::Admit, 1, 1, None, 0)
     }
-    fn refund(&self, _: &mut Tick, _: Tick, _: Tick, _: u64) {}
+    fn refund(&self, _: &mut Tick, _: Tick, _: Cost, _: GiveBack) {}
     fn charge(&self, state: &mut Tick, now: Tick, _: u64) -> Duration {
         *state = now;
         Duration::ZERO
@@ -127,7 +127,7 @@ fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
         for _ in 0..2 {
             let placed = limit.reserve(&mut state, now, 1, MINUTE);
             results.push(placed.wait());
-            A::Packing::cancel(limit, &mut state, now, now, 1);
+            limit.refund(&mut state, now, Cost::new(1, now), GiveBack::Cancel);
         }
         let before = A::Packing::is_blocked(limit, &state, now);
         A::Packing::ban(limit, &mut state, now, MINUTE);

@@ -15,7 +15,8 @@ use super::settings::{check_units, own_wait, refuse_without_queue};
 #[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
 use super::{
-    Algorithm, ExactNanos, Facts, Inherit, Packing, at_most::AtMost, bucket::Bucket, math::Rounding,
+    Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Packing, at_most::AtMost,
+    bucket::Bucket, math::Rounding,
 };
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
@@ -216,7 +217,11 @@ impl Algorithm for LeakyBucket {
         }
     }
 
-    fn refund(&self, state: &mut ExactNanos, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
+        let Cost {
+            units: cost,
+            at: taken_at,
+        } = cost.from_line(self.queue_limit.is_some(), now, why);
         let (unused, since) = (self.line().idle_since(now), nanos(now.since(taken_at)));
         let interval = &self.bucket.interval;
         *state = interval.apply_refund(*state, unused, cost, since);
@@ -283,12 +288,6 @@ impl Packing<Self> for LeakyBucket {
     #[cfg(feature = "cas")]
     fn state_fields(algorithm: &Self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
         algorithm.bucket.interval.state_fields(state, fields);
-    }
-
-    fn cancel(algorithm: &Self, state: &mut ExactNanos, taken_at: Tick, now: Tick, cost: u64) {
-        let is_line = algorithm.queue_limit.is_some();
-        let taken_at = if is_line { now } else { taken_at };
-        algorithm.refund(state, taken_at, now, cost);
     }
 
     #[cfg(feature = "cas")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(feature = "cas")]
 use super::super::fields::Fields;
 use super::super::packing::Sealed;
-use super::super::{Algorithm, Facts, Inherit, IntoAlgorithm, Packing};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, IntoAlgorithm, Packing};
 use super::settings::Lockout;
 use super::state::LockoutState;
 use crate::clock::Tick;
@@ -218,8 +218,13 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
         decision
     }
 
-    fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
-        self.limit.refund(&mut state.limit, taken_at, now, cost);
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
+        self.limit.refund(&mut state.limit, now, cost, why);
+        let phase = self.lockout.phase(&state.denials, now);
+        let clears = self.lockout.clears && why == GiveBack::Forgive && cost.units > 0;
+        if clears && !phase.is_full {
+            state.denials.free(cost.at, phase.expired, u64::MAX);
+        }
     }
 
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {
@@ -284,30 +289,6 @@ impl<A: Algorithm> Packing<Self> for DenialLockout<A> {
         match algorithm.blocked_until(state, now) {
             Some(end) => during_block(looked, end, now, cost),
             None => looked,
-        }
-    }
-
-    fn cancel(
-        algorithm: &Self,
-        state: &mut DenialLockoutState<A::State>,
-        taken_at: Tick,
-        now: Tick,
-        cost: u64,
-    ) {
-        A::Packing::cancel(&algorithm.limit, &mut state.limit, taken_at, now, cost);
-    }
-
-    fn forgive(
-        algorithm: &Self,
-        state: &mut DenialLockoutState<A::State>,
-        taken_at: Tick,
-        now: Tick,
-        cost: u64,
-    ) {
-        A::Packing::forgive(&algorithm.limit, &mut state.limit, taken_at, now, cost);
-        let phase = algorithm.lockout.phase(&state.denials, now);
-        if algorithm.lockout.clears && cost > 0 && !phase.is_full {
-            state.denials.free(taken_at, phase.expired, u64::MAX);
         }
     }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 #[cfg(feature = "cas")]
 use super::fields::Fields;
 use super::packing::Sealed;
-use super::{Algorithm, Facts, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -116,10 +116,12 @@ impl Algorithm for Lockout {
         self.decision_on(state, &phase, now, cost)
     }
 
-    fn refund(&self, state: &mut LockoutState, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut LockoutState, now: Tick, cost: Cost, why: GiveBack) {
         // During a block no attempt expires, so a late success ends it as well.
         let gone = self.phase(state, now).expired;
-        state.free(taken_at, gone, cost);
+        let clears = self.clears && why == GiveBack::Forgive && cost.units > 0;
+        let units = if clears { u64::MAX } else { cost.units };
+        state.free(cost.at, gone, units);
     }
 
     fn charge(&self, state: &mut LockoutState, now: Tick, cost: u64) -> Duration {
@@ -181,12 +183,6 @@ impl Packing<Self> for Lockout {
         _max_wait: Duration,
     ) -> Decision {
         algorithm.peek(state, now, cost)
-    }
-
-    fn forgive(algorithm: &Self, state: &mut LockoutState, taken_at: Tick, now: Tick, cost: u64) {
-        let clears = algorithm.clears && cost > 0;
-        let cost = if clears { u64::MAX } else { cost };
-        algorithm.refund(state, taken_at, now, cost);
     }
 
     fn ban(algorithm: &Self, state: &mut LockoutState, now: Tick, length: Duration) {

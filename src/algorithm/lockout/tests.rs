@@ -5,8 +5,8 @@ use super::super::fields::{
     settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use super::super::{
-    Algorithm, FixedWindow, Inherit, IntoAlgorithm, LeakyBucket, NotPacked, Packing, SlidingLog,
-    TokenBucket,
+    Algorithm, Cost, FixedWindow, GiveBack, Inherit, IntoAlgorithm, LeakyBucket, NotPacked,
+    Packing, SlidingLog, TokenBucket,
 };
 use super::{DenialLockout, Lockout, LockoutState};
 use crate::clock::Tick;
@@ -39,7 +39,7 @@ impl Algorithm for DeniesAll {
     fn decide(&self, (): &mut (), _: Tick, _: u64) -> Decision {
         Decision::new(Verdict::Deny, 1, 0, None, 0)
     }
-    fn refund(&self, (): &mut (), _: Tick, _: Tick, _: u64) {}
+    fn refund(&self, (): &mut (), _: Tick, _: Cost, _: GiveBack) {}
     fn charge(&self, (): &mut (), _: Tick, _: u64) -> Duration {
         Duration::ZERO
     }
@@ -65,9 +65,19 @@ fn forgiveness_of_a_cost_of_zero_frees_nothing() {
     let clears = lockout().clear_on_success();
     let mut state = clears.fresh(Tick::ZERO);
     let _ = clears.decide(&mut state, Tick::ZERO, 3);
-    Lockout::forgive(&clears, &mut state, Tick::ZERO, Tick::ZERO, 0);
+    clears.refund(
+        &mut state,
+        Tick::ZERO,
+        Cost::new(0, Tick::ZERO),
+        GiveBack::Forgive,
+    );
     assert_eq!(clears.peek(&state, Tick::ZERO, 0).remaining(), 2);
-    Lockout::forgive(&clears, &mut state, Tick::ZERO, Tick::ZERO, 1);
+    clears.refund(
+        &mut state,
+        Tick::ZERO,
+        Cost::new(1, Tick::ZERO),
+        GiveBack::Forgive,
+    );
     assert_eq!(clears.peek(&state, Tick::ZERO, 0).remaining(), 5);
 
     let two = Lockout::new(Quota::per_minute(2)).clear_on_success();
@@ -75,7 +85,12 @@ fn forgiveness_of_a_cost_of_zero_frees_nothing() {
     for (cost, is_blocked) in [(0, true), (1, false)] {
         let mut state = algorithm.fresh(Tick::ZERO);
         let _ = algorithm.decide(&mut state, Tick::ZERO, 1);
-        DenialLockout::forgive(&algorithm, &mut state, Tick::ZERO, Tick::ZERO, cost);
+        algorithm.refund(
+            &mut state,
+            Tick::ZERO,
+            Cost::new(cost, Tick::ZERO),
+            GiveBack::Forgive,
+        );
         let _ = algorithm.decide(&mut state, Tick::ZERO, 1);
         let blocked = DenialLockout::is_blocked(&algorithm, &state, Tick::ZERO);
         assert_eq!(blocked, is_blocked, "cost {cost}");
@@ -140,7 +155,12 @@ fn a_cancelled_request_gives_its_queue_position_back_to_the_limit() {
     let before = state.clone();
     let placed = algorithm.reserve(&mut state, Tick::ZERO, 1, MINUTE);
     assert!(!placed.is_denied() && state != before);
-    DenialLockout::cancel(&algorithm, &mut state, Tick::ZERO, Tick::ZERO, 1);
+    algorithm.refund(
+        &mut state,
+        Tick::ZERO,
+        Cost::new(1, Tick::ZERO),
+        GiveBack::Cancel,
+    );
     assert_eq!(state, before);
 }
 

@@ -16,7 +16,7 @@ use super::packing::Sealed;
 use super::settings::refuse_burst;
 #[cfg(feature = "cas")]
 use super::summed::Taken;
-use super::{Algorithm, Facts, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -263,7 +263,11 @@ impl Algorithm for SlidingGrid {
         self.decide_with_sums(state, self.current_cell(state, now), now, cost)
     }
 
-    fn refund(&self, state: &mut SlidingGridState, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut SlidingGridState, now: Tick, cost: Cost, _: GiveBack) {
+        let Cost {
+            units: cost,
+            at: taken_at,
+        } = cost;
         self.advance(state, now);
         let (taken_in, _) = self.grid.locate(taken_at);
         let age = state.cell.saturating_sub(taken_in);

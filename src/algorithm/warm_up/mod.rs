@@ -14,7 +14,7 @@ use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_burst, refuse_without_queue};
 #[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
-use super::{Algorithm, ExactNanos, Facts, Inherit, Packing};
+use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Packing};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -347,7 +347,11 @@ impl Algorithm for WarmUp {
 
     /// Frees the line of `cost` warm intervals. The permits are not put back: they cost more
     /// because the service was cold, and a refund makes it neither warmer nor colder.
-    fn refund(&self, state: &mut WarmUpState, taken_at: Tick, now: Tick, cost: u64) {
+    fn refund(&self, state: &mut WarmUpState, now: Tick, cost: Cost, why: GiveBack) {
+        let Cost {
+            units: cost,
+            at: taken_at,
+        } = cost.from_line(self.queue_limit.is_some(), now, why);
         *state = self.refilled(*state, now);
         let (unused, since) = (ExactNanos::from_tick(now), nanos(now.since(taken_at)));
         state.next_free = self
@@ -463,12 +467,6 @@ impl Packing<Self> for WarmUp {
             Tick::from_nanos(at),
             Tick::from_nanos(last),
         ))
-    }
-
-    fn cancel(algorithm: &Self, state: &mut WarmUpState, taken_at: Tick, now: Tick, cost: u64) {
-        let is_line = algorithm.queue_limit.is_some();
-        let taken_at = if is_line { now } else { taken_at };
-        algorithm.refund(state, taken_at, now, cost);
     }
 
     #[inline]

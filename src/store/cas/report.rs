@@ -7,7 +7,7 @@ use super::{
     error::Failure,
     record::{Entry, Record},
 };
-use crate::algorithm::{Algorithm, Packing, Taken};
+use crate::algorithm::{Algorithm, Cost, GiveBack, Packing, Taken};
 use crate::clock::Tick;
 
 /// Something that a machine did to its own state of a key.
@@ -125,12 +125,14 @@ impl Change {
             Self::Charge { taken_at, cost } => {
                 A::Packing::charge_late(algorithm, state, taken_at, now, cost);
             }
-            Self::Refund { taken_at, cost } => algorithm.refund(state, taken_at, now, cost),
+            Self::Refund { taken_at, cost } => {
+                algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Refund)
+            }
             Self::Cancel { taken_at, cost } => {
-                A::Packing::cancel(algorithm, state, taken_at, now, cost);
+                algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Cancel);
             }
             Self::Forgive { taken_at, cost } => {
-                A::Packing::forgive(algorithm, state, taken_at, now, cost);
+                algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Forgive);
             }
             Self::Ban { at, length } => {
                 let left = length.saturating_sub(now.since(at));

@@ -8,7 +8,7 @@ use super::Local;
 use super::hash::Seeded;
 use super::inner::LocalInner;
 use super::overflow::Overflow;
-use crate::algorithm::{Algorithm, IntoAlgorithm, Packing, quotas};
+use crate::algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -87,7 +87,7 @@ where
                 1 => Tick::MAX,
                 _ => Tick::ZERO,
             };
-            A::Packing::cancel(algorithm, &mut next, taken_at, now, freed);
+            algorithm.refund(&mut next, now, Cost::new(freed, taken_at), GiveBack::Cancel);
             let decision = with_receipt(
                 algorithm,
                 cold::decide(algorithm, &mut next, now, cost),

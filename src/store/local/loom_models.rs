@@ -10,7 +10,7 @@ use super::overflow::Overflow;
 use super::slot::{CacheLine, Set};
 use super::states::{Effect, Outcome};
 use super::table::Table;
-use crate::algorithm::{Algorithm, FixedWindow, Inherit, Packing, TokenBucket};
+use crate::algorithm::{Algorithm, Cost, FixedWindow, GiveBack, Inherit, Packing, TokenBucket};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
@@ -251,7 +251,7 @@ fn loom_a_state_that_spills_and_unspills_loses_no_count() {
         let before = admits(&table, 7, 0);
         debt.join().expect("no thread panics");
         let left = table.transition(7, at(0), false, |window: &FixedWindow, state: &mut _| {
-            window.refund(state, at(0), at(0), 5);
+            window.refund(state, at(0), Cost::new(5, at(0)), GiveBack::Refund);
             window.peek(state, at(0), 0).remaining()
         });
         assert_eq!(left, Ok(2 - u64::from(before)));

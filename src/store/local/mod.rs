@@ -42,7 +42,7 @@ use self::slot::Miss;
 pub(in crate::store) use self::states::Effect;
 pub(in crate::store) use self::states::Outcome;
 use self::states::Peeked;
-use crate::algorithm::{Algorithm, Inherit, IntoAlgorithm, take_now, take_up_to};
+use crate::algorithm::{Algorithm, Cost, GiveBack, Inherit, IntoAlgorithm, take_now, take_up_to};
 use crate::backend::{Bans, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -294,7 +294,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     fn refund_hash(&self, hash: u64, taken_at: Tick, now: Tick, cost: u64) {
         // A key without a slot has nothing to refund.
         let _ = self.at(hash, now, false, |algorithm: &A, state: &mut A::State| {
-            algorithm.refund(state, taken_at, now, cost);
+            algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Refund);
         });
     }
 

@@ -100,7 +100,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::algorithm::{Inherit, NotPacked, TokenBucket};
+    use crate::algorithm::{Cost, GiveBack, Inherit, NotPacked, TokenBucket};
     use crate::clock::Tick;
     use crate::decision::Decision;
     use crate::error::ConfigError;
@@ -131,8 +131,8 @@ mod tests {
             self.0.decide(state, now, cost)
         }
 
-        fn refund(&self, state: &mut Self::State, taken_at: Tick, now: Tick, cost: u64) {
-            self.0.refund(state, taken_at, now, cost);
+        fn refund(&self, state: &mut Self::State, now: Tick, cost: Cost, why: GiveBack) {
+            self.0.refund(state, now, cost, why);
         }
 
         fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{Decision, Quota};
@@ -51,7 +51,7 @@ async fn difference<S: Store>(
             Op::Take(cost) => algorithm.decide(state, now, cost),
             Op::Peek(cost) => algorithm.peek(state, now, cost),
             Op::Refund(cost, receipt) => {
-                algorithm.refund(state, at(&receipt), now, cost);
+                algorithm.refund(state, now, Cost::new(cost, at(&receipt)), GiveBack::Refund);
                 algorithm.peek(state, now, 0)
             }
             Op::Charge(cost) => {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::algorithm::{Inherit, Packing};
+use crate::algorithm::{Cost, GiveBack, Inherit, Packing};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::store::redis::{
@@ -126,17 +126,22 @@ impl<A: Scripted> Oracle<A> {
             Call::Peek(cost) => return algorithm.peek(&state, now, cost),
             Call::Refund(cost, taken_at) => {
                 let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
-                algorithm.refund(&mut state, taken_at, now, cost);
+                algorithm.refund(&mut state, now, Cost::new(cost, taken_at), GiveBack::Refund);
                 algorithm.peek(&state, now, 0)
             }
             Call::Cancel(cost, taken_at) => {
                 let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
-                A::Packing::cancel(algorithm, &mut state, taken_at, now, cost);
+                algorithm.refund(&mut state, now, Cost::new(cost, taken_at), GiveBack::Cancel);
                 algorithm.peek(&state, now, 0)
             }
             Call::Forgive(cost, taken_at) => {
                 let taken_at = Tick::from_nanos(taken_at.saturating_mul(1_000));
-                A::Packing::forgive(algorithm, &mut state, taken_at, now, cost);
+                algorithm.refund(
+                    &mut state,
+                    now,
+                    Cost::new(cost, taken_at),
+                    GiveBack::Forgive,
+                );
                 algorithm.peek(&state, now, 0)
             }
             Call::Ban(micros) => {
