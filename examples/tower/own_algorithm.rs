@@ -43,12 +43,8 @@ impl Algorithm for Cooldown {
     }
 
     fn refund(&self, end: &mut Tick, now: Tick, cost: Cost, _: GiveBack) {
-        let Cost {
-            units: cost,
-            at: taken_at,
-        } = cost;
         // Ends the pause only if that is the one of this request.
-        if cost > 0 && *end == taken_at.plus(self.0.period()) {
+        if cost.units > 0 && *end == cost.at.plus(self.0.period()) {
             *end = now.min(*end);
         }
     }
