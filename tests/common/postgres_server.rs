@@ -74,10 +74,6 @@ impl PostgresServer {
         panic!("no PostgreSQL has started");
     }
 
-    pub(crate) fn process_id(&self) -> u32 {
-        self.process.id()
-    }
-
     pub(crate) fn port(&self) -> u16 {
         self.port
     }

@@ -197,9 +197,9 @@ async fn measure_with<A>(
     let name = &name[name.len().saturating_sub(60)..];
     let machines = 0..case.machines;
     let redis_of = |_| Redis::open(&redis.url()).expect("a URL");
-    let used = || match case.mode {
+    let used = async || match case.mode {
         Mode::Exact | Mode::Cas(Place::Redis) => redis_used(redis),
-        Mode::Cas(Place::PostgreSql) => postgres_used(postgres),
+        Mode::Cas(Place::PostgreSql) => postgres_used(postgres).await,
     };
     // A hot key of many machines has its turn of each within the deadline.
     let deadline = Duration::from_secs(1);
@@ -241,7 +241,12 @@ async fn measure_with<A>(
 }
 
 /// Sends the load to all machines, and prints the row.
-async fn drive<M: Machine>(case: Case, effort: &Effort, machines: Vec<M>, used: impl Fn() -> Used) {
+async fn drive<M: Machine>(
+    case: Case,
+    effort: &Effort,
+    machines: Vec<M>,
+    used: impl AsyncFn() -> Used,
+) {
     let seconds: u64 = if effort.quick { 2 } else { 5 };
     let seen = Arc::new(Seen {
         admitted: (0..seconds).map(|_| AtomicU64::new(0)).collect(),
@@ -261,9 +266,9 @@ async fn drive<M: Machine>(case: Case, effort: &Effort, machines: Vec<M>, used: 
         ));
     }
     tokio::time::sleep_until(first.into()).await;
-    let (before, conflicts) = (used(), conflicts(&machines));
+    let (before, conflicts) = (used().await, conflicts(&machines));
     senders.join_all().await;
-    let (after, conflicts) = (used(), self::conflicts(&machines) - conflicts);
+    let (after, conflicts) = (used().await, self::conflicts(&machines) - conflicts);
     let admitted: Vec<u64> = seen
         .admitted
         .iter()
@@ -368,26 +373,22 @@ fn redis_used(server: &RedisServer) -> Used {
 }
 
 /// The processes of the connections stay as long as the limiters.
-fn postgres_used(server: &PostgresServer) -> Used {
-    let root = server.process_id();
-    let children =
-        fs::read_to_string(format!("/proc/{root}/task/{root}/children")).unwrap_or_default();
-    let ticks = children.split_whitespace().map(|child| {
-        let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-        // After the name in parentheses: the state, and eleven figures before the two of the time.
-        let figures = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .skip(11);
-        figures
-            .take(2)
+async fn postgres_used(server: &PostgresServer) -> Used {
+    let figures = "SELECT sum(xact_commit)::bigint, (SELECT array_agg(pid) FROM pg_stat_activity) \
+                   FROM pg_stat_database";
+    let row = server.client().await.query_one(figures, &[]).await;
+    let row = row.expect("statistics");
+    let ticks = row.get::<_, Vec<i32>>(1).into_iter().map(|process| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // After the name in parentheses: the state, and ten figures before the two of the time.
+        let figures = stat.rsplit(')').next().unwrap_or_default();
+        let ticks = figures.split_whitespace().skip(11).take(2);
+        ticks
             .filter_map(|ticks| ticks.parse::<u64>().ok())
             .sum::<u64>()
     });
     Used {
-        commands: 0.0,
+        commands: row.get::<_, i64>(0) as f64,
         cpu_seconds: ticks.sum::<u64>() as f64 / 100.0,
     }
 }

@@ -215,7 +215,7 @@ fn filled<A: Algorithm>(keys: u64, algorithm: A) -> f64 {
 fn grid_of(words: usize) -> SlidingGrid {
     (1..=SlidingGrid::MAX_CELLS)
         .map(|cells| SlidingGrid::new(Quota::per_hour(1_000)).cells(cells))
-        .find(|grid| SlidingGrid::word_count(grid) == words)
+        .find(|grid| grid.facts().words == words)
         .expect("a grid of that size")
 }
 

@@ -13,8 +13,13 @@
 //! one swap. One swap per key is in flight at a time in this process, so only machines are in
 //! conflict with each other, not requests. The state that was last written is kept: as long as no
 //! other machine changes the key, a decision is one round trip, or two if the limit was not used for ten
-//! seconds. A swap that finds another version is
-//! decided again on what the store holds, after a short random pause, until the deadline.
+//! seconds. A swap that finds another version is decided again on what the store holds, until the deadline.
+//!
+//! Machines take turns at a key that several swap: each waits at random in a window that doubles with its
+//! conflicts and halves with its successes, and takes along all calls that come meanwhile. So the store's
+//! work does not grow with the number of machines, but the time until a machine has its turn does: give a
+//! key that many machines use at the same time a [deadline](CasBuilder::deadline) of some round trips per
+//! machine.
 //!
 //! A denial is confirmed by a read, and writes nothing. It is then repeated without asking the store
 //! until it ends, as [`CasBuilder::without_deny_cache`] describes.
@@ -34,7 +39,7 @@
 //! # Time
 //!
 //! All machines decide by the store's clock, if it reports its time: between two replies it is computed,
-//! and it is never ahead of the store's. Otherwise each machine uses its own clock. A machine whose
+//! and a decision is dated between its request and its reply. Otherwise each machine uses its own clock. A machine whose
 //! clock is ahead by `e` grants what refills in `e` once more, and the others deny for up to `e` longer.
 //!
 //! # What is stored
