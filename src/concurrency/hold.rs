@@ -6,12 +6,13 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{Extensions, HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::adaptive::Outcome;
 use super::permit::Permit;
+use crate::error::RateLimited;
 
 /// When a permit is released. Sealed: [`UntilBodyEnds`], [`UntilHead`] and [`UntilResponse`] are all
 /// there are.
@@ -66,7 +67,7 @@ impl<B: Body> Hold<Response<B>> for UntilBodyEnds {
     }
 
     fn outcome(response: &Response<B>) -> Outcome {
-        http_outcome(response.status(), response.headers())
+        http_outcome(response.extensions(), response.status(), response.headers())
     }
 }
 
@@ -80,7 +81,7 @@ impl<B> Hold<Response<B>> for UntilHead {
     }
 
     fn outcome(response: &Response<B>) -> Outcome {
-        http_outcome(response.status(), response.headers())
+        http_outcome(response.extensions(), response.status(), response.headers())
     }
 }
 
@@ -99,9 +100,10 @@ impl<Res> Hold<Res> for UntilResponse {
 }
 
 /// Only what the service did at its usual speed is a sample. An error may be quick because little was
-/// done for it.
-fn http_outcome(status: StatusCode, headers: &HeaderMap) -> Outcome {
+/// done for it, and nothing was for what a limit further in has denied.
+fn http_outcome(extensions: &Extensions, status: StatusCode, headers: &HeaderMap) -> Outcome {
     match status {
+        _ if extensions.get::<RateLimited>().is_some() => Outcome::Ignored,
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => Outcome::Dropped,
         _ if status.is_client_error() || status.is_server_error() => Outcome::Ignored,
         _ => match headers.get("grpc-status").map(HeaderValue::as_bytes) {

@@ -65,6 +65,11 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
     /// together. An error of the service keeps the cost; [`settle_result`](Self::settle_result) sees
     /// errors too, and [`settle_with`](Self::settle_with) the key and the request.
     ///
+    /// A denial or rejection by a limit inside this one is neither a success nor a failure, whatever its
+    /// status: the cost is given back, and `settle` is not asked. The layer knows it by the
+    /// [`RateLimited`](crate::RateLimited) in the extensions of an HTTP response, which a layer in between
+    /// has to keep. [`AsError`](crate::AsError) does not know it.
+    ///
     /// ```
     /// use axum::{Router, response::Response, routing::post};
     /// use tower_throttle::{ClientIp, Quota, RateLimitLayer, Settle, SlidingLog};
@@ -85,7 +90,9 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
     /// be either.
     ///
     /// It replaces [`settle`](Self::settle). A service that fails in `poll_ready`, before it has the
-    /// request, keeps the cost.
+    /// request, keeps the cost. The closure is also asked about denials of limits inside this one, which
+    /// it knows by the `RateLimited` in the extensions or as the error. They are never a success:
+    /// [`Settle::Forgive`](crate::Settle::Forgive) does what `Refund` does.
     ///
     /// ```
     /// use tower::{BoxError, Layer, ServiceExt, service_fn};
@@ -116,7 +123,8 @@ impl<K, L, D, H, F> RateLimitLayer<K, L, Responder<D, H, F>> {
     /// request.
     ///
     /// It replaces [`settle`](Self::settle). `capture` runs before the service gets the
-    /// request, and only if the request is admitted. An error of the service keeps the cost.
+    /// request, and only if the request is admitted. An error of the service keeps the cost, and a denial
+    /// by a limit inside this one gives it back.
     ///
     /// ```
     /// use axum::{Router, extract::Request, response::Response, routing::post};

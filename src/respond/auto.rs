@@ -5,15 +5,19 @@ use std::time::Duration;
 use http::{Request, Response};
 
 use super::grpc::{Grpc, content_type, is_grpc, trailers_only};
-use super::http::{HeadersOnly, error_body, note, plain, response_from_request, timeout};
+use super::http::{
+    HeadersOnly, error_body, is_denial, note, plain, response_from_request, timeout,
+};
 use super::{Respond, Standard};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 
 /// Answers gRPC requests with a gRPC status, and all others in another way.
 ///
-/// A request is gRPC if its content type begins with `application/grpc`. So one layer serves an
-/// application that speaks both.
+/// A request is gRPC if its specification says so: it is a `POST` with the content type `application/grpc`
+/// and `te: trailers`, or with that of gRPC-Web. So one layer serves an application that speaks both, and a
+/// client cannot turn a 429 into a 200 that a cache would store. Behind a proxy that removes `te`, which
+/// gRPC requires, use [`Grpc`].
 ///
 /// ```
 /// use axum::{Router, body::Body, extract::Request, routing::get};
@@ -29,7 +33,7 @@ use crate::error::RateLimited;
 /// let denied = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
 /// assert_eq!(denied.headers()["content-type"], "application/problem+json");
 ///
-/// let grpc = Request::builder().header("content-type", "application/grpc");
+/// let grpc = Request::post("/").header("content-type", "application/grpc").header("te", "trailers");
 /// let denied = app.oneshot(grpc.body(Body::empty()).unwrap()).await.unwrap();
 /// assert_eq!(denied.headers()["grpc-status"], "8");
 /// # }
@@ -52,7 +56,7 @@ where
     H: Respond<Request<A>, Response<B>, Err>,
 {
     fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        if is_grpc(request.headers()) {
+        if is_grpc(request) {
             Grpc.deny(request, denied)
         } else {
             self.others.deny(request, denied)
@@ -60,7 +64,7 @@ where
     }
 
     fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        if is_grpc(request.headers()) {
+        if is_grpc(&request) {
             Grpc.refuse(request, denied)
         } else {
             self.others.refuse(request, denied)
@@ -74,11 +78,15 @@ where
     fn timeout(&self, request: &Request<A>) -> Option<Duration> {
         self.others.timeout(request)
     }
+
+    fn is_denial(&self, response: &Response<B>) -> bool {
+        is_denial(response)
+    }
 }
 
 impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Standard {
     fn deny(&self, request: &Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        if is_grpc(request.headers()) {
+        if is_grpc(request) {
             return Grpc.deny(request, denied);
         }
         let text = denied.rejection().map(ToString::to_string);
@@ -95,8 +103,7 @@ impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Sta
     )]
     #[inline(always)]
     fn refuse(&self, request: Request<A>, denied: RateLimited) -> Result<Response<B>, Err> {
-        let headers = request.headers();
-        let grpc = is_grpc(headers).then(|| content_type(headers));
+        let grpc = is_grpc(&request).then(|| content_type(request.headers()));
         let text = denied.rejection().map(ToString::to_string);
         // Made here for both kinds of answer, because each further call would copy the request.
         let mut response = response_from_request(request, B::default());
@@ -117,5 +124,9 @@ impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<B>, Err> for Sta
 
     fn timeout(&self, request: &Request<A>) -> Option<Duration> {
         timeout(request)
+    }
+
+    fn is_denial(&self, response: &Response<B>) -> bool {
+        is_denial(response)
     }
 }

@@ -91,6 +91,13 @@ pub trait Respond<Req, Res, Err> {
         let _ = request;
         None
     }
+
+    /// Whether `response` is the denial of a limit inside this one, by any [`Respond`] that stores its
+    /// [`RateLimited`] in the extensions. It is then [settled](Settle) by that and not by its status.
+    fn is_denial(&self, response: &Res) -> bool {
+        let _ = response;
+        false
+    }
 }
 
 /// States the limit in every response to a request that the limit decided about.
@@ -106,7 +113,8 @@ pub trait Tell<Res> {
     fn tell(&self, response: &mut Res, policies: &Policies, decision: &Decision);
 }
 
-/// The default answer. For HTTP: 429 with `Retry-After`, or a gRPC status to a gRPC request.
+/// The default answer. For HTTP: 429 with `Retry-After`, or a gRPC status to a [gRPC request](Auto). No
+/// cache stores it.
 ///
 /// A request without a key gets the status and the text of its
 /// [`Rejection`](crate::key::Rejection). The text is in the header `x-ratelimit-error`, and in the

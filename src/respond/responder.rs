@@ -98,7 +98,12 @@ where
 
     #[inline]
     fn settle(&self, key: &K, result: &Result<Res, Err>) -> Settle {
-        self.settle.settle_for_result(key, result)
+        match result {
+            Ok(response) if !F::ALWAYS_KEEPS && self.deny.is_denial(response) => {
+                self.settle.settle_denial(key, result)
+            }
+            _ => self.settle.settle_for_result(key, result),
+        }
     }
 }
 

@@ -67,6 +67,13 @@ pub trait SettleResult<Req, K, Res, Err> {
 
     /// What to do about the cost of the request of `key` that ended in `result`.
     fn settle_for_result(&self, key: &K, result: &Result<Res, Err>) -> Settle;
+
+    /// The same for a request that a limit inside this one has denied, so that the service has not seen
+    /// it. It is neither a success nor a failure.
+    fn settle_denial(&self, key: &K, result: &Result<Res, Err>) -> Settle {
+        let _ = (key, result);
+        Settle::Refund
+    }
 }
 
 impl<Req, K, Res, Err> SettleResult<Req, K, Res, Err> for KeepAll {
@@ -104,6 +111,14 @@ where
     #[inline]
     fn settle_for_result(&self, _: &K, result: &Result<Res, Err>) -> Settle {
         (self.0)(result)
+    }
+
+    #[inline]
+    fn settle_denial(&self, _: &K, result: &Result<Res, Err>) -> Settle {
+        match (self.0)(result) {
+            Settle::Forgive => Settle::Refund,
+            other => other,
+        }
     }
 }
 

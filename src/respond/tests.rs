@@ -34,7 +34,8 @@ fn decision() -> Decision {
 }
 
 fn request(content_type: &str) -> Request<()> {
-    let request = Request::builder().header("content-type", content_type);
+    let request = Request::post("/").header("content-type", content_type);
+    let request = request.header("te", "trailers");
     let request = request.header("grpc-timeout", "5S").extension(7_u8);
     request.body(()).unwrap()
 }
@@ -74,6 +75,7 @@ fn a_borrowed_request_gets_the_answer_of_an_owned_one() {
                 } else {
                     assert_eq!(status, denied().status(), "{name}");
                 }
+                assert_eq!(headers["cache-control"], "no-store", "{name}");
                 if denied().decision().is_some() {
                     assert_eq!(headers["retry-after"], "3", "{name}");
                 }

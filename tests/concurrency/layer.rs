@@ -112,6 +112,8 @@ async fn denials_say_what_the_client_needs() {
         let mut call = get_as("a");
         let grpc = "application/grpc".parse().unwrap();
         call.headers_mut().insert("content-type", grpc);
+        call.headers_mut().insert("te", "trailers".parse().unwrap());
+        *call.method_mut() = http::Method::POST;
         let response = ask(&app, call).await;
         assert_eq!(
             (

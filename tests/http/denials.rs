@@ -16,7 +16,13 @@ fn denying() -> RateLimitLayer<Global, Says> {
 }
 
 fn grpc() -> Request<()> {
-    request(None, &[("content-type", "application/grpc+proto")])
+    let headers = [
+        ("content-type", "application/grpc+proto"),
+        ("te", "trailers"),
+    ];
+    let mut request = request(None, &headers);
+    *request.method_mut() = http::Method::POST;
+    request
 }
 
 #[tokio::test]

@@ -148,6 +148,7 @@ async fn guardian_363_a_limit_is_not_bypassed_with_grpc() {
     ] {
         let rpc = http::Request::post("/")
             .header("content-type", asked)
+            .header("te", "trailers")
             .body(())
             .unwrap();
         let refused = service.clone().oneshot(rpc).await.unwrap();

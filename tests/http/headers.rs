@@ -98,6 +98,7 @@ async fn a_denied_response_states_the_same_time_as_retry_after() {
     assert_eq!(
         header_lines(Headers::standard(), second, quotas()).await,
         [
+            "cache-control: no-store",
             r#"ratelimit-policy: "api-1";q=100;w=60, "api-2";q=1000;w=86400"#,
             r#"ratelimit: "api-2";r=0;t=5"#,
             "retry-after: 5",

@@ -153,7 +153,7 @@ async fn tower_governor_40_a_denial_does_not_depend_on_features() {
     ask(&layer, Request::new(())).await;
     let response = ask(&layer, Request::new(())).await;
     let names: Vec<_> = response.headers().keys().collect();
-    assert_eq!(names, ["retry-after"]);
+    assert_eq!(names, ["retry-after", "cache-control"]);
     let wait: u64 = lines(&response, "retry-after")[0].parse().unwrap();
     assert!(Duration::from_secs(wait) <= Duration::from_secs(86_400));
 }

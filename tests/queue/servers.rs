@@ -128,6 +128,7 @@ where
         let mut sender = sender.clone();
         let request = Request::post("http://local/")
             .header("content-type", "application/grpc")
+            .header("te", "trailers")
             .body(Empty::<Bytes>::new())
             .unwrap();
         async move {

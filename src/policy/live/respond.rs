@@ -47,6 +47,10 @@ impl<A, B: Default + 'static, Err> Respond<Request<A>, Response<PolicyBody<B>>, 
     fn timeout(&self, request: &Request<A>) -> Option<Duration> {
         Respond::<Request<A>, Response<B>, Err>::timeout(&Standard, request)
     }
+
+    fn is_denial(&self, response: &Response<PolicyBody<B>>) -> bool {
+        Respond::<Request<A>, _, Err>::is_denial(&Standard, response)
+    }
 }
 
 /// The headers of `headers = "..."`, or none. The response of a limit that denied the request states that
@@ -77,7 +81,7 @@ impl<B> Tell<Response<B>> for PolicyHeaders {
 ///
 /// | the response | with `failure` | without |
 /// |---|---|---|
-/// | of a limit that denied the request | is given back | is given back |
+/// | of a limit that denied or rejected the request | is given back | is given back |
 /// | a status in `failure` | counts | counts |
 /// | any other below 400 | is given back as a success | counts |
 /// | any other | is given back | counts |
@@ -95,9 +99,6 @@ impl<Req, K, B, Err> SettleResult<Req, K, Response<B>, Err> for PolicySettle {
         let Ok(response) = result else {
             return Settle::Keep;
         };
-        if response.extensions().get::<RateLimited>().is_some() {
-            return Settle::Refund;
-        }
         let Some(failure) = &self.0 else {
             return Settle::Keep;
         };

@@ -4,10 +4,13 @@ mod protobuf;
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 
 use super::Respond;
-use super::http::{digits, finish, note, response_from_request, retry_after, set_header, timeout};
+use super::http::{
+    digits, finish, is_denial, no_store, note, response_from_request, retry_after, set_header,
+    timeout,
+};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 
@@ -19,7 +22,11 @@ use crate::error::RateLimited;
 /// ever grants is told not to retry. Clients would read a plain HTTP 429 as `UNAVAILABLE`, which many
 /// of them retry at once.
 ///
-/// `Retry-After` is set as well, for proxies.
+/// `Retry-After` and `Cache-Control: no-store` are set as well, for proxies.
+///
+/// Every denied request is answered so, whatever it is: HTTP sees a status of 200. It is for a service that
+/// only gRPC reaches, for example through a proxy that removes `te`. [`Standard`](super::Standard) and
+/// [`Auto`](super::Auto) answer so what is a gRPC request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grpc;
 
@@ -45,6 +52,10 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for Grpc {
     fn timeout(&self, request: &Request<A>) -> Option<Duration> {
         timeout(request)
     }
+
+    fn is_denial(&self, response: &Response<B>) -> bool {
+        is_denial(response)
+    }
 }
 
 /// Writes the gRPC status for `denied` into a response without a body.
@@ -61,6 +72,7 @@ pub(super) fn trailers_only<B>(
 #[inline(never)]
 fn set_status(headers: &mut HeaderMap, media: HeaderValue, denied: &RateLimited) {
     retry_after(headers, denied);
+    no_store(headers);
     let code = code(denied);
     let message = denied.to_string();
     set_header(headers, header::CONTENT_TYPE, media);
@@ -87,12 +99,36 @@ const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// Whether the client speaks gRPC or gRPC-Web.
-pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
-    media_type(headers).is_some_and(|asked| match asked.strip_prefix(b"application/grpc") {
-        // Not `application/grpcfoo`.
-        Some(rest) => matches!(rest.first(), None | Some(b'-' | b'+' | b';' | b' ')),
-        None => false,
+/// Whether a request is gRPC or gRPC-Web by its specification: `POST`, the content type, and for gRPC
+/// `te: trailers`.
+///
+/// The content type alone would let a client turn its denials into responses with status 200. The version
+/// is not asked for: behind the gRPC-Web layer of tonic, gRPC has the version of the browser's request.
+pub(super) fn is_grpc<A>(request: &Request<A>) -> bool {
+    request.method() == Method::POST && has_grpc_headers(request.headers())
+}
+
+#[inline(never)]
+fn has_grpc_headers(headers: &HeaderMap) -> bool {
+    let Some(kind) = media_type(headers).and_then(|asked| asked.strip_prefix(b"application/grpc"))
+    else {
+        return false;
+    };
+    let text = kind.strip_prefix(b"-web-text");
+    let web = text.or_else(|| kind.strip_prefix(b"-web"));
+    // Not `application/grpcfoo`.
+    matches!(web.unwrap_or(kind).first(), None | Some(b'+' | b';' | b' '))
+        && (web.is_some() || takes_trailers(headers))
+}
+
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    let mut accepted = headers.get_all(header::TE).iter();
+    let is_trailers = |part: &[u8]| part.trim_ascii().eq_ignore_ascii_case(b"trailers");
+    accepted.any(|value| {
+        value
+            .as_bytes()
+            .split(|byte| *byte == b',')
+            .any(is_trailers)
     })
 }
 
@@ -163,20 +199,45 @@ mod tests {
     }
 
     #[test]
-    fn grpc_is_known_by_its_content_type() {
-        for grpc in [
-            "application/grpc",
-            "application/grpc+proto",
-            "application/grpc;charset=utf-8",
-            "application/grpc-web",
-            "application/grpc-web-text+proto",
+    fn grpc_is_known_by_its_method_its_content_type_and_te() {
+        for (asked, is_web) in [
+            ("application/grpc", Some(false)),
+            ("application/grpc+proto", Some(false)),
+            ("application/grpc;charset=utf-8", Some(false)),
+            ("application/grpc-web", Some(true)),
+            ("application/grpc-web;charset=utf-8", Some(true)),
+            ("application/grpc-web+proto", Some(true)),
+            ("application/grpc-web-text+proto", Some(true)),
+            ("application/grpcfoo", None),
+            ("application/grpc-", None),
+            ("application/grpc-webfoo", None),
+            ("application/grpc-web-textual", None),
+            ("application/json", None),
+            ("text/plain, application/grpc", None),
+            ("", None),
         ] {
-            assert!(is_grpc(&asking(grpc)), "{grpc}");
+            for (te, has_trailers) in [
+                ("trailers", true),
+                ("deflate, Trailers", true),
+                ("deflate", false),
+                ("", false),
+            ] {
+                for method in [Method::GET, Method::HEAD, Method::PUT, Method::POST] {
+                    let expected = method == Method::POST
+                        && is_web.is_some_and(|is_web| is_web || has_trailers);
+                    let mut request = Request::new(());
+                    *request.headers_mut() = asking(asked);
+                    request
+                        .headers_mut()
+                        .insert(header::TE, te.parse().unwrap());
+                    *request.method_mut() = method;
+                    assert_eq!(is_grpc(&request), expected, "{asked} {te} {request:?}");
+                }
+            }
         }
-        for other in ["application/json", "application/grpcfoo", "text/plain", ""] {
-            assert!(!is_grpc(&asking(other)), "{other}");
-        }
-        assert!(!is_grpc(&HeaderMap::new()));
+        let mut bare = Request::new(());
+        *bare.method_mut() = Method::POST;
+        assert!(!is_grpc(&bare));
     }
 
     #[test]

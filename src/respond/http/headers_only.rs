@@ -6,12 +6,14 @@ use http::{Request, Response, header};
 
 use super::grpc_timeout::timeout;
 use super::rejection::error_header;
-use super::response::{finish, note, plain, response_from_request, retry_after};
+use super::response::{
+    finish, is_denial, no_store, note, plain, response_from_request, retry_after,
+};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::respond::Respond;
 
-/// The status and `Retry-After`; no body. A rejection has its text in `x-ratelimit-error`.
+/// The status, `Retry-After` and `Cache-Control: no-store`; no body. A rejection has its text in `x-ratelimit-error`.
 ///
 /// The body is the service's own type, which has to be `Default`: the bodies of axum, tonic and
 /// http-body-util are.
@@ -55,10 +57,14 @@ impl<A, B: Default, Err> Respond<Request<A>, Response<B>, Err> for HeadersOnly {
     fn timeout(&self, request: &Request<A>) -> Option<Duration> {
         timeout(request)
     }
+
+    fn is_denial(&self, response: &Response<B>) -> bool {
+        is_denial(response)
+    }
 }
 
 /// A closure from the request and the reason to the response. A `Retry-After` that it has not set is
-/// added.
+/// added, and a `Cache-Control` as well: `no-store`.
 impl<A, B, Err, F> Respond<Request<A>, Response<B>, Err> for F
 where
     F: Fn(&Request<A>, &RateLimited) -> Response<B>,
@@ -67,6 +73,9 @@ where
         let mut response = self(request, &denied);
         if !response.headers().contains_key(header::RETRY_AFTER) {
             retry_after(response.headers_mut(), &denied);
+        }
+        if !response.headers().contains_key(header::CACHE_CONTROL) {
+            no_store(response.headers_mut());
         }
         error_header(response.headers_mut(), &denied);
         finish(response.extensions_mut(), denied);
@@ -79,5 +88,9 @@ where
 
     fn timeout(&self, request: &Request<A>) -> Option<Duration> {
         timeout(request)
+    }
+
+    fn is_denial(&self, response: &Response<B>) -> bool {
+        is_denial(response)
     }
 }

@@ -14,7 +14,7 @@ pub(super) use self::{
     grpc_timeout::timeout,
     header_text::{digits, set_header},
     rejection::error_body,
-    response::{finish, note, plain, response_from_request, retry_after},
+    response::{finish, is_denial, no_store, note, plain, response_from_request, retry_after},
 };
 pub use self::{
     headers::Headers, headers_only::HeadersOnly, preflight::Preflight, problem::ProblemJson,

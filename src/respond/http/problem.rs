@@ -8,7 +8,7 @@ use http::{HeaderValue, Request, Response, header};
 
 use super::grpc_timeout::timeout;
 use super::header_text::set_header;
-use super::response::{note, plain, response_from_request};
+use super::response::{is_denial, note, plain, response_from_request};
 use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::respond::Respond;
@@ -64,6 +64,10 @@ impl<A, B: From<String>, Err> Respond<Request<A>, Response<B>, Err> for ProblemJ
 
     fn timeout(&self, request: &Request<A>) -> Option<Duration> {
         timeout(request)
+    }
+
+    fn is_denial(&self, response: &Response<B>) -> bool {
+        is_denial(response)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{mem, time::Duration};
 
-use http::{Extensions, HeaderMap, Request, Response, header};
+use http::{Extensions, HeaderMap, HeaderValue, Request, Response, header};
 
 use super::header_text::{digits, set_header};
 use super::rejection::error_header;
@@ -41,7 +41,7 @@ fn reuse_extensions(old: &mut Extensions, new: &mut Extensions) {
     new.clear();
 }
 
-/// Sets the status, `Retry-After` and the reason of `response`.
+/// Sets the status, `Retry-After`, `Cache-Control` and the reason of `response`.
 pub(in crate::respond) fn plain<B>(response: &mut Response<B>, denied: RateLimited) {
     *response.status_mut() = denied.status();
     plain_headers(response.headers_mut(), &denied);
@@ -51,6 +51,7 @@ pub(in crate::respond) fn plain<B>(response: &mut Response<B>, denied: RateLimit
 #[inline(never)]
 fn plain_headers(headers: &mut HeaderMap, denied: &RateLimited) {
     retry_after(headers, denied);
+    no_store(headers);
     error_header(headers, denied);
 }
 
@@ -58,6 +59,18 @@ fn plain_headers(headers: &mut HeaderMap, denied: &RateLimited) {
 #[inline(never)]
 pub(in crate::respond) fn finish(extensions: &mut Extensions, denied: RateLimited) {
     extensions.insert(denied);
+}
+
+/// Whether `response` is the denial of a limit, further in.
+pub(in crate::respond) fn is_denial<B>(response: &Response<B>) -> bool {
+    response.extensions().get::<RateLimited>().is_some()
+}
+
+/// Keeps shared caches from serving the denial of one client to others. Some statuses, such as 200 of gRPC
+/// and 410 of a `block_with`, may be stored unless a response forbids it.
+pub(in crate::respond) fn no_store(headers: &mut HeaderMap) {
+    let value = HeaderValue::from_static("no-store");
+    set_header(headers, header::CACHE_CONTROL, value);
 }
 
 /// Sets `Retry-After`, if a retry helps.

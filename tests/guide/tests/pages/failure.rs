@@ -20,9 +20,10 @@ async fn a_grpc_request_is_told_that_the_service_is_unavailable() {
     let store = Faulty::new(MemoryStore::new());
     store.plan([Fault::LostRequest; 50]);
     let app = app(store, OnStoreError::Deny);
-    let mut request = request("GET", "/");
+    let mut request = request("POST", "/");
     let headers = request.headers_mut();
     headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+    headers.insert("te", HeaderValue::from_static("trailers"));
     let response = send(&app, request).await;
     // 14 is UNAVAILABLE.
     assert_eq!(response.headers()["grpc-status"], "14");
