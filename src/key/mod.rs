@@ -61,7 +61,8 @@ pub trait Key: Hash {}
 ///
 /// A closure `Fn(&Req) -> T` is a key extractor if `T` is one of these:
 /// - a [`Key`],
-/// - an `Option` of a key; a request with `None` is not limited,
+/// - an `Option` of a key; a request with `None` is not limited, so it must not depend on what a client can
+///   leave out,
 /// - a `Result` of either; a request with an error is rejected, and the error becomes a
 ///   [`Rejection`].
 ///

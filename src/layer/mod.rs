@@ -133,7 +133,7 @@ use crate::respond::Responder;
 /// # drop(client.api);
 /// ```
 ///
-/// A closure has no name. Use a function pointer, `fn(&Request) -> Option<u64>`, where the alias
+/// A closure has no name. Use a function pointer, `fn(&Request) -> u64`, where the alias
 /// needs one, or [`Layer`] as a bound.
 #[must_use = "a layer does nothing until it is added to a service"]
 pub struct RateLimitLayer<K, L, R = Responder> {
@@ -154,10 +154,12 @@ impl<K, L> RateLimitLayer<K, L> {
     ///
     /// ```
     /// use axum::{Router, extract::Request, routing::get};
+    /// use http::StatusCode;
     /// use tower_throttle::{Quota, RateLimitLayer, SlidingLog};
     ///
+    /// // With an `Option`, a request without the header would not be limited.
     /// let per_tenant = RateLimitLayer::new(
-    ///     |req: &Request| req.headers().get("tenant").cloned(),
+    ///     |req: &Request| req.headers().get("tenant").cloned().ok_or(StatusCode::BAD_REQUEST),
     ///     SlidingLog::new(Quota::per_minute(5)),
     /// );
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(per_tenant);

@@ -30,7 +30,8 @@ impl<K, L, R> RateLimitLayer<K, L, R> {
 
     /// Does not limit requests for which `skipped` returns true: a closure `Fn(&Req) -> bool`,
     /// [clients in some networks](crate::ClientIp::within), [some keys](crate::key::Among), or
-    /// [`Preflight`](crate::respond::Preflight) for the CORS preflight requests of browsers.
+    /// [`Preflight`](crate::respond::Preflight) for the CORS preflight requests of browsers, unless the
+    /// service itself serves `OPTIONS`.
     ///
     /// ```
     /// use axum::{Router, routing::get};

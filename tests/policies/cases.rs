@@ -32,6 +32,7 @@ headers = "draft-11"
 [[limit]]
 name = "login"
 limit = "lockout 5/15min; on_success=clear"
+match = { methods = "POST" }
 key = ["client_ip/64", "extension:account"]
 failure = [401, 403]
 capacity = 100000
@@ -56,6 +57,7 @@ const JSON: &str = r#"{
         {
             "name": "login",
             "limit": "lockout 5/900s; on_success=clear",
+            "match": { "methods": ["POST"] },
             "key": ["client_ip/64", "extension:account"],
             "capacity": 100000
         }
@@ -81,6 +83,7 @@ limit:
     headers: draft-11
   - name: login
     limit: lockout 5/15min; on_success=clear
+    match: { methods: POST }
     key: [client_ip/64, 'extension:account']
     failure: [401, 403]
     capacity: 100000

@@ -74,6 +74,10 @@ fn a_field_without_an_effect_is_refused() {
             "limit[1].limit: \"a\" is the same limit",
         ),
         (
+            limit("a", "lockout 5/h; on_success=clear", "\"client_ip\"", ""),
+            "limit[0].match: on_success=clear needs methods",
+        ),
+        (
             "[lists]\na = { file = \"x\" }".to_owned(),
             "lists.a: no limit and no deny uses this list",
         ),

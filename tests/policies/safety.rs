@@ -6,6 +6,7 @@ use tower_throttle::policy::{PolicyFile, PolicyLayer};
 use crate::support::{App, at, environment, file, from, limit, with, without_address};
 
 const LOCKOUT: &str = "lockout 2/h; on_success=clear";
+const GET: &str = "match = { methods = \"GET\" }";
 
 /// The response of a gRPC service, with its status in the headers or in trailers.
 fn grpc(code: Option<&str>) -> axum::extract::Request {
@@ -26,7 +27,7 @@ async fn a_grpc_call_counts_by_its_status_and_not_by_that_of_http() {
         ("x", 200),
         ("0", 200),
     ] {
-        let app = App::new(&limit("login", LOCKOUT, "\"client_ip\"", ""));
+        let app = App::new(&limit("login", LOCKOUT, "\"client_ip\"", GET));
         for _ in 0..2 {
             assert_eq!(app.status(grpc(Some(code))).await, 200);
         }
@@ -66,7 +67,7 @@ async fn a_grpc_call_counts_by_its_status_and_not_by_that_of_http() {
 #[tokio::test(start_paused = true)]
 async fn only_a_success_that_is_known_clears_failures() {
     for (between, expected) in [(Some("0"), 200), (Some("13"), 429), (None, 429)] {
-        let app = App::new(&limit("login", LOCKOUT, "\"client_ip\"", ""));
+        let app = App::new(&limit("login", LOCKOUT, "\"client_ip\"", GET));
         for code in [Some("16"), between, Some("16")] {
             assert_eq!(app.status(grpc(code)).await, 200);
         }

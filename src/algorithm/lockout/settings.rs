@@ -158,7 +158,8 @@ impl Lockout {
     ///
     /// This is safe only if the key belongs to the client that succeeded, such as a pair of account
     /// and address. If the key is an address, an attacker could log in to an account of its own
-    /// between two guesses.
+    /// between two guesses. And only if `Forgive` is for an attempt that succeeded: if the limit is also
+    /// around the `GET` of the form, its 200 must not be one.
     ///
     /// ```
     /// use tower_throttle::store::{Backend, Op};

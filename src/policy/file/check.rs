@@ -136,6 +136,11 @@ pub(super) fn limit(limit: &Limit, node: &Node, problems: &mut Vec<Problem>) {
         );
         report("failure", message);
     }
+    if limit.requests.methods.is_empty() && limit.spec.to_string().contains("on_success=clear") {
+        let message = "on_success=clear needs methods, such as methods = \"POST\": each success of a request \
+                       that matches would clear the failures, such as a GET of the form";
+        report("match", message.to_owned());
+    }
     if in_flight && is_given("failure") {
         let message = "it has no effect: a permit is returned whatever the status";
         report("failure", message.to_owned());

@@ -11,6 +11,9 @@ use crate::key::Predicate;
 /// `Access-Control-Expose-Headers` then names the headers that they may read:
 /// `Retry-After`, `RateLimit` and `RateLimit-Policy`.
 ///
+/// Any client can send the two headers: with `.skip(Preflight)`, a handler that serves `OPTIONS`, such as
+/// `axum::routing::any`, is not limited for `OPTIONS`.
+///
 /// ```
 /// use tower_throttle::{key::Predicate, respond::Preflight};
 ///
