@@ -67,9 +67,12 @@ fn apps() -> Vec<(&'static str, Router)> {
         )
     };
     let closure = |_: &Request, denied: &RateLimited| Response::new(Body::from(denied.to_string()));
-    let rejected = |request: &Request| match is_attacker(request) {
-        true => Err(StatusCode::NOT_FOUND),
-        false => Ok(()),
+    let rejected = |request: &Request| {
+        if is_attacker(request) {
+            Err(StatusCode::NOT_FOUND)
+        } else {
+            Ok(())
+        }
     };
     let app = Router::new().route("/app.js", get(async || "the script"));
     let limited =

@@ -26,12 +26,13 @@ fn logins() -> Vec<(&'static str, Router)> {
         ConcurrencyLayer::new(Global, 1).cost(move |r: &Request| if denied(r) { 2_u64 } else { 1 });
     let app = Router::new().route(
         "/login",
-        any(
-            async |request: Request| match request.headers().contains_key("right") {
-                true => StatusCode::OK,
-                false => StatusCode::UNAUTHORIZED,
-            },
-        ),
+        any(async |request: Request| {
+            if request.headers().contains_key("right") {
+                StatusCode::OK
+            } else {
+                StatusCode::UNAUTHORIZED
+            }
+        }),
     );
     vec![
         ("429", app.clone().layer(limit())),

@@ -141,12 +141,6 @@ async fn every_spelling_of_a_key_is_counted_as_that_key_or_as_none() {
         "x_api_key: k",
         "accept: */*",
     ];
-    // One for `k`, and one for all requests without the key, or with two.
-    assert_eq!(
-        calls_of_headers(HeaderKey::new("x-api-key"), &KEYS).await,
-        2
-    );
-
     const TOKENS: [&str; 10] = [
         "authorization: Bearer k",
         "Authorization: bearer k",
@@ -159,6 +153,12 @@ async fn every_spelling_of_a_key_is_counted_as_that_key_or_as_none() {
         "authorization: Basic k",
         "accept: */*",
     ];
+    // One for `k`, and one for all requests without the key, or with two.
+    assert_eq!(
+        calls_of_headers(HeaderKey::new("x-api-key"), &KEYS).await,
+        2
+    );
+
     assert_eq!(calls_of_headers(BearerToken::new(), &TOKENS).await, 2);
     assert_eq!(
         calls_of_headers(FromExtension::<String>::new(), &TOKENS).await,
