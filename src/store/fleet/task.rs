@@ -91,13 +91,12 @@ impl<M: Machine> Task<M> {
                 adopt_changes(&**machine).await;
             }
             while exchanges.try_join_next().is_some() {}
-            let most = match machine.link().shared().breakers.is_open(&Server::Single) {
+            let limit = machine.link().exchange_limit.now();
+            let most = if machine.link().shared().breakers.is_open(&Server::Single) {
                 // One exchange finds out whether the store replies again.
-                true => usize::from(is_tick && exchanges.is_empty()),
-                false => {
-                    let most = machine.link().exchange_limit.now();
-                    most.saturating_sub(exchanges.len())
-                }
+                usize::from(is_tick && exchanges.is_empty())
+            } else {
+                limit.saturating_sub(exchanges.len())
             };
             for outgoing in machine.collect_due(&mut progress, is_tick, most) {
                 let under_way = UnderWay::new(Arc::clone(machine), outgoing);

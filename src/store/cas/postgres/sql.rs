@@ -28,9 +28,9 @@ pub(super) struct Sql {
 /// The texts of the statements on one table.
 pub(super) struct Table {
     /// Its name, as it was given.
-    pub(super) table: String,
+    pub(super) name: String,
     /// The same in quotes.
-    name: String,
+    quoted: String,
     pub(super) load: String,
     pub(super) insert: String,
     pub(super) update: String,
@@ -39,18 +39,18 @@ pub(super) struct Table {
 }
 
 impl Table {
-    fn new(table: String) -> Self {
-        let parts: Vec<String> = table.split('.').map(quoted_part).collect();
-        let name = parts.join(".");
+    fn new(name: String) -> Self {
+        let parts: Vec<String> = name.split('.').map(quoted_part).collect();
+        let quoted = parts.join(".");
         Self {
             load: format!(
                 "SELECT clock.now, t.version, t.value, t.expires_at \
-                 FROM (SELECT {NOW} AS now) AS clock LEFT JOIN {name} AS t ON t.key = $1"
+                 FROM (SELECT {NOW} AS now) AS clock LEFT JOIN {quoted} AS t ON t.key = $1"
             ),
             // No row is returned if nothing was written. To return the row that is in the way takes
             // a second part of the statement, which makes each swap half as slow again.
             insert: format!(
-                "INSERT INTO {name} AS t (key, version, value, expires_at, sweep_at) \
+                "INSERT INTO {quoted} AS t (key, version, value, expires_at, sweep_at) \
                  VALUES ($1, $2, $3, {NOW} + $4::bigint, {NOW} + $4::bigint + $5::bigint) \
                  ON CONFLICT (key) DO UPDATE SET version = excluded.version, value = excluded.value, \
                  expires_at = excluded.expires_at \
@@ -58,17 +58,17 @@ impl Table {
             ),
             // It changes no indexed column. A sweep moves `sweep_at` of rows that have not expired.
             update: format!(
-                "UPDATE {name} AS t SET version = $2, value = $3, expires_at = {NOW} + $4::bigint \
+                "UPDATE {quoted} AS t SET version = $2, value = $3, expires_at = {NOW} + $4::bigint \
                  WHERE t.key = $1 AND t.version = $5 RETURNING t.expires_at"
             ),
             probe: format!(
-                "SELECT has_table_privilege('{name}', 'INSERT') AND \
-                 has_table_privilege('{name}', 'UPDATE') AND \
-                 has_table_privilege('{name}', 'DELETE'), pg_is_in_recovery(), \
-                 EXISTS (SELECT key, version, value, expires_at, sweep_at FROM {name} WHERE key = '')"
+                "SELECT has_table_privilege('{quoted}', 'INSERT') AND \
+                 has_table_privilege('{quoted}', 'UPDATE') AND \
+                 has_table_privilege('{quoted}', 'DELETE'), pg_is_in_recovery(), \
+                 EXISTS (SELECT key, version, value, expires_at, sweep_at FROM {quoted} WHERE key = '')"
             ),
-            table,
             name,
+            quoted,
         }
     }
 }
@@ -78,7 +78,7 @@ impl Sql {
     pub(super) fn new(table: &str) -> Result<Self, ConfigError> {
         check_name(table)?;
         let states = Table::new(table.to_owned());
-        let name = &states.name;
+        let name = &states.quoted;
         Ok(Self {
             // Rows that another machine writes or sweeps are skipped. A row that was written after
             // this statement began is read again as it is locked.
@@ -111,7 +111,7 @@ impl Sql {
 
     /// The statements that make the table.
     pub(super) fn migration(&self, logged: bool) -> String {
-        let (name, index, quotas) = (&self.states.name, &self.index, &self.quotas.name);
+        let (name, index, quotas) = (&self.states.quoted, &self.index, &self.quotas.quoted);
         let unlogged = if logged { "" } else { "UNLOGGED " };
         format!(
             "\
@@ -149,7 +149,7 @@ CREATE TABLE IF NOT EXISTS {quotas} (LIKE {name} INCLUDING ALL);
 /// Manual impl: the statements are long, and follow from the name.
 impl fmt::Debug for Sql {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sql").field(&self.states.table).finish()
+        f.debug_tuple("Sql").field(&self.states.name).finish()
     }
 }
 

@@ -124,7 +124,7 @@ impl<P: Pool> Calls<P> {
 
     async fn check_table(&self, table: &Table) -> Result<(), CallError> {
         let row = Self::only(self.query(&table.probe, &[]).await?)?;
-        let table = &table.table;
+        let table = &table.name;
         if !self.get(&row, 0)? {
             let text = format!(
                 "PostgreSQL: this role may not write to the table {table:?}; grant SELECT, INSERT, \
@@ -146,7 +146,7 @@ impl<P: Pool> Calls<P> {
         let result = P::client(&connection).batch_execute(statements).await;
         let usable = !matches!(&result, Err(error) if Class::of(error) == Class::BadConnection);
         P::release(connection, usable);
-        result.map_err(|error| store_error(&error, &self.sql.states.table))
+        result.map_err(|error| store_error(&error, &self.sql.states.name))
     }
 
     async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, CallError> {
@@ -184,7 +184,7 @@ impl<P: Pool> Calls<P> {
         P::release(connection, class != Some(Class::BadConnection));
         result.map_err(|error| CallError {
             class: class.unwrap_or(Class::Other),
-            error: store_error(&error, &self.sql.states.table),
+            error: store_error(&error, &self.sql.states.name),
         })
     }
 
@@ -205,7 +205,7 @@ impl<P: Pool> Calls<P> {
 
     fn get<'a, T: FromSql<'a>>(&self, row: &'a Row, column: usize) -> Result<T, StoreError> {
         row.try_get(column)
-            .map_err(|error| store_error(&error, &self.sql.states.table))
+            .map_err(|error| store_error(&error, &self.sql.states.name))
     }
 
     /// The only row of a result.
