@@ -360,7 +360,7 @@ where
     let lines = response.headers().iter();
     let mut stated: Vec<_> = lines
         .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
-        .filter(|line| !line.starts_with("retry-after"))
+        .filter(|line| line.contains("ratelimit"))
         .collect();
     stated.sort();
     stated
