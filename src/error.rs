@@ -107,7 +107,7 @@ enum Kind {
     NotSent,
     Permanent,
     /// Permanent, and of one key: others may be decided.
-    #[cfg(feature = "_remote")]
+    #[cfg(feature = "cas")]
     OfKey,
 }
 
@@ -166,7 +166,14 @@ impl StoreError {
 
     /// Whether a later retry may succeed without an operator fixing anything.
     pub const fn is_transient(&self) -> bool {
-        !matches!(self.kind, Kind::Permanent | Kind::OfKey)
+        match self.kind {
+            Kind::Transient => true,
+            #[cfg(feature = "_remote")]
+            Kind::NotSent => true,
+            Kind::Permanent => false,
+            #[cfg(feature = "cas")]
+            Kind::OfKey => false,
+        }
     }
 }
 

@@ -33,6 +33,7 @@ impl Deadline {
 
 /// How long no attempt to connect is made after one that failed: `least`, or longer if an operator has to
 /// correct something first, as a password.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
 pub(crate) fn connect_pause(error: &StoreError, least: Duration) -> Duration {
     /// A server may count wrong passwords.
     const AFTER_REFUSAL: Duration = Duration::from_secs(2);

@@ -16,11 +16,13 @@ mod live_policy;
 mod panic;
 mod pending;
 
+#[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
+pub(crate) use self::deadline::connect_pause;
 pub(crate) use self::{
     batch::Batcher,
     breaker::BreakerConfig,
     breakers::{Breakers, Server},
-    deadline::{Deadline, connect_pause, within},
+    deadline::{Deadline, within},
     deny_cache::{CacheSlot, CacheVersion, DenyCache},
     executor::{Executor, rare},
     key::check_name,
