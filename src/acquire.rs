@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Algorithm, Cost, GiveBack, Packing};
+use crate::algorithm::{Cost, GiveBack, Words};
 use crate::clock::{Clock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 
@@ -29,7 +29,7 @@ pub(crate) struct Attempt {
 }
 
 /// Takes `cost` now, or a queue position that is reached within `max_wait`.
-pub(crate) fn attempt<A: Algorithm>(
+pub(crate) fn attempt<A: Words>(
     algorithm: &A,
     state: &mut A::State,
     now: Tick,
@@ -42,13 +42,13 @@ pub(crate) fn attempt<A: Algorithm>(
             // long, because less time is left.
             max_wait.checked_sub(*retry).is_some_and(|left| {
                 let at = now.plus(*retry);
-                !A::Packing::peek_reserve(algorithm, state, at, cost, left).is_denied()
+                !A::peek_reserve(algorithm, state, at, cost, left).is_denied()
             })
         })
     };
     if algorithm.facts().counts_denials {
         // A caller that goes on waiting is not denied.
-        let decision = A::Packing::peek_reserve(algorithm, state, now, cost, max_wait);
+        let decision = A::peek_reserve(algorithm, state, now, cost, max_wait);
         let retry = retry_of(&decision, state);
         if retry.is_some() {
             return Attempt { decision, retry };
@@ -66,7 +66,7 @@ pub(crate) fn attempt<A: Algorithm>(
 /// the turn of this part, and the others do not wait. If several can, the turns of the others may
 /// have come: time has returned some of the cost, at most as much as since the decision. Callers
 /// that are in line already keep their turns, so the full cost would be given to one caller more.
-pub(crate) fn cancel<A: Algorithm>(
+pub(crate) fn cancel<A: Words>(
     algorithm: &A,
     state: &mut A::State,
     (taken_at, turn): (Tick, Tick),
@@ -135,7 +135,7 @@ impl<T: Acquire> Drop for RefundGuard<'_, T> {
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
     use super::*;
-    use crate::algorithm::{AnyAlgorithm, FixedWindow, LeakyBucket};
+    use crate::algorithm::{Algorithm, AnyAlgorithm, FixedWindow, LeakyBucket};
     use crate::quota::Quota;
 
     fn at(ms: u64) -> Tick {

@@ -103,14 +103,11 @@ mod receipt;
 pub mod respond;
 pub mod store;
 mod sync;
-#[cfg(feature = "cas")]
 mod varint;
 
-#[cfg(feature = "governor")]
-pub use self::algorithm::Gcra;
 pub use self::{
     algorithm::{
-        All, AnyAlgorithm, FixedWindow, LeakyBucket, Lockout, SlidingGrid, SlidingLog,
+        All, AnyAlgorithm, FixedWindow, Gcra, LeakyBucket, Lockout, SlidingGrid, SlidingLog,
         SlidingWindow, TokenBucket, WarmUp,
     },
     clock::ManualClock,

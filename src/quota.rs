@@ -218,7 +218,6 @@ impl Quota {
 
     /// The part of one of `machines` machines. If there are more machines than units, each gets one
     /// unit per longer period.
-    #[cfg(feature = "_remote")]
     pub(crate) fn share_of(&self, machines: u64) -> Result<Self, ConfigError> {
         let machines = machines.max(1);
         let share = match self.limit / machines {

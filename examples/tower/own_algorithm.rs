@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tower::{ServiceBuilder, ServiceExt, service_fn};
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit, NotPacked};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit, Words};
 use tower_throttle::{
     AsError, ConfigError, Decision, Limiter, Local, Quota, RateLimitLayer, RateLimited, Verdict,
     clock::Tick,
@@ -14,10 +14,11 @@ use tower_throttle::{
 #[derive(Clone, Debug)]
 struct Cooldown(Quota);
 
+impl Words for Cooldown {}
+
 impl Algorithm for Cooldown {
     /// The end of the pause.
     type State = Tick;
-    type Packing = NotPacked;
 
     fn quota(&self) -> Quota {
         self.0

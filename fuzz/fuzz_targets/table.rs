@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Cost, GiveBack, Algorithm, Inherit};
+use tower_throttle::algorithm::{Words, Cost, GiveBack, Algorithm, Inherit};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket, WarmUp,
@@ -103,7 +103,7 @@ fuzz_target!(|input: Input| {
     }
 });
 
-fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBound>) {
+fn run<A: Words>(mut algorithm: A, input: &Input, mut bound: Option<SlotBound>) {
     if algorithm.validate().is_err() {
         return;
     }
@@ -188,7 +188,7 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
 }
 
 /// Changes the algorithm of all states. Those that have expired are dropped, as by the table.
-fn retune<A: Algorithm>(
+fn retune<A: Words>(
     states: &mut HashMap<u8, A::State>,
     from: &A,
     to: &A,

@@ -1,7 +1,6 @@
 //! The bucket behind the token bucket, which empties it, and the leaky meter, which fills it.
 
 use super::math::{ExactNanos, Interval};
-#[cfg(feature = "cas")]
 use super::summed::SummedMoment;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -135,7 +134,6 @@ impl Bucket {
 
     /// The moment as of which a cost of `first` and one of `second` count together as they do one after
     /// the other: what time has returned of the first cost until `second` is not used.
-    #[cfg(feature = "cas")]
     pub(super) fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Tick {
         // At most a nanosecond too late.
         let returned = self.interval.time_for(cost).ceil().saturating_sub(1);
@@ -144,7 +142,6 @@ impl Bucket {
     }
 
     /// The moment as of which costs that have led to `state` lead to it at once.
-    #[cfg(feature = "cas")]
     pub(super) fn summed_moment(&self, state: ExactNanos, cost: u64) -> SummedMoment {
         let time = self.interval.time_for(cost);
         let at = self.interval.sub(state, time).ceil();

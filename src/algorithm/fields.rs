@@ -1,15 +1,14 @@
 //! Settings and states as bytes that any machine can read.
 //!
-//! Each algorithm lists its fields once, in [`Packing::settings_fields`] and
-//! [`Packing::state_fields`]. The same list writes and reads, so the two cannot differ.
+//! Each algorithm lists its fields once, in [`Portable::settings_fields`] and
+//! [`Portable::state_fields`]. The same list writes and reads, so the two cannot differ.
 
-use super::{Algorithm, Packing};
+use super::Portable;
 use crate::clock::Tick;
 use crate::quota::Quota;
 use crate::varint;
 
 /// The fields of an algorithm or of a state, while they are written or read.
-#[expect(unnameable_types, reason = "an argument of a sealed trait")]
 #[derive(Debug)]
 pub struct Fields<'a>(Direction<'a>);
 
@@ -24,12 +23,12 @@ enum Direction<'a> {
 
 impl Fields<'_> {
     /// Gives up: the fields have no such form, or what was read is out of range.
-    pub(super) fn fail(&mut self) {
+    pub fn fail(&mut self) {
         self.0 = Direction::Failed;
     }
 
     /// Gives up unless `holds`, which is about a value that was just read.
-    pub(super) fn require(&mut self, holds: bool) {
+    pub fn require(&mut self, holds: bool) {
         if !holds {
             self.fail();
         }
@@ -41,13 +40,14 @@ impl Fields<'_> {
     }
 
     /// A number that is always the same, and distinguishes kinds of fields.
-    pub(super) fn tag(&mut self, tag: u64) {
+    pub fn tag(&mut self, tag: u64) {
         let mut read = tag;
         self.u64(&mut read);
         self.require(read == tag);
     }
 
-    pub(super) fn u64(&mut self, value: &mut u64) {
+    /// A number.
+    pub fn u64(&mut self, value: &mut u64) {
         let mut wide = u128::from(*value);
         self.u128(&mut wide);
         match u64::try_from(wide) {
@@ -56,7 +56,8 @@ impl Fields<'_> {
         }
     }
 
-    pub(super) fn u128(&mut self, value: &mut u128) {
+    /// A large number.
+    pub fn u128(&mut self, value: &mut u128) {
         match &mut self.0 {
             Direction::Write(bytes) => varint::write(bytes, *value),
             Direction::Read(bytes) => match varint::read(bytes) {
@@ -67,14 +68,16 @@ impl Fields<'_> {
         }
     }
 
-    pub(super) fn bool(&mut self, value: &mut bool) {
+    /// Yes or no.
+    pub fn bool(&mut self, value: &mut bool) {
         let mut number = u64::from(*value);
         self.u64(&mut number);
         self.require(number <= 1);
         *value = number == 1;
     }
 
-    pub(super) fn option(&mut self, value: &mut Option<u64>) {
+    /// A number, or none.
+    pub fn option(&mut self, value: &mut Option<u64>) {
         let mut is_some = value.is_some();
         self.bool(&mut is_some);
         if is_some {
@@ -87,12 +90,13 @@ impl Fields<'_> {
     }
 
     /// A moment, at most [`Tick::MAX`].
-    pub(super) fn moment(&mut self, ns: &mut u64) {
+    pub fn moment(&mut self, ns: &mut u64) {
         self.u64(ns);
         self.require(*ns <= Tick::MAX.as_nanos());
     }
 
-    pub(super) fn quota(&mut self, quota: &mut Quota) {
+    /// A limit, a period, and a burst if there is one.
+    pub fn quota(&mut self, quota: &mut Quota) {
         let (mut limit, mut period) = (quota.limit(), quota.period_ns());
         let mut burst = quota.own_burst();
         self.u64(&mut limit);
@@ -112,29 +116,29 @@ impl Fields<'_> {
 
 /// The settings of `algorithm` as bytes, which are equal only for equal settings. `None` if the
 /// algorithm, or a part of it, is not one of this crate's.
-pub(crate) fn settings_to_bytes<A: Algorithm>(algorithm: &A) -> Option<Vec<u8>> {
-    write(|fields| A::Packing::settings_fields(&mut algorithm.clone(), fields))
+pub fn settings_to_bytes<A: Portable>(algorithm: &A) -> Option<Vec<u8>> {
+    write(|fields| algorithm.clone().settings_fields(fields))
 }
 
 /// The algorithm that has the settings in `bytes`. `None` if it is not of the kind of `like`.
-pub(crate) fn settings_from_bytes<A: Algorithm>(like: &A, bytes: &[u8]) -> Option<A> {
+pub fn settings_from_bytes<A: Portable>(like: &A, bytes: &[u8]) -> Option<A> {
     let mut algorithm = like.clone();
     read(bytes, |fields| {
-        A::Packing::settings_fields(&mut algorithm, fields);
+        algorithm.settings_fields(fields);
     })?;
     Some(algorithm)
 }
 
 /// The state as bytes. Moments in it are as the clock counts them.
-pub(crate) fn state_to_bytes<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<Vec<u8>> {
-    write(|fields| A::Packing::state_fields(algorithm, &mut state.clone(), fields))
+pub fn state_to_bytes<A: Portable>(algorithm: &A, state: &A::State) -> Option<Vec<u8>> {
+    write(|fields| algorithm.state_fields(&mut state.clone(), fields))
 }
 
 /// The state in `bytes`, if they hold one of `algorithm`.
-pub(crate) fn state_from_bytes<A: Algorithm>(algorithm: &A, bytes: &[u8]) -> Option<A::State> {
+pub fn state_from_bytes<A: Portable>(algorithm: &A, bytes: &[u8]) -> Option<A::State> {
     let mut state = algorithm.fresh(Tick::ZERO);
     read(bytes, |fields| {
-        A::Packing::state_fields(algorithm, &mut state, fields);
+        algorithm.state_fields(&mut state, fields);
     })?;
     Some(state)
 }
@@ -160,8 +164,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        All, AnyAlgorithm, Charge, Cost, FixedWindow, GiveBack, LeakyBucket, Lockout, SlidingGrid,
-        SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+        Algorithm, All, AnyAlgorithm, Charge, Cost, FixedWindow, GiveBack, LeakyBucket, Lockout,
+        SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
     };
     use super::*;
 

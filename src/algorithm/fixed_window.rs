@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "cas")]
 use super::fields::Fields;
 use super::math::{
     LEAST_TIME_BITS, TIME_BITS, TimeBase, Windows, bit_width, fits_range, words_for_bits,
 };
-use super::packing::Sealed;
 use super::settings::refuse_burst;
-#[cfg(feature = "cas")]
 use super::summed::Taken;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -220,7 +217,6 @@ impl FixedWindow {
 
 impl Algorithm for FixedWindow {
     type State = FixedWindowState;
-    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -342,88 +338,37 @@ impl Algorithm for FixedWindow {
     }
 }
 
-impl Sealed for FixedWindow {}
-
-impl Packing<Self> for FixedWindow {
+impl Words for FixedWindow {
     const MAX_WORDS: usize = 2;
 
-    #[cfg(feature = "cas")]
-    const HAS_CELLS: bool = true;
-
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
-        fields.tag(1);
-        let (mut quota, mut offset) = (algorithm.quota, algorithm.windows.offset());
-        fields.quota(&mut quota);
-        fields.moment(&mut offset);
-        fields.bool(&mut algorithm.anchored);
-        algorithm.quota = quota;
-        algorithm.windows = Windows::new(quota.period_ns(), offset);
-    }
-
-    #[cfg(feature = "cas")]
-    fn state_fields(_: &Self, state: &mut FixedWindowState, fields: &mut Fields<'_>) {
-        fields.moment(&mut state.window);
-        fields.moment(&mut state.used);
-    }
-
-    #[cfg(feature = "cas")]
-    fn charge_late(
-        algorithm: &Self,
-        state: &mut FixedWindowState,
-        taken: Taken,
-        now: Tick,
-        cost: u64,
-    ) {
-        let taken_at = taken.last;
-        let length = algorithm.windows.length();
-        let is_over = if algorithm.anchored {
-            let is_earlier = taken_at.as_nanos() + 1 < state.window;
-            is_earlier || taken_at.as_nanos().saturating_add(length) <= now.as_nanos()
-        } else {
-            // Windows of states are numbered from 1.
-            let present = (algorithm.windows.locate(now).0 + 1).max(state.window);
-            algorithm.windows.locate(taken_at).0 + 1 < present
-        };
-        if !is_over {
-            algorithm.charge(state, taken_at.min(now), cost);
-        }
-    }
-
-    #[cfg(feature = "cas")]
-    fn cell_end(algorithm: &Self, state: &FixedWindowState, now: Tick) -> Tick {
-        let left = algorithm.open_window(*state, now).remaining_ns;
-        now.plus(Duration::from_nanos(left))
-    }
-
     #[inline]
-    fn pack(algorithm: &Self, state: &FixedWindowState) -> Option<u64> {
-        let bits = algorithm.count_bits();
-        let window = algorithm.base.relative(state.window);
+    fn pack(&self, state: &FixedWindowState) -> Option<u64> {
+        let bits = self.count_bits();
+        let window = self.base.relative(state.window);
         // `u64::MAX` stays free.
-        if state.used > algorithm.quota.limit() || window >= u64::MAX >> bits {
+        if state.used > self.quota.limit() || window >= u64::MAX >> bits {
             return None;
         }
         Some(window << bits | state.used)
     }
 
     #[inline]
-    fn unpack(algorithm: &Self, word: u64) -> FixedWindowState {
-        let bits = algorithm.count_bits();
+    fn unpack(&self, word: u64) -> FixedWindowState {
+        let bits = self.count_bits();
         FixedWindowState {
-            window: algorithm.base.absolute(word >> bits),
+            window: self.base.absolute(word >> bits),
             used: word & ((1 << bits) - 1),
         }
     }
 
     #[inline]
-    fn pack_into(algorithm: &Self, state: &FixedWindowState, words: &mut [u64]) -> bool {
+    fn pack_into(&self, state: &FixedWindowState, words: &mut [u64]) -> bool {
         match words {
             [word] => {
-                let bits = algorithm.count_bits();
-                let window = algorithm.base.relative(state.window);
+                let bits = self.count_bits();
+                let window = self.base.relative(state.window);
                 *word = window << bits | state.used;
-                state.used >> bits == 0 && window >> algorithm.window_bits() == 0
+                state.used >> bits == 0 && window >> self.window_bits() == 0
             }
             [window, used, ..] => {
                 (*window, *used) = (state.window, state.used);
@@ -434,18 +379,58 @@ impl Packing<Self> for FixedWindow {
     }
 
     #[inline]
-    fn unpack_from(algorithm: &Self, words: &[u64]) -> FixedWindowState {
+    fn unpack_from(&self, words: &[u64]) -> FixedWindowState {
         match *words {
-            [word] => Self::unpack(algorithm, word),
+            [word] => Self::unpack(self, word),
             [window, used, ..] => FixedWindowState { window, used },
             [] => FixedWindowState::default(),
         }
     }
 
-    fn rebase(algorithm: &mut Self, now: Tick) {
-        if algorithm.anchored && algorithm.window_bits() >= LEAST_TIME_BITS {
-            algorithm.base = TimeBase::before(now.as_nanos(), algorithm.window_bits());
+    fn rebase(&mut self, now: Tick) {
+        if self.anchored && self.window_bits() >= LEAST_TIME_BITS {
+            self.base = TimeBase::before(now.as_nanos(), self.window_bits());
         }
+    }
+}
+
+impl Portable for FixedWindow {
+    const HAS_CELLS: bool = true;
+
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.tag(1);
+        let (mut quota, mut offset) = (self.quota, self.windows.offset());
+        fields.quota(&mut quota);
+        fields.moment(&mut offset);
+        fields.bool(&mut self.anchored);
+        self.quota = quota;
+        self.windows = Windows::new(quota.period_ns(), offset);
+    }
+
+    fn state_fields(&self, state: &mut FixedWindowState, fields: &mut Fields<'_>) {
+        fields.moment(&mut state.window);
+        fields.moment(&mut state.used);
+    }
+
+    fn charge_late(&self, state: &mut FixedWindowState, taken: Taken, now: Tick, cost: u64) {
+        let taken_at = taken.last;
+        let length = self.windows.length();
+        let is_over = if self.anchored {
+            let is_earlier = taken_at.as_nanos() + 1 < state.window;
+            is_earlier || taken_at.as_nanos().saturating_add(length) <= now.as_nanos()
+        } else {
+            // Windows of states are numbered from 1.
+            let present = (self.windows.locate(now).0 + 1).max(state.window);
+            self.windows.locate(taken_at).0 + 1 < present
+        };
+        if !is_over {
+            self.charge(state, taken_at.min(now), cost);
+        }
+    }
+
+    fn cell_end(&self, state: &FixedWindowState, now: Tick) -> Tick {
+        let left = self.open_window(*state, now).remaining_ns;
+        now.plus(Duration::from_nanos(left))
     }
 }
 

@@ -5,12 +5,9 @@ use std::{cell::Cell, num::NonZeroU32, time::Duration};
 use governor::state::{NotKeyed, StateStore};
 use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nanos};
 
-#[cfg(feature = "cas")]
 use super::fields::Fields;
-use super::packing::Sealed;
-#[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -144,7 +141,6 @@ impl Gcra {
 
 impl Algorithm for Gcra {
     type State = GcraState;
-    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -262,60 +258,50 @@ fn clamp(span: u128) -> u64 {
     u64::try_from(span).unwrap_or(u64::MAX)
 }
 
-impl Sealed for Gcra {}
-
-impl Packing<Self> for Gcra {
+impl Words for Gcra {
     const MAX_WORDS: usize = 1;
 
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+    #[inline]
+    fn pack(&self, state: &GcraState) -> Option<u64> {
+        Some(state.tat).filter(|tat| *tat < u64::MAX)
+    }
+
+    #[inline]
+    fn unpack(&self, word: u64) -> GcraState {
+        GcraState { tat: word }
+    }
+}
+
+impl Portable for Gcra {
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(8);
-        let mut quota = algorithm.quota;
+        let mut quota = self.quota;
         fields.quota(&mut quota);
         match Self::try_new(quota) {
-            Ok(built) => *algorithm = built,
+            Ok(built) => *self = built,
             Err(_) => fields.fail(),
         }
     }
 
-    #[cfg(feature = "cas")]
-    fn charge_late(algorithm: &Self, state: &mut GcraState, taken: Taken, now: Tick, cost: u64) {
-        algorithm.charge(state, taken.at.min(now), cost);
+    fn charge_late(&self, state: &mut GcraState, taken: Taken, now: Tick, cost: u64) {
+        self.charge(state, taken.at.min(now), cost);
     }
 
-    #[cfg(feature = "cas")]
-    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        let worth = algorithm.interval.saturating_mul(cost);
+    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
+        let worth = self.interval.saturating_mul(cost);
         let joined = second.as_nanos().saturating_sub(worth);
         Some(Tick::from_nanos(joined).max(first))
     }
 
     /// Costs that have led to `state` lead to it at once as of this moment.
-    #[cfg(feature = "cas")]
-    fn summed_moment(
-        algorithm: &Self,
-        state: &GcraState,
-        _: Tick,
-        cost: u64,
-    ) -> Option<SummedMoment> {
-        let worth = algorithm.interval.saturating_mul(cost);
+    fn summed_moment(&self, state: &GcraState, _: Tick, cost: u64) -> Option<SummedMoment> {
+        let worth = self.interval.saturating_mul(cost);
         let at = Tick::from_nanos(state.tat.saturating_sub(worth));
         Some(SummedMoment::of_bucket(at, worth))
     }
 
-    #[cfg(feature = "cas")]
-    fn state_fields(_: &Self, state: &mut GcraState, fields: &mut Fields<'_>) {
+    fn state_fields(&self, state: &mut GcraState, fields: &mut Fields<'_>) {
         fields.u64(&mut state.tat);
-    }
-
-    #[inline]
-    fn pack(_: &Self, state: &GcraState) -> Option<u64> {
-        Some(state.tat).filter(|tat| *tat < u64::MAX)
-    }
-
-    #[inline]
-    fn unpack(_: &Self, word: u64) -> GcraState {
-        GcraState { tat: word }
     }
 }
 

@@ -77,54 +77,50 @@ mod at_most;
 mod bucket;
 mod combined;
 mod facts;
-#[cfg(feature = "cas")]
 mod fields;
 mod fixed_window;
 #[cfg(feature = "governor")]
 mod gcra;
+#[cfg(not(feature = "governor"))]
+#[path = "no_gcra.rs"]
+mod gcra;
 mod leaky_bucket;
 mod lockout;
 mod math;
-mod packing;
+mod portable;
 mod refund;
 mod settings;
 mod sliding_grid;
 mod sliding_log;
 mod sliding_window;
-#[cfg(feature = "cas")]
 mod summed;
 mod timestamps;
 mod token_bucket;
 mod warm_up;
+mod words;
 
-#[cfg(feature = "cas")]
-pub(crate) use self::fields::{
-    settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
-};
-#[cfg(feature = "governor")]
-pub use self::gcra::{Gcra, GcraState};
-#[cfg(feature = "cas")]
-pub(crate) use self::packing::Sealed;
-#[cfg(feature = "cas")]
-pub(crate) use self::summed::Taken;
 pub use self::{
     any::{AnyAlgorithm, AnyState},
     at_most::AtMost,
     combined::{All, IntoAlgorithm},
     facts::Facts,
+    fields::{Fields, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes},
     fixed_window::{FixedWindow, FixedWindowState},
+    gcra::{Gcra, GcraState},
     leaky_bucket::{Charge, LeakyBucket},
     lockout::{DenialLockout, DenialLockoutState, Lockout, LockoutState},
     math::ExactNanos,
-    packing::{NotPacked, Packing},
+    portable::Portable,
     refund::{Cost, GiveBack},
     sliding_grid::{SlidingGrid, SlidingGridState},
     sliding_log::{SlidingLog, SlidingLogState},
     sliding_window::{SlidingWindow, SlidingWindowState},
+    summed::Taken,
     token_bucket::TokenBucket,
     warm_up::{WarmUp, WarmUpState},
+    words::Words,
 };
-pub(crate) use self::{combined::merge, packing::decide_outlined};
+pub(crate) use self::{combined::merge, words::decide_outlined};
 
 use std::{fmt, time::Duration};
 
@@ -151,9 +147,6 @@ use crate::quota::Quota;
 pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// The state of one key.
     type State: Clone + fmt::Debug + Send + Sync + 'static;
-
-    /// How states are kept: [`NotPacked`] for an algorithm of your own.
-    type Packing: Packing<Self>;
 
     /// The quota it was made with.
     fn quota(&self) -> Quota;
@@ -242,8 +235,8 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
 /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1_000)));
 /// assert_eq!(algorithm::quotas(&both), [Quota::per_second(10), Quota::per_day(1_000)]);
 /// ```
-pub fn quotas<A: Algorithm>(algorithm: &A) -> Vec<Quota> {
-    A::Packing::quotas(algorithm)
+pub fn quotas<A: Words>(algorithm: &A) -> Vec<Quota> {
+    algorithm.quotas()
 }
 
 /// Takes as much as is available at `now`, at most `most`. Returns how much that was.
@@ -256,13 +249,13 @@ pub fn quotas<A: Algorithm>(algorithm: &A) -> Vec<Quota> {
 /// let (taken, decision) = algorithm::take_up_to(&bucket, &mut state, Tick::ZERO, 12);
 /// assert_eq!((taken, decision.remaining()), (10, 0));
 /// ```
-pub fn take_up_to<A: Algorithm>(
+pub fn take_up_to<A: Words>(
     algorithm: &A,
     state: &mut A::State,
     now: Tick,
     most: u64,
 ) -> (u64, Decision) {
-    let taken = A::Packing::available(algorithm, state, now).min(most);
+    let taken = algorithm.available(state, now).min(most);
     (taken, algorithm.decide(state, now, taken))
 }
 
@@ -270,7 +263,7 @@ pub fn take_up_to<A: Algorithm>(
 ///
 /// This differs from [`Algorithm::reserve`] without a wait, which treats the level of a leaky meter
 /// as a line.
-pub(crate) fn take_now<A: Algorithm>(
+pub(crate) fn take_now<A: Words>(
     algorithm: &A,
     state: &mut A::State,
     now: Tick,

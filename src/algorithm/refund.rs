@@ -31,7 +31,7 @@ impl Cost {
     }
 
     /// What a limit gives back that has a line, or not: time returns nothing of a turn that has not come.
-    pub(super) fn from_line(self, is_line: bool, now: Tick, why: GiveBack) -> Self {
+    pub(super) fn of_line(self, is_line: bool, now: Tick, why: GiveBack) -> Self {
         match why {
             GiveBack::Cancel if is_line => Self { at: now, ..self },
             _ => self,

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "cas")]
 use super::fields::Fields;
-use super::packing::Sealed;
 use super::settings::refuse_burst;
-#[cfg(feature = "cas")]
 use super::summed::Taken;
 use super::timestamps::{Entry, Timestamps};
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -187,7 +184,6 @@ impl SlidingLog {
 
 impl Algorithm for SlidingLog {
     type State = SlidingLogState;
-    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -304,29 +300,33 @@ impl Algorithm for SlidingLog {
     }
 }
 
-impl Sealed for SlidingLog {}
-
-impl Packing<Self> for SlidingLog {
+impl Words for SlidingLog {
     const MAX_WORDS: usize = 1;
 
-    #[cfg(feature = "cas")]
-    fn charge_late(
-        algorithm: &Self,
-        state: &mut SlidingLogState,
-        taken: Taken,
+    /// Without a copy of the log: no request waits.
+    fn peek_reserve(
+        &self,
+        state: &SlidingLogState,
         now: Tick,
         cost: u64,
-    ) {
+        _max_wait: Duration,
+    ) -> Decision {
+        self.peek(state, now, cost)
+    }
+
+    fn heap_bytes(&self, state: &SlidingLogState) -> usize {
+        state.entries.heap_bytes()
+    }
+}
+
+impl Portable for SlidingLog {
+    fn charge_late(&self, state: &mut SlidingLogState, taken: Taken, now: Tick, cost: u64) {
         let taken_at = taken.last.min(now);
-        if taken_at
-            .as_nanos()
-            .saturating_add(algorithm.quota.period_ns())
-            <= now.as_nanos()
-        {
+        if taken_at.as_nanos().saturating_add(self.quota.period_ns()) <= now.as_nanos() {
             return;
         }
-        algorithm.prune(state, now);
-        let is_full = state.entries.len() as u64 >= algorithm.quota.limit();
+        self.prune(state, now);
+        let is_full = state.entries.len() as u64 >= self.quota.limit();
         let mut newer = Vec::new();
         // The charge to a full log joins the newest moment, which counts it for longer.
         while let Some(last) = state
@@ -337,36 +337,19 @@ impl Packing<Self> for SlidingLog {
             newer.push((last.at, Self::newest_cost(state)));
             state.entries.pop_back();
         }
-        algorithm.charge(state, taken_at, cost);
+        self.charge(state, taken_at, cost);
         for (at, held) in newer.into_iter().rev() {
             state.entries.push_back(at, held);
         }
     }
 
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(3);
-        fields.quota(&mut algorithm.quota);
+        fields.quota(&mut self.quota);
     }
 
-    #[cfg(feature = "cas")]
-    fn state_fields(_: &Self, state: &mut SlidingLogState, fields: &mut Fields<'_>) {
+    fn state_fields(&self, state: &mut SlidingLogState, fields: &mut Fields<'_>) {
         state.entries.list(fields);
-    }
-
-    /// Without a copy of the log: no request waits.
-    fn peek_reserve(
-        algorithm: &Self,
-        state: &SlidingLogState,
-        now: Tick,
-        cost: u64,
-        _max_wait: Duration,
-    ) -> Decision {
-        algorithm.peek(state, now, cost)
-    }
-
-    fn heap_bytes(_: &Self, state: &SlidingLogState) -> usize {
-        state.entries.heap_bytes()
     }
 }
 

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "cas")]
 use super::fields::Fields;
 use super::math::{LEAST_TIME_BITS, TimeBase, Windows, bit_width, low_u64};
-use super::packing::Sealed;
 use super::settings::refuse_burst;
-#[cfg(feature = "cas")]
 use super::summed::Taken;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -181,7 +178,6 @@ impl SlidingWindow {
 
 impl Algorithm for SlidingWindow {
     type State = SlidingWindowState;
-    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -304,62 +300,14 @@ impl Algorithm for SlidingWindow {
     }
 }
 
-impl Sealed for SlidingWindow {}
-
-impl Packing<Self> for SlidingWindow {
+impl Words for SlidingWindow {
     const MAX_WORDS: usize = 3;
 
-    #[cfg(feature = "cas")]
-    const HAS_CELLS: bool = true;
-
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
-        fields.tag(2);
-        let (mut quota, mut offset) = (algorithm.quota, algorithm.windows.offset());
-        fields.quota(&mut quota);
-        fields.moment(&mut offset);
-        algorithm.quota = quota;
-        algorithm.windows = Windows::new(quota.period_ns(), offset);
-    }
-
-    #[cfg(feature = "cas")]
-    fn state_fields(_: &Self, state: &mut SlidingWindowState, fields: &mut Fields<'_>) {
-        fields.moment(&mut state.window);
-        fields.moment(&mut state.previous);
-        fields.moment(&mut state.current);
-    }
-
-    #[cfg(feature = "cas")]
-    fn charge_late(
-        algorithm: &Self,
-        state: &mut SlidingWindowState,
-        taken: Taken,
-        now: Tick,
-        cost: u64,
-    ) {
-        let taken_at = taken.last;
-        let (mut at, _) = algorithm.state_at(*state, now);
-        let (taken_in, _) = algorithm.windows.locate(taken_at);
-        let count = match at.window.saturating_sub(taken_in) {
-            0 => &mut at.current,
-            1 => &mut at.previous,
-            _ => return,
-        };
-        *count = count.saturating_add(cost).min(Tick::MAX.as_nanos());
-        *state = at;
-    }
-
-    #[cfg(feature = "cas")]
-    fn cell_end(algorithm: &Self, state: &SlidingWindowState, now: Tick) -> Tick {
-        let (at, _) = algorithm.state_at(*state, now);
-        algorithm.windows.start(at.window.saturating_add(1))
-    }
-
     #[inline]
-    fn pack(algorithm: &Self, state: &SlidingWindowState) -> Option<u64> {
-        let bits = algorithm.count_bits();
-        let limit = algorithm.quota.limit();
-        let window = algorithm.base.relative(state.window);
+    fn pack(&self, state: &SlidingWindowState) -> Option<u64> {
+        let bits = self.count_bits();
+        let limit = self.quota.limit();
+        let window = self.base.relative(state.window);
         if state.previous > limit
             || state.current > limit
             || bits > 30
@@ -371,25 +319,25 @@ impl Packing<Self> for SlidingWindow {
     }
 
     #[inline]
-    fn unpack(algorithm: &Self, word: u64) -> SlidingWindowState {
-        let bits = algorithm.count_bits();
+    fn unpack(&self, word: u64) -> SlidingWindowState {
+        let bits = self.count_bits();
         let mask = (1 << bits) - 1;
         SlidingWindowState {
-            window: algorithm.base.absolute(word >> bits >> bits),
+            window: self.base.absolute(word >> bits >> bits),
             previous: word >> bits & mask,
             current: word & mask,
         }
     }
 
     #[inline]
-    fn pack_into(algorithm: &Self, state: &SlidingWindowState, words: &mut [u64]) -> bool {
-        let bits = algorithm.count_bits();
+    fn pack_into(&self, state: &SlidingWindowState, words: &mut [u64]) -> bool {
+        let bits = self.count_bits();
         match words {
             [word] => {
                 let Some(room) = 63_u32.checked_sub(2 * bits) else {
                     return false;
                 };
-                let window = algorithm.base.relative(state.window);
+                let window = self.base.relative(state.window);
                 *word = (window << bits | state.previous) << bits | state.current;
                 (state.previous | state.current) >> bits == 0 && window >> room == 0
             }
@@ -407,9 +355,9 @@ impl Packing<Self> for SlidingWindow {
     }
 
     #[inline]
-    fn unpack_from(algorithm: &Self, words: &[u64]) -> SlidingWindowState {
+    fn unpack_from(&self, words: &[u64]) -> SlidingWindowState {
         match *words {
-            [word] => Self::unpack(algorithm, word),
+            [word] => Self::unpack(self, word),
             [both, window] => SlidingWindowState {
                 window,
                 previous: both >> 32,
@@ -424,11 +372,48 @@ impl Packing<Self> for SlidingWindow {
         }
     }
 
-    fn rebase(algorithm: &mut Self, now: Tick) {
-        if algorithm.has_base() {
-            let (window, _) = algorithm.windows.locate(now);
-            algorithm.base = TimeBase::before(window, algorithm.window_bits());
+    fn rebase(&mut self, now: Tick) {
+        if self.has_base() {
+            let (window, _) = self.windows.locate(now);
+            self.base = TimeBase::before(window, self.window_bits());
         }
+    }
+}
+
+impl Portable for SlidingWindow {
+    const HAS_CELLS: bool = true;
+
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.tag(2);
+        let (mut quota, mut offset) = (self.quota, self.windows.offset());
+        fields.quota(&mut quota);
+        fields.moment(&mut offset);
+        self.quota = quota;
+        self.windows = Windows::new(quota.period_ns(), offset);
+    }
+
+    fn state_fields(&self, state: &mut SlidingWindowState, fields: &mut Fields<'_>) {
+        fields.moment(&mut state.window);
+        fields.moment(&mut state.previous);
+        fields.moment(&mut state.current);
+    }
+
+    fn charge_late(&self, state: &mut SlidingWindowState, taken: Taken, now: Tick, cost: u64) {
+        let taken_at = taken.last;
+        let (mut at, _) = self.state_at(*state, now);
+        let (taken_in, _) = self.windows.locate(taken_at);
+        let count = match at.window.saturating_sub(taken_in) {
+            0 => &mut at.current,
+            1 => &mut at.previous,
+            _ => return,
+        };
+        *count = count.saturating_add(cost).min(Tick::MAX.as_nanos());
+        *state = at;
+    }
+
+    fn cell_end(&self, state: &SlidingWindowState, now: Tick) -> Tick {
+        let (at, _) = self.state_at(*state, now);
+        self.windows.start(at.window.saturating_add(1))
     }
 }
 

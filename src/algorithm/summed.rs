@@ -3,13 +3,12 @@
 use crate::clock::Tick;
 
 /// When costs were taken that count as one.
-#[expect(unnameable_types, reason = "in the signature of a sealed trait")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// Buckets count them as of this moment.
-    pub(crate) at: Tick,
+    pub at: Tick,
     /// Windows, cells and logs count them as of this one, which is no earlier than that of any of them.
-    pub(crate) last: Tick,
+    pub last: Tick,
 }
 
 impl From<Tick> for Taken {
@@ -21,7 +20,8 @@ impl From<Tick> for Taken {
 
 impl Taken {
     /// The same with both moments changed.
-    pub(crate) fn map(self, moment: impl Fn(Tick) -> Tick) -> Self {
+    #[must_use]
+    pub fn map(self, moment: impl Fn(Tick) -> Tick) -> Self {
         Self {
             at: moment(self.at),
             last: moment(self.last),
@@ -30,8 +30,8 @@ impl Taken {
 }
 
 /// The moment as of which several costs count as one, see
-/// [`Packing::summed_moment`](super::Packing::summed_moment).
-#[expect(unnameable_types, reason = "in the signature of a sealed trait")]
+/// [`Portable::summed_moment`](super::Portable::summed_moment).
+#[expect(unnameable_types, reason = "in the signature of a hidden method")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SummedMoment {
     at: Tick,
@@ -74,7 +74,7 @@ impl SummedMoment {
     }
 
     /// Each part of `cost` and when it was taken. No cost was taken after `last`.
-    pub(crate) fn parts(self, cost: u64, last: Tick) -> [Option<(Taken, u64)>; 2] {
+    pub fn parts(self, cost: u64, last: Tick) -> [Option<(Taken, u64)>; 2] {
         let taken = |at: Tick| Taken {
             at: at.min(last),
             last,
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
     use crate::algorithm::{
-        Algorithm, FixedWindow, LeakyBucket, Packing, SlidingGrid, SlidingLog, SlidingWindow,
+        Algorithm, FixedWindow, LeakyBucket, Portable, SlidingGrid, SlidingLog, SlidingWindow,
         TokenBucket, WarmUp,
     };
     use crate::quota::Quota;
@@ -126,7 +126,7 @@ mod tests {
     /// The time until a limit is free after a charge of `used`, some costs, and a charge of `more`: if each
     /// of the costs counts as of its moment, and if they count as one. They are requested for 100 ms, at
     /// about the end of the first charge, up to 2 at a time, with pauses of up to `pause`.
-    fn both<A: Algorithm>(
+    fn both<A: Portable>(
         limit: &A,
         seed: u64,
         pause: u64,
@@ -154,12 +154,12 @@ mod tests {
             }
             now = now.plus(Duration::from_nanos(1 + random(pause)));
         }
-        let moment = A::Packing::summed_moment(limit, &state, since, total);
+        let moment = A::summed_moment(limit, &state, since, total);
         let mut summed = before;
         if total > 0 {
             let parts = moment.expect("a moment").parts(total, now);
             for (taken, cost) in parts.into_iter().flatten() {
-                A::Packing::charge_late(limit, &mut summed, taken, last, cost);
+                A::charge_late(limit, &mut summed, taken, last, cost);
             }
         }
         [state, summed].map(|mut state| {
@@ -251,12 +251,12 @@ mod tests {
     }
 
     /// The moment of three units.
-    fn moment_of_three<A: Algorithm>(
+    fn moment_of_three<A: Portable>(
         limit: &A,
         state: &A::State,
         now: Tick,
     ) -> Option<SummedMoment> {
-        A::Packing::summed_moment(limit, state, now, 3)
+        A::summed_moment(limit, state, now, 3)
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
     /// What the bucket alone makes of the costs does not depend on the limit beside it.
     #[test]
     fn a_bucket_beside_another_limit_counts_costs_as_of_its_own_moment() {
-        fn check<A: Algorithm>(other: impl Fn(Quota) -> A) {
+        fn check<A: Portable>(other: impl Fn(Quota) -> A) {
             let now = Tick::from_nanos(START);
             let last = now.plus(Duration::from_secs(1));
             for quota in [1, 5].map(|burst| Quota::per_second(100).burst(burst)) {

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 
-#[cfg(feature = "cas")]
 use super::fields::Fields;
 use crate::clock::Tick;
 
@@ -231,7 +230,6 @@ impl Timestamps {
     }
 
     /// Lists the entries, oldest first: how much later than the entry before, and the cost.
-    #[cfg(feature = "cas")]
     pub(super) fn list(&mut self, fields: &mut Fields<'_>) {
         let entries = std::mem::take(self);
         let mut len = entries.len() as u64;

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "cas")]
 use super::fields::Fields;
-use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_without_queue};
-#[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
 use super::{
-    Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Packing, at_most::AtMost,
+    Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words, at_most::AtMost,
     bucket::Bucket, math::Rounding,
 };
 use crate::clock::{Tick, nanos};
@@ -149,7 +146,6 @@ impl TokenBucket {
 
 impl Algorithm for TokenBucket {
     type State = ExactNanos;
-    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -216,7 +212,7 @@ impl Algorithm for TokenBucket {
         let Cost {
             units: cost,
             at: taken_at,
-        } = cost.from_line(self.queue_limit > 0, now, why);
+        } = cost.of_line(self.queue_limit > 0, now, why);
         let (unused, since) = (ExactNanos::from_tick(now), nanos(now.since(taken_at)));
         let interval = &self.bucket.interval;
         *state = interval.apply_refund(*state, unused, cost, since);
@@ -259,13 +255,42 @@ impl Algorithm for TokenBucket {
     }
 }
 
-impl Sealed for TokenBucket {}
-
-impl Packing<Self> for TokenBucket {
+impl Words for TokenBucket {
     const MAX_WORDS: usize = 2;
 
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+    #[inline]
+    fn pack(&self, state: &ExactNanos) -> Option<u64> {
+        self.bucket.interval.pack(*state)
+    }
+
+    #[inline]
+    fn unpack(&self, word: u64) -> ExactNanos {
+        self.bucket.interval.unpack(word)
+    }
+
+    #[inline]
+    fn pack_into(&self, state: &ExactNanos, words: &mut [u64]) -> bool {
+        self.bucket.interval.pack_into(*state, words)
+    }
+
+    #[inline]
+    fn unpack_from(&self, words: &[u64]) -> ExactNanos {
+        self.bucket.interval.unpack_from(words)
+    }
+
+    fn rebase(&mut self, now: Tick) {
+        self.bucket.interval.rebase(now);
+    }
+
+    /// A key that starts with less than a full bucket is never forgotten. A bucket that was full
+    /// before the first moment of a word is as full at that moment.
+    fn raise_to_base(&self, state: &mut ExactNanos) {
+        *state = (*state).max(self.bucket.interval.earliest());
+    }
+}
+
+impl Portable for TokenBucket {
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(4);
         let Self {
             mut quota,
@@ -273,70 +298,31 @@ impl Packing<Self> for TokenBucket {
             mut queue_limit,
             mut max_wait,
             ..
-        } = *algorithm;
+        } = *self;
         fields.quota(&mut quota);
         fields.option(&mut initial);
         fields.u64(&mut queue_limit);
         fields.u64(&mut max_wait);
-        *algorithm = Self {
+        *self = Self {
             initial,
             ..Self::new(quota).with_queue(queue_limit, max_wait)
         };
     }
 
-    #[cfg(feature = "cas")]
-    fn state_fields(algorithm: &Self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
-        algorithm.bucket.interval.state_fields(state, fields);
+    fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
+        self.bucket.interval.state_fields(state, fields);
     }
 
-    #[cfg(feature = "cas")]
-    fn charge_late(algorithm: &Self, state: &mut ExactNanos, taken: Taken, now: Tick, cost: u64) {
-        algorithm.charge(state, taken.at.min(now), cost);
+    fn charge_late(&self, state: &mut ExactNanos, taken: Taken, now: Tick, cost: u64) {
+        self.charge(state, taken.at.min(now), cost);
     }
 
-    #[cfg(feature = "cas")]
-    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        Some(algorithm.bucket.joined_moment(first, cost, second))
+    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
+        Some(self.bucket.joined_moment(first, cost, second))
     }
 
-    #[cfg(feature = "cas")]
-    fn summed_moment(
-        algorithm: &Self,
-        state: &ExactNanos,
-        _: Tick,
-        cost: u64,
-    ) -> Option<SummedMoment> {
-        Some(algorithm.bucket.summed_moment(*state, cost))
-    }
-
-    #[inline]
-    fn pack(algorithm: &Self, state: &ExactNanos) -> Option<u64> {
-        algorithm.bucket.interval.pack(*state)
-    }
-
-    #[inline]
-    fn unpack(algorithm: &Self, word: u64) -> ExactNanos {
-        algorithm.bucket.interval.unpack(word)
-    }
-
-    #[inline]
-    fn pack_into(algorithm: &Self, state: &ExactNanos, words: &mut [u64]) -> bool {
-        algorithm.bucket.interval.pack_into(*state, words)
-    }
-
-    #[inline]
-    fn unpack_from(algorithm: &Self, words: &[u64]) -> ExactNanos {
-        algorithm.bucket.interval.unpack_from(words)
-    }
-
-    fn rebase(algorithm: &mut Self, now: Tick) {
-        algorithm.bucket.interval.rebase(now);
-    }
-
-    /// A key that starts with less than a full bucket is never forgotten. A bucket that was full
-    /// before the first moment of a word is as full at that moment.
-    fn raise_to_base(algorithm: &Self, state: &mut ExactNanos) {
-        *state = (*state).max(algorithm.bucket.interval.earliest());
+    fn summed_moment(&self, state: &ExactNanos, _: Tick, cost: u64) -> Option<SummedMoment> {
+        Some(self.bucket.summed_moment(*state, cost))
     }
 }
 

@@ -9,7 +9,9 @@ use std::{
 };
 
 use super::{And, Counts, KeyPair, KeyUpdate, LimitHandle, RateLimitLayer, Tiers, state::State};
-use crate::algorithm::Algorithm;
+#[cfg(feature = "cas")]
+use crate::algorithm::Portable;
+use crate::algorithm::Words;
 use crate::backend::{Backend, Bans};
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -273,7 +275,7 @@ impl<T: PartialEq, K, L> Handle<(T, K), Tiers<T, L>> {
     }
 }
 
-impl<K, A: Algorithm, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
+impl<K, A: Words, C: Clock, S: BuildHasher> Handle<K, Local<A, C, S>> {
     /// The same as [`peek`](Self::peek), without a future: limits in this process decide at once.
     ///
     /// ```
@@ -370,7 +372,7 @@ impl<K, A: Scripted> Handle<K, RedisLimiter<A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Algorithm> Handle<K, Cas<S, A>> {
+impl<K, S: CasStore, A: Portable> Handle<K, Cas<S, A>> {
     /// Changes the quota for all keys and for the whole fleet: see [`Cas::set_quota`].
     ///
     /// Response headers of this process state the new quota from now on; those of another process
@@ -384,7 +386,7 @@ impl<K, S: CasStore, A: Algorithm> Handle<K, Cas<S, A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Algorithm> Handle<K, Synced<S, A>> {
+impl<K, S: CasStore, A: Portable> Handle<K, Synced<S, A>> {
     /// Changes the quota for all keys and for the whole fleet: see [`Synced::set_quota`].
     ///
     /// Response headers of this process state the new quota from now on; those of another process
@@ -398,7 +400,7 @@ impl<K, S: CasStore, A: Algorithm> Handle<K, Synced<S, A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Algorithm> Handle<K, Leased<S, A>> {
+impl<K, S: CasStore, A: Portable> Handle<K, Leased<S, A>> {
     /// Changes the quota for all keys and for the whole fleet: see [`Leased::set_quota`].
     ///
     /// Response headers of this process state the new quota from now on; those of another process

@@ -10,7 +10,9 @@ use std::{
 use super::and::{Part, QueuePart};
 use super::state::Shared;
 use super::{And, KeyPair, KeyUpdate, Tiers, keyed::single_quota};
-use crate::algorithm::{Algorithm, Inherit};
+#[cfg(feature = "cas")]
+use crate::algorithm::Portable;
+use crate::algorithm::{Inherit, Words};
 use crate::backend::{Backend, Bans, Op};
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -191,7 +193,7 @@ impl<'a, T: PartialEq, K, L> LimitHandle<'a, (T, K), Tiers<T, L>> {
     }
 }
 
-impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S>> {
+impl<K, A: Words, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S>> {
     /// See [`Handle::peek_now`](super::Handle::peek_now).
     pub fn peek_now<Q>(&self, key: &Q, cost: u64) -> Decision
     where
@@ -248,7 +250,7 @@ impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S
 }
 
 #[cfg(feature = "policies")]
-impl<K, A: Algorithm, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S>> {
+impl<K, A: Words, C: Clock, S: BuildHasher> LimitHandle<'_, K, Local<A, C, S>> {
     /// Changes the algorithm; the units that were used stay used. `quota` is the new quota if that
     /// changes, and queued requests go at its pace.
     pub(crate) fn replace_algorithm(
@@ -282,7 +284,7 @@ impl<K, A: Scripted> LimitHandle<'_, K, RedisLimiter<A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Cas<S, A>> {
+impl<K, S: CasStore, A: Portable> LimitHandle<'_, K, Cas<S, A>> {
     /// See [`Cas::set_quota`].
     ///
     /// # Errors
@@ -295,7 +297,7 @@ impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Cas<S, A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Synced<S, A>> {
+impl<K, S: CasStore, A: Portable> LimitHandle<'_, K, Synced<S, A>> {
     /// See [`Synced::set_quota`].
     ///
     /// # Errors
@@ -308,7 +310,7 @@ impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Synced<S, A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Algorithm> LimitHandle<'_, K, Leased<S, A>> {
+impl<K, S: CasStore, A: Portable> LimitHandle<'_, K, Leased<S, A>> {
     /// See [`Leased::set_quota`].
     ///
     /// # Errors

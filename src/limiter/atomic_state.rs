@@ -13,7 +13,7 @@
 //! A rollover of a window is one swap of one word. No request can be lost or admitted twice between
 //! the start of the new window and the reset of its count.
 
-use crate::algorithm::{Algorithm, Inherit, Packing};
+use crate::algorithm::{Inherit, Words};
 use crate::clock::{Clock, Tick};
 use crate::decision::Decision;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -21,25 +21,25 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 /// In `word`: the state is in `spilled`. No state packs to this value.
 const UNPACKED: u64 = u64::MAX;
 
-pub(super) struct AtomicState<A: Algorithm> {
+pub(super) struct AtomicState<A: Words> {
     /// The first algorithm, which packs the words.
     algorithm: A,
     word: AtomicU64,
     spilled: Mutex<SpilledState<A>>,
 }
 
-struct SpilledState<A: Algorithm> {
+struct SpilledState<A: Words> {
     /// The algorithm that replaced the first one.
     replacement: Option<A>,
     /// The state, only while `word` is `UNPACKED`.
     state: A::State,
 }
 
-impl<A: Algorithm> AtomicState<A> {
+impl<A: Words> AtomicState<A> {
     pub(super) fn new(algorithm: A, now: Tick) -> Self {
         let state = algorithm.fresh(now);
         Self {
-            word: AtomicU64::new(A::Packing::pack(&algorithm, &state).unwrap_or(UNPACKED)),
+            word: AtomicU64::new(A::pack(&algorithm, &state).unwrap_or(UNPACKED)),
             spilled: Mutex::new(SpilledState {
                 replacement: None,
                 state,
@@ -58,9 +58,9 @@ impl<A: Algorithm> AtomicState<A> {
     pub(super) fn decide(&self, now: Tick, cost: u64) -> Decision {
         let word = self.word.load(Ordering::Acquire);
         if word != UNPACKED {
-            let mut state = A::Packing::unpack(&self.algorithm, word);
+            let mut state = A::unpack(&self.algorithm, word);
             let decision = self.algorithm.decide(&mut state, now, cost);
-            if let Some(next) = A::Packing::pack(&self.algorithm, &state) {
+            if let Some(next) = A::pack(&self.algorithm, &state) {
                 if self.try_swap(word, next).is_ok() {
                     return decision;
                 }
@@ -80,7 +80,7 @@ impl<A: Algorithm> AtomicState<A> {
     pub(super) fn transition<T>(&self, step: impl Fn(&A, &mut A::State) -> T) -> T {
         let mut word = self.word.load(Ordering::Acquire);
         while word != UNPACKED {
-            let mut state = A::Packing::unpack(&self.algorithm, word);
+            let mut state = A::unpack(&self.algorithm, word);
             let result = step(&self.algorithm, &mut state);
             match self.try_publish(word, state) {
                 Ok(()) => return result,
@@ -93,7 +93,7 @@ impl<A: Algorithm> AtomicState<A> {
     /// Replaces the state if `word` is still `seen`; else returns the newer word.
     #[inline]
     fn try_publish(&self, seen: u64, state: A::State) -> Result<(), u64> {
-        let Some(next) = A::Packing::pack(&self.algorithm, &state) else {
+        let Some(next) = A::pack(&self.algorithm, &state) else {
             return self.spill(seen, state);
         };
         self.try_swap(seen, next)
@@ -115,7 +115,7 @@ impl<A: Algorithm> AtomicState<A> {
         if word == UNPACKED {
             self.transition_locked(|algorithm, state| read(algorithm, state))
         } else {
-            read(&self.algorithm, &A::Packing::unpack(&self.algorithm, word))
+            read(&self.algorithm, &A::unpack(&self.algorithm, word))
         }
     }
 
@@ -149,7 +149,7 @@ impl<A: Algorithm> AtomicState<A> {
         let SpilledState { replacement, state } = &mut *spilled;
         let result = step(replacement.as_ref().unwrap_or(&self.algorithm), state);
         if replacement.is_none() {
-            if let Some(word) = A::Packing::pack(&self.algorithm, state) {
+            if let Some(word) = A::pack(&self.algorithm, state) {
                 self.word.store(word, Ordering::Release);
             }
         }
@@ -160,7 +160,7 @@ impl<A: Algorithm> AtomicState<A> {
     fn spill_word(&self, spilled: &mut SpilledState<A>) {
         let word = self.word.swap(UNPACKED, Ordering::AcqRel);
         if word != UNPACKED {
-            spilled.state = A::Packing::unpack(&self.algorithm, word);
+            spilled.state = A::unpack(&self.algorithm, word);
         }
     }
 }
@@ -173,7 +173,7 @@ mod loom_models {
     use loom::thread;
 
     use super::*;
-    use crate::algorithm::{Cost, FixedWindow, GiveBack, NotPacked, SlidingWindow, TokenBucket};
+    use crate::algorithm::{Cost, FixedWindow, GiveBack, SlidingWindow, TokenBucket, Words};
     use crate::decision::Verdict;
     use crate::error::ConfigError;
     use crate::quota::Quota;
@@ -196,7 +196,7 @@ mod loom_models {
     }
 
     /// Checks once at each moment, with one thread per list. Returns which checks were admitted.
-    fn check_all<A: Algorithm>(cell: &Arc<AtomicState<A>>, threads: &[&[u64]]) -> Vec<Vec<bool>> {
+    fn check_all<A: Words>(cell: &Arc<AtomicState<A>>, threads: &[&[u64]]) -> Vec<Vec<bool>> {
         let handles: Vec<_> = threads
             .iter()
             .map(|times| {
@@ -215,7 +215,7 @@ mod loom_models {
             .collect()
     }
 
-    fn check<A: Algorithm>(cell: &AtomicState<A>, now: u64) -> bool {
+    fn check<A: Words>(cell: &AtomicState<A>, now: u64) -> bool {
         cell.transition(|algorithm, state| algorithm.decide(state, at(now), 1))
             .is_admitted()
     }
@@ -306,9 +306,10 @@ mod loom_models {
     #[derive(Clone, Debug)]
     struct Latest(Quota);
 
+    impl Words for Latest {}
+
     impl Algorithm for Latest {
         type State = Tick;
-        type Packing = NotPacked;
 
         fn quota(&self) -> Quota {
             self.0

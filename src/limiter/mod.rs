@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use self::atomic_state::AtomicState;
 use crate::acquire::{Acquire, Attempt, acquire, attempt, cancel};
-use crate::algorithm::{Algorithm, Cost, GiveBack, Inherit, IntoAlgorithm, take_now, take_up_to};
+use crate::algorithm::{Cost, GiveBack, Inherit, IntoAlgorithm, Words, take_now, take_up_to};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
@@ -34,12 +34,12 @@ use crate::quota::Quota;
 ///     }
 /// }
 /// ```
-pub struct Limiter<A: Algorithm, C = MonotonicClock> {
+pub struct Limiter<A: Words, C = MonotonicClock> {
     state: AtomicState<A>,
     clock: C,
 }
 
-impl<A: Algorithm> Limiter<A> {
+impl<A: Words> Limiter<A> {
     /// Creates a limiter on the system's monotonic clock from an algorithm or a tuple of them.
     ///
     /// # Panics
@@ -52,7 +52,7 @@ impl<A: Algorithm> Limiter<A> {
     }
 }
 
-impl<A: Algorithm, C: Clock> Limiter<A, C> {
+impl<A: Words, C: Clock> Limiter<A, C> {
     fn build(algorithm: A, clock: C) -> Self {
         let state = AtomicState::new(algorithm, clock.now());
         Self { state, clock }
@@ -176,7 +176,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
 
     fn refund_at(&self, taken_at: Tick, now: Tick, cost: u64) {
         self.state.transition(|algorithm, state| {
-            algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Refund)
+            algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Refund);
         });
     }
 
@@ -238,7 +238,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     }
 }
 
-impl<A: Algorithm, C: Timer> Limiter<A, C> {
+impl<A: Words, C: Timer> Limiter<A, C> {
     /// Waits until a cost of 1 is admitted, and takes it: to pace a loop or the calls of a client.
     ///
     /// An algorithm that keeps a line (token bucket, leaky bucket, warm-up) gives each caller a
@@ -299,7 +299,7 @@ impl<A: Algorithm, C: Timer> Limiter<A, C> {
     }
 }
 
-impl<A: Algorithm, C: Timer> Acquire for Limiter<A, C> {
+impl<A: Words, C: Timer> Acquire for Limiter<A, C> {
     type Clock = C;
 
     fn clock(&self) -> &C {
@@ -319,7 +319,7 @@ impl<A: Algorithm, C: Timer> Acquire for Limiter<A, C> {
 }
 
 /// Manual impl: shows the state as one consistent read, not as the fields that encode it.
-impl<A: Algorithm, C: fmt::Debug> fmt::Debug for Limiter<A, C> {
+impl<A: Words, C: fmt::Debug> fmt::Debug for Limiter<A, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (algorithm, state) = self
             .state

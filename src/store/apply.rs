@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::cold;
-use crate::algorithm::{Algorithm, Cost, GiveBack, Packing};
+use crate::algorithm::{Cost, GiveBack, Words};
 use crate::backend::Op;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::receipt::Receipt;
 
 /// Applies `op` to the state of a key. A reset is up to the store.
-pub(super) fn apply_op<A: Algorithm>(
+pub(super) fn apply_op<A: Words>(
     algorithm: &A,
     state: &mut A::State,
     now: Tick,
@@ -38,7 +38,7 @@ pub(super) fn apply_op<A: Algorithm>(
             let taken_at = Tick::from_nanos(receipt.moment());
             algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Forgive);
         }
-        Op::Ban(length) => A::Packing::ban(algorithm, state, now, length),
+        Op::Ban(length) => A::ban(algorithm, state, now, length),
         Op::Charge(cost) => {
             algorithm.charge(state, now, cost);
         }
@@ -50,7 +50,7 @@ pub(super) fn apply_op<A: Algorithm>(
 /// The moment from which time returns the cost: that of the turn if there is a single limit. The
 /// parts of a set that do not wait return theirs from the decision on. A wait is rounded up, so the
 /// turn may come by a part of a nanosecond earlier.
-pub(super) fn taken_at<A: Algorithm>(algorithm: &A, verdict: Verdict, now: Tick) -> Tick {
+pub(super) fn taken_at<A: Words>(algorithm: &A, verdict: Verdict, now: Tick) -> Tick {
     match verdict {
         Verdict::Wait(wait) if algorithm.facts().limits == 1 => {
             now.plus(wait.saturating_sub(Duration::from_nanos(1)))
@@ -59,7 +59,7 @@ pub(super) fn taken_at<A: Algorithm>(algorithm: &A, verdict: Verdict, now: Tick)
     }
 }
 
-pub(super) fn with_receipt<A: Algorithm>(algorithm: &A, decision: Decision, now: Tick) -> Decision {
+pub(super) fn with_receipt<A: Words>(algorithm: &A, decision: Decision, now: Tick) -> Decision {
     let moment = taken_at(algorithm, decision.verdict, now);
     decision.with_receipt(Receipt::at(moment.as_nanos()))
 }

@@ -8,26 +8,28 @@ use super::local::Local;
 use super::redis::{RedisLimiter, Scripted};
 #[cfg(feature = "cas")]
 use super::synced::Synced;
-use crate::algorithm::{Algorithm, All, DenialLockout, Lockout};
+#[cfg(feature = "cas")]
+use crate::algorithm::Portable;
+use crate::algorithm::{All, DenialLockout, Lockout, Words};
 use crate::backend::Bans;
 
 impl Bans for Lockout {}
 
 impl Bans for All<Lockout> {}
 
-impl<A: Algorithm> Bans for DenialLockout<A> {}
+impl<A: Words> Bans for DenialLockout<A> {}
 
-impl<A: Bans, B: Algorithm> Bans for (A, B) {}
+impl<A: Bans, B: Words> Bans for (A, B) {}
 
-impl<A: Algorithm + Bans, C, S> Bans for Local<A, C, S> {}
+impl<A: Words + Bans, C, S> Bans for Local<A, C, S> {}
 
 #[cfg(feature = "redis")]
 impl<A: Scripted + Bans> Bans for RedisLimiter<A> {}
 
 #[cfg(feature = "cas")]
-impl<S: CasStore, A: Algorithm + Bans> Bans for Cas<S, A> {}
+impl<S: CasStore, A: Portable + Bans> Bans for Cas<S, A> {}
 
 #[cfg(feature = "cas")]
-impl<S: CasStore, A: Algorithm + Bans> Bans for Synced<S, A> {}
+impl<S: CasStore, A: Portable + Bans> Bans for Synced<S, A> {}
 
 impl<P: Bans, S: Bans> Bans for Fallback<P, S> {}

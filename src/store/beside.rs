@@ -2,7 +2,7 @@
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
-use crate::algorithm::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing, Sealed};
+use crate::algorithm::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -51,8 +51,8 @@ pub(super) struct BesideState<S, O> {
     pub(super) own: O,
 }
 
-const fn own_words<A: Algorithm, O: Own>() -> usize {
-    if A::Packing::HAS_CELLS {
+const fn own_words<A: Portable, O: Own>() -> usize {
+    if A::HAS_CELLS {
         O::WORDS
     } else {
         O::WORDS_WITHOUT_CELLS
@@ -65,7 +65,7 @@ const fn at_most_4(words: usize) -> usize {
 
 /// The words of the algorithm's state, and those of the machine's own.
 #[inline]
-fn split<A: Algorithm, O: Own>(words: &mut [u64]) -> (&mut [u64], &mut [u64]) {
+fn split<A: Portable, O: Own>(words: &mut [u64]) -> (&mut [u64], &mut [u64]) {
     words.split_at_mut(words.len().saturating_sub(own_words::<A, O>()))
 }
 
@@ -85,9 +85,8 @@ impl<A, O> Beside<A, O> {
     }
 }
 
-impl<A: Algorithm, O: Own> Algorithm for Beside<A, O> {
+impl<A: Portable, O: Own> Algorithm for Beside<A, O> {
     type State = BesideState<A::State, O>;
-    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.algorithm.quota()
@@ -113,7 +112,7 @@ impl<A: Algorithm, O: Own> Algorithm for Beside<A, O> {
         }
     }
 
-    /// The table calls it for a key without a slot; see [`Packing::decide_packed`] for the others.
+    /// The table calls it for a key without a slot; see [`Words::decide_packed`] for the others.
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
         self.algorithm.decide(&mut state.fleet, now, cost)
     }
@@ -144,58 +143,56 @@ impl<A: Algorithm, O: Own> Algorithm for Beside<A, O> {
     }
 }
 
-impl<A, O> Sealed for Beside<A, O> {}
+impl<A: Portable, O: Own> Words for Beside<A, O> {
+    const MAX_WORDS: usize = at_most_4(A::MAX_WORDS + own_words::<A, O>());
+    const MIN_WORDS: usize = at_most_4(A::MIN_WORDS + own_words::<A, O>());
 
-impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
-    const MAX_WORDS: usize = at_most_4(A::Packing::MAX_WORDS + own_words::<A, O>());
-    const MIN_WORDS: usize = at_most_4(A::Packing::MIN_WORDS + own_words::<A, O>());
-
-    fn quotas(algorithm: &Self) -> Vec<Quota> {
-        A::Packing::quotas(&algorithm.algorithm)
+    fn quotas(&self) -> Vec<Quota> {
+        A::quotas(&self.algorithm)
     }
 
-    fn is_blocked(algorithm: &Self, state: &BesideState<A::State, O>, now: Tick) -> bool {
-        A::Packing::is_blocked(&algorithm.algorithm, &state.fleet, now)
+    fn is_blocked(&self, state: &BesideState<A::State, O>, now: Tick) -> bool {
+        A::is_blocked(&self.algorithm, &state.fleet, now)
     }
 
-    fn available(algorithm: &Self, state: &BesideState<A::State, O>, now: Tick) -> u64 {
-        A::Packing::available(&algorithm.algorithm, &state.fleet, now)
+    fn available(&self, state: &BesideState<A::State, O>, now: Tick) -> u64 {
+        A::available(&self.algorithm, &state.fleet, now)
     }
 
-    fn heap_bytes(algorithm: &Self, state: &BesideState<A::State, O>) -> usize {
-        A::Packing::heap_bytes(&algorithm.algorithm, &state.fleet)
+    fn heap_bytes(&self, state: &BesideState<A::State, O>) -> usize {
+        A::heap_bytes(&self.algorithm, &state.fleet)
     }
 
     #[inline]
-    fn pack_into(algorithm: &Self, state: &BesideState<A::State, O>, words: &mut [u64]) -> bool {
+    fn pack_into(&self, state: &BesideState<A::State, O>, words: &mut [u64]) -> bool {
         let (fleet, own) = split::<A, O>(words);
         write(state.own, own);
-        !fleet.is_empty() && A::Packing::pack_into(&algorithm.algorithm, &state.fleet, fleet)
+        !fleet.is_empty() && A::pack_into(&self.algorithm, &state.fleet, fleet)
     }
 
     #[inline]
-    fn unpack_from(algorithm: &Self, words: &[u64]) -> BesideState<A::State, O> {
+    fn unpack_from(&self, words: &[u64]) -> BesideState<A::State, O> {
         let (fleet, own) = words.split_at(words.len().saturating_sub(own_words::<A, O>()));
         BesideState {
-            fleet: A::Packing::unpack_from(&algorithm.algorithm, fleet),
+            fleet: A::unpack_from(&self.algorithm, fleet),
             own: O::from_words(own),
         }
     }
 
-    fn rebase(algorithm: &mut Self, now: Tick) {
-        A::Packing::rebase(&mut algorithm.algorithm, now);
+    fn rebase(&mut self, now: Tick) {
+        A::rebase(&mut self.algorithm, now);
     }
 
-    fn raise_to_base(algorithm: &Self, state: &mut BesideState<A::State, O>) {
-        A::Packing::raise_to_base(&algorithm.algorithm, &mut state.fleet);
+    fn raise_to_base(&self, state: &mut BesideState<A::State, O>) {
+        A::raise_to_base(&self.algorithm, &mut state.fleet);
     }
 
-    fn disown(_: &Self, state: &mut BesideState<A::State, O>) {
+    fn disown(&self, state: &mut BesideState<A::State, O>) {
         state.own = O::default();
     }
 
     fn decide_kept(
-        algorithm: &Self,
+        &self,
         state: &mut BesideState<A::State, O>,
         now: Tick,
         cost: u64,
@@ -205,7 +202,7 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
             0 => before,
             _ => before.after(now, cost)?,
         };
-        let algorithm = &algorithm.algorithm;
+        let algorithm = &self.algorithm;
         let is_refused = cost > 0 && !own.may_admit();
         if is_refused && !algorithm.peek(&state.fleet, now, cost).is_denied() {
             return None;
@@ -221,19 +218,14 @@ impl<A: Algorithm, O: Own> Packing<Self> for Beside<A, O> {
 
     #[expect(clippy::inline_always, reason = "as in the trait")]
     #[inline(always)]
-    fn decide_packed(
-        algorithm: &Self,
-        words: &mut [u64],
-        now: Tick,
-        cost: u64,
-    ) -> Option<Decision> {
+    fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
         let (fleet, words) = split::<A, O>(words);
         let before = O::from_words(words);
         let mut own = before;
         if cost > 0 {
             own = own.after(now, cost)?;
         }
-        let decision = A::Packing::decide_packed(&algorithm.algorithm, fleet, now, cost)?;
+        let decision = A::decide_packed(&self.algorithm, fleet, now, cost)?;
         if decision.is_denied() {
             write(before.after_denial()?, words);
             return Some(decision);

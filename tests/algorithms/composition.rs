@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tower_throttle::algorithm::{
-    Algorithm, AnyAlgorithm, Cost, GiveBack, Inherit, NotPacked, Packing, quotas, take_up_to,
+    Algorithm, AnyAlgorithm, Cost, GiveBack, Inherit, Words, quotas, take_up_to,
 };
 use tower_throttle::clock::Tick;
 use tower_throttle::{
@@ -38,19 +38,34 @@ fn combinators_forward_every_method() {
         fs::read_to_string(path).expect("a source file")
     };
     let algorithm = functions(&read("src/algorithm/mod.rs"), "pub trait Algorithm", "}");
-    let packing = functions(&read("src/algorithm/packing.rs"), "pub trait Packing", "}");
+    let words = functions(&read("src/algorithm/words.rs"), "pub trait Words", "}");
+    let portable = functions(
+        &read("src/algorithm/portable.rs"),
+        "pub trait Portable",
+        "}",
+    );
     assert!(algorithm.len() <= 12, "{algorithm:?}");
-    for (path, generics, name) in [
-        ("combined/pair.rs", "<A: Algorithm, B: Algorithm>", "(A, B)"),
-        ("combined/all.rs", "<A: Algorithm>", "All<A>"),
-        ("any.rs", "", "AnyAlgorithm"),
+    for (path, name) in [
+        ("combined/pair.rs", "(A, B)"),
+        ("combined/all.rs", "All<A>"),
+        ("any.rs", "AnyAlgorithm"),
     ] {
         let source = read(&format!("src/algorithm/{path}"));
         // The defaults of these are right: several states do not fit one word, nothing of them belongs
         // to a key, and the last two decide.
         let derived = ["pack", "unpack", "disown", "decide_kept", "decide_packed"];
-        for (of, methods) in [("Algorithm", &algorithm), ("Packing<Self>", &packing)] {
-            let own = functions(&source, &format!("impl{generics} {of} for {name} "), "}");
+        for (of, methods) in [
+            ("Algorithm", &algorithm),
+            ("Words", &words),
+            ("Portable", &portable),
+        ] {
+            let bound = if of == "Portable" { of } else { "Words" };
+            let bounds = match name {
+                "(A, B)" => format!("<A: {bound}, B: {bound}>"),
+                "All<A>" => format!("<A: {bound}>"),
+                _ => String::new(),
+            };
+            let own = functions(&source, &format!("impl{bounds} {of} for {name} "), "}");
             for method in methods {
                 assert!(
                     own.contains(method) || derived.contains(&method.as_str()),
@@ -268,9 +283,10 @@ impl Clone for Uncopied {
     }
 }
 
+impl Words for NeverCopied {}
+
 impl Algorithm for NeverCopied {
     type State = Uncopied;
-    type Packing = NotPacked;
 
     fn quota(&self) -> Quota {
         self.0.quota()

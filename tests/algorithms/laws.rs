@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Words};
 use tower_throttle::{
     Decision, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, WarmUp,
     algorithm::Charge, clock::Tick,
@@ -20,9 +20,9 @@ fn nanos(span: Duration) -> u64 {
 }
 
 /// Sends a few random requests. Returns the state and the newest moment that it has seen.
-fn random_state<A: Algorithm>(
+fn random_state<A: Words>(
     algorithm: &A,
-    subject: &Subject,
+    subject: &Subject<A>,
     random: &mut Random,
 ) -> (A::State, u64) {
     let mut now = random.log_uniform(41);
@@ -41,7 +41,7 @@ fn random_state<A: Algorithm>(
 }
 
 /// The request passes at `retry_after` and is denied one nanosecond earlier.
-pub(crate) fn inexact_retry(subject: &Subject, seed: u64) -> Option<String> {
+pub(crate) fn inexact_retry<A: Words>(subject: &Subject<A>, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
     let (state, now) = random_state(algorithm, subject, &mut random);
@@ -65,7 +65,7 @@ pub(crate) fn inexact_retry(subject: &Subject, seed: u64) -> Option<String> {
 }
 
 /// The whole limit is available from `reset_after` on, and not earlier.
-pub(crate) fn inexact_reset(subject: &Subject, seed: u64) -> Option<String> {
+pub(crate) fn inexact_reset<A: Words>(subject: &Subject<A>, seed: u64) -> Option<String> {
     let algorithm = &subject.algorithm;
     let (state, now) = random_state(algorithm, subject, &mut Random::new(seed));
     let decision = algorithm.peek(&state, at(now), 0);
@@ -85,7 +85,7 @@ pub(crate) fn inexact_reset(subject: &Subject, seed: u64) -> Option<String> {
 
 /// A key of which the whole limit is available waits for nothing, also after refunds and at moments
 /// older than the state.
-pub(crate) fn resets_while_unused(subject: &Subject, seed: u64) -> Option<String> {
+pub(crate) fn resets_while_unused<A: Words>(subject: &Subject<A>, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
     let (mut state, mut now) = random_state(algorithm, subject, &mut random);
@@ -116,7 +116,7 @@ pub(crate) fn resets_while_unused(subject: &Subject, seed: u64) -> Option<String
 }
 
 /// `remaining` is the largest cost that is admitted, and no larger one is.
-pub(crate) fn inexact_remaining(subject: &Subject, seed: u64) -> Option<String> {
+pub(crate) fn inexact_remaining<A: Words>(subject: &Subject<A>, seed: u64) -> Option<String> {
     let algorithm = &subject.algorithm;
     let (state, now) = random_state(algorithm, subject, &mut Random::new(seed));
     let remaining = algorithm.peek(&state, at(now), 0).remaining();
@@ -134,7 +134,7 @@ pub(crate) fn inexact_remaining(subject: &Subject, seed: u64) -> Option<String> 
 }
 
 /// A forgettable state decides like a fresh one, then and at all later times.
-pub(crate) fn early_forget(subject: &Subject, seed: u64) -> Option<String> {
+pub(crate) fn early_forget<A: Words>(subject: &Subject<A>, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
     let (mut state, now) = random_state(algorithm, subject, &mut random);
@@ -156,7 +156,7 @@ pub(crate) fn early_forget(subject: &Subject, seed: u64) -> Option<String> {
 }
 
 /// A moment older than the state admits no more than the newest one.
-pub(crate) fn admits_more_in_the_past(subject: &Subject, seed: u64) -> Option<String> {
+pub(crate) fn admits_more_in_the_past<A: Words>(subject: &Subject<A>, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
     let (mut state, now) = random_state(algorithm, subject, &mut random);
@@ -177,7 +177,10 @@ pub(crate) fn admits_more_in_the_past(subject: &Subject, seed: u64) -> Option<St
 }
 
 /// A denied request, a peek and a cost of zero change nothing.
-pub(crate) fn changed_without_admission(subject: &Subject, seed: u64) -> Option<String> {
+pub(crate) fn changed_without_admission<A: Words>(
+    subject: &Subject<A>,
+    seed: u64,
+) -> Option<String> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
     let (state, now) = random_state(algorithm, subject, &mut random);
@@ -200,7 +203,7 @@ pub(crate) fn changed_without_admission(subject: &Subject, seed: u64) -> Option<
 }
 
 /// The polling interval does not change what is admitted in the long run.
-pub(crate) fn cadence_matters(subject: &Subject, _seed: u64) -> Option<String> {
+pub(crate) fn cadence_matters<A: Words>(subject: &Subject<A>, _seed: u64) -> Option<String> {
     let horizon = 20 * subject.period;
     let admitted_asking_each = |step: u64| {
         let mut state = subject.algorithm.fresh(at(0));

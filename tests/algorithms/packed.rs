@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Packing};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Words};
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingWindow, TokenBucket, WarmUp,
     clock::Tick,
@@ -26,7 +26,7 @@ const FAR: u64 = 1 << 56;
 type Decide<A> = fn(&A, &mut [u64], Tick, u64) -> Option<Decision>;
 
 /// Applies the same operations to the packed and the unpacked state.
-struct Twins<A: Algorithm> {
+struct Twins<A: Words> {
     algorithm: A,
     decide: Decide<A>,
     state: A::State,
@@ -37,15 +37,13 @@ struct Twins<A: Algorithm> {
     compared: usize,
 }
 
-impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
+impl<A: Words<State: PartialEq + Debug>> Twins<A> {
     fn new(algorithm: A, unit: u64, random: &mut Random) -> Self {
         let now = random.log_uniform(57);
         Self {
             state: algorithm.fresh(at(now)),
             algorithm,
-            decide: |algorithm, words, now, cost| {
-                A::Packing::decide_packed(algorithm, words, now, cost)
-            },
+            decide: |algorithm, words, now, cost| A::decide_packed(algorithm, words, now, cost),
             now,
             unit,
             compared: 0,
@@ -54,7 +52,7 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
 
     fn packed(&self) -> Option<Vec<u64>> {
         let mut words = vec![0; self.algorithm.facts().words];
-        let packs = A::Packing::pack_into(&self.algorithm, &self.state, &mut words);
+        let packs = A::pack_into(&self.algorithm, &self.state, &mut words);
         packs.then_some(words)
     }
 
@@ -91,7 +89,7 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
         match random.below(16) {
             0 => {
                 self.algorithm
-                    .refund(&mut self.state, now, Cost::new(cost, now), GiveBack::Refund)
+                    .refund(&mut self.state, now, Cost::new(cost, now), GiveBack::Refund);
             }
             1 => {
                 self.algorithm
@@ -117,7 +115,7 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
             "wrong decision"
         } else if self.packed().as_ref() != Some(&words) {
             "wrong state"
-        } else if A::Packing::unpack_from(&self.algorithm, &words) != self.state {
+        } else if A::unpack_from(&self.algorithm, &words) != self.state {
             "unpacks to another state"
         } else if (decision.is_denied() || cost == 0) && words != before {
             "a denial changed the words"
@@ -140,7 +138,7 @@ impl<A: Algorithm<State: PartialEq + Debug>> Twins<A> {
 }
 
 /// Asserts that no trace finds a difference and that many decisions were compared.
-fn agree<A: Algorithm<State: PartialEq + Debug>>(make: fn(&mut Random) -> (A, u64)) {
+fn agree<A: Words<State: PartialEq + Debug>>(make: fn(&mut Random) -> (A, u64)) {
     let mut compared = 0;
     for seed in seeds(4_000) {
         let mut random = Random::new(seed);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, NotPacked, Packing};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Words};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Quota, SlidingLog, TokenBucket, algorithm::Inherit,
     clock::Tick,
@@ -39,9 +39,10 @@ struct Broken<A> {
     bug: Bug,
 }
 
-impl<A: Algorithm> Algorithm for Broken<A> {
+impl<A: Words> Words for Broken<A> {}
+
+impl<A: Words> Algorithm for Broken<A> {
     type State = (A::State, Tick);
-    type Packing = NotPacked;
 
     fn quota(&self) -> Quota {
         self.algorithm.quota()
@@ -132,21 +133,21 @@ impl<A: Algorithm> Algorithm for Broken<A> {
     }
 }
 
-impl<A: Algorithm> Broken<A> {
+impl<A: Words> Broken<A> {
     /// The state as if everything in it had happened `ns` later.
     fn later(&self, state: &A::State, ns: u64) -> A::State {
-        match A::Packing::pack(&self.algorithm, state) {
-            Some(word) => A::Packing::unpack(&self.algorithm, word + ns),
+        match A::pack(&self.algorithm, state) {
+            Some(word) => A::unpack(&self.algorithm, word + ns),
             None => state.clone(),
         }
     }
 }
 
 /// Whether `property` finds the bug in one of the subjects that `break_it` accepts.
-fn finds(
-    property: fn(&Subject, u64) -> Option<String>,
+fn finds<A: Words>(
+    property: fn(&Subject<A>, u64) -> Option<String>,
     bug: Bug,
-    break_it: fn(&Subject, Bug) -> Option<AnyAlgorithm>,
+    break_it: fn(&Subject, Bug) -> Option<A>,
 ) -> bool {
     (0..400).any(|seed| {
         random_subjects(&mut Random::new(seed))
@@ -156,28 +157,28 @@ fn finds(
     })
 }
 
-fn broken<A: Algorithm>(algorithm: A, bug: Bug) -> AnyAlgorithm {
-    AnyAlgorithm::new(Broken { algorithm, bug })
+fn broken<A: Words>(algorithm: A, bug: Bug) -> Broken<A> {
+    Broken { algorithm, bug }
 }
 
 #[expect(
     clippy::unnecessary_wraps,
     reason = "the same signature as functions that skip subjects"
 )]
-fn any(subject: &Subject, bug: Bug) -> Option<AnyAlgorithm> {
+fn any(subject: &Subject, bug: Bug) -> Option<Broken<AnyAlgorithm>> {
     Some(broken(subject.algorithm.clone(), bug))
 }
 
-fn window(subject: &Subject, bug: Bug) -> Option<AnyAlgorithm> {
+fn window(subject: &Subject, bug: Bug) -> Option<Broken<FixedWindow>> {
     (subject.name == "fixed window")
         .then(|| broken(FixedWindow::new(subject.algorithm.quota()), bug))
 }
 
-fn log(subject: &Subject, bug: Bug) -> Option<AnyAlgorithm> {
+fn log(subject: &Subject, bug: Bug) -> Option<Broken<SlidingLog>> {
     (subject.name == "sliding log").then(|| broken(SlidingLog::new(subject.algorithm.quota()), bug))
 }
 
-fn bucket(subject: &Subject, bug: Bug) -> Option<AnyAlgorithm> {
+fn bucket(subject: &Subject, bug: Bug) -> Option<Broken<TokenBucket>> {
     (subject.name == "token bucket")
         .then(|| broken(TokenBucket::new(subject.algorithm.quota()), bug))
 }
@@ -188,7 +189,7 @@ fn a_bucket_of_one_too_many_breaks_its_promise() {
     let plus_one = |subject: &Subject, _: Bug| {
         let quota = subject.algorithm.quota();
         (subject.name == "token bucket")
-            .then(|| AnyAlgorithm::new(TokenBucket::new(quota.burst(quota.capacity() + 1))))
+            .then(|| TokenBucket::new(quota.burst(quota.capacity() + 1)))
     };
     assert!(finds(broken_promise, Bug::OneTooMany, plus_one));
 }
@@ -212,10 +213,7 @@ fn a_log_that_expires_entries_a_nanosecond_early_is_found() {
         if subject.name != "sliding log" || period.is_zero() {
             return None;
         }
-        Some(AnyAlgorithm::new(SlidingLog::new(Quota::per(
-            quota.limit(),
-            period,
-        ))))
+        Some(SlidingLog::new(Quota::per(quota.limit(), period)))
     };
     assert!(finds(broken_promise, Bug::LeavesEarly, early));
 }

@@ -1,6 +1,6 @@
 //! A(T), the cost admitted in any interval of length T, stays within the promise.
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, Words};
 use tower_throttle::clock::Tick;
 use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
 
@@ -11,7 +11,10 @@ use crate::subjects::{Promise, Subject, random_subjects};
 pub(crate) type Admission = (u64, u64);
 
 /// Checks every interval between two admissions. Returns the first that exceeds the promise.
-pub(crate) fn broken_interval(subject: &Subject, admissions: &[Admission]) -> Option<String> {
+pub(crate) fn broken_interval<A: Words>(
+    subject: &Subject<A>,
+    admissions: &[Admission],
+) -> Option<String> {
     for (first, (start, _)) in admissions.iter().enumerate() {
         let mut sum = 0;
         for (end, cost) in &admissions[first..] {
@@ -30,7 +33,7 @@ pub(crate) fn broken_interval(subject: &Subject, admissions: &[Admission]) -> Op
 
 /// Sends bursts at the moments most likely to break a promise and between them, and requests with a
 /// moment older than the state.
-pub(crate) fn attack(subject: &Subject, random: &mut Random) -> Vec<Admission> {
+pub(crate) fn attack<A: Words>(subject: &Subject<A>, random: &mut Random) -> Vec<Admission> {
     let algorithm = &subject.algorithm;
     let interval = (subject.period / subject.limit).max(1);
     let mut now = random.log_uniform(41);
@@ -72,7 +75,7 @@ pub(crate) fn attack(subject: &Subject, random: &mut Random) -> Vec<Admission> {
 }
 
 /// Runs one attack. Returns how it breaks the promise, if it does.
-pub(crate) fn broken_promise(subject: &Subject, seed: u64) -> Option<String> {
+pub(crate) fn broken_promise<A: Words>(subject: &Subject<A>, seed: u64) -> Option<String> {
     let mut random = Random::new(seed);
     let admissions = attack(subject, &mut random);
     broken_interval(subject, &admissions)
@@ -94,7 +97,7 @@ fn no_attack_breaks_a_promise() {
 }
 
 /// Takes costs at random moments and refunds some of them later. Returns the costs that are kept.
-fn kept_costs(subject: &Subject, seed: u64) -> Vec<Admission> {
+fn kept_costs<A: Words>(subject: &Subject<A>, seed: u64) -> Vec<Admission> {
     let mut random = Random::new(seed);
     let algorithm = &subject.algorithm;
     let mut now = random.log_uniform(41);

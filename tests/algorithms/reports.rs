@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge, Cost, GiveBack, Packing};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Charge, Cost, GiveBack, Words};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
     All, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
@@ -29,7 +29,7 @@ fn span(ns: u64) -> Duration {
 
 #[test]
 fn a_changed_quota_builds_what_the_constructor_builds() {
-    fn check<A: Algorithm>(build: impl Fn(Quota) -> A) {
+    fn check<A: Words>(build: impl Fn(Quota) -> A) {
         let changed = build(quota(10)).with_quota(quota(7)).expect("valid");
         assert_eq!(format!("{changed:?}"), format!("{:?}", build(quota(7))));
     }
@@ -53,11 +53,11 @@ fn a_changed_quota_builds_what_the_constructor_builds() {
 }
 
 /// What the stores and the queue ask an algorithm.
-fn report<A: Algorithm>(algorithm: &A, state: &A::State, words: usize) -> String {
+fn report<A: Words>(algorithm: &A, state: &A::State, words: usize) -> String {
     let mut packed = vec![0; words];
-    let packs = A::Packing::pack_into(algorithm, state, &mut packed);
+    let packs = A::pack_into(algorithm, state, &mut packed);
     let unpacked = packs.then(|| {
-        let state = A::Packing::unpack_from(algorithm, &packed);
+        let state = A::unpack_from(algorithm, &packed);
         algorithm.peek(&state, at(9_100), 1)
     });
     format!(
@@ -66,7 +66,7 @@ fn report<A: Algorithm>(algorithm: &A, state: &A::State, words: usize) -> String
             algorithm.quota(),
             algorithm.facts().replans_line,
             algorithm.forgettable_at(state),
-            A::Packing::quotas(algorithm),
+            A::quotas(algorithm),
             algorithm.facts().limits,
             algorithm.facts().words,
             unpacked,
@@ -76,7 +76,7 @@ fn report<A: Algorithm>(algorithm: &A, state: &A::State, words: usize) -> String
 
 #[test]
 fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
-    fn check<A: Algorithm>(algorithm: A) {
+    fn check<A: Words + Into<AnyAlgorithm>>(algorithm: A) {
         let any = AnyAlgorithm::new(algorithm.clone());
         let mut state = algorithm.fresh(at(9_000));
         let mut any_state = any.fresh(at(9_000));
@@ -86,9 +86,9 @@ fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
         );
         // The state of an `AnyAlgorithm` is in a box.
         let boxed = size_of::<A::State>();
-        let heap = A::Packing::heap_bytes(&algorithm, &state);
+        let heap = A::heap_bytes(&algorithm, &state);
         assert_eq!(
-            <AnyAlgorithm as Algorithm>::Packing::heap_bytes(&any, &any_state),
+            AnyAlgorithm::heap_bytes(&any, &any_state),
             heap + boxed,
             "{algorithm:?}"
         );
@@ -124,7 +124,7 @@ fn any_algorithm_reports_what_the_algorithm_in_it_reports() {
 
 #[test]
 fn buckets_reschedule_their_queue_and_windows_do_not() {
-    fn replans<A: Algorithm>(algorithm: &A) -> bool {
+    fn replans<A: Words + Into<AnyAlgorithm>>(algorithm: &A) -> bool {
         let alone = algorithm.facts().replans_line;
         assert_eq!(
             AnyAlgorithm::new(algorithm.clone()).facts().replans_line,
@@ -151,7 +151,7 @@ fn a_combination_has_the_quota_of_its_first_part() {
 
 #[test]
 fn a_tie_of_two_limits_reports_the_first() {
-    fn limit<A: Algorithm>(algorithm: A, taken: u64, cost: u64) -> u64 {
+    fn limit<A: Words>(algorithm: A, taken: u64, cost: u64) -> u64 {
         let mut state = algorithm.fresh(at(9_000));
         assert!(algorithm.decide(&mut state, at(9_000), taken).is_admitted());
         algorithm.peek(&state, at(9_000), cost).limit
@@ -194,14 +194,14 @@ fn a_bucket_by_at_most_splits_n_between_burst_and_rate() {
 
 #[test]
 fn states_within_the_limit_pack_into_one_word_and_back() {
-    fn check<A: Algorithm>(algorithm: A) {
+    fn check<A: Words>(algorithm: A) {
         let capacity = algorithm.quota().capacity();
         for taken in [0, 1, capacity / 2, capacity - 1, capacity] {
             let mut state = algorithm.fresh(at(9_000));
             let _ = algorithm.decide(&mut state, at(8_500), capacity);
             assert!(algorithm.decide(&mut state, at(9_500), taken).is_admitted());
-            let word = A::Packing::pack(&algorithm, &state).expect("fits");
-            let unpacked = A::Packing::unpack(&algorithm, word);
+            let word = A::pack(&algorithm, &state).expect("fits");
+            let unpacked = A::unpack(&algorithm, word);
             for now in [9_500, 10_001, 11_000] {
                 assert_eq!(
                     algorithm.peek(&unpacked, at(now), 1),
@@ -225,10 +225,10 @@ fn states_within_the_limit_pack_into_one_word_and_back() {
 
 #[test]
 fn a_state_that_does_not_fit_one_word_is_not_packed() {
-    fn check<A: Algorithm>(algorithm: &A, now: u64, charge: u64, packs: bool) {
+    fn check<A: Words>(algorithm: &A, now: u64, charge: u64, packs: bool) {
         let mut state = algorithm.fresh(at(now));
         let _ = algorithm.charge(&mut state, at(now), charge);
-        let word = A::Packing::pack(algorithm, &state);
+        let word = A::pack(algorithm, &state);
         assert_eq!(word.is_some(), packs, "{algorithm:?}: {charge} at {now}");
         assert_ne!(word, Some(u64::MAX), "{algorithm:?}: {charge} at {now}");
     }
@@ -241,12 +241,12 @@ fn a_state_that_does_not_fit_one_word_is_not_packed() {
     let mut state = window.fresh(at(9_000));
     assert!(window.decide(&mut state, at(8_000), 10).is_admitted());
     let _ = window.charge(&mut state, at(9_000), 1);
-    assert!(<SlidingWindow as Algorithm>::Packing::pack(&window, &state).is_some());
+    assert!(SlidingWindow::pack(&window, &state).is_some());
     let mut state = window.fresh(at(9_000));
     let _ = window.charge(&mut state, at(9_000), 11);
     assert!(window.peek(&state, at(10_000), 1).is_denied());
     let _ = window.charge(&mut state, at(10_500), 1);
-    let word = <SlidingWindow as Algorithm>::Packing::pack(&window, &state);
+    let word = SlidingWindow::pack(&window, &state);
     assert_eq!(word, None, "{state:?}");
     // Two bits are left for the number of the window, which begins at 1; three is `u64::MAX`.
     let large = FixedWindow::new(quota((1 << 62) - 1));
@@ -264,13 +264,13 @@ fn a_state_that_does_not_fit_one_word_is_not_packed() {
 #[test]
 fn states_take_as_few_words_as_the_largest_one_needs() {
     /// Returns the number of words.
-    fn check<A: Algorithm>(algorithm: A, limit: u64) -> usize {
+    fn check<A: Words>(algorithm: A, limit: u64) -> usize {
         let words = algorithm.facts().words;
         // A table with one word per state counts time from an origin, which is zero here.
         let now = at(if words == 1 { 9_000 } else { (1 << 56) - 2 });
         let mut state = algorithm.fresh(now);
         assert!(algorithm.decide(&mut state, now, limit).is_admitted());
-        let fits = |words| A::Packing::pack_into(&algorithm, &state, &mut vec![0; words]);
+        let fits = |words| A::pack_into(&algorithm, &state, &mut vec![0; words]);
         assert!(fits(words), "{algorithm:?} in {words} words");
         assert!(!fits(words - 1), "{algorithm:?} in {} words", words - 1);
         words
@@ -294,18 +294,12 @@ fn states_take_as_few_words_as_the_largest_one_needs() {
 }
 
 /// The state packs into `words` words exactly if it `fits`, and unpacks to the same.
-fn check_packing<A: Algorithm>(
-    algorithm: &A,
-    state: &A::State,
-    words: usize,
-    fits: bool,
-    case: &str,
-) {
+fn check_packing<A: Words>(algorithm: &A, state: &A::State, words: usize, fits: bool, case: &str) {
     let mut packed = vec![0; words];
-    let is_packed = A::Packing::pack_into(algorithm, state, &mut packed);
+    let is_packed = A::pack_into(algorithm, state, &mut packed);
     assert_eq!(is_packed, fits, "{case}");
     if fits {
-        let unpacked = A::Packing::unpack_from(algorithm, &packed);
+        let unpacked = A::unpack_from(algorithm, &packed);
         assert_eq!(format!("{unpacked:?}"), format!("{state:?}"), "{case}");
     }
 }
@@ -366,7 +360,7 @@ fn a_fixed_window_packs_exactly_the_usage_that_its_words_hold() {
 
 #[test]
 fn a_late_moment_of_a_bucket_with_a_remainder_is_packed_exactly_or_not_at_all() {
-    type Packed = <TokenBucket as Algorithm>::Packing;
+    type Packed = TokenBucket;
     for limit in [1, 3, 7, 1_000_003] {
         let bucket = TokenBucket::new(Quota::per_second(limit));
         for bits in 30..63 {
@@ -384,7 +378,7 @@ fn a_late_moment_of_a_bucket_with_a_remainder_is_packed_exactly_or_not_at_all() 
 #[cfg(feature = "governor")]
 #[test]
 fn a_gcra_state_takes_one_word_of_a_table() {
-    type Packed = <tower_throttle::Gcra as Algorithm>::Packing;
+    type Packed = tower_throttle::Gcra;
     let gcra = tower_throttle::Gcra::new(quota(10));
     assert_eq!(gcra.facts().words, 1);
     let mut state = gcra.fresh(at(9_000));
@@ -397,15 +391,15 @@ fn a_gcra_state_takes_one_word_of_a_table() {
 }
 
 /// Packs into as many words as the algorithm needs, and back. `None` if the state does not fit.
-fn repacked<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<A::State> {
+fn repacked<A: Words>(algorithm: &A, state: &A::State) -> Option<A::State> {
     let mut words = vec![0; algorithm.facts().words];
-    let packs = A::Packing::pack_into(algorithm, state, &mut words);
-    packs.then(|| A::Packing::unpack_from(algorithm, &words))
+    let packs = A::pack_into(algorithm, state, &mut words);
+    packs.then(|| A::unpack_from(algorithm, &words))
 }
 
 #[test]
 fn a_combination_packs_if_every_part_does() {
-    type Pair = <(FixedWindow, TokenBucket) as Algorithm>::Packing;
+    type Pair = (FixedWindow, TokenBucket);
     let pair = (FixedWindow::new(quota(10)), TokenBucket::new(quota(7)));
     assert_eq!(pair.facts().words, 2);
     let mut state = pair.fresh(at(9_000));
@@ -438,13 +432,13 @@ fn a_combination_packs_if_every_part_does() {
 
 #[test]
 fn a_combination_allocates_what_its_parts_do_and_its_list() {
-    fn bytes<A: Algorithm>(algorithm: &A) -> (usize, usize) {
+    fn bytes<A: Words>(algorithm: &A) -> (usize, usize) {
         let mut state = algorithm.fresh(at(9_000));
         for moment in 9_000..9_005 {
             assert!(algorithm.decide(&mut state, at(moment), 1).is_admitted());
         }
         (
-            A::Packing::heap_bytes(algorithm, &state),
+            A::heap_bytes(algorithm, &state),
             algorithm.facts().max_heap_bytes,
         )
     }

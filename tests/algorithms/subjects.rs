@@ -12,9 +12,9 @@ use crate::random::Random;
 
 /// An algorithm under test and the figures of its promise.
 #[derive(Clone, Debug)]
-pub(crate) struct Subject {
+pub(crate) struct Subject<A = AnyAlgorithm> {
     pub(crate) name: &'static str,
-    pub(crate) algorithm: AnyAlgorithm,
+    pub(crate) algorithm: A,
     pub(crate) limit: u64,
     pub(crate) period: u64,
     pub(crate) burst: u64,
@@ -44,26 +44,33 @@ pub(crate) fn quota(limit: u64, period: u64) -> Quota {
 }
 
 impl Subject {
-    fn new<A: Algorithm>(name: &'static str, algorithm: A, promise: Promise) -> Self {
+    fn new(name: &'static str, algorithm: impl Into<AnyAlgorithm>, promise: Promise) -> Self {
+        let algorithm = algorithm.into();
         let quota = algorithm.quota();
         Self {
             name,
             limit: quota.limit(),
             period: u64::try_from(quota.period().as_nanos()).expect("periods fit"),
             burst: quota.capacity(),
-            algorithm: AnyAlgorithm::new(algorithm),
+            algorithm,
             promise,
         }
     }
 
     /// The same subject with another algorithm, for planted bugs.
-    pub(crate) fn with(&self, algorithm: AnyAlgorithm) -> Self {
-        Self {
+    pub(crate) fn with<A>(&self, algorithm: A) -> Subject<A> {
+        Subject {
+            name: self.name,
             algorithm,
-            ..self.clone()
+            limit: self.limit,
+            period: self.period,
+            burst: self.burst,
+            promise: self.promise,
         }
     }
+}
 
+impl<A> Subject<A> {
     /// The most that the promise allows in any closed interval of length `span`.
     pub(crate) fn bound(&self, span: u64) -> u64 {
         let pieces = |length: u64| span / length + 1;

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use tower_throttle::{Decision, algorithm::Algorithm, clock::Tick};
+use tower_throttle::{Decision, algorithm::Words, clock::Tick};
 
 /// A request for `cost` that was decided at `now`.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Event {
 }
 
 /// Whether the events of one key are linearizable.
-fn is_key_linearizable<A: Algorithm>(algorithm: &A, events: &[&Event]) -> bool {
+fn is_key_linearizable<A: Words>(algorithm: &A, events: &[&Event]) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![(0_u64, algorithm.fresh(Tick::ZERO))];
     let all = (1_u64 << events.len()) - 1;
@@ -52,7 +52,7 @@ fn is_key_linearizable<A: Algorithm>(algorithm: &A, events: &[&Event]) -> bool {
     false
 }
 
-pub(crate) fn is_linearizable<A: Algorithm>(algorithm: &A, events: &[Event]) -> bool {
+pub(crate) fn is_linearizable<A: Words>(algorithm: &A, events: &[Event]) -> bool {
     let keys: HashSet<_> = events.iter().map(|event| event.key).collect();
     keys.into_iter().all(|key| {
         let of_key: Vec<_> = events.iter().filter(|event| event.key == key).collect();

@@ -11,7 +11,7 @@ use super::*;
 
 /// The times in milliseconds at which `callers` concurrent calls were admitted, in call order. They
 /// must be the same for a `Limiter` and for one key of a `Local`.
-async fn admission_times<A: Algorithm>(algorithm: A, callers: usize) -> Vec<u128> {
+async fn admission_times<A: Words>(algorithm: A, callers: usize) -> Vec<u128> {
     let limiter = Arc::new(Limiter::new(algorithm.clone()));
     let local = Local::new(algorithm).capacity(100);
     let single = spawn_calls(callers, || {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     ConfigError, Decision, LeakyBucket, Quota,
-    algorithm::{Algorithm, Cost, GiveBack, Inherit, NotPacked},
+    algorithm::{Algorithm, Cost, GiveBack, Inherit, Words},
     clock::Tick,
 };
 
@@ -12,9 +12,10 @@ use tower_throttle::{
 #[derive(Clone, Debug)]
 pub(crate) struct OwnLine(pub(crate) LeakyBucket);
 
+impl Words for OwnLine {}
+
 impl Algorithm for OwnLine {
     type State = <LeakyBucket as Algorithm>::State;
-    type Packing = NotPacked;
 
     fn quota(&self) -> Quota {
         self.0.quota()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     FixedWindow, Local, ManualClock, Quota, SlidingGrid, SlidingLog, TokenBucket,
-    algorithm::Algorithm,
+    algorithm::{Algorithm, Words},
 };
 
 /// A hasher without a random seed.
@@ -50,7 +50,7 @@ fn a_table_holds_its_capacity() {
 
 #[test]
 fn the_sizes_of_a_table_are_known_before_its_first_use() {
-    fn check<A: Algorithm>(algorithm: A) {
+    fn check<A: Words>(algorithm: A) {
         let local = Local::new(algorithm).capacity(1_234);
         let before = local.stats();
         local.allocate();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingLog, SlidingWindow,
-    TokenBucket, algorithm::Algorithm, store::local::Overflow,
+    TokenBucket, algorithm::Words, store::local::Overflow,
 };
 
 use crate::env::from_env;
@@ -73,7 +73,7 @@ fn a_flood_of_keys_does_not_evict_a_block() {
 }
 
 /// Checks `keys` keys in turn, `rounds` times. Returns how often each key was admitted.
-fn admitted_in_turn<A: Algorithm>(
+fn admitted_in_turn<A: Words>(
     local: &Local<A, ManualClock>,
     keys: usize,
     rounds: usize,
@@ -89,7 +89,7 @@ fn admitted_in_turn<A: Algorithm>(
 
 #[test]
 fn keys_that_evict_each_other_take_over_usage() {
-    fn check<A: Algorithm>(algorithm: &A, limit: u64, rounds: usize) {
+    fn check<A: Words>(algorithm: &A, limit: u64, rounds: usize) {
         for overflow in [Overflow::EvictLeast, Overflow::Deny, Overflow::Shared] {
             for keys in [2, 9, 50, 1_000] {
                 let clock = ManualClock::new();
@@ -126,10 +126,7 @@ fn keys_that_evict_each_other_take_over_usage() {
 
 /// Four keys in a table of four slots; the first is denied a cost of 5 with 3 left. Returns what a
 /// new key leaves to each of them.
-fn left_after_a_new_key<A: Algorithm>(
-    algorithm: A,
-    deny: impl Fn(&Local<A, ManualClock>),
-) -> [u64; 4] {
+fn left_after_a_new_key<A: Words>(algorithm: A, deny: impl Fn(&Local<A, ManualClock>)) -> [u64; 4] {
     let local = Local::new(algorithm)
         .with_clock(ManualClock::new())
         .capacity(1);
@@ -146,7 +143,7 @@ fn left_after_a_new_key<A: Algorithm>(
 
 #[test]
 fn a_key_that_is_denied_a_large_cost_is_not_evicted_before_others() {
-    fn check<A: Algorithm>(algorithm: &A) {
+    fn check<A: Words>(algorithm: &A) {
         let left = left_after_a_new_key(algorithm.clone(), |local| {
             assert!(local.check_n("denied", 5).is_denied());
         });
@@ -212,7 +209,7 @@ fn a_key_that_could_take_nothing_is_not_evicted_before_others() {
 
 #[test]
 fn a_key_without_units_is_not_evicted_before_others_although_it_was_not_denied() {
-    fn check<A: Algorithm>(algorithm: A) {
+    fn check<A: Words>(algorithm: A) {
         let clock = ManualClock::new();
         let local = Local::new(algorithm).with_clock(clock.clone()).capacity(1);
         assert!(local.check_n("first", 10).is_admitted());
@@ -233,7 +230,7 @@ fn a_key_without_units_is_not_evicted_before_others_although_it_was_not_denied()
 
 #[test]
 fn a_new_key_replaces_a_denied_key_if_all_are_being_denied() {
-    fn check<A: Algorithm>(algorithm: A) {
+    fn check<A: Words>(algorithm: A) {
         let local = Local::new(algorithm)
             .with_clock(ManualClock::new())
             .capacity(1);
@@ -281,7 +278,7 @@ fn a_cost_above_the_limit_is_not_counted_as_a_denial_of_a_full_table() {
 
 #[test]
 fn a_new_key_that_is_denied_a_large_cost_evicts_no_key() {
-    fn check<A: Algorithm>(algorithm: A) {
+    fn check<A: Words>(algorithm: A) {
         let local = Local::new(algorithm)
             .with_clock(ManualClock::new())
             .capacity(1);

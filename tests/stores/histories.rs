@@ -7,7 +7,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, Words};
 use tower_throttle::{
     FixedWindow, Local, Quota, SlidingLog, TokenBucket,
     clock::{Clock, Tick},
@@ -31,13 +31,7 @@ impl Clock for ThreadClock {
     }
 }
 
-fn record<A: Algorithm>(
-    algorithm: &A,
-    threads: u64,
-    each: u64,
-    keys: u64,
-    seed: u64,
-) -> Vec<Event> {
+fn record<A: Words>(algorithm: &A, threads: u64, each: u64, keys: u64, seed: u64) -> Vec<Event> {
     let local = Local::new(algorithm.clone())
         .with_clock(ThreadClock)
         .capacity(1);

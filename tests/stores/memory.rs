@@ -8,7 +8,7 @@ use crate::capacity::grid_of;
 
 use tower_throttle::{
     FixedWindow, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
-    algorithm::Algorithm,
+    algorithm::Words,
 };
 
 struct Counting;
@@ -47,7 +47,7 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 /// Fills a table of `capacity` several times. Returns the most bytes per key that it ever took.
-fn bytes_per_key<A: Algorithm>(algorithm: A, capacity: u32) -> i64 {
+fn bytes_per_key<A: Words>(algorithm: A, capacity: u32) -> i64 {
     let clock = ManualClock::new();
     let before = live();
     let local = Local::new(algorithm)

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Inherit};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Inherit, Words};
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingWindow, TokenBucket,
@@ -16,14 +16,14 @@ use crate::random::Random;
 const HOUR: u64 = 3_600_000_000_000;
 
 /// A table, and the states of its keys as the algorithm alone keeps them.
-struct Checked<A: Algorithm> {
+struct Checked<A: Words> {
     local: Local<A, ManualClock>,
     clock: ManualClock,
     algorithm: A,
     states: Vec<Option<A::State>>,
 }
 
-impl<A: Algorithm> Checked<A> {
+impl<A: Words> Checked<A> {
     fn new(algorithm: &A, capacity: usize, keys: usize, start: Tick) -> Self {
         let clock = ManualClock::new();
         clock.set(start);
@@ -63,7 +63,7 @@ impl<A: Algorithm> Checked<A> {
 }
 
 /// Goes from 100 per second to `rate` per second and back, with used keys.
-fn there_and_back<A: Algorithm>(algorithm: &A, rate: u64, has_counts: bool) {
+fn there_and_back<A: Words>(algorithm: &A, rate: u64, has_counts: bool) {
     let start = Tick::from_nanos(1_000 * HOUR + rate * 12_345);
     let mut checked = Checked::new(algorithm, 20, 6, start);
     for limit in [rate, 100] {
@@ -102,7 +102,7 @@ fn every_rate_to_a_thousand_per_second_is_accepted_and_keeps_the_usage() {
     }
 }
 
-fn bytes_per_key<A: Algorithm>(algorithm: A) -> usize {
+fn bytes_per_key<A: Words>(algorithm: A) -> usize {
     let capacity = 10_000;
     let stats = Local::new(algorithm).capacity(capacity).stats();
     stats.table_bytes.div_ceil(capacity)
@@ -129,7 +129,7 @@ fn every_rate_to_a_million_per_second_or_minute_takes_one_word_per_key() {
 
 /// Random requests over days, with pauses from nanoseconds to hours: the time base moves often, and
 /// sets migrate late. Returns the most states that were outside of the slots at once.
-fn days<A: Algorithm>(algorithm: &A, seed: u64) -> usize {
+fn days<A: Words>(algorithm: &A, seed: u64) -> usize {
     let mut random = Random::new(seed);
     let start = Tick::from_nanos(random.below(20_000 * HOUR));
     let mut checked = Checked::new(algorithm, 300, 200, start);

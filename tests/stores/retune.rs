@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, Words};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, ManualClock, Quota, SlidingLog, SlidingWindow, TokenBucket,
     algorithm::Inherit, clock::Clock, store::local::Overflow,
@@ -14,7 +14,7 @@ use crate::random::Random;
 
 /// Applies random requests and quota changes to a table and to states that are rescaled
 /// immediately.
-fn check_changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
+fn check_changes<A: Words>(algorithm: &A, quotas: &[Quota], seed: u64) {
     let mut random = Random::new(seed);
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1_000_000));

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, NotPacked};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Words};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Local, ManualClock, Quota, SlidingLog, Verdict,
     algorithm::Inherit, clock::Tick, store::local::Overflow,
@@ -19,9 +19,10 @@ pub(crate) struct PanicsAtCost13 {
     pub(crate) window: FixedWindow,
 }
 
+impl Words for PanicsAtCost13 {}
+
 impl Algorithm for PanicsAtCost13 {
     type State = <FixedWindow as Algorithm>::State;
-    type Packing = NotPacked;
 
     fn quota(&self) -> Quota {
         self.window.quota()
@@ -91,7 +92,7 @@ fn a_new_algorithm_of_a_user_takes_over_the_usage_of_each_key() {
 
 /// Uses a key in two windows of a second, fills the table with others in the second window, and returns
 /// what is left of the key's quota.
-fn left_after_a_flood<A: Algorithm>(algorithm: A) -> u64 {
+fn left_after_a_flood<A: Words>(algorithm: A) -> u64 {
     let clock = ManualClock::new();
     let local = Local::new(algorithm)
         .with_clock(clock.clone())
@@ -172,9 +173,10 @@ impl Asks {
     }
 }
 
+impl Words for Asks {}
+
 impl Algorithm for Asks {
     type State = <FixedWindow as Algorithm>::State;
-    type Packing = NotPacked;
 
     fn quota(&self) -> Quota {
         self.window.quota()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::Portable;
 use tower_throttle::store::Fallback;
 use tower_throttle::store::cas::{Faulty, MemoryStore};
 use tower_throttle::store::synced::{Synced, WhenCutOff};
@@ -47,7 +47,7 @@ async fn every_algorithm_admits_its_limit() {
 
 /// Requests up to 2,000 units per second for `seconds`, and returns how many of them are admitted per
 /// second of the second half.
-async fn admitted_per_second<A: Algorithm>(limits: &[Synced<MemoryStore, A>], seconds: u64) -> u64 {
+async fn admitted_per_second<A: Portable>(limits: &[Synced<MemoryStore, A>], seconds: u64) -> u64 {
     let (mut admitted, half) = (0, seconds * 500);
     for millisecond in 0..2 * half {
         for _ in 0..2 {
@@ -65,7 +65,7 @@ async fn admitted_per_second<A: Algorithm>(limits: &[Synced<MemoryStore, A>], se
 #[tokio::test(start_paused = true)]
 async fn one_machine_admits_all_of_its_limit() {
     // Until the first exchange, a machine does not know the fleet's time.
-    async fn admitted<A: Algorithm>(algorithm: A, interval: Duration) -> u64 {
+    async fn admitted<A: Portable>(algorithm: A, interval: Duration) -> u64 {
         let limit = builder(&MemoryStore::new()).interval(interval);
         let limit = limit.build("api", algorithm).expect("a limit");
         admitted_per_second(&[limit], 12 + 6 * interval.as_secs()).await

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "cas")]
 use super::super::fields::Fields;
 use super::super::math::MAX_WORDS;
-use super::super::packing::Sealed;
-#[cfg(feature = "cas")]
 use super::super::summed::{SummedMoment, Taken};
-use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -43,7 +40,15 @@ pub struct All<A> {
     parts: Vec<A>,
 }
 
-impl<A: Algorithm> All<A> {
+impl<A> All<A> {
+    pub(in crate::algorithm) fn map<B>(self, each: impl FnMut(A) -> B) -> All<B> {
+        All {
+            parts: self.parts.into_iter().map(each).collect(),
+        }
+    }
+}
+
+impl<A: Words> All<A> {
     /// All of `parts`. An empty list admits everything.
     pub fn new(parts: impl IntoIterator<Item = A>) -> Self {
         Self {
@@ -119,9 +124,8 @@ impl<A: Algorithm> All<A> {
 }
 
 /// Takes from all parts or from none.
-impl<A: Algorithm> Algorithm for All<A> {
+impl<A: Words> Algorithm for All<A> {
     type State = Vec<A::State>;
-    type Packing = Self;
 
     /// That of the first part.
     fn quota(&self) -> Quota {
@@ -205,148 +209,125 @@ impl<A: Algorithm> Algorithm for All<A> {
     }
 }
 
-impl<A> Sealed for All<A> {}
-
-impl<A: Algorithm> Packing<Self> for All<A> {
+impl<A: Words> Words for All<A> {
     const MAX_WORDS: usize = MAX_WORDS;
 
-    #[cfg(feature = "cas")]
-    const HAS_CELLS: bool = true;
-
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
-        fields.tag(16);
-        fields.tag(algorithm.facts().limits as u64);
-        for part in &mut algorithm.parts {
-            A::Packing::settings_fields(part, fields);
-        }
+    fn quotas(&self) -> Vec<Quota> {
+        self.parts.iter().flat_map(A::quotas).collect()
     }
 
-    #[cfg(feature = "cas")]
-    fn state_fields(algorithm: &Self, state: &mut Vec<A::State>, fields: &mut Fields<'_>) {
-        fields.require(algorithm.facts().limits == 0 || algorithm.is_complete(state));
-        for (part, state) in algorithm.each_mut(state) {
-            A::Packing::state_fields(part, state, fields);
-        }
-    }
-
-    fn quotas(algorithm: &Self) -> Vec<Quota> {
-        algorithm
-            .parts
-            .iter()
-            .flat_map(A::Packing::quotas)
-            .collect()
-    }
-
-    fn available(algorithm: &Self, state: &Vec<A::State>, now: Tick) -> u64 {
-        let each = algorithm.each(state);
-        let available = each.map(|(part, state)| A::Packing::available(part, state, now));
+    fn available(&self, state: &Vec<A::State>, now: Tick) -> u64 {
+        let each = self.each(state);
+        let available = each.map(|(part, state)| A::available(part, state, now));
         available.min().unwrap_or(u64::MAX)
     }
 
     fn peek_reserve(
-        algorithm: &Self,
+        &self,
         state: &Vec<A::State>,
         now: Tick,
         cost: u64,
         max_wait: Duration,
     ) -> Decision {
-        algorithm.look(state, now, cost, Some(max_wait))
+        self.look(state, now, cost, Some(max_wait))
     }
 
-    fn ban(algorithm: &Self, state: &mut Vec<A::State>, now: Tick, length: Duration) {
-        for (part, state) in algorithm.each_mut(state) {
-            A::Packing::ban(part, state, now, length);
+    fn ban(&self, state: &mut Vec<A::State>, now: Tick, length: Duration) {
+        for (part, state) in self.each_mut(state) {
+            A::ban(part, state, now, length);
         }
     }
 
-    fn is_blocked(algorithm: &Self, state: &Vec<A::State>, now: Tick) -> bool {
-        let mut each = algorithm.each(state);
-        each.any(|(part, state)| A::Packing::is_blocked(part, state, now))
+    fn is_blocked(&self, state: &Vec<A::State>, now: Tick) -> bool {
+        let mut each = self.each(state);
+        each.any(|(part, state)| A::is_blocked(part, state, now))
     }
 
-    #[cfg(feature = "cas")]
-    fn take_share(algorithm: &mut Self, machines: u64) -> Result<(), ConfigError> {
-        let mut parts = algorithm.parts.iter_mut();
-        parts.try_for_each(|part| A::Packing::take_share(part, machines))
-    }
-
-    #[cfg(feature = "cas")]
-    fn charge_late(
-        algorithm: &Self,
-        state: &mut Vec<A::State>,
-        taken: Taken,
-        now: Tick,
-        cost: u64,
-    ) {
-        for (part, state) in algorithm.each_mut(state) {
-            A::Packing::charge_late(part, state, taken, now, cost);
-        }
-    }
-
-    #[cfg(feature = "cas")]
-    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        let parts = algorithm.parts.iter();
-        let joined = parts.map(|part| A::Packing::joined_moment(part, first, cost, second));
-        joined.max().flatten()
-    }
-
-    #[cfg(feature = "cas")]
-    fn summed_moment(
-        algorithm: &Self,
-        state: &Vec<A::State>,
-        since: Tick,
-        cost: u64,
-    ) -> Option<SummedMoment> {
-        let each = algorithm.each(state);
-        let moments = each.map(|(part, state)| A::Packing::summed_moment(part, state, since, cost));
-        moments.reduce(SummedMoment::of_both).flatten()
-    }
-
-    #[cfg(feature = "cas")]
-    fn cell_end(algorithm: &Self, state: &Vec<A::State>, now: Tick) -> Tick {
-        let each = algorithm.each(state);
-        let ends = each.map(|(part, state)| A::Packing::cell_end(part, state, now));
-        ends.min().unwrap_or(Tick::MAX)
-    }
-
-    fn heap_bytes(algorithm: &Self, state: &Vec<A::State>) -> usize {
-        let each = algorithm.each(state);
-        let of_parts = each.map(|(part, state)| A::Packing::heap_bytes(part, state));
+    fn heap_bytes(&self, state: &Vec<A::State>) -> usize {
+        let each = self.each(state);
+        let of_parts = each.map(|(part, state)| A::heap_bytes(part, state));
         of_parts.sum::<usize>() + state.capacity() * size_of::<A::State>()
     }
 
-    fn pack_into(algorithm: &Self, state: &Vec<A::State>, words: &mut [u64]) -> bool {
+    fn pack_into(&self, state: &Vec<A::State>, words: &mut [u64]) -> bool {
         let mut left = words;
-        algorithm.is_complete(state)
-            && algorithm.each(state).all(|(part, state)| {
+        self.is_complete(state)
+            && self.each(state).all(|(part, state)| {
                 let words = std::mem::take(&mut left);
                 let split = words.split_at_mut_checked(part.facts().words);
                 split.is_some_and(|(own, rest)| {
                     left = rest;
-                    A::Packing::pack_into(part, state, own)
+                    A::pack_into(part, state, own)
                 })
             })
     }
 
-    fn unpack_from(algorithm: &Self, mut words: &[u64]) -> Vec<A::State> {
+    fn unpack_from(&self, mut words: &[u64]) -> Vec<A::State> {
         let unpack = |part: &A| {
             let (own, rest) = words.split_at(part.facts().words.min(words.len()));
             words = rest;
-            A::Packing::unpack_from(part, own)
+            A::unpack_from(part, own)
         };
-        algorithm.parts.iter().map(unpack).collect()
+        self.parts.iter().map(unpack).collect()
     }
 
-    fn rebase(algorithm: &mut Self, now: Tick) {
-        for part in &mut algorithm.parts {
-            A::Packing::rebase(part, now);
+    fn rebase(&mut self, now: Tick) {
+        for part in &mut self.parts {
+            A::rebase(part, now);
         }
     }
 
-    fn raise_to_base(algorithm: &Self, state: &mut Vec<A::State>) {
-        for (part, state) in algorithm.each_mut(state) {
-            A::Packing::raise_to_base(part, state);
+    fn raise_to_base(&self, state: &mut Vec<A::State>) {
+        for (part, state) in self.each_mut(state) {
+            A::raise_to_base(part, state);
         }
+    }
+}
+
+impl<A: Portable> Portable for All<A> {
+    const HAS_CELLS: bool = true;
+
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.tag(16);
+        fields.tag(self.facts().limits as u64);
+        for part in &mut self.parts {
+            A::settings_fields(part, fields);
+        }
+    }
+
+    fn state_fields(&self, state: &mut Vec<A::State>, fields: &mut Fields<'_>) {
+        fields.require(self.facts().limits == 0 || self.is_complete(state));
+        for (part, state) in self.each_mut(state) {
+            A::state_fields(part, state, fields);
+        }
+    }
+
+    fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {
+        let mut parts = self.parts.iter_mut();
+        parts.try_for_each(|part| A::take_share(part, machines))
+    }
+
+    fn charge_late(&self, state: &mut Vec<A::State>, taken: Taken, now: Tick, cost: u64) {
+        for (part, state) in self.each_mut(state) {
+            A::charge_late(part, state, taken, now, cost);
+        }
+    }
+
+    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
+        let parts = self.parts.iter();
+        let joined = parts.map(|part| A::joined_moment(part, first, cost, second));
+        joined.max().flatten()
+    }
+
+    fn summed_moment(&self, state: &Vec<A::State>, since: Tick, cost: u64) -> Option<SummedMoment> {
+        let each = self.each(state);
+        let moments = each.map(|(part, state)| A::summed_moment(part, state, since, cost));
+        moments.reduce(SummedMoment::of_both).flatten()
+    }
+
+    fn cell_end(&self, state: &Vec<A::State>, now: Tick) -> Tick {
+        let each = self.each(state);
+        let ends = each.map(|(part, state)| A::cell_end(part, state, now));
+        ends.min().unwrap_or(Tick::MAX)
     }
 }

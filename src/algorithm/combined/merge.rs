@@ -3,14 +3,14 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use super::super::{Algorithm, Packing};
+use super::super::Words;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 
 /// What `limit` would decide, taking nothing. With a wait, about a request that reserves a turn.
 #[inline]
-pub(super) fn look<A: Algorithm>(
+pub(super) fn look<A: Words>(
     limit: &A,
     state: &A::State,
     now: Tick,
@@ -19,13 +19,13 @@ pub(super) fn look<A: Algorithm>(
 ) -> Decision {
     match wait {
         None => limit.peek(state, now, cost),
-        Some(most) => A::Packing::peek_reserve(limit, state, now, cost, most),
+        Some(most) => A::peek_reserve(limit, state, now, cost, most),
     }
 }
 
 /// Takes `cost` unless it is denied. With a wait, reserves a turn.
 #[inline]
-pub(super) fn take<A: Algorithm>(
+pub(super) fn take<A: Words>(
     limit: &A,
     state: &mut A::State,
     now: Tick,
@@ -39,7 +39,7 @@ pub(super) fn take<A: Algorithm>(
 }
 
 /// Lets a limit that denies the cost count that. One that would admit it takes nothing.
-pub(super) fn count_denial<A: Algorithm>(
+pub(super) fn count_denial<A: Words>(
     limit: &A,
     state: &mut A::State,
     now: Tick,

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "cas")]
 use super::super::fields::Fields;
 use super::super::math::MAX_WORDS;
-use super::super::packing::Sealed;
-#[cfg(feature = "cas")]
 use super::super::summed::{SummedMoment, Taken};
-use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -17,17 +14,13 @@ use crate::quota::Quota;
 
 /// The decision of both limits of `pair`, given that of each.
 #[inline]
-fn merged<A: Algorithm, B: Algorithm>(
-    pair: &(A, B),
-    first: Decision,
-    mut second: Decision,
-) -> Decision {
+fn merged<A: Words, B: Words>(pair: &(A, B), first: Decision, mut second: Decision) -> Decision {
     second.policy += pair.0.facts().limits;
     merge(first, second)
 }
 
 #[inline]
-fn look_at_both<A: Algorithm, B: Algorithm>(
+fn look_at_both<A: Words, B: Words>(
     pair: &(A, B),
     state: &(A::State, B::State),
     now: Tick,
@@ -41,7 +34,7 @@ fn look_at_both<A: Algorithm, B: Algorithm>(
 
 /// Looks at both limits before any of them takes the cost.
 #[inline]
-fn take_both<A: Algorithm, B: Algorithm>(
+fn take_both<A: Words, B: Words>(
     pair: &(A, B),
     state: &mut (A::State, B::State),
     now: Tick,
@@ -63,9 +56,8 @@ fn take_both<A: Algorithm, B: Algorithm>(
 }
 
 /// Takes from both or from none.
-impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
+impl<A: Words, B: Words> Algorithm for (A, B) {
     type State = (A::State, B::State);
-    type Packing = Self;
 
     /// That of the first.
     fn quota(&self) -> Quota {
@@ -131,139 +123,120 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     }
 }
 
-impl<A, B> Sealed for (A, B) {}
-
-impl<A: Algorithm, B: Algorithm> Packing<Self> for (A, B) {
+impl<A: Words, B: Words> Words for (A, B) {
     const MAX_WORDS: usize = {
-        let both = A::Packing::MAX_WORDS + B::Packing::MAX_WORDS;
+        let both = A::MAX_WORDS + B::MAX_WORDS;
         if both < MAX_WORDS { both } else { MAX_WORDS }
     };
-    const MIN_WORDS: usize = A::Packing::MIN_WORDS + B::Packing::MIN_WORDS;
 
-    #[cfg(feature = "cas")]
-    const HAS_CELLS: bool = true;
+    const MIN_WORDS: usize = A::MIN_WORDS + B::MIN_WORDS;
 
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
-        fields.tag(16);
-        fields.tag(algorithm.facts().limits as u64);
-        A::Packing::settings_fields(&mut algorithm.0, fields);
-        B::Packing::settings_fields(&mut algorithm.1, fields);
-    }
-
-    #[cfg(feature = "cas")]
-    fn state_fields(algorithm: &Self, state: &mut (A::State, B::State), fields: &mut Fields<'_>) {
-        A::Packing::state_fields(&algorithm.0, &mut state.0, fields);
-        B::Packing::state_fields(&algorithm.1, &mut state.1, fields);
-    }
-
-    fn quotas(algorithm: &Self) -> Vec<Quota> {
-        let mut quotas = A::Packing::quotas(&algorithm.0);
-        quotas.append(&mut B::Packing::quotas(&algorithm.1));
+    fn quotas(&self) -> Vec<Quota> {
+        let mut quotas = A::quotas(&self.0);
+        quotas.append(&mut B::quotas(&self.1));
         quotas
     }
 
-    fn available(algorithm: &Self, state: &(A::State, B::State), now: Tick) -> u64 {
-        let first = A::Packing::available(&algorithm.0, &state.0, now);
-        first.min(B::Packing::available(&algorithm.1, &state.1, now))
+    fn available(&self, state: &(A::State, B::State), now: Tick) -> u64 {
+        let first = A::available(&self.0, &state.0, now);
+        first.min(B::available(&self.1, &state.1, now))
     }
 
     fn peek_reserve(
-        algorithm: &Self,
+        &self,
         state: &(A::State, B::State),
         now: Tick,
         cost: u64,
         max_wait: Duration,
     ) -> Decision {
-        look_at_both(algorithm, state, now, cost, Some(max_wait))
+        look_at_both(self, state, now, cost, Some(max_wait))
     }
 
-    fn ban(algorithm: &Self, state: &mut (A::State, B::State), now: Tick, length: Duration) {
-        A::Packing::ban(&algorithm.0, &mut state.0, now, length);
-        B::Packing::ban(&algorithm.1, &mut state.1, now, length);
+    fn ban(&self, state: &mut (A::State, B::State), now: Tick, length: Duration) {
+        A::ban(&self.0, &mut state.0, now, length);
+        B::ban(&self.1, &mut state.1, now, length);
     }
 
-    fn is_blocked(algorithm: &Self, state: &(A::State, B::State), now: Tick) -> bool {
-        A::Packing::is_blocked(&algorithm.0, &state.0, now)
-            || B::Packing::is_blocked(&algorithm.1, &state.1, now)
+    fn is_blocked(&self, state: &(A::State, B::State), now: Tick) -> bool {
+        A::is_blocked(&self.0, &state.0, now) || B::is_blocked(&self.1, &state.1, now)
     }
 
-    #[cfg(feature = "cas")]
-    fn take_share(algorithm: &mut Self, machines: u64) -> Result<(), ConfigError> {
-        A::Packing::take_share(&mut algorithm.0, machines)?;
-        B::Packing::take_share(&mut algorithm.1, machines)
+    fn heap_bytes(&self, state: &(A::State, B::State)) -> usize {
+        A::heap_bytes(&self.0, &state.0) + B::heap_bytes(&self.1, &state.1)
     }
 
-    #[cfg(feature = "cas")]
-    fn charge_late(
-        algorithm: &Self,
-        state: &mut (A::State, B::State),
-        taken: Taken,
-        now: Tick,
-        cost: u64,
-    ) {
-        A::Packing::charge_late(&algorithm.0, &mut state.0, taken, now, cost);
-        B::Packing::charge_late(&algorithm.1, &mut state.1, taken, now, cost);
+    #[inline]
+    fn pack_into(&self, state: &(A::State, B::State), words: &mut [u64]) -> bool {
+        let Some((own, rest)) = words.split_at_mut_checked(self.0.facts().words) else {
+            return false;
+        };
+        let Some(rest) = rest.get_mut(..self.1.facts().words) else {
+            return false;
+        };
+        A::pack_into(&self.0, &state.0, own) && B::pack_into(&self.1, &state.1, rest)
     }
 
-    #[cfg(feature = "cas")]
-    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        let joined = A::Packing::joined_moment(&algorithm.0, first, cost, second);
-        joined.max(B::Packing::joined_moment(&algorithm.1, first, cost, second))
+    #[inline]
+    fn unpack_from(&self, words: &[u64]) -> (A::State, B::State) {
+        let (own, rest) = words.split_at(self.0.facts().words.min(words.len()));
+        let rest = rest.get(..self.1.facts().words).unwrap_or(rest);
+        (A::unpack_from(&self.0, own), B::unpack_from(&self.1, rest))
     }
 
-    #[cfg(feature = "cas")]
+    fn rebase(&mut self, now: Tick) {
+        A::rebase(&mut self.0, now);
+        B::rebase(&mut self.1, now);
+    }
+
+    fn raise_to_base(&self, state: &mut (A::State, B::State)) {
+        A::raise_to_base(&self.0, &mut state.0);
+        B::raise_to_base(&self.1, &mut state.1);
+    }
+}
+
+impl<A: Portable, B: Portable> Portable for (A, B) {
+    const HAS_CELLS: bool = true;
+
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.tag(16);
+        fields.tag(self.facts().limits as u64);
+        A::settings_fields(&mut self.0, fields);
+        B::settings_fields(&mut self.1, fields);
+    }
+
+    fn state_fields(&self, state: &mut (A::State, B::State), fields: &mut Fields<'_>) {
+        A::state_fields(&self.0, &mut state.0, fields);
+        B::state_fields(&self.1, &mut state.1, fields);
+    }
+
+    fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {
+        A::take_share(&mut self.0, machines)?;
+        B::take_share(&mut self.1, machines)
+    }
+
+    fn charge_late(&self, state: &mut (A::State, B::State), taken: Taken, now: Tick, cost: u64) {
+        A::charge_late(&self.0, &mut state.0, taken, now, cost);
+        B::charge_late(&self.1, &mut state.1, taken, now, cost);
+    }
+
+    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
+        let joined = A::joined_moment(&self.0, first, cost, second);
+        joined.max(B::joined_moment(&self.1, first, cost, second))
+    }
+
     fn summed_moment(
-        algorithm: &Self,
+        &self,
         state: &(A::State, B::State),
         since: Tick,
         cost: u64,
     ) -> Option<SummedMoment> {
-        let first = A::Packing::summed_moment(&algorithm.0, &state.0, since, cost);
-        let second = B::Packing::summed_moment(&algorithm.1, &state.1, since, cost);
+        let first = A::summed_moment(&self.0, &state.0, since, cost);
+        let second = B::summed_moment(&self.1, &state.1, since, cost);
         SummedMoment::of_both(first, second)
     }
 
-    #[cfg(feature = "cas")]
-    fn cell_end(algorithm: &Self, state: &(A::State, B::State), now: Tick) -> Tick {
-        let first = A::Packing::cell_end(&algorithm.0, &state.0, now);
-        first.min(B::Packing::cell_end(&algorithm.1, &state.1, now))
-    }
-
-    fn heap_bytes(algorithm: &Self, state: &(A::State, B::State)) -> usize {
-        A::Packing::heap_bytes(&algorithm.0, &state.0)
-            + B::Packing::heap_bytes(&algorithm.1, &state.1)
-    }
-
-    #[inline]
-    fn pack_into(algorithm: &Self, state: &(A::State, B::State), words: &mut [u64]) -> bool {
-        let Some((own, rest)) = words.split_at_mut_checked(algorithm.0.facts().words) else {
-            return false;
-        };
-        let Some(rest) = rest.get_mut(..algorithm.1.facts().words) else {
-            return false;
-        };
-        A::Packing::pack_into(&algorithm.0, &state.0, own)
-            && B::Packing::pack_into(&algorithm.1, &state.1, rest)
-    }
-
-    #[inline]
-    fn unpack_from(algorithm: &Self, words: &[u64]) -> (A::State, B::State) {
-        let (own, rest) = words.split_at(algorithm.0.facts().words.min(words.len()));
-        let rest = rest.get(..algorithm.1.facts().words).unwrap_or(rest);
-        (
-            A::Packing::unpack_from(&algorithm.0, own),
-            B::Packing::unpack_from(&algorithm.1, rest),
-        )
-    }
-
-    fn rebase(algorithm: &mut Self, now: Tick) {
-        A::Packing::rebase(&mut algorithm.0, now);
-        B::Packing::rebase(&mut algorithm.1, now);
-    }
-
-    fn raise_to_base(algorithm: &Self, state: &mut (A::State, B::State)) {
-        A::Packing::raise_to_base(&algorithm.0, &mut state.0);
-        B::Packing::raise_to_base(&algorithm.1, &mut state.1);
+    fn cell_end(&self, state: &(A::State, B::State), now: Tick) -> Tick {
+        let first = A::cell_end(&self.0, &state.0, now);
+        first.min(B::cell_end(&self.1, &state.1, now))
     }
 }

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "cas")]
-use super::super::fields::{settings_to_bytes, state_to_bytes};
 use super::super::{
-    Algorithm, AnyAlgorithm, Cost, FixedWindow, GiveBack, Inherit, LeakyBucket, Lockout, NotPacked,
-    Packing, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    Algorithm, AnyAlgorithm, Cost, Fields, FixedWindow, GiveBack, Inherit, LeakyBucket, Lockout,
+    Portable, SlidingLog, SlidingWindow, TokenBucket, WarmUp, Words,
 };
 use super::All;
 use crate::clock::Tick;
@@ -20,9 +18,17 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 struct Own;
 
+impl Words for Own {}
+
+impl Portable for Own {
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.tag(99);
+    }
+    fn state_fields(&self, _: &mut Tick, _: &mut Fields<'_>) {}
+}
+
 impl Algorithm for Own {
     type State = Tick;
-    type Packing = NotPacked;
 
     fn quota(&self) -> Quota {
         Quota::per_second(1)
@@ -56,14 +62,9 @@ fn slow_start() -> TokenBucket {
 /// Compares what `$check` returns for each limit alone and for all that can hold one limit.
 macro_rules! check_all {
     ($check:expr) => {{
-        fn check_wrapped<A: Algorithm>(part: A) {
+        fn check_wrapped<A: Portable>(part: A) {
             let nothing = All::<FixedWindow>::new([]);
             let expected = $check(&part);
-            assert_eq!(
-                $check(&AnyAlgorithm::new(part.clone())),
-                expected,
-                "{part:?}"
-            );
             assert_eq!($check(&All::new([part.clone()])), expected, "{part:?}");
             assert_eq!(
                 $check(&(part.clone(), nothing.clone())),
@@ -72,24 +73,29 @@ macro_rules! check_all {
             );
             assert_eq!($check(&(nothing, part.clone())), expected, "{part:?}");
         }
+        fn check_any<A: Portable + Into<AnyAlgorithm>>(part: A) {
+            let any = AnyAlgorithm::new(part.clone());
+            assert_eq!($check(&any), $check(&part), "{part:?}");
+            check_wrapped(part);
+        }
         let quota = Quota::per_minute(10);
-        check_wrapped(TokenBucket::new(quota));
-        check_wrapped(slow_start());
-        check_wrapped(LeakyBucket::new(quota).queue(3));
-        check_wrapped(WarmUp::new(quota, MINUTE).queue(3));
-        check_wrapped(FixedWindow::new(quota));
-        check_wrapped(FixedWindow::new(quota).anchored());
-        check_wrapped(SlidingWindow::new(quota));
-        check_wrapped(SlidingLog::new(quota));
-        check_wrapped(Lockout::new(quota));
-        check_wrapped(Lockout::new(quota).after_denials_of(LeakyBucket::new(quota).queue(3)));
+        check_any(TokenBucket::new(quota));
+        check_any(slow_start());
+        check_any(LeakyBucket::new(quota).queue(3));
+        check_any(WarmUp::new(quota, MINUTE).queue(3));
+        check_any(FixedWindow::new(quota));
+        check_any(FixedWindow::new(quota).anchored());
+        check_any(SlidingWindow::new(quota));
+        check_any(SlidingLog::new(quota));
+        check_any(Lockout::new(quota));
+        check_any(Lockout::new(quota).after_denials_of(LeakyBucket::new(quota).queue(3)));
         check_wrapped(Own);
     }};
 }
 
 #[test]
 fn a_wrapped_limit_reports_what_it_does_alone() {
-    fn questions<A: Algorithm>(limit: &A) -> ([usize; 2], [bool; 3]) {
+    fn questions<A: Words>(limit: &A) -> ([usize; 2], [bool; 3]) {
         (
             [limit.facts().limits, limit.facts().waiting],
             [
@@ -119,7 +125,7 @@ fn a_wrapped_limit_reports_what_it_does_alone() {
 
 #[test]
 fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
-    fn steps<A: Algorithm>(limit: &A) -> (Vec<Option<Duration>>, [bool; 2]) {
+    fn steps<A: Words>(limit: &A) -> (Vec<Option<Duration>>, [bool; 2]) {
         let now = Tick::from_nanos(1 << 40);
         let mut state = limit.fresh(now);
         let mut results = Vec::new();
@@ -129,12 +135,9 @@ fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
             results.push(placed.wait());
             limit.refund(&mut state, now, Cost::new(1, now), GiveBack::Cancel);
         }
-        let before = A::Packing::is_blocked(limit, &state, now);
-        A::Packing::ban(limit, &mut state, now, MINUTE);
-        (
-            results,
-            [before, A::Packing::is_blocked(limit, &state, now)],
-        )
+        let before = A::is_blocked(limit, &state, now);
+        A::ban(limit, &mut state, now, MINUTE);
+        (results, [before, A::is_blocked(limit, &state, now)])
     }
     check_all!(steps);
     let line = LeakyBucket::new(Quota::per_minute(10)).queue(3);
@@ -146,18 +149,18 @@ fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
 /// A state from before the last move of the base.
 #[test]
 fn an_old_state_of_a_wrapped_limit_packs_after_its_base_has_moved() {
-    fn pack<A: Algorithm>(limit: &A) -> Option<u64> {
+    fn pack<A: Words>(limit: &A) -> Option<u64> {
         let early = Tick::from_nanos(1 << 40);
         let mut state = limit.fresh(early);
         let _ = limit.charge(&mut state, early, 5);
         let late = early.plus(10_000 * MINUTE);
         let mut rebased = limit.clone();
-        A::Packing::rebase(&mut rebased, late);
-        A::Packing::raise_to_base(&rebased, &mut state);
+        A::rebase(&mut rebased, late);
+        A::raise_to_base(&rebased, &mut state);
         let mut words = vec![0; rebased.facts().words];
-        A::Packing::pack_into(&rebased, &state, &mut words).then(|| {
-            let unpacked = A::Packing::unpack_from(&rebased, &words);
-            A::Packing::available(&rebased, &unpacked, late)
+        A::pack_into(&rebased, &state, &mut words).then(|| {
+            let unpacked = A::unpack_from(&rebased, &words);
+            A::available(&rebased, &unpacked, late)
         })
     }
     let limit = slow_start();
@@ -169,36 +172,34 @@ fn an_old_state_of_a_wrapped_limit_packs_after_its_base_has_moved() {
     assert_eq!(pack(&(full, limit)), Some(999_983));
 }
 
-#[cfg(feature = "cas")]
 #[test]
 fn an_algorithm_of_a_user_counts_a_late_cost_at_its_last_moment_and_never_later_than_now() {
     let at = Tick::from_nanos;
     for (last, now, counted) in [(7, 9, 7), (9, 7, 7)] {
         let mut state = at(0);
-        NotPacked::charge_late(&Own, &mut state, at(last).into(), at(now), 1);
+        Own.charge_late(&mut state, at(last).into(), at(now), 1);
         assert_eq!(state, at(counted));
     }
 }
 
-#[cfg(feature = "cas")]
 #[test]
 fn a_fleet_uses_a_wrapped_limit_like_that_limit() {
-    fn fleet<A: Algorithm>(limit: &A) -> (Vec<Quota>, bool, [Option<Tick>; 2], Vec<u64>) {
+    fn fleet<A: Portable>(limit: &A) -> (Vec<Quota>, bool, [Option<Tick>; 2], Vec<u64>) {
         let mut share = limit.clone();
-        A::Packing::take_share(&mut share, 3).expect("at least one of ten");
-        let too_many = A::Packing::take_share(&mut limit.clone(), u64::MAX);
+        A::take_share(&mut share, 3).expect("at least one of ten");
+        let too_many = A::take_share(&mut limit.clone(), u64::MAX);
 
         let now = Tick::from_nanos(1 << 40);
         let earlier = |secs: u64| Tick::from_nanos(now.as_nanos() - secs * 1_000_000_000);
-        let joined = A::Packing::joined_moment(limit, earlier(30), 2, now);
+        let joined = A::joined_moment(limit, earlier(30), 2, now);
         let mut state = limit.fresh(now);
         let _ = limit.charge(&mut state, now, 1);
-        let cell_end = A::Packing::cell_end(limit, &state, now);
+        let cell_end = A::cell_end(limit, &state, now);
         let left = [10, 70, 130].map(|secs| {
-            A::Packing::charge_late(limit, &mut state, earlier(secs).into(), now, 4);
-            A::Packing::available(limit, &state, now)
+            A::charge_late(limit, &mut state, earlier(secs).into(), now, 4);
+            A::available(limit, &state, now)
         });
-        let quotas = A::Packing::quotas(&share);
+        let quotas = A::quotas(&share);
         (
             quotas,
             too_many.is_ok(),
@@ -241,11 +242,4 @@ fn a_fleet_uses_a_wrapped_limit_like_that_limit() {
         let (_, _, [joined, _], _) = fleet(&gcra);
         assert_eq!(nanos(joined), Some((1 << 40) - 12_000_000_000));
     }
-}
-
-#[cfg(feature = "cas")]
-#[test]
-fn an_algorithm_of_a_user_has_no_form_that_any_machine_can_read() {
-    assert_eq!(settings_to_bytes(&Own), None);
-    assert_eq!(state_to_bytes(&Own, &Tick::ZERO), None);
 }

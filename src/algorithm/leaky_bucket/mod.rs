@@ -8,14 +8,11 @@ pub use self::charge::Charge;
 use std::time::Duration;
 
 use self::line::Line;
-#[cfg(feature = "cas")]
 use super::fields::Fields;
-use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_without_queue};
-#[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
 use super::{
-    Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Packing, at_most::AtMost,
+    Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words, at_most::AtMost,
     bucket::Bucket, math::Rounding,
 };
 use crate::clock::{Tick, nanos};
@@ -126,7 +123,6 @@ impl LeakyBucket {
     }
 
     /// Whether a request pays before its turn. A meter has no turns.
-    #[cfg(feature = "cas")]
     fn pays_before(&self) -> bool {
         self.queue_limit.is_some() && self.charge_mode == Charge::Before
     }
@@ -149,7 +145,6 @@ impl LeakyBucket {
 
 impl Algorithm for LeakyBucket {
     type State = ExactNanos;
-    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -221,7 +216,7 @@ impl Algorithm for LeakyBucket {
         let Cost {
             units: cost,
             at: taken_at,
-        } = cost.from_line(self.queue_limit.is_some(), now, why);
+        } = cost.of_line(self.queue_limit.is_some(), now, why);
         let (unused, since) = (self.line().idle_since(now), nanos(now.since(taken_at)));
         let interval = &self.bucket.interval;
         *state = interval.apply_refund(*state, unused, cost, since);
@@ -263,83 +258,73 @@ impl Algorithm for LeakyBucket {
     }
 }
 
-impl Sealed for LeakyBucket {}
-
-impl Packing<Self> for LeakyBucket {
+impl Words for LeakyBucket {
     const MAX_WORDS: usize = 2;
 
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+    #[inline]
+    fn pack(&self, state: &ExactNanos) -> Option<u64> {
+        self.bucket.interval.pack(*state)
+    }
+
+    #[inline]
+    fn unpack(&self, word: u64) -> ExactNanos {
+        self.bucket.interval.unpack(word)
+    }
+
+    #[inline]
+    fn pack_into(&self, state: &ExactNanos, words: &mut [u64]) -> bool {
+        self.bucket.interval.pack_into(*state, words)
+    }
+
+    #[inline]
+    fn unpack_from(&self, words: &[u64]) -> ExactNanos {
+        self.bucket.interval.unpack_from(words)
+    }
+
+    fn rebase(&mut self, now: Tick) {
+        self.bucket.interval.rebase(now);
+    }
+}
+
+impl Portable for LeakyBucket {
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(5);
-        fields.quota(&mut algorithm.quota);
-        fields.option(&mut algorithm.queue_limit);
-        fields.u64(&mut algorithm.max_wait);
-        fields.option(&mut algorithm.max_cost);
-        let mut pays_before = algorithm.charge_mode == Charge::Before;
+        fields.quota(&mut self.quota);
+        fields.option(&mut self.queue_limit);
+        fields.u64(&mut self.max_wait);
+        fields.option(&mut self.max_cost);
+        let mut pays_before = self.charge_mode == Charge::Before;
         fields.bool(&mut pays_before);
-        algorithm.charge_mode = if pays_before {
+        self.charge_mode = if pays_before {
             Charge::Before
         } else {
             Charge::After
         };
-        algorithm.bucket = Bucket::new(&algorithm.quota);
+        self.bucket = Bucket::new(&self.quota);
     }
 
-    #[cfg(feature = "cas")]
-    fn state_fields(algorithm: &Self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
-        algorithm.bucket.interval.state_fields(state, fields);
+    fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
+        self.bucket.interval.state_fields(state, fields);
     }
 
-    #[cfg(feature = "cas")]
-    fn charge_late(algorithm: &Self, state: &mut ExactNanos, taken: Taken, now: Tick, cost: u64) {
-        algorithm.charge(state, taken.at.min(now), cost);
+    fn charge_late(&self, state: &mut ExactNanos, taken: Taken, now: Tick, cost: u64) {
+        self.charge(state, taken.at.min(now), cost);
     }
 
-    #[cfg(feature = "cas")]
-    fn joined_moment(algorithm: &Self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        if algorithm.pays_before() {
+    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
+        if self.pays_before() {
             return Some(second);
         }
-        Some(algorithm.bucket.joined_moment(first, cost, second))
+        Some(self.bucket.joined_moment(first, cost, second))
     }
 
-    #[cfg(feature = "cas")]
-    fn summed_moment(
-        algorithm: &Self,
-        state: &ExactNanos,
-        _: Tick,
-        cost: u64,
-    ) -> Option<SummedMoment> {
-        let bucket = &algorithm.bucket;
-        if algorithm.pays_before() {
+    fn summed_moment(&self, state: &ExactNanos, _: Tick, cost: u64) -> Option<SummedMoment> {
+        let bucket = &self.bucket;
+        if self.pays_before() {
             // The last of the costs ends an interval after its turn, whatever it is.
             return Some(SummedMoment::new(bucket.summed_moment(*state, 1).at()));
         }
         Some(bucket.summed_moment(*state, cost))
-    }
-
-    #[inline]
-    fn pack(algorithm: &Self, state: &ExactNanos) -> Option<u64> {
-        algorithm.bucket.interval.pack(*state)
-    }
-
-    #[inline]
-    fn unpack(algorithm: &Self, word: u64) -> ExactNanos {
-        algorithm.bucket.interval.unpack(word)
-    }
-
-    #[inline]
-    fn pack_into(algorithm: &Self, state: &ExactNanos, words: &mut [u64]) -> bool {
-        algorithm.bucket.interval.pack_into(*state, words)
-    }
-
-    #[inline]
-    fn unpack_from(algorithm: &Self, words: &[u64]) -> ExactNanos {
-        algorithm.bucket.interval.unpack_from(words)
-    }
-
-    fn rebase(algorithm: &mut Self, now: Tick) {
-        algorithm.bucket.interval.rebase(now);
     }
 }
 

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "cas")]
 use super::super::fields::Fields;
-use super::super::packing::Sealed;
-use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, IntoAlgorithm, Packing};
+use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, IntoAlgorithm, Portable, Words};
 use super::settings::Lockout;
 use super::state::LockoutState;
 use crate::clock::Tick;
@@ -99,7 +97,16 @@ impl Lockout {
     }
 }
 
-impl<A: Algorithm> DenialLockout<A> {
+impl<A> DenialLockout<A> {
+    pub(in crate::algorithm) fn map_limit<B>(self, map: impl FnOnce(A) -> B) -> DenialLockout<B> {
+        DenialLockout {
+            limit: map(self.limit),
+            lockout: self.lockout,
+        }
+    }
+}
+
+impl<A: Words> DenialLockout<A> {
     /// When the block or ban at `now` ends.
     fn blocked_until(&self, state: &DenialLockoutState<A::State>, now: Tick) -> Option<u64> {
         self.lockout.phase(&state.denials, now).blocked_until
@@ -140,9 +147,8 @@ fn during_block(decision: Decision, end: u64, now: Tick, cost: u64) -> Decision 
     blocked
 }
 
-impl<A: Algorithm> Algorithm for DenialLockout<A> {
+impl<A: Words> Algorithm for DenialLockout<A> {
     type State = DenialLockoutState<A::State>;
-    type Packing = Self;
 
     /// That of the other limit.
     fn quota(&self) -> Quota {
@@ -244,69 +250,57 @@ impl<A: Algorithm> Algorithm for DenialLockout<A> {
     }
 }
 
-impl<A> Sealed for DenialLockout<A> {}
-
-impl<A: Algorithm> Packing<Self> for DenialLockout<A> {
+impl<A: Words> Words for DenialLockout<A> {
     const MAX_WORDS: usize = 1;
 
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
-        fields.tag(10);
-        Lockout::settings_fields(&mut algorithm.lockout, fields);
-        A::Packing::settings_fields(&mut algorithm.limit, fields);
+    fn quotas(&self) -> Vec<Quota> {
+        A::quotas(&self.limit)
     }
 
-    #[cfg(feature = "cas")]
-    fn state_fields(
-        algorithm: &Self,
-        state: &mut DenialLockoutState<A::State>,
-        fields: &mut Fields<'_>,
-    ) {
-        Lockout::state_fields(&algorithm.lockout, &mut state.denials, fields);
-        A::Packing::state_fields(&algorithm.limit, &mut state.limit, fields);
-    }
-
-    fn quotas(algorithm: &Self) -> Vec<Quota> {
-        A::Packing::quotas(&algorithm.limit)
-    }
-
-    fn available(algorithm: &Self, state: &DenialLockoutState<A::State>, now: Tick) -> u64 {
-        match algorithm.blocked_until(state, now) {
+    fn available(&self, state: &DenialLockoutState<A::State>, now: Tick) -> u64 {
+        match self.blocked_until(state, now) {
             Some(_) => 0,
-            None => A::Packing::available(&algorithm.limit, &state.limit, now),
+            None => A::available(&self.limit, &state.limit, now),
         }
     }
 
     fn peek_reserve(
-        algorithm: &Self,
+        &self,
         state: &DenialLockoutState<A::State>,
         now: Tick,
         cost: u64,
         max_wait: Duration,
     ) -> Decision {
-        let limit = &algorithm.limit;
-        let looked = A::Packing::peek_reserve(limit, &state.limit, now, cost, max_wait);
-        match algorithm.blocked_until(state, now) {
+        let limit = &self.limit;
+        let looked = A::peek_reserve(limit, &state.limit, now, cost, max_wait);
+        match self.blocked_until(state, now) {
             Some(end) => during_block(looked, end, now, cost),
             None => looked,
         }
     }
 
-    fn ban(
-        algorithm: &Self,
-        state: &mut DenialLockoutState<A::State>,
-        now: Tick,
-        length: Duration,
-    ) {
-        Lockout::ban(&algorithm.lockout, &mut state.denials, now, length);
+    fn ban(&self, state: &mut DenialLockoutState<A::State>, now: Tick, length: Duration) {
+        Lockout::ban(&self.lockout, &mut state.denials, now, length);
     }
 
-    fn is_blocked(algorithm: &Self, state: &DenialLockoutState<A::State>, now: Tick) -> bool {
-        algorithm.blocked_until(state, now).is_some()
-            || A::Packing::is_blocked(&algorithm.limit, &state.limit, now)
+    fn is_blocked(&self, state: &DenialLockoutState<A::State>, now: Tick) -> bool {
+        self.blocked_until(state, now).is_some() || A::is_blocked(&self.limit, &state.limit, now)
     }
 
-    fn heap_bytes(algorithm: &Self, state: &DenialLockoutState<A::State>) -> usize {
-        state.denials.heap_bytes() + A::Packing::heap_bytes(&algorithm.limit, &state.limit)
+    fn heap_bytes(&self, state: &DenialLockoutState<A::State>) -> usize {
+        state.denials.heap_bytes() + A::heap_bytes(&self.limit, &state.limit)
+    }
+}
+
+impl<A: Portable> Portable for DenialLockout<A> {
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.tag(10);
+        Lockout::settings_fields(&mut self.lockout, fields);
+        A::settings_fields(&mut self.limit, fields);
+    }
+
+    fn state_fields(&self, state: &mut DenialLockoutState<A::State>, fields: &mut Fields<'_>) {
+        Lockout::state_fields(&self.lockout, &mut state.denials, fields);
+        A::state_fields(&self.limit, &mut state.limit, fields);
     }
 }

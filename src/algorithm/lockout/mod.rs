@@ -15,10 +15,8 @@ pub use self::{
 
 use std::time::Duration;
 
-#[cfg(feature = "cas")]
 use super::fields::Fields;
-use super::packing::Sealed;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
@@ -69,7 +67,6 @@ impl Lockout {
 
 impl Algorithm for Lockout {
     type State = LockoutState;
-    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -159,34 +156,22 @@ impl Algorithm for Lockout {
     }
 }
 
-impl Sealed for Lockout {}
-
-impl Packing<Self> for Lockout {
+impl Words for Lockout {
     const MAX_WORDS: usize = 1;
-
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
-        algorithm.list(fields);
-    }
-
-    #[cfg(feature = "cas")]
-    fn state_fields(_: &Self, state: &mut LockoutState, fields: &mut Fields<'_>) {
-        state.list(fields);
-    }
 
     /// Without a copy of the state: no request waits.
     fn peek_reserve(
-        algorithm: &Self,
+        &self,
         state: &LockoutState,
         now: Tick,
         cost: u64,
         _max_wait: Duration,
     ) -> Decision {
-        algorithm.peek(state, now, cost)
+        self.peek(state, now, cost)
     }
 
-    fn ban(algorithm: &Self, state: &mut LockoutState, now: Tick, length: Duration) {
-        let phase = algorithm.phase(state, now);
+    fn ban(&self, state: &mut LockoutState, now: Tick, length: Duration) {
+        let phase = self.phase(state, now);
         let end = now.plus(length).as_nanos().max(phase.until);
         match phase.blocked_until {
             Some(own_end) if phase.is_full => {
@@ -199,11 +184,21 @@ impl Packing<Self> for Lockout {
         }
     }
 
-    fn is_blocked(algorithm: &Self, state: &LockoutState, now: Tick) -> bool {
-        algorithm.phase(state, now).blocked_until.is_some()
+    fn is_blocked(&self, state: &LockoutState, now: Tick) -> bool {
+        self.phase(state, now).blocked_until.is_some()
     }
 
-    fn heap_bytes(_: &Self, state: &LockoutState) -> usize {
+    fn heap_bytes(&self, state: &LockoutState) -> usize {
         state.heap_bytes()
+    }
+}
+
+impl Portable for Lockout {
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        self.list(fields);
+    }
+
+    fn state_fields(&self, state: &mut LockoutState, fields: &mut Fields<'_>) {
+        state.list(fields);
     }
 }

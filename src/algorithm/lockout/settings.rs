@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "cas")]
 use super::super::fields::Fields;
 use super::super::settings::refuse_burst;
 use crate::clock::{Tick, nanos};
@@ -238,7 +237,6 @@ impl Lockout {
     }
 
     /// Lists the settings.
-    #[cfg(feature = "cas")]
     pub(super) fn list(&mut self, fields: &mut Fields<'_>) {
         fields.tag(9);
         fields.quota(&mut self.quota);

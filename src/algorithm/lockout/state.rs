@@ -1,6 +1,5 @@
 //! The state of one key: its failures and its last block.
 
-#[cfg(feature = "cas")]
 use super::super::fields::Fields;
 use super::super::timestamps::Timestamps;
 use crate::clock::Tick;
@@ -183,7 +182,6 @@ impl LockoutState {
     }
 
     /// The numbers, then the attempts, oldest first: how much later than the one before, and how many.
-    #[cfg(feature = "cas")]
     pub(super) fn list(&mut self, fields: &mut Fields<'_>) {
         let mut level = u64::from(self.level);
         fields.u64(&mut level);
@@ -197,7 +195,6 @@ impl LockoutState {
         self.list_late(fields);
     }
 
-    #[cfg(feature = "cas")]
     fn list_late(&mut self, fields: &mut Fields<'_>) {
         let listed = std::mem::take(&mut self.late);
         let mut len = listed.len() as u64;

@@ -1,12 +1,11 @@
 use std::time::Duration;
 
-#[cfg(feature = "cas")]
 use super::super::fields::{
     settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use super::super::{
-    Algorithm, Cost, FixedWindow, GiveBack, Inherit, IntoAlgorithm, LeakyBucket, NotPacked,
-    Packing, SlidingLog, TokenBucket,
+    Algorithm, Cost, FixedWindow, GiveBack, Inherit, IntoAlgorithm, LeakyBucket, SlidingLog,
+    TokenBucket, Words,
 };
 use super::{DenialLockout, Lockout, LockoutState};
 use crate::clock::Tick;
@@ -25,9 +24,10 @@ fn lockout() -> Lockout {
 #[derive(Clone, Debug)]
 struct DeniesAll;
 
+impl Words for DeniesAll {}
+
 impl Algorithm for DeniesAll {
     type State = ();
-    type Packing = NotPacked;
 
     fn quota(&self) -> Quota {
         Quota::per_second(1)
@@ -217,7 +217,6 @@ fn late_attempts_take_bounded_memory() {
     assert!(state.heap_bytes() <= LockoutState::max_heap_bytes(1));
 }
 
-#[cfg(feature = "cas")]
 #[test]
 fn a_state_with_late_attempts_is_read_as_it_was_written_and_refused_if_altered() {
     let mut state = lockout().fresh(Tick::ZERO);
@@ -234,7 +233,6 @@ fn a_state_with_late_attempts_is_read_as_it_was_written_and_refused_if_altered()
     }
 }
 
-#[cfg(feature = "cas")]
 #[test]
 fn a_lockout_of_denials_is_read_as_it_was_written() {
     let of = |lockout: Lockout, limit| lockout.after_denials_of(TokenBucket::new(limit));

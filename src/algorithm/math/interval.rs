@@ -12,7 +12,6 @@ use super::{
     time_base::{LEAST_TIME_BITS, TimeBase, fits_range},
     u256,
 };
-#[cfg(feature = "cas")]
 use crate::algorithm::fields::Fields;
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -101,7 +100,6 @@ impl Interval {
     }
 
     /// Lists the fields of the state of a bucket or of a line.
-    #[cfg(feature = "cas")]
     pub(in crate::algorithm) fn state_fields(
         &self,
         state: &mut ExactNanos,

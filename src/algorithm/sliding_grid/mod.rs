@@ -9,14 +9,11 @@ use std::time::Duration;
 
 use self::packed::{Layout, PackedSums};
 use self::state::{CellSums, MAX_CELLS};
-#[cfg(feature = "cas")]
 use super::fields::Fields;
 use super::math::{MAX_WORDS, Windows};
-use super::packing::Sealed;
 use super::settings::refuse_burst;
-#[cfg(feature = "cas")]
 use super::summed::Taken;
-use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Packing};
+use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -223,7 +220,6 @@ impl SlidingGrid {
 
 impl Algorithm for SlidingGrid {
     type State = SlidingGridState;
-    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -307,68 +303,12 @@ impl Algorithm for SlidingGrid {
     }
 }
 
-impl Sealed for SlidingGrid {}
-
-impl Packing<Self> for SlidingGrid {
+impl Words for SlidingGrid {
     const MAX_WORDS: usize = MAX_WORDS;
 
-    #[cfg(feature = "cas")]
-    const HAS_CELLS: bool = true;
-
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
-        fields.tag(6);
-        let (mut quota, mut offset) = (algorithm.quota, algorithm.grid.offset());
-        fields.quota(&mut quota);
-        fields.u64(&mut algorithm.cells);
-        fields.bool(&mut algorithm.strict);
-        fields.moment(&mut offset);
-        if (1..=MAX_CELLS as u64).contains(&algorithm.cells) {
-            *algorithm = Self::build(quota, algorithm.cells, algorithm.strict, offset);
-        } else {
-            fields.fail();
-        }
-    }
-
-    /// The sums, each as the difference to the one after it.
-    #[cfg(feature = "cas")]
-    fn state_fields(algorithm: &Self, state: &mut SlidingGridState, fields: &mut Fields<'_>) {
-        fields.moment(&mut state.cell);
-        let mut older = 0;
-        for sum in state.sums[..algorithm.sum_count()].iter_mut().rev() {
-            let mut cost = sum.saturating_sub(older);
-            fields.moment(&mut cost);
-            older = cost.saturating_add(older).min(Tick::MAX.as_nanos());
-            *sum = older;
-        }
-    }
-
-    #[cfg(feature = "cas")]
-    fn charge_late(
-        algorithm: &Self,
-        state: &mut SlidingGridState,
-        taken: Taken,
-        now: Tick,
-        cost: u64,
-    ) {
-        let taken_at = taken.last;
-        algorithm.advance(state, now);
-        let (taken_in, _) = algorithm.grid.locate(taken_at);
-        let age = state.cell.saturating_sub(taken_in);
-        // The cell leaves the window by its age earlier.
-        state.add(algorithm.counted_cells().saturating_sub(age), cost);
-    }
-
-    #[cfg(feature = "cas")]
-    fn cell_end(algorithm: &Self, state: &SlidingGridState, now: Tick) -> Tick {
-        algorithm
-            .grid
-            .start(algorithm.current_cell(state, now).saturating_add(1))
-    }
-
     #[inline]
-    fn pack_into(algorithm: &Self, state: &SlidingGridState, words: &mut [u64]) -> bool {
-        algorithm.layout.pack(state, algorithm.sum_count(), words)
+    fn pack_into(&self, state: &SlidingGridState, words: &mut [u64]) -> bool {
+        self.layout.pack(state, self.sum_count(), words)
     }
 
     /// Decides on the packed words. Unpacking would clear and copy 61 sums, and a grid of ten cells
@@ -378,31 +318,68 @@ impl Packing<Self> for SlidingGrid {
         reason = "so that the figures a caller does not read are not computed"
     )]
     #[inline(always)]
-    fn decide_packed(
-        algorithm: &Self,
-        words: &mut [u64],
-        now: Tick,
-        cost: u64,
-    ) -> Option<Decision> {
-        let (current, _) = algorithm.grid.locate(now);
+    fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
+        let (current, _) = self.grid.locate(now);
         // An admission keeps the sums within the limit, so they fit their fields. The number of a
         // cell in the far future may not.
-        if words.len() != algorithm.layout.word_count || current > algorithm.layout.max_cell {
+        if words.len() != self.layout.word_count || current > self.layout.max_cell {
             return None;
         }
-        let (cell, mut sums) = PackedSums::split(&algorithm.layout, words);
-        let mut state = PackedSums::new(words, cell, &mut sums, &algorithm.layout);
+        let (cell, mut sums) = PackedSums::split(&self.layout, words);
+        let mut state = PackedSums::new(words, cell, &mut sums, &self.layout);
         let current = current.max(cell);
-        Some(algorithm.decide_with_sums(&mut state, current, now, cost))
+        Some(self.decide_with_sums(&mut state, current, now, cost))
     }
 
     #[inline]
-    fn unpack_from(algorithm: &Self, words: &[u64]) -> SlidingGridState {
-        let mut state = algorithm.fresh(Tick::ZERO);
-        algorithm
-            .layout
-            .unpack(words, algorithm.sum_count(), &mut state);
+    fn unpack_from(&self, words: &[u64]) -> SlidingGridState {
+        let mut state = self.fresh(Tick::ZERO);
+        self.layout.unpack(words, self.sum_count(), &mut state);
         state
+    }
+}
+
+impl Portable for SlidingGrid {
+    const HAS_CELLS: bool = true;
+
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+        fields.tag(6);
+        let (mut quota, mut offset) = (self.quota, self.grid.offset());
+        fields.quota(&mut quota);
+        fields.u64(&mut self.cells);
+        fields.bool(&mut self.strict);
+        fields.moment(&mut offset);
+        if (1..=MAX_CELLS as u64).contains(&self.cells) {
+            *self = Self::build(quota, self.cells, self.strict, offset);
+        } else {
+            fields.fail();
+        }
+    }
+
+    /// The sums, each as the difference to the one after it.
+    fn state_fields(&self, state: &mut SlidingGridState, fields: &mut Fields<'_>) {
+        fields.moment(&mut state.cell);
+        let mut older = 0;
+        for sum in state.sums[..self.sum_count()].iter_mut().rev() {
+            let mut cost = sum.saturating_sub(older);
+            fields.moment(&mut cost);
+            older = cost.saturating_add(older).min(Tick::MAX.as_nanos());
+            *sum = older;
+        }
+    }
+
+    fn charge_late(&self, state: &mut SlidingGridState, taken: Taken, now: Tick, cost: u64) {
+        let taken_at = taken.last;
+        self.advance(state, now);
+        let (taken_in, _) = self.grid.locate(taken_at);
+        let age = state.cell.saturating_sub(taken_in);
+        // The cell leaves the window by its age earlier.
+        state.add(self.counted_cells().saturating_sub(age), cost);
+    }
+
+    fn cell_end(&self, state: &SlidingGridState, now: Tick) -> Tick {
+        self.grid
+            .start(self.current_cell(state, now).saturating_add(1))
     }
 }
 

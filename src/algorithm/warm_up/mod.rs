@@ -7,14 +7,11 @@ use std::time::Duration;
 
 use self::packed::FieldWidths;
 use self::permits::StoredPermits;
-#[cfg(feature = "cas")]
 use super::fields::Fields;
 use super::math::{Interval, MAX_WORDS};
-use super::packing::Sealed;
 use super::settings::{check_units, own_wait, refuse_burst, refuse_without_queue};
-#[cfg(feature = "cas")]
 use super::summed::{SummedMoment, Taken};
-use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Packing};
+use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -286,7 +283,6 @@ impl WarmUp {
 
 impl Algorithm for WarmUp {
     type State = WarmUpState;
-    type Packing = Self;
 
     fn quota(&self) -> Quota {
         self.quota
@@ -351,7 +347,7 @@ impl Algorithm for WarmUp {
         let Cost {
             units: cost,
             at: taken_at,
-        } = cost.from_line(self.queue_limit.is_some(), now, why);
+        } = cost.of_line(self.queue_limit.is_some(), now, why);
         *state = self.refilled(*state, now);
         let (unused, since) = (ExactNanos::from_tick(now), nanos(now.since(taken_at)));
         state.next_free = self
@@ -387,13 +383,41 @@ impl Algorithm for WarmUp {
     }
 }
 
-impl Sealed for WarmUp {}
-
-impl Packing<Self> for WarmUp {
+impl Words for WarmUp {
     const MAX_WORDS: usize = MAX_WORDS;
 
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut Self, fields: &mut Fields<'_>) {
+    #[inline]
+    fn pack_into(&self, state: &WarmUpState, words: &mut [u64]) -> bool {
+        self.widths.pack(state.stored, state.next_free, words)
+    }
+
+    /// A denied request is not packed again.
+    #[expect(
+        clippy::inline_always,
+        reason = "so that the figures a caller does not read are not computed"
+    )]
+    #[inline(always)]
+    fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
+        if words.len() != self.widths.word_count {
+            return None;
+        }
+        let (stored, next_free) = self.widths.unpack(words);
+        let before = WarmUpState { stored, next_free };
+        let mut state = before;
+        let decision = self.decide(&mut state, now, cost);
+        (state == before || Self::pack_into(self, &state, words)).then_some(decision)
+    }
+
+    #[inline]
+    fn unpack_from(&self, words: &[u64]) -> WarmUpState {
+        let own = words.get(..self.widths.word_count);
+        let (stored, next_free) = self.widths.unpack(own.unwrap_or(words));
+        WarmUpState { stored, next_free }
+    }
+}
+
+impl Portable for WarmUp {
+    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(7);
         let Self {
             mut quota,
@@ -402,7 +426,7 @@ impl Packing<Self> for WarmUp {
             mut max_cost,
             permits,
             ..
-        } = *algorithm;
+        } = *self;
         let (mut warm_up, mut cold_factor) = (permits.warm_up(), permits.cold_factor());
         fields.quota(&mut quota);
         fields.u64(&mut warm_up);
@@ -412,41 +436,30 @@ impl Packing<Self> for WarmUp {
         fields.option(&mut max_cost);
         match Self::build(quota, warm_up, cold_factor) {
             Ok(built) => {
-                *algorithm = Self { max_cost, ..built }.with_queue(queue_limit, max_wait);
+                *self = Self { max_cost, ..built }.with_queue(queue_limit, max_wait);
             }
             Err(_) => fields.fail(),
         }
     }
 
-    #[cfg(feature = "cas")]
-    fn state_fields(algorithm: &Self, state: &mut WarmUpState, fields: &mut Fields<'_>) {
+    fn state_fields(&self, state: &mut WarmUpState, fields: &mut Fields<'_>) {
         fields.u128(&mut state.stored);
-        fields.require(state.stored <= algorithm.permits.capacity);
-        algorithm
-            .interval
-            .state_fields(&mut state.next_free, fields);
+        fields.require(state.stored <= self.permits.capacity);
+        self.interval.state_fields(&mut state.next_free, fields);
     }
 
-    #[cfg(feature = "cas")]
-    fn charge_late(algorithm: &Self, state: &mut WarmUpState, taken: Taken, now: Tick, cost: u64) {
-        algorithm.charge(state, taken.at.min(now), cost);
+    fn charge_late(&self, state: &mut WarmUpState, taken: Taken, now: Tick, cost: u64) {
+        self.charge(state, taken.at.min(now), cost);
     }
 
-    #[cfg(feature = "cas")]
-    fn joined_moment(_: &Self, _: Tick, _: u64, second: Tick) -> Option<Tick> {
+    fn joined_moment(&self, _: Tick, _: u64, second: Tick) -> Option<Tick> {
         Some(second)
     }
 
     /// The costs count as one after another, and the idle time between them as before the first. Idle
     /// time that is stored earlier makes costs dearer, so that no less time is counted.
-    #[cfg(feature = "cas")]
-    fn summed_moment(
-        algorithm: &Self,
-        state: &WarmUpState,
-        since: Tick,
-        cost: u64,
-    ) -> Option<SummedMoment> {
-        let interval = &algorithm.interval;
+    fn summed_moment(&self, state: &WarmUpState, since: Tick, cost: u64) -> Option<SummedMoment> {
+        let interval = &self.interval;
         let warm = interval.sub(state.next_free, interval.time_for(cost));
         let end = warm.ceil();
         // What is no idle time is the price of cold permits. More idle time means fewer of them, so each
@@ -454,53 +467,19 @@ impl Packing<Self> for WarmUp {
         let most = end.saturating_sub(since.as_nanos());
         let mut idle = most;
         for _ in 0..8 {
-            let penalty = algorithm.permits.least_penalty(state.stored, cost, idle);
+            let penalty = self.permits.least_penalty(state.stored, cost, idle);
             idle = most.saturating_sub(penalty);
         }
         let at = end.min(since.as_nanos()) + idle;
         // The store of a fleet may be warmer than this one. What the permits cost here is no time there,
         // but the line is not free before the last unit.
-        let penalty = algorithm.permits.least_penalty(state.stored, 1, 0);
+        let penalty = self.permits.least_penalty(state.stored, 1, 0);
         let last = interval.sub(state.next_free, interval.time_for(1));
         let last = last.ceil().saturating_sub(penalty);
         Some(SummedMoment::with_last(
             Tick::from_nanos(at),
             Tick::from_nanos(last),
         ))
-    }
-
-    #[inline]
-    fn pack_into(algorithm: &Self, state: &WarmUpState, words: &mut [u64]) -> bool {
-        algorithm.widths.pack(state.stored, state.next_free, words)
-    }
-
-    /// A denied request is not packed again.
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed"
-    )]
-    #[inline(always)]
-    fn decide_packed(
-        algorithm: &Self,
-        words: &mut [u64],
-        now: Tick,
-        cost: u64,
-    ) -> Option<Decision> {
-        if words.len() != algorithm.widths.word_count {
-            return None;
-        }
-        let (stored, next_free) = algorithm.widths.unpack(words);
-        let before = WarmUpState { stored, next_free };
-        let mut state = before;
-        let decision = algorithm.decide(&mut state, now, cost);
-        (state == before || Self::pack_into(algorithm, &state, words)).then_some(decision)
-    }
-
-    #[inline]
-    fn unpack_from(algorithm: &Self, words: &[u64]) -> WarmUpState {
-        let own = words.get(..algorithm.widths.word_count);
-        let (stored, next_free) = algorithm.widths.unpack(own.unwrap_or(words));
-        WarmUpState { stored, next_free }
     }
 }
 

@@ -87,7 +87,6 @@ impl StoredPermits {
 
     /// The least that `cost` units can have cost above the threshold, if they have left `stored` and
     /// at most `idle` nanoseconds were refilled meanwhile.
-    #[cfg(feature = "cas")]
     pub(super) fn least_penalty(&self, stored: u128, cost: u64, idle: u64) -> u64 {
         let spent = u128::from(cost).saturating_mul(self.units_per_permit);
         let refilled = u128::from(idle).saturating_mul(self.refill_rate);

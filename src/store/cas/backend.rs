@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use super::{
     CasStore, builder::CasBuilder, decider::Call, error::Failure, future::CasFuture, inner::Inner,
 };
-use crate::algorithm::{Algorithm, IntoAlgorithm, quotas};
+use crate::algorithm::{IntoAlgorithm, Portable, quotas};
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
@@ -35,7 +35,7 @@ use crate::sync::Ordering;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Cas<S: CasStore, A: Algorithm>(Arc<Inner<S, A>>);
+pub struct Cas<S: CasStore, A: Portable>(Arc<Inner<S, A>>);
 
 /// Counts of what a [`Cas`] limiter has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct CasCounts {
     pub queued: usize,
 }
 
-impl<S: CasStore, A: Algorithm> Cas<S, A> {
+impl<S: CasStore, A: Portable> Cas<S, A> {
     /// A limit with default settings. Limits of one name in one store are one limit.
     ///
     /// # Panics
@@ -220,7 +220,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     }
 }
 
-impl<S: CasStore, A: Algorithm> Inner<S, A> {
+impl<S: CasStore, A: Portable> Inner<S, A> {
     /// The cached denial of a call, or what is needed to cache one.
     fn cached_denial(
         &self,
@@ -262,7 +262,7 @@ impl<S: CasStore> CasBuilder<S> {
     /// let error = CasBuilder::new(MemoryStore::new()).build("a b", bucket).unwrap_err();
     /// assert!(error.to_string().starts_with("name: \"a b\" is not allowed; give 1 to 64 letters"));
     /// ```
-    pub fn build<I: IntoAlgorithm>(
+    pub fn build<I: IntoAlgorithm<Algorithm: Portable>>(
         self,
         name: &str,
         algorithm: I,
@@ -272,7 +272,7 @@ impl<S: CasStore> CasBuilder<S> {
     }
 }
 
-impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> {
+impl<K: RemoteKey + ?Sized, S: CasStore, A: Portable> Backend<K> for Cas<S, A> {
     type Future = CasFuture<S, A>;
 
     fn apply(&self, key: &K, op: Op) -> CasFuture<S, A> {
@@ -301,7 +301,7 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> 
     }
 }
 
-impl<S: CasStore, A: Algorithm> IntoBackend for Cas<S, A> {
+impl<S: CasStore, A: Portable> IntoBackend for Cas<S, A> {
     type Backend = Self;
 
     fn into_backend(self) -> Self {
@@ -310,13 +310,13 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Cas<S, A> {
 }
 
 /// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
-impl<S: CasStore, A: Algorithm> Clone for Cas<S, A> {
+impl<S: CasStore, A: Portable> Clone for Cas<S, A> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<S: CasStore, A: Algorithm> fmt::Debug for Cas<S, A> {
+impl<S: CasStore, A: Portable> fmt::Debug for Cas<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cas")
             .field("name_prefix", &self.0.name_prefix)

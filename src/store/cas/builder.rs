@@ -10,7 +10,7 @@ use super::{
     policy::{CasPolicy, change_key},
     shared::Shared,
 };
-use crate::algorithm::{Algorithm, IntoAlgorithm};
+use crate::algorithm::{Algorithm, IntoAlgorithm, Portable};
 use crate::error::ConfigError;
 use crate::store::remote::{DenyCache, LivePolicy, check_name};
 
@@ -171,7 +171,7 @@ impl<S: CasStore> CasBuilder<S> {
     }
 
     /// What the clones of a limit share.
-    pub(super) fn inner<I: IntoAlgorithm>(
+    pub(super) fn inner<I: IntoAlgorithm<Algorithm: Portable>>(
         self,
         name: &str,
         algorithm: I,

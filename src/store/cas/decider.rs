@@ -7,7 +7,7 @@ use super::{
     record::{Entry, MAX_ENTRIES, Record},
 };
 use crate::algorithm::{
-    Algorithm, Inherit, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
+    Inherit, Portable, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use crate::backend::Op;
 use crate::clock::Tick;
@@ -61,7 +61,7 @@ pub(super) struct Decided {
     pub(super) record: Option<Record>,
 }
 
-impl<A: Algorithm> Decider<A> {
+impl<A: Portable> Decider<A> {
     pub(in crate::store) fn new(algorithm: A) -> Result<Self, ConfigError> {
         algorithm.validate()?;
         let settings = settings_to_bytes(&algorithm).ok_or(ConfigError::Unsupported {

@@ -12,7 +12,7 @@ use super::{
     recent::Known,
     record::{Outcome, Record},
 };
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -25,13 +25,13 @@ const MAX_BATCH: usize = 1_000;
 const ERROR_PAUSE: Duration = Duration::from_millis(2);
 
 /// Decides the calls of one key until there are none.
-pub(super) struct Driver<S: CasStore, A: Algorithm> {
+pub(super) struct Driver<S: CasStore, A: Portable> {
     inner: Arc<Inner<S, A>>,
     key: Arc<str>,
     id: DriverId,
 }
 
-impl<S: CasStore, A: Algorithm> Driver<S, A> {
+impl<S: CasStore, A: Portable> Driver<S, A> {
     pub(super) const fn new(inner: Arc<Inner<S, A>>, key: Arc<str>, id: DriverId) -> Self {
         Self { inner, key, id }
     }
@@ -95,7 +95,7 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
 }
 
 /// Fails the calls that are left, if the runtime is shut down.
-impl<S: CasStore, A: Algorithm> Drop for Driver<S, A> {
+impl<S: CasStore, A: Portable> Drop for Driver<S, A> {
     fn drop(&mut self) {
         let abandoned = self.inner.lines.abandon(&self.key, self.id);
         RemoteMetrics(S::NAME).calls_dequeued(abandoned);
@@ -103,7 +103,7 @@ impl<S: CasStore, A: Algorithm> Drop for Driver<S, A> {
 }
 
 /// Calls that are decided together.
-struct Round<'a, S: CasStore, A: Algorithm> {
+struct Round<'a, S: CasStore, A: Portable> {
     inner: &'a Inner<S, A>,
     key: &'a Arc<str>,
     id: DriverId,
@@ -133,7 +133,7 @@ enum Step {
     Reload,
 }
 
-impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
+impl<S: CasStore, A: Portable> Round<'_, S, A> {
     /// Decides the calls. Returns what the store holds then, if that is known.
     async fn run(&mut self, known: Option<Known>) -> Option<Known> {
         let policy = self.inner.policy.active();

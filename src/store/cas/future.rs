@@ -16,7 +16,7 @@ use tokio::{
 use super::{
     CasStore, decider::Call, driver::Driver, error::Failure, inner::Inner, lines::QueuedCall,
 };
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -39,15 +39,15 @@ type DecisionResult = Result<Decision, StoreError>;
 /// the call is not counted, unless a swap with it has failed and calls in the same swap still wait. If
 /// it is dropped later, it is counted.
 #[must_use = "futures do nothing unless polled"]
-pub struct CasFuture<S: CasStore, A: Algorithm>(State<S, A>);
+pub struct CasFuture<S: CasStore, A: Portable>(State<S, A>);
 
-enum State<S: CasStore, A: Algorithm> {
+enum State<S: CasStore, A: Portable> {
     Pending(PendingDecision<S, A>),
     /// A result that was known at once; `None` after it was returned.
     Ready(Option<DecisionResult>),
 }
 
-struct PendingDecision<S: CasStore, A: Algorithm> {
+struct PendingDecision<S: CasStore, A: Portable> {
     inner: Arc<Inner<S, A>>,
     runtime: Handle,
     key: Arc<str>,
@@ -63,7 +63,7 @@ struct PendingDecision<S: CasStore, A: Algorithm> {
     caches_denial: Option<(CacheVersion, u64)>,
 }
 
-impl<S: CasStore, A: Algorithm> CasFuture<S, A> {
+impl<S: CasStore, A: Portable> CasFuture<S, A> {
     pub(super) fn new(
         inner: Arc<Inner<S, A>>,
         runtime: Handle,
@@ -92,7 +92,7 @@ impl<S: CasStore, A: Algorithm> CasFuture<S, A> {
     }
 }
 
-impl<S: CasStore, A: Algorithm> PendingDecision<S, A> {
+impl<S: CasStore, A: Portable> PendingDecision<S, A> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<DecisionResult> {
         if self.decision_rx.is_none() {
             self.start();
@@ -159,7 +159,7 @@ impl<S: CasStore, A: Algorithm> PendingDecision<S, A> {
 }
 
 /// Lets a task decide the calls that are left.
-impl<S: CasStore, A: Algorithm> Drop for PendingDecision<S, A> {
+impl<S: CasStore, A: Portable> Drop for PendingDecision<S, A> {
     fn drop(&mut self) {
         if let Some(driver) = self.driver.take() {
             // The own call, if it is not decided yet, is not wanted any more.
@@ -169,7 +169,7 @@ impl<S: CasStore, A: Algorithm> Drop for PendingDecision<S, A> {
     }
 }
 
-impl<S: CasStore, A: Algorithm> Future for CasFuture<S, A> {
+impl<S: CasStore, A: Portable> Future for CasFuture<S, A> {
     type Output = DecisionResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<DecisionResult> {
@@ -189,7 +189,7 @@ impl<S: CasStore, A: Algorithm> Future for CasFuture<S, A> {
 }
 
 /// Manual impl: the key is not logged.
-impl<S: CasStore, A: Algorithm> fmt::Debug for CasFuture<S, A> {
+impl<S: CasStore, A: Portable> fmt::Debug for CasFuture<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CasFuture").finish_non_exhaustive()
     }

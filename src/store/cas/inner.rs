@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{CasStore, lines::Lines, policy::CasPolicy, shared::Shared};
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::clock::Tick;
 use crate::store::remote::{DenyCache, LivePolicy};
 
 /// How long after the deadline of its last call a driver may still be ending.
 const DRIVER_GRACE: Duration = Duration::from_millis(50);
 
-pub(super) struct Inner<S: CasStore, A: Algorithm> {
+pub(super) struct Inner<S: CasStore, A: Portable> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) policy: LivePolicy<CasPolicy<S, A>>,
     pub(super) lines: Lines,
@@ -20,7 +20,7 @@ pub(super) struct Inner<S: CasStore, A: Algorithm> {
     pub(super) follows_changes: bool,
 }
 
-impl<S: CasStore, A: Algorithm> Inner<S, A> {
+impl<S: CasStore, A: Portable> Inner<S, A> {
     /// When a driver that starts now has ended.
     pub(super) fn ends_by(&self, now: Tick) -> Tick {
         now.plus(self.shared.deadline).plus(DRIVER_GRACE)

@@ -14,7 +14,7 @@ use super::{
     record::{Entry, Lease, Record},
     report::{Change, lateness},
 };
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::Portable;
 use crate::clock::Tick;
 
 /// What a machine did with its units, and what it asks for.
@@ -58,7 +58,7 @@ pub(in crate::store) struct LeaseReply<S> {
     pub(in crate::store) nodes: usize,
 }
 
-impl<A: Algorithm> Decider<A> {
+impl<A: Portable> Decider<A> {
     /// Makes the report a part of the record, unless it is one already, and grants units. The record
     /// has to be written before they may be used; it is `None` if nothing changes.
     pub(in crate::store) fn lease(
@@ -91,7 +91,7 @@ impl<A: Algorithm> Decider<A> {
         }
         for lease in &ended {
             let ends_at = lease.ends_at.into();
-            A::Packing::charge_late(algorithm, &mut state, ends_at, now, lease.units);
+            A::charge_late(algorithm, &mut state, ends_at, now, lease.units);
         }
         self.charge_others(&mut record, place, &ended, now);
         let others: u64 = record
@@ -194,7 +194,7 @@ impl<A: Algorithm> Decider<A> {
             for lease in ended {
                 let algorithm = &other.algorithm;
                 let ends_at = lease.ends_at.into();
-                A::Packing::charge_late(algorithm, &mut state, ends_at, now, lease.units);
+                A::charge_late(algorithm, &mut state, ends_at, now, lease.units);
             }
             if let Ok(bytes) = other.to_bytes(&state) {
                 let forgettable_at = other.forgettable_with_leases(&state, now, record);
@@ -210,7 +210,7 @@ impl<A: Algorithm> Decider<A> {
         let mut ends_at = Tick::ZERO;
         for lease in record.leases() {
             let at = lease.ends_at.max(now);
-            A::Packing::charge_late(&self.algorithm, &mut last, at.into(), at, lease.units);
+            A::charge_late(&self.algorithm, &mut last, at.into(), at, lease.units);
             ends_at = ends_at.max(at);
         }
         self.algorithm.forgettable_at(&last).max(ends_at)
@@ -230,7 +230,7 @@ fn latest_cost(report: &LeaseReport<'_>) -> Tick {
 }
 
 /// Applies changes in their order, without the first `counted` units of their costs.
-fn apply_changes<A: Algorithm>(
+fn apply_changes<A: Portable>(
     algorithm: &A,
     state: &mut A::State,
     now: Tick,
@@ -254,13 +254,13 @@ fn apply_changes<A: Algorithm>(
             last => now.max(last),
         };
         let taken = taken_at.map(|taken_at| taken_at.min(at));
-        A::Packing::charge_late(algorithm, state, taken, at, cost - skipped);
+        A::charge_late(algorithm, state, taken, at, cost - skipped);
     }
 }
 
 /// How many units are granted to a machine that holds `held`, and how many are left. `view` is the state
 /// in which the units count that others hold.
-fn grant<A: Algorithm>(
+fn grant<A: Portable>(
     algorithm: &A,
     view: &A::State,
     now: Tick,
@@ -270,7 +270,7 @@ fn grant<A: Algorithm>(
 ) -> (u64, u64) {
     let mut view = view.clone();
     algorithm.charge(&mut view, now, held);
-    let left = A::Packing::available(algorithm, &view, now);
+    let left = A::available(algorithm, &view, now);
     // All machines together never hold most of what is left.
     let fair = left / (2 * nodes as u64);
     let wanted = report.wanted.saturating_sub(held).min(fair);

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{CasStore, Swapped, Value, decider::Decider, error::Failure, shared::Shared};
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::error::{ConfigError, StoreError};
 use crate::store::remote::{self, Server};
 
@@ -31,7 +31,7 @@ pub(in crate::store) struct CasPolicy<S: CasStore, A> {
     change_key: Arc<str>,
 }
 
-impl<S: CasStore, A: Algorithm> CasPolicy<S, A> {
+impl<S: CasStore, A: Portable> CasPolicy<S, A> {
     pub(in crate::store) fn new(
         decider: Decider<A>,
         shared: Arc<Shared<S>>,
@@ -45,7 +45,7 @@ impl<S: CasStore, A: Algorithm> CasPolicy<S, A> {
     }
 }
 
-impl<S: CasStore, A: Algorithm> remote::Policy for CasPolicy<S, A> {
+impl<S: CasStore, A: Portable> remote::Policy for CasPolicy<S, A> {
     type Algorithm = A;
 
     const STORE: &'static str = S::NAME;

@@ -7,7 +7,7 @@ use super::{
     error::Failure,
     record::{Entry, Record},
 };
-use crate::algorithm::{Algorithm, Cost, GiveBack, Packing, Taken};
+use crate::algorithm::{Cost, GiveBack, Portable, Taken};
 use crate::clock::Tick;
 
 /// Something that a machine did to its own state of a key.
@@ -115,7 +115,7 @@ impl Change {
     }
 
     /// Applies the change to a state.
-    pub(in crate::store) fn apply<A: Algorithm>(
+    pub(in crate::store) fn apply<A: Portable>(
         self,
         algorithm: &A,
         state: &mut A::State,
@@ -123,10 +123,10 @@ impl Change {
     ) {
         match self {
             Self::Charge { taken_at, cost } => {
-                A::Packing::charge_late(algorithm, state, taken_at, now, cost);
+                A::charge_late(algorithm, state, taken_at, now, cost);
             }
             Self::Refund { taken_at, cost } => {
-                algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Refund)
+                algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Refund);
             }
             Self::Cancel { taken_at, cost } => {
                 algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Cancel);
@@ -136,7 +136,7 @@ impl Change {
             }
             Self::Ban { at, length } => {
                 let left = length.saturating_sub(now.since(at));
-                A::Packing::ban(algorithm, state, now, left);
+                A::ban(algorithm, state, now, left);
             }
             Self::Reset => *state = algorithm.fresh(now),
         }
@@ -156,7 +156,7 @@ pub(super) fn lateness(record: &Record, now: Tick, clocks_differ: bool) -> Durat
     }
 }
 
-impl<A: Algorithm> Decider<A> {
+impl<A: Portable> Decider<A> {
     /// The record with `report`, unless it is a part of the record already.
     pub(in crate::store) fn report(
         &self,
@@ -211,7 +211,7 @@ impl<A: Algorithm> Decider<A> {
 
     /// Whether costs may be reported as of a moment before the first of them.
     fn is_summed(&self, state: &A::State) -> bool {
-        A::Packing::summed_moment(&self.algorithm, state, Tick::ZERO, 0).is_some()
+        A::summed_moment(&self.algorithm, state, Tick::ZERO, 0).is_some()
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     /// The time until the limit is unused after one report of 20 units as of `taken_at`.
-    fn reset_after<A: Algorithm>(algorithm: A, record: &Record, taken_at: Tick) -> Duration {
+    fn reset_after<A: Portable>(algorithm: A, record: &Record, taken_at: Tick) -> Duration {
         let decider = Decider::new(algorithm).expect("a limit");
         let report = Report {
             node: 1,

@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::Notify;
 
 use super::exchange_limit::ExchangeLimit;
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
     cas::{
@@ -49,7 +49,7 @@ const IN_TOUCH: u64 = 1;
 const CUT_OFF: u64 = 2;
 
 /// How a machine reaches the store, and how its exchanges go.
-pub(in crate::store) struct StoreLink<S: CasStore, A: Algorithm> {
+pub(in crate::store) struct StoreLink<S: CasStore, A: Portable> {
     pub(in crate::store) exchanger: Exchanger<S>,
     pub(in crate::store) policy: LivePolicy<CasPolicy<S, A>>,
     pub(in crate::store) name_prefix: String,
@@ -68,7 +68,7 @@ pub(in crate::store) struct StoreLink<S: CasStore, A: Algorithm> {
     last_error: Mutex<Option<StoreError>>,
 }
 
-impl<S: CasStore, A: Algorithm> StoreLink<S, A> {
+impl<S: CasStore, A: Portable> StoreLink<S, A> {
     /// `kind` is a part of the names of all keys, after the name of the limit.
     pub(in crate::store) fn new(
         store: S,

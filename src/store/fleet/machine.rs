@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use super::link::StoreLink;
 use super::pending::{Listed, PendingKeys};
 use super::slow::Slow;
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::clock::Tick;
 use crate::error::{ConfigError, StoreError};
 use crate::store::{cas::CasStore, events::RemoteMetrics};
@@ -15,7 +15,7 @@ use crate::store::{cas::CasStore, events::RemoteMetrics};
 /// A machine that decides in memory, and exchanges reports with a store in the background.
 pub(in crate::store) trait Machine: Send + Sync + Sized + 'static {
     type Store: CasStore;
-    type Algorithm: Algorithm;
+    type Algorithm: Portable;
     type Key: Listed + Send;
     /// A report to be sent.
     type Outgoing: Send + Sync + 'static;

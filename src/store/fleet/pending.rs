@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::Portable;
 use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::store::cas::report::Change;
@@ -137,12 +137,7 @@ impl PendingKey {
 
     /// Adds a change. If there are many, they are put together, so that no less counts, and costs that
     /// count no more are dropped.
-    pub(in crate::store) fn push<A: Algorithm>(
-        &mut self,
-        algorithm: &A,
-        change: Change,
-        now: Tick,
-    ) {
+    pub(in crate::store) fn push<A: Portable>(&mut self, algorithm: &A, change: Change, now: Tick) {
         self.unsent.push(change);
         if self.unsent.len() > MAX_CHANGES {
             let before = total_cost(&self.unsent);
@@ -207,7 +202,7 @@ impl PendingKey {
     /// Puts two costs together that have no other change between them, as of a moment as of which they
     /// count no less than each of them would. Of all such pairs it takes the one that is nearest
     /// together for its age. Returns whether there was any.
-    fn merge_costs<A: Algorithm>(&mut self, algorithm: &A, now: Tick) -> bool {
+    fn merge_costs<A: Portable>(&mut self, algorithm: &A, now: Tick) -> bool {
         let mut best: Option<(u128, usize)> = None;
         for second in 1..self.unsent.len() {
             let pair = (self.unsent[second - 1], self.unsent[second]);
@@ -241,7 +236,7 @@ impl PendingKey {
         ) = (first, later)
         {
             taken_at.last = taken_at.last.max(first.last);
-            let joined = A::Packing::joined_moment(algorithm, first.at, more, taken_at.at);
+            let joined = A::joined_moment(algorithm, first.at, more, taken_at.at);
             taken_at.at = joined.unwrap_or(taken_at.last);
             *cost = cost.saturating_add(more);
         }
@@ -268,10 +263,10 @@ pub(in crate::store) fn total_cost(changes: &[Change]) -> u64 {
 
 /// Whether a cost of a window or cell counts no more. Costs of other algorithms add up, so none of them
 /// can be dropped alone.
-fn is_over<A: Algorithm>(algorithm: &A, change: Change, now: Tick) -> bool {
+fn is_over<A: Portable>(algorithm: &A, change: Change, now: Tick) -> bool {
     let mut state = algorithm.fresh(now);
     let has_cells =
-        A::Packing::cell_end(algorithm, &state, now) < Tick::MAX && algorithm.facts().limits == 1;
+        A::cell_end(algorithm, &state, now) < Tick::MAX && algorithm.facts().limits == 1;
     let Change::Charge { taken_at, .. } = change else {
         return false;
     };
@@ -287,7 +282,7 @@ fn is_over<A: Algorithm>(algorithm: &A, change: Change, now: Tick) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::TokenBucket;
+    use crate::algorithm::{Algorithm, TokenBucket};
     use crate::quota::Quota;
 
     /// Far more costs than are kept, with and without pauses in which the bucket refills.

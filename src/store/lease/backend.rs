@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::fleet::Fleet;
 use super::future::LeasedFuture;
 use super::node::MachineTable;
-use crate::algorithm::{Algorithm, quotas};
+use crate::algorithm::{Portable, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, Tick};
 use crate::decision::Decision;
@@ -38,7 +38,7 @@ use crate::sync::Ordering;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Leased<S: CasStore, A: Algorithm> {
+pub struct Leased<S: CasStore, A: Portable> {
     owner: Arc<Owner<Fleet<S, A>>>,
     /// The table of the machine, beside it for the fast path.
     table: MachineTable<A>,
@@ -66,7 +66,7 @@ pub struct LeasedCounts {
     pub lost: u64,
 }
 
-impl<S: CasStore, A: Algorithm> Leased<S, A> {
+impl<S: CasStore, A: Portable> Leased<S, A> {
     pub(super) fn of(fleet: Fleet<S, A>) -> Self {
         Self {
             table: fleet.node.table.clone(),
@@ -213,7 +213,7 @@ impl<K, S, A> Backend<K> for Leased<S, A>
 where
     K: Key + RemoteKey + ?Sized,
     S: CasStore,
-    A: Algorithm,
+    A: Portable,
 {
     type Future = LeasedFuture<S, A>;
 
@@ -287,7 +287,7 @@ where
     }
 }
 
-impl<S: CasStore, A: Algorithm> IntoBackend for Leased<S, A> {
+impl<S: CasStore, A: Portable> IntoBackend for Leased<S, A> {
     type Backend = Self;
 
     fn into_backend(self) -> Self {
@@ -296,7 +296,7 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Leased<S, A> {
 }
 
 /// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
-impl<S: CasStore, A: Algorithm> Clone for Leased<S, A> {
+impl<S: CasStore, A: Portable> Clone for Leased<S, A> {
     fn clone(&self) -> Self {
         Self {
             owner: Arc::clone(&self.owner),
@@ -305,7 +305,7 @@ impl<S: CasStore, A: Algorithm> Clone for Leased<S, A> {
     }
 }
 
-impl<S: CasStore, A: Algorithm> fmt::Debug for Leased<S, A> {
+impl<S: CasStore, A: Portable> fmt::Debug for Leased<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fleet = self.fleet();
         f.debug_struct("Leased")

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::backend::Leased;
 use super::fleet::Fleet;
 use super::plan::Settings;
-use crate::algorithm::{Algorithm, IntoAlgorithm, quotas};
+use crate::algorithm::{Algorithm, IntoAlgorithm, Portable, quotas};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{cas::CasStore, fleet::WhenCutOff, remote::check_name};
@@ -148,7 +148,7 @@ impl<S: CasStore> LeasedBuilder<S> {
     /// let error = LeasedBuilder::new(MemoryStore::new()).build("api", line).unwrap_err();
     /// assert!(error.to_string().starts_with("a lease on a queue"));
     /// ```
-    pub fn build<I: IntoAlgorithm>(
+    pub fn build<I: IntoAlgorithm<Algorithm: Portable>>(
         self,
         name: &str,
         algorithm: I,
@@ -184,7 +184,7 @@ impl<S: CasStore> LeasedBuilder<S> {
     }
 }
 
-impl<S: CasStore, A: Algorithm> Leased<S, A> {
+impl<S: CasStore, A: Portable> Leased<S, A> {
     /// A limit of which each machine takes at most `units` ahead per key, with default settings.
     ///
     /// Leased limits of one name in one store are one limit.

@@ -7,7 +7,7 @@ use super::held::{Held, MAX_ROOM};
 use super::key::{LeaseKey, SentLease};
 use super::node::Node;
 use super::plan::stop_of;
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::clock::{Tick, nanos};
 use crate::error::StoreError;
 use crate::store::{
@@ -38,7 +38,7 @@ pub(super) struct Outgoing {
     pub(super) sent: SentLease,
 }
 
-impl<A: Algorithm> Node<A> {
+impl<A: Portable> Node<A> {
     /// Takes at most `most` reports to be sent, of keys whose exchange is not under way.
     pub(super) fn collect(&self, now: Tick, due: Due, most: usize) -> Vec<Outgoing> {
         match due {

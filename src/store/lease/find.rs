@@ -1,7 +1,7 @@
 //! What the state in the table says about requests for which this machine has no units.
 
 use super::held::{Held, LeasedState};
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::store::local::{Effect, Outcome};
@@ -24,7 +24,7 @@ impl Outcome for Found {
 
 /// Whether a request is denied whose cost is above the `left` units of this machine. The store has to be
 /// asked if it may have more, or was not asked lately. It has none before `refused_until`.
-pub(super) fn find_denial<A: Algorithm>(
+pub(super) fn find_denial<A: Portable>(
     algorithm: &A,
     state: &LeasedState<A::State>,
     now: Tick,
@@ -53,7 +53,7 @@ pub(super) fn find_denial<A: Algorithm>(
 
 /// What the fast path knows of a key of which nothing is left: that it is denied until the next unit
 /// comes, or until the store has to be asked.
-pub(super) fn denying<A: Algorithm>(
+pub(super) fn denying<A: Portable>(
     algorithm: &A,
     fleet: &A::State,
     now: Tick,

@@ -6,7 +6,7 @@ use super::clock::LeaseClock;
 use super::exchange::Outgoing;
 use super::node::Node;
 use super::plan::Settings;
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::clock::Tick;
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
@@ -14,14 +14,14 @@ use crate::store::{
     fleet::{StoreLink, WhenCutOff},
 };
 
-pub(super) struct Fleet<S: CasStore, A: Algorithm> {
+pub(super) struct Fleet<S: CasStore, A: Portable> {
     pub(super) node: Node<A>,
     pub(super) clock: LeaseClock,
     pub(super) settings: Settings,
     pub(super) link: StoreLink<S, A>,
 }
 
-impl<S: CasStore, A: Algorithm> Fleet<S, A> {
+impl<S: CasStore, A: Portable> Fleet<S, A> {
     pub(super) fn new(
         store: S,
         prefix: &str,

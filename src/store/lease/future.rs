@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::fleet::Fleet;
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::store::{cas::CasStore, fleet::FleetFuture};
@@ -19,16 +19,16 @@ use crate::store::{cas::CasStore, fleet::FleetFuture};
 /// # Cancel safety
 /// If it is dropped while it is pending, nothing is taken. Units that were asked for may be taken ahead.
 #[must_use = "futures do nothing unless polled"]
-pub struct LeasedFuture<S: CasStore, A: Algorithm>(pub(super) FleetFuture<Fleet<S, A>>);
+pub struct LeasedFuture<S: CasStore, A: Portable>(pub(super) FleetFuture<Fleet<S, A>>);
 
-impl<S: CasStore, A: Algorithm> LeasedFuture<S, A> {
+impl<S: CasStore, A: Portable> LeasedFuture<S, A> {
     #[inline]
     pub(super) const fn ready(result: Result<Decision, StoreError>) -> Self {
         Self(FleetFuture::ready(result))
     }
 }
 
-impl<S: CasStore, A: Algorithm> Future for LeasedFuture<S, A> {
+impl<S: CasStore, A: Portable> Future for LeasedFuture<S, A> {
     type Output = Result<Decision, StoreError>;
 
     #[expect(clippy::inline_always, reason = "so that no decision is copied")]
@@ -39,7 +39,7 @@ impl<S: CasStore, A: Algorithm> Future for LeasedFuture<S, A> {
 }
 
 /// Manual impl: the key is not logged.
-impl<S: CasStore, A: Algorithm> fmt::Debug for LeasedFuture<S, A> {
+impl<S: CasStore, A: Portable> fmt::Debug for LeasedFuture<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeasedFuture").finish_non_exhaustive()
     }

@@ -8,7 +8,7 @@ use super::decide::decide_slow;
 use super::exchange::{Due, Outgoing};
 use super::fleet::Fleet;
 use super::key::LeaseKey;
-use crate::algorithm::{Algorithm, Inherit};
+use crate::algorithm::{Inherit, Portable};
 use crate::clock::{Clock, Tick};
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
@@ -18,7 +18,7 @@ use crate::store::{
 };
 use crate::sync::Ordering;
 
-impl<S: CasStore, A: Algorithm> Machine for Fleet<S, A> {
+impl<S: CasStore, A: Portable> Machine for Fleet<S, A> {
     type Store = S;
     type Algorithm = A;
     type Key = LeaseKey;

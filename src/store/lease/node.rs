@@ -15,7 +15,7 @@ use super::find::{Found, find_denial};
 use super::held::{Held, Leasing, MAX_ROOM};
 use super::key::LeaseKey;
 use super::plan::{Chunk, Settings};
-use crate::algorithm::{Algorithm, Inherit, Packing};
+use crate::algorithm::{Inherit, Portable};
 use crate::backend::{Backend, Losses};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -32,7 +32,7 @@ pub(super) type MachineTable<A> = Local<Leasing<A>, LeaseClock>;
 
 /// One machine of a fleet.
 #[derive(Debug)]
-pub(super) struct Node<A: Algorithm> {
+pub(super) struct Node<A: Portable> {
     pub(super) table: MachineTable<A>,
     pub(super) keys: PendingKeys<LeaseKey>,
     /// A number that no other machine has, nor this one after a restart.
@@ -57,7 +57,7 @@ pub(super) struct Node<A: Algorithm> {
     lost: AtomicU64,
 }
 
-impl<A: Algorithm> Node<A> {
+impl<A: Portable> Node<A> {
     /// A machine whose table has room for the keys of the settings.
     pub(super) fn new(
         algorithm: A,
@@ -67,7 +67,7 @@ impl<A: Algorithm> Node<A> {
         let nodes = settings.nodes.unwrap_or(1);
         let share = if settings.when_cut_off == WhenCutOff::Share {
             let mut share = algorithm.clone();
-            A::Packing::take_share(&mut share, nodes)?;
+            A::take_share(&mut share, nodes)?;
             let share = Local::new(share).with_clock(clock.clone());
             Some(share.try_capacity(settings.capacity)?)
         } else {
@@ -107,7 +107,7 @@ impl<A: Algorithm> Node<A> {
             return Ok(());
         };
         let mut share = algorithm.clone();
-        A::Packing::take_share(&mut share, nodes)?;
+        A::take_share(&mut share, nodes)?;
         own.set_algorithm(share, Inherit::AsIs)
     }
 
@@ -332,7 +332,7 @@ impl<A: Algorithm> Node<A> {
         room: u64,
         stop: Tick,
     ) -> Held {
-        let cell_end = A::Packing::cell_end(algorithm, fleet, now);
+        let cell_end = A::cell_end(algorithm, fleet, now);
         let until = stop.min(cell_end).min(now.plus(self.settings.slice()));
         Held::units(room, until)
     }

@@ -8,7 +8,7 @@ use super::exchange::{Due, Outgoing};
 use super::fleet::Fleet;
 use super::node::Node;
 use super::plan::Settings;
-use crate::algorithm::{Algorithm, FixedWindow, Packing};
+use crate::algorithm::{FixedWindow, Words};
 use crate::clock::{Clock, Tick};
 use crate::error::StoreError;
 use crate::quota::Quota;
@@ -126,7 +126,7 @@ impl Machine {
         };
         let replied = self.decider.lease(&self.record, now, &nothing);
         let (reply, _) = replied.expect("a reply");
-        <FixedWindow as Algorithm>::Packing::available(&self.decider.algorithm, &reply.state, now)
+        FixedWindow::available(&self.decider.algorithm, &reply.state, now)
     }
 }
 

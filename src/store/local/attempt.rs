@@ -6,7 +6,7 @@
 use super::overflow::{Counters, Overflow};
 use super::probe::make_tag;
 use super::sets::Sets;
-use super::slot::{Header, Set, Words};
+use super::slot::{Header, Set, SlotWords};
 use super::spill::{KeyId, is_spilled, spill_index, spilled_word};
 use crate::clock::Tick;
 
@@ -33,7 +33,7 @@ pub(super) trait StateOps {
 
     /// Changes the state in `words` and packs it into `next`. If the new state does not fit, keeps it
     /// for [`spill`](Self::spill) and returns the time at which it expires.
-    fn update(&mut self, words: &Words, next: &mut Words) -> Option<Tick>;
+    fn update(&mut self, words: &SlotWords, next: &mut SlotWords) -> Option<Tick>;
 
     /// Changes the state of a new key and keeps it for [`pack`](Self::pack) or
     /// [`spill`](Self::spill). Returns the time at which it expires.
@@ -44,10 +44,10 @@ pub(super) trait StateOps {
     ///
     /// The other state is the one in `words`. If that is spilled, it is the state of `id` in the
     /// locked shard; returns `None` if it is no longer there.
-    fn inherit(&mut self, words: &Words, id: KeyId) -> Option<Tick>;
+    fn inherit(&mut self, words: &SlotWords, id: KeyId) -> Option<Tick>;
 
     /// Packs the kept state. Returns false if it does not fit.
-    fn pack(&mut self, words: &mut Words) -> bool;
+    fn pack(&mut self, words: &mut SlotWords) -> bool;
 
     /// Locks the spilled states of a group of sets until the attempt ends, or until
     /// [`unlock_shard`](Self::unlock_shard).
@@ -63,10 +63,10 @@ pub(super) trait StateOps {
     fn remove(&mut self, index: usize, id: KeyId);
 
     /// The time at which the state in a slot expires.
-    fn forgettable_at(&self, words: &Words) -> Tick;
+    fn forgettable_at(&self, words: &SlotWords) -> Tick;
 
     /// Whether the key in a slot of set `at` would be denied any cost.
-    fn is_exhausted(&self, at: usize, tag: u64, words: &Words, now: Tick) -> bool;
+    fn is_exhausted(&self, at: usize, tag: u64, words: &SlotWords, now: Tick) -> bool;
 
     /// Changes a spilled state whose slot is at `probe` of the key's probe sequence.
     fn update_spilled(&mut self, id: KeyId, probe: usize) -> TryResult;
@@ -150,7 +150,7 @@ impl Core {
         &self,
         ops: &mut dyn StateOps,
         header: Header,
-        (slot, words): (usize, Words),
+        (slot, words): (usize, SlotWords),
         id: KeyId,
         probe: usize,
     ) -> TryResult {
@@ -158,7 +158,7 @@ impl Core {
             return ops.update_spilled(id, probe);
         }
         let set = self.sets.set(self.sets.probes.set_index(id.home, probe));
-        let mut next = Words::default();
+        let mut next = SlotWords::default();
         if let Some(until) = ops.update(&words, &mut next) {
             return self.spill(ops, set, header, (slot, id), until);
         }

@@ -8,7 +8,7 @@ use super::Local;
 use super::hash::Seeded;
 use super::inner::LocalInner;
 use super::overflow::Overflow;
-use crate::algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm, quotas};
+use crate::algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm, Words, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -23,7 +23,7 @@ use crate::store::{
 
 impl<A, C, S, K> Backend<K> for Local<A, C, S>
 where
-    A: Algorithm,
+    A: Words,
     C: Clock,
     S: BuildHasher + Send + Sync + 'static,
     K: Key + ?Sized,
@@ -123,7 +123,7 @@ where
     }
 }
 
-impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
+impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides with all figures, and with the moment at which the cost was taken.
     #[inline(never)]
     fn decide_with_receipt(&self, hash: u64, now: Tick, cost: u64) -> Decision {
@@ -133,7 +133,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
     }
 }
 
-impl<A: Algorithm, C, S> Local<A, C, S> {
+impl<A: Words, C, S> Local<A, C, S> {
     fn receipt(&self, verdict: Verdict, now: Tick) -> Receipt {
         let moment = match verdict {
             Verdict::Wait(wait) => self.moment_of_turn(now, wait),
@@ -174,7 +174,7 @@ impl<T: IntoAlgorithm> IntoBackend for T {
 
 impl<A, C, S> IntoBackend for Local<A, C, S>
 where
-    A: Algorithm,
+    A: Words,
     C: Clock,
     S: BuildHasher + Send + Sync + 'static,
 {
@@ -198,13 +198,13 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
 
     /// A day after the clock's zero.
-    fn local<A: Algorithm>(algorithm: A) -> Local<A, ManualClock> {
+    fn local<A: Words>(algorithm: A) -> Local<A, ManualClock> {
         let clock = ManualClock::new();
         clock.advance(DAY);
         Local::new(algorithm).with_clock(clock)
     }
 
-    fn decide<A: Algorithm>(local: &Local<A, ManualClock>) -> Decision {
+    fn decide<A: Words>(local: &Local<A, ManualClock>) -> Decision {
         local.apply_hashed(local.hash("key"), Op::Take(1))
     }
 

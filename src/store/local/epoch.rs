@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use super::cache::{Loan, new_owner, take};
 use super::slot::{EPOCHS, epochs_between};
-use crate::algorithm::{Algorithm, Facts, Inherit, Packing};
+use crate::algorithm::{Facts, Inherit, Words};
 use crate::clock::Tick;
 use crate::store::cold;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -71,12 +71,12 @@ pub(super) enum Change {
 
 /// The history at one point in time.
 #[derive(Debug)]
-pub(super) enum EpochView<'a, A: Algorithm> {
+pub(super) enum EpochView<'a, A: Words> {
     Initial(&'a A, &'a Facts),
     Changed(Loan<History<A>>),
 }
 
-impl<A: Algorithm> Epochs<A> {
+impl<A: Words> Epochs<A> {
     pub(super) fn new(algorithm: A) -> Self {
         Self {
             initial: Epoch::new(0, algorithm, Tick::ZERO, Change::Rebase),
@@ -140,7 +140,7 @@ impl<A: Algorithm> Epochs<A> {
     }
 }
 
-impl<A: Algorithm> Epoch<A> {
+impl<A: Words> Epoch<A> {
     fn new(number: u64, algorithm: A, since: Tick, change: Change) -> Self {
         Self(Arc::new(EpochInner {
             number,
@@ -152,7 +152,7 @@ impl<A: Algorithm> Epoch<A> {
     }
 }
 
-impl<A: Algorithm> EpochView<'_, A> {
+impl<A: Words> EpochView<'_, A> {
     /// The algorithm of the latest epoch. Not inlined: the slow paths need it in many places.
     #[inline(never)]
     pub(super) fn algorithm(&self) -> &A {
@@ -241,7 +241,7 @@ impl<A: Algorithm> EpochView<'_, A> {
         if behind > 0 && cold::forgettable_at(&latest.algorithm, state) <= latest.since {
             return false;
         }
-        A::Packing::raise_to_base(&latest.algorithm, state);
+        A::raise_to_base(&latest.algorithm, state);
         true
     }
 }
@@ -262,7 +262,7 @@ impl<A> History<A> {
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
     use super::*;
-    use crate::algorithm::TokenBucket;
+    use crate::algorithm::{Algorithm, TokenBucket};
     use crate::quota::Quota;
 
     fn changed(keep: usize) -> Epochs<TokenBucket> {

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::overflow::{Overflow, Stats};
 use super::table::Table;
-use crate::algorithm::{Algorithm, Facts};
+use crate::algorithm::{Facts, Words};
 use crate::backend::Losses;
 use crate::clock::Clock;
 use crate::store::cold;
@@ -13,7 +13,7 @@ use crate::store::cold;
 pub(super) const DEFAULT_CAPACITY: usize = 100_000;
 
 /// The settings, and the table once it is built.
-pub(super) struct LocalInner<A: Algorithm, C, S> {
+pub(super) struct LocalInner<A: Words, C, S> {
     table: OnceLock<Table<A>>,
     /// The algorithm that the table is built with.
     pub(super) algorithm: A,
@@ -23,7 +23,7 @@ pub(super) struct LocalInner<A: Algorithm, C, S> {
     pub(super) hasher: S,
 }
 
-impl<A: Algorithm, C, S> LocalInner<A, C, S> {
+impl<A: Words, C, S> LocalInner<A, C, S> {
     pub(super) const fn new(
         algorithm: A,
         capacity: usize,
@@ -82,7 +82,7 @@ impl<A: Algorithm, C, S> LocalInner<A, C, S> {
     }
 }
 
-impl<A: Algorithm, C: Clock, S> LocalInner<A, C, S> {
+impl<A: Words, C: Clock, S> LocalInner<A, C, S> {
     /// The sizes and counters, also of a table that is not built yet.
     pub(super) fn stats(&self) -> Stats {
         match self.table.get() {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::attempt::{Core, StateOps, TryResult, is_of_epoch};
 use super::overflow::Overflow;
 use super::probe::make_tag;
-use super::slot::{Header, SetGuard, Snapshot, Words};
+use super::slot::{Header, SetGuard, SlotWords, Snapshot};
 use super::spill::{KeyId, is_spilled, spill_index, spilled_word};
 use crate::clock::Tick;
 
@@ -63,7 +63,7 @@ impl Core {
             self.counters.count(|counters| &counters.denied, now);
             return TryResult::Done;
         }
-        let mut words = Words::default();
+        let mut words = SlotWords::default();
         let packs = ops.pack(&mut words);
         let mut spilled = None;
         if !packs {
@@ -127,7 +127,7 @@ impl Core {
         ops: &mut dyn StateOps,
         id: KeyId,
         now: Tick,
-    ) -> Result<(TargetSlot, Words), TryResult> {
+    ) -> Result<(TargetSlot, SlotWords), TryResult> {
         let evicts = self.overflow == Overflow::EvictLeast;
         let sets = if evicts {
             self.sets.probes.eviction_len()
@@ -135,7 +135,7 @@ impl Core {
             self.sets.probes.len
         };
         let mut soonest = Tick::MAX;
-        let mut least: Option<((bool, Tick), (TargetSlot, Words))> = None;
+        let mut least: Option<((bool, Tick), (TargetSlot, SlotWords))> = None;
         let mut snapshot = Snapshot::default();
         for probe in 0..sets {
             let at = self.sets.probes.set_index(id.home, probe);
@@ -197,7 +197,7 @@ impl Core {
 
     /// Writes a new key into `target`. Returns false if its home set or that slot's set has
     /// changed.
-    fn write_slot(&self, id: KeyId, home: Header, target: &TargetSlot, words: &Words) -> bool {
+    fn write_slot(&self, id: KeyId, home: Header, target: &TargetSlot, words: &SlotWords) -> bool {
         let at = self.sets.probes.set_index(id.home, target.probe);
         let (home_set, set) = (self.sets.set(id.home), self.sets.set(at));
         let longest = self

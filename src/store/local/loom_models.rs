@@ -10,7 +10,7 @@ use super::overflow::Overflow;
 use super::slot::{CacheLine, Set};
 use super::states::{Effect, Outcome};
 use super::table::Table;
-use crate::algorithm::{Algorithm, Cost, FixedWindow, GiveBack, Inherit, Packing, TokenBucket};
+use crate::algorithm::{Algorithm, Cost, FixedWindow, GiveBack, Inherit, TokenBucket, Words};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
@@ -20,7 +20,7 @@ fn at(ns: u64) -> Tick {
 }
 
 /// A table of one set.
-fn table<A: Algorithm>(algorithm: A) -> Arc<Table<A>> {
+fn table<A: Words>(algorithm: A) -> Arc<Table<A>> {
     Arc::new(Table::new(algorithm, 1, Overflow::EvictLeast, at(0)))
 }
 
@@ -29,7 +29,7 @@ fn quota(limit: u64) -> Quota {
 }
 
 /// Decides on the fast path and falls back to the slow path, as `Local` does.
-fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
+fn admits<A: Words>(table: &Table<A>, key: u64, now: u64) -> bool {
     let (now, cost) = (at(now), 1);
     let rest = |missed| {
         let decide = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
@@ -42,10 +42,7 @@ fn admits<A: Algorithm>(table: &Table<A>, key: u64, now: u64) -> bool {
 }
 
 /// Sends requests of (key, time) from two threads. Returns how many of each were admitted.
-fn run_both<A: Algorithm>(
-    table: &Arc<Table<A>>,
-    requests: [&'static [(u64, u64)]; 2],
-) -> [usize; 2] {
+fn run_both<A: Words>(table: &Arc<Table<A>>, requests: [&'static [(u64, u64)]; 2]) -> [usize; 2] {
     let count = |table: &Table<A>, requests: &[(u64, u64)]| {
         requests
             .iter()

@@ -9,12 +9,12 @@ use std::ops::Range;
 
 use super::attempt::{Core, TryResult};
 use super::epoch::{Change, EpochView};
-use super::slot::{MAX_SLOTS, Words};
+use super::slot::{MAX_SLOTS, SlotWords};
 use super::spill::{KeyId, Shard, VersionedState, is_spilled, spill_index, spilled_word};
 use super::states::Effect;
 use super::table::Table;
 use super::walk::Walk;
-use crate::algorithm::{Algorithm, Inherit};
+use crate::algorithm::{Inherit, Words};
 use crate::clock::Tick;
 use crate::store::cold;
 use crate::sync::{MutexGuard, lock, try_lock};
@@ -31,7 +31,7 @@ impl Core {
     }
 }
 
-impl<A: Algorithm> Table<A> {
+impl<A: Words> Table<A> {
     /// Makes `algorithm` the current one from now on. Its states may need more words than the slots
     /// have; those are spilled.
     ///
@@ -146,7 +146,7 @@ impl<A: Algorithm> Table<A> {
                 copies[slot] = copy;
             } else {
                 let mut state = cold::unpack(before, &words[..width]);
-                let mut next = Words::default();
+                let mut next = SlotWords::default();
                 if !view.migrate_state(&mut state, behind) {
                     snapshot.tags[slot] = 0;
                 } else if cold::pack(algorithm, &state, &mut next[..width]) {
@@ -207,7 +207,11 @@ fn replace_copied<S>(shard: &mut Shard<S>, index: usize, id: KeyId, copy: &mut V
 }
 
 /// Whether the spilled state in a slot was written since it was copied.
-fn is_stale<S>(shard: &Shard<S>, copy: Option<&(VersionedState<S>, u64)>, words: &Words) -> bool {
+fn is_stale<S>(
+    shard: &Shard<S>,
+    copy: Option<&(VersionedState<S>, u64)>,
+    words: &SlotWords,
+) -> bool {
     copy.is_some_and(|(_, stamp)| *stamp != shard.stamp_of(spill_index(words[0])))
 }
 
@@ -217,7 +221,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use super::*;
-    use crate::algorithm::TokenBucket;
+    use crate::algorithm::{Algorithm, TokenBucket};
     use crate::decision::Decision;
     use crate::quota::Quota;
     use crate::store::local::overflow::Overflow;

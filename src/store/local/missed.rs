@@ -4,14 +4,14 @@ use super::attempt::{Core, StateOps, TryResult, is_of_epoch};
 use super::probe::make_tag;
 #[cfg(feature = "cas")]
 use super::slot::Miss;
-use super::slot::{Header, Words};
+use super::slot::{Header, SlotWords};
 use super::spill::{KeyId, is_spilled};
 #[cfg(feature = "cas")]
 use super::states::{Attempt, Effect, Outcome};
 #[cfg(feature = "cas")]
 use super::table::Table;
 #[cfg(feature = "cas")]
-use crate::algorithm::Algorithm;
+use crate::algorithm::Words;
 use crate::clock::Tick;
 #[cfg(feature = "cas")]
 use crate::decision::Decision;
@@ -19,7 +19,7 @@ use crate::decision::Decision;
 use crate::store::cold;
 
 #[cfg(feature = "cas")]
-impl<A: Algorithm> Table<A> {
+impl<A: Words> Table<A> {
     /// Decides for a key outside its home set, where the fast path has `missed` it. With `admit_only` only if
     /// the request is admitted. `None` if it does not decide; nothing was taken then.
     #[inline(never)]
@@ -83,12 +83,13 @@ impl Core {
         }
         let set = self.sets.set(id.home);
         // The state of a spilled one would have to be removed.
-        let has_expired = |words: &Words| !is_spilled(words[0]) && ops.forgettable_at(words) <= now;
+        let has_expired =
+            |words: &SlotWords| !is_spilled(words[0]) && ops.forgettable_at(words) <= now;
         let slot = set.free_slot(home, &has_expired)?;
         if ops.create(now) <= now {
             return Some(());
         }
-        let mut words = Words::default();
+        let mut words = SlotWords::default();
         if !ops.pack(&mut words) {
             return None;
         }
@@ -107,23 +108,25 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::algorithm::{Algorithm, FixedWindow, Inherit, SlidingGrid, SlidingLog, TokenBucket};
+    use crate::algorithm::{
+        Algorithm, FixedWindow, Inherit, SlidingGrid, SlidingLog, TokenBucket, Words,
+    };
     use crate::decision::Decision;
     use crate::quota::Quota;
     use crate::store::local::{hash::Seeded, overflow::Overflow, slot::Miss, table::Table};
 
-    fn table<A: Algorithm>(algorithm: &A) -> Table<A> {
+    fn table<A: Words>(algorithm: &A) -> Table<A> {
         Table::new(algorithm.clone(), 100, Overflow::Deny, Tick::ZERO)
     }
 
-    fn decide_slowly<A: Algorithm>(table: &Table<A>, hash: u64, now: Tick, cost: u64) -> Decision {
+    fn decide_slowly<A: Words>(table: &Table<A>, hash: u64, now: Tick, cost: u64) -> Decision {
         let step = |algorithm: &A, state: &mut A::State| algorithm.decide(state, now, cost);
         let decided = table.transition(hash, now, cost > 0, step);
         decided.expect("a table that is not full")
     }
 
     /// Decides for a key that was `missed`.
-    fn decide_missed<A: Algorithm>(
+    fn decide_missed<A: Words>(
         table: &Table<A>,
         missed: Miss,
         hash: u64,
@@ -135,19 +138,19 @@ mod tests {
         decided.expect("a table that is not full")
     }
 
-    fn decide<A: Algorithm>(table: &Table<A>, hash: u64, now: Tick, cost: u64) -> Decision {
+    fn decide<A: Words>(table: &Table<A>, hash: u64, now: Tick, cost: u64) -> Decision {
         table.decide(table.locate(hash), now, cost, identity, |missed| {
             decide_missed(table, missed, hash, now, cost)
         })
     }
 
     /// How often the slow path was needed.
-    fn attempts<A: Algorithm>(table: &Table<A>) -> u64 {
+    fn attempts<A: Words>(table: &Table<A>) -> u64 {
         table.attempts.load(Ordering::Relaxed)
     }
 
     /// What a table holds: the tags and the states of all sets.
-    fn contents<A: Algorithm>(table: &Table<A>) -> Vec<([u64; 8], [Words; 8])> {
+    fn contents<A: Words>(table: &Table<A>) -> Vec<([u64; 8], [SlotWords; 8])> {
         let sets = &table.core.sets;
         let snapshots = (0..sets.len).map(|at| sets.set(at).snapshot());
         snapshots.map(|read| (read.tags, read.states)).collect()
@@ -155,7 +158,7 @@ mod tests {
 
     /// Keys come and expire. Returns how often the slow path was needed, without and with the quick
     /// insertion.
-    fn compare<A: Algorithm>(algorithm: &A) -> [u64; 2] {
+    fn compare<A: Words>(algorithm: &A) -> [u64; 2] {
         let (plain, quick) = (table(algorithm), table(algorithm));
         let hasher = Seeded::default();
         for number in 0..2_000_u64 {

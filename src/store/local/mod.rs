@@ -42,7 +42,7 @@ use self::slot::Miss;
 pub(in crate::store) use self::states::Effect;
 pub(in crate::store) use self::states::Outcome;
 use self::states::Peeked;
-use crate::algorithm::{Algorithm, Cost, GiveBack, Inherit, IntoAlgorithm, take_now, take_up_to};
+use crate::algorithm::{Cost, GiveBack, Inherit, IntoAlgorithm, Words, take_now, take_up_to};
 use crate::backend::{Bans, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -99,11 +99,11 @@ use crate::store::{apply::apply_op, cold};
 /// was set with [`set_quota`](Self::set_quota) and needs more words than the first one.
 /// [`stats`](Self::stats) reports how much memory they take, and [how much they can take at
 /// most](Stats::most_bytes).
-pub struct Local<A: Algorithm, C = MonotonicClock, S = Seeded> {
+pub struct Local<A: Words, C = MonotonicClock, S = Seeded> {
     shared: Arc<LocalInner<A, C, S>>,
 }
 
-impl<A: Algorithm> Local<A> {
+impl<A: Words> Local<A> {
     /// Creates a table for 100,000 keys, on the system's monotonic clock, from an algorithm or a
     /// tuple of algorithms.
     ///
@@ -125,7 +125,7 @@ impl<A: Algorithm> Local<A> {
     }
 }
 
-impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
+impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     /// Decides on one request of cost 1.
     #[expect(
         clippy::inline_always,
@@ -484,7 +484,7 @@ impl<A: Algorithm, C: Clock, S: BuildHasher> Local<A, C, S> {
 }
 
 /// Clones share the table.
-impl<A: Algorithm, C, S> Clone for Local<A, C, S> {
+impl<A: Words, C, S> Clone for Local<A, C, S> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -493,7 +493,7 @@ impl<A: Algorithm, C, S> Clone for Local<A, C, S> {
 }
 
 /// Manual impl: derive would print millions of slots.
-impl<A: Algorithm, C: Clock + fmt::Debug, S> fmt::Debug for Local<A, C, S> {
+impl<A: Words, C: Clock + fmt::Debug, S> fmt::Debug for Local<A, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Local")
             .field("algorithm", &self.shared.read_algorithm(A::clone))

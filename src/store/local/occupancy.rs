@@ -3,13 +3,13 @@
 use super::attempt::{StateOps, is_of_epoch};
 use super::states::{Attempt, Effect};
 use super::table::Table;
-use crate::algorithm::Algorithm;
+use crate::algorithm::Words;
 use crate::clock::Tick;
 
 /// The most sets that are read.
 const MOST_SETS: usize = 4_096;
 
-impl<A: Algorithm> Table<A> {
+impl<A: Words> Table<A> {
     /// The number of slots whose states have not expired.
     ///
     /// In a table of more than [`MOST_SETS`] sets, it is an estimate from as many, at equal

@@ -8,7 +8,7 @@ use shuttle::thread;
 
 use super::inner::LocalInner;
 use super::{Local, Overflow};
-use crate::algorithm::{Algorithm, SlidingLog, TokenBucket};
+use crate::algorithm::{SlidingLog, TokenBucket, Words};
 use crate::clock::ManualClock;
 use crate::quota::Quota;
 
@@ -37,7 +37,7 @@ impl Hasher for IdentityHasher {
 
 type Table<A> = Local<A, ManualClock, IdentityHasher>;
 
-fn table<A: Algorithm>(
+fn table<A: Words>(
     algorithm: A,
     capacity: usize,
     overflow: Overflow,
@@ -55,7 +55,7 @@ const KEYS: usize = 6;
 
 /// Each thread sends `limit * KEYS` requests, in an order of its own. Returns how often each key
 /// was admitted.
-fn run_threads<A: Algorithm>(local: &Table<A>, limit: usize) -> Vec<usize> {
+fn run_threads<A: Words>(local: &Table<A>, limit: usize) -> Vec<usize> {
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
             let local = local.clone();

@@ -139,7 +139,7 @@ pub(super) const fn epochs_between(from: u64, to: u64) -> u64 {
 pub(super) const MAX_WORDS: usize = 4;
 
 /// The words of a state, padded with zeros.
-pub(super) type Words = [u64; MAX_WORDS];
+pub(super) type SlotWords = [u64; MAX_WORDS];
 
 /// One set.
 ///
@@ -165,7 +165,7 @@ pub(super) enum Miss {
 pub(super) struct Snapshot {
     pub(super) header: Header,
     pub(super) tags: [u64; MAX_SLOTS],
-    pub(super) states: [Words; MAX_SLOTS],
+    pub(super) states: [SlotWords; MAX_SLOTS],
 }
 
 const TAG_MASK: u64 = (1 << 48) - 1;
@@ -261,8 +261,8 @@ impl<'a> Set<'a> {
     }
 
     #[inline(never)]
-    fn state(&self, slot: usize) -> Words {
-        let mut words = Words::default();
+    fn state(&self, slot: usize) -> SlotWords {
+        let mut words = SlotWords::default();
         self.read_state(slot, &mut words);
         words
     }
@@ -304,7 +304,7 @@ impl<'a> Set<'a> {
     }
 
     #[cfg(all(test, tower_throttle_loom))]
-    pub(super) fn read_unvalidated(&self, tag: u64) -> Option<Words> {
+    pub(super) fn read_unvalidated(&self, tag: u64) -> Option<SlotWords> {
         self.header().load(Ordering::Acquire);
         self.find(tag).map(|slot| self.state(slot))
     }
@@ -329,7 +329,7 @@ impl<'a> Set<'a> {
     }
 
     /// Reads the slot with this tag, if there is one.
-    pub(super) fn lookup(&self, tag: u64) -> (Header, Option<(usize, Words)>) {
+    pub(super) fn lookup(&self, tag: u64) -> (Header, Option<(usize, SlotWords)>) {
         self.read_consistent(|_| self.find(tag).map(|slot| (slot, self.state(slot))))
     }
 
@@ -354,7 +354,7 @@ impl<'a> Set<'a> {
     pub(super) fn free_slot(
         &self,
         header: Header,
-        has_expired: &dyn Fn(&Words) -> bool,
+        has_expired: &dyn Fn(&SlotWords) -> bool,
     ) -> Option<usize> {
         let tags = self.load_tags();
         let slots = 0..self.slots();
@@ -447,7 +447,7 @@ impl SetGuard<'_> {
 
     /// [`write_state`](Self::write_state) for the cold paths.
     #[inline(never)]
-    pub(super) fn write_words(&mut self, slot: usize, words: &Words) {
+    pub(super) fn write_words(&mut self, slot: usize, words: &SlotWords) {
         self.write_state(slot, words);
     }
 

@@ -7,7 +7,7 @@
 use std::ops::{Deref, DerefMut};
 
 use super::probe::FINGERPRINT_BITS;
-use super::slot::Words;
+use super::slot::SlotWords;
 use crate::clock::Tick;
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -33,7 +33,7 @@ pub(super) const fn is_spilled(word: u64) -> bool {
 }
 
 /// The words of a slot whose state is in the spill store at `index`.
-pub(super) fn spilled_word(index: usize, forgettable_at: Tick) -> Words {
+pub(super) fn spilled_word(index: usize, forgettable_at: Tick) -> SlotWords {
     // Rounded up to 2^24 ns (17 ms), so that the slot of a busy key rarely changes.
     let until = forgettable_at.as_nanos().div_ceil(1 << INDEX_BITS);
     let word = SPILLED | until.min(MAX_EXPIRY) << INDEX_BITS | index as u64;

@@ -6,13 +6,13 @@ use super::attempt::{StateOps, TryResult};
 use super::epoch::EpochView;
 use super::probe::make_tag;
 use super::sets::spin_lock;
-use super::slot::{Header, Miss, Words};
+use super::slot::{Header, Miss, SlotWords};
 use super::spill::{
     KeyId, ShardGuard, VersionedState, is_spilled, spill_forgettable_at, spill_index, spilled_word,
 };
 use super::table::Table;
 use crate::acquire::Attempt as AcquireAttempt;
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::{Algorithm, Words};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::store::cold;
@@ -96,7 +96,7 @@ pub(super) type SpilledSlot = (Header, usize, u64);
 const MOST_TRIES: u32 = 1 << 12;
 
 /// One try to run a step.
-pub(super) struct Attempt<'a, 'b, A: Algorithm> {
+pub(super) struct Attempt<'a, 'b, A: Words> {
     table: &'a Table<A>,
     view: EpochView<'a, A>,
     step: &'a mut Step<'b, A>,
@@ -109,7 +109,7 @@ pub(super) struct Attempt<'a, 'b, A: Algorithm> {
     denied: bool,
 }
 
-impl<'a, 'b, A: Algorithm> Attempt<'a, 'b, A> {
+impl<'a, 'b, A: Words> Attempt<'a, 'b, A> {
     pub(super) fn new(table: &'a Table<A>, step: &'a mut Step<'b, A>) -> Self {
         Self {
             view: table.epochs.current(),
@@ -123,7 +123,7 @@ impl<'a, 'b, A: Algorithm> Attempt<'a, 'b, A> {
     }
 }
 
-impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
+impl<A: Words> StateOps for Attempt<'_, '_, A> {
     fn epoch(&self) -> u64 {
         self.view.epoch()
     }
@@ -136,12 +136,12 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         self.denied
     }
 
-    fn update(&mut self, words: &Words, next: &mut Words) -> Option<Tick> {
+    fn update(&mut self, words: &SlotWords, next: &mut SlotWords) -> Option<Tick> {
         let width = self.table.state_words();
         let algorithm = self.view.algorithm();
-        let mut state = A::Packing::unpack_from(algorithm, &words[..width]);
+        let mut state = A::unpack_from(algorithm, &words[..width]);
         self.denied = (self.step)(algorithm, &mut state) == Effect::Denied;
-        if A::Packing::pack_into(algorithm, &state, &mut next[..width]) {
+        if A::pack_into(algorithm, &state, &mut next[..width]) {
             return None;
         }
         let until = cold::forgettable_at(algorithm, &state);
@@ -158,7 +158,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         until
     }
 
-    fn inherit(&mut self, words: &Words, id: KeyId) -> Option<Tick> {
+    fn inherit(&mut self, words: &SlotWords, id: KeyId) -> Option<Tick> {
         let algorithm = self.view.algorithm();
         let mut copied = None;
         let mut state = if is_spilled(words[0]) {
@@ -177,7 +177,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         } else {
             cold::unpack(algorithm, &words[..self.table.state_words()])
         };
-        A::Packing::disown(algorithm, &mut state);
+        A::disown(algorithm, &mut state);
         self.denied = (self.step)(algorithm, &mut state) == Effect::Denied;
         let until = cold::forgettable_at(algorithm, &state);
         self.kept = Some(state);
@@ -192,7 +192,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         Some(until)
     }
 
-    fn pack(&mut self, words: &mut Words) -> bool {
+    fn pack(&mut self, words: &mut SlotWords) -> bool {
         let width = self.table.state_words();
         let algorithm = self.view.algorithm();
         let pack = |state: &A::State| cold::pack(algorithm, state, &mut words[..width]);
@@ -227,7 +227,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         }
     }
 
-    fn forgettable_at(&self, words: &Words) -> Tick {
+    fn forgettable_at(&self, words: &SlotWords) -> Tick {
         if is_spilled(words[0]) {
             return spill_forgettable_at(words[0]);
         }
@@ -238,7 +238,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
         )
     }
 
-    fn is_exhausted(&self, at: usize, tag: u64, words: &Words, now: Tick) -> bool {
+    fn is_exhausted(&self, at: usize, tag: u64, words: &SlotWords, now: Tick) -> bool {
         let algorithm = self.view.algorithm();
         let is_exhausted = |state: &A::State| cold::peek(algorithm, state, now, 1).is_denied();
         if !is_spilled(words[0]) {
@@ -269,7 +269,7 @@ impl<A: Algorithm> StateOps for Attempt<'_, '_, A> {
     }
 }
 
-impl<A: Algorithm> Table<A> {
+impl<A: Words> Table<A> {
     /// Runs `step` on the state of the key with this hash. The step may run several times and must
     /// depend on nothing but its arguments.
     ///
@@ -363,7 +363,7 @@ impl<A: Algorithm> Table<A> {
     ) -> Option<Decision> {
         let mut decision = None;
         let mut step = |algorithm: &A, state: &mut A::State| {
-            decision = A::Packing::decide_kept(algorithm, state, now, cost);
+            decision = A::decide_kept(algorithm, state, now, cost);
             decision.map_or(Effect::Read, |decision| decision.effect())
         };
         let view = self.epochs.current();
@@ -413,7 +413,7 @@ impl<A: Algorithm> Table<A> {
         }
         let effect = step(algorithm, &mut kept.state);
         let denied = effect == Effect::Denied;
-        let mut next = Words::default();
+        let mut next = SlotWords::default();
         let packs = cold::pack(algorithm, &kept.state, &mut next[..self.state_words()]);
         if !packs {
             next = spilled_word(index, cold::forgettable_at(algorithm, &kept.state));

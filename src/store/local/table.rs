@@ -35,13 +35,13 @@ use super::sets::{Located, Sets};
 use super::slot::{MAX_WORDS, Miss, Set};
 use super::spill::{KeyId, SharedState, SpillStore, is_spilled};
 use super::walk::Walk;
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::Words;
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::store::cold;
 use crate::sync::Mutex;
 
-pub(super) struct Table<A: Algorithm> {
+pub(super) struct Table<A: Words> {
     pub(super) core: Core,
     pub(super) epochs: Epochs<A>,
     pub(super) spill: SpillStore<A::State>,
@@ -82,7 +82,7 @@ impl Request {
     }
 }
 
-impl<A: Algorithm> Table<A> {
+impl<A: Words> Table<A> {
     pub(super) fn new(mut algorithm: A, capacity: usize, overflow: Overflow, now: Tick) -> Self {
         cold::rebase(&mut algorithm, now);
         let sets = Sets::for_keys(slot_words(&algorithm), capacity);
@@ -124,7 +124,7 @@ impl<A: Algorithm> Table<A> {
     #[expect(clippy::inline_always, reason = "as for `decide`")]
     #[inline(always)]
     pub(super) fn locate(&self, hash: u64) -> Located {
-        self.core.sets.locate(hash, A::Packing::MAX_WORDS)
+        self.core.sets.locate(hash, A::MAX_WORDS)
     }
 
     /// [`locate`](Self::locate) for a caller that reads the clock next. The home set is prefetched,
@@ -180,7 +180,7 @@ impl<A: Algorithm> Table<A> {
         done: impl FnOnce(Decision) -> T,
         miss: impl FnOnce(Miss) -> T,
     ) -> T {
-        let most = A::Packing::MAX_WORDS;
+        let most = A::MAX_WORDS;
         let (sets, id) = (&self.core.sets, located.id);
         match sets.state_words {
             words if words == 1 || most == 1 => {
@@ -213,7 +213,7 @@ impl<A: Algorithm> Table<A> {
         let (located, request) = (self.locate(hash), Request::new(now, cost));
         // Most states take one or two words, for which a copy of the fast path per width is worth
         // its size.
-        if A::Packing::MAX_WORDS <= 2 {
+        if A::MAX_WORDS <= 2 {
             return self.decide_fast(located, request, identity, rest);
         }
         let id = located.id;
@@ -281,14 +281,14 @@ impl<A: Algorithm> Table<A> {
                 }
             }
             let width = set.state_words();
-            if width < A::Packing::MIN_WORDS {
+            if width < A::MIN_WORDS {
                 break 'miss Miss::Slow;
             }
             let mut next = words;
             let Some(state) = next.get_mut(..width) else {
                 break 'miss Miss::Slow;
             };
-            let decided = A::Packing::decide_packed(view.algorithm_inlined(), state, now, cost);
+            let decided = A::decide_packed(view.algorithm_inlined(), state, now, cost);
             let Some(decision) = decided else {
                 break 'miss Miss::Slow;
             };
@@ -328,14 +328,14 @@ impl<A: Algorithm> Table<A> {
     pub(super) fn blocked(&self, now: Tick) -> usize {
         let view = self.epochs.current();
         self.spill
-            .count(|state| A::Packing::is_blocked(view.algorithm(), state, now))
+            .count(|state| A::is_blocked(view.algorithm(), state, now))
     }
 
     pub(super) fn stats(&self, now: Tick) -> Stats {
         let view = self.epochs.current();
         let (spilled, spilled_bytes) = self
             .spill
-            .usage(|state| A::Packing::heap_bytes(view.algorithm(), state));
+            .usage(|state| A::heap_bytes(view.algorithm(), state));
         let table_bytes = self.core.sets.bytes();
         let max_spilled = SpillStore::<A::State>::max_bytes_of(
             self.core.sets.groups(),
@@ -358,9 +358,9 @@ impl<A: Algorithm> Table<A> {
 }
 
 /// The words per slot of a table. A state that takes more is stored outside its slot.
-fn slot_words<A: Algorithm>(algorithm: &A) -> usize {
+fn slot_words<A: Words>(algorithm: &A) -> usize {
     match algorithm.facts().words {
-        words if (1..=A::Packing::MAX_WORDS).contains(&words) => words,
+        words if (1..=A::MAX_WORDS).contains(&words) => words,
         _ => 1,
     }
 }
@@ -368,14 +368,16 @@ fn slot_words<A: Algorithm>(algorithm: &A) -> usize {
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
     use super::*;
-    use crate::algorithm::{FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, TokenBucket};
+    use crate::algorithm::{
+        Algorithm, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, TokenBucket,
+    };
     use crate::quota::Quota;
     use crate::store::local::Seeded;
     use std::{convert::identity, hash::BuildHasher};
 
     /// Decides on requests of one key at the same moments, with the fast path of a layer first and
     /// without it.
-    fn compare<A: Algorithm>(algorithm: &A) {
+    fn compare<A: Words>(algorithm: &A) {
         let table = || Table::new(algorithm.clone(), 1_000, Overflow::Deny, Tick::ZERO);
         let (layer, plain) = (table(), table());
         let decide = |table: &Table<A>, now, cost| {

@@ -10,14 +10,14 @@ use super::attempt::TryResult;
 use super::epoch::EpochView;
 use super::probe::make_tag;
 use super::sets::spin_lock;
-use super::slot::Words;
+use super::slot::SlotWords;
 use super::spill::{KeyId, is_spilled, spill_index, spilled_word};
 use super::states::{Effect, Step};
 use super::table::Table;
-use crate::algorithm::Algorithm;
+use crate::algorithm::Words;
 use crate::store::cold;
 
-impl<A: Algorithm> Table<A> {
+impl<A: Words> Table<A> {
     /// Runs `step` on a copy of a spilled state and writes it back.
     pub(super) fn update_copy(
         &self,
@@ -56,7 +56,7 @@ impl<A: Algorithm> Table<A> {
         if effect == Effect::Read {
             return TryResult::Done;
         }
-        let mut next = Words::default();
+        let mut next = SlotWords::default();
         let packs = cold::pack(algorithm, &state, &mut next[..self.state_words()]);
         if !packs {
             next = spilled_word(index, cold::forgettable_at(algorithm, &state));
@@ -100,7 +100,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::algorithm::{Cost, GiveBack, Inherit, NotPacked, TokenBucket};
+    use crate::algorithm::{Algorithm, Cost, GiveBack, Inherit, TokenBucket};
     use crate::clock::Tick;
     use crate::decision::Decision;
     use crate::error::ConfigError;
@@ -111,9 +111,10 @@ mod tests {
     #[derive(Clone, Debug)]
     struct Own(TokenBucket);
 
+    impl Words for Own {}
+
     impl Algorithm for Own {
         type State = <TokenBucket as Algorithm>::State;
-        type Packing = NotPacked;
 
         fn quota(&self) -> Quota {
             self.0.quota()

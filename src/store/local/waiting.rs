@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::Local;
 use crate::acquire::{Acquire, Attempt, acquire, attempt, cancel};
-use crate::algorithm::Algorithm;
+use crate::algorithm::Words;
 use crate::clock::{Tick, Timer};
 use crate::decision::Decision;
 use crate::store::cold;
 
-impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
+impl<A: Words, C: Timer, S: BuildHasher> Local<A, C, S> {
     /// Waits until a cost of 1 is admitted for this key, and takes it.
     ///
     /// This is [`Limiter::until_ready`](crate::Limiter::until_ready) for one key: the callers of a
@@ -80,12 +80,12 @@ impl<A: Algorithm, C: Timer, S: BuildHasher> Local<A, C, S> {
 }
 
 /// One key of a table.
-struct Entry<'a, A: Algorithm, C, S> {
+struct Entry<'a, A: Words, C, S> {
     local: &'a Local<A, C, S>,
     hash: u64,
 }
 
-impl<A: Algorithm, C: Timer, S: BuildHasher> Acquire for Entry<'_, A, C, S> {
+impl<A: Words, C: Timer, S: BuildHasher> Acquire for Entry<'_, A, C, S> {
     type Clock = C;
 
     fn clock(&self) -> &C {

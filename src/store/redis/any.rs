@@ -2,10 +2,7 @@
 
 use super::call::Call;
 use super::script::{Args, Part, StateWords, sealed::Script};
-use crate::algorithm::{
-    Algorithm, All, AnyAlgorithm, AnyState, FixedWindow, LeakyBucket, Lockout, SlidingGrid,
-    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
-};
+use crate::algorithm::{AnyAlgorithm, AnyState};
 use crate::error::ConfigError;
 
 /// `Script` without its associated type.
@@ -16,9 +13,9 @@ trait DynScript {
     fn read_state(&self, words: &mut StateWords<'_>) -> Option<AnyState>;
 }
 
-impl<A: Script> DynScript for A {
+impl<A: Script + Into<AnyAlgorithm>> DynScript for A {
     fn prepared(&self) -> Result<AnyAlgorithm, ConfigError> {
-        self.clone().prepared().map(AnyAlgorithm::new)
+        self.clone().prepared().map(A::into)
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
@@ -36,40 +33,29 @@ impl<A: Script> DynScript for A {
 
 /// The algorithm it holds, if there is a script for that.
 fn dyn_script(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
-    fn downcast<A: Script>(any: &AnyAlgorithm) -> Option<&dyn DynScript> {
-        any.downcast_ref::<A>()
-            .map(|algorithm| algorithm as &dyn DynScript)
-    }
-    let kinds = [
-        downcast::<TokenBucket>,
-        downcast::<FixedWindow>,
-        downcast::<SlidingWindow>,
-        downcast::<SlidingLog>,
-        downcast::<SlidingGrid>,
-        downcast::<LeakyBucket>,
-        downcast::<Lockout>,
-        downcast::<WarmUp>,
+    Some(match any {
+        AnyAlgorithm::TokenBucket(algorithm) => algorithm,
+        AnyAlgorithm::FixedWindow(algorithm) => algorithm,
+        AnyAlgorithm::SlidingWindow(algorithm) => algorithm,
+        AnyAlgorithm::SlidingLog(algorithm) => algorithm,
+        AnyAlgorithm::SlidingGrid(algorithm) => &**algorithm,
+        AnyAlgorithm::LeakyBucket(algorithm) => algorithm,
+        AnyAlgorithm::Lockout(algorithm) => algorithm,
+        AnyAlgorithm::WarmUp(algorithm) => &**algorithm,
         #[cfg(feature = "governor")]
-        downcast::<crate::algorithm::Gcra>,
-        downcast::<All<AnyAlgorithm>>,
-        downcast::<AnyAlgorithm>,
-    ];
-    kinds.iter().find_map(|kind| kind(any))
+        AnyAlgorithm::Gcra(algorithm) => algorithm,
+        AnyAlgorithm::All(algorithm) => algorithm,
+        _ => return None,
+    })
 }
 
 impl Script for AnyAlgorithm {
     fn prepared(self) -> Result<Self, ConfigError> {
-        match dyn_script(&self) {
-            Some(script) => script.prepared(),
-            None if self.facts().counts_denials => Err(ConfigError::Unsupported {
-                what: "a lockout that counts denials in a script, which writes nothing if it denies",
-                instead: "use `Cas` with the same Redis server as its store",
-            }),
-            None => Err(ConfigError::Unsupported {
-                what: "an algorithm of your own, or a tuple, inside AnyAlgorithm in Redis",
-                instead: "give it an algorithm of this crate, or All of such",
-            }),
-        }
+        let script = dyn_script(&self).ok_or(ConfigError::Unsupported {
+            what: "a lockout that counts denials in a script, which writes nothing if it denies",
+            instead: "use `Cas` with the same Redis server as its store",
+        })?;
+        script.prepared()
     }
 
     fn parts(&self, parts: &mut Vec<Part>) {
@@ -92,6 +78,7 @@ impl Script for AnyAlgorithm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::{Algorithm, All, FixedWindow, Lockout};
     use crate::quota::Quota;
 
     #[test]

@@ -14,7 +14,7 @@ use std::{
 use tokio::runtime::Handle;
 
 use super::{deny_cache::DenyCache, executor::outside_of_tokio};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Words};
 use crate::clock::Tick;
 use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
@@ -25,7 +25,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(800);
 
 /// An algorithm and what executes its calls, in one store.
 pub(crate) trait Policy: Sized + Send + Sync {
-    type Algorithm: Algorithm;
+    type Algorithm: Words;
 
     /// The kind of store, as errors name it.
     const STORE: &'static str;

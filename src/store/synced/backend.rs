@@ -6,7 +6,7 @@ use super::fleet::{Fleet, Settings};
 use super::future::SyncedFuture;
 use super::node::MachineTable;
 use super::rules::Rules;
-use crate::algorithm::{Algorithm, IntoAlgorithm, quotas};
+use crate::algorithm::{Algorithm, IntoAlgorithm, Portable, quotas};
 use crate::backend::{Backend, IntoBackend, Losses, Op};
 use crate::clock::{Clock, Tick};
 use crate::decision::{Decision, Verdict};
@@ -44,7 +44,7 @@ const DEFAULT_CUT_OFF_AFTER: u32 = 3;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Synced<S: CasStore, A: Algorithm> {
+pub struct Synced<S: CasStore, A: Portable> {
     owner: Arc<Owner<Fleet<S, A>>>,
     /// The table of the machine, beside it for the fast path.
     table: MachineTable<A>,
@@ -77,7 +77,7 @@ pub struct SyncedCounts {
     pub lost: u64,
 }
 
-impl<S: CasStore, A: Algorithm> Synced<S, A> {
+impl<S: CasStore, A: Portable> Synced<S, A> {
     #[inline]
     fn fleet(&self) -> &Arc<Fleet<S, A>> {
         &self.owner.0
@@ -343,7 +343,7 @@ impl<S: CasStore> SyncedBuilder<S> {
     /// let error = builder.build("api", TokenBucket::new(Quota::per_second(10))).unwrap_err();
     /// assert_eq!(error.to_string(), "interval: 0ns is not allowed; give 1 ms to 1 hour");
     /// ```
-    pub fn build<I: IntoAlgorithm>(
+    pub fn build<I: IntoAlgorithm<Algorithm: Portable>>(
         self,
         name: &str,
         algorithm: I,
@@ -370,7 +370,7 @@ impl<K, S, A> Backend<K> for Synced<S, A>
 where
     K: Key + RemoteKey + ?Sized,
     S: CasStore,
-    A: Algorithm,
+    A: Portable,
 {
     type Future = SyncedFuture<S, A>;
 
@@ -449,7 +449,7 @@ where
     }
 }
 
-impl<S: CasStore, A: Algorithm> IntoBackend for Synced<S, A> {
+impl<S: CasStore, A: Portable> IntoBackend for Synced<S, A> {
     type Backend = Self;
 
     fn into_backend(self) -> Self {
@@ -458,7 +458,7 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Synced<S, A> {
 }
 
 /// Manual impl: derive would require `S: Clone` and `A: Clone` of the contents, which are shared.
-impl<S: CasStore, A: Algorithm> Clone for Synced<S, A> {
+impl<S: CasStore, A: Portable> Clone for Synced<S, A> {
     fn clone(&self) -> Self {
         Self {
             owner: Arc::clone(&self.owner),
@@ -467,7 +467,7 @@ impl<S: CasStore, A: Algorithm> Clone for Synced<S, A> {
     }
 }
 
-impl<S: CasStore, A: Algorithm> fmt::Debug for Synced<S, A> {
+impl<S: CasStore, A: Portable> fmt::Debug for Synced<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fleet = self.fleet();
         f.debug_struct("Synced")

@@ -4,7 +4,7 @@ use std::{ops::Bound, sync::Arc};
 
 use super::node::Node;
 use super::tracked::TrackedState;
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::clock::Tick;
 use crate::store::{
     cas::report::Change,
@@ -30,7 +30,7 @@ pub(super) struct Outgoing {
     pub(super) changes: Arc<[Change]>,
 }
 
-impl<A: Algorithm> Node<A> {
+impl<A: Portable> Node<A> {
     /// Begins a round, in which each listed key is exchanged once.
     pub(super) fn begin_round(&self) {
         *lock(&self.place) = Place::default();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fleet::Fleet;
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
@@ -13,7 +13,7 @@ use crate::store::{
 };
 
 /// Decides on a request at `now`, and lists its key among those to be reported.
-pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
+pub(super) fn decide_slow<S: CasStore, A: Portable>(
     fleet: &Arc<Fleet<S, A>>,
     hash: u64,
     name: impl FnOnce() -> Arc<str>,
@@ -36,7 +36,7 @@ pub(super) fn decide_slow<S: CasStore, A: Algorithm>(
 }
 
 /// A denial until the next interval.
-fn denial<S: CasStore, A: Algorithm>(
+fn denial<S: CasStore, A: Portable>(
     fleet: &Fleet<S, A>,
     hash: u64,
     now: Tick,

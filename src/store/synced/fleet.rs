@@ -6,7 +6,7 @@ use super::clock::FleetClock;
 use super::collect::Outgoing;
 use super::node::Node;
 use super::rules::Rules;
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::clock::{Tick, nanos, unix_now};
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
@@ -57,14 +57,14 @@ impl Settings {
     }
 }
 
-pub(super) struct Fleet<S: CasStore, A: Algorithm> {
+pub(super) struct Fleet<S: CasStore, A: Portable> {
     pub(super) node: Node<A>,
     pub(super) clock: FleetClock,
     pub(super) settings: Settings,
     pub(super) link: StoreLink<S, A>,
 }
 
-impl<S: CasStore, A: Algorithm> Fleet<S, A> {
+impl<S: CasStore, A: Portable> Fleet<S, A> {
     pub(super) fn new(
         store: S,
         prefix: &str,

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use super::collect::{Due, Outgoing};
 use super::decide::decide_slow;
 use super::fleet::Fleet;
-use crate::algorithm::{Algorithm, Inherit};
+use crate::algorithm::{Inherit, Portable};
 use crate::clock::{Clock, Tick};
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
@@ -17,7 +17,7 @@ use crate::store::{
 };
 use crate::sync::Ordering;
 
-impl<S: CasStore, A: Algorithm> Machine for Fleet<S, A> {
+impl<S: CasStore, A: Portable> Machine for Fleet<S, A> {
     type Store = S;
     type Algorithm = A;
     type Key = PendingKey;

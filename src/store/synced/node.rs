@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::clock::FleetClock;
 use super::rules::Rules;
 use super::tracked::{KeySlot, Step, StepInput, Tracked, TrackedState, step};
-use crate::algorithm::{Algorithm, Inherit, Packing};
+use crate::algorithm::{Inherit, Portable};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, StoreError};
@@ -29,7 +29,7 @@ pub(super) type MachineTable<A> = Local<Tracked<A>, FleetClock>;
 
 /// One machine of a fleet.
 #[derive(Debug)]
-pub(super) struct Node<A: Algorithm> {
+pub(super) struct Node<A: Portable> {
     pub(super) table: MachineTable<A>,
     pub(super) pending: PendingKeys,
     /// A number that no other machine has, nor this one after a restart.
@@ -69,7 +69,7 @@ pub(super) struct Node<A: Algorithm> {
 /// After so many rounds with fewer machines, their number is adopted.
 const ROUNDS_BEFORE_LESS: u64 = 100;
 
-impl<A: Algorithm> Node<A> {
+impl<A: Portable> Node<A> {
     /// A machine whose table has room for `capacity` keys.
     pub(super) fn new(
         algorithm: A,
@@ -79,7 +79,7 @@ impl<A: Algorithm> Node<A> {
     ) -> Result<Self, ConfigError> {
         let nodes = rules.nodes.unwrap_or(1);
         let mut share = algorithm.clone();
-        A::Packing::take_share(&mut share, nodes)?;
+        A::take_share(&mut share, nodes)?;
         let share = Local::new(share).with_clock(clock.clone());
         let table = Local::new(Tracked::new(algorithm)).with_clock(clock.clone());
         Ok(Self {
@@ -254,7 +254,7 @@ impl<A: Algorithm> Node<A> {
     ) -> Decision {
         let in_table = self.table.at(hash, now, false, |tracked, state| {
             let algorithm = &tracked.algorithm;
-            if A::Packing::is_blocked(algorithm, &state.fleet, now) {
+            if A::is_blocked(algorithm, &state.fleet, now) {
                 return Read(Err(algorithm.peek(&state.fleet, now, cost)));
             }
             let take = |key: &PendingKey| {
@@ -515,7 +515,7 @@ impl<A: Algorithm> Node<A> {
 
     fn set_share(&self, algorithm: &A, nodes: u64) -> Result<(), ConfigError> {
         let mut share = algorithm.clone();
-        A::Packing::take_share(&mut share, nodes)?;
+        A::take_share(&mut share, nodes)?;
         self.share.set_algorithm(share, Inherit::AsIs)
     }
 }

@@ -1,6 +1,6 @@
 //! How much a machine may admit between two exchanges.
 
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::Portable;
 use crate::clock::Tick;
 
 /// How much a machine may admit between two exchanges.
@@ -20,7 +20,7 @@ impl Rules {
     /// How much more a machine may admit before it needs an exchange, if the key is in the state
     /// `fleet`: half of an equal part of what is left, at least one, or the configured budget. A
     /// single machine needs no exchange.
-    pub(super) fn budget<A: Algorithm>(
+    pub(super) fn budget<A: Portable>(
         &self,
         algorithm: &A,
         fleet: &A::State,
@@ -33,7 +33,7 @@ impl Rules {
         if nodes <= 1 {
             return MAX_ROOM;
         }
-        let left = A::Packing::available(algorithm, fleet, now);
+        let left = A::available(algorithm, fleet, now);
         let half = left / nodes.saturating_mul(2);
         u32::try_from(half).unwrap_or(MAX_ROOM).clamp(1, MAX_ROOM)
     }

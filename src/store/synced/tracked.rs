@@ -1,7 +1,7 @@
 //! States that also hold what this machine has admitted since its last report.
 
 use super::rules::{MAX_ROOM, Rules};
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::Portable;
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::store::{
@@ -103,7 +103,7 @@ impl Unsent {
 
     /// Takes the cost, as changes that are to be reported. It has led to the state `fleet`, and was
     /// taken from `since` on.
-    pub(super) fn take<A: Algorithm>(
+    pub(super) fn take<A: Portable>(
         &mut self,
         algorithm: &A,
         fleet: &A::State,
@@ -121,7 +121,7 @@ impl Unsent {
             // is ahead.
             end => Tick::from_nanos(end.as_nanos().saturating_sub(1)),
         };
-        let moment = A::Packing::summed_moment(algorithm, fleet, since, cost);
+        let moment = A::summed_moment(algorithm, fleet, since, cost);
         let at_once = [Some((last.into(), cost)), None];
         let parts = moment.map_or(at_once, |moment| moment.parts(cost, last));
         parts.map(|part| part.map(|(taken_at, cost)| Change::Charge { taken_at, cost }))
@@ -129,7 +129,7 @@ impl Unsent {
 
     /// Begins a cell, after the cost of the last one was taken. A key that was not listed gets its
     /// room; `unknown` is what the store may not know of it yet.
-    pub(super) fn begin_cell<A: Algorithm>(
+    pub(super) fn begin_cell<A: Portable>(
         &mut self,
         algorithm: &A,
         fleet: &A::State,
@@ -148,7 +148,7 @@ impl Unsent {
             let budget = u64::from(rules.budget(algorithm, fleet, now, nodes));
             self.set_room(budget.saturating_sub(input.unknown));
         }
-        self.cell_end = A::Packing::cell_end(algorithm, fleet, input.now);
+        self.cell_end = A::cell_end(algorithm, fleet, input.now);
     }
 }
 
@@ -258,7 +258,7 @@ impl Outcome for Step {
 }
 
 /// Decides on a request, and keeps its cost with the state until it is reported.
-pub(super) fn step<A: Algorithm>(
+pub(super) fn step<A: Portable>(
     algorithm: &A,
     state: &mut TrackedState<A::State>,
     input: &StepInput,
@@ -332,7 +332,7 @@ pub(super) fn step<A: Algorithm>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::SlidingLog;
+    use crate::algorithm::{Algorithm, SlidingLog};
     use crate::quota::Quota;
 
     const NOW: Tick = Tick::from_nanos(1 << 60);

@@ -1,7 +1,7 @@
 //! Reports of machines, one after the other, on the record of one key.
 
 use super::*;
-use crate::algorithm::{FixedWindow, TokenBucket};
+use crate::algorithm::{FixedWindow, Portable, TokenBucket, Words};
 use crate::quota::Quota;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ fn report(node: u64, sequence: u64, kept: u64, wanted: u64) -> LeaseReport<'stat
     }
 }
 
-fn lease<A: Algorithm>(
+fn lease<A: Portable>(
     decider: &Decider<A>,
     record: &mut Record,
     now: Tick,
@@ -39,11 +39,11 @@ fn lease<A: Algorithm>(
     reply.lease.units
 }
 
-fn left<A: Algorithm>(decider: &Decider<A>, record: &Record, now: Tick) -> u64 {
+fn left<A: Portable>(decider: &Decider<A>, record: &Record, now: Tick) -> u64 {
     let mut nothing = report(99, 1, 0, 0);
     nothing.needed = 0;
     let (reply, _) = decider.lease(record, now, &nothing).expect("a reply");
-    A::Packing::available(&decider.algorithm, &reply.state, now)
+    A::available(&decider.algorithm, &reply.state, now)
 }
 
 fn bucket() -> Decider<TokenBucket> {
@@ -194,8 +194,7 @@ fn a_reply_says_whether_the_lease_had_ended() {
     let reply = reply_to(at(1_500), &next);
     assert!(reply.has_ended);
     assert_eq!(reply.lease.units, 20, "what it kept is not a part of it");
-    let left =
-        <TokenBucket as Algorithm>::Packing::available(&decider.algorithm, &reply.state, at(1_500));
+    let left = TokenBucket::available(&decider.algorithm, &reply.state, at(1_500));
     assert_eq!(left, 100 - 20, "both reports are counted, once");
     (next.sequence, next.kept) = (4, 20);
     (next.changes, next.leased) = (&none, 0);

@@ -1,14 +1,14 @@
 //! What programs do beside requests: they reset and penalize keys, close limits, and change quotas.
 
 use super::{LIFE, Mistake, Simulation, machine::hash_of};
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::store::{
     cas::report::Change,
     fleet::simulation::{Event, KEYS},
     lease::exchange::Due,
 };
 
-impl<A: Algorithm> Simulation<A> {
+impl<A: Portable> Simulation<A> {
     /// A program resets or penalizes a key, or closes its limit and goes on.
     pub(super) fn change(&mut self, node: usize) {
         let key = self.time.below(KEYS);

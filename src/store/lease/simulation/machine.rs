@@ -3,7 +3,7 @@
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::{Admitted, Clocks, LIFE, Machine, Mistake, Reply, Simulation, Waiting};
-use crate::algorithm::{Algorithm, Inherit};
+use crate::algorithm::{Inherit, Portable};
 use crate::clock::{Tick, nanos};
 use crate::error::StoreError;
 use crate::store::{
@@ -33,7 +33,7 @@ fn difference(to: u64, from: u64) -> i64 {
     i64::try_from(i128::from(to) - i128::from(from)).expect("in range")
 }
 
-impl<A: Algorithm> Simulation<A> {
+impl<A: Portable> Simulation<A> {
     pub(super) fn machine(&mut self, configuration: usize, life: u64) -> Machine<A> {
         let (ahead, wall) = match self.conditions.clocks {
             Clocks::Machines => {

@@ -23,7 +23,7 @@ use super::clock::LeaseClock;
 use super::exchange::Outgoing;
 use super::node::Node;
 use super::plan::Settings;
-use crate::algorithm::{Algorithm, Packing};
+use crate::algorithm::Portable;
 use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::store::{
@@ -36,7 +36,7 @@ use crate::store::{
 
 const LIFE: u64 = 600 * MS;
 
-struct Machine<A: Algorithm> {
+struct Machine<A: Portable> {
     node: Node<A>,
     clock: LeaseClock,
     link: Link,
@@ -68,7 +68,7 @@ struct Waiting {
     receiver: Receiver<Result<(), StoreError>>,
 }
 
-struct Exchange<A: Algorithm> {
+struct Exchange<A: Portable> {
     outgoing: Outgoing,
     node: usize,
     /// The machine's number in the life in which it sent the report.
@@ -83,7 +83,7 @@ struct Exchange<A: Algorithm> {
 
 /// A reply, until it arrives.
 #[derive(Clone)]
-struct Reply<A: Algorithm> {
+struct Reply<A: Portable> {
     reply: LeaseReply<A::State>,
     /// What the server's clock showed when the report arrived.
     server_time: u64,
@@ -99,7 +99,7 @@ struct Admitted {
     configuration: usize,
 }
 
-struct Simulation<A: Algorithm> {
+struct Simulation<A: Portable> {
     time: Timeline,
     machines: Vec<Machine<A>>,
     exchanges: Vec<Exchange<A>>,
@@ -123,7 +123,7 @@ struct Simulation<A: Algorithm> {
     waited: u64,
 }
 
-impl<A: Algorithm> Simulation<A> {
+impl<A: Portable> Simulation<A> {
     /// `algorithms` are those that machines begin with, and another one.
     fn new(algorithms: &[A; 2], seed: u64, mistake: Mistake) -> Self {
         let mut time = Timeline::new(seed);
@@ -304,9 +304,9 @@ impl<A: Algorithm> Simulation<A> {
         match self.records.get(&key.to_string()) {
             Some(record) => {
                 let state = self.state_in_store(record, configuration, now);
-                A::Packing::available(algorithm, &state, now)
+                A::available(algorithm, &state, now)
             }
-            None => A::Packing::available(algorithm, &algorithm.fresh(now), now),
+            None => A::available(algorithm, &algorithm.fresh(now), now),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The store of a simulated fleet, and its mistakes.
 
 use super::{Clocks, Exchange, Mistake, Reply, Simulation, machine::hash_of};
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::clock::Tick;
 use crate::store::{
     cas::{
@@ -12,7 +12,7 @@ use crate::store::{
     fleet::simulation::{KEYS, MAX_DELAY},
 };
 
-impl<A: Algorithm> Simulation<A> {
+impl<A: Portable> Simulation<A> {
     /// A report arrives at the store. That of a machine that has crashed meanwhile does too.
     pub(super) fn arrive(&mut self, number: usize) {
         let key = self.key_of(number);

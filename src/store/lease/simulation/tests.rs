@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Admitted, Clocks, Conditions, Mistake, Simulation};
 use crate::algorithm::{
-    Algorithm, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
+    FixedWindow, LeakyBucket, Portable, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
 };
 use crate::clock::nanos;
 use crate::quota::Quota;
@@ -28,7 +28,7 @@ fn with_limits<A>(limits: [u64; 2], algorithm: impl Fn(Quota) -> A) -> [A; 2] {
     limits.map(|limit| algorithm(Quota::per(limit, PERIOD)))
 }
 
-impl<A: Algorithm> Simulation<A> {
+impl<A: Portable> Simulation<A> {
     /// What was admitted of a key, by the `configuration` if one is given, in the times before, between and
     /// after its resets.
     fn parts(&self, key: u64, configuration: Option<usize>) -> Vec<Vec<(u64, u64)>> {
@@ -98,7 +98,7 @@ impl<A: Algorithm> Simulation<A> {
 }
 
 /// Runs a fleet, and checks that it keeps the promises of its algorithms.
-fn check<A: Algorithm>(
+fn check<A: Portable>(
     algorithms: &[A; 2],
     promises: [Promise; 2],
     (seed, mistake): (u64, Mistake),

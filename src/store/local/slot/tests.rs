@@ -97,11 +97,11 @@ fn check_slots<const W: usize>() {
     for at in 0..3 {
         let set = Set::at_index(&lines, at, W);
         assert_eq!((set.slots(), set.state_words()), (slots_per_set(W), W));
-        let mut expected = [Words::default(); MAX_SLOTS];
+        let mut expected = [SlotWords::default(); MAX_SLOTS];
         for slot in 0..set.slots() {
             assert_eq!(set.lookup(tag_of(slot)).1, None);
             let (header, _) = set.lookup(0);
-            let mut words = Words::default();
+            let mut words = SlotWords::default();
             for (word, number) in words.iter_mut().zip(1..=W) {
                 *word = !((at * 100 + slot * 10 + number) as u64);
             }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::algorithm::{Cost, GiveBack, Inherit, Packing};
+use crate::algorithm::{Cost, GiveBack, Inherit};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::store::redis::{
@@ -146,7 +146,7 @@ impl<A: Scripted> Oracle<A> {
             }
             Call::Ban(micros) => {
                 let length = Duration::from_micros(micros);
-                A::Packing::ban(algorithm, &mut state, now, length);
+                A::ban(algorithm, &mut state, now, length);
                 algorithm.peek(&state, now, 0)
             }
             Call::Charge(cost) => {

@@ -1,7 +1,7 @@
 //! What is particular about a fleet: its clocks, its configurations, and resets.
 
 use super::{Conditions, INTERVAL, Simulation};
-use crate::algorithm::Algorithm;
+use crate::algorithm::Portable;
 use crate::store::{
     cas::report::Change,
     fleet::simulation::{Event, KEYS, LENGTH, MS, Quotas, Timeline},
@@ -35,7 +35,7 @@ impl Conditions {
     }
 }
 
-impl<A: Algorithm> Simulation<A> {
+impl<A: Portable> Simulation<A> {
     /// Plans what a machine meets in such a fleet.
     pub(super) fn plan_changes(&mut self, node: usize) {
         let conditions = self.conditions;

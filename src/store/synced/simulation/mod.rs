@@ -15,7 +15,7 @@ use super::collect::{Due, Outgoing};
 use super::fleet::PRESENT_INTERVALS;
 use super::node::Node;
 use super::rules::Rules;
-use crate::algorithm::{Algorithm, Inherit, Packing};
+use crate::algorithm::{Inherit, Portable};
 use crate::clock::{Tick, nanos};
 use crate::error::StoreError;
 use crate::store::{
@@ -70,7 +70,7 @@ struct Conditions {
     is_changed: bool,
 }
 
-struct Machine<A: Algorithm> {
+struct Machine<A: Portable> {
     node: Node<A>,
     clock: FleetClock,
     link: Link,
@@ -87,7 +87,7 @@ struct Machine<A: Algorithm> {
     unreported: i128,
 }
 
-struct Exchange<A: Algorithm> {
+struct Exchange<A: Portable> {
     outgoing: Outgoing,
     node: usize,
     /// The machine's number in the life in which it sent the report.
@@ -110,7 +110,7 @@ struct Admitted {
     configuration: usize,
 }
 
-struct Simulation<A: Algorithm> {
+struct Simulation<A: Portable> {
     time: Timeline,
     machines: Vec<Machine<A>>,
     exchanges: Vec<Exchange<A>>,
@@ -134,7 +134,7 @@ struct Simulation<A: Algorithm> {
     crashes: u64,
 }
 
-impl<A: Algorithm> Simulation<A> {
+impl<A: Portable> Simulation<A> {
     /// `algorithms` are those that machines begin with, and another one.
     fn new(algorithms: &[A; 2], seed: u64, strict: Option<u32>, mistake: Mistake) -> Self {
         let decider = |algorithm: &A| Decider::new(algorithm.clone()).expect("a valid algorithm");
@@ -290,7 +290,7 @@ impl<A: Algorithm> Simulation<A> {
             let algorithm = &self.deciders[0].algorithm;
             let oracle = self.oracles.entry(key);
             let oracle = oracle.or_insert_with(|| algorithm.fresh(now));
-            A::Packing::charge_late(algorithm, oracle, now.into(), now, cost);
+            A::charge_late(algorithm, oracle, now.into(), now, cost);
         }
     }
 
@@ -393,7 +393,7 @@ impl<A: Algorithm> Simulation<A> {
         if self.mistake == Mistake::ClampDebt {
             let before = decider.report(record, now, &report);
             let before = before.expect("a readable record").state;
-            let mut left = A::Packing::available(&decider.algorithm, &before, now);
+            let mut left = A::available(&decider.algorithm, &before, now);
             for change in &mut changes {
                 if let Change::Charge { cost, .. } = change {
                     *cost = left.min(*cost);

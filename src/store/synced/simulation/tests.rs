@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::{Admitted, INTERVAL, Mistake, Simulation};
 use crate::algorithm::{
-    Algorithm, FixedWindow, LeakyBucket, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
-    WarmUp,
+    FixedWindow, LeakyBucket, Portable, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -18,7 +17,7 @@ use crate::store::{
     },
 };
 
-impl<A: Algorithm> Simulation<A> {
+impl<A: Portable> Simulation<A> {
     /// How many units more than the promise may be admitted of a key, if that is bounded.
     fn bound(&self, key: u64, promise: Promise) -> Option<u64> {
         let others = self.machines.len() as u64 - 1 + self.crashes;
@@ -101,7 +100,7 @@ impl<A: Algorithm> Simulation<A> {
 }
 
 /// Runs a fleet, and checks what it has admitted.
-fn check<A: Algorithm>(
+fn check<A: Portable>(
     algorithms: &[A; 2],
     promises: [Promise; 2],
     is_exact: bool,

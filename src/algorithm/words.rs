@@ -1,166 +1,101 @@
-//! How the states of an algorithm are packed into words.
+//! States as words of a table.
 
 use std::time::Duration;
 
 use super::Algorithm;
-#[cfg(feature = "cas")]
-use super::fields::Fields;
-#[cfg(feature = "cas")]
-use super::summed::{SummedMoment, Taken};
 use crate::clock::Tick;
 use crate::decision::Decision;
-#[cfg(feature = "cas")]
-use crate::error::ConfigError;
 use crate::quota::Quota;
 
-/// The [`Packing`](Algorithm::Packing) of an algorithm of your own.
-///
-/// Each state is allocated separately, behind a lock that is held for one decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NotPacked;
-
-/// How the states of `A` are kept. Sealed: an algorithm of your own takes [`NotPacked`].
+/// How the states of an algorithm are kept. An algorithm of your own takes the defaults:
+/// `impl Words for Mine {}`.
 ///
 /// The algorithms of this crate pack a state into one to four words, which a table keeps in the
-/// slot itself and a [`Limiter`](crate::Limiter) in a single atomic.
+/// slot itself and a [`Limiter`](crate::Limiter) in a single atomic. By default each state is allocated
+/// separately, behind a lock that is held for one decision.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no way to keep the states of an algorithm",
-    label = "write `type Packing = NotPacked;`"
+    message = "it is not known how to keep the states of `{Self}`",
+    label = "write `impl Words for {Self} {{}}`"
 )]
-pub trait Packing<A: Algorithm>: Sealed {
+pub trait Words: Algorithm {
     /// The largest [`words`](super::Facts::words) that a setting can have, if slots can hold it: 1
     /// to 4. Tables leave out the code for wider slots.
     #[doc(hidden)]
-    const MAX_WORDS: usize;
+    const MAX_WORDS: usize = 1;
 
     /// The fewest words into which a state packs. Tables leave out the code for narrower slots too.
     #[doc(hidden)]
     const MIN_WORDS: usize = 1;
 
-    /// Whether [`cell_end`](Self::cell_end) may return a moment.
-    #[doc(hidden)]
-    #[cfg(feature = "cas")]
-    const HAS_CELLS: bool = false;
-
     /// The quotas of all its limits, in the order in which [`Decision::policy`] counts them.
     #[doc(hidden)]
-    fn quotas(algorithm: &A) -> Vec<Quota> {
-        vec![algorithm.quota()]
+    fn quotas(&self) -> Vec<Quota> {
+        vec![self.quota()]
     }
 
     /// The largest cost that is admitted at once.
     #[doc(hidden)]
     #[inline]
-    fn available(algorithm: &A, state: &A::State, now: Tick) -> u64 {
-        algorithm.peek(state, now, 0).remaining()
+    fn available(&self, state: &Self::State, now: Tick) -> u64 {
+        self.peek(state, now, 0).remaining()
     }
 
     /// The decision that [`Algorithm::reserve`] would return, taking nothing.
     #[doc(hidden)]
     #[inline]
     fn peek_reserve(
-        algorithm: &A,
-        state: &A::State,
+        &self,
+        state: &Self::State,
         now: Tick,
         cost: u64,
         max_wait: Duration,
     ) -> Decision {
-        algorithm.reserve(&mut state.clone(), now, cost, max_wait)
+        self.reserve(&mut state.clone(), now, cost, max_wait)
     }
 
     /// Denies everything for `length` from now on, if the algorithm has bans.
     #[doc(hidden)]
-    fn ban(algorithm: &A, state: &mut A::State, now: Tick, length: Duration) {
-        let _ = (algorithm, state, now, length);
+    fn ban(&self, state: &mut Self::State, now: Tick, length: Duration) {
+        let _ = (self, state, now, length);
     }
 
     /// Whether a block or a ban holds at `now`.
     #[doc(hidden)]
-    fn is_blocked(algorithm: &A, state: &A::State, now: Tick) -> bool {
-        let _ = (algorithm, state, now);
+    fn is_blocked(&self, state: &Self::State, now: Tick) -> bool {
+        let _ = (self, state, now);
         false
-    }
-
-    /// Gives each limit this machine's share of its quota, for one of `machines` machines.
-    #[doc(hidden)]
-    #[cfg(feature = "cas")]
-    fn take_share(algorithm: &mut A, machines: u64) -> Result<(), ConfigError> {
-        *algorithm = algorithm.with_quota(algorithm.quota().share_of(machines)?)?;
-        Ok(())
-    }
-
-    /// Counts a cost that another limiter admitted, at the latest in the window or cell of `taken.last`,
-    /// which may end later than `now`. A cost of a window that is over is not counted in the present one.
-    #[doc(hidden)]
-    #[cfg(feature = "cas")]
-    fn charge_late(algorithm: &A, state: &mut A::State, taken: Taken, now: Tick, cost: u64) {
-        algorithm.charge(state, taken.last.min(now), cost);
-    }
-
-    /// The moment as of which a cost of `first` and one of `second`, which is later, count together no
-    /// less than each of them would. `None` if they count as of [`Taken::last`].
-    #[doc(hidden)]
-    #[cfg(feature = "cas")]
-    fn joined_moment(algorithm: &A, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        let _ = (algorithm, first, cost, second);
-        None
-    }
-
-    /// The moment as of which costs that were taken from `since` until now, and have led to `state`,
-    /// count together no less than each of them would, if it is not in the future. `None` if they count as
-    /// of [`Taken::last`].
-    #[doc(hidden)]
-    #[cfg(feature = "cas")]
-    fn summed_moment(
-        algorithm: &A,
-        state: &A::State,
-        since: Tick,
-        cost: u64,
-    ) -> Option<SummedMoment> {
-        let _ = (algorithm, state, since, cost);
-        None
-    }
-
-    /// The end of the window or cell in which costs of `now` are counted; [`Tick::MAX`] if there is
-    /// none, as for every algorithm without [`HAS_CELLS`](Self::HAS_CELLS). Costs before it are counted
-    /// together with those of `now`.
-    #[doc(hidden)]
-    #[cfg(feature = "cas")]
-    fn cell_end(algorithm: &A, state: &A::State, now: Tick) -> Tick {
-        let _ = (algorithm, state, now);
-        Tick::MAX
     }
 
     /// The bytes that a state has allocated, besides its own size.
     #[doc(hidden)]
     #[inline]
-    fn heap_bytes(algorithm: &A, state: &A::State) -> usize {
-        let _ = (algorithm, state);
+    fn heap_bytes(&self, state: &Self::State) -> usize {
+        let _ = (self, state);
         0
     }
 
     /// The state as one word, if it fits; never `u64::MAX`.
     #[doc(hidden)]
     #[inline]
-    fn pack(algorithm: &A, state: &A::State) -> Option<u64> {
-        let _ = (algorithm, state);
+    fn pack(&self, state: &Self::State) -> Option<u64> {
+        let _ = (self, state);
         None
     }
 
     /// The state that [`pack`](Self::pack) turned into `word`; any state for any other word.
     #[doc(hidden)]
     #[inline]
-    fn unpack(algorithm: &A, word: u64) -> A::State {
+    fn unpack(&self, word: u64) -> Self::State {
         let _ = word;
-        algorithm.fresh(Tick::ZERO)
+        self.fresh(Tick::ZERO)
     }
 
     /// Packs the state into [`words`](super::Facts::words) words, if it fits. The first word
     /// stays below 2^63; words beyond the count stay zero.
     #[doc(hidden)]
     #[inline]
-    fn pack_into(algorithm: &A, state: &A::State, words: &mut [u64]) -> bool {
-        match (Self::pack(algorithm, state), words.first_mut()) {
+    fn pack_into(&self, state: &Self::State, words: &mut [u64]) -> bool {
+        match (Self::pack(self, state), words.first_mut()) {
             (Some(packed), Some(word)) if packed < 1 << 63 => {
                 *word = packed;
                 true
@@ -173,56 +108,38 @@ pub trait Packing<A: Algorithm>: Sealed {
     /// words.
     #[doc(hidden)]
     #[inline]
-    fn unpack_from(algorithm: &A, words: &[u64]) -> A::State {
-        Self::unpack(algorithm, words.first().copied().unwrap_or_default())
+    fn unpack_from(&self, words: &[u64]) -> Self::State {
+        Self::unpack(self, words.first().copied().unwrap_or_default())
     }
 
     /// Makes packed words count time from shortly before `now`, so that fewer bits hold it.
     ///
     /// Words that were packed before must be unpacked with the algorithm as it was.
     #[doc(hidden)]
-    fn rebase(algorithm: &mut A, now: Tick) {
-        let _ = (algorithm, now);
+    fn rebase(&mut self, now: Tick) {
+        let _ = (self, now);
     }
 
     /// Replaces a state from long before the last [`rebase`](Self::rebase) by one that packs and
     /// decides alike from that moment on.
     #[doc(hidden)]
-    fn raise_to_base(algorithm: &A, state: &mut A::State) {
-        let _ = (algorithm, state);
-    }
-
-    /// Lists the settings, for a store that any machine can read. The settings may be replaced by
-    /// what was read.
-    #[doc(hidden)]
-    #[cfg(feature = "cas")]
-    fn settings_fields(algorithm: &mut A, fields: &mut Fields<'_>) {
-        let _ = algorithm;
-        fields.fail();
-    }
-
-    /// Lists the fields of a state, for a store that any machine can read. The state may be replaced
-    /// by what was read.
-    #[doc(hidden)]
-    #[cfg(feature = "cas")]
-    fn state_fields(algorithm: &A, state: &mut A::State, fields: &mut Fields<'_>) {
-        let _ = (algorithm, state);
-        fields.fail();
+    fn raise_to_base(&self, state: &mut Self::State) {
+        let _ = (self, state);
     }
 
     /// Removes what belongs to the key of `state` alone, before another key goes on from it.
     #[doc(hidden)]
     #[inline]
-    fn disown(algorithm: &A, state: &mut A::State) {
-        let _ = (algorithm, state);
+    fn disown(&self, state: &mut Self::State) {
+        let _ = (self, state);
     }
 
     /// [`Algorithm::decide`] on a state that is kept outside of the slots. `None` if the slow path has
     /// to decide; the state is then as it was.
     #[doc(hidden)]
     #[inline]
-    fn decide_kept(algorithm: &A, state: &mut A::State, now: Tick, cost: u64) -> Option<Decision> {
-        Some(decide_outlined(algorithm, state, now, cost))
+    fn decide_kept(&self, state: &mut Self::State, now: Tick, cost: u64) -> Option<Decision> {
+        Some(decide_outlined(self, state, now, cost))
     }
 
     /// [`Algorithm::decide`] on the state in `words`. `None` if the state that it leaves does not
@@ -235,10 +152,10 @@ pub trait Packing<A: Algorithm>: Sealed {
         reason = "so that the figures a caller does not read are not computed"
     )]
     #[inline(always)]
-    fn decide_packed(algorithm: &A, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
-        let mut state = Self::unpack_from(algorithm, words);
-        let decision = algorithm.decide(&mut state, now, cost);
-        Self::pack_into(algorithm, &state, words).then_some(decision)
+    fn decide_packed(&self, words: &mut [u64], now: Tick, cost: u64) -> Option<Decision> {
+        let mut state = Self::unpack_from(self, words);
+        let decision = self.decide(&mut state, now, cost);
+        Self::pack_into(self, &state, words).then_some(decision)
     }
 }
 
@@ -253,21 +170,12 @@ pub(crate) fn decide_outlined<A: Algorithm>(
     algorithm.decide(state, now, cost)
 }
 
-/// Seals [`Packing`].
-#[expect(unnameable_types, reason = "sealed")]
-pub trait Sealed {}
-
-impl Sealed for NotPacked {}
-
-impl<A: Algorithm> Packing<A> for NotPacked {
-    const MAX_WORDS: usize = 1;
-}
-
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod tests {
     use super::*;
     use crate::algorithm::{
-        FixedWindow, LeakyBucket, SlidingGrid, SlidingWindow, TokenBucket, math::TIME_BITS,
+        FixedWindow, LeakyBucket, Portable, SlidingGrid, SlidingWindow, TokenBucket,
+        math::TIME_BITS,
     };
 
     /// Quotas with the smallest and largest numbers.
@@ -280,7 +188,7 @@ mod tests {
     }
 
     /// The fewest and the most words of a state, over quotas with the smallest and largest numbers.
-    fn word_counts<A: Algorithm>(make: impl Fn(Quota) -> A) -> (usize, usize) {
+    fn word_counts<A: Words>(make: impl Fn(Quota) -> A) -> (usize, usize) {
         let counts = quotas().map(|quota| make(quota).facts().words);
         counts.fold((usize::MAX, 0), |(least, most), count| {
             (least.min(count), most.max(count))
@@ -289,8 +197,8 @@ mod tests {
 
     /// A smaller `MAX_WORDS` would keep states outside of the slots, a larger one would add code for
     /// slots that no state needs. `MIN_WORDS` is the reverse.
-    fn assert_bounds<A: Algorithm>(make: impl Fn(Quota) -> A) {
-        let stated = (A::Packing::MIN_WORDS, A::Packing::MAX_WORDS);
+    fn assert_bounds<A: Words>(make: impl Fn(Quota) -> A) {
+        let stated = (A::MIN_WORDS, A::MAX_WORDS);
         assert_eq!(word_counts(make), stated, "{}", std::any::type_name::<A>());
     }
 
@@ -304,13 +212,13 @@ mod tests {
     }
 
     /// The fullest states that count, from the move of a base until the next.
-    fn assert_packs_until_the_base_moves<A: Algorithm>(mut limit: A)
+    fn assert_packs_until_the_base_moves<A: Words>(mut limit: A)
     where
         A::State: PartialEq,
     {
         let period = limit.quota().period();
         let now = Tick::from_nanos(1 << (TIME_BITS - 1));
-        A::Packing::rebase(&mut limit, now);
+        A::rebase(&mut limit, now);
         let due = limit.facts().rebase_at;
         let lasts = due.since(now).saturating_add(period);
         assert!(
@@ -325,9 +233,9 @@ mod tests {
                 let _ = limit.charge(&mut state, at, limit.quota().limit());
             }
             let mut words = vec![0; limit.facts().words];
-            let fits = A::Packing::pack_into(&limit, &state, &mut words);
+            let fits = A::pack_into(&limit, &state, &mut words);
             assert!(fits, "{limit:?}: {state:?} at {at:?}");
-            assert_eq!(A::Packing::unpack_from(&limit, &words), state, "{limit:?}");
+            assert_eq!(A::unpack_from(&limit, &words), state, "{limit:?}");
         }
     }
 
@@ -380,7 +288,6 @@ mod tests {
         assert_eq!(moves(window(1 << 20).anchored()), Tick::MAX);
     }
 
-    #[cfg(feature = "cas")]
     mod late {
         use super::*;
 
@@ -389,13 +296,13 @@ mod tests {
         }
 
         /// What is left at `now` of ten per minute.
-        fn left<A: Algorithm>(limit: &A, used_at: Option<i64>, taken_at: i64, now: i64) -> u64 {
+        fn left<A: Portable>(limit: &A, used_at: Option<i64>, taken_at: i64, now: i64) -> u64 {
             let mut state = limit.fresh(Tick::ZERO);
             if let Some(used_at) = used_at {
                 let _ = limit.charge(&mut state, at(used_at), 1);
             }
-            A::Packing::charge_late(limit, &mut state, at(taken_at).into(), at(now), 4);
-            A::Packing::available(limit, &state, at(now))
+            A::charge_late(limit, &mut state, at(taken_at).into(), at(now), 4);
+            A::available(limit, &state, at(now))
         }
 
         type Log = crate::algorithm::SlidingLog;

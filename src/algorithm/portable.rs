@@ -1,0 +1,130 @@
+//! Algorithms that stores on other machines can keep.
+
+use super::Words;
+use super::fields::Fields;
+use super::summed::{SummedMoment, Taken};
+use crate::clock::Tick;
+use crate::error::ConfigError;
+
+/// Settings and states as bytes that any machine can read.
+///
+/// A store with a compare-and-swap needs it: an algorithm of your own that works there lists its fields.
+/// One list writes and reads, so the two cannot differ.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_throttle::algorithm::{self, Algorithm, Cost, Fields, GiveBack, Inherit, Portable, Words};
+/// use tower_throttle::{ConfigError, Decision, Quota, Verdict, clock::Tick};
+///
+/// /// Admits everything and counts it.
+/// #[derive(Clone, Debug)]
+/// struct Meter(Quota);
+///
+/// impl Words for Meter {}
+///
+/// impl Algorithm for Meter {
+///     type State = u64;
+///
+///     fn quota(&self) -> Quota {
+///         self.0
+///     }
+///     fn with_quota(&self, quota: Quota) -> Result<Self, ConfigError> {
+///         Ok(Self(quota))
+///     }
+///     fn fresh(&self, _: Tick) -> u64 {
+///         0
+///     }
+///     fn decide(&self, count: &mut u64, _: Tick, cost: u64) -> Decision {
+///         *count = count.saturating_add(cost);
+///         Decision::new(Verdict::Admit, self.0.limit(), 1, None, 0)
+///     }
+///     fn refund(&self, count: &mut u64, _: Tick, cost: Cost, _: GiveBack) {
+///         *count = count.saturating_sub(cost.units);
+///     }
+///     fn charge(&self, count: &mut u64, _: Tick, cost: u64) -> Duration {
+///         *count = count.saturating_add(cost);
+///         Duration::ZERO
+///     }
+///     fn rescale(&self, _: &mut u64, _: &Self, _: Tick, _: Inherit) {}
+///     fn forgettable_at(&self, _: &u64) -> Tick {
+///         Tick::MAX
+///     }
+/// }
+///
+/// impl Portable for Meter {
+///     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
+///         fields.tag(1_000); // tells it from other algorithms
+///         fields.quota(&mut self.0);
+///     }
+///     fn state_fields(&self, count: &mut u64, fields: &mut Fields<'_>) {
+///         fields.u64(count);
+///     }
+/// }
+///
+/// let meter = Meter(Quota::per_second(10));
+/// let bytes = algorithm::state_to_bytes(&meter, &300).expect("a state");
+/// assert_eq!(algorithm::state_from_bytes(&meter, &bytes), Some(300));
+/// assert_eq!(algorithm::state_from_bytes(&meter, &bytes[1..]), None);
+/// let bytes = algorithm::settings_to_bytes(&meter).expect("settings");
+/// let other = Meter(Quota::per_day(1));
+/// assert_eq!(algorithm::settings_from_bytes(&other, &bytes).map(|read| read.0), Some(meter.0));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be kept by a store on another machine",
+    label = "implement `Portable` for `{Self}`: its settings and states as bytes"
+)]
+pub trait Portable: Words {
+    /// Lists the settings, which may be replaced by what was read. Bytes are equal only for equal
+    /// settings.
+    fn settings_fields(&mut self, fields: &mut Fields<'_>);
+
+    /// Lists the fields of a state, which may be replaced by what was read. Moments in it are as the
+    /// clock counts them.
+    fn state_fields(&self, state: &mut Self::State, fields: &mut Fields<'_>);
+
+    // What follows is for the reports of `Synced` and `Leased` alone.
+
+    /// Whether [`cell_end`](Self::cell_end) may return a moment.
+    #[doc(hidden)]
+    const HAS_CELLS: bool = false;
+
+    /// Gives each limit this machine's share of its quota, for one of `machines` machines.
+    #[doc(hidden)]
+    fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {
+        *self = self.with_quota(self.quota().share_of(machines)?)?;
+        Ok(())
+    }
+
+    /// Counts a cost that another limiter admitted, at the latest in the window or cell of `taken.last`,
+    /// which may end later than `now`. A cost of a window that is over is not counted in the present one.
+    #[doc(hidden)]
+    fn charge_late(&self, state: &mut Self::State, taken: Taken, now: Tick, cost: u64) {
+        self.charge(state, taken.last.min(now), cost);
+    }
+
+    /// The end of the window or cell in which costs of `now` are counted; [`Tick::MAX`] if there is
+    /// none, as for every algorithm without [`HAS_CELLS`](Self::HAS_CELLS). Costs before it are counted
+    /// together with those of `now`.
+    #[doc(hidden)]
+    fn cell_end(&self, state: &Self::State, now: Tick) -> Tick {
+        let _ = (state, now);
+        Tick::MAX
+    }
+
+    /// The moment as of which a cost of `first` and one of `second`, which is later, count together no
+    /// less than each of them would. `None` if they count as of [`Taken::last`].
+    #[doc(hidden)]
+    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
+        let _ = (first, cost, second);
+        None
+    }
+
+    /// The moment as of which costs that were taken from `since` until now, and have led to `state`,
+    /// count together no less than each of them would, if it is not in the future. `None` if they count as
+    /// of [`Taken::last`].
+    #[doc(hidden)]
+    fn summed_moment(&self, state: &Self::State, since: Tick, cost: u64) -> Option<SummedMoment> {
+        let _ = (state, since, cost);
+        None
+    }
+}
