@@ -41,17 +41,18 @@ impl Alarm {
         }
     }
 
-    /// Makes it fire for the caller as well. It has to be set again if it is no longer set.
-    pub(crate) fn serve_caller(&mut self) {
+    /// Makes it fire for the caller as well. Returns whether it is set.
+    pub(crate) fn serve_caller(&mut self) -> bool {
         if self.runtimes.iter().any(RuntimeTimer::serves_caller) {
-            return;
+            return self.at < Tick::MAX;
         }
         match RuntimeTimer::of_caller() {
             Some(runtime) => self.runtimes.push(runtime),
-            None if self.thread.is_some() => return,
+            None if self.thread.is_some() => return self.at < Tick::MAX,
             None => self.thread = Some(ThreadSleep::until(Tick::MAX)),
         }
         self.at = Tick::MAX;
+        false
     }
 
     /// When it fires; `MAX` if it is not set.

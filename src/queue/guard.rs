@@ -211,8 +211,9 @@ impl LineGuard<'_> {
         let line_id = self.line_id;
         if let Some(entry) = self.entry_mut() {
             let new = || Alarm::new(waker(line_id));
-            entry.alarm.get_or_insert_with(new).serve_caller();
-            self.refresh_timer();
+            if !entry.alarm.get_or_insert_with(new).serve_caller() {
+                self.refresh_timer();
+            }
         }
     }
 

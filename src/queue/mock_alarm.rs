@@ -82,7 +82,9 @@ impl Alarm {
         })
     }
 
-    pub(crate) const fn serve_caller(&mut self) {}
+    pub(crate) fn serve_caller(&mut self) -> bool {
+        self.at < Tick::MAX
+    }
 
     pub(crate) const fn at(&self) -> Tick {
         self.at
