@@ -1,5 +1,9 @@
 //! Synchronization primitives of the standard library, or of loom or shuttle in their models.
 
+mod swap;
+
+pub(crate) use self::swap::Swap;
+
 #[cfg(not(all(test, any(tower_throttle_loom, tower_throttle_shuttle))))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard, PoisonError, TryLockError,

@@ -2,11 +2,12 @@
 
 use std::{
     ops::Deref,
-    sync::{Arc, OnceLock, PoisonError, RwLock},
+    sync::{Arc, OnceLock},
 };
 
 use crate::quota::Quota;
 use crate::respond::Policies;
+use crate::sync::Swap;
 
 /// The name and the quotas, read by every response that states the limit.
 ///
@@ -18,7 +19,7 @@ pub(super) struct PolicyCache {
     /// before.
     initial: OnceLock<Policies>,
     /// Those after as many changes.
-    latest: RwLock<Option<(u64, Arc<Policies>)>>,
+    latest: Swap<Option<(u64, Arc<Policies>)>>,
 }
 
 impl PolicyCache {
@@ -26,7 +27,7 @@ impl PolicyCache {
         Self {
             name: name.into(),
             initial: OnceLock::new(),
-            latest: RwLock::new(None),
+            latest: Swap::default(),
         }
     }
 
@@ -50,15 +51,12 @@ impl PolicyCache {
     #[cold]
     #[inline(never)]
     fn load_latest(&self, changes: u64, quotas: &dyn Fn() -> Vec<Quota>) -> Arc<Policies> {
-        {
-            let latest = self.latest.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, policies)) = latest.as_ref().filter(|(made, _)| *made >= changes) {
-                return Arc::clone(policies);
-            }
+        let made = self.latest.read(Option::clone);
+        if let Some((_, policies)) = made.filter(|(made, _)| *made >= changes) {
+            return policies;
         }
-        let mut latest = self.latest.write().unwrap_or_else(PoisonError::into_inner);
         let policies = Arc::new(Policies::new(&self.name, &quotas()));
-        *latest = Some((changes, Arc::clone(&policies)));
+        self.latest.set(Some((changes, Arc::clone(&policies))));
         policies
     }
 }

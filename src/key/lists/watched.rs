@@ -1,7 +1,9 @@
 //! A value that can be replaced while it is read.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use crate::sync::Swap;
 
 /// A list that can be replaced while requests are served.
 ///
@@ -15,32 +17,27 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// blocked.set(Networks::new(["198.51.100.0/24"]));
 /// assert!(same.get().contains("198.51.100.7".parse().unwrap()));
 /// ```
-pub struct Watched<T>(Arc<RwLock<Arc<T>>>);
+pub struct Watched<T>(Arc<Swap<T>>);
 
 impl<T> Watched<T> {
     /// A list to begin with.
     pub fn new(list: T) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(list))))
+        Self(Arc::new(Swap::new(list)))
     }
 
     /// Replaces the list. A request that is being compared with the old one is not affected.
     pub fn set(&self, list: T) {
-        let mut list = Arc::new(list);
-        let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut *held, &mut list);
-        drop(held);
-        // The old list is dropped here, without the lock: that may take long.
+        self.0.set(list);
     }
 
     /// The present list.
     pub fn get(&self) -> Arc<T> {
-        self.read(Arc::clone)
+        self.0.get()
     }
 
     /// Reads the present list without counting a reference to it.
-    pub(super) fn read<R>(&self, read: impl FnOnce(&Arc<T>) -> R) -> R {
-        // A panic of a reader or of `drop` leaves a whole list.
-        read(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        self.0.read(read)
     }
 }
 

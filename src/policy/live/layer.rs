@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -19,6 +19,7 @@ use super::service::PolicyService;
 use super::shared::Shared;
 use crate::layer::Counts;
 use crate::policy::file::{PolicyFile, Problem, Problems};
+use crate::sync::Swap;
 
 /// Applies the limits of a policy file to an HTTP service, and can be reloaded.
 ///
@@ -87,7 +88,7 @@ impl PolicyLayer {
     pub fn new(file: PolicyFile, environment: Environment) -> Result<Self, Problems> {
         let handle = PolicyHandle {
             shared: Arc::new(Shared {
-                current: RwLock::default(),
+                current: Swap::default(),
                 environment,
                 given: AtomicU64::new(0),
                 loaded: Mutex::default(),
@@ -140,11 +141,7 @@ impl PolicyHandle {
         let open = &mut loaded.open_stores;
         let (generation, report) = reload::build(&file, lists, &shared.environment, open, &before)?;
         loaded.number = number;
-        let generation = Arc::new(generation);
-        *shared
-            .current
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = generation;
+        shared.current.set(generation);
         Ok(report)
     }
 

@@ -1,17 +1,18 @@
 //! What the layer, the services and the handles of a file share.
 
 use std::sync::{
-    Arc, Mutex, PoisonError, RwLock,
+    Arc, Mutex,
     atomic::{AtomicU64, Ordering},
 };
 
 use super::environment::Environment;
 use super::generation::Generation;
 use super::reload::OpenStores;
+use crate::sync::Swap;
 
 /// Shared by a layer, its clones, its services and its handles.
 pub(super) struct Shared {
-    pub(super) current: RwLock<Arc<Generation>>,
+    pub(super) current: Swap<Generation>,
     pub(super) environment: Environment,
     /// How many files were given so far.
     pub(super) given: AtomicU64,
@@ -30,8 +31,7 @@ pub(super) struct Loaded {
 
 impl Shared {
     pub(super) fn current(&self) -> Arc<Generation> {
-        let current = self.current.read();
-        Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
+        self.current.get()
     }
 
     pub(super) fn record_denied_client(&self) {

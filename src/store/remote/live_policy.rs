@@ -5,11 +5,7 @@
 //! beside its decisions, which do not wait for it. A limiter that was configured with another quota,
 //! as after a rollout, ignores the change.
 
-use std::{
-    future::Future,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 
@@ -18,7 +14,7 @@ use crate::algorithm::{Algorithm, Words};
 use crate::clock::Tick;
 use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, Swap};
 
 /// Less than the second that is promised, so that there is time for the reply.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(800);
@@ -55,7 +51,7 @@ pub(crate) trait Policy: Sized + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct LivePolicy<P: Policy> {
     configured: P::Algorithm,
-    active: RwLock<Arc<P>>,
+    active: Swap<P>,
     /// When the change was last read, in nanoseconds; 0 means never.
     refreshed_at: AtomicU64,
     /// Counts changes made here: a value read before one does not undo it.
@@ -66,15 +62,14 @@ impl<P: Policy> LivePolicy<P> {
     pub(crate) fn new(configured: P) -> Self {
         Self {
             configured: configured.algorithm().clone(),
-            active: RwLock::new(Arc::new(configured)),
+            active: Swap::new(configured),
             refreshed_at: AtomicU64::new(0),
             changes: AtomicU64::new(0),
         }
     }
 
     pub(crate) fn active(&self) -> Arc<P> {
-        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&active)
+        self.active.get()
     }
 
     /// Whether a refresh is due. If so, the caller has to run it. Never due while the server does
@@ -146,8 +141,7 @@ impl<P: Policy> LivePolicy<P> {
         if algorithm.quota() == active.algorithm().quota() {
             return;
         }
-        let policy = Arc::new(active.with_algorithm(algorithm));
-        *self.active.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        self.active.set(active.with_algorithm(algorithm));
         if let Some(deny_cache) = deny_cache {
             deny_cache.invalidate_all();
         }
