@@ -3,7 +3,6 @@
 use std::{fmt, hash::Hash, marker::PhantomData, sync::Arc};
 
 use super::ConcurrencyLayer;
-use super::key_limits::KeyLimits;
 use super::state::{State, checked_limit};
 use crate::error::ConfigError;
 use crate::key::{KeyExtractor, KeyRef, KeyType};
@@ -66,7 +65,7 @@ impl<K> ConcurrencyHandle<K> {
         Q: KeyRef<K> + Hash + ?Sized,
     {
         let table = &self.state.table;
-        table.in_flight(table.key_id(key))
+        table.look(table.key_id(key)).0
     }
 
     /// The number of keys with requests in flight. No other key takes up memory, except for an
@@ -106,7 +105,7 @@ impl<K> ConcurrencyHandle<K> {
         Q: KeyRef<K> + Hash + ?Sized,
     {
         let table = &self.state.table;
-        table.limit_of(table.key_id(key))
+        table.look(table.key_id(key)).1
     }
 
     /// The number of keys whose own [adaptive](ConcurrencyLayer::new) limit is kept.
@@ -131,8 +130,7 @@ impl<K> ConcurrencyHandle<K> {
     /// # }
     /// ```
     pub fn kept_limits(&self) -> usize {
-        let limits = self.state.table.key_limits.as_ref();
-        limits.map_or(0, KeyLimits::keys)
+        self.state.table.kept_limits()
     }
 
     /// Changes the limit.

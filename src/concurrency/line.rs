@@ -13,8 +13,6 @@ pub(super) struct Line {
     levels: Vec<(Priority, List<Waiter>)>,
     /// How many were displaced and do not know it yet. Their nodes are still in the lists.
     displaced: usize,
-    /// The limit of the key, if each key has its own.
-    pub(super) limit: u64,
 }
 
 /// A request that waits. Its node is linked until it is known how the wait ends.

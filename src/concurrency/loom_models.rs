@@ -66,7 +66,7 @@ fn serve(state: &Arc<State>, in_flight: &AtomicU64, limit: u64) {
 }
 
 fn assert_at_rest(state: &State) {
-    assert_eq!((state.table.in_flight(ID), state.table.waiting()), (0, 0));
+    assert_eq!((state.table.look(ID).0, state.table.waiting()), (0, 0));
     assert_eq!(state.table.keys(), 0);
 }
 

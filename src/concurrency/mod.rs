@@ -3,7 +3,6 @@
 mod adaptive;
 mod claim;
 mod controller;
-mod entries;
 mod future;
 mod handle;
 mod hold;
@@ -18,6 +17,7 @@ mod permit;
 mod renewed;
 mod service;
 mod settings;
+mod shard;
 mod state;
 mod table;
 

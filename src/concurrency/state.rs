@@ -1,12 +1,6 @@
 //! What the services, clones and handles of one layer share.
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    ops::Deref,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::VecDeque, fmt, ops::Deref, sync::Arc, time::Duration};
 
 use super::adaptive::Adaptive;
 use super::claim::{Claim, Usage};
@@ -18,6 +12,7 @@ use crate::error::{ConfigError, RateLimited};
 use crate::layer::{Counters, Signals};
 use crate::queue::WhenFull;
 use crate::respond::{Policies, ResponseHooks};
+use crate::sync::Swap;
 
 /// Shared by a layer, its services and its handles, and by its clones unless they are renamed.
 pub(super) struct State {
@@ -26,7 +21,7 @@ pub(super) struct State {
     name: Arc<str>,
     /// What clients are told of the limits that were told last, at most [`KEPT_POLICIES`]: priorities and
     /// keys may have limits of their own.
-    policies: RwLock<VecDeque<(u64, Arc<Policies>)>>,
+    policies: Swap<VecDeque<(u64, Arc<Policies>)>>,
 }
 
 /// What belongs to the limit, whatever a layer calls it.
@@ -79,19 +74,20 @@ pub(super) fn checked_limit(limit: u32) -> Result<u64, ConfigError> {
 
 impl State {
     pub(super) fn new(limit: u64) -> Self {
-        Self::with(Table::new(limit), None)
+        Self::with(Table::new(limit, None), None)
     }
 
     /// A state whose limit follows latency.
     pub(super) fn adaptive(algorithm: impl Adaptive) -> Self {
         let (controller, limit) = Controller::new(algorithm);
-        Self::with(Table::new(limit), Some(controller))
+        Self::with(Table::new(limit, None), Some(controller))
     }
 
     /// A state with a limit per key that follows latency.
     pub(super) fn adaptive_per_key(algorithm: impl Adaptive, settings: KeySettings) -> Self {
-        let limits = KeyLimits::new(factory(algorithm), settings);
-        Self::with(Table::per_key(limits), None)
+        let (make, start, load) = factory(algorithm);
+        let limits = KeyLimits::new(make, load, settings);
+        Self::with(Table::new(start, Some(limits)), None)
     }
 
     /// Whether the limit follows latency.
@@ -109,7 +105,7 @@ impl State {
             }),
             signals: Signals::default(),
             name: "default".into(),
-            policies: RwLock::default(),
+            policies: Swap::default(),
         }
     }
 
@@ -120,25 +116,24 @@ impl State {
             shared: Arc::clone(&self.shared),
             signals: self.signals.renamed(name),
             name: name.into(),
-            policies: RwLock::default(),
+            policies: Swap::default(),
         }
     }
 
     /// The limit as clients are told it.
     pub(super) fn policies(&self, limit: u64) -> Arc<Policies> {
-        let kept = self.policies.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, policies)) = kept.iter().find(|known| known.0 == limit) {
-            return Arc::clone(policies);
-        }
-        drop(kept);
-        let policies = Arc::new(Policies::at_once(&self.name, limit));
-        let mut kept = self
-            .policies
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        kept.truncate(KEPT_POLICIES - 1);
-        kept.push_front((limit, Arc::clone(&policies)));
-        policies
+        let known = self.policies.read(|kept| {
+            let known = kept.iter().find(|known| known.0 == limit);
+            known.map(|(_, policies)| Arc::clone(policies))
+        });
+        known.unwrap_or_else(|| {
+            let policies = Arc::new(Policies::at_once(&self.name, limit));
+            self.policies.update(|kept| {
+                kept.truncate(KEPT_POLICIES - 1);
+                kept.push_front((limit, Arc::clone(&policies)));
+            });
+            policies
+        })
     }
 
     /// Whether a request is ever to pass. One of more units than the limit is refused for good, unless

@@ -1,0 +1,128 @@
+//! The entries of one shard, by the hash of the key.
+
+use std::{cmp::Reverse, collections::HashMap, hash::BuildHasherDefault};
+
+use super::claim::Claim;
+use super::key_limits::{KeyLimit, KeyLimits};
+use super::line::Line;
+use crate::clock::Tick;
+use crate::queue::PassThroughHasher;
+
+/// The map keeps the memory of this many entries when it is empty.
+const KEPT: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Shard {
+    pub(super) entries: HashMap<u64, Entry, BuildHasherDefault<PassThroughHasher>>,
+    /// The number of entries with a limit of their own.
+    pub(super) limits: usize,
+    /// Counts the uses of these limits, to find the one that was used least recently.
+    uses: u64,
+}
+
+/// The requests of one key, and its limit. An entry with neither is removed.
+#[derive(Default)]
+pub(super) struct Entry {
+    /// The units of all requests in flight, with those of waiters that were granted a permit and do
+    /// not know it yet.
+    pub(super) in_flight: u64,
+    /// `None` until a request waits. If none is in flight, none waits.
+    pub(super) line: Option<Box<Line>>,
+    /// If each key has its own limit, and that of this key was not displaced.
+    pub(super) own: Option<Box<KeyLimit>>,
+}
+
+impl Shard {
+    /// The entry of a key that is used now, with a limit of its own. Also returns whether that begins
+    /// with `start`.
+    pub(super) fn use_limit(
+        &mut self,
+        limits: &KeyLimits,
+        id: u64,
+        now: Tick,
+        start: u64,
+    ) -> (&mut Entry, bool) {
+        let is_kept = |entry: &Entry| entry.own.is_some();
+        if self.limits >= limits.per_shard() && !self.entries.get(&id).is_some_and(is_kept) {
+            self.displace(|own| limits.is_forgotten(own, now));
+        }
+        self.uses += 1;
+        let entry = self.entries.entry(id).or_default();
+        let (is_idle, known) = (entry.is_idle(), entry.own.take());
+        self.limits += usize::from(known.is_none());
+        let known = known.filter(|own| !is_idle || !limits.is_forgotten(own, now));
+        let begins = known.is_none();
+        let mut own = known.unwrap_or_else(|| limits.begin(start, now));
+        own.used_at = own.used_at.max(now);
+        own.use_number = self.uses;
+        entry.own = Some(own);
+        (entry, begins)
+    }
+
+    /// Drops the limit of a key: one that is to be forgotten, or else one about which nothing was
+    /// learned, or else any; of these, the one that was used least recently. One of a key with requests
+    /// in flight only if all have some.
+    fn displace(&mut self, is_forgotten: impl Fn(&KeyLimit) -> bool) {
+        let rank = |(id, entry): (&u64, &Entry)| {
+            let own = entry.own.as_ref()?;
+            let order = (Reverse(is_forgotten(own)), own.has_learned, own.use_number);
+            Some(((!entry.is_idle(), order), *id))
+        };
+        let Some((_, id)) = self.entries.iter().filter_map(rank).min() else {
+            return;
+        };
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.own = None;
+            self.limits -= 1;
+        }
+        self.tidy(id);
+    }
+
+    /// Removes what is left of a key without requests.
+    #[inline]
+    pub(super) fn tidy(&mut self, id: u64) {
+        let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.is_idle()) else {
+            return;
+        };
+        entry.line = None;
+        if entry.own.is_none() {
+            self.remove(id);
+        }
+    }
+
+    /// Frees memory when the map has become much smaller. That happens at most once per so many
+    /// removals that it costs each of them next to nothing.
+    fn remove(&mut self, id: u64) {
+        let map = &mut self.entries;
+        map.remove(&id);
+        if map.capacity() > KEPT && map.len() < map.capacity() / 8 {
+            map.shrink_to((map.capacity() / 4).max(KEPT));
+        }
+    }
+}
+
+impl Entry {
+    /// Whether nothing is left of requests. The nodes of displaced waiters are: a new line would use
+    /// their numbers again.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.line.as_ref().is_none_or(|line| line.is_tidy())
+    }
+
+    /// `limit` is the part for the priority of the request.
+    pub(super) fn try_take(&mut self, claim: Claim, limit: u64) -> Result<u64, u64> {
+        let line = self.line.as_ref();
+        if line.is_some_and(|line| line.is_ahead_of(claim.priority))
+            || !self.has_room(claim.units, limit)
+        {
+            return Err(self.in_flight);
+        }
+        self.in_flight += claim.units;
+        Ok(self.in_flight)
+    }
+
+    /// A request of more units than the limit has room when it is alone, or it would never go on after
+    /// the limit has become lower.
+    pub(super) const fn has_room(&self, units: u64, limit: u64) -> bool {
+        self.in_flight == 0 || self.in_flight.saturating_add(units) <= limit
+    }
+}
