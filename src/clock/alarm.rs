@@ -75,7 +75,7 @@ impl Alarm {
         self.runtimes.retain_mut(|one| one.set(at, &self.waker));
         if self.runtimes.len() < runtimes {
             // The thread serves the requests that waited on a runtime that has been shut down.
-            self.thread.get_or_insert(ThreadSleep::until(at));
+            self.thread.get_or_insert_with(|| ThreadSleep::until(at));
         }
         if let Some(thread) = &mut self.thread {
             if !thread.reset(at, &self.waker) {

@@ -69,14 +69,14 @@ impl KeyLimits {
     }
 
     /// The limit of a key that begins with `limit`.
-    pub(super) fn begin(&self, limit: u64, now: Tick) -> Box<KeyLimit> {
-        Box::new(KeyLimit {
+    pub(super) fn begin(&self, limit: u64, now: Tick) -> KeyLimit {
+        KeyLimit {
             limit,
             run: (self.make)(),
             used_at: now,
             use_number: 0,
             has_learned: false,
-        })
+        }
     }
 
     /// Whether a key without requests in flight begins anew.

@@ -52,7 +52,7 @@ impl Shard {
         self.limits += usize::from(known.is_none());
         let known = known.filter(|own| !is_idle || !limits.is_forgotten(own, now));
         let begins = known.is_none();
-        let mut own = known.unwrap_or_else(|| limits.begin(start, now));
+        let mut own = known.unwrap_or_else(|| Box::new(limits.begin(start, now)));
         own.used_at = own.used_at.max(now);
         own.use_number = self.uses;
         entry.own = Some(own);

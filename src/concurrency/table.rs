@@ -119,7 +119,8 @@ impl Table {
 
     /// The limit of a key.
     fn limit_of(&self, entry: &Entry) -> u64 {
-        entry.own.as_ref().map_or(self.limit(), |own| own.limit)
+        let own = entry.own.as_ref();
+        own.map_or_else(|| self.limit(), |own| own.limit)
     }
 
     /// Takes a permit if there is room and no request of the key goes before it. Returns what is taken
@@ -310,7 +311,10 @@ impl Table {
             _ => false,
         };
         let own = entry.own.as_ref().filter(|own| !is_forgotten(own));
-        (entry.in_flight, own.map_or(self.limit(), |own| own.limit))
+        (
+            entry.in_flight,
+            own.map_or_else(|| self.limit(), |own| own.limit),
+        )
     }
 
     /// What a request sees of the limit.
