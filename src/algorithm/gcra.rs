@@ -306,7 +306,7 @@ impl Portable for Gcra {
 }
 
 /// For the stores that decide on a server.
-#[cfg(feature = "redis")]
+#[cfg(feature = "_remote")]
 impl Gcra {
     /// The interval between cells in nanoseconds, and the burst.
     pub(crate) const fn params(&self) -> (u64, u64) {

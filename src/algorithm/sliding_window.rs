@@ -418,7 +418,7 @@ impl Portable for SlidingWindow {
 }
 
 /// For the stores that decide on a server.
-#[cfg(feature = "redis")]
+#[cfg(feature = "_remote")]
 impl SlidingWindow {
     /// The length and the offset of its windows.
     pub(crate) const fn window_params(&self) -> (u64, u64) {

@@ -333,7 +333,7 @@ impl From<Quota> for TokenBucket {
 }
 
 /// For the stores that decide on a server.
-#[cfg(feature = "redis")]
+#[cfg(feature = "_remote")]
 impl TokenBucket {
     /// The tokens of a key never seen; `None` for a full bucket.
     pub(crate) fn initial_tokens(&self) -> Option<u64> {

@@ -4,6 +4,9 @@ mod apply;
 mod bans;
 #[cfg(feature = "cas")]
 mod beside;
+#[cfg(feature = "_remote")]
+#[allow(dead_code, reason = "the limiters that use it are not there yet")]
+mod budget;
 #[cfg(feature = "cas")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod cas;

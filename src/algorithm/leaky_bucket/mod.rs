@@ -335,7 +335,7 @@ impl From<Quota> for LeakyBucket {
 }
 
 /// For the stores that decide on a server.
-#[cfg(feature = "redis")]
+#[cfg(feature = "_remote")]
 impl LeakyBucket {
     /// How many units may wait if it is a queue, how long, and when they pay.
     pub(crate) const fn queue_params(&self) -> (Option<u64>, u64, Charge) {

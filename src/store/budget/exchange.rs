@@ -1,0 +1,376 @@
+//! The exchange of one key: what a machine used is charged, and units are granted.
+//!
+//! The fleet may use what the limit admits: for each part, the used units and the units *out* (granted
+//! and not yet reported) are at most the limit whenever units are granted at once. Time lowers what is
+//! used and never what is out. A unit that is used late counts from then on, so it raises a level or a
+//! count by one at most, as it did while it was out.
+
+use super::record::{Census, Record, Reply, Report, Settled, Spent, Terms};
+use super::shape::{More, Part, Shape, Used, signed};
+
+/// Parts of a whole in which shares are counted.
+const WHOLE: u64 = 1 << 16;
+/// How many times its share of what is free a machine is granted, if the fleet asks for more than is
+/// refilled: then less of the limit lies idle between the exchanges of many machines.
+const GAIN: u64 = 4;
+/// Where a demand stops to grow.
+const MAX_DEMAND: u64 = 1 << 35;
+
+/// The circumstances of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    /// By the store's clock.
+    pub(super) now: u64,
+    /// The number of machines, at least 1.
+    pub(super) machines: u64,
+    /// A random number below 2^16.
+    pub(super) dice: u64,
+}
+
+/// Charges and grants.
+pub(super) fn exchange(
+    (terms, shape): (&Terms, &Shape),
+    record: &mut Record,
+    report: &Report,
+    moment: Moment,
+) -> Reply {
+    let mut key = Key {
+        terms,
+        shape,
+        record,
+        ahead: false,
+    };
+    let (now, lapsed) = key.settle(moment.now);
+    // A record that is lost knows no reset.
+    let is_current = report.reset >= key.record.reset;
+    let mut spent = [Spent::default(); 2];
+    if is_current {
+        key.record.reset = report.reset;
+        spent = key.settle_report(report, now);
+    }
+    // In their order: a cost counts in the window in which it was used.
+    let mut charges = [lapsed[0], lapsed[1], spent[0], spent[1]];
+    charges.sort_by_key(|charge| charge.at);
+    for Spent { units, at } in charges.into_iter().filter(|charge| charge.units > 0) {
+        key.charge(units, at);
+    }
+    key.advance(now);
+    let mut reply = Reply {
+        reset: key.record.reset,
+        ..Reply::of(terms, now)
+    };
+    if report.demand > 0 {
+        let share = key.share(report, moment.machines);
+        if is_current {
+            // A limit smaller than the fleet is decided by waiting for exchanges.
+            key.ahead = terms.ahead && moment.machines <= shape.capacity();
+            key.grant(&mut reply, report, (share, moment.dice));
+            key.grant_next(&mut reply, report, (share, moment.dice));
+        }
+    }
+    key.add_figures(&mut reply);
+    reply
+}
+
+/// What is told of a key whose exchange was executed before.
+#[cfg(feature = "cas")]
+pub(super) fn figures((terms, shape): (&Terms, &Shape), record: &mut Record) -> Reply {
+    let mut reply = Reply::default();
+    let ahead = false;
+    Key {
+        terms,
+        shape,
+        record,
+        ahead,
+    }
+    .add_figures(&mut reply);
+    reply
+}
+
+/// Counts a machine once per beat of ten intervals. Returns the beat and the number of machines.
+pub(super) fn count_machine(terms: &Terms, census: &mut Census, beat: u64, now: u64) -> (u64, u64) {
+    let current = now / (10 * terms.interval);
+    if current != census.beat {
+        let is_next = current == census.beat + 1;
+        census.last = if is_next { census.running } else { 0 };
+        census.running = 0;
+        census.beat = current;
+    }
+    if beat != current {
+        census.running += 1;
+    }
+    (
+        current,
+        census.running.max(census.last).max(terms.machines).max(1),
+    )
+}
+
+impl Record {
+    /// Of a key never seen.
+    pub(super) fn new(shape: &Shape, now: u64) -> Self {
+        Self {
+            at: now,
+            reset: 0,
+            out: [0; 2],
+            next: 0,
+            next_at: 0,
+            demand: [0; 2],
+            used: shape.parts.iter().map(Part::unused).collect(),
+        }
+    }
+
+    /// Forgets all that is used and out.
+    pub(super) fn reset(&mut self, shape: &Shape, now: u64) {
+        let reset = now.max(self.reset + 1);
+        *self = Self {
+            reset,
+            ..Self::new(shape, now)
+        };
+    }
+}
+
+struct Key<'a> {
+    terms: &'a Terms,
+    shape: &'a Shape,
+    record: &'a mut Record,
+    ahead: bool,
+}
+
+impl Key<'_> {
+    fn parts(&mut self) -> impl Iterator<Item = (&Part, &mut Used)> {
+        self.shape.parts.iter().zip(&mut self.record.used)
+    }
+
+    /// Lets time pass up to `to`.
+    fn advance(&mut self, to: u64) {
+        let from = self.record.at;
+        if to > from {
+            self.parts()
+                .for_each(|(part, used)| part.advance(used, from, to));
+            self.record.at = to;
+        }
+    }
+
+    fn charge(&mut self, units: u64, at: u64) {
+        self.advance(at);
+        self.parts()
+            .for_each(|(part, used)| part.charge(used, units));
+    }
+
+    /// Takes what has lapsed up to `now` from what is out. Returns it, and `now`, or the time of the
+    /// record if that is a little later.
+    fn settle(&mut self, now: u64) -> (u64, [Spent; 2]) {
+        let (life, interval) = (self.terms.life, self.terms.interval);
+        let Record {
+            at,
+            out,
+            demand,
+            next,
+            next_at,
+            ..
+        } = &mut *self.record;
+        let mut lapsed = [Spent::default(); 2];
+        if now < *at {
+            if *at - now <= interval {
+                return (*at, lapsed);
+            }
+            // The store's clock was set back. Levels and counts stay as they are; the epochs of what is
+            // out, which count by the clock, are over.
+            lapsed[0] = Spent {
+                units: out[0] + out[1],
+                at: now,
+            };
+            (*out, *demand) = ([0; 2], [0; 2]);
+            (*next, *next_at) = (0, 0);
+            *at = now;
+            return (now, lapsed);
+        }
+        *demand = match now / interval - *at / interval {
+            0 => *demand,
+            1 => [0, demand[0]],
+            _ => [0, 0],
+        };
+        for (lapsed, end) in lapsed.iter_mut().zip([*at / life + 1, *at / life + 2]) {
+            if now >= end * life {
+                *lapsed = Spent {
+                    units: out[1],
+                    at: end * life,
+                };
+                *out = [0, out[0]];
+            }
+        }
+        if *next_at <= now {
+            (*next, *next_at) = (0, 0);
+        }
+        (now, lapsed)
+    }
+
+    /// Takes what is reported from what is out. Returns what is to be charged.
+    fn settle_report(&mut self, report: &Report, now: u64) -> [Spent; 2] {
+        let epoch = now / self.terms.life;
+        let out = &mut self.record.out;
+        // Units used of a grant that has lapsed: they are charged already.
+        let mut charged = 0;
+        for Settled {
+            epoch: granted,
+            used,
+            returned,
+        } in report.lots
+        {
+            let settled = used + returned;
+            match epoch.checked_sub(granted) {
+                Some(0) => out[0] = out[0].saturating_sub(settled),
+                Some(1) => out[1] = out[1].saturating_sub(settled),
+                _ => charged += used,
+            }
+        }
+        self.record.next = self.record.next.saturating_sub(report.next_returned);
+        report.spent.map(|Spent { units, at }| {
+            let known = units.min(charged);
+            charged -= known;
+            Spent {
+                units: units - known,
+                at: at.min(now),
+            }
+        })
+    }
+
+    /// Notes the demand of a machine. Returns its share of the fleet's, in parts of `WHOLE`.
+    fn share(&mut self, report: &Report, machines: u64) -> u64 {
+        // As if it had reported after one interval.
+        let interval = self.terms.interval;
+        let elapsed = report.elapsed.clamp(interval / 2, 2 * interval);
+        let demand = report.demand.min(MAX_DEMAND) * (WHOLE * interval / elapsed) / WHOLE;
+        let demand = demand.max(1);
+        let [running, last] = &mut self.record.demand;
+        *running = (*running + demand).min(MAX_DEMAND);
+        // Quiet machines would starve without the least; it is all while nothing is known of the others.
+        let least = WHOLE.div_ceil(machines);
+        match *last {
+            0 => least,
+            last => (demand * WHOLE / demand.max(last)).max(least),
+        }
+    }
+
+    /// The units that are neither used nor out. Of the units out, those of the next window do not count
+    /// in the one before; but all may be used in the next one.
+    fn free(&self, part: &Part, used: &Used) -> i64 {
+        let Record {
+            at,
+            out,
+            next,
+            next_at,
+            ..
+        } = *self.record;
+        let (out, free) = (signed(out[0] + out[1]), part.free(used, at));
+        match part.fixed_end(at) {
+            Some(end) if next > 0 && next_at >= end => {
+                (free - out + signed(next)).min(signed(part.capacity()) - out)
+            }
+            _ => free - out,
+        }
+    }
+
+    fn frees(&self) -> impl Iterator<Item = (&Part, &Used, i64)> {
+        let parts = self.shape.parts.iter().zip(&self.record.used);
+        parts.map(|(part, used)| (part, used, self.free(part, used)))
+    }
+
+    /// Whether the fleet asks for more than is refilled.
+    fn is_over(&self) -> bool {
+        self.record.demand[1] > self.shape.refill(self.terms.interval)
+    }
+
+    fn grant(&mut self, reply: &mut Reply, report: &Report, (share, dice): (u64, u64)) {
+        let (at, interval) = (self.record.at, self.terms.interval);
+        // Above the limit a machine gets no more than it is likely to use.
+        let (share, cap) = if self.is_over() {
+            ((share * GAIN).min(WHOLE), 2 * report.demand + 1)
+        } else {
+            (share, u64::MAX)
+        };
+        let free = self.frees().map(|(_, _, free)| free).min().unwrap_or(0);
+        let refill = if self.ahead {
+            let all = self.frees().map(|(part, used, _)| match part {
+                Part::Level(_) => part.ahead(used, at, interval),
+                // What others have not reported yet counts in full, and does not fade as used units do.
+                Part::Cells(_) => {
+                    let others = (WHOLE - share) * (WHOLE - share) / WHOLE;
+                    part.ahead(used, at, interval) * (WHOLE + others) / WHOLE
+                }
+            });
+            all.min().unwrap_or(0)
+        } else {
+            0
+        };
+        let most = unsigned(free.saturating_add(signed(refill)));
+        let free = unsigned(free);
+        let mut total = most.min(cap).min((share * most + dice) / WHOLE);
+        let mut grant = total.min((share * free).div_ceil(WHOLE));
+        if report.waiting <= most {
+            total = total.max(report.waiting);
+            grant = grant.max(report.waiting);
+        }
+        (reply.grant, reply.ahead) = (grant, total - grant);
+        self.record.out[0] += total;
+    }
+
+    /// Grants of a window that begins before the exchange after the next one.
+    fn grant_next(&mut self, reply: &mut Reply, report: &Report, (share, dice): (u64, u64)) {
+        let at = self.record.at;
+        let soon = at + self.terms.interval * 8 / 5;
+        let ends = self
+            .shape
+            .parts
+            .iter()
+            .filter_map(|part| part.fixed_end(at));
+        let Some(next_at) = ends.filter(|end| *end <= soon).max() else {
+            return;
+        };
+        if report.has_next {
+            return;
+        }
+        let next_at = next_at.max(self.record.next_at);
+        let out = signed(self.record.out.iter().sum());
+        let free = self
+            .frees()
+            .map(|(part, used, _)| match part.fixed_end(at) {
+                Some(end) if end <= next_at => signed(part.capacity()) - out,
+                _ => part.free(used, at) - out,
+            });
+        let free = unsigned(free.min().unwrap_or(0));
+        let next = free.min((share * self.shape.capacity() + dice) / WHOLE);
+        if next > 0 {
+            self.record.out[0] += next;
+            self.record.next += next;
+            self.record.next_at = next_at;
+            (reply.next, reply.next_in) = (next, next_at - at);
+        }
+    }
+
+    fn add_figures(&self, reply: &mut Reply) {
+        let at = self.record.at;
+        let least = self.frees().min_by_key(|(_, _, free)| *free);
+        if let Some((part, used, free)) = least {
+            let More {
+                wait,
+                units,
+                per_unit,
+            } = part.more(used, at);
+            (reply.free, reply.wait, reply.more, reply.per_unit) = (free, wait, units, per_unit);
+        }
+        reply.over = self.is_over();
+        // In cells shorter than an interval a cost counts as of the half of it in which it was used.
+        let half = self.terms.interval / 2;
+        let ends = self.shape.parts.iter().map(|part| match part {
+            Part::Cells(grid) if grid.count == 1 || grid.weighted => part.window_end(at),
+            Part::Cells(_) => Some(at + half),
+            Part::Level(_) => None,
+        });
+        reply.window = ends.flatten().min().map_or(u64::MAX, |end| end - at);
+    }
+}
+
+fn unsigned(units: i64) -> u64 {
+    u64::try_from(units).unwrap_or(0)
+}

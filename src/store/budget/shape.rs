@@ -1,0 +1,458 @@
+//! What an algorithm is for a fleet: levels and cells.
+//!
+//! All figures are whole numbers below 2^53, so that scripts compute them exactly too. What does not
+//! fit is rounded to the safe side. Times are microseconds of the store's clock.
+
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// The most units that a limit may have.
+pub(super) const MAX_UNITS: u64 = u32::MAX as u64;
+/// The most ticks of a full level; a level may be twice as high after late costs.
+const MAX_TICKS: u64 = 1 << 51;
+/// Where a debt stops to grow.
+pub(super) const MAX_LEVEL: u64 = (1 << 53) - 1;
+/// In how many steps the weight of a previous window falls.
+const WEIGHT_STEPS: u64 = 1 << 20;
+/// Cells of a window that stands for a log, which are as many parts of its period.
+pub(super) const LOG_CELLS: u64 = 48;
+
+/// Limits of which each must grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(super) parts: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Level(Level),
+    Cells(Cells),
+}
+
+/// A level that costs raise and time lowers: buckets and `Gcra`.
+///
+/// It is counted in ticks, of which a unit is worth `unit` and a microsecond `rate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Level {
+    pub(super) capacity: u64,
+    pub(super) unit: u64,
+    pub(super) rate: u64,
+}
+
+/// Costs counted per cell of time: windows, grids and logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cells {
+    pub(super) limit: u64,
+    /// Of a cell.
+    pub(super) length: u64,
+    /// Added to a time before it is divided into cells.
+    pub(super) padding: u64,
+    /// How many cells count. Two if `weighted`, of which the older one counts less and less.
+    pub(super) count: usize,
+    pub(super) weighted: bool,
+}
+
+/// What is used of a part, as of the time of its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Used {
+    /// In ticks.
+    Level(u64),
+    /// Newest first, without zeros at the end.
+    Cells(Vec<u64>),
+}
+
+/// When a part has more free units than now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct More {
+    /// Microseconds until then; `u64::MAX` if never.
+    pub(super) wait: u64,
+    pub(super) units: u64,
+    /// Microseconds per unit after that.
+    pub(super) per_unit: u64,
+}
+
+impl Shape {
+    pub(super) fn of(part: Part) -> Self {
+        Self { parts: vec![part] }
+    }
+
+    /// Both limits at once.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.parts.extend(other.parts);
+        self
+    }
+
+    /// The largest cost that can be admitted.
+    pub(super) fn capacity(&self) -> u64 {
+        let all = self.parts.iter().map(Part::capacity);
+        all.min().unwrap_or(MAX_UNITS)
+    }
+
+    /// Microseconds after which an unused key is certainly forgettable.
+    pub(super) fn memory(&self) -> u64 {
+        let all = self.parts.iter().map(|part| match part {
+            Part::Level(level) => 2 * level.capacity * level.unit / level.rate,
+            Part::Cells(cells) => cells.length * (cells.count as u64 + 1),
+        });
+        all.max().unwrap_or(0)
+    }
+
+    /// Units refilled within `span` microseconds, at least 1.
+    pub(super) fn refill(&self, span: u64) -> u64 {
+        let all = self.parts.iter().map(|part| part.refill(span));
+        all.min().unwrap_or(MAX_UNITS).max(1)
+    }
+}
+
+impl Level {
+    /// `num / den` nanoseconds per unit.
+    pub(super) fn new(capacity: u64, num: u64, den: u64) -> Result<Self, ConfigError> {
+        check_units(capacity)?;
+        let (num, den) = (u128::from(num), u128::from(den) * 1_000);
+        let common = gcd(num, den);
+        let (mut unit, mut rate) = (num / common, den / common);
+        let most = u128::from(MAX_TICKS / capacity);
+        if unit > most {
+            // Fewer ticks per microsecond, and a unit rounded up.
+            rate = most * rate / unit;
+            if rate == 0 {
+                return Err(ConfigError::out_of_range(
+                    "burst",
+                    capacity,
+                    "a burst that is refilled within 71 years",
+                ));
+            }
+            unit = (num * rate).div_ceil(den);
+        }
+        // Of a rate that is still too large, nothing is lost that anybody could measure.
+        let fit = |ticks: u128| u64::try_from(ticks).unwrap_or(u64::MAX);
+        Ok(Self {
+            capacity,
+            unit: fit(unit),
+            rate: fit(rate).min(MAX_TICKS),
+        })
+    }
+
+    const fn full(&self) -> u64 {
+        self.capacity * self.unit
+    }
+}
+
+impl Cells {
+    /// Windows of `length` nanoseconds, which is rounded up if it need not be exact.
+    pub(super) fn new(
+        quota: &Quota,
+        length: u64,
+        offset: u64,
+        count: u64,
+    ) -> Result<Self, ConfigError> {
+        check_units(quota.limit())?;
+        let length = length.div_ceil(1_000);
+        if length > MAX_TICKS / 128 {
+            return Err(ConfigError::out_of_range(
+                "period",
+                format!("{:?}", quota.period()),
+                "at most 200 days",
+            ));
+        }
+        let into = offset / 1_000 % length;
+        Ok(Self {
+            limit: quota.limit(),
+            length,
+            padding: if into == 0 { 0 } else { length - into },
+            count: usize::try_from(count).unwrap_or(usize::MAX),
+            weighted: false,
+        })
+    }
+
+    /// Windows whose ends must be those of the algorithm.
+    pub(super) fn exact(quota: &Quota, offset: u64) -> Result<Self, ConfigError> {
+        if quota.period_ns() % 1_000 != 0 || offset % 1_000 != 0 {
+            return Err(ConfigError::out_of_range(
+                "period",
+                format!("{:?}", quota.period()),
+                "windows of whole microseconds",
+            ));
+        }
+        Self::new(quota, quota.period_ns(), offset, 1)
+    }
+
+    /// Of two windows, the previous one counts by the part that the last period covers.
+    pub(super) const fn weighted(mut self) -> Self {
+        self.weighted = true;
+        self.count = 2;
+        self
+    }
+
+    const fn cell(&self, at: u64) -> u64 {
+        (at + self.padding) / self.length
+    }
+
+    /// Microseconds until the cell of `at` ends.
+    const fn rest(&self, at: u64) -> u64 {
+        self.length - (at + self.padding) % self.length
+    }
+
+    /// What counts of `previous` if `rest` of the window is left.
+    fn weight(&self, previous: u64, rest: u64) -> u64 {
+        let step = self.length.div_ceil(WEIGHT_STEPS);
+        let (rest, all) = (rest.div_ceil(step), self.length.div_ceil(step));
+        (previous.min(MAX_UNITS) * rest).div_ceil(all)
+    }
+
+    /// What counts of `cells` at `at`, the time of its newest.
+    fn sum(&self, cells: &[u64], at: u64) -> u64 {
+        match cells {
+            [current, previous, ..] if self.weighted => {
+                current + self.weight(*previous, self.rest(at))
+            }
+            _ => cells.iter().sum(),
+        }
+    }
+
+    fn advance(&self, cells: &mut Vec<u64>, from: u64, to: u64) {
+        let count = self.count as u64;
+        let steps = self.cell(to).saturating_sub(self.cell(from)).min(count);
+        for _ in 0..steps {
+            cells.insert(0, 0);
+        }
+        cells.truncate(self.count);
+        while cells.last() == Some(&0) {
+            cells.pop();
+        }
+    }
+}
+
+impl Part {
+    pub(super) const fn capacity(&self) -> u64 {
+        match self {
+            Self::Level(level) => level.capacity,
+            Self::Cells(cells) => cells.limit,
+        }
+    }
+
+    pub(super) const fn unused(&self) -> Used {
+        match self {
+            Self::Level(_) => Used::Level(0),
+            Self::Cells(_) => Used::Cells(Vec::new()),
+        }
+    }
+
+    /// The kind of a part, and how its counts in a record are to be read: the ticks of a unit, or a name
+    /// for the cells.
+    pub(super) const fn layout(&self) -> (char, u64) {
+        match self {
+            Self::Level(level) => ('l', level.unit),
+            Self::Cells(grid) => {
+                let kind = grid.count as u64 * 2 + grid.weighted as u64;
+                (
+                    'c',
+                    (grid.length * 128 + kind) * 31 % 999_983 + grid.padding % 999_983,
+                )
+            }
+        }
+    }
+
+    /// What is used according to a part of a record that may have another layout. Then all costs count as
+    /// of the time of the record, and fractions are rounded up.
+    pub(super) fn adopt(&self, kind: char, layout: u64, mut counts: Vec<u64>) -> Used {
+        let (own_kind, own) = self.layout();
+        match self {
+            Self::Level(level) => {
+                let sum = counts.iter().sum::<u64>().min(MAX_LEVEL);
+                Used::Level(match (kind == own_kind, layout == own) {
+                    (true, true) => sum,
+                    (true, false) => rescale(sum, layout.max(1), level.unit),
+                    (false, _) => sum.saturating_mul(level.unit).min(MAX_LEVEL),
+                })
+            }
+            Self::Cells(grid) => {
+                if (kind, layout) != (own_kind, own) {
+                    let sum = counts.iter().sum::<u64>();
+                    counts = vec![if kind == own_kind {
+                        sum
+                    } else {
+                        sum.div_ceil(layout.max(1))
+                    }];
+                }
+                counts.truncate(grid.count);
+                while counts.last() == Some(&0) {
+                    counts.pop();
+                }
+                Used::Cells(counts)
+            }
+        }
+    }
+
+    /// Lets time pass.
+    pub(super) fn advance(&self, used: &mut Used, from: u64, to: u64) {
+        match (self, used) {
+            (Self::Level(level), Used::Level(ticks)) => {
+                let drained = to.saturating_sub(from).min(MAX_TICKS / level.rate + 1);
+                *ticks = ticks.saturating_sub(drained * level.rate);
+            }
+            (Self::Cells(grid), Used::Cells(cells)) => grid.advance(cells, from, to),
+            _ => {}
+        }
+    }
+
+    /// Counts a cost as of the time of `used`.
+    pub(super) fn charge(&self, used: &mut Used, cost: u64) {
+        match (self, used) {
+            (Self::Level(level), Used::Level(ticks)) => {
+                let cost = cost.saturating_mul(level.unit);
+                *ticks = ticks.saturating_add(cost).min(MAX_LEVEL);
+            }
+            (Self::Cells(_), Used::Cells(cells)) if cost > 0 => {
+                if cells.is_empty() {
+                    cells.push(0);
+                }
+                cells[0] = cells[0].saturating_add(cost).min(MAX_LEVEL >> 7);
+            }
+            _ => {}
+        }
+    }
+
+    /// Units that are not used at `at`, the time of `used`; negative in debt.
+    pub(super) fn free(&self, used: &Used, at: u64) -> i64 {
+        match (self, used) {
+            (Self::Level(level), Used::Level(ticks)) => {
+                let free = signed(level.full()) - signed(*ticks);
+                free.div_euclid(signed(level.unit))
+            }
+            (Self::Cells(grid), Used::Cells(cells)) => {
+                signed(grid.limit) - signed(grid.sum(cells, at))
+            }
+            _ => 0,
+        }
+    }
+
+    /// Units that a level of this rate, or a window on average, refills within `span`.
+    pub(super) fn refill(&self, span: u64) -> u64 {
+        match self {
+            Self::Level(level) => ratio(span, level.rate, level.unit),
+            Self::Cells(grid) => {
+                let cells = if grid.weighted { 1 } else { grid.count as u64 };
+                ratio(span, grid.limit, grid.length * cells)
+            }
+        }
+    }
+
+    /// Units that will be free in addition after `span`, if they are not used until then. None of a
+    /// fixed window: its next window is granted as such.
+    pub(super) fn ahead(&self, used: &Used, at: u64, span: u64) -> u64 {
+        match (self, used) {
+            (Self::Level(level), _) => {
+                // Of a small bucket costs that are counted together exceed what it holds.
+                let small = level.capacity < 2 * self.refill(span);
+                self.refill(if small { 2 * span } else { span })
+            }
+            (Self::Cells(grid), Used::Cells(cells)) if grid.count > 1 => {
+                let mut later = cells.clone();
+                grid.advance(&mut later, at, at + span);
+                let freed = grid
+                    .sum(cells, at)
+                    .saturating_sub(grid.sum(&later, at + span));
+                // A burst is freed at once, and not before its time.
+                freed.min(self.refill(2 * span))
+            }
+            _ => 0,
+        }
+    }
+
+    /// When the next units are free, and how many.
+    pub(super) fn more(&self, used: &Used, at: u64) -> More {
+        match (self, used) {
+            (Self::Level(level), Used::Level(ticks)) => {
+                // Up to the next whole unit.
+                let missing = match ticks % level.unit {
+                    0 => level.unit,
+                    part => part,
+                };
+                More {
+                    wait: match *ticks {
+                        0 => u64::MAX,
+                        _ => missing.div_ceil(level.rate),
+                    },
+                    units: 1,
+                    per_unit: level.unit.div_ceil(level.rate),
+                }
+            }
+            (Self::Cells(grid), Used::Cells(cells)) => {
+                let per_unit = (grid.length * grid.count as u64).div_ceil(grid.limit);
+                let (wait, units) = match &cells[..] {
+                    [] => (u64::MAX, 0),
+                    [_, previous] if grid.weighted => {
+                        (grid.length.div_ceil(*previous).min(grid.rest(at)), 1)
+                    }
+                    [_] if grid.weighted => (grid.rest(at), 1),
+                    [.., oldest] => {
+                        let cells_left = (grid.count - cells.len()) as u64;
+                        (grid.rest(at) + cells_left * grid.length, *oldest)
+                    }
+                };
+                More {
+                    wait,
+                    units,
+                    per_unit,
+                }
+            }
+            _ => More::default(),
+        }
+    }
+
+    /// The end of a fixed window: nothing of what counts now counts from then on.
+    pub(super) const fn fixed_end(&self, at: u64) -> Option<u64> {
+        match self {
+            Self::Cells(grid) if grid.count == 1 => Some(at + grid.rest(at)),
+            _ => None,
+        }
+    }
+
+    /// The end of the window of `at`, after which a cost counts in another one. Cells of a grid are
+    /// as fine as a cost is late anyway.
+    pub(super) const fn window_end(&self, at: u64) -> Option<u64> {
+        match self {
+            Self::Cells(grid) if grid.count == 1 || grid.weighted => Some(at + grid.rest(at)),
+            _ => None,
+        }
+    }
+}
+
+fn check_units(units: u64) -> Result<(), ConfigError> {
+    if units > MAX_UNITS {
+        return Err(ConfigError::out_of_range(
+            "limit",
+            units,
+            "at most 4294967295 for a fleet",
+        ));
+    }
+    Ok(())
+}
+
+/// The ticks of a level whose unit is worth `to` instead of `from`, rounded up.
+fn rescale(ticks: u64, from: u64, to: u64) -> u64 {
+    let (whole, part) = (ticks / from, ticks % from);
+    // In steps, so that the products stay below 2^53.
+    let (step, to_step) = (from.div_ceil(1 << 20), to.div_ceil(1 << 31));
+    let (part, all) = (part.div_ceil(step), (from / step).max(1));
+    let part = (part * to.div_ceil(to_step)).div_ceil(all) * to_step;
+    whole.saturating_mul(to).saturating_add(part).min(MAX_LEVEL)
+}
+
+/// `a * b / c`.
+fn ratio(a: u64, b: u64, c: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b) / u128::from(c);
+    u64::try_from(product).unwrap_or(u64::MAX)
+}
+
+pub(super) fn signed(units: u64) -> i64 {
+    i64::try_from(units).unwrap_or(i64::MAX)
+}
+
+const fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,558 @@
+//! Simulated fleets: machines, a network and a store, in simulated time.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a simulation of small numbers"
+)]
+
+mod judge;
+mod tests;
+
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
+
+use self::judge::Judge;
+use super::batch::{Batch, Replies, Values};
+use super::machine::{Answer, Budget, Rules, StoreTime};
+use super::record::Terms;
+use super::shape::Shape;
+use crate::clock::Tick;
+
+const SECOND: u64 = 1_000_000;
+/// When a simulation begins; microseconds.
+const START: u64 = 1_700_000_000 * SECOND;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+struct Scenario {
+    shape: Shape,
+    ahead: bool,
+    machines: usize,
+    keys: usize,
+    interval: u64,
+    /// Requests per second for each key, of all machines.
+    rate: u64,
+    traffic: Traffic,
+    seconds: u64,
+    seed: u64,
+    /// Microseconds that a message takes at most, and how many of 1,000 messages are lost.
+    delay: u64,
+    lost: u64,
+    faults: Vec<(u64, Fault)>,
+    mistake: Option<Mistake>,
+    /// Whether machines know their number from the beginning.
+    knows_machines: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Traffic {
+    Even,
+    /// A fifth of the machines has four fifths.
+    Skewed,
+    /// All of it goes to one machine, and after this many microseconds to the next.
+    Moving(u64),
+}
+
+/// What happens to a machine, or to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Crash(usize),
+    /// Stops for this long, with all its requests.
+    Stop(usize, u64),
+    /// The machine's clock is set.
+    Clock(usize, i64),
+    /// It reports this many times its demand.
+    Lies(usize, u64),
+    CutOff(usize, u64),
+    ForgetKeys(usize),
+    StoreClock(i64),
+    StoreEmptied,
+    Join(usize),
+}
+
+/// A planted mistake, which a check must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    /// What is out is not counted.
+    ForgetsOut,
+    /// What lapses is not charged.
+    ForgetsLapsed,
+    /// A repeated batch counts again.
+    CountsTwice,
+    /// Machines use grants that have lapsed.
+    UsesLapsed,
+    /// Units are given back and used all the same.
+    KeepsReturned,
+    /// Units of the next window are used in this one.
+    UsesNextEarly,
+    /// Costs are charged as of a second before.
+    ChargesEarly,
+    /// Each request is an exchange.
+    Chatty,
+}
+
+struct Machine {
+    id: u64,
+    budgets: Vec<Budget>,
+    /// Added to the true time; parts per million by which it runs fast.
+    offset: i64,
+    drift: i64,
+    sequence: u64,
+    beat: u64,
+    machines: u64,
+    time: Option<StoreTime>,
+    round_trip: u64,
+    /// The batch in flight, and when each attempt was sent.
+    flight: Option<(Vec<usize>, Batch, Vec<u64>)>,
+    urgent: Vec<usize>,
+    waiters: Vec<(usize, u64)>,
+    stopped_until: u64,
+    cut_off_until: u64,
+    lies: u64,
+    is_alive: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Arrival(usize, usize),
+    Exchange(usize, u64),
+    Deliver(usize, Batch, u64),
+    Reply(usize, u64, Replies, u64),
+    Fault(usize),
+}
+
+struct Fleet<'a> {
+    scenario: &'a Scenario,
+    terms: Terms,
+    values: Values,
+    store_offset: i64,
+    machines: Vec<Machine>,
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+    queued: Vec<Option<Event>>,
+    now: u64,
+    random: u64,
+    judges: Vec<Judge>,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Outcome {
+    /// Reports of keys.
+    exchanges: u64,
+    /// Keys of machines in use per interval.
+    in_use: u64,
+    denied: u64,
+    failed: u64,
+    /// By how many units the limit was exceeded at most.
+    excess: i64,
+    /// Admitted per key, and in each second.
+    admitted: u64,
+    seconds: Vec<u64>,
+    bytes: usize,
+}
+
+impl Scenario {
+    fn run(&self) -> Outcome {
+        let mut fleet = Fleet::new(self);
+        fleet.run();
+        fleet.outcome
+    }
+
+    /// Admitted per second of one key from the second `from` on, in thousandths of `rate`.
+    fn mean(&self, outcome: &Outcome, from: usize, rate: u64) -> u64 {
+        let seconds = &outcome.seconds[from..];
+        seconds.iter().sum::<u64>() * 1_000 / (seconds.len() * self.keys) as u64 / rate
+    }
+}
+
+impl<'a> Fleet<'a> {
+    fn new(scenario: &'a Scenario) -> Self {
+        let mut fleet = Self {
+            scenario,
+            terms: Terms {
+                interval: scenario.interval,
+                life: 10 * scenario.interval,
+                ahead: scenario.ahead,
+                machines: if scenario.knows_machines {
+                    scenario.machines as u64
+                } else {
+                    1
+                },
+            },
+            values: Values::default(),
+            store_offset: 0,
+            machines: Vec::new(),
+            events: BinaryHeap::new(),
+            queued: Vec::new(),
+            now: START,
+            random: scenario.seed | 1,
+            judges: (0..scenario.keys)
+                .map(|_| Judge::new(&scenario.shape))
+                .collect(),
+            outcome: Outcome {
+                excess: i64::MIN,
+                ..Outcome::default()
+            },
+        };
+        for _ in 0..scenario.machines {
+            fleet.join();
+        }
+        for (index, (at, _)) in scenario.faults.iter().enumerate() {
+            fleet.at(START + at, Event::Fault(index));
+        }
+        fleet
+    }
+
+    fn join(&mut self) {
+        let index = self.machines.len();
+        let (offset, drift) = (self.below(20 * SECOND), self.below(1_000));
+        self.machines.push(Machine {
+            id: index as u64 + 1,
+            budgets: vec![Budget::default(); self.scenario.keys],
+            offset: i64::try_from(offset).unwrap() - 10_000_000,
+            drift: i64::try_from(drift).unwrap() - 500,
+            sequence: 0,
+            beat: 0,
+            machines: if self.scenario.knows_machines {
+                self.scenario.machines as u64
+            } else {
+                0
+            },
+            time: None,
+            round_trip: 5_000_000,
+            flight: None,
+            urgent: Vec::new(),
+            waiters: Vec::new(),
+            stopped_until: 0,
+            cut_off_until: 0,
+            lies: 1,
+            is_alive: true,
+        });
+        for key in 0..self.scenario.keys {
+            let first = self.now + self.below(self.scenario.interval);
+            self.at(first, Event::Arrival(index, key));
+        }
+        let first = self.now + self.below(self.scenario.interval);
+        self.at(first, Event::Exchange(index, 0));
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) % most.max(1)
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.events.push(Reverse((time, self.queued.len() as u64)));
+        self.queued.push(Some(event));
+    }
+
+    fn run(&mut self) {
+        let end = START + self.scenario.seconds * SECOND;
+        while let Some(Reverse((time, id))) = self.events.pop() {
+            if time >= end {
+                break;
+            }
+            self.now = time;
+            let event = self.queued[usize::try_from(id).unwrap()].take().unwrap();
+            self.handle(event);
+        }
+        for judge in &self.judges {
+            self.outcome.excess = self.outcome.excess.max(judge.excess);
+            self.outcome.admitted += judge.admitted;
+            let seconds = &mut self.outcome.seconds;
+            seconds.resize(usize::try_from(self.scenario.seconds).unwrap(), 0);
+            for (sum, count) in seconds.iter_mut().zip(&judge.seconds) {
+                *sum += count;
+            }
+        }
+        let values = self.values.records.values();
+        let bytes = values.map(|record| record.to_text(&self.scenario.shape).len());
+        self.outcome.bytes = bytes.max().unwrap_or(0);
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrival(machine, key) => {
+                if let Some(gap) = self.gap(machine) {
+                    let next = self.now + 1 + self.below(2 * gap);
+                    self.at(next, Event::Arrival(machine, key));
+                    if self.is_busy(machine) {
+                        self.request(machine, key);
+                    }
+                } else {
+                    self.at(self.now + 10_000, Event::Arrival(machine, key));
+                }
+            }
+            Event::Exchange(machine, round) => self.exchange(machine, round),
+            Event::Deliver(machine, batch, sent) => self.deliver(machine, &batch, sent),
+            Event::Reply(machine, sequence, replies, sent) => {
+                self.reply(machine, sequence, &replies, sent);
+            }
+            Event::Fault(index) => self.fault(self.scenario.faults[index].1),
+        }
+    }
+
+    /// Microseconds between two requests of a key to a machine.
+    fn gap(&self, machine: usize) -> Option<u64> {
+        let (all, machines) = (self.scenario.rate, self.machines.len() as u64);
+        let thousandth = match self.scenario.traffic {
+            Traffic::Even => all * 1_000 / machines,
+            Traffic::Skewed => {
+                let busy = machines.div_ceil(5);
+                if (machine as u64) < busy {
+                    all * 800 / busy
+                } else {
+                    all * 200 / (machines - busy)
+                }
+            }
+            Traffic::Moving(after) => {
+                let turn = (self.now - START) / after % machines;
+                if turn == machine as u64 {
+                    all * 1_000
+                } else {
+                    0
+                }
+            }
+        };
+        (SECOND * 1_000).checked_div(thousandth)
+    }
+
+    fn is_busy(&self, machine: usize) -> bool {
+        let machine = &self.machines[machine];
+        machine.is_alive && self.now >= machine.stopped_until
+    }
+
+    fn tick(&self, machine: usize) -> Tick {
+        let Machine { offset, drift, .. } = self.machines[machine];
+        let elapsed = i64::try_from(self.now - START).unwrap();
+        let local = i64::try_from(self.now).unwrap() + offset + elapsed * drift / 1_000_000;
+        Tick::from_nanos(u64::try_from(local).unwrap() * 1_000)
+    }
+
+    fn rules(&self, machine: usize) -> Rules {
+        Rules {
+            interval: self.scenario.interval * 1_000,
+            capacity: self.scenario.shape.capacity(),
+            takes_ahead: self.scenario.ahead,
+            machines: self.machines[machine].machines,
+        }
+    }
+
+    fn request(&mut self, machine: usize, key: usize) {
+        let (rules, tick) = (self.rules(machine), self.tick(machine));
+        match self.machines[machine].budgets[key].decide(&rules, tick, 1) {
+            Answer::Admit => self.judges[key].admit(self.now, START),
+            Answer::Deny(_) => self.outcome.denied += 1,
+            Answer::Wait { now } => {
+                let deadline = self.now + 2 * self.scenario.interval;
+                self.machines[machine].waiters.push((key, deadline));
+                if now && !self.machines[machine].urgent.contains(&key) {
+                    self.machines[machine].urgent.push(key);
+                }
+                self.send_urgent(machine);
+            }
+        }
+        if self.scenario.mistake == Some(Mistake::Chatty) {
+            self.machines[machine].urgent = vec![key];
+            self.send_urgent(machine);
+        }
+    }
+
+    fn send_urgent(&mut self, machine: usize) {
+        if self.machines[machine].flight.is_none() {
+            let keys = std::mem::take(&mut self.machines[machine].urgent);
+            self.send(machine, keys);
+        }
+    }
+
+    /// The exchange of an interval, or another attempt at the one before.
+    fn exchange(&mut self, machine: usize, round: u64) {
+        let interval = self.scenario.interval;
+        let next = interval - interval / 10 + self.below(interval / 5);
+        self.at(self.now + next, Event::Exchange(machine, round + 1));
+        if !self.is_busy(machine) {
+            return;
+        }
+        let now = self.now;
+        let (kept, late): (Vec<_>, Vec<_>) = std::mem::take(&mut self.machines[machine].waiters)
+            .into_iter()
+            .partition(|(_, deadline)| *deadline > now);
+        self.outcome.failed += late.len() as u64;
+        self.machines[machine].waiters = kept;
+        if let Some((_, batch, sent)) = self.machines[machine].flight.clone() {
+            if now >= sent.last().unwrap() + interval {
+                self.transmit(machine, batch);
+            }
+            return;
+        }
+        let due = |key: &usize| self.machines[machine].budgets[*key].is_due();
+        let keys: Vec<_> = (0..self.scenario.keys).filter(due).collect();
+        self.outcome.in_use += keys.len() as u64;
+        self.send(machine, keys);
+    }
+
+    fn send(&mut self, machine: usize, keys: Vec<usize>) {
+        let is_idle = keys.is_empty() && self.machines[machine].time.is_some();
+        if is_idle && self.below(10) > 0 {
+            return;
+        }
+        let (rules, tick) = (self.rules(machine), self.tick(machine));
+        self.outcome.exchanges += keys.len() as u64;
+        let mistake = self.scenario.mistake;
+        let state = &mut self.machines[machine];
+        state.sequence += 1;
+        let reports = keys.iter().map(|key| {
+            let budget = &mut state.budgets[*key];
+            let time = state.time.as_ref();
+            let mut report = budget.collect(&rules, time, tick, state.round_trip);
+            if mistake == Some(Mistake::KeepsReturned) {
+                report.lots[1].returned += 3;
+            }
+            if mistake == Some(Mistake::ChargesEarly) {
+                for spent in &mut report.spent {
+                    spent.at = spent.at.clamp(START, 2 * START) - SECOND;
+                }
+            }
+            report.demand *= state.lies;
+            (Arc::from(key.to_string()), report)
+        });
+        let batch = Batch {
+            keys: reports.collect(),
+            machine: state.id,
+            sequence: state.sequence,
+            beat: state.beat,
+            attempt: 0,
+        };
+        state.flight = Some((keys, batch.clone(), Vec::new()));
+        self.transmit(machine, batch);
+    }
+
+    fn transmit(&mut self, machine: usize, mut batch: Batch) {
+        if let Some((.., sent)) = &mut self.machines[machine].flight {
+            batch.attempt = sent.len() as u64;
+            sent.push(self.now);
+        }
+        let arrives = self.now + 200 + self.below(self.scenario.delay);
+        if self.is_reached(machine) {
+            self.at(arrives, Event::Deliver(machine, batch, self.now));
+        }
+    }
+
+    fn is_reached(&mut self, machine: usize) -> bool {
+        self.now >= self.machines[machine].cut_off_until && self.below(1_000) >= self.scenario.lost
+    }
+
+    fn deliver(&mut self, machine: usize, batch: &Batch, sent: u64) {
+        let now = u64::try_from(i64::try_from(self.now).unwrap() + self.store_offset).unwrap();
+        let mistake = self.scenario.mistake;
+        let last = self.values.sequences.get(&batch.machine);
+        let is_repeated = last.is_some_and(|(last, _)| *last == batch.sequence);
+        if is_repeated && mistake == Some(Mistake::CountsTwice) {
+            self.values.sequences.remove(&batch.machine);
+        }
+        if mistake == Some(Mistake::ForgetsLapsed) {
+            for record in self.values.records.values_mut() {
+                if now / self.terms.life > record.at / self.terms.life {
+                    record.out = [0; 2];
+                }
+            }
+        }
+        let terms = (&self.terms, &self.scenario.shape);
+        let Some(replies) = self.values.exchange(terms, batch, now) else {
+            return;
+        };
+        if mistake == Some(Mistake::ForgetsOut) {
+            for record in self.values.records.values_mut() {
+                record.out = [0; 2];
+            }
+        }
+        let arrives = self.now + 200 + self.below(self.scenario.delay);
+        if self.is_reached(machine) {
+            self.at(
+                arrives,
+                Event::Reply(machine, batch.sequence, replies, sent),
+            );
+        }
+    }
+
+    fn reply(&mut self, machine: usize, sequence: u64, replies: &Replies, sent: u64) {
+        let is_awaited = |(_, batch, _): &(_, Batch, _)| batch.sequence == sequence;
+        if !self.is_busy(machine)
+            || !self.machines[machine]
+                .flight
+                .as_ref()
+                .is_some_and(is_awaited)
+        {
+            if self.machines[machine].is_alive && self.now < self.machines[machine].stopped_until {
+                let later = self.machines[machine].stopped_until;
+                self.at(
+                    later,
+                    Event::Reply(machine, sequence, replies.clone(), sent),
+                );
+            }
+            return;
+        }
+        let received = self.tick(machine);
+        let (.., attempts) = self.machines[machine].flight.clone().unwrap();
+        let executed = attempts[usize::try_from(replies.attempt).unwrap()];
+        let passed = Duration::from_micros(self.now - executed);
+        let time = StoreTime {
+            sent: Tick::from_nanos(received.as_nanos() - u64::try_from(passed.as_nanos()).unwrap()),
+            received,
+            at: replies.now,
+        };
+        let mistake = self.scenario.mistake;
+        let state = &mut self.machines[machine];
+        let (keys, ..) = state.flight.take().unwrap();
+        (state.time, state.beat) = (Some(time), replies.beat);
+        state.round_trip = (self.now - sent) * 1_000;
+        state.machines = replies.machines;
+        let rules = self.rules(machine);
+        for (key, reply) in keys.iter().zip(&replies.keys) {
+            let mut reply = *reply;
+            match mistake {
+                Some(Mistake::UsesLapsed) => reply.life = 1 << 40,
+                Some(Mistake::UsesNextEarly) => reply.next_in = 0,
+                _ => {}
+            }
+            self.machines[machine].budgets[*key].adopt(&rules, &reply, &time);
+        }
+        for (key, deadline) in std::mem::take(&mut self.machines[machine].waiters) {
+            if !keys.contains(&key) {
+                self.machines[machine].waiters.push((key, deadline));
+                continue;
+            }
+            match self.machines[machine].budgets[key].decide_slowly(&rules, received, 1) {
+                Answer::Admit => self.judges[key].admit(self.now, START),
+                Answer::Deny(_) => self.outcome.denied += 1,
+                // It came after its exchange had begun.
+                Answer::Wait { .. } => self.machines[machine].waiters.push((key, deadline)),
+            }
+        }
+        if !self.machines[machine].urgent.is_empty() {
+            self.send_urgent(machine);
+        }
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        let now = self.now;
+        match fault {
+            Fault::Crash(machine) => self.machines[machine].is_alive = false,
+            Fault::Stop(machine, length) => self.machines[machine].stopped_until = now + length,
+            Fault::Clock(machine, offset) => self.machines[machine].offset = offset,
+            Fault::Lies(machine, times) => self.machines[machine].lies = times,
+            Fault::CutOff(machine, length) => self.machines[machine].cut_off_until = now + length,
+            Fault::ForgetKeys(machine) => {
+                for budget in &mut self.machines[machine].budgets {
+                    if !budget.is_due() {
+                        *budget = Budget::default();
+                    }
+                }
+            }
+            Fault::StoreClock(offset) => self.store_offset = offset,
+            Fault::StoreEmptied => self.values = Values::default(),
+            Fault::Join(count) => (0..count).for_each(|_| self.join()),
+        }
+    }
+}
