@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::Portable;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::postgres::{Connections, PostgreSql};
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore};
@@ -96,7 +96,7 @@ where
     }
 }
 
-impl<S: CasStore, A: Algorithm> Machine for Cas<S, A>
+impl<S: CasStore, A: Portable> Machine for Cas<S, A>
 where
     Self: Backend<u64> + Clone,
 {
