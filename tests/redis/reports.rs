@@ -1,7 +1,5 @@
 //! What an operator sees of a store on a server: the log and the metrics. No key is in either.
 
-#![expect(clippy::float_arithmetic, reason = "metrics are floats")]
-
 use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
