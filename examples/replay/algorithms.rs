@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::{
     ConfigError, FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow,
     TokenBucket, WarmUp,
-    algorithm::{Algorithm, AnyAlgorithm, Charge, Words},
+    algorithm::{Algorithm, AnyAlgorithm, Charge},
 };
 
 use crate::fields::{Fields, required};
@@ -210,7 +210,7 @@ pub(crate) fn gcra_quota(quota: Quota, _unit: u32) -> Result<Quota, ConfigError>
     Ok(quota)
 }
 
-fn built<A: Words>(algorithm: Result<A, ConfigError>) -> Result<AnyAlgorithm, String> {
+fn built(algorithm: Result<impl Into<AnyAlgorithm>, ConfigError>) -> Result<AnyAlgorithm, String> {
     algorithm
         .map(AnyAlgorithm::new)
         .map_err(|error| error.to_string())

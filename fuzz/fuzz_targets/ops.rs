@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Cost, GiveBack, Algorithm, AnyAlgorithm, take_up_to};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up_to};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
     WarmUp,

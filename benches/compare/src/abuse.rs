@@ -10,7 +10,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use prefix_trie::PrefixSet;
 use tower::util::ServiceFn;
 use tower::{BoxError, Layer, Service, service_fn};
-use tower_throttle::algorithm::{Algorithm, Words};
+use tower_throttle::algorithm::Words;
 use tower_throttle::concurrency::{ConcurrencyLayer, Gradient2, UntilResponse};
 use tower_throttle::key::{Networks, Priority};
 use tower_throttle::respond::Responder;

@@ -191,7 +191,7 @@ async fn measure_with<A>(
     postgres: &PostgresServer,
     algorithm: A,
 ) where
-    A: Scripted,
+    A: Scripted + Portable,
 {
     let name = format!("{case:?}").replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let name = &name[name.len().saturating_sub(60)..];

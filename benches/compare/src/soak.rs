@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tower_throttle::algorithm::{Algorithm, Words};
+use tower_throttle::algorithm::Words;
 use tower_throttle::{Local, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket};
 
 use crate::keys::mix;
