@@ -124,7 +124,7 @@ impl Level {
             }
             unit = (num * rate).div_ceil(den);
         }
-        // Of a rate that is still too large, nothing is lost that anybody could measure.
+        // Of a rate that is still too large, less is lost than can be measured.
         let fit = |ticks: u128| u64::try_from(ticks).unwrap_or(u64::MAX);
         Ok(Self {
             capacity,
