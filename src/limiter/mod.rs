@@ -122,7 +122,7 @@ impl<A: Words, C: Clock> Limiter<A, C> {
     }
 
     /// Takes `cost` and a place in line if the wait is at most `max_wait`. Takes nothing and denies
-    /// otherwise. The decision says how long to wait; see [`Algorithm::reserve`].
+    /// otherwise. The decision says how long to wait; see [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve).
     ///
     /// ```
     /// use std::time::Duration;

@@ -243,7 +243,7 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
     }
 
     /// Takes `cost` and a queue position if the wait is at most `max_wait`, and denies it
-    /// otherwise. The decision contains the time to wait; see [`Algorithm::reserve`].
+    /// otherwise. The decision contains the time to wait; see [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve).
     ///
     /// ```
     /// use std::time::Duration;
