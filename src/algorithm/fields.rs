@@ -1,9 +1,8 @@
 //! Settings and states as bytes that any machine can read.
 //!
-//! Each algorithm lists its fields once, in [`Portable::settings_fields`] and
-//! [`Portable::state_fields`]. The same list writes and reads, so the two cannot differ.
+//! Each algorithm lists its fields once, in [`Portable`](super::Portable). The same list writes and reads,
+//! so the two cannot differ.
 
-use super::Portable;
 use crate::clock::Tick;
 use crate::quota::Quota;
 use crate::varint;
@@ -114,36 +113,7 @@ impl Fields<'_> {
     }
 }
 
-/// The settings of `algorithm` as bytes, which are equal only for equal settings. `None` if the
-/// algorithm, or a part of it, is not one of this crate's.
-pub fn settings_to_bytes<A: Portable>(algorithm: &A) -> Option<Vec<u8>> {
-    write(|fields| algorithm.clone().settings_fields(fields))
-}
-
-/// The algorithm that has the settings in `bytes`. `None` if it is not of the kind of `like`.
-pub fn settings_from_bytes<A: Portable>(like: &A, bytes: &[u8]) -> Option<A> {
-    let mut algorithm = like.clone();
-    read(bytes, |fields| {
-        algorithm.settings_fields(fields);
-    })?;
-    Some(algorithm)
-}
-
-/// The state as bytes. Moments in it are as the clock counts them.
-pub fn state_to_bytes<A: Portable>(algorithm: &A, state: &A::State) -> Option<Vec<u8>> {
-    write(|fields| algorithm.state_fields(&mut state.clone(), fields))
-}
-
-/// The state in `bytes`, if they hold one of `algorithm`.
-pub fn state_from_bytes<A: Portable>(algorithm: &A, bytes: &[u8]) -> Option<A::State> {
-    let mut state = algorithm.fresh(Tick::ZERO);
-    read(bytes, |fields| {
-        algorithm.state_fields(&mut state, fields);
-    })?;
-    Some(state)
-}
-
-fn write(list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
+pub(super) fn write(list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
     let mut fields = Fields(Direction::Write(Vec::with_capacity(32)));
     list(&mut fields);
     match fields.0 {
@@ -153,7 +123,7 @@ fn write(list: impl FnOnce(&mut Fields<'_>)) -> Option<Vec<u8>> {
 }
 
 /// `None` if the bytes are not exactly those of the fields.
-fn read(bytes: &[u8], list: impl FnOnce(&mut Fields<'_>)) -> Option<()> {
+pub(super) fn read(bytes: &[u8], list: impl FnOnce(&mut Fields<'_>)) -> Option<()> {
     let mut fields = Fields(Direction::Read(bytes));
     list(&mut fields);
     matches!(fields.0, Direction::Read([])).then_some(())
@@ -165,7 +135,8 @@ mod tests {
 
     use super::super::{
         Algorithm, All, AnyAlgorithm, Charge, Cost, FixedWindow, GiveBack, LeakyBucket, Lockout,
-        SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+        SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings_from_bytes,
+        settings_to_bytes, state_from_bytes, state_to_bytes,
     };
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Algorithms that stores on other machines can keep.
 
 use super::Words;
-use super::fields::Fields;
+use super::fields::{Fields, read, write};
 use super::summed::{SummedMoment, Taken};
 use crate::clock::Tick;
 use crate::error::ConfigError;
@@ -127,4 +127,33 @@ pub trait Portable: Words {
         let _ = (state, since, cost);
         None
     }
+}
+
+/// The settings of `algorithm` as bytes, which are equal only for equal settings. `None` if the
+/// algorithm, or a part of it, is not one of this crate's.
+pub fn settings_to_bytes<A: Portable>(algorithm: &A) -> Option<Vec<u8>> {
+    write(|fields| algorithm.clone().settings_fields(fields))
+}
+
+/// The algorithm that has the settings in `bytes`. `None` if it is not of the kind of `like`.
+pub fn settings_from_bytes<A: Portable>(like: &A, bytes: &[u8]) -> Option<A> {
+    let mut algorithm = like.clone();
+    read(bytes, |fields| {
+        algorithm.settings_fields(fields);
+    })?;
+    Some(algorithm)
+}
+
+/// The state as bytes. Moments in it are as the clock counts them.
+pub fn state_to_bytes<A: Portable>(algorithm: &A, state: &A::State) -> Option<Vec<u8>> {
+    write(|fields| algorithm.state_fields(&mut state.clone(), fields))
+}
+
+/// The state in `bytes`, if they hold one of `algorithm`.
+pub fn state_from_bytes<A: Portable>(algorithm: &A, bytes: &[u8]) -> Option<A::State> {
+    let mut state = algorithm.fresh(Tick::ZERO);
+    read(bytes, |fields| {
+        algorithm.state_fields(&mut state, fields);
+    })?;
+    Some(state)
 }

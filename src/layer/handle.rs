@@ -9,8 +9,6 @@ use std::{
 };
 
 use super::{And, Counts, KeyPair, KeyUpdate, LimitHandle, RateLimitLayer, Tiers, state::State};
-#[cfg(feature = "cas")]
-use crate::algorithm::Portable;
 use crate::algorithm::Words;
 use crate::backend::{Backend, Bans};
 use crate::clock::Clock;
@@ -372,7 +370,7 @@ impl<K, A: Scripted> Handle<K, RedisLimiter<A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Portable> Handle<K, Cas<S, A>> {
+impl<K, S: CasStore, A: crate::algorithm::Portable> Handle<K, Cas<S, A>> {
     /// Changes the quota for all keys and for the whole fleet: see [`Cas::set_quota`].
     ///
     /// Response headers of this process state the new quota from now on; those of another process
@@ -386,7 +384,7 @@ impl<K, S: CasStore, A: Portable> Handle<K, Cas<S, A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Portable> Handle<K, Synced<S, A>> {
+impl<K, S: CasStore, A: crate::algorithm::Portable> Handle<K, Synced<S, A>> {
     /// Changes the quota for all keys and for the whole fleet: see [`Synced::set_quota`].
     ///
     /// Response headers of this process state the new quota from now on; those of another process
@@ -400,7 +398,7 @@ impl<K, S: CasStore, A: Portable> Handle<K, Synced<S, A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Portable> Handle<K, Leased<S, A>> {
+impl<K, S: CasStore, A: crate::algorithm::Portable> Handle<K, Leased<S, A>> {
     /// Changes the quota for all keys and for the whole fleet: see [`Leased::set_quota`].
     ///
     /// Response headers of this process state the new quota from now on; those of another process

@@ -10,8 +10,6 @@ use std::{
 use super::and::{Part, QueuePart};
 use super::state::Shared;
 use super::{And, KeyPair, KeyUpdate, Tiers, keyed::single_quota};
-#[cfg(feature = "cas")]
-use crate::algorithm::Portable;
 use crate::algorithm::{Inherit, Words};
 use crate::backend::{Backend, Bans, Op};
 use crate::clock::Clock;
@@ -284,7 +282,7 @@ impl<K, A: Scripted> LimitHandle<'_, K, RedisLimiter<A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Portable> LimitHandle<'_, K, Cas<S, A>> {
+impl<K, S: CasStore, A: crate::algorithm::Portable> LimitHandle<'_, K, Cas<S, A>> {
     /// See [`Cas::set_quota`].
     ///
     /// # Errors
@@ -297,7 +295,7 @@ impl<K, S: CasStore, A: Portable> LimitHandle<'_, K, Cas<S, A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Portable> LimitHandle<'_, K, Synced<S, A>> {
+impl<K, S: CasStore, A: crate::algorithm::Portable> LimitHandle<'_, K, Synced<S, A>> {
     /// See [`Synced::set_quota`].
     ///
     /// # Errors
@@ -310,7 +308,7 @@ impl<K, S: CasStore, A: Portable> LimitHandle<'_, K, Synced<S, A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: Portable> LimitHandle<'_, K, Leased<S, A>> {
+impl<K, S: CasStore, A: crate::algorithm::Portable> LimitHandle<'_, K, Leased<S, A>> {
     /// See [`Leased::set_quota`].
     ///
     /// # Errors

@@ -8,8 +8,6 @@ use super::local::Local;
 use super::redis::{RedisLimiter, Scripted};
 #[cfg(feature = "cas")]
 use super::synced::Synced;
-#[cfg(feature = "cas")]
-use crate::algorithm::Portable;
 use crate::algorithm::{All, DenialLockout, Lockout, Words};
 use crate::backend::Bans;
 
@@ -27,9 +25,9 @@ impl<A: Words + Bans, C, S> Bans for Local<A, C, S> {}
 impl<A: Scripted + Bans> Bans for RedisLimiter<A> {}
 
 #[cfg(feature = "cas")]
-impl<S: CasStore, A: Portable + Bans> Bans for Cas<S, A> {}
+impl<S: CasStore, A: crate::algorithm::Portable + Bans> Bans for Cas<S, A> {}
 
 #[cfg(feature = "cas")]
-impl<S: CasStore, A: Portable + Bans> Bans for Synced<S, A> {}
+impl<S: CasStore, A: crate::algorithm::Portable + Bans> Bans for Synced<S, A> {}
 
 impl<P: Bans, S: Bans> Bans for Fallback<P, S> {}

@@ -1,11 +1,8 @@
 use std::time::Duration;
 
-use super::super::fields::{
-    settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
-};
 use super::super::{
     Algorithm, Cost, FixedWindow, GiveBack, Inherit, IntoAlgorithm, LeakyBucket, SlidingLog,
-    TokenBucket, Words,
+    TokenBucket, Words, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use super::{DenialLockout, Lockout, LockoutState};
 use crate::clock::Tick;
