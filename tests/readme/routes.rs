@@ -7,23 +7,26 @@ use axum::{
     routing::{get, post},
 };
 use tower_throttle::{
-    FixedWindow, Global, HeaderKey, LeakyBucket, Quota, RateLimitLayer, SlidingLog, TokenBucket,
+    ClientIp, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, SlidingLog, TokenBucket,
 };
 
+#[derive(Clone, Copy)]
+struct Account(u64); // authentication puts it into the extensions of a request
+
 fn app() -> Router {
-    // Two limits for each API key: a request needs room in both.
+    // Two limits for each account: a request needs room in both. Requests without one are rejected.
     let burst_and_day = (
         TokenBucket::new(Quota::per_second(10).burst(50)),
         FixedWindow::new(Quota::per_day(100_000)),
     );
-    let search = RateLimitLayer::new(HeaderKey::new("x-api-key"), burst_and_day);
-
-    // At most 5 in any minute per user. Requests without a user are rejected.
-    let user = |request: &Request| match request.headers().get("x-user") {
-        Some(user) => Ok(user.clone()),
+    let account = |request: &Request| match request.extensions().get() {
+        Some(Account(number)) => Ok(*number),
         None => Err(StatusCode::UNAUTHORIZED),
     };
-    let login = RateLimitLayer::new(user, SlidingLog::new(Quota::per_minute(5)));
+    let search = RateLimitLayer::new(account, burst_and_day);
+
+    // At most 5 in any minute per address.
+    let login = RateLimitLayer::new(ClientIp::peer(), SlidingLog::new(Quota::per_minute(5)));
 
     // One every 500 ms, for all clients together. Up to 20 requests are queued, for up to 10 s each.
     let pace = LeakyBucket::new(Quota::per_second(2))
@@ -39,37 +42,45 @@ fn app() -> Router {
 
 // ---- The page ends here.
 
-use axum::body::Body;
+use std::net::SocketAddr;
+
+use axum::{body::Body, extract::ConnectInfo};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-async fn send(app: &Router, method: &str, path: &str, header: (&str, &str)) -> StatusCode {
+/// Sends a request of an account, if it has one, and of the only address.
+async fn send(app: &Router, method: &str, path: &str, account: Option<Account>) -> StatusCode {
+    let address: SocketAddr = "192.0.2.1:9".parse().expect("an address");
     let request = Request::builder().method(method).uri(path);
-    let request = request.header(header.0, header.1).body(Body::empty());
-    let Ok(response) = app.clone().oneshot(request.expect("a request")).await;
+    let mut request = request.body(Body::empty()).expect("a request");
+    request.extensions_mut().insert(ConnectInfo(address));
+    if let Some(account) = account {
+        request.extensions_mut().insert(account);
+    }
+    let Ok(response) = app.clone().oneshot(request).await;
     response.status()
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_have_limits_of_their_own() {
+async fn accounts_have_limits_of_their_own_and_requests_without_one_are_rejected() {
     let app = app();
-    for key in ["one", "two"] {
+    for account in [1, 2].map(Account) {
         for n in 1..=51 {
-            let status = send(&app, "GET", "/search", ("x-api-key", key)).await;
-            assert_eq!(status.is_success(), n <= 50, "{key} {n}");
+            let status = send(&app, "GET", "/search", Some(account)).await;
+            assert_eq!(status.is_success(), n <= 50, "{} {n}", account.0);
         }
     }
+    let status = send(&app, "GET", "/search", None).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_without_a_user_are_rejected() {
+async fn an_address_has_five_logins_whatever_it_says() {
     let app = app();
     for n in 1..=6 {
-        let status = send(&app, "POST", "/login", ("x-user", "ann")).await;
+        let status = send(&app, "POST", "/login", Some(Account(n))).await;
         assert_eq!(status.is_success(), n <= 5, "{n}");
     }
-    let status = send(&app, "POST", "/login", ("x-other", "ann")).await;
-    assert_eq!(status, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,7 +90,7 @@ async fn exports_are_queued() {
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..22 {
         let app = app.clone();
-        calls.spawn(async move { send(&app, "GET", "/export", ("x-user", "ann")).await });
+        calls.spawn(async move { send(&app, "GET", "/export", None).await });
     }
     let statuses = calls.join_all().await;
     let admitted = statuses.iter().filter(|status| status.is_success()).count();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::{Redis, RedisLimiter};
 use tower_throttle::{
-    All, FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, SlidingGrid, SlidingLog,
+    All, FixedWindow, Global, LeakyBucket, Lockout, Quota, RateLimitLayer, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket, Verdict, WarmUp,
     store::{Backend, Op, Receipt},
 };
@@ -159,23 +159,20 @@ async fn an_algorithm_chosen_at_run_time_is_shared() {
     let redis = redis(&server);
     let chosen = |kind: &str| match kind {
         "window" => AnyAlgorithm::new(FixedWindow::new(hourly(2)).anchored()),
+        "pair" => AnyAlgorithm::new((TokenBucket::new(hourly(2)), FixedWindow::new(hourly(3)))),
         _ => AnyAlgorithm::new(TokenBucket::new(hourly(2))),
     };
-    for kind in ["window", "bucket"] {
+    for kind in ["window", "bucket", "pair"] {
         let machines = [(); 2].map(|()| redis.limiter(kind, chosen(kind)));
         for (turn, admits) in [true, true, false, false].into_iter().enumerate() {
             let decided = machines[turn % 2].decide("key", 1).await.expect("decided");
             assert_eq!(decided.is_admitted(), admits, "{kind}, {turn}");
         }
     }
-    let pair = AnyAlgorithm::new((TokenBucket::new(hourly(2)), FixedWindow::new(hourly(2))));
-    let error = redis.try_limiter("pair", pair).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("give it an algorithm of this crate"),
-        "{error}"
-    );
+    let lockout = Lockout::new(hourly(2)).after_denials_of(FixedWindow::new(hourly(2)));
+    let error = redis.try_limiter("lockout", AnyAlgorithm::new(lockout));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("use `Cas`"), "{error}");
 }
 
 #[tokio::test]
