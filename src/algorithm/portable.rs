@@ -64,7 +64,7 @@ use crate::error::ConfigError;
 /// let meter = Meter(Quota::per_second(10));
 /// let bytes = algorithm::state_to_bytes(&meter, &300).expect("a state");
 /// assert_eq!(algorithm::state_from_bytes(&meter, &bytes), Some(300));
-/// assert_eq!(algorithm::state_from_bytes(&meter, &bytes[1..]), None);
+/// assert_eq!(algorithm::state_from_bytes(&meter, &bytes[..1]), None);
 /// let bytes = algorithm::settings_to_bytes(&meter).expect("settings");
 /// let other = Meter(Quota::per_day(1));
 /// assert_eq!(algorithm::settings_from_bytes(&other, &bytes).map(|read| read.0), Some(meter.0));

@@ -173,7 +173,9 @@ mod loom_models {
     use loom::thread;
 
     use super::*;
-    use crate::algorithm::{Cost, FixedWindow, GiveBack, SlidingWindow, TokenBucket, Words};
+    use crate::algorithm::{
+        Algorithm, Cost, FixedWindow, GiveBack, SlidingWindow, TokenBucket, Words,
+    };
     use crate::decision::Verdict;
     use crate::error::ConfigError;
     use crate::quota::Quota;
