@@ -124,7 +124,7 @@ fn loom_a_state_of_two_words_is_not_torn() {
     let odd = Quota::per(9_999_991, Duration::from_secs(1_009)).burst(2);
     loom::model(move || {
         let bucket = TokenBucket::new(odd);
-        assert_eq!(TokenBucket::word_count(&bucket), 2);
+        assert_eq!(bucket.facts().words, 2);
         let table = table(bucket);
         let mut states = vec![bucket.fresh(at(5))];
         for taken in 0..2 {
