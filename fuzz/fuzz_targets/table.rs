@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, Inherit, Words};
+use tower_throttle::algorithm::{Cost, GiveBack, Inherit, Words};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket, WarmUp,
