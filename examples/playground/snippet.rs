@@ -4,8 +4,14 @@ use std::fmt::Write;
 
 /// The policy as an entry of a file of policies.
 pub(crate) fn toml(line: &str) -> String {
+    // A success of any request would clear the failures otherwise, and a file is refused.
+    let matched = if line.contains("on_success=clear") {
+        "match = { path = \"/login\", methods = \"POST\" }\n"
+    } else {
+        ""
+    };
     format!(
-        "version = 1\n\n[[limit]]\nname = \"playground\"\nlimit = \"{line}\"\nkey = \"client_ip\"\n"
+        "version = 1\n\n[[limit]]\nname = \"playground\"\n{matched}limit = \"{line}\"\nkey = \"client_ip\"\n"
     )
 }
 
