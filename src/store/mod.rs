@@ -4,9 +4,9 @@ mod apply;
 mod bans;
 #[cfg(feature = "cas")]
 mod beside;
-#[cfg(feature = "_remote")]
+#[cfg(feature = "cas")]
 #[allow(dead_code, reason = "the limiters that use it are not there yet")]
-mod budget;
+pub mod budget;
 #[cfg(feature = "cas")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod cas;

@@ -6,7 +6,7 @@
 //! count by one at most, as it did while it was out.
 
 use super::record::{Census, Record, Reply, Report, Settled, Spent, Terms};
-use super::shape::{More, Part, Shape, Used, signed};
+use super::shape::{More, NEVER, Part, Shape, Used, signed};
 
 /// Parts of a whole in which shares are counted.
 const WHOLE: u64 = 1 << 16;
@@ -55,6 +55,14 @@ pub(super) fn exchange(
         key.charge(units, at);
     }
     key.advance(now);
+    if is_current {
+        let Spent { units, at } = report.given_back;
+        key.parts()
+            .for_each(|(part, used)| part.give_back(used, now, units, at.min(now)));
+        if report.resets {
+            key.record.reset(shape, now);
+        }
+    }
     let mut reply = Reply {
         reset: key.record.reset,
         ..Reply::of(terms, now)
@@ -73,9 +81,11 @@ pub(super) fn exchange(
 }
 
 /// What is told of a key whose exchange was executed before.
-#[cfg(feature = "cas")]
 pub(super) fn figures((terms, shape): (&Terms, &Shape), record: &mut Record) -> Reply {
-    let mut reply = Reply::default();
+    let mut reply = Reply {
+        reset: record.reset,
+        ..Reply::of(terms, record.at)
+    };
     let ahead = false;
     Key {
         terms,
@@ -350,8 +360,11 @@ impl Key<'_> {
 
     fn add_figures(&self, reply: &mut Reply) {
         let at = self.record.at;
-        let least = self.frees().min_by_key(|(_, _, free)| *free);
-        if let Some((part, used, free)) = least {
+        let least = (0..)
+            .zip(self.frees())
+            .min_by_key(|(_, (_, _, free))| *free);
+        if let Some((index, (part, used, free))) = least {
+            (reply.part, reply.full) = (index, part.time_to_full(used, at));
             let More {
                 wait,
                 units,
@@ -367,7 +380,7 @@ impl Key<'_> {
             Part::Cells(_) => Some(at + half),
             Part::Level(_) => None,
         });
-        reply.window = ends.flatten().min().map_or(u64::MAX, |end| end - at);
+        reply.window = ends.flatten().min().map_or(NEVER, |end| end - at);
     }
 }
 

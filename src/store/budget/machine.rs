@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::record::{Reply, Report, Settled, Spent};
+use super::shape::{MAX_UNITS, NEVER};
 use crate::clock::{Tick, nanos};
 
 /// What all keys of a machine have in common.
@@ -79,6 +80,12 @@ pub(super) struct Budget {
     settles_taken: bool,
     reported: Tick,
     figures: Option<Figures>,
+    /// The last reset that is known.
+    reset: u64,
+    /// Whether the next report is to reset the key.
+    resets: bool,
+    /// Units reported before that are to be given back, and the first moment at which any was used.
+    given_back: Option<(u64, Tick)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -172,10 +179,56 @@ impl Budget {
         Answer::Admit
     }
 
+    /// Takes a cost even if it is not free.
+    pub(super) fn charge(&mut self, rules: &Rules, now: Tick, cost: u64) {
+        self.pass_time(rules, now);
+        self.demand = self.demand.saturating_add(cost);
+        self.unassigned += cost.min(MAX_UNITS);
+        self.last_use = now;
+        self.drop_units(cost);
+    }
+
+    /// Gives back a cost that was taken at `at`. What is not yet reported becomes a part of the budget
+    /// again; the rest is given back in the next exchange.
+    pub(super) fn refund(&mut self, rules: &Rules, now: Tick, cost: u64, at: Tick) {
+        self.pass_time(rules, now);
+        self.assign();
+        let mut rest = cost.min(MAX_UNITS);
+        if at >= self.reported {
+            for lot in self.lots.iter_mut().rev().filter(|lot| now < lot.expires) {
+                let units = rest.min(lot.used).min(self.spent[1].units);
+                lot.used -= units;
+                lot.left += units;
+                self.usable += units;
+                self.spent[1].units -= units;
+                rest -= units;
+                if let Some(figures) = &mut self.figures {
+                    figures.used = figures.used.saturating_sub(units);
+                }
+            }
+            self.set_until();
+        }
+        if rest > 0 {
+            let (units, first) = self.given_back.unwrap_or((0, at));
+            self.given_back = Some((units.saturating_add(rest), first.min(at)));
+        }
+    }
+
+    /// Forgets all that is used, here at once and for the fleet in the next exchange.
+    pub(super) fn reset(&mut self) {
+        *self = Self {
+            reset: self.reset,
+            reported: self.reported,
+            resets: true,
+            ..Self::default()
+        };
+    }
+
     /// Whether there is something to report, to give back or to ask for.
     pub(super) fn is_due(&self) -> bool {
         let held = self.lots.iter().any(|lot| lot.left + lot.used > 0);
-        self.demand + self.unassigned + self.spent[0].units + self.spent[1].units > 0 || held
+        let used = self.demand + self.unassigned + self.spent[0].units + self.spent[1].units;
+        used > 0 || held || self.resets || self.given_back.is_some()
     }
 
     /// Whether a machine that has forgotten the key decides alike.
@@ -237,10 +290,10 @@ impl Budget {
         self.settles_taken = self.has_taken;
         let spent = std::mem::take(&mut self.spent);
         Report {
-            reset: self.figures.map_or(0, |figures| figures.reply.reset),
+            reset: self.reset,
             spent: spent.map(|Spending { units, at }| Spent {
                 units,
-                at: time.map_or(u64::MAX, |time| time.store_time_of(at)),
+                at: time.map_or(NEVER, |time| time.store_time_of(at)),
             }),
             lots,
             demand: std::mem::take(&mut self.demand),
@@ -248,6 +301,14 @@ impl Budget {
             waiting: std::mem::take(&mut self.waiting),
             has_next: self.next > 0,
             next_returned,
+            given_back: self
+                .given_back
+                .take()
+                .map_or_else(Spent::default, |(units, at)| Spent {
+                    units,
+                    at: time.map_or(0, |time| time.store_time_of(at)),
+                }),
+            resets: std::mem::take(&mut self.resets),
         }
     }
 
@@ -259,7 +320,7 @@ impl Budget {
         if self.settles_taken {
             self.has_taken = false;
         }
-        let known = self.figures.map_or(0, |figures| figures.reply.reset);
+        let known = std::mem::replace(&mut self.reset, reply.reset);
         if reply.reset > known {
             // What was granted before a reset does not count any more; what is used does.
             self.lots = Default::default();
@@ -437,7 +498,7 @@ impl Figures {
         let missing = u64::try_from(missing).unwrap_or(0);
         let total = match wait {
             // What is out may be given back in the next exchange.
-            u64::MAX => rules.interval / 1_000,
+            NEVER => rules.interval / 1_000,
             _ => wait.saturating_add(missing.saturating_mul(per_unit)),
         };
         let elapsed = nanos(now.since(self.at)) / 1_000;

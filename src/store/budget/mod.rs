@@ -11,7 +11,6 @@
 //! machine that crashes costs at most what it held, once.
 
 mod batch;
-#[cfg(feature = "cas")]
 mod cas;
 mod exchange;
 mod machine;
@@ -20,3 +19,5 @@ mod shape;
 mod shaped;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod simulation;
+
+pub use self::batch::{Batch, Replies, Write};

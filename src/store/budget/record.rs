@@ -45,6 +45,10 @@ pub(crate) struct Report {
     pub(super) has_next: bool,
     /// Of the units it returns, those of the next window.
     pub(super) next_returned: u64,
+    /// Used units, reported before, that are given back; and the first moment at which any was used.
+    pub(super) given_back: Spent,
+    /// Whether all that is used and out is to be forgotten after this report.
+    pub(super) resets: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,8 +87,12 @@ pub(crate) struct Reply {
     pub(super) per_unit: u64,
     /// Whether the fleet asks for more than is refilled.
     pub(super) over: bool,
-    /// Microseconds until a cost counts in another window; `u64::MAX` if never.
+    /// Microseconds until a cost counts in another window; [`NEVER`] if never.
     pub(super) window: u64,
+    /// The part of the shape that has the least free.
+    pub(super) part: u64,
+    /// Microseconds until nothing of that part is used.
+    pub(super) full: u64,
 }
 
 /// What all machines of a limit have in common.
@@ -116,19 +124,6 @@ impl Reply {
             epoch,
             life: (epoch + 2) * terms.life - now,
             ..Self::default()
-        }
-    }
-
-    /// The same grant with other figures of the fleet.
-    pub(super) const fn with_figures_of(self, figures: &Self) -> Self {
-        Self {
-            epoch: self.epoch,
-            life: self.life,
-            grant: self.grant,
-            ahead: self.ahead,
-            next: self.next,
-            next_in: self.next_in,
-            ..*figures
         }
     }
 }

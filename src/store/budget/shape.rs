@@ -12,6 +12,8 @@ pub(super) const MAX_UNITS: u64 = u32::MAX as u64;
 const MAX_TICKS: u64 = 1 << 51;
 /// Where a debt stops to grow.
 pub(super) const MAX_LEVEL: u64 = (1 << 53) - 1;
+/// A moment or a time that never comes.
+pub(super) const NEVER: u64 = MAX_LEVEL;
 /// In how many steps the weight of a previous window falls.
 const WEIGHT_STEPS: u64 = 1 << 20;
 /// Cells of a window that stands for a log, which are as many parts of its period.
@@ -64,7 +66,7 @@ pub(super) enum Used {
 /// When a part has more free units than now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct More {
-    /// Microseconds until then; `u64::MAX` if never.
+    /// Microseconds until then; [`NEVER`] if never.
     pub(super) wait: u64,
     pub(super) units: u64,
     /// Microseconds per unit after that.
@@ -313,6 +315,42 @@ impl Part {
         }
     }
 
+    /// Takes back a cost that was charged as of `at`, unless time has done so: of a level it counts as
+    /// the first to be drained.
+    pub(super) fn give_back(&self, used: &mut Used, now: u64, cost: u64, at: u64) {
+        match (self, used) {
+            (Self::Level(level), Used::Level(ticks)) => {
+                let cost = cost.saturating_mul(level.unit).min(MAX_LEVEL);
+                let drained = now.saturating_sub(at).min(MAX_TICKS / level.rate + 1);
+                let left = cost.saturating_sub(drained * level.rate);
+                *ticks = ticks.saturating_sub(left);
+            }
+            (Self::Cells(grid), Used::Cells(cells)) => {
+                let age = grid.cell(now).saturating_sub(grid.cell(at));
+                let cell = usize::try_from(age).ok().and_then(|age| cells.get_mut(age));
+                if let Some(count) = cell {
+                    *count = count.saturating_sub(cost);
+                }
+                while cells.last() == Some(&0) {
+                    cells.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Microseconds until nothing is used, if nothing else is used until then.
+    pub(super) fn time_to_full(&self, used: &Used, at: u64) -> u64 {
+        match (self, used) {
+            (Self::Level(level), Used::Level(ticks)) => ticks.div_ceil(level.rate),
+            (Self::Cells(grid), Used::Cells(cells)) if !cells.is_empty() => {
+                let newest = cells.iter().position(|count| *count > 0).unwrap_or(0);
+                grid.rest(at) + (grid.count - newest).saturating_sub(1) as u64 * grid.length
+            }
+            _ => 0,
+        }
+    }
+
     /// Units that are not used at `at`, the time of `used`; negative in debt.
     pub(super) fn free(&self, used: &Used, at: u64) -> i64 {
         match (self, used) {
@@ -371,7 +409,7 @@ impl Part {
                 };
                 More {
                     wait: match *ticks {
-                        0 => u64::MAX,
+                        0 => NEVER,
                         _ => missing.div_ceil(level.rate),
                     },
                     units: 1,
@@ -381,7 +419,7 @@ impl Part {
             (Self::Cells(grid), Used::Cells(cells)) => {
                 let per_unit = (grid.length * grid.count as u64).div_ceil(grid.limit);
                 let (wait, units) = match &cells[..] {
-                    [] => (u64::MAX, 0),
+                    [] => (NEVER, 0),
                     [_, previous] if grid.weighted => {
                         (grid.length.div_ceil(*previous).min(grid.rest(at)), 1)
                     }

@@ -4,6 +4,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::clock::Tick;
 use crate::error::StoreError;
+use crate::store::budget::{Batch, Replies};
 
 /// A store with a compare-and-swap, in which [`Cas`](super::Cas) keeps the states of keys.
 ///
@@ -80,6 +81,20 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
         ttl: Duration,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send;
 
+    /// Executes the reports of a machine of a [fleet](crate::store::budget) in one step, if the store can read
+    /// and write several values in one. `None` if not: then each key is a swap of its own.
+    ///
+    /// In a transaction: lock the values of [`Batch::keys`], in their order sorted by name; call
+    /// [`Batch::execute`] with them; write what it returns. Only a transaction that has no effect may be
+    /// tried again.
+    fn exchange(
+        &self,
+        batch: &Arc<Batch>,
+    ) -> impl Future<Output = Result<Option<Replies>, StoreError>> + Send {
+        let _ = batch;
+        std::future::ready(Ok(None))
+    }
+
     /// Whether all times that it reports are of one clock. Not if its keys are on several servers, of
     /// which each reports its own time.
     fn has_one_clock(&self) -> bool {
@@ -103,6 +118,13 @@ impl<S: CasStore> CasStore for Arc<S> {
         ttl: Duration,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send {
         S::swap(self, key, expected, new, ttl)
+    }
+
+    fn exchange(
+        &self,
+        batch: &Arc<Batch>,
+    ) -> impl Future<Output = Result<Option<Replies>, StoreError>> + Send {
+        S::exchange(self, batch)
     }
 
     fn has_one_clock(&self) -> bool {

@@ -8,12 +8,18 @@
 mod judge;
 mod tests;
 
-use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use self::judge::Judge;
-use super::batch::{Batch, Replies, Values};
+use super::batch::{Batch, Replies};
+use super::exchange::count_machine;
 use super::machine::{Answer, Budget, Rules, StoreTime};
-use super::record::Terms;
+use super::record::{Census, Record, Terms};
 use super::shape::Shape;
 use crate::clock::Tick;
 
@@ -101,8 +107,8 @@ struct Machine {
     machines: u64,
     time: Option<StoreTime>,
     round_trip: u64,
-    /// The batch in flight, and when each attempt was sent.
-    flight: Option<(Vec<usize>, Batch, Vec<u64>)>,
+    /// The batch in flight, and when it was sent last.
+    flight: Option<(Vec<usize>, Batch, u64)>,
     urgent: Vec<usize>,
     waiters: Vec<(usize, u64)>,
     stopped_until: u64,
@@ -116,14 +122,16 @@ enum Event {
     Arrival(usize, usize),
     Exchange(usize, u64),
     Deliver(usize, Batch, u64),
-    Reply(usize, u64, Replies, u64),
+    Reply(usize, (u64, u64, u64), Replies, u64),
     Fault(usize),
 }
 
 struct Fleet<'a> {
     scenario: &'a Scenario,
     terms: Terms,
-    values: Values,
+    shape: Arc<Shape>,
+    values: HashMap<String, Vec<u8>>,
+    census: Census,
     store_offset: i64,
     machines: Vec<Machine>,
     events: BinaryHeap<Reverse<(u64, u64)>>,
@@ -168,6 +176,7 @@ impl<'a> Fleet<'a> {
     fn new(scenario: &'a Scenario) -> Self {
         let mut fleet = Self {
             scenario,
+            shape: Arc::new(scenario.shape.clone()),
             terms: Terms {
                 interval: scenario.interval,
                 life: 10 * scenario.interval,
@@ -178,7 +187,8 @@ impl<'a> Fleet<'a> {
                     1
                 },
             },
-            values: Values::default(),
+            values: HashMap::new(),
+            census: Census::default(),
             store_offset: 0,
             machines: Vec::new(),
             events: BinaryHeap::new(),
@@ -266,8 +276,8 @@ impl<'a> Fleet<'a> {
                 *sum += count;
             }
         }
-        let values = self.values.records.values();
-        let bytes = values.map(|record| record.to_text(&self.scenario.shape).len());
+        let records = self.values.iter().filter(|(key, _)| !key.starts_with('m'));
+        let bytes = records.map(|(_, value)| value.len());
         self.outcome.bytes = bytes.max().unwrap_or(0);
     }
 
@@ -286,8 +296,8 @@ impl<'a> Fleet<'a> {
             }
             Event::Exchange(machine, round) => self.exchange(machine, round),
             Event::Deliver(machine, batch, sent) => self.deliver(machine, &batch, sent),
-            Event::Reply(machine, sequence, replies, sent) => {
-                self.reply(machine, sequence, &replies, sent);
+            Event::Reply(machine, counted, replies, sent) => {
+                self.reply(machine, counted, &replies, sent);
             }
             Event::Fault(index) => self.fault(self.scenario.faults[index].1),
         }
@@ -381,7 +391,7 @@ impl<'a> Fleet<'a> {
         self.outcome.failed += late.len() as u64;
         self.machines[machine].waiters = kept;
         if let Some((_, batch, sent)) = self.machines[machine].flight.clone() {
-            if now >= sent.last().unwrap() + interval {
+            if now >= sent + interval {
                 self.transmit(machine, batch);
             }
             return;
@@ -421,17 +431,18 @@ impl<'a> Fleet<'a> {
             keys: reports.collect(),
             machine: state.id,
             sequence: state.sequence,
-            beat: state.beat,
-            attempt: 0,
+            machines: 1,
+            terms: self.terms,
+            shape: Arc::clone(&self.shape),
+            sequence_key: format!("m{}", state.id).into(),
         };
-        state.flight = Some((keys, batch.clone(), Vec::new()));
+        state.flight = Some((keys, batch.clone(), self.now));
         self.transmit(machine, batch);
     }
 
-    fn transmit(&mut self, machine: usize, mut batch: Batch) {
+    fn transmit(&mut self, machine: usize, batch: Batch) {
         if let Some((.., sent)) = &mut self.machines[machine].flight {
-            batch.attempt = sent.len() as u64;
-            sent.push(self.now);
+            *sent = self.now;
         }
         let arrives = self.now + 200 + self.below(self.scenario.delay);
         if self.is_reached(machine) {
@@ -446,37 +457,59 @@ impl<'a> Fleet<'a> {
     fn deliver(&mut self, machine: usize, batch: &Batch, sent: u64) {
         let now = u64::try_from(i64::try_from(self.now).unwrap() + self.store_offset).unwrap();
         let mistake = self.scenario.mistake;
-        let last = self.values.sequences.get(&batch.machine);
-        let is_repeated = last.is_some_and(|(last, _)| *last == batch.sequence);
-        if is_repeated && mistake == Some(Mistake::CountsTwice) {
-            self.values.sequences.remove(&batch.machine);
+        let mut batch = batch.clone();
+        if mistake == Some(Mistake::CountsTwice) {
+            self.values.remove(&*batch.sequence_key);
         }
         if mistake == Some(Mistake::ForgetsLapsed) {
-            for record in self.values.records.values_mut() {
-                if now / self.terms.life > record.at / self.terms.life {
+            let life = self.terms.life;
+            self.change_records(|record| {
+                if now / life > record.at / life {
                     record.out = [0; 2];
                 }
-            }
+            });
         }
-        let terms = (&self.terms, &self.scenario.shape);
-        let Some(replies) = self.values.exchange(terms, batch, now) else {
-            return;
-        };
+        let beat = self.machines[machine].beat;
+        let (beat, machines) = count_machine(&self.terms, &mut self.census, beat, now);
+        batch.machines = machines;
+        let keys: Vec<_> = batch.keys().map(str::to_owned).collect();
+        let values = keys
+            .iter()
+            .map(|key| self.values.get(key).map(Vec::as_slice));
+        let server_time = Tick::from_nanos(now * 1_000);
+        let (writes, replies) = batch.execute(values, Some(server_time)).unwrap();
+        for write in writes {
+            self.values
+                .insert(keys[write.index].clone(), write.value.bytes);
+        }
         if mistake == Some(Mistake::ForgetsOut) {
-            for record in self.values.records.values_mut() {
-                record.out = [0; 2];
-            }
+            self.change_records(|record| record.out = [0; 2]);
         }
         let arrives = self.now + 200 + self.below(self.scenario.delay);
         if self.is_reached(machine) {
             self.at(
                 arrives,
-                Event::Reply(machine, batch.sequence, replies, sent),
+                Event::Reply(machine, (batch.sequence, beat, machines), replies, sent),
             );
         }
     }
 
-    fn reply(&mut self, machine: usize, sequence: u64, replies: &Replies, sent: u64) {
+    fn change_records(&mut self, change: impl Fn(&mut Record)) {
+        let records = self
+            .values
+            .iter_mut()
+            .filter(|(key, _)| !key.starts_with('m'));
+        for (_, value) in records {
+            let text = std::str::from_utf8(value).unwrap();
+            let mut record = Record::from_text(text, &self.shape).unwrap();
+            change(&mut record);
+            *value = record.to_text(&self.shape).into_bytes();
+        }
+    }
+
+    /// `counted` is the number of the batch, the beat, and the number of machines.
+    fn reply(&mut self, machine: usize, counted: (u64, u64, u64), replies: &Replies, sent: u64) {
+        let (sequence, beat, machines) = counted;
         let is_awaited = |(_, batch, _): &(_, Batch, _)| batch.sequence == sequence;
         if !self.is_busy(machine)
             || !self.machines[machine]
@@ -486,17 +519,12 @@ impl<'a> Fleet<'a> {
         {
             if self.machines[machine].is_alive && self.now < self.machines[machine].stopped_until {
                 let later = self.machines[machine].stopped_until;
-                self.at(
-                    later,
-                    Event::Reply(machine, sequence, replies.clone(), sent),
-                );
+                self.at(later, Event::Reply(machine, counted, replies.clone(), sent));
             }
             return;
         }
         let received = self.tick(machine);
-        let (.., attempts) = self.machines[machine].flight.clone().unwrap();
-        let executed = attempts[usize::try_from(replies.attempt).unwrap()];
-        let passed = Duration::from_micros(self.now - executed);
+        let passed = Duration::from_micros(self.now - sent);
         let time = StoreTime {
             sent: Tick::from_nanos(received.as_nanos() - u64::try_from(passed.as_nanos()).unwrap()),
             received,
@@ -505,9 +533,9 @@ impl<'a> Fleet<'a> {
         let mistake = self.scenario.mistake;
         let state = &mut self.machines[machine];
         let (keys, ..) = state.flight.take().unwrap();
-        (state.time, state.beat) = (Some(time), replies.beat);
+        (state.time, state.beat) = (Some(time), beat);
         state.round_trip = (self.now - sent) * 1_000;
-        state.machines = replies.machines;
+        state.machines = machines;
         let rules = self.rules(machine);
         for (key, reply) in keys.iter().zip(&replies.keys) {
             let mut reply = *reply;
@@ -551,7 +579,10 @@ impl<'a> Fleet<'a> {
                 }
             }
             Fault::StoreClock(offset) => self.store_offset = offset,
-            Fault::StoreEmptied => self.values = Values::default(),
+            Fault::StoreEmptied => {
+                self.values.clear();
+                self.census = Census::default();
+            }
             Fault::Join(count) => (0..count).for_each(|_| self.join()),
         }
     }
