@@ -169,7 +169,8 @@ impl RemoteKey for Long {
 async fn the_name_of_a_key_may_be_of_any_length() {
     let (_server, store) = store("long").await;
     let window = FixedWindow::new(Quota::per_day(2)).anchored();
-    let limit = CasBuilder::new(store).build("long", window);
+    let builder = CasBuilder::new(store).deadline(Duration::from_secs(10));
+    let limit = builder.build("long", window);
     let limit = limit.expect("a limit");
     for parts in [16, 17, 100, 5_000] {
         let mut admitted = 0;

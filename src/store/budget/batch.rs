@@ -2,11 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::exchange::{Moment, exchange, figures};
+use super::exchange::{Moment, exchange, repeated};
 use super::record::{Record, Reply, Report, Terms, numbers};
 use super::shape::Shape;
 use crate::clock::{Tick, unix_now};
-use crate::error::StoreError;
 use crate::store::cas::{Value, Version};
 
 /// The shortest time for which the last sequence number of a machine is kept: longer than a batch is sent
@@ -61,48 +60,44 @@ impl Batch {
 
     /// Executes it on the values of its [keys](Self::keys), in their order. Returns the values that the store
     /// writes in the same step, and the replies.
-    ///
-    /// # Errors
-    /// If a value is not one of this limit, or damaged.
     pub fn execute<'a>(
         &self,
         values: impl IntoIterator<Item = Option<&'a [u8]>>,
         server_time: Option<Tick>,
-    ) -> Result<(Vec<Write>, Replies), StoreError> {
+    ) -> (Vec<Write>, Replies) {
         let now = micros(server_time);
         let mut values = values.into_iter();
-        let last = match values.next().flatten() {
-            Some(bytes) => *text(bytes)
-                .and_then(numbers)
-                .ok_or_else(damaged)?
-                .first()
-                .ok_or_else(damaged)?,
-            None => 0,
-        };
-        let is_seen = self.sequence <= last;
+        let seen = values.next().flatten().and_then(text);
+        let seen = seen.and_then(Seen::from_text);
+        let seen = seen.filter(|seen| seen.sequence >= self.sequence);
         let mut replies = Replies {
             now,
             keys: Vec::with_capacity(self.keys.len()),
         };
         let mut writes = Vec::new();
         for (index, value) in (0..self.keys.len()).zip(values.chain(std::iter::repeat(None))) {
-            let mut record = self.read(value, now)?;
-            if is_seen {
-                replies
-                    .keys
-                    .push(figures((&self.terms, &self.shape), &mut record));
+            let mut record = match self.read(value, now) {
+                Some(record) => record,
+                None if self.keys[index].1.resets => Record::new(&self.shape, now),
+                None => {
+                    replies.keys.push(Reply::DAMAGED);
+                    continue;
+                }
+            };
+            if let Some(seen) = &seen {
+                let terms = (&self.terms, &*self.shape);
+                let reply = repeated(terms, &mut record, now, seen.granted(self.sequence, index));
+                replies.keys.push(reply);
                 continue;
             }
             replies.keys.push(self.exchange(index, &mut record, now));
             writes.push(self.write(index + 1, record.to_text(&self.shape), self.ttl()));
         }
-        if !is_seen {
-            writes.insert(
-                0,
-                self.write(0, self.sequence.to_string(), self.ttl().max(SEQUENCE_TTL)),
-            );
+        if seen.is_none() {
+            let text = Seen::to_text(self.sequence, now / self.terms.life, &replies.keys);
+            writes.push(self.write(0, text, self.ttl().max(SEQUENCE_TTL)));
         }
-        Ok((writes, replies))
+        (writes, replies)
     }
 
     /// The exchange of one key.
@@ -121,12 +116,12 @@ impl Batch {
         )
     }
 
-    pub(super) fn read(&self, value: Option<&[u8]>, now: u64) -> Result<Record, StoreError> {
-        let Some(bytes) = value else {
-            return Ok(Record::new(&self.shape, now));
-        };
-        let record = text(bytes).and_then(|text| Record::from_text(text, &self.shape));
-        record.ok_or_else(damaged)
+    /// The record of a value; `None` if it is damaged.
+    pub(super) fn read(&self, value: Option<&[u8]>, now: u64) -> Option<Record> {
+        match value {
+            Some(bytes) => Record::from_text(text(bytes)?, &self.shape),
+            None => Some(Record::new(&self.shape, now)),
+        }
     }
 
     fn write(&self, index: usize, text: String, ttl: Duration) -> Write {
@@ -152,12 +147,43 @@ impl Batch {
     }
 }
 
-fn text(bytes: &[u8]) -> Option<&str> {
-    std::str::from_utf8(bytes).ok()
+/// The last batch of a machine, in words: its sequence number and the epoch, and after each semicolon what it
+/// granted of a key. So a reply that is lost costs no grant.
+struct Seen {
+    sequence: u64,
+    epoch: u64,
+    grants: Vec<Vec<u64>>,
 }
 
-pub(super) fn damaged() -> StoreError {
-    StoreError::new("a value is not of this limit, or damaged", false)
+impl Seen {
+    fn to_text(sequence: u64, epoch: u64, replies: &[Reply]) -> String {
+        let grants = replies.iter().map(Reply::grants);
+        let fields = std::iter::once(format!("{sequence} {epoch}")).chain(grants);
+        fields.collect::<Vec<_>>().join(";")
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let mut fields = text.split(';').map(numbers);
+        let &[sequence, epoch] = &fields.next()??[..] else {
+            return None;
+        };
+        let grants = fields.map(Option::unwrap_or_default).collect();
+        Some(Self {
+            sequence,
+            epoch,
+            grants,
+        })
+    }
+
+    /// The epoch, and what was granted of the key at `index` of a batch: nothing of an older one.
+    fn granted(&self, sequence: u64, index: usize) -> (u64, &[u64]) {
+        let grants = self.grants.get(index).filter(|_| sequence == self.sequence);
+        (self.epoch, grants.map_or(&[], Vec::as_slice))
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
 }
 
 /// The store's time, or this machine's if the store reports none.

@@ -12,8 +12,8 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::batch::{Batch, Replies, damaged, micros};
-use super::exchange::{count_machine, figures};
+use super::batch::{Batch, Replies, micros};
+use super::exchange::{count_machine, repeated};
 use super::record::{Census, Record, Reply, Terms, numbers};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
@@ -31,7 +31,7 @@ const CENSUS_TTL: Duration = Duration::from_secs(86_400);
 /// The budgets of a limit in a store.
 #[derive(Debug)]
 pub(super) struct Exchanger<S> {
-    pub(super) shared: Shared<S>,
+    pub(super) shared: Arc<Shared<S>>,
     census_key: String,
     /// The last beat in which this machine was counted, the machines, and when to look again.
     counted: Mutex<(u64, u64, Tick)>,
@@ -39,11 +39,20 @@ pub(super) struct Exchanger<S> {
     contended: Mutex<HashMap<Arc<str>, Contention>>,
 }
 
-/// The names of the last writes of a value, newest first: machines and sequence numbers.
-type Names = VecDeque<(u64, u64)>;
+/// The names of the last writes of a value, newest first.
+type Names = VecDeque<Name>;
+
+/// A write: a machine, the number of its batch, the epoch, and what was granted.
+struct Name([u64; 6]);
+
+impl Name {
+    const fn is_of(&self, batch: &Batch) -> bool {
+        self.0[0] == batch.machine && self.0[1] == batch.sequence
+    }
+}
 
 impl<S: CasStore> Exchanger<S> {
-    pub(super) fn new(shared: Shared<S>, census_key: String) -> Self {
+    pub(super) fn new(shared: Arc<Shared<S>>, census_key: String) -> Self {
         Self {
             shared,
             census_key,
@@ -97,14 +106,32 @@ impl<S: CasStore> Exchanger<S> {
         let mut loaded = self.load(key).await?;
         loop {
             let now = micros(loaded.server_time);
-            let (mut record, mut names) = read(batch, loaded.value.as_ref(), now)?;
-            if names.contains(&(batch.machine, batch.sequence)) {
-                let reply = figures((&batch.terms, &batch.shape), &mut record);
+            let read = read(batch, loaded.value.as_ref(), now);
+            let (mut record, mut names) = match read {
+                Some(read) => read,
+                None if batch.keys[index].1.resets => {
+                    (Record::new(&batch.shape, now), Names::new())
+                }
+                None => return Ok((Reply::DAMAGED, now)),
+            };
+            if let Some(Name([_, _, epoch, grants @ ..])) =
+                names.iter().find(|name| name.is_of(batch))
+            {
+                let terms = (&batch.terms, &*batch.shape);
+                let reply = repeated(terms, &mut record, now, (*epoch, grants));
                 return Ok((reply, now));
             }
             let reply = batch.exchange(index, &mut record, now);
             names.truncate(NAMES - 1);
-            names.push_front((batch.machine, batch.sequence));
+            let Reply {
+                epoch,
+                grant,
+                ahead,
+                next,
+                ..
+            } = reply;
+            let name = [batch.machine, batch.sequence, epoch, grant, ahead, next];
+            names.push_front(Name(name));
             let text = write(batch, &record, &names);
             match self.swap(key, &loaded, text, batch.ttl()).await? {
                 Swapped::Done(_) => {
@@ -203,26 +230,26 @@ impl<S: CasStore> Exchanger<S> {
     }
 }
 
-fn read(batch: &Batch, value: Option<&Value>, now: u64) -> Result<(Record, Names), StoreError> {
-    let text = value.map(|value| String::from_utf8_lossy(&value.bytes));
-    let Some(text) = text else {
-        return Ok((batch.read(None, now)?, Names::new()));
+/// `None` if the value is damaged.
+fn read(batch: &Batch, value: Option<&Value>, now: u64) -> Option<(Record, Names)> {
+    let Some(value) = value else {
+        return Some((batch.read(None, now)?, Names::new()));
     };
-    let (record, names) = text.split_once('|').unwrap_or((&text, ""));
+    let text = std::str::from_utf8(&value.bytes).ok()?;
+    let (record, names) = text.split_once('|').unwrap_or((text, ""));
     let names = names
         .split_terminator(',')
-        .map(|name| match numbers(name)?[..] {
-            [machine, sequence] => Some((machine, sequence)),
-            _ => None,
-        });
-    let names = names.collect::<Option<_>>().ok_or_else(damaged)?;
-    Ok((batch.read(Some(record.as_bytes()), now)?, names))
+        .map(|name| Some(Name(numbers(name)?.try_into().ok()?)));
+    Some((
+        batch.read(Some(record.as_bytes()), now)?,
+        names.collect::<Option<_>>()?,
+    ))
 }
 
 fn write(batch: &Batch, record: &Record, names: &Names) -> String {
     let names: Vec<_> = names
         .iter()
-        .map(|(machine, sequence)| format!("{machine} {sequence}"))
+        .map(|Name(fields)| fields.map(|field| field.to_string()).join(" "))
         .collect();
     format!("{}|{}", record.to_text(&batch.shape), names.join(","))
 }
@@ -247,7 +274,7 @@ mod tests {
 
     fn budgets<S: CasStore>(store: S) -> Arc<Exchanger<S>> {
         let shared = Shared::new(store, Duration::from_secs(1));
-        Arc::new(Exchanger::new(shared, "census".into()))
+        Arc::new(Exchanger::new(Arc::new(shared), "census".into()))
     }
 
     fn shape() -> Shape {
@@ -322,24 +349,24 @@ mod tests {
             let replies = budgets.exchange(&batch(7, again, 3)).await.unwrap();
             assert_eq!(taken(&budgets, "a").await.0, used);
             if again == 1 {
-                // The grant lapses.
                 assert!(granted > 0);
-                assert_eq!(replies.keys[0].grant, 0);
+                assert_eq!(replies.keys[0].grant, granted);
                 assert_eq!(taken(&budgets, "a").await.1, granted);
             }
         }
     }
 
     #[tokio::test]
-    async fn a_damaged_value_is_a_permanent_error() {
-        let store = MemoryStore::new();
-        let budgets = budgets(store.clone());
+    async fn a_damaged_value_is_left_until_it_is_reset() {
+        let budgets = budgets(MemoryStore::new());
         let loaded = budgets.load("a").await.unwrap();
-        budgets
-            .swap("a", &loaded, "1 2 three".into(), CENSUS_TTL)
-            .await
-            .unwrap();
-        let error = budgets.exchange(&batch(1, 1, 0)).await.unwrap_err();
-        assert!(!error.is_transient(), "{error}");
+        let text = "1 2 three".to_owned();
+        budgets.swap("a", &loaded, text, CENSUS_TTL).await.unwrap();
+        let replies = budgets.exchange(&batch(1, 1, 0)).await.unwrap();
+        assert!(replies.keys[0].is_damaged && !replies.keys[1].is_damaged);
+        let mut reset = Batch::clone(&batch(1, 2, 0));
+        reset.keys[0].1.resets = true;
+        let replies = budgets.exchange(&Arc::new(reset)).await.unwrap();
+        assert!(!replies.keys[0].is_damaged);
     }
 }

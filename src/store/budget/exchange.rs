@@ -80,21 +80,29 @@ pub(super) fn exchange(
     reply
 }
 
-/// What is told of a key whose exchange was executed before.
-pub(super) fn figures((terms, shape): (&Terms, &Shape), record: &mut Record) -> Reply {
-    let mut reply = Reply {
-        reset: record.reset,
-        ..Reply::of(terms, record.at)
-    };
-    let ahead = false;
-    Key {
+/// What is told at `now` of a key whose exchange was executed before, in `epoch`, and granted `grants`: the
+/// figures of now, and the same grants.
+pub(super) fn repeated(
+    (terms, shape): (&Terms, &Shape),
+    record: &mut Record,
+    now: u64,
+    (epoch, grants): (u64, &[u64]),
+) -> Reply {
+    let mut key = Key {
         terms,
         shape,
         record,
-        ahead,
-    }
-    .add_figures(&mut reply);
-    reply
+        ahead: false,
+    };
+    key.advance(now);
+    let now = key.record.at;
+    let mut reply = Reply {
+        reset: key.record.reset,
+        ..Reply::of(terms, now)
+    };
+    key.add_figures(&mut reply);
+    let next_in = key.record.next_at.saturating_sub(now);
+    reply.with_grants(terms, epoch, grants, next_in)
 }
 
 /// Counts a machine once per beat of ten intervals. Returns the beat and the number of machines.

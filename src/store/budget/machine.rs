@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::record::{Reply, Report, Settled, Spent};
-use super::shape::{MAX_UNITS, NEVER};
+use super::shape::{MAX_UNITS, NEVER, Part, Shape};
 use crate::clock::{Tick, nanos};
 
 /// What all keys of a machine have in common.
@@ -29,6 +29,16 @@ pub(super) struct StoreTime {
     pub(super) sent: Tick,
     pub(super) received: Tick,
     pub(super) at: u64,
+}
+
+/// What a client is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Of the shape.
+    pub(super) part: usize,
+    pub(super) remaining: u64,
+    /// Nanoseconds until all of the limit is free.
+    pub(super) reset: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,17 +126,26 @@ struct Ripening {
 struct Figures {
     reply: Reply,
     at: Tick,
+    /// The store's time of it, in microseconds.
+    store_at: u64,
     used: u64,
 }
 
 impl Budget {
-    /// Decides on a cost.
+    /// Takes a cost if the budget has it ready, and says whether it did.
     #[inline]
+    pub(super) fn try_spend(&mut self, now: Tick, cost: u64) -> bool {
+        if cost > self.usable || now >= self.until {
+            return false;
+        }
+        self.demand = self.demand.saturating_add(cost);
+        self.spend(now, cost);
+        true
+    }
+
+    /// Decides on a cost.
     pub(super) fn decide(&mut self, rules: &Rules, now: Tick, cost: u64) -> Answer {
         self.demand = self.demand.saturating_add(cost);
-        if cost <= self.usable && now < self.until {
-            return self.spend(now, cost);
-        }
         self.decide_slowly(rules, now, cost)
     }
 
@@ -237,19 +256,54 @@ impl Budget {
         !self.is_due() && self.figures.is_none_or(is_full)
     }
 
-    /// Units that can still be admitted without an exchange.
-    pub(super) const fn usable(&self) -> u64 {
-        self.usable
+    /// What a client is told at `now`.
+    pub(super) fn told(&self, rules: &Rules, shape: &Shape, now: Tick) -> Told {
+        let Some(Figures {
+            reply,
+            at,
+            store_at,
+            used,
+        }) = self.figures
+        else {
+            let used = self.unassigned + self.spent[0].units + self.spent[1].units;
+            let reset = shape
+                .parts
+                .first()
+                .map_or(0, |part| part.time_to_renew(used, 0));
+            return Told {
+                part: 0,
+                remaining: rules.capacity.saturating_sub(used),
+                reset: reset.saturating_mul(1_000),
+            };
+        };
+        let elapsed = nanos(now.since(at)) / 1_000;
+        let part = usize::try_from(reply.part).unwrap_or(0);
+        let used = used + self.unassigned;
+        let mut reset = reply.full.saturating_sub(elapsed);
+        if let Some(part) = shape.parts.get(part).filter(|_| used > 0) {
+            let renewed = part.time_to_renew(used, store_at + elapsed);
+            reset = match part {
+                Part::Level(_) => reset.saturating_add(renewed),
+                Part::Cells(_) => reset.max(renewed),
+            };
+        }
+        let free = i128::from(reply.free) + i128::from(reply.refilled(elapsed));
+        let remaining = u64::try_from(free).unwrap_or(0).saturating_add(self.usable);
+        Told {
+            part,
+            remaining: remaining.min(rules.capacity),
+            reset: reset.saturating_mul(1_000),
+        }
     }
 
     /// Takes out what is to be reported at `now`. What is not used until the reply comes, after about
-    /// `round_trip` nanoseconds, is given back.
+    /// `round_trip` nanoseconds, is given back; or all if that is `None`.
     pub(super) fn collect(
         &mut self,
         rules: &Rules,
         time: Option<&StoreTime>,
         now: Tick,
-        round_trip: u64,
+        round_trip: Option<u64>,
     ) -> Report {
         self.pass_time(rules, now);
         self.assign();
@@ -258,9 +312,9 @@ impl Budget {
             .min(2 * rules.interval)
             .max(1);
         self.last_demand = self.demand;
-        let is_quiet = self.demand == 0;
+        let is_quiet = self.demand == 0 || round_trip.is_none();
         let used = self.spent[0].units.saturating_add(self.spent[1].units);
-        let keep = u128::from(used) * 2 * u128::from(round_trip) / u128::from(elapsed);
+        let keep = u128::from(used) * 2 * u128::from(round_trip.unwrap_or(0)) / u128::from(elapsed);
         let keep = u64::try_from(keep + 1).unwrap_or(u64::MAX);
         let keep = if is_quiet || used == 0 {
             0
@@ -350,6 +404,7 @@ impl Budget {
         self.figures = Some(Figures {
             reply: *reply,
             at: now,
+            store_at: time.at,
             used: 0,
         });
         self.set_until();
@@ -468,19 +523,10 @@ impl Budget {
 impl Figures {
     /// Units of the fleet that are free at `now`, as far as this machine knows.
     fn free(&self, rules: &Rules, used: u64, now: Tick) -> u64 {
-        let Reply {
-            free,
-            wait,
-            more,
-            per_unit,
-            ..
-        } = self.reply;
         let elapsed = nanos(now.since(self.at)) / 1_000;
-        let refilled = match elapsed.checked_sub(wait) {
-            Some(since) => more.saturating_add(since / per_unit.max(1)),
-            None => 0,
-        };
-        let free = i128::from(free) + i128::from(refilled) - i128::from(self.used + used);
+        let refilled = self.reply.refilled(elapsed);
+        let free = i128::from(self.reply.free) + i128::from(refilled);
+        let free = free - i128::from(self.used + used);
         u64::try_from(free).unwrap_or(0).min(rules.capacity)
     }
 

@@ -93,6 +93,8 @@ pub(crate) struct Reply {
     pub(super) part: u64,
     /// Microseconds until nothing of that part is used.
     pub(super) full: u64,
+    /// Whether the value is not one of this limit, or damaged: nothing was done.
+    pub(super) is_damaged: bool,
 }
 
 /// What all machines of a limit have in common.
@@ -117,6 +119,47 @@ pub(crate) struct Census {
 }
 
 impl Reply {
+    pub(super) const DAMAGED: Self = Self {
+        reset: 0,
+        epoch: 0,
+        life: 0,
+        grant: 0,
+        ahead: 0,
+        next: 0,
+        next_in: 0,
+        free: 0,
+        wait: 0,
+        more: 0,
+        per_unit: 0,
+        over: false,
+        window: 0,
+        part: 0,
+        full: 0,
+        is_damaged: true,
+    };
+
+    /// What it grants, in words: the units at once, evenly, and of the next window.
+    pub(super) fn grants(&self) -> String {
+        format!("{} {} {}", self.grant, self.ahead, self.next)
+    }
+
+    /// The same figures with what was granted in `epoch`, unless that has lapsed.
+    pub(super) fn with_grants(
+        mut self,
+        terms: &Terms,
+        epoch: u64,
+        grants: &[u64],
+        next_in: u64,
+    ) -> Self {
+        let left = (epoch + 2).saturating_sub(self.epoch) * terms.life;
+        let passed = 2 * terms.life - self.life;
+        if let ([grant, ahead, next], Some(life)) = (grants, left.checked_sub(passed)) {
+            (self.grant, self.ahead, self.next) = (*grant, *ahead, *next);
+            (self.epoch, self.life, self.next_in) = (epoch, life, next_in);
+        }
+        self
+    }
+
     /// Of an exchange at `now`, without a grant.
     pub(super) fn of(terms: &Terms, now: u64) -> Self {
         let epoch = now / terms.life;
@@ -124,6 +167,16 @@ impl Reply {
             epoch,
             life: (epoch + 2) * terms.life - now,
             ..Self::default()
+        }
+    }
+}
+
+impl Reply {
+    /// Units that are free in addition after so many microseconds, if nothing is used.
+    pub(super) fn refilled(&self, elapsed: u64) -> u64 {
+        match elapsed.checked_sub(self.wait) {
+            Some(since) => self.more.saturating_add(since / self.per_unit.max(1)),
+            None => 0,
         }
     }
 }

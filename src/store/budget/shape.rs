@@ -351,6 +351,14 @@ impl Part {
         }
     }
 
+    /// Microseconds after which a cost of `units` at `at` is free again.
+    pub(super) fn time_to_renew(&self, units: u64, at: u64) -> u64 {
+        match self {
+            Self::Level(level) => units.saturating_mul(level.unit).div_ceil(level.rate),
+            Self::Cells(grid) => grid.rest(at) + (grid.count as u64 - 1) * grid.length,
+        }
+    }
+
     /// Units that are not used at `at`, the time of `used`; negative in debt.
     pub(super) fn free(&self, used: &Used, at: u64) -> i64 {
         match (self, used) {

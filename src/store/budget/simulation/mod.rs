@@ -351,7 +351,20 @@ impl<'a> Fleet<'a> {
 
     fn request(&mut self, machine: usize, key: usize) {
         let (rules, tick) = (self.rules(machine), self.tick(machine));
-        match self.machines[machine].budgets[key].decide(&rules, tick, 1) {
+        let budget = &mut self.machines[machine].budgets[key];
+        if budget.try_spend(tick, 1) {
+            self.judges[key].admit(self.now, START);
+        } else {
+            self.decide(machine, key, &rules, tick);
+        }
+        if self.scenario.mistake == Some(Mistake::Chatty) {
+            self.machines[machine].urgent = vec![key];
+            self.send_urgent(machine);
+        }
+    }
+
+    fn decide(&mut self, machine: usize, key: usize, rules: &Rules, tick: Tick) {
+        match self.machines[machine].budgets[key].decide(rules, tick, 1) {
             Answer::Admit => self.judges[key].admit(self.now, START),
             Answer::Deny(_) => self.outcome.denied += 1,
             Answer::Wait { now } => {
@@ -362,10 +375,6 @@ impl<'a> Fleet<'a> {
                 }
                 self.send_urgent(machine);
             }
-        }
-        if self.scenario.mistake == Some(Mistake::Chatty) {
-            self.machines[machine].urgent = vec![key];
-            self.send_urgent(machine);
         }
     }
 
@@ -415,7 +424,7 @@ impl<'a> Fleet<'a> {
         let reports = keys.iter().map(|key| {
             let budget = &mut state.budgets[*key];
             let time = state.time.as_ref();
-            let mut report = budget.collect(&rules, time, tick, state.round_trip);
+            let mut report = budget.collect(&rules, time, tick, Some(state.round_trip));
             if mistake == Some(Mistake::KeepsReturned) {
                 report.lots[1].returned += 3;
             }
@@ -477,7 +486,7 @@ impl<'a> Fleet<'a> {
             .iter()
             .map(|key| self.values.get(key).map(Vec::as_slice));
         let server_time = Tick::from_nanos(now * 1_000);
-        let (writes, replies) = batch.execute(values, Some(server_time)).unwrap();
+        let (writes, replies) = batch.execute(values, Some(server_time));
         for write in writes {
             self.values
                 .insert(keys[write.index].clone(), write.value.bytes);
