@@ -250,6 +250,11 @@ impl Budget {
         used > 0 || held || self.resets || self.given_back.is_some()
     }
 
+    /// Whether nothing is known of the key.
+    pub(super) const fn is_new(&self) -> bool {
+        self.figures.is_none()
+    }
+
     /// Whether a machine that has forgotten the key decides alike.
     pub(super) fn is_forgettable(&self, rules: &Rules, now: Tick) -> bool {
         let is_full = |figures: Figures| figures.free(rules, 0, now) >= rules.capacity;

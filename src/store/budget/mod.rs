@@ -13,11 +13,34 @@
 mod batch;
 mod cas;
 mod exchange;
+mod future;
+mod keys;
+mod limiter;
 mod machine;
+mod node;
 mod record;
 mod shape;
 mod shaped;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod simulation;
 
-pub use self::batch::{Batch, Replies, Write};
+pub use self::{
+    batch::{Batch, Replies, Write},
+    future::FleetFuture,
+    limiter::{Ahead, FleetBuilder, FleetCounts, FleetLimiter, Granted, Mode},
+    shape::Shape,
+    shaped::Shaped,
+};
+
+/// A limit of a fleet that may use what refills in the coming interval: no request waits where the limit is
+/// larger than the fleet.
+pub type Synced<S, A> = FleetLimiter<S, A, Ahead>;
+
+/// Settings of a [`Synced`] limiter.
+pub type SyncedBuilder<S> = FleetBuilder<S, Ahead>;
+
+/// A limit of a fleet that never exceeds that of its algorithm.
+pub type Leased<S, A> = FleetLimiter<S, A, Granted>;
+
+/// Settings of a [`Leased`] limiter.
+pub type LeasedBuilder<S> = FleetBuilder<S, Granted>;

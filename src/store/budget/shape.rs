@@ -21,7 +21,7 @@ pub(super) const LOG_CELLS: u64 = 48;
 
 /// Limits of which each must grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub struct Shape {
     pub(super) parts: Vec<Part>,
 }
 
@@ -88,6 +88,11 @@ impl Shape {
     pub(super) fn capacity(&self) -> u64 {
         let all = self.parts.iter().map(Part::capacity);
         all.min().unwrap_or(MAX_UNITS)
+    }
+
+    /// The most units of a part.
+    pub(super) fn limit(&self, part: usize) -> u64 {
+        self.parts.get(part).map_or(MAX_UNITS, Part::capacity)
     }
 
     /// Microseconds after which an unused key is certainly forgettable.

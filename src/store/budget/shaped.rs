@@ -2,8 +2,8 @@
 
 use super::shape::{Cells, LOG_CELLS, Level, Part, Shape};
 use crate::algorithm::{
-    Algorithm, All, AnyAlgorithm, DenialLockout, FixedWindow, LeakyBucket, Lockout, SlidingGrid,
-    SlidingLog, SlidingWindow, TokenBucket, WarmUp, Words,
+    Algorithm, All, AnyAlgorithm, DenialLockout, FixedWindow, LeakyBucket, Lockout, Portable,
+    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -15,7 +15,9 @@ use crate::quota::Quota;
     message = "`{Self}` has no budgets for a fleet",
     note = "`store::cas::Cas` takes an algorithm of your own"
 )]
-pub(crate) trait Shaped {
+pub trait Shaped: Portable {
+    /// Its levels and cells.
+    ///
     /// # Errors
     /// If budgets of it would not keep its promise.
     fn shape(&self) -> Result<Shape, ConfigError>;
@@ -110,7 +112,7 @@ impl Shaped for Lockout {
     }
 }
 
-impl<A> Shaped for DenialLockout<A> {
+impl<A: Portable> Shaped for DenialLockout<A> {
     fn shape(&self) -> Result<Shape, ConfigError> {
         refused("a lockout of denials with budgets", CAS)
     }
@@ -125,7 +127,7 @@ fn all_of(
         .try_fold(none, |all, part| Ok(all.and(part?)))
 }
 
-impl<A: Shaped + Words> Shaped for All<A> {
+impl<A: Shaped> Shaped for All<A> {
     fn shape(&self) -> Result<Shape, ConfigError> {
         all_of(self.parts().iter().map(Shaped::shape))
     }

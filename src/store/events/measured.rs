@@ -76,6 +76,12 @@ impl RemoteMetrics {
         metrics::counter!("tower_throttle_deny_cache_hits_total", "store" => self.0).increment(1);
     }
 
+    /// An exchange of all keys of a machine took so long.
+    #[cfg(feature = "cas")]
+    pub(in crate::store) fn fleet_lag(self, lag: Duration) {
+        metrics::gauge!("tower_throttle_fleet_lag_seconds", "store" => self.0).set(lag);
+    }
+
     /// The oldest change of a synced limit that the store may not have has waited for so long.
     #[cfg(feature = "cas")]
     pub(in crate::store) fn synced_lag(self, lag: Duration) {

@@ -40,6 +40,10 @@ impl RemoteMetrics {
 
     #[cfg(feature = "cas")]
     #[inline]
+    pub(in crate::store) fn fleet_lag(self, _: Duration) {}
+
+    #[cfg(feature = "cas")]
+    #[inline]
     pub(in crate::store) fn synced_lag(self, _: Duration) {}
 
     #[cfg(feature = "cas")]

@@ -1,0 +1,443 @@
+//! A limiter of a fleet.
+
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+
+use super::future::FleetFuture;
+use super::node::{Node, Owner};
+use super::shaped::Shaped;
+use crate::algorithm::{IntoAlgorithm, quotas};
+use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::decision::Decision;
+use crate::error::{ConfigError, StoreError, expect_valid};
+use crate::key::Key;
+use crate::quota::Quota;
+use crate::store::{
+    cas::CasStore,
+    remote::{BreakerCounts, RemoteKey, check_name},
+};
+use crate::sync::Ordering;
+
+const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
+const DEFAULT_CAPACITY: usize = 100_000;
+
+/// What a machine may use before the store has granted it.
+pub trait Mode: fmt::Debug + Send + Sync + 'static {
+    /// Whether the refill of the coming interval is granted as well.
+    #[doc(hidden)]
+    const AHEAD: bool;
+    #[doc(hidden)]
+    const NAME: &'static str;
+}
+
+/// The mode of [`Synced`](super::Synced).
+#[derive(Debug)]
+pub enum Ahead {}
+
+/// The mode of [`Leased`](super::Leased).
+#[derive(Debug)]
+pub enum Granted {}
+
+impl Mode for Ahead {
+    const AHEAD: bool = true;
+    const NAME: &'static str = "Synced";
+}
+
+impl Mode for Granted {
+    const AHEAD: bool = false;
+    const NAME: &'static str = "Leased";
+}
+
+/// A limit of a fleet that every machine decides in memory: [`Synced`](super::Synced) or
+/// [`Leased`](super::Leased).
+///
+/// Clones are the same limiter.
+pub struct FleetLimiter<S: CasStore, A: Shaped, M> {
+    owner: Arc<Owner<S, A>>,
+    mode: PhantomData<M>,
+}
+
+/// Settings of a [`Synced`](super::Synced) or [`Leased`](super::Leased) limiter.
+#[derive(Debug)]
+#[must_use = "settings have no effect before `build`"]
+pub struct FleetBuilder<S, M> {
+    store: S,
+    prefix: String,
+    pub(super) settings: Settings,
+    mode: PhantomData<M>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) interval: Duration,
+    pub(super) deadline: Option<Duration>,
+    pub(super) life: Option<Duration>,
+    pub(super) machines: Option<u64>,
+    pub(super) capacity: usize,
+}
+
+/// Counts of what a limiter of a fleet has exchanged since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FleetCounts {
+    /// Keys that were exchanged with the store.
+    pub exchanged: u64,
+    /// Batches of keys that failed. They are tried again in the next interval.
+    pub failed: u64,
+    /// Writes that found another version, because another machine had changed the key.
+    pub conflicts: u64,
+    /// Keys that this machine knows.
+    pub keys: usize,
+    /// Machines that use the limit, as configured or as of the last exchange.
+    pub machines: u64,
+    /// How often a cost was not reported, because the table was full.
+    pub lost: u64,
+}
+
+impl<S: CasStore, A: Shaped, M: Mode> FleetLimiter<S, A, M> {
+    #[inline]
+    fn node(&self) -> &Arc<Node<S, A>> {
+        &self.owner.0
+    }
+
+    /// A limit with default settings. Limits of one name in one store are one limit.
+    ///
+    /// # Panics
+    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm is refused;
+    /// [`FleetBuilder::build`] returns an error instead.
+    #[track_caller]
+    pub fn new<I>(store: S, name: &str, algorithm: I) -> Self
+    where
+        I: IntoAlgorithm<Algorithm = A>,
+    {
+        expect_valid(FleetBuilder::new(store).build(name, algorithm))
+    }
+
+    /// Waits until the first exchange is done. Until then a machine that was not told how many there are
+    /// lets requests wait.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        if self.node().has_exchanged() {
+            return Ok(());
+        }
+        self.node().flush().await
+    }
+
+    /// Reports what was used since the last exchange and gives back all units, and waits until the store
+    /// has it.
+    ///
+    /// Call it before the program ends. A limiter that is dropped does it in a task, which does
+    /// not delay the end of the program. The limiter can be used on afterwards.
+    ///
+    /// # Errors
+    /// If the store did not get it: then it is tried again in the next interval.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.node().flush().await
+    }
+
+    /// Changes the quota for all keys and for the whole fleet. Used units stay used.
+    ///
+    /// The change is kept in the store until the next one, across restarts. Every other limiter of
+    /// this name adopts it within a second while it is in use, if it was configured with the same
+    /// quota as this one. Setting the configured quota ends the change.
+    ///
+    /// # Errors
+    /// If the algorithm has several quotas, as a set of limits does; or if the change cannot be
+    /// stored. After a transient error it may have been stored: set it again.
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        self.node().set_quota(quota).await
+    }
+
+    /// How long the oldest use has waited that the store may not know of. Above two intervals, the
+    /// store does not keep up or is not reached.
+    pub fn lag(&self) -> Duration {
+        self.node().lag()
+    }
+
+    /// What it has exchanged since it was made.
+    pub fn counts(&self) -> FleetCounts {
+        let node = self.node();
+        FleetCounts {
+            exchanged: node.exchanged.load(Ordering::Relaxed),
+            failed: node.failed.load(Ordering::Relaxed),
+            conflicts: node.exchanger.shared.conflicts.load(Ordering::Relaxed),
+            keys: node.keys.len(),
+            machines: node.machines(),
+            lost: node.keys.losses().lost_charges,
+        }
+    }
+
+    /// The error of the last exchange, if it failed.
+    pub fn last_error(&self) -> Option<StoreError> {
+        self.node().last_error()
+    }
+
+    /// Whether its circuit breaker is open, and how often it opened.
+    pub fn breaker(&self) -> BreakerCounts {
+        self.node().exchanger.shared.breakers.counts()
+    }
+
+    fn change<K>(&self, key: &K, now: Tick, op: Op) -> Result<Decision, StoreError>
+    where
+        K: Key + RemoteKey + ?Sized,
+    {
+        let node = self.node();
+        node.ensure_running()?;
+        let name = || node.name_of(key);
+        let decision = node
+            .keys
+            .change(node.keys.hash(key), name, now, |budget, rules| match op {
+                Op::Refund(cost, receipt)
+                | Op::Cancel(cost, receipt)
+                | Op::Forgive(cost, receipt) => {
+                    let taken_at = Tick::from_nanos(receipt.moment()).min(now);
+                    budget.refund(rules, now, cost, taken_at);
+                }
+                Op::Charge(cost) => budget.charge(rules, now, cost),
+                Op::Reset => budget.reset(),
+                Op::Take(_) | Op::Peek(_) | Op::Ban(_) => {}
+            });
+        if op == Op::Reset {
+            node.exchange_now(node.keys.hash(key));
+        }
+        Ok(decision)
+    }
+}
+
+impl<S: CasStore, M: Mode> FleetBuilder<S, M> {
+    /// The default settings.
+    pub fn new(store: S) -> Self {
+        Self {
+            store,
+            prefix: "throttle".to_owned(),
+            settings: Settings {
+                interval: DEFAULT_INTERVAL,
+                deadline: None,
+                life: None,
+                machines: None,
+                capacity: DEFAULT_CAPACITY,
+            },
+            mode: PhantomData,
+        }
+    }
+
+    /// Sets how often a key in use is exchanged with the store, by default every 100 ms. Intervals are
+    /// up to a tenth shorter or longer, so that machines do not keep in step.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Quota, TokenBucket, store::{cas::MemoryStore, fleet::SyncedBuilder}};
+    ///
+    /// let limit = SyncedBuilder::new(MemoryStore::new())
+    ///     .interval(Duration::from_secs(1))
+    ///     .build("api", TokenBucket::new(Quota::per_minute(6_000)))?;
+    /// # let _ = limit;
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.settings.interval = interval;
+        self
+    }
+
+    /// Sets how long a request waits for an exchange of its key at most, by default two intervals and the
+    /// time that a call of the store may take.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.settings.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets after what time a grant lapses, or twice that: by default ten intervals, and one second at least.
+    /// A machine that crashes costs the fleet what it held for as long.
+    pub fn life(mut self, life: Duration) -> Self {
+        self.settings.life = Some(life);
+        self
+    }
+
+    /// Sets how many machines there are at least. Otherwise they are counted, and the first request waits for
+    /// the first exchange.
+    pub fn machines(mut self, machines: u64) -> Self {
+        self.settings.machines = Some(machines);
+        self
+    }
+
+    /// Sets how many keys the table of a machine holds, by default 100,000.
+    pub fn capacity(mut self, keys: usize) -> Self {
+        self.settings.capacity = keys;
+        self
+    }
+
+    /// Sets the start of the names of all keys, by default `throttle`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Builds a limit. Limits of one name and prefix in one store are one limit.
+    ///
+    /// # Errors
+    /// If the name or the prefix is not 1 to 64 letters, digits and any of `. _ -`, if a setting is out
+    /// of range, or if the algorithm is refused.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Quota, TokenBucket, store::{cas::MemoryStore, fleet::SyncedBuilder}};
+    ///
+    /// let builder = SyncedBuilder::new(MemoryStore::new()).interval(Duration::ZERO);
+    /// let error = builder.build("api", TokenBucket::new(Quota::per_second(10))).unwrap_err();
+    /// assert_eq!(error.to_string(), "interval: 0ns is not allowed; give 1 ms to 1 hour");
+    /// ```
+    pub fn build<I: IntoAlgorithm<Algorithm: Shaped>>(
+        self,
+        name: &str,
+        algorithm: I,
+    ) -> Result<FleetLimiter<S, I::Algorithm, M>, ConfigError> {
+        check_name("prefix", &self.prefix)?;
+        check_name("name", name)?;
+        self.settings.check()?;
+        let names = [&*self.prefix, name];
+        let node = Node::new(
+            self.store,
+            names,
+            &algorithm.into_algorithm(),
+            (self.settings, M::AHEAD),
+        )?;
+        Ok(FleetLimiter {
+            owner: Arc::new(Owner(Arc::new(node))),
+            mode: PhantomData,
+        })
+    }
+}
+
+impl Settings {
+    fn check(&self) -> Result<(), ConfigError> {
+        let allowed = Duration::from_millis(1)..=Duration::from_secs(3_600);
+        let check = |field, value: Duration, allowed: &str| {
+            Err(ConfigError::out_of_range(
+                field,
+                format!("{value:?}"),
+                allowed.to_owned(),
+            ))
+        };
+        if !allowed.contains(&self.interval) {
+            return check("interval", self.interval, "1 ms to 1 hour");
+        }
+        let lives = 2 * self.interval..=Duration::from_secs(86_400);
+        if let Some(life) = self.life.filter(|life| !lives.contains(life)) {
+            return check("life", life, "two intervals to 1 day");
+        }
+        let deadlines = Duration::from_millis(1)..=Duration::from_secs(86_400);
+        if let Some(deadline) = self.deadline.filter(|time| !deadlines.contains(time)) {
+            return check("deadline", deadline, "1 ms to 1 day");
+        }
+        if self
+            .machines
+            .is_some_and(|machines| !(1..=100_000).contains(&machines))
+        {
+            let machines = self.machines.unwrap_or(0);
+            return Err(ConfigError::out_of_range(
+                "machines",
+                machines,
+                "1 to 100,000",
+            ));
+        }
+        if self.capacity == 0 {
+            return Err(ConfigError::out_of_range("capacity", 0, "1 or more"));
+        }
+        Ok(())
+    }
+}
+
+impl<K, S, A, M> Backend<K> for FleetLimiter<S, A, M>
+where
+    K: Key + RemoteKey + ?Sized,
+    S: CasStore,
+    A: Shaped,
+    M: Mode,
+{
+    type Future = FleetFuture<S, A>;
+
+    const HAS_FAST_PATH: bool = true;
+
+    fn apply(&self, key: &K, op: Op) -> FleetFuture<S, A> {
+        let node = self.node();
+        let now = MonotonicClock.now();
+        match op {
+            Op::Take(cost) => {
+                let hash = node.keys.hash(key);
+                FleetFuture::decide(node, || node.name_of(key), (hash, cost), now)
+            }
+            Op::Peek(cost) => {
+                FleetFuture::ready(Ok(node.keys.peek(node.keys.hash(key), now, cost)))
+            }
+            _ => FleetFuture::ready(self.change(key, now, op)),
+        }
+    }
+
+    #[inline]
+    fn try_admit(&self, key: &K, cost: u64) -> bool {
+        let keys = &self.node().keys;
+        keys.try_spend(keys.hash(key), MonotonicClock.now(), cost)
+    }
+
+    fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
+        let keys = &self.node().keys;
+        Some(keys.peek(keys.hash(key), MonotonicClock.now(), cost))
+    }
+
+    fn losses(&self) -> Losses {
+        self.node().keys.losses()
+    }
+
+    fn quotas(&self) -> Vec<Quota> {
+        quotas(&self.node().algorithm())
+    }
+
+    fn limits(&self) -> usize {
+        self.node().algorithm().facts().limits
+    }
+}
+
+impl<S: CasStore, A: Shaped, M: Mode> IntoBackend for FleetLimiter<S, A, M> {
+    type Backend = Self;
+
+    fn into_backend(self) -> Self {
+        self
+    }
+}
+
+/// Manual impl: the contents are shared.
+impl<S: CasStore, A: Shaped, M> Clone for FleetLimiter<S, A, M> {
+    fn clone(&self) -> Self {
+        Self {
+            owner: Arc::clone(&self.owner),
+            mode: PhantomData,
+        }
+    }
+}
+
+/// Manual impl: derive would require `M: Clone`.
+impl<S: Clone, M> Clone for FleetBuilder<S, M> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            prefix: self.prefix.clone(),
+            settings: self.settings.clone(),
+            mode: PhantomData,
+        }
+    }
+}
+
+/// Manual impl: the keys are not logged.
+impl<S: CasStore, A: Shaped, M: Mode> fmt::Debug for FleetLimiter<S, A, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let node = self.node();
+        f.debug_struct(M::NAME)
+            .field("name_prefix", &node.name_prefix)
+            .field("algorithm", &node.algorithm())
+            .field("settings", &node.settings)
+            .field("store", &node.exchanger.shared.store)
+            .finish_non_exhaustive()
+    }
+}

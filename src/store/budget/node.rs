@@ -1,0 +1,508 @@
+//! One machine of a fleet: its keys, and the task that exchanges them with the store.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{Arc, atomic::AtomicBool},
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, oneshot},
+};
+
+use super::batch::{Batch, Replies};
+use super::cas::Exchanger;
+use super::keys::{Common, Keys, Outcome};
+use super::limiter::Settings;
+use super::machine::{Rules, StoreTime};
+use super::record::Terms;
+use super::shaped::Shaped;
+use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
+use crate::error::{ConfigError, StoreError};
+use crate::quota::Quota;
+use crate::store::{
+    cas::{
+        CasStore,
+        decider::Decider,
+        error::Failure,
+        policy::{CasPolicy, change_key},
+        shared::Shared,
+    },
+    events::RemoteMetrics,
+    remote::{KeyName, LivePolicy, RemoteKey, within},
+};
+use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
+
+/// How long a call of the store may take.
+const CALL_DEADLINE: Duration = Duration::from_secs(1);
+/// How long a limiter that is dropped takes to report what is left at most.
+const FLUSH_TIME: Duration = Duration::from_secs(1);
+/// How many keys a batch holds at most.
+const MAX_BATCH: usize = 500;
+/// Into how many groups the keys of a limit are divided. In a cluster those of a group are on one server.
+const GROUPS: u32 = 64;
+
+/// The task does not run.
+const STOPPED: u64 = 0;
+/// It runs, and the last exchange was done.
+const IN_TOUCH: u64 = 1;
+/// It runs, and the last exchange failed.
+const CUT_OFF: u64 = 2;
+
+pub(super) struct Node<S: CasStore, A: Shaped> {
+    pub(super) exchanger: Arc<Exchanger<S>>,
+    pub(super) keys: Keys,
+    pub(super) name_prefix: String,
+    pub(super) settings: Settings,
+    /// How long a request waits at most.
+    pub(super) wait_limit: Duration,
+    /// Keys that were exchanged, and batches that failed.
+    pub(super) exchanged: AtomicU64,
+    pub(super) failed: AtomicU64,
+    policy: LivePolicy<CasPolicy<S, A>>,
+    terms: Terms,
+    id: u64,
+    sequence_key: Arc<str>,
+    mode: CachePadded<AtomicU64>,
+    machines: AtomicU64,
+    wake: Notify,
+    is_closing: AtomicBool,
+    has_exchanged: AtomicBool,
+    /// Keys that are to be exchanged at once.
+    urgent: Mutex<Vec<u64>>,
+    flushes: Mutex<Vec<oneshot::Sender<Result<(), StoreError>>>>,
+    last_error: Mutex<Option<StoreError>>,
+    progress: Mutex<Progress>,
+}
+
+/// How far the exchanges are. It outlives the task.
+#[derive(Debug, Default)]
+struct Progress {
+    sequence: u64,
+    /// A batch without a reply. It is sent again unchanged before any other.
+    flight: Option<(Arc<Batch>, Arc<[u64]>)>,
+    time: Option<StoreTime>,
+    /// Nanoseconds of the last exchange.
+    round_trip: u64,
+    /// The store knows of all that was used before.
+    reported_until: Tick,
+}
+
+/// A machine whose task ends when the last clone of its limiter is dropped.
+pub(super) struct Owner<S: CasStore, A: Shaped>(pub(super) Arc<Node<S, A>>);
+
+impl<S: CasStore, A: Shaped> Drop for Owner<S, A> {
+    fn drop(&mut self) {
+        self.0.is_closing.store(true, Ordering::Release);
+        self.0.wake.notify_one();
+    }
+}
+
+impl<S: CasStore, A: Shaped> Node<S, A> {
+    pub(super) fn new(
+        store: S,
+        [prefix, name]: [&str; 2],
+        algorithm: &A,
+        (settings, ahead): (Settings, bool),
+    ) -> Result<Self, ConfigError> {
+        let decider = Decider::new(algorithm.clone())?;
+        let shared = Arc::new(Shared::new(store, CALL_DEADLINE));
+        let policy = CasPolicy::new(decider, Arc::clone(&shared), change_key(prefix, name));
+        let interval = settings.interval;
+        let life = settings
+            .life
+            .unwrap_or((10 * interval).max(Duration::from_secs(1)));
+        let terms = Terms {
+            interval: nanos(interval) / 1_000,
+            life: nanos(life) / 1_000,
+            ahead,
+            machines: settings.machines.unwrap_or(1),
+        };
+        let shape = algorithm.shape()?;
+        let rules = Rules {
+            interval: nanos(interval),
+            capacity: shape.capacity(),
+            takes_ahead: ahead,
+            machines: settings.machines.unwrap_or(0),
+        };
+        let common = Common {
+            rules,
+            shape: Arc::new(shape),
+        };
+        let id = shared.next_version().as_u64() >> 12;
+        let name_prefix = format!("{{{prefix}:{name}:");
+        Ok(Self {
+            sequence_key: format!("{name_prefix}0}}#{id}").into(),
+            exchanger: Arc::new(Exchanger::new(
+                shared,
+                format!("{{{prefix}:{name}}}:machines"),
+            )),
+            keys: Keys::new(settings.capacity, common),
+            name_prefix,
+            wait_limit: settings.deadline.unwrap_or(2 * interval + CALL_DEADLINE),
+            exchanged: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            policy: LivePolicy::new(policy),
+            terms,
+            id,
+            mode: CachePadded(AtomicU64::new(STOPPED)),
+            machines: AtomicU64::new(rules.machines),
+            wake: Notify::new(),
+            is_closing: AtomicBool::new(false),
+            has_exchanged: AtomicBool::new(false),
+            urgent: Mutex::default(),
+            flushes: Mutex::default(),
+            last_error: Mutex::default(),
+            progress: Mutex::default(),
+            settings,
+        })
+    }
+
+    /// The name of a key in the store: its group, and the key.
+    pub(super) fn name_of<K: RemoteKey + ?Sized>(&self, key: &K) -> Arc<str> {
+        let mut name = KeyName::new(&self.name_prefix);
+        key.write(&mut name);
+        let name = name.finish();
+        let key = &name[self.name_prefix.len()..];
+        // FNV-1a, the same on every machine.
+        let hash = key.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        format!("{}{}}}{key}", self.name_prefix, hash % GROUPS).into()
+    }
+
+    pub(super) fn algorithm(&self) -> A {
+        self.policy.active().decider.algorithm.clone()
+    }
+
+    /// How many machines there are; 0 if not known.
+    pub(super) fn machines(&self) -> u64 {
+        self.machines.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has_exchanged(&self) -> bool {
+        self.has_exchanged.load(Ordering::Acquire)
+    }
+
+    pub(super) fn last_error(&self) -> Option<StoreError> {
+        lock(&self.last_error).clone()
+    }
+
+    pub(super) fn lag(&self) -> Duration {
+        let progress = lock(&self.progress);
+        if progress.flight.is_none() && self.keys.shards().all(|shard| shard.is_reported()) {
+            return Duration::ZERO;
+        }
+        MonotonicClock.now().since(progress.reported_until)
+    }
+
+    /// Decides on a request, or lets it wait for an exchange.
+    pub(super) fn decide(
+        self: &Arc<Self>,
+        hash: u64,
+        name: impl FnOnce() -> Arc<str>,
+        request: (Tick, u64, bool),
+    ) -> Result<Outcome, StoreError> {
+        self.ensure_running()?;
+        let outcome = self.keys.decide(hash, name, request);
+        if let Outcome::Wait { now, .. } = &outcome {
+            if self.mode.0.load(Ordering::Acquire) == CUT_OFF {
+                return Err(self.cut_off_error());
+            }
+            if *now {
+                self.exchange_now(hash);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// The error of a request that the store would have to decide, while it cannot be reached.
+    fn cut_off_error(&self) -> StoreError {
+        let last = self.last_error();
+        last.unwrap_or_else(|| Failure::Deadline(self.wait_limit).in_store(S::NAME))
+    }
+
+    /// Exchanges a key before the next interval.
+    pub(super) fn exchange_now(&self, hash: u64) {
+        lock(&self.urgent).push(hash);
+        self.wake.notify_one();
+    }
+
+    /// Reports all that was used, gives back all units, and waits until the store has it.
+    pub(super) async fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
+        self.ensure_running()?;
+        let (sender, flushed) = oneshot::channel();
+        lock(&self.flushes).push(sender);
+        self.wake.notify_one();
+        let stopped = |_| Failure::RuntimeShutDown.in_store(S::NAME);
+        flushed.await.map_err(stopped)?
+    }
+
+    /// Changes the quota of all machines.
+    pub(super) async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        self.policy.set_quota(quota, None).await?;
+        self.adopt_quota()
+    }
+
+    /// Goes on with the quota that is set.
+    fn adopt_quota(&self) -> Result<(), StoreError> {
+        let refused = |error: ConfigError| StoreError::new(error.to_string(), false);
+        let shape = Arc::new(self.algorithm().shape().map_err(refused)?);
+        self.keys.set_common(|common| {
+            common.rules.capacity = shape.capacity();
+            common.shape = Arc::clone(&shape);
+        });
+        Ok(())
+    }
+
+    /// Starts the task, if it does not run: at first, and if its runtime was shut down.
+    #[inline]
+    pub(super) fn ensure_running(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.mode.0.load(Ordering::Acquire) != STOPPED {
+            return Ok(());
+        }
+        self.start()
+    }
+
+    #[cold]
+    fn start(self: &Arc<Self>) -> Result<(), StoreError> {
+        let Ok(runtime) = Handle::try_current() else {
+            return Err(Failure::OutsideOfRuntime.in_store(S::NAME));
+        };
+        let mode = &self.mode.0;
+        let started = mode.compare_exchange(STOPPED, IN_TOUCH, Ordering::AcqRel, Ordering::Relaxed);
+        if started.is_ok() {
+            lock(&self.progress).reported_until = MonotonicClock.now();
+            runtime.spawn(Task(Arc::clone(self)).run());
+        }
+        Ok(())
+    }
+}
+
+struct Task<S: CasStore, A: Shaped>(Arc<Node<S, A>>);
+
+impl<S: CasStore, A: Shaped> Task<S, A> {
+    async fn run(self) {
+        let node = &self.0;
+        let mut next = MonotonicClock.now();
+        for round in 0.. {
+            let is_tick = self.wait(next).await;
+            let now = MonotonicClock.now();
+            if is_tick {
+                next = now.plus(self.interval());
+                node.keys.sweep(round, now);
+            }
+            let is_closing = node.is_closing.load(Ordering::Acquire);
+            let flushes = std::mem::take(&mut *lock(&node.flushes));
+            let returns_all = is_closing || !flushes.is_empty();
+            if is_closing {
+                let _ = within(now.plus(FLUSH_TIME), self.exchange(is_tick, true)).await;
+                return;
+            }
+            let result = self.exchange(is_tick, returns_all).await;
+            if let Err(error) = &result {
+                self.failed(error);
+            }
+            for flush in flushes {
+                let _ = flush.send(result.clone());
+            }
+        }
+    }
+
+    /// Waits until `tick`, or until there is something to do before. Returns whether it is time for a tick.
+    async fn wait(&self, tick: Tick) -> bool {
+        let mut sleep = pin!(MonotonicClock.sleep_until(tick));
+        let mut wake = pin!(self.0.wake.notified());
+        poll_fn(|cx| match sleep.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending => wake.as_mut().poll(cx).map(|()| false),
+        })
+        .await
+    }
+
+    /// The time to the next tick, so that machines do not keep in step.
+    fn interval(&self) -> Duration {
+        let interval = self.0.settings.interval;
+        interval * 9 / 10 + self.0.exchanger.shared.random_below(interval / 5)
+    }
+
+    /// Sends the batch that has no reply yet, and the keys that are due: in a tick all, else those that
+    /// cannot wait.
+    async fn exchange(&self, is_tick: bool, returns_all: bool) -> Result<(), StoreError> {
+        let node = &self.0;
+        if is_tick || !node.has_exchanged() {
+            self.count().await?;
+            self.adopt_changes().await;
+        }
+        self.send().await?;
+        let is_all = is_tick || returns_all;
+        let mut due = std::mem::take(&mut *lock(&node.urgent));
+        let begun = MonotonicClock.now();
+        if is_all {
+            due = node.keys.take_due();
+        }
+        let mut rest = &due[..];
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(rest.len().min(MAX_BATCH));
+            self.collect(batch, returns_all);
+            rest = later;
+            if let Err(error) = self.send().await {
+                rest.iter().for_each(|hash| node.keys.list(*hash));
+                return Err(error);
+            }
+        }
+        if is_all {
+            let mut progress = lock(&node.progress);
+            progress.reported_until = begun;
+            RemoteMetrics(S::NAME).fleet_lag(MonotonicClock.now().since(begun));
+        }
+        self.succeeded();
+        Ok(())
+    }
+
+    /// Counts the machines of the fleet, once in some intervals.
+    async fn count(&self) -> Result<(), StoreError> {
+        let node = &self.0;
+        let machines = node.exchanger.count(&node.terms).await?;
+        if node.machines.swap(machines, Ordering::Relaxed) != machines {
+            node.keys
+                .set_common(|common| common.rules.machines = machines);
+        }
+        Ok(())
+    }
+
+    /// Adopts a quota that was changed by another machine.
+    async fn adopt_changes(&self) {
+        let node = &self.0;
+        if !node.policy.is_refresh_due(MonotonicClock.now()) {
+            return;
+        }
+        let before = node.algorithm().quota();
+        node.policy.refresh(None).await;
+        if node.algorithm().quota() != before {
+            // The quota was checked when it was set.
+            let _ = node.adopt_quota();
+        }
+    }
+
+    /// Makes a batch of the keys that have something to report.
+    fn collect(&self, hashes: &[u64], returns_all: bool) {
+        let node = &self.0;
+        let mut progress = lock(&node.progress);
+        let now = MonotonicClock.now();
+        let round_trip = (!returns_all).then_some(progress.round_trip);
+        let (mut keys, mut collected) = (Vec::new(), Vec::new());
+        let mut shape = None;
+        for hash in hashes {
+            let mut shard = node.keys.shard(*hash);
+            let common = Arc::clone(&shard.common);
+            let Some(entry) = shard.keys.get_mut(hash) else {
+                continue;
+            };
+            if entry.is_in_flight || !entry.budget.is_due() {
+                continue;
+            }
+            entry.is_in_flight = true;
+            let time = progress.time.as_ref();
+            let report = entry.budget.collect(&common.rules, time, now, round_trip);
+            keys.push((Arc::clone(&entry.name), report));
+            collected.push(*hash);
+            shape = Some(Arc::clone(&common.shape));
+        }
+        let Some(shape) = shape else {
+            return;
+        };
+        progress.sequence += 1;
+        let batch = Batch {
+            machine: node.id,
+            sequence: progress.sequence,
+            machines: node.machines().max(1),
+            terms: node.terms,
+            shape,
+            sequence_key: Arc::clone(&node.sequence_key),
+            keys,
+        };
+        progress.flight = Some((Arc::new(batch), collected.into()));
+    }
+
+    /// Sends the batch that has no reply, if there is one.
+    async fn send(&self) -> Result<(), StoreError> {
+        let node = &self.0;
+        let Some((batch, hashes)) = lock(&node.progress).flight.clone() else {
+            return Ok(());
+        };
+        let metrics = RemoteMetrics(S::NAME);
+        metrics.batch_sent(hashes.len());
+        let sent = MonotonicClock.now();
+        let result = node.exchanger.exchange(&batch).await;
+        metrics.call_ended(sent, CALL_DEADLINE, result.as_ref().err());
+        let replies = result?;
+        let received = MonotonicClock.now();
+        let mut progress = lock(&node.progress);
+        progress.flight = None;
+        progress.round_trip = nanos(received.since(sent));
+        let time = StoreTime {
+            sent,
+            received,
+            at: replies.now,
+        };
+        progress.time = Some(time);
+        drop(progress);
+        self.adopt(&hashes, &replies, &time);
+        Ok(())
+    }
+
+    fn adopt(&self, hashes: &[u64], replies: &Replies, time: &StoreTime) {
+        let node = &self.0;
+        node.exchanged
+            .fetch_add(hashes.len() as u64, Ordering::Relaxed);
+        for (hash, reply) in hashes.iter().zip(&replies.keys) {
+            let mut shard = node.keys.shard(*hash);
+            let rules = shard.common.rules;
+            let Some(entry) = shard.keys.get_mut(hash) else {
+                continue;
+            };
+            entry.is_in_flight = false;
+            if reply.is_damaged {
+                entry.wake(&Err(Failure::Damaged.in_store(S::NAME)));
+            } else {
+                entry.budget.adopt(&rules, reply, time);
+                entry.wake(&Ok(()));
+            }
+            drop(shard);
+            node.keys.list(*hash);
+        }
+    }
+
+    fn succeeded(&self) {
+        let node = &self.0;
+        node.has_exchanged.store(true, Ordering::Release);
+        if node.mode.0.swap(IN_TOUCH, Ordering::AcqRel) == CUT_OFF {
+            *lock(&node.last_error) = None;
+        }
+    }
+
+    fn failed(&self, error: &StoreError) {
+        let node = &self.0;
+        node.failed.fetch_add(1, Ordering::Relaxed);
+        *lock(&node.last_error) = Some(error.clone());
+        lock(&node.urgent).clear();
+        node.mode.0.store(CUT_OFF, Ordering::Release);
+        // Requests that come later see that the store cannot be reached.
+        node.keys.fail_waiters(error);
+    }
+}
+
+/// Lets another task take over, if the runtime is shut down.
+impl<S: CasStore, A: Shaped> Drop for Task<S, A> {
+    fn drop(&mut self) {
+        let node = &self.0;
+        lock(&node.flushes).clear();
+        node.keys
+            .fail_waiters(&Failure::RuntimeShutDown.in_store(S::NAME));
+        node.mode.0.store(STOPPED, Ordering::Release);
+    }
+}
