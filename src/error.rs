@@ -158,12 +158,6 @@ impl StoreError {
         self.kind == Kind::NotSent
     }
 
-    /// Whether it is a permanent error of one key.
-    #[cfg(feature = "cas")]
-    pub(crate) fn is_of_key(&self) -> bool {
-        self.kind == Kind::OfKey
-    }
-
     /// Whether a later retry may succeed without an operator fixing anything.
     pub const fn is_transient(&self) -> bool {
         match self.kind {

@@ -4,7 +4,6 @@ use std::{any::Any, fmt, time::Duration};
 
 use super::fields::Fields;
 use super::math::MAX_WORDS;
-use super::summed::{SummedMoment, Taken};
 use super::{
     Algorithm, All, Cost, DenialLockout, Facts, FixedWindow, Gcra, GiveBack, Inherit, LeakyBucket,
     Lockout, Portable, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, Words,
@@ -300,8 +299,6 @@ impl Words for AnyAlgorithm {
 }
 
 impl Portable for AnyAlgorithm {
-    const HAS_CELLS: bool = true;
-
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         with_kind!(self, as_mut, algorithm => algorithm.settings_fields(fields));
     }
@@ -314,27 +311,5 @@ impl Portable for AnyAlgorithm {
 
     fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {
         with_kind!(self, as_mut, algorithm => algorithm.take_share(machines))
-    }
-
-    fn charge_late(&self, state: &mut AnyState, taken: Taken, now: Tick, cost: u64) {
-        with_kind!(self, as_ref, algorithm => {
-            algorithm.charge_late(state.get_mut(algorithm, now), taken, now, cost);
-        });
-    }
-
-    fn cell_end(&self, state: &AnyState, now: Tick) -> Tick {
-        with_kind!(self, as_ref, algorithm => {
-            state.get().map_or(Tick::MAX, |state| algorithm.cell_end(state, now))
-        })
-    }
-
-    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        with_kind!(self, as_ref, algorithm => algorithm.joined_moment(first, cost, second))
-    }
-
-    fn summed_moment(&self, state: &AnyState, since: Tick, cost: u64) -> Option<SummedMoment> {
-        with_kind!(self, as_ref, algorithm => {
-            algorithm.summed_moment(state.get()?, since, cost)
-        })
     }
 }

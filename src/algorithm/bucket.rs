@@ -1,7 +1,6 @@
 //! The bucket behind the token bucket, which empties it, and the leaky meter, which fills it.
 
 use super::math::{ExactNanos, Interval};
-use super::summed::SummedMoment;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
@@ -130,22 +129,6 @@ impl Bucket {
             *state = self.interval.add((*state).max(present), time);
         }
         self.interval.sub(*state, self.tolerance_end(now)).ceil()
-    }
-
-    /// The moment as of which a cost of `first` and one of `second` count together as they do one after
-    /// the other: what time has returned of the first cost until `second` is not used.
-    pub(super) fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Tick {
-        // At most a nanosecond too late.
-        let returned = self.interval.time_for(cost).ceil().saturating_sub(1);
-        let joined = second.as_nanos().saturating_sub(returned);
-        first.max(Tick::from_nanos(joined))
-    }
-
-    /// The moment as of which costs that have led to `state` lead to it at once.
-    pub(super) fn summed_moment(&self, state: ExactNanos, cost: u64) -> SummedMoment {
-        let time = self.interval.time_for(cost);
-        let at = self.interval.sub(state, time).ceil();
-        SummedMoment::of_bucket(Tick::from_nanos(at), time.ns)
     }
 
     /// The time that the used part of the capacity, and any debt, is worth.

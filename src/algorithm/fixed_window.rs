@@ -7,7 +7,6 @@ use super::math::{
     LEAST_TIME_BITS, TIME_BITS, TimeBase, Windows, bit_width, fits_range, words_for_bits,
 };
 use super::settings::refuse_burst;
-use super::summed::Taken;
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -395,8 +394,6 @@ impl Words for FixedWindow {
 }
 
 impl Portable for FixedWindow {
-    const HAS_CELLS: bool = true;
-
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(1);
         let (mut quota, mut offset) = (self.quota, self.windows.offset());
@@ -410,27 +407,6 @@ impl Portable for FixedWindow {
     fn state_fields(&self, state: &mut FixedWindowState, fields: &mut Fields<'_>) {
         fields.moment(&mut state.window);
         fields.moment(&mut state.used);
-    }
-
-    fn charge_late(&self, state: &mut FixedWindowState, taken: Taken, now: Tick, cost: u64) {
-        let taken_at = taken.last;
-        let length = self.windows.length();
-        let is_over = if self.anchored {
-            let is_earlier = taken_at.as_nanos() + 1 < state.window;
-            is_earlier || taken_at.as_nanos().saturating_add(length) <= now.as_nanos()
-        } else {
-            // Windows of states are numbered from 1.
-            let present = (self.windows.locate(now).0 + 1).max(state.window);
-            self.windows.locate(taken_at).0 + 1 < present
-        };
-        if !is_over {
-            self.charge(state, taken_at.min(now), cost);
-        }
-    }
-
-    fn cell_end(&self, state: &FixedWindowState, now: Tick) -> Tick {
-        let left = self.open_window(*state, now).remaining_ns;
-        now.plus(Duration::from_nanos(left))
     }
 }
 

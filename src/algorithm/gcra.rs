@@ -6,7 +6,6 @@ use governor::state::{NotKeyed, StateStore};
 use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nanos};
 
 use super::fields::Fields;
-use super::summed::{SummedMoment, Taken};
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -281,23 +280,6 @@ impl Portable for Gcra {
             Ok(built) => *self = built,
             Err(_) => fields.fail(),
         }
-    }
-
-    fn charge_late(&self, state: &mut GcraState, taken: Taken, now: Tick, cost: u64) {
-        self.charge(state, taken.at.min(now), cost);
-    }
-
-    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        let worth = self.interval.saturating_mul(cost);
-        let joined = second.as_nanos().saturating_sub(worth);
-        Some(Tick::from_nanos(joined).max(first))
-    }
-
-    /// Costs that have led to `state` lead to it at once as of this moment.
-    fn summed_moment(&self, state: &GcraState, _: Tick, cost: u64) -> Option<SummedMoment> {
-        let worth = self.interval.saturating_mul(cost);
-        let at = Tick::from_nanos(state.tat.saturating_sub(worth));
-        Some(SummedMoment::of_bucket(at, worth))
     }
 
     fn state_fields(&self, state: &mut GcraState, fields: &mut Fields<'_>) {

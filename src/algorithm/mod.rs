@@ -93,7 +93,6 @@ mod settings;
 mod sliding_grid;
 mod sliding_log;
 mod sliding_window;
-mod summed;
 mod timestamps;
 mod token_bucket;
 mod warm_up;
@@ -117,7 +116,6 @@ pub use self::{
     sliding_grid::{SlidingGrid, SlidingGridState},
     sliding_log::{SlidingLog, SlidingLogState},
     sliding_window::{SlidingWindow, SlidingWindowState},
-    summed::Taken,
     token_bucket::TokenBucket,
     warm_up::{WarmUp, WarmUpState},
     words::Words,

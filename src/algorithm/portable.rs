@@ -2,7 +2,6 @@
 
 use super::Words;
 use super::fields::{Fields, read, write};
-use super::summed::{SummedMoment, Taken};
 use crate::clock::Tick;
 use crate::error::ConfigError;
 
@@ -82,50 +81,11 @@ pub trait Portable: Words {
     /// clock counts them.
     fn state_fields(&self, state: &mut Self::State, fields: &mut Fields<'_>);
 
-    // What follows is for the reports of `Synced` and `Leased` alone.
-
-    /// Whether [`cell_end`](Self::cell_end) may return a moment.
-    #[doc(hidden)]
-    const HAS_CELLS: bool = false;
-
     /// Gives each limit this machine's share of its quota, for one of `machines` machines.
     #[doc(hidden)]
     fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {
         *self = self.with_quota(self.quota().share_of(machines)?)?;
         Ok(())
-    }
-
-    /// Counts a cost that another limiter admitted, at the latest in the window or cell of `taken.last`,
-    /// which may end later than `now`. A cost of a window that is over is not counted in the present one.
-    #[doc(hidden)]
-    fn charge_late(&self, state: &mut Self::State, taken: Taken, now: Tick, cost: u64) {
-        self.charge(state, taken.last.min(now), cost);
-    }
-
-    /// The end of the window or cell in which costs of `now` are counted; [`Tick::MAX`] if there is
-    /// none, as for every algorithm without [`HAS_CELLS`](Self::HAS_CELLS). Costs before it are counted
-    /// together with those of `now`.
-    #[doc(hidden)]
-    fn cell_end(&self, state: &Self::State, now: Tick) -> Tick {
-        let _ = (state, now);
-        Tick::MAX
-    }
-
-    /// The moment as of which a cost of `first` and one of `second`, which is later, count together no
-    /// less than each of them would. `None` if they count as of [`Taken::last`].
-    #[doc(hidden)]
-    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        let _ = (first, cost, second);
-        None
-    }
-
-    /// The moment as of which costs that were taken from `since` until now, and have led to `state`,
-    /// count together no less than each of them would, if it is not in the future. `None` if they count as
-    /// of [`Taken::last`].
-    #[doc(hidden)]
-    fn summed_moment(&self, state: &Self::State, since: Tick, cost: u64) -> Option<SummedMoment> {
-        let _ = (state, since, cost);
-        None
     }
 }
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::settings::refuse_burst;
-use super::summed::Taken;
 use super::timestamps::{Entry, Timestamps};
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::Tick;
@@ -320,29 +319,6 @@ impl Words for SlidingLog {
 }
 
 impl Portable for SlidingLog {
-    fn charge_late(&self, state: &mut SlidingLogState, taken: Taken, now: Tick, cost: u64) {
-        let taken_at = taken.last.min(now);
-        if taken_at.as_nanos().saturating_add(self.quota.period_ns()) <= now.as_nanos() {
-            return;
-        }
-        self.prune(state, now);
-        let is_full = state.entries.len() as u64 >= self.quota.limit();
-        let mut newer = Vec::new();
-        // The charge to a full log joins the newest moment, which counts it for longer.
-        while let Some(last) = state
-            .entries
-            .back()
-            .filter(|last| !is_full && last.at > taken_at)
-        {
-            newer.push((last.at, Self::newest_cost(state)));
-            state.entries.pop_back();
-        }
-        self.charge(state, taken_at, cost);
-        for (at, held) in newer.into_iter().rev() {
-            state.entries.push_back(at, held);
-        }
-    }
-
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(3);
         fields.quota(&mut self.quota);

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::math::{LEAST_TIME_BITS, TimeBase, Windows, bit_width, low_u64};
 use super::settings::refuse_burst;
-use super::summed::Taken;
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -381,8 +380,6 @@ impl Words for SlidingWindow {
 }
 
 impl Portable for SlidingWindow {
-    const HAS_CELLS: bool = true;
-
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(2);
         let (mut quota, mut offset) = (self.quota, self.windows.offset());
@@ -396,24 +393,6 @@ impl Portable for SlidingWindow {
         fields.moment(&mut state.window);
         fields.moment(&mut state.previous);
         fields.moment(&mut state.current);
-    }
-
-    fn charge_late(&self, state: &mut SlidingWindowState, taken: Taken, now: Tick, cost: u64) {
-        let taken_at = taken.last;
-        let (mut at, _) = self.state_at(*state, now);
-        let (taken_in, _) = self.windows.locate(taken_at);
-        let count = match at.window.saturating_sub(taken_in) {
-            0 => &mut at.current,
-            1 => &mut at.previous,
-            _ => return,
-        };
-        *count = count.saturating_add(cost).min(Tick::MAX.as_nanos());
-        *state = at;
-    }
-
-    fn cell_end(&self, state: &SlidingWindowState, now: Tick) -> Tick {
-        let (at, _) = self.state_at(*state, now);
-        self.windows.start(at.window.saturating_add(1))
     }
 }
 

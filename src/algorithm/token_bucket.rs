@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::settings::{check_units, own_wait, refuse_without_queue};
-use super::summed::{SummedMoment, Taken};
 use super::{
     Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words, at_most::AtMost,
     bucket::Bucket, math::Rounding,
@@ -311,18 +310,6 @@ impl Portable for TokenBucket {
 
     fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
         self.bucket.interval.state_fields(state, fields);
-    }
-
-    fn charge_late(&self, state: &mut ExactNanos, taken: Taken, now: Tick, cost: u64) {
-        self.charge(state, taken.at.min(now), cost);
-    }
-
-    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        Some(self.bucket.joined_moment(first, cost, second))
-    }
-
-    fn summed_moment(&self, state: &ExactNanos, _: Tick, cost: u64) -> Option<SummedMoment> {
-        Some(self.bucket.summed_moment(*state, cost))
     }
 }
 

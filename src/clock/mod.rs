@@ -23,7 +23,6 @@ pub use self::coarse::CoarseClock;
 pub use self::manual::{ManualClock, ManualSleep};
 pub use self::monotonic::MonotonicClock;
 #[cfg(feature = "cas")]
-pub(crate) use self::paused::PAUSE_AVAILABLE;
 pub use self::sleep::MonotonicSleep;
 #[cfg(feature = "cas")]
 pub(crate) use self::system::unix_now;

@@ -24,8 +24,7 @@ use crate::store::redis::{RedisLimiter, Scripted};
 #[cfg(feature = "cas")]
 use crate::store::{
     cas::{Cas, CasStore},
-    lease::Leased,
-    synced::Synced,
+    fleet::{FleetLimiter, Mode, Shaped},
 };
 
 /// Reads and changes a layer's limits while requests are served.
@@ -384,28 +383,14 @@ impl<K, S: CasStore, A: crate::algorithm::Portable> Handle<K, Cas<S, A>> {
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: crate::algorithm::Portable> Handle<K, Synced<S, A>> {
-    /// Changes the quota for all keys and for the whole fleet: see [`Synced::set_quota`].
+impl<K, S: CasStore, A: Shaped, M: Mode> Handle<K, FleetLimiter<S, A, M>> {
+    /// Changes the quota for all keys and for the whole fleet: see [`FleetLimiter::set_quota`].
     ///
     /// Response headers of this process state the new quota from now on; those of another process
     /// do so after a call of [`refresh_policies`](Self::refresh_policies) there.
     ///
     /// # Errors
-    /// See [`Synced::set_quota`].
-    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.limit().set_quota(quota).await
-    }
-}
-
-#[cfg(feature = "cas")]
-impl<K, S: CasStore, A: crate::algorithm::Portable> Handle<K, Leased<S, A>> {
-    /// Changes the quota for all keys and for the whole fleet: see [`Leased::set_quota`].
-    ///
-    /// Response headers of this process state the new quota from now on; those of another process
-    /// do so after a call of [`refresh_policies`](Self::refresh_policies) there.
-    ///
-    /// # Errors
-    /// See [`Leased::set_quota`].
+    /// See [`FleetLimiter::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         self.limit().set_quota(quota).await
     }

@@ -27,8 +27,7 @@ use crate::store::redis::{RedisLimiter, Scripted};
 #[cfg(feature = "cas")]
 use crate::store::{
     cas::{Cas, CasStore},
-    lease::Leased,
-    synced::Synced,
+    fleet::{FleetLimiter, Mode, Shaped},
 };
 
 /// Reads and changes one limit of a layer that has several; made by [`Handle::first`] and
@@ -295,24 +294,11 @@ impl<K, S: CasStore, A: crate::algorithm::Portable> LimitHandle<'_, K, Cas<S, A>
 }
 
 #[cfg(feature = "cas")]
-impl<K, S: CasStore, A: crate::algorithm::Portable> LimitHandle<'_, K, Synced<S, A>> {
-    /// See [`Synced::set_quota`].
+impl<K, S: CasStore, A: Shaped, M: Mode> LimitHandle<'_, K, FleetLimiter<S, A, M>> {
+    /// See [`FleetLimiter::set_quota`].
     ///
     /// # Errors
-    /// See [`Synced::set_quota`].
-    pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
-        self.backend.set_quota(quota).await?;
-        self.shared.refresh_policies();
-        Ok(())
-    }
-}
-
-#[cfg(feature = "cas")]
-impl<K, S: CasStore, A: crate::algorithm::Portable> LimitHandle<'_, K, Leased<S, A>> {
-    /// See [`Leased::set_quota`].
-    ///
-    /// # Errors
-    /// See [`Leased::set_quota`].
+    /// See [`FleetLimiter::set_quota`].
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         self.backend.set_quota(quota).await?;
         self.shared.refresh_policies();

@@ -6,8 +6,6 @@ use super::fallback::Fallback;
 use super::local::Local;
 #[cfg(feature = "redis")]
 use super::redis::{RedisLimiter, Scripted};
-#[cfg(feature = "cas")]
-use super::synced::Synced;
 use crate::algorithm::{All, DenialLockout, Lockout, Words};
 use crate::backend::Bans;
 
@@ -26,8 +24,5 @@ impl<A: Scripted + Bans> Bans for RedisLimiter<A> {}
 
 #[cfg(feature = "cas")]
 impl<S: CasStore, A: crate::algorithm::Portable + Bans> Bans for Cas<S, A> {}
-
-#[cfg(feature = "cas")]
-impl<S: CasStore, A: crate::algorithm::Portable + Bans> Bans for Synced<S, A> {}
 
 impl<P: Bans, S: Bans> Bans for Fallback<P, S> {}

@@ -3,21 +3,14 @@
 mod apply;
 mod bans;
 #[cfg(feature = "cas")]
-mod beside;
-#[cfg(feature = "cas")]
-#[allow(dead_code, reason = "the limiters that use it are not there yet")]
-pub mod budget;
-#[cfg(feature = "cas")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
 pub mod cas;
 mod cold;
 mod events;
 mod fallback;
 #[cfg(feature = "cas")]
-mod fleet;
-#[cfg(feature = "cas")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
-pub mod lease;
+pub mod fleet;
 pub mod local;
 #[cfg(feature = "redis")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "redis")))]
@@ -29,9 +22,6 @@ pub mod redis;
     allow(dead_code, unused_imports, reason = "each store uses a part of it")
 )]
 pub mod remote;
-#[cfg(feature = "cas")]
-#[cfg_attr(tower_throttle_docs, doc(cfg(feature = "cas")))]
-pub mod synced;
 
 pub use self::fallback::{Fallback, FallbackFuture};
 pub use crate::backend::{Backend, Bans, IntoBackend, Losses, Op};

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::super::fields::Fields;
 use super::super::math::MAX_WORDS;
-use super::super::summed::{SummedMoment, Taken};
 use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
@@ -285,8 +284,6 @@ impl<A: Words> Words for All<A> {
 }
 
 impl<A: Portable> Portable for All<A> {
-    const HAS_CELLS: bool = true;
-
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(16);
         fields.tag(self.facts().limits as u64);
@@ -305,29 +302,5 @@ impl<A: Portable> Portable for All<A> {
     fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {
         let mut parts = self.parts.iter_mut();
         parts.try_for_each(|part| A::take_share(part, machines))
-    }
-
-    fn charge_late(&self, state: &mut Vec<A::State>, taken: Taken, now: Tick, cost: u64) {
-        for (part, state) in self.each_mut(state) {
-            A::charge_late(part, state, taken, now, cost);
-        }
-    }
-
-    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        let parts = self.parts.iter();
-        let joined = parts.map(|part| A::joined_moment(part, first, cost, second));
-        joined.max().flatten()
-    }
-
-    fn summed_moment(&self, state: &Vec<A::State>, since: Tick, cost: u64) -> Option<SummedMoment> {
-        let each = self.each(state);
-        let moments = each.map(|(part, state)| A::summed_moment(part, state, since, cost));
-        moments.reduce(SummedMoment::of_both).flatten()
-    }
-
-    fn cell_end(&self, state: &Vec<A::State>, now: Tick) -> Tick {
-        let each = self.each(state);
-        let ends = each.map(|(part, state)| A::cell_end(part, state, now));
-        ends.min().unwrap_or(Tick::MAX)
     }
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::super::fields::Fields;
 use super::super::math::MAX_WORDS;
-use super::super::summed::{SummedMoment, Taken};
 use super::super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use super::merge::{count_denial, look, merge, take, unsupported};
 use crate::clock::Tick;
@@ -195,8 +194,6 @@ impl<A: Words, B: Words> Words for (A, B) {
 }
 
 impl<A: Portable, B: Portable> Portable for (A, B) {
-    const HAS_CELLS: bool = true;
-
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(16);
         fields.tag(self.facts().limits as u64);
@@ -212,31 +209,5 @@ impl<A: Portable, B: Portable> Portable for (A, B) {
     fn take_share(&mut self, machines: u64) -> Result<(), ConfigError> {
         A::take_share(&mut self.0, machines)?;
         B::take_share(&mut self.1, machines)
-    }
-
-    fn charge_late(&self, state: &mut (A::State, B::State), taken: Taken, now: Tick, cost: u64) {
-        A::charge_late(&self.0, &mut state.0, taken, now, cost);
-        B::charge_late(&self.1, &mut state.1, taken, now, cost);
-    }
-
-    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        let joined = A::joined_moment(&self.0, first, cost, second);
-        joined.max(B::joined_moment(&self.1, first, cost, second))
-    }
-
-    fn summed_moment(
-        &self,
-        state: &(A::State, B::State),
-        since: Tick,
-        cost: u64,
-    ) -> Option<SummedMoment> {
-        let first = A::summed_moment(&self.0, &state.0, since, cost);
-        let second = B::summed_moment(&self.1, &state.1, since, cost);
-        SummedMoment::of_both(first, second)
-    }
-
-    fn cell_end(&self, state: &(A::State, B::State), now: Tick) -> Tick {
-        let first = A::cell_end(&self.0, &state.0, now);
-        first.min(B::cell_end(&self.1, &state.1, now))
     }
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use self::line::Line;
 use super::fields::Fields;
 use super::settings::{check_units, own_wait, refuse_without_queue};
-use super::summed::{SummedMoment, Taken};
 use super::{
     Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words, at_most::AtMost,
     bucket::Bucket, math::Rounding,
@@ -120,11 +119,6 @@ impl LeakyBucket {
     pub const fn charge_mode(mut self, charge: Charge) -> Self {
         self.charge_mode = charge;
         self
-    }
-
-    /// Whether a request pays before its turn. A meter has no turns.
-    fn pays_before(&self) -> bool {
-        self.queue_limit.is_some() && self.charge_mode == Charge::Before
     }
 
     /// The line; that of a meter is as long as its level.
@@ -305,26 +299,6 @@ impl Portable for LeakyBucket {
 
     fn state_fields(&self, state: &mut ExactNanos, fields: &mut Fields<'_>) {
         self.bucket.interval.state_fields(state, fields);
-    }
-
-    fn charge_late(&self, state: &mut ExactNanos, taken: Taken, now: Tick, cost: u64) {
-        self.charge(state, taken.at.min(now), cost);
-    }
-
-    fn joined_moment(&self, first: Tick, cost: u64, second: Tick) -> Option<Tick> {
-        if self.pays_before() {
-            return Some(second);
-        }
-        Some(self.bucket.joined_moment(first, cost, second))
-    }
-
-    fn summed_moment(&self, state: &ExactNanos, _: Tick, cost: u64) -> Option<SummedMoment> {
-        let bucket = &self.bucket;
-        if self.pays_before() {
-            // The last of the costs ends an interval after its turn, whatever it is.
-            return Some(SummedMoment::new(bucket.summed_moment(*state, 1).at()));
-        }
-        Some(bucket.summed_moment(*state, cost))
     }
 }
 

@@ -12,7 +12,6 @@ use self::state::{CellSums, MAX_CELLS};
 use super::fields::Fields;
 use super::math::{MAX_WORDS, Windows};
 use super::settings::refuse_burst;
-use super::summed::Taken;
 use super::{Algorithm, Cost, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -340,8 +339,6 @@ impl Words for SlidingGrid {
 }
 
 impl Portable for SlidingGrid {
-    const HAS_CELLS: bool = true;
-
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(6);
         let (mut quota, mut offset) = (self.quota, self.grid.offset());
@@ -366,20 +363,6 @@ impl Portable for SlidingGrid {
             older = cost.saturating_add(older).min(Tick::MAX.as_nanos());
             *sum = older;
         }
-    }
-
-    fn charge_late(&self, state: &mut SlidingGridState, taken: Taken, now: Tick, cost: u64) {
-        let taken_at = taken.last;
-        self.advance(state, now);
-        let (taken_in, _) = self.grid.locate(taken_at);
-        let age = state.cell.saturating_sub(taken_in);
-        // The cell leaves the window by its age earlier.
-        state.add(self.counted_cells().saturating_sub(age), cost);
-    }
-
-    fn cell_end(&self, state: &SlidingGridState, now: Tick) -> Tick {
-        self.grid
-            .start(self.current_cell(state, now).saturating_add(1))
     }
 }
 

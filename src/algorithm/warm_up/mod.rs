@@ -10,7 +10,6 @@ use self::permits::StoredPermits;
 use super::fields::Fields;
 use super::math::{Interval, MAX_WORDS};
 use super::settings::{check_units, own_wait, refuse_burst, refuse_without_queue};
-use super::summed::{SummedMoment, Taken};
 use super::{Algorithm, Cost, ExactNanos, Facts, GiveBack, Inherit, Portable, Words};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
@@ -446,40 +445,6 @@ impl Portable for WarmUp {
         fields.u128(&mut state.stored);
         fields.require(state.stored <= self.permits.capacity);
         self.interval.state_fields(&mut state.next_free, fields);
-    }
-
-    fn charge_late(&self, state: &mut WarmUpState, taken: Taken, now: Tick, cost: u64) {
-        self.charge(state, taken.at.min(now), cost);
-    }
-
-    fn joined_moment(&self, _: Tick, _: u64, second: Tick) -> Option<Tick> {
-        Some(second)
-    }
-
-    /// The costs count as one after another, and the idle time between them as before the first. Idle
-    /// time that is stored earlier makes costs dearer, so that no less time is counted.
-    fn summed_moment(&self, state: &WarmUpState, since: Tick, cost: u64) -> Option<SummedMoment> {
-        let interval = &self.interval;
-        let warm = interval.sub(state.next_free, interval.time_for(cost));
-        let end = warm.ceil();
-        // What is no idle time is the price of cold permits. More idle time means fewer of them, so each
-        // step comes from above to what is consistent.
-        let most = end.saturating_sub(since.as_nanos());
-        let mut idle = most;
-        for _ in 0..8 {
-            let penalty = self.permits.least_penalty(state.stored, cost, idle);
-            idle = most.saturating_sub(penalty);
-        }
-        let at = end.min(since.as_nanos()) + idle;
-        // The store of a fleet may be warmer than this one. What the permits cost here is no time there,
-        // but the line is not free before the last unit.
-        let penalty = self.permits.least_penalty(state.stored, 1, 0);
-        let last = interval.sub(state.next_free, interval.time_for(1));
-        let last = last.ceil().saturating_sub(penalty);
-        Some(SummedMoment::with_last(
-            Tick::from_nanos(at),
-            Tick::from_nanos(last),
-        ))
     }
 }
 

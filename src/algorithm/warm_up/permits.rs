@@ -85,22 +85,6 @@ impl StoredPermits {
         short.unwrap_or_else(|| self.cold_penalty_u256(above))
     }
 
-    /// The least that `cost` units can have cost above the threshold, if they have left `stored` and
-    /// at most `idle` nanoseconds were refilled meanwhile.
-    pub(super) fn least_penalty(&self, stored: u128, cost: u64, idle: u64) -> u64 {
-        let spent = u128::from(cost).saturating_mul(self.units_per_permit);
-        let refilled = u128::from(idle).saturating_mul(self.refill_rate);
-        let least = stored.saturating_sub(refilled);
-        let least = least.min(self.capacity.saturating_sub(spent));
-        // An empty store pays for no permits.
-        if least == 0 {
-            return 0;
-        }
-        // The penalty of each unit is rounded by less than a nanosecond.
-        let penalty = self.cold_penalty(least + spent) - self.cold_penalty(least);
-        penalty.saturating_sub(cost)
-    }
-
     #[cold]
     fn cold_penalty_u256(&self, above: u128) -> u64 {
         let most = self.capacity - self.threshold;

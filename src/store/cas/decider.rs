@@ -74,14 +74,6 @@ impl<A: Portable> Decider<A> {
         })
     }
 
-    /// The configuration of an entry; `None` if it is of another type.
-    pub(super) fn of_entry(&self, entry: &Entry) -> Option<Self> {
-        Some(Self {
-            algorithm: settings_from_bytes(&self.algorithm, &entry.settings)?,
-            settings: entry.settings.clone(),
-        })
-    }
-
     /// The same limit with another quota. Every algorithm of one type has such settings.
     pub(super) fn of_same_type(algorithm: A) -> Self {
         Self {
@@ -190,18 +182,6 @@ impl<A: Portable> Decider<A> {
             Call::Reserve(cost, max_wait) => {
                 let decision = self.algorithm.reserve(state, now, cost, max_wait);
                 with_receipt(&self.algorithm, decision, now)
-            }
-        }
-    }
-
-    /// Makes the mistake that the states of other configurations stay as they were in `before`.
-    #[cfg(test)]
-    pub(in crate::store) fn keep_others(&self, record: &mut Record, before: &Record) {
-        for entry in &mut record.entries {
-            let mut old = before.entries.iter();
-            let old = old.find(|old| old.settings == entry.settings);
-            if let Some(old) = old.filter(|old| old.settings != self.settings) {
-                entry.clone_from(old);
             }
         }
     }

@@ -11,8 +11,6 @@ pub(in crate::store) enum Failure {
     Damaged,
     /// A key is used with more configurations at the same time than a record holds.
     TooManyConfigurations,
-    /// More machines hold units of a key than a record holds.
-    TooManyLeases,
     /// It cannot be found out any more whether a swap was executed.
     LostTrack,
     /// The call was not decided within this time.
@@ -38,11 +36,6 @@ impl Failure {
                 return of_key(
                     "more than 16 configurations of one limit are in use at the same time: give \
                      them other names",
-                );
-            }
-            Self::TooManyLeases => {
-                return of_key(
-                    "more than 256 machines hold units of one key: use `Synced` or an exact limit",
                 );
             }
             Self::LostTrack => (

@@ -65,11 +65,9 @@ pub(super) mod contention;
 pub(super) mod decider;
 mod driver;
 pub(super) mod error;
-pub(super) mod exchange;
 mod faulty;
 mod future;
 mod inner;
-pub(super) mod lease;
 mod lines;
 mod memory;
 pub(super) mod policy;
@@ -77,9 +75,8 @@ mod port;
 #[cfg(feature = "postgres")]
 #[cfg_attr(tower_throttle_docs, doc(cfg(feature = "postgres")))]
 pub mod postgres;
-pub(super) mod recent;
+mod recent;
 pub(super) mod record;
-pub(super) mod report;
 pub(super) mod shared;
 mod time;
 

@@ -4,7 +4,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::clock::Tick;
 use crate::error::StoreError;
-use crate::store::budget::{Batch, Replies};
+use crate::store::fleet::{Batch, Replies};
 
 /// A store with a compare-and-swap, in which [`Cas`](super::Cas) keeps the states of keys.
 ///
@@ -81,7 +81,7 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
         ttl: Duration,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send;
 
-    /// Executes the reports of a machine of a [fleet](crate::store::budget) in one step, if the store can read
+    /// Executes the reports of a machine of a [fleet](crate::store::fleet) in one step, if the store can read
     /// and write several values in one. `None` if not: then each key is a swap of its own.
     ///
     /// In a transaction: lock the values of [`Batch::keys`], in their order sorted by name; call

@@ -1,14 +1,11 @@
 //! What the store holds for one key, as bytes.
 //!
 //! ```text
-//! record  = format versions time entries (nodes) checksum
+//! record  = format versions time entries checksum
 //! versions= count, 8 bytes each, oldest first
 //! time    = how far the time of the key is ahead of the store's, moment of the last swap
 //! entries = count, one for each configuration, oldest first
 //! entry   = settings, forgettable_at, state
-//! nodes   = count, one for each machine that reports to the record, only in formats 2 and 3
-//! node    = id in 8 bytes, sequence number of its last report, moment of it (lease)
-//! lease   = units that the machine holds, moment when the lease ends; only in format 3
 //! ```
 //!
 //! Counts, lengths and moments are written seven bits per byte. Moments are nanoseconds since 1970.
@@ -21,10 +18,6 @@ use crate::varint;
 
 /// The format of the bytes. A machine refuses a format that it does not know.
 const FORMAT: u8 = 1;
-/// The format of a record to which machines report.
-const FORMAT_WITH_NODES: u8 = 2;
-/// The format of a record of which machines hold units.
-const FORMAT_WITH_LEASES: u8 = 3;
 /// How many of the last swaps a record names. A machine that did not learn the outcome of its swap
 /// finds it among them, if the key was not swapped more often meanwhile.
 const KEPT_VERSIONS: usize = 8;
@@ -35,8 +28,6 @@ pub(super) const MAX_ENTRIES: usize = 16;
 /// A store's clock that is behind the last swap of a key by more than this was set back. Machines that
 /// compute the store's time differ by less.
 const MAX_LEAD: Duration = Duration::from_secs(2);
-/// How many machines a record names: those that have reported last.
-const MAX_NODES: usize = 256;
 
 /// What the store holds for one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,24 +41,6 @@ pub(in crate::store) struct Record {
     written_at: Tick,
     /// The states of the configurations, in the order in which they were first used.
     pub(super) entries: Vec<Entry>,
-    /// The machines that report what they have admitted.
-    nodes: Vec<NodeMark>,
-}
-
-/// The last report of a machine that is part of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NodeMark {
-    id: u64,
-    sequence: u64,
-    at: Tick,
-    lease: Lease,
-}
-
-/// Units that a machine has taken ahead and may use until `ends_at`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct Lease {
-    pub(in crate::store) units: u64,
-    pub(in crate::store) ends_at: Tick,
 }
 
 /// The state of a key under one configuration.
@@ -139,101 +112,6 @@ impl Record {
         }
     }
 
-    /// The sequence number of the last report of a machine; zero if it has not reported, or so long
-    /// ago that 256 others have reported since.
-    pub(super) fn last_report_of(&self, node: u64) -> u64 {
-        self.report_of(node).map_or(0, |(sequence, _)| sequence)
-    }
-
-    /// The sequence number of the last report of a machine, and its lease.
-    pub(super) fn report_of(&self, node: u64) -> Option<(u64, Lease)> {
-        let mark = self.nodes.iter().find(|mark| mark.id == node);
-        mark.map(|mark| (mark.sequence, mark.lease))
-    }
-
-    /// Marks a report of a machine that holds no units as a part of this record.
-    pub(super) fn mark_report(&mut self, node: u64, sequence: u64, at: Tick) {
-        self.mark_lease(node, sequence, at, Lease::default());
-    }
-
-    /// Marks a report as a part of this record, with the lease of the machine. Returns false if too
-    /// many machines hold units.
-    pub(super) fn mark_lease(&mut self, node: u64, sequence: u64, at: Tick, lease: Lease) -> bool {
-        let mark = NodeMark {
-            id: node,
-            sequence,
-            at,
-            lease,
-        };
-        if let Some(own) = self.nodes.iter_mut().find(|mark| mark.id == node) {
-            *own = mark;
-            return true;
-        }
-        if self.nodes.len() >= MAX_NODES {
-            let without_units = (0..self.nodes.len()).filter(|at| self.nodes[*at].lease.units == 0);
-            let Some(oldest) = without_units.min_by_key(|index| self.nodes[*index].at) else {
-                return false;
-            };
-            self.nodes.swap_remove(oldest);
-        }
-        self.nodes.push(mark);
-        true
-    }
-
-    /// The leases of all machines but `node`, with units.
-    pub(super) fn leases_beside(&self, node: u64) -> impl Iterator<Item = Lease> {
-        let others = self.nodes.iter().filter(move |mark| mark.id != node);
-        others
-            .map(|mark| mark.lease)
-            .filter(|lease| lease.units > 0)
-    }
-
-    /// The leases of all machines, with units.
-    pub(super) fn leases(&self) -> impl Iterator<Item = Lease> {
-        let leases = self.nodes.iter().map(|mark| mark.lease);
-        leases.filter(|lease| lease.units > 0)
-    }
-
-    /// Whether a report of a machine is a part of this record.
-    #[cfg(test)]
-    pub(in crate::store) fn has_report(&self, node: u64, sequence: u64) -> bool {
-        self.report_of(node)
-            .is_some_and(|(last, _)| last >= sequence)
-    }
-
-    /// Makes a mistake with the lease and the last sequence number of each machine.
-    #[cfg(test)]
-    pub(in crate::store) fn damage(&mut self, mistake: impl Fn(u64, &mut u64, &mut Lease)) {
-        for mark in &mut self.nodes {
-            mistake(mark.id, &mut mark.sequence, &mut mark.lease);
-        }
-    }
-
-    /// Ends the leases whose time is over. Returns what they were.
-    pub(in crate::store) fn end_leases(&mut self, now: Tick) -> Vec<Lease> {
-        let leases = self.nodes.iter_mut().map(|mark| &mut mark.lease);
-        let ended = leases.filter(|lease| lease.units > 0 && lease.ends_at <= now);
-        ended.map(std::mem::take).collect()
-    }
-
-    /// When a machine reported last, by the latest clock of those that have reported.
-    pub(super) fn reported_at(&self) -> Tick {
-        let moments = self.nodes.iter().map(|mark| mark.at);
-        moments.max().unwrap_or_default()
-    }
-
-    /// When a machine reported last, by the latest clock of those that have reported; zero if it has not.
-    pub(super) fn reported_by(&self, node: u64) -> Tick {
-        let mark = self.nodes.iter().find(|mark| mark.id == node);
-        mark.map_or(Tick::ZERO, |mark| mark.at)
-    }
-
-    /// How many machines beside `node` have reported at `since` or later.
-    pub(super) fn others_since(&self, node: u64, since: Tick) -> usize {
-        let is_other = |mark: &&NodeMark| mark.id != node && mark.at >= since;
-        self.nodes.iter().filter(is_other).count()
-    }
-
     /// From when on every state in it decides like a fresh one.
     pub(super) fn forgettable_at(&self) -> Tick {
         let moments = self.entries.iter().map(|entry| entry.forgettable_at);
@@ -241,13 +119,8 @@ impl Record {
     }
 
     pub(in crate::store) fn to_bytes(&self) -> Vec<u8> {
-        let has_leases = self.nodes.iter().any(|mark| mark.lease.units > 0);
         let mut bytes = Vec::with_capacity(USUAL_LEN);
-        bytes.push(match self.nodes.len() {
-            0 => FORMAT,
-            _ if has_leases => FORMAT_WITH_LEASES,
-            _ => FORMAT_WITH_NODES,
-        });
+        bytes.push(FORMAT);
         write_number(&mut bytes, self.versions.len() as u64);
         for version in &self.versions {
             bytes.extend(version.as_u64().to_le_bytes());
@@ -259,18 +132,6 @@ impl Record {
             write_slice(&mut bytes, &entry.settings);
             write_number(&mut bytes, entry.forgettable_at.as_nanos());
             write_slice(&mut bytes, &entry.state);
-        }
-        if !self.nodes.is_empty() {
-            write_number(&mut bytes, self.nodes.len() as u64);
-        }
-        for mark in &self.nodes {
-            bytes.extend(mark.id.to_le_bytes());
-            write_number(&mut bytes, mark.sequence);
-            write_number(&mut bytes, mark.at.as_nanos());
-            if has_leases {
-                write_number(&mut bytes, mark.lease.units);
-                write_number(&mut bytes, mark.lease.ends_at.as_nanos());
-            }
         }
         let sum = checksum(&bytes);
         bytes.extend(sum);
@@ -284,7 +145,7 @@ impl Record {
             return None;
         }
         let (format, mut rest) = bytes.split_first()?;
-        if !(FORMAT..=FORMAT_WITH_LEASES).contains(format) {
+        if *format != FORMAT {
             return None;
         }
         let mut record = Self::default();
@@ -301,26 +162,6 @@ impl Record {
                 settings: read_slice(&mut rest)?,
                 forgettable_at: Tick::from_nanos(read_number(&mut rest)?),
                 state: read_slice(&mut rest)?,
-            });
-        }
-        let nodes = match *format {
-            FORMAT => 0,
-            _ => read_number(&mut rest)?,
-        };
-        for _ in 0..nodes {
-            let (id, after) = rest.split_first_chunk::<8>()?;
-            rest = after;
-            record.nodes.push(NodeMark {
-                id: u64::from_le_bytes(*id),
-                sequence: read_number(&mut rest)?,
-                at: Tick::from_nanos(read_number(&mut rest)?),
-                lease: match *format {
-                    FORMAT_WITH_LEASES => Lease {
-                        units: read_number(&mut rest)?,
-                        ends_at: Tick::from_nanos(read_number(&mut rest)?),
-                    },
-                    _ => Lease::default(),
-                },
             });
         }
         rest.is_empty().then_some(record)
@@ -376,13 +217,7 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        let mut reported = record();
-        reported.mark_report(u64::MAX, 7, Tick::from_nanos(1 << 60));
-        reported.mark_report(3, 1, Tick::ZERO);
-        let mut leased = reported.clone();
-        let (units, ends_at) = (300, Tick::from_nanos(1 << 61));
-        assert!(leased.mark_lease(3, 2, Tick::ZERO, Lease { units, ends_at }));
-        for record in [Record::default(), record(), reported, leased] {
+        for record in [Record::default(), record()] {
             assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
         }
     }
@@ -421,44 +256,6 @@ mod tests {
         let mut long = vec![FORMAT, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0x0f];
         long.extend(checksum(&long));
         assert_eq!(Record::from_bytes(&long), None);
-    }
-
-    #[test]
-    fn a_record_names_the_machines_that_have_reported_last() {
-        let mut record = Record::default();
-        for node in 0..300 {
-            record.mark_report(node, 5, Tick::from_nanos(node));
-            record.mark_report(299, node + 1, Tick::from_nanos(node));
-        }
-        assert_eq!(record.last_report_of(299), 300);
-        assert_eq!(record.last_report_of(298), 5);
-        assert_eq!(
-            record.last_report_of(3),
-            0,
-            "257 others have reported since"
-        );
-        assert_eq!(record.nodes.len(), MAX_NODES);
-        assert_eq!(record.others_since(299, Tick::from_nanos(290)), 9);
-    }
-
-    #[test]
-    fn a_machine_that_holds_units_is_not_forgotten() {
-        let mut record = Record::default();
-        let lease = Lease {
-            units: 1,
-            ends_at: Tick::from_nanos(1_000),
-        };
-        record.mark_report(0, 1, Tick::from_nanos(500));
-        for node in 1..256 {
-            assert!(record.mark_lease(node, 1, Tick::ZERO, lease));
-        }
-        assert!(record.mark_lease(256, 1, Tick::ZERO, lease));
-        assert_eq!(record.report_of(0), None);
-        assert!(!record.mark_lease(257, 1, Tick::ZERO, lease));
-        assert_eq!(record.end_leases(Tick::from_nanos(999)), []);
-        assert_eq!(record.end_leases(Tick::from_nanos(1_000)).len(), 256);
-        assert!(record.mark_lease(257, 1, Tick::ZERO, lease));
-        assert_eq!(record.leases_beside(0).count(), 1);
     }
 
     #[test]

@@ -14,9 +14,6 @@ use crate::error::StoreError;
 use crate::store::remote::{BreakerConfig, Breakers, Server, catch_panic, within};
 use crate::sync::Ordering;
 
-/// The longest pause before a swap that was in conflict is tried again.
-const MAX_PAUSE: Duration = Duration::from_millis(20);
-
 #[derive(Debug)]
 pub(in crate::store) struct Shared<S> {
     pub(in crate::store) store: S,
@@ -68,13 +65,6 @@ impl<S: CasStore> Shared<S> {
     pub(in crate::store) async fn pause(&self, most: Duration) {
         let ends_at = MonotonicClock.now().plus(self.random_below(most));
         MonotonicClock.sleep_until(ends_at).await;
-    }
-
-    /// When a swap that was in conflict is tried again, so that another machine goes first: after a
-    /// random time that grows with each conflict.
-    pub(in crate::store) fn retry_at(&self, conflicts: u32) -> Tick {
-        let most = Duration::from_millis(1 << conflicts.min(5)).min(MAX_PAUSE);
-        MonotonicClock.now().plus(self.random_below(most))
     }
 
     /// Whether the store reports its time, by one clock.

@@ -82,18 +82,6 @@ impl RemoteMetrics {
         metrics::gauge!("tower_throttle_fleet_lag_seconds", "store" => self.0).set(lag);
     }
 
-    /// The oldest change of a synced limit that the store may not have has waited for so long.
-    #[cfg(feature = "cas")]
-    pub(in crate::store) fn synced_lag(self, lag: Duration) {
-        metrics::gauge!("tower_throttle_synced_lag_seconds", "store" => self.0).set(lag);
-    }
-
-    /// The oldest change of a leased limit that the store may not have has waited for so long.
-    #[cfg(feature = "cas")]
-    pub(in crate::store) fn leased_lag(self, lag: Duration) {
-        metrics::gauge!("tower_throttle_leased_lag_seconds", "store" => self.0).set(lag);
-    }
-
     /// An attempt to connect ended.
     #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
     pub(in crate::store) fn connected(self, is_connected: bool) {

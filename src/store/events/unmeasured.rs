@@ -42,14 +42,6 @@ impl RemoteMetrics {
     #[inline]
     pub(in crate::store) fn fleet_lag(self, _: Duration) {}
 
-    #[cfg(feature = "cas")]
-    #[inline]
-    pub(in crate::store) fn synced_lag(self, _: Duration) {}
-
-    #[cfg(feature = "cas")]
-    #[inline]
-    pub(in crate::store) fn leased_lag(self, _: Duration) {}
-
     #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
     pub(in crate::store) fn connected(self, _: bool) {}
 

@@ -1,6 +1,7 @@
 //! The future of a decision.
 
 use std::{
+    fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -9,123 +10,100 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::machine::Machine;
-use super::slow::Slow;
+use super::keys::Outcome;
+use super::node::Node;
+use super::shaped::Shaped;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::store::{
-    apply::with_receipt,
     cas::{CasStore, error::Failure},
     remote::Deadline,
 };
 
-/// A decision that is known at once, or after exchanges of its key.
-pub(in crate::store) struct FleetFuture<M: Machine>(State<M>);
+/// The decision of a limiter of a fleet: known at once, or after the next exchange of the key.
+///
+/// # Cancel safety
+/// If it is dropped while it is pending, nothing is taken.
+#[must_use = "futures do nothing unless polled"]
+pub struct FleetFuture<S: CasStore, A: Shaped>(State<S, A>);
 
-enum State<M: Machine> {
+enum State<S: CasStore, A: Shaped> {
     /// `None` after it was returned.
     Ready(Option<Result<Decision, StoreError>>),
-    Waiting(Box<Waiting<M>>),
+    Waiting(Box<Waiting<S, A>>),
 }
 
 /// A request that waits for an exchange of its key.
-struct Waiting<M: Machine> {
-    machine: Arc<M>,
-    request: Request,
+struct Waiting<S: CasStore, A: Shaped> {
+    node: Arc<Node<S, A>>,
+    hash: u64,
+    name: Arc<str>,
+    cost: u64,
     exchanged: oneshot::Receiver<Result<(), StoreError>>,
     deadline: Deadline,
 }
 
-/// What is decided.
-struct Request {
-    hash: u64,
-    name: Arc<str>,
-    cost: u64,
-}
-
-impl<M: Machine> FleetFuture<M> {
+impl<S: CasStore, A: Shaped> FleetFuture<S, A> {
     #[inline]
-    pub(in crate::store) const fn ready(result: Result<Decision, StoreError>) -> Self {
+    pub(super) const fn ready(result: Result<Decision, StoreError>) -> Self {
         Self(State::Ready(Some(result)))
     }
 
-    /// Decides on a request that needs more than the state in the table.
-    pub(in crate::store) fn decide_slow(
-        machine: &Arc<M>,
+    pub(super) fn decide(
+        node: &Arc<Node<S, A>>,
         name_of: impl Fn() -> Arc<str>,
         (hash, cost): (u64, u64),
         now: Tick,
     ) -> Self {
-        let mut name = None;
-        let make_name = || Arc::clone(name.insert(name_of()));
-        let exchanged = match machine.decide_slow(hash, make_name, now, cost) {
-            Ok(Slow::Decided(decision)) => {
-                let decision = with_receipt(&machine.algorithm(), decision, now);
-                return Self::ready(Ok(decision));
-            }
-            Ok(Slow::Wait(exchanged)) => exchanged,
+        let mut made = None;
+        let name = || Arc::clone(made.insert(name_of()));
+        let exchanged = match node.decide(hash, name, (now, cost, false)) {
+            Ok(Outcome::Decided(decision)) => return Self::ready(Ok(decision)),
+            Ok(Outcome::Wait { exchanged, .. }) => exchanged,
             Err(error) => return Self::ready(Err(error)),
         };
-        let name = name.unwrap_or_else(name_of);
-        Self::waiting(machine, Request { hash, name, cost }, exchanged)
-    }
-
-    /// Decides on the request again after each exchange, within the deadline of a call.
-    fn waiting(
-        machine: &Arc<M>,
-        request: Request,
-        exchanged: oneshot::Receiver<Result<(), StoreError>>,
-    ) -> Self {
-        let ends_at = MonotonicClock.now().plus(machine.link().shared().deadline);
         Self(State::Waiting(Box::new(Waiting {
-            machine: Arc::clone(machine),
-            request,
+            node: Arc::clone(node),
+            hash,
+            name: made.unwrap_or_else(name_of),
+            cost,
             exchanged,
-            deadline: Deadline::new(ends_at),
+            deadline: Deadline::new(now.plus(node.wait_limit)),
         })))
     }
 }
 
-impl<M: Machine> Waiting<M> {
-    #[inline(never)]
+impl<S: CasStore, A: Shaped> Waiting<S, A> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, StoreError>> {
-        let machine = &self.machine;
         loop {
             match Pin::new(&mut self.exchanged).poll(cx) {
                 Poll::Ready(Ok(Ok(()))) => {}
                 Poll::Ready(Ok(Err(error))) => return Poll::Ready(Err(error)),
-                // The exchange was dropped, with its runtime.
+                // The key was forgotten, or the runtime of the task was shut down.
                 Poll::Ready(Err(_)) => {
-                    let failure = Failure::RuntimeShutDown;
-                    return Poll::Ready(Err(failure.in_store(M::Store::NAME)));
+                    return Poll::Ready(Err(Failure::RuntimeShutDown.in_store(S::NAME)));
                 }
                 Poll::Pending => {
-                    let time_limit = machine.link().shared().deadline;
+                    let failure = Failure::Deadline(self.node.wait_limit);
                     let expired = self.deadline.poll(cx);
-                    let failure = Failure::Deadline(time_limit);
-                    return expired.map(|()| Err(failure.in_store(M::Store::NAME)));
+                    return expired.map(|()| Err(failure.in_store(S::NAME)));
                 }
             }
-            let Request { hash, name, cost } = &self.request;
-            let now = machine.now();
-            match machine.decide_slow(*hash, || Arc::clone(name), now, *cost) {
-                Ok(Slow::Decided(decision)) => {
-                    let algorithm = machine.algorithm();
-                    return Poll::Ready(Ok(with_receipt(&algorithm, decision, now)));
-                }
-                Ok(Slow::Wait(exchanged)) => self.exchanged = exchanged,
+            let name = || Arc::clone(&self.name);
+            let now = MonotonicClock.now();
+            match self.node.decide(self.hash, name, (now, self.cost, true)) {
+                Ok(Outcome::Decided(decision)) => return Poll::Ready(Ok(decision)),
+                Ok(Outcome::Wait { exchanged, .. }) => self.exchanged = exchanged,
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
     }
 }
 
-impl<M: Machine> Future for FleetFuture<M> {
+impl<S: CasStore, A: Shaped> Future for FleetFuture<S, A> {
     type Output = Result<Decision, StoreError>;
 
-    #[expect(clippy::inline_always, reason = "so that no decision is copied")]
-    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             State::Ready(result) => result.take().map_or(Poll::Pending, Poll::Ready),
@@ -137,5 +115,12 @@ impl<M: Machine> Future for FleetFuture<M> {
                 polled
             }
         }
+    }
+}
+
+/// Manual impl: the key is not logged.
+impl<S: CasStore, A: Shaped> fmt::Debug for FleetFuture<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FleetFuture").finish_non_exhaustive()
     }
 }

@@ -1,86 +1,567 @@
-//! The port of what a machine of a fleet does by rules of its own.
+//! What one machine holds of a key, and how it decides.
+//!
+//! No clock and no I/O: the moment is an argument. Moments are those of the machine's own clock, of
+//! which only differences count.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use tokio::task::JoinSet;
+use super::record::{Reply, Report, Settled, Spent};
+use super::shape::{MAX_UNITS, NEVER, Part, Shape};
+use crate::clock::{Tick, nanos};
 
-use super::link::StoreLink;
-use super::pending::{Listed, PendingKeys};
-use super::slow::Slow;
-use crate::algorithm::Portable;
-use crate::clock::Tick;
-use crate::error::{ConfigError, StoreError};
-use crate::store::{cas::CasStore, events::RemoteMetrics};
+/// What all keys of a machine have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Nanoseconds between two exchanges.
+    pub(super) interval: u64,
+    /// The largest cost that can be admitted.
+    pub(super) capacity: u64,
+    /// Whether a machine may take its part of what is free before it has asked: `Synced`.
+    pub(super) takes_ahead: bool,
+    /// The number of machines; 0 if not known.
+    pub(super) machines: u64,
+}
 
-/// A machine that decides in memory, and exchanges reports with a store in the background.
-pub(in crate::store) trait Machine: Send + Sync + Sized + 'static {
-    type Store: CasStore;
-    type Algorithm: Portable;
-    type Key: Listed + Send;
-    /// A report to be sent.
-    type Outgoing: Send + Sync + 'static;
-    /// How far the task is with the keys that are due.
-    type Progress: Default + Send;
+/// The store's clock as this machine knows it from an exchange: when that was sent, when its reply
+/// came, and the store's time in between, in microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StoreTime {
+    pub(super) sent: Tick,
+    pub(super) received: Tick,
+    pub(super) at: u64,
+}
 
-    /// How often it is tried to exchange all that is left.
-    const FLUSHES: u32;
+/// What a client is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Of the shape.
+    pub(super) part: usize,
+    pub(super) remaining: u64,
+    /// Nanoseconds until all of the limit is free.
+    pub(super) reset: u64,
+}
 
-    fn link(&self) -> &StoreLink<Self::Store, Self::Algorithm>;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Admit,
+    /// `None` if the cost is above the limit.
+    Deny(Option<Duration>),
+    /// The next exchange decides; it is to be `now` if nothing is known of the key.
+    Wait {
+        now: bool,
+    },
+}
 
-    /// Keys with something to exchange.
-    fn keys(&self) -> &PendingKeys<Self::Key>;
+/// What one machine holds of a key.
+///
+/// `left` of the lots and `own` together are `usable`, what is unripe, `next` and `unassigned`. A unit
+/// that was used is in exactly one of: `unassigned`; `spent`; a report. A unit that was granted is in
+/// exactly one of: `left` and `used` of its lot; a report.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Budget {
+    /// What can be admitted before `until`.
+    usable: u64,
+    /// When to look whether something begins or ends.
+    until: Tick,
+    last_use: Tick,
+    /// Units asked for since the last report.
+    demand: u64,
+    /// Those of the interval before.
+    last_demand: u64,
+    /// Used units that are not yet taken off the lots.
+    unassigned: u64,
+    /// Units used since the last report: in windows that have ended, and in this one.
+    spent: [Spending; 2],
+    /// Granted units, oldest first.
+    lots: [Lot; 2],
+    /// Units that the machine took itself.
+    own: u64,
+    /// Units that become usable evenly within an interval.
+    ripening: Ripening,
+    /// Units that become usable at `next_from`.
+    next: u64,
+    next_from: Tick,
+    window_end: Tick,
+    /// The smallest cost that waits.
+    waiting: u64,
+    /// Whether `own` was taken since the last reply to a report made before.
+    has_taken: bool,
+    /// Whether the report in flight settles what was taken.
+    settles_taken: bool,
+    reported: Tick,
+    figures: Option<Figures>,
+    /// The last reset that is known.
+    reset: u64,
+    /// Whether the next report is to reset the key.
+    resets: bool,
+    /// Units reported before that are to be given back, and the first moment at which any was used.
+    given_back: Option<(u64, Tick)>,
+}
 
-    /// The present moment, by the time of the fleet.
-    fn now(&self) -> Tick;
+#[derive(Clone, Copy, Debug, Default)]
+struct Spending {
+    units: u64,
+    /// The last use.
+    at: Tick,
+}
 
-    fn algorithm(&self) -> Self::Algorithm;
+#[derive(Clone, Copy, Debug, Default)]
+struct Lot {
+    epoch: u64,
+    expires: Tick,
+    left: u64,
+    /// Not yet reported.
+    used: u64,
+}
 
-    fn set_algorithm(&self, algorithm: &Self::Algorithm) -> Result<(), ConfigError>;
+#[derive(Clone, Copy, Debug, Default)]
+struct Ripening {
+    units: u64,
+    done: u64,
+    since: Tick,
+}
 
-    /// Decides on a request that needs more than the state in the table.
-    fn decide_slow(
-        self: &Arc<Self>,
-        hash: u64,
-        name: impl FnOnce() -> Arc<str>,
+/// The last reply, when it came, and what was used since.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    reply: Reply,
+    at: Tick,
+    /// The store's time of it, in microseconds.
+    store_at: u64,
+    used: u64,
+}
+
+impl Budget {
+    /// Takes a cost if the budget has it ready, and says whether it did.
+    #[inline]
+    pub(super) fn try_spend(&mut self, now: Tick, cost: u64) -> bool {
+        if cost > self.usable || now >= self.until {
+            return false;
+        }
+        self.demand = self.demand.saturating_add(cost);
+        self.spend(now, cost);
+        true
+    }
+
+    /// Decides on a cost.
+    pub(super) fn decide(&mut self, rules: &Rules, now: Tick, cost: u64) -> Answer {
+        self.demand = self.demand.saturating_add(cost);
+        self.decide_slowly(rules, now, cost)
+    }
+
+    /// Decides, also again on a cost that has waited: it does not count as asked for.
+    pub(super) fn decide_slowly(&mut self, rules: &Rules, now: Tick, cost: u64) -> Answer {
+        if cost > rules.capacity {
+            self.demand = self.demand.saturating_sub(cost);
+            return Answer::Deny(None);
+        }
+        self.pass_time(rules, now);
+        if cost <= self.usable {
+            return self.spend(now, cost);
+        }
+        let mut free = rules.capacity;
+        let mut is_recent = false;
+        if let Some(figures) = self.figures {
+            free = figures.free(rules, self.unassigned, now);
+            if free < cost {
+                let wait = figures.wait_for(rules, self.unassigned + cost, now);
+                return Answer::Deny(Some(wait));
+            }
+            let age = nanos(now.since(figures.at));
+            is_recent = age < rules.interval * 3 / 2;
+            // A machine with so little traffic hardly holds a budget: its request waits.
+            let is_quiet = self.demand.max(self.last_demand) <= cost;
+            if is_recent && figures.reply.over && !is_quiet {
+                let rest = rules.interval.saturating_sub(age).max(1_000_000);
+                return Answer::Deny(Some(Duration::from_nanos(rest)));
+            }
+        }
+        let part = free.checked_div(rules.machines).unwrap_or(0);
+        if rules.takes_ahead && !self.has_taken && part + self.usable >= cost {
+            self.has_taken = true;
+            self.own += part;
+            self.usable += part;
+            return self.spend(now, cost);
+        }
+        self.waiting = match self.waiting {
+            0 => cost,
+            least => least.min(cost),
+        };
+        Answer::Wait { now: !is_recent }
+    }
+
+    #[inline]
+    fn spend(&mut self, now: Tick, cost: u64) -> Answer {
+        self.usable -= cost;
+        self.unassigned += cost;
+        self.last_use = now;
+        Answer::Admit
+    }
+
+    /// Takes a cost even if it is not free.
+    pub(super) fn charge(&mut self, rules: &Rules, now: Tick, cost: u64) {
+        self.pass_time(rules, now);
+        self.demand = self.demand.saturating_add(cost);
+        self.unassigned += cost.min(MAX_UNITS);
+        self.last_use = now;
+        self.drop_units(cost);
+    }
+
+    /// Gives back a cost that was taken at `at`. What is not yet reported becomes a part of the budget
+    /// again; the rest is given back in the next exchange.
+    pub(super) fn refund(&mut self, rules: &Rules, now: Tick, cost: u64, at: Tick) {
+        self.pass_time(rules, now);
+        self.assign();
+        let mut rest = cost.min(MAX_UNITS);
+        if at >= self.reported {
+            for lot in self.lots.iter_mut().rev().filter(|lot| now < lot.expires) {
+                let units = rest.min(lot.used).min(self.spent[1].units);
+                lot.used -= units;
+                lot.left += units;
+                self.usable += units;
+                self.spent[1].units -= units;
+                rest -= units;
+                if let Some(figures) = &mut self.figures {
+                    figures.used = figures.used.saturating_sub(units);
+                }
+            }
+            self.set_until();
+        }
+        if rest > 0 {
+            let (units, first) = self.given_back.unwrap_or((0, at));
+            self.given_back = Some((units.saturating_add(rest), first.min(at)));
+        }
+    }
+
+    /// Forgets all that is used, here at once and for the fleet in the next exchange.
+    pub(super) fn reset(&mut self) {
+        *self = Self {
+            reset: self.reset,
+            reported: self.reported,
+            resets: true,
+            ..Self::default()
+        };
+    }
+
+    /// Whether there is something to report, to give back or to ask for.
+    pub(super) fn is_due(&self) -> bool {
+        let held = self.lots.iter().any(|lot| lot.left + lot.used > 0);
+        let used = self.demand + self.unassigned + self.spent[0].units + self.spent[1].units;
+        used > 0 || held || self.resets || self.given_back.is_some()
+    }
+
+    /// Whether nothing is known of the key.
+    pub(super) const fn is_new(&self) -> bool {
+        self.figures.is_none()
+    }
+
+    /// Whether a machine that has forgotten the key decides alike.
+    pub(super) fn is_forgettable(&self, rules: &Rules, now: Tick) -> bool {
+        let is_full = |figures: Figures| figures.free(rules, 0, now) >= rules.capacity;
+        !self.is_due() && self.figures.is_none_or(is_full)
+    }
+
+    /// What a client is told at `now`.
+    pub(super) fn told(&self, rules: &Rules, shape: &Shape, now: Tick) -> Told {
+        let Some(Figures {
+            reply,
+            at,
+            store_at,
+            used,
+        }) = self.figures
+        else {
+            let used = self.unassigned + self.spent[0].units + self.spent[1].units;
+            let reset = shape
+                .parts
+                .first()
+                .map_or(0, |part| part.time_to_renew(used, 0));
+            return Told {
+                part: 0,
+                remaining: rules.capacity.saturating_sub(used),
+                reset: reset.saturating_mul(1_000),
+            };
+        };
+        let elapsed = nanos(now.since(at)) / 1_000;
+        let part = usize::try_from(reply.part).unwrap_or(0);
+        let used = used + self.unassigned;
+        let mut reset = reply.full.saturating_sub(elapsed);
+        if let Some(part) = shape.parts.get(part).filter(|_| used > 0) {
+            let renewed = part.time_to_renew(used, store_at + elapsed);
+            reset = match part {
+                Part::Level(_) => reset.saturating_add(renewed),
+                Part::Cells(_) => reset.max(renewed),
+            };
+        }
+        let free = i128::from(reply.free) + i128::from(reply.refilled(elapsed));
+        let remaining = u64::try_from(free).unwrap_or(0).saturating_add(self.usable);
+        Told {
+            part,
+            remaining: remaining.min(rules.capacity),
+            reset: reset.saturating_mul(1_000),
+        }
+    }
+
+    /// Takes out what is to be reported at `now`. What is not used until the reply comes, after about
+    /// `round_trip` nanoseconds, is given back; or all if that is `None`.
+    pub(super) fn collect(
+        &mut self,
+        rules: &Rules,
+        time: Option<&StoreTime>,
         now: Tick,
-        cost: u64,
-    ) -> Result<Slow, StoreError>;
+        round_trip: Option<u64>,
+    ) -> Report {
+        self.pass_time(rules, now);
+        self.assign();
+        self.usable = self.usable.saturating_sub(std::mem::take(&mut self.own));
+        let elapsed = nanos(now.since(self.reported))
+            .min(2 * rules.interval)
+            .max(1);
+        self.last_demand = self.demand;
+        let is_quiet = self.demand == 0 || round_trip.is_none();
+        let used = self.spent[0].units.saturating_add(self.spent[1].units);
+        let keep = u128::from(used) * 2 * u128::from(round_trip.unwrap_or(0)) / u128::from(elapsed);
+        let keep = u64::try_from(keep + 1).unwrap_or(u64::MAX);
+        let keep = if is_quiet || used == 0 {
+            0
+        } else {
+            keep.min(self.usable)
+        };
+        let next_returned = if is_quiet {
+            std::mem::take(&mut self.next)
+        } else {
+            0
+        };
+        let left = self.lots[0].left + self.lots[1].left;
+        let mut excess = left.saturating_sub(keep + self.next);
+        let lots = self.lots.each_mut().map(|lot| {
+            let returned = lot.left.min(excess);
+            excess -= returned;
+            lot.left -= returned;
+            Settled {
+                epoch: lot.epoch,
+                used: std::mem::take(&mut lot.used),
+                returned,
+            }
+        });
+        self.usable = keep;
+        self.ripening = Ripening::default();
+        self.reported = now;
+        self.settles_taken = self.has_taken;
+        let spent = std::mem::take(&mut self.spent);
+        Report {
+            reset: self.reset,
+            spent: spent.map(|Spending { units, at }| Spent {
+                units,
+                at: time.map_or(NEVER, |time| time.store_time_of(at)),
+            }),
+            lots,
+            demand: std::mem::take(&mut self.demand),
+            elapsed: elapsed / 1_000,
+            waiting: std::mem::take(&mut self.waiting),
+            has_next: self.next > 0,
+            next_returned,
+            given_back: self
+                .given_back
+                .take()
+                .map_or_else(Spent::default, |(units, at)| Spent {
+                    units,
+                    at: time.map_or(0, |time| time.store_time_of(at)),
+                }),
+            resets: std::mem::take(&mut self.resets),
+        }
+    }
 
-    /// Sends one report, and goes on with the reply.
-    fn exchange(
-        &self,
-        outgoing: &Self::Outgoing,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Takes in the reply to a report.
+    pub(super) fn adopt(&mut self, rules: &Rules, reply: &Reply, time: &StoreTime) {
+        let now = time.received;
+        self.pass_time(rules, now);
+        self.assign();
+        if self.settles_taken {
+            self.has_taken = false;
+        }
+        let known = std::mem::replace(&mut self.reset, reply.reset);
+        if reply.reset > known {
+            // What was granted before a reset does not count any more; what is used does.
+            self.lots = Default::default();
+            (self.usable, self.own, self.next) = (0, 0, 0);
+        }
+        let granted = reply.grant + reply.ahead + reply.next;
+        if granted > 0 {
+            // A little less than the store's time, whatever the rates of the clocks.
+            let life = (reply.life - reply.life / 1_024).saturating_sub(1_000);
+            self.add_lot(
+                reply.epoch,
+                time.sent.plus(Duration::from_micros(life)),
+                granted,
+            );
+        }
+        self.usable += reply.grant;
+        self.ripening = Ripening {
+            units: reply.ahead,
+            done: 0,
+            since: now,
+        };
+        if reply.next > 0 {
+            self.next += reply.next;
+            self.next_from = now.plus(Duration::from_micros(reply.next_in));
+        }
+        self.window_end = time.sent.plus(Duration::from_micros(reply.window));
+        self.figures = Some(Figures {
+            reply: *reply,
+            at: now,
+            store_at: time.at,
+            used: 0,
+        });
+        self.set_until();
+    }
 
-    /// Ends an exchange whose outcome is not known.
-    fn give_up(&self, outgoing: &Self::Outgoing, error: &StoreError);
+    fn add_lot(&mut self, epoch: u64, expires: Tick, units: u64) {
+        let [oldest, newest] = &mut self.lots;
+        if newest.left + newest.used == 0 || newest.epoch == epoch {
+            newest.expires = if newest.epoch == epoch {
+                newest.expires.max(expires)
+            } else {
+                expires
+            };
+            newest.epoch = epoch;
+            newest.left += units;
+            return;
+        }
+        // The oldest is about to lapse, if there is anything left of it.
+        let lapsed = oldest.left;
+        *oldest = *newest;
+        *newest = Lot {
+            epoch,
+            expires,
+            left: units,
+            used: 0,
+        };
+        self.drop_units(lapsed);
+    }
 
-    /// How long the task waits between two ticks, without jitter.
-    fn tick_length(&self) -> Duration;
+    /// Units of a lot are no more: those that are usable first, and then those that would become so.
+    fn drop_units(&mut self, mut units: u64) {
+        let Ripening {
+            units: unripe,
+            done,
+            ..
+        } = &mut self.ripening;
+        let mut rest = unripe.saturating_sub(*done);
+        for held in [&mut self.usable, &mut self.next, &mut rest] {
+            let part = units.min(*held);
+            *held -= part;
+            units -= part;
+        }
+        *unripe = *done + rest;
+    }
 
-    /// The machine is cut off after so many ticks without a reply.
-    fn cut_off_after(&self) -> u32;
+    /// Takes what was used off the lots, oldest first.
+    fn assign(&mut self) {
+        let mut units = std::mem::take(&mut self.unassigned);
+        if units == 0 {
+            return;
+        }
+        self.spent[1].units += units;
+        self.spent[1].at = self.last_use;
+        if let Some(figures) = &mut self.figures {
+            figures.used += units;
+        }
+        for lot in &mut self.lots {
+            let part = units.min(lot.left);
+            lot.left -= part;
+            lot.used += part;
+            units -= part;
+        }
+        self.own = self.own.saturating_sub(units);
+    }
 
-    /// Begins a tick, before anything that waits for the store.
-    fn begin_tick(&self);
+    /// Lets begin and end what is due at `now`.
+    fn pass_time(&mut self, rules: &Rules, now: Tick) {
+        let Ripening { units, done, since } = self.ripening;
+        if units > done {
+            let elapsed = u128::from(nanos(now.since(since)).min(rules.interval));
+            let ripe = u128::from(units) * elapsed / u128::from(rules.interval.max(1));
+            let ripe = u64::try_from(ripe).unwrap_or(units);
+            self.usable += ripe.saturating_sub(done);
+            self.ripening.done = ripe.max(done);
+        }
+        if now < self.until {
+            return;
+        }
+        self.assign();
+        if now >= self.next_from {
+            self.usable += std::mem::take(&mut self.next);
+        }
+        for index in 0..self.lots.len() {
+            if now >= self.lots[index].expires {
+                let lapsed = std::mem::take(&mut self.lots[index].left);
+                self.drop_units(lapsed);
+            }
+        }
+        if now >= self.window_end {
+            let [before, current] = self.spent;
+            let at = before.at.max(current.at);
+            self.spent = [
+                Spending {
+                    units: before.units + current.units,
+                    at,
+                },
+                Spending::default(),
+            ];
+            self.window_end = Tick::MAX;
+        }
+        self.set_until();
+    }
 
-    /// Takes at most `most` reports to be sent.
-    fn collect_due(
-        &self,
-        progress: &mut Self::Progress,
-        is_tick: bool,
-        most: usize,
-    ) -> Vec<Self::Outgoing>;
+    fn set_until(&mut self) {
+        let ends = self
+            .lots
+            .iter()
+            .filter(|lot| lot.left > 0)
+            .map(|lot| lot.expires);
+        let next = (self.next > 0).then_some(self.next_from);
+        let first = ends.chain(next).chain([self.window_end]).min();
+        self.until = first.unwrap_or(Tick::MAX);
+    }
+}
 
-    /// Takes all reports that are left.
-    fn collect_rest(&self) -> Vec<Self::Outgoing>;
+impl Figures {
+    /// Units of the fleet that are free at `now`, as far as this machine knows.
+    fn free(&self, rules: &Rules, used: u64, now: Tick) -> u64 {
+        let elapsed = nanos(now.since(self.at)) / 1_000;
+        let refilled = self.reply.refilled(elapsed);
+        let free = i128::from(self.reply.free) + i128::from(refilled);
+        let free = free - i128::from(self.used + used);
+        u64::try_from(free).unwrap_or(0).min(rules.capacity)
+    }
 
-    /// Ends the exchanges that are under way when the limiter is closed.
-    fn end_exchanges(exchanges: JoinSet<()>) -> impl Future<Output = ()> + Send;
+    /// How long until `units` are free, as far as this machine knows.
+    fn wait_for(&self, rules: &Rules, units: u64, now: Tick) -> Duration {
+        let Reply {
+            free,
+            wait,
+            more,
+            per_unit,
+            ..
+        } = self.reply;
+        let missing =
+            i128::from(units) + i128::from(self.used) - i128::from(free) - i128::from(more);
+        let missing = u64::try_from(missing).unwrap_or(0);
+        let total = match wait {
+            // What is out may be given back in the next exchange.
+            NEVER => rules.interval / 1_000,
+            _ => wait.saturating_add(missing.saturating_mul(per_unit)),
+        };
+        let elapsed = nanos(now.since(self.at)) / 1_000;
+        Duration::from_micros(total.saturating_sub(elapsed).max(1))
+    }
+}
 
-    /// How long the oldest change has waited that the store may not have.
-    fn lag(&self) -> Duration;
-
-    /// Sets the metric of the lag.
-    fn report_lag(metrics: RemoteMetrics, lag: Duration);
+impl StoreTime {
+    /// The store's time at `moment`, or somewhat later, in microseconds.
+    fn store_time_of(&self, moment: Tick) -> u64 {
+        let before = nanos(self.sent.since(moment)) / 1_000;
+        let after = nanos(moment.since(self.sent)).div_ceil(1_000);
+        (self.at + after).saturating_sub(before)
+    }
 }

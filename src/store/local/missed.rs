@@ -19,37 +19,7 @@ use crate::decision::Decision;
 use crate::store::cold;
 
 #[cfg(feature = "cas")]
-impl<A: Words> Table<A> {
-    /// Decides for a key outside its home set, where the fast path has `missed` it. With `admit_only` only if
-    /// the request is admitted. `None` if it does not decide; nothing was taken then.
-    #[inline(never)]
-    pub(super) fn decide_outside(
-        &self,
-        missed: Miss,
-        hash: u64,
-        now: Tick,
-        cost: u64,
-        admit_only: bool,
-    ) -> Option<Decision> {
-        let Miss::Absent(home) = missed else {
-            return None;
-        };
-        let mut decision = None;
-        let mut step = |algorithm: &A, state: &mut A::State| {
-            if admit_only && !cold::peek(algorithm, state, now, cost).is_admitted() {
-                return Effect::Read;
-            }
-            let decided = cold::decide(algorithm, state, now, cost);
-            decision = Some(decided);
-            decided.effect()
-        };
-        let mut attempt = Attempt::new(self, &mut step);
-        let id = self.core.sets.key_id(hash);
-        let result = self.core.attempt_outside(&mut attempt, id, home);
-        drop(attempt);
-        decision.filter(|_| result == Some(TryResult::Done))
-    }
-}
+impl<A: Words> Table<A> {}
 
 impl Core {
     /// Changes the state of a key that is not in its home set, whose header is `home`. Returns false if the

@@ -39,7 +39,6 @@ use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
 use self::slot::Miss;
 #[cfg(feature = "cas")]
-pub(in crate::store) use self::states::Effect;
 pub(in crate::store) use self::states::Outcome;
 use self::states::Peeked;
 use crate::algorithm::{Cost, GiveBack, Inherit, IntoAlgorithm, Words, take_now, take_up_to};
@@ -155,34 +154,12 @@ impl<A: Words, C: Clock, S: BuildHasher> Local<A, C, S> {
         table.decide(located, now, cost, identity, rest)
     }
 
-    /// Decides for the key with this hash at `now`. `None` for a key without a slot, and for a decision
-    /// that the packing refuses to take on the words: nothing is taken then.
-    #[cfg(feature = "cas")]
-    #[expect(clippy::inline_always, reason = "so that no decision is copied")]
-    #[inline(always)]
-    pub(in crate::store) fn try_decide_hashed(
-        &self,
-        hash: u64,
-        now: Tick,
-        cost: u64,
-    ) -> Option<Decision> {
-        self.shared.table().try_decide(hash, now, cost)
-    }
-
     /// The time by the clock of this table, for a decision on the key with this hash. Its home set is
     /// prefetched meanwhile.
     #[inline]
     pub(in crate::store) fn now_for(&self, hash: u64) -> Tick {
         self.shared.table().locate_early(hash);
         self.shared.clock.now_unordered()
-    }
-
-    /// Takes a cost for the key with this hash, if that is possible without the slow path.
-    #[cfg(feature = "cas")]
-    #[expect(clippy::inline_always, reason = "it is the fast path of a layer")]
-    #[inline(always)]
-    pub(in crate::store) fn try_admit_hashed(&self, hash: u64, now: Tick, cost: u64) -> bool {
-        self.shared.table().try_admit_anywhere(hash, now, cost)
     }
 
     /// Decides with all figures; inlined into its callers, which are out of line.

@@ -221,33 +221,6 @@ impl<A: Words> Table<A> {
         self.decide_in::<MAX_WORDS, _>(set, id, request, identity, rest)
     }
 
-    /// [`try_admit`](Self::try_admit), also for a key outside its home set.
-    #[cfg(feature = "cas")]
-    #[expect(clippy::inline_always, reason = "as for `decide`")]
-    #[inline(always)]
-    pub(super) fn try_admit_anywhere(&self, hash: u64, now: Tick, cost: u64) -> bool {
-        let outside = |miss| {
-            let decided = self.decide_outside(miss, hash, now, cost, true);
-            decided.is_some()
-        };
-        let request = Request::admit_only(now, cost);
-        self.decide_fast(self.locate(hash), request, |_| true, outside)
-    }
-
-    /// [`decide`](Self::decide) without the slow path, also for a key outside its home set. `None` if it
-    /// cannot decide; it has taken nothing then.
-    #[cfg(feature = "cas")]
-    #[expect(clippy::inline_always, reason = "it has one caller per table")]
-    #[inline(always)]
-    pub(super) fn try_decide(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
-        let outside = |miss| {
-            let decided = self.decide_outside(miss, hash, now, cost, false);
-            decided.map(Decision::hide_from_optimizer)
-        };
-        let request = Request::new(now, cost);
-        self.decide_fast(self.locate(hash), request, Some, outside)
-    }
-
     /// The fast path in a key's home set. States take at most `W` words.
     #[expect(clippy::inline_always, reason = "as for `decide_fast`")]
     #[inline(always)]

@@ -31,7 +31,7 @@ struct Reply {
 /// of both kinds may have the same name. Together they are two limits.
 ///
 /// ```no_run
-/// use tower_throttle::store::{redis::Redis, synced::Synced};
+/// use tower_throttle::store::{fleet::Synced, redis::Redis};
 /// use tower_throttle::{Quota, TokenBucket};
 ///
 /// # fn example() -> Result<(), tower_throttle::ConfigError> {

@@ -1,212 +1,598 @@
-//! Virtual time, and a network that delays, loses and doubles messages.
+//! Simulated fleets: machines, a network and a store, in simulated time.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a simulation of small numbers"
+)]
 
-pub(in crate::store) mod promise;
-pub(in crate::store) mod seeds;
+mod judge;
+mod tests;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
-pub(in crate::store) const MS: u64 = 1_000_000;
-pub(in crate::store) const MAX_DELAY: u64 = 40 * MS;
-/// 2026 in nanoseconds since 1970.
-pub(in crate::store) const START: u64 = 1_767_225_600_000_000_000;
-/// How wrong the clock of a machine is before its first exchange, at most.
-pub(in crate::store) const WRONG: u64 = 1_000 * MS;
-/// Requests are made for so long.
-pub(in crate::store) const LENGTH: u64 = 4_000 * MS;
-pub(in crate::store) const KEYS: u64 = 3;
+use self::judge::Judge;
+use super::batch::{Batch, Replies};
+use super::exchange::count_machine;
+use super::machine::{Answer, Budget, Rules, StoreTime};
+use super::record::{Census, Record, Terms};
+use super::shape::Shape;
+use crate::clock::Tick;
 
-/// What happens to the machine `node`, or to the exchange `number`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::store) enum Event {
-    Request {
-        node: usize,
-    },
-    Tick {
-        node: usize,
-    },
-    /// A report arrives at the store.
-    Arrival {
-        number: usize,
-    },
-    /// A reply arrives at a machine.
-    Reply {
-        node: usize,
-        number: usize,
-    },
-    /// A machine gives up an exchange.
-    Timeout {
-        node: usize,
-        number: usize,
-    },
-    Crash {
-        node: usize,
-    },
-    /// A machine is suspended for some time.
-    Sleep {
-        node: usize,
-    },
-    /// A suspended machine goes on.
-    Wake {
-        node: usize,
-    },
-    /// A clock is set.
-    SetClock {
-        node: usize,
-    },
-    /// A machine adopts another configuration.
-    Configure {
-        node: usize,
-    },
-    /// The program that runs on a machine changes keys or closes its limit.
-    Change {
-        node: usize,
-    },
-    /// The network of a machine changes.
-    Network {
-        node: usize,
-    },
+const SECOND: u64 = 1_000_000;
+/// When a simulation begins; microseconds.
+const START: u64 = 1_700_000_000 * SECOND;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+struct Scenario {
+    shape: Shape,
+    ahead: bool,
+    machines: usize,
+    keys: usize,
+    interval: u64,
+    /// Requests per second for each key, of all machines.
+    rate: u64,
+    traffic: Traffic,
+    seconds: u64,
+    seed: u64,
+    /// Microseconds that a message takes at most, and how many of 1,000 messages are lost.
+    delay: u64,
+    lost: u64,
+    faults: Vec<(u64, Fault)>,
+    mistake: Option<Mistake>,
+    /// Whether machines know their number from the beginning.
+    knows_machines: bool,
 }
 
-impl Event {
-    /// The machine that has to run for this.
-    pub(in crate::store) const fn machine(&self) -> Option<usize> {
-        match *self {
-            Self::Request { node }
-            | Self::Tick { node }
-            | Self::Reply { node, .. }
-            | Self::Timeout { node, .. }
-            | Self::Configure { node }
-            | Self::Change { node } => Some(node),
-            _ => None,
-        }
-    }
-}
-
-/// With which quotas machines use the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Quotas {
-    One,
-    /// Two, as in a rolling deploy.
-    Deploying,
-    /// It is changed for the fleet.
-    Changed,
+enum Traffic {
+    Even,
+    /// A fifth of the machines has four fifths.
+    Skewed,
+    /// All of it goes to one machine, and after this many microseconds to the next.
+    Moving(u64),
 }
 
-/// How messages of a machine fare.
+/// What happens to a machine, or to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Link {
-    Good,
-    Lossy,
-    /// Reports arrive, replies do not.
-    OneWay,
-    Cut,
+enum Fault {
+    Crash(usize),
+    /// Stops for this long, with all its requests.
+    Stop(usize, u64),
+    /// The machine's clock is set.
+    Clock(usize, i64),
+    /// It reports this many times its demand.
+    Lies(usize, u64),
+    CutOff(usize, u64),
+    ForgetKeys(usize),
+    StoreClock(i64),
+    StoreEmptied,
+    Join(usize),
 }
 
-/// Events in the order of their time, and random numbers.
-pub(in crate::store) struct Timeline {
-    /// In nanoseconds since 1970, by the store's clock.
-    pub(in crate::store) now: u64,
+/// A planted mistake, which a check must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    /// What is out is not counted.
+    ForgetsOut,
+    /// What lapses is not charged.
+    ForgetsLapsed,
+    /// A repeated batch counts again.
+    CountsTwice,
+    /// Machines use grants that have lapsed.
+    UsesLapsed,
+    /// Units are given back and used all the same.
+    KeepsReturned,
+    /// Units of the next window are used in this one.
+    UsesNextEarly,
+    /// Costs are charged as of a second before.
+    ChargesEarly,
+    /// Each request is an exchange.
+    Chatty,
+}
+
+struct Machine {
+    id: u64,
+    budgets: Vec<Budget>,
+    /// Added to the true time; parts per million by which it runs fast.
+    offset: i64,
+    drift: i64,
+    sequence: u64,
+    beat: u64,
+    machines: u64,
+    time: Option<StoreTime>,
+    round_trip: u64,
+    /// The batch in flight, and when it was sent last.
+    flight: Option<(Vec<usize>, Batch, u64)>,
+    urgent: Vec<usize>,
+    waiters: Vec<(usize, u64)>,
+    stopped_until: u64,
+    cut_off_until: u64,
+    lies: u64,
+    is_alive: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Arrival(usize, usize),
+    Exchange(usize, u64),
+    Deliver(usize, Batch, u64),
+    Reply(usize, (u64, u64, u64), Replies, u64),
+    Fault(usize),
+}
+
+struct Fleet<'a> {
+    scenario: &'a Scenario,
+    terms: Terms,
+    shape: Arc<Shape>,
+    values: HashMap<String, Vec<u8>>,
+    census: Census,
+    store_offset: i64,
+    machines: Vec<Machine>,
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+    queued: Vec<Option<Event>>,
+    now: u64,
     random: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    count: u64,
+    judges: Vec<Judge>,
+    outcome: Outcome,
 }
 
-impl Timeline {
-    pub(in crate::store) fn new(seed: u64) -> Self {
-        Self {
-            now: START,
-            random: seed,
+#[derive(Clone, Debug, Default)]
+struct Outcome {
+    /// Reports of keys.
+    exchanges: u64,
+    /// Keys of machines in use per interval.
+    in_use: u64,
+    denied: u64,
+    failed: u64,
+    /// By how many units the limit was exceeded at most.
+    excess: i64,
+    /// Admitted per key, and in each second.
+    admitted: u64,
+    seconds: Vec<u64>,
+    bytes: usize,
+}
+
+impl Scenario {
+    fn run(&self) -> Outcome {
+        let mut fleet = Fleet::new(self);
+        fleet.run();
+        fleet.outcome
+    }
+
+    /// Admitted per second of one key from the second `from` on, in thousandths of `rate`.
+    fn mean(&self, outcome: &Outcome, from: usize, rate: u64) -> u64 {
+        let seconds = &outcome.seconds[from..];
+        seconds.iter().sum::<u64>() * 1_000 / (seconds.len() * self.keys) as u64 / rate
+    }
+}
+
+impl<'a> Fleet<'a> {
+    fn new(scenario: &'a Scenario) -> Self {
+        let mut fleet = Self {
+            scenario,
+            shape: Arc::new(scenario.shape.clone()),
+            terms: Terms {
+                interval: scenario.interval,
+                life: 10 * scenario.interval,
+                ahead: scenario.ahead,
+                machines: if scenario.knows_machines {
+                    scenario.machines as u64
+                } else {
+                    1
+                },
+            },
+            values: HashMap::new(),
+            census: Census::default(),
+            store_offset: 0,
+            machines: Vec::new(),
             events: BinaryHeap::new(),
-            count: 0,
-        }
-    }
-
-    /// splitmix64.
-    pub(in crate::store) fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub(in crate::store) fn quotas(&mut self) -> Quotas {
-        match self.below(6) {
-            0 => Quotas::Deploying,
-            1 => Quotas::Changed,
-            _ => Quotas::One,
-        }
-    }
-
-    pub(in crate::store) fn below(&mut self, bound: u64) -> u64 {
-        self.random() % bound
-    }
-
-    /// How far the clock of a new machine is ahead: until its first exchange it has only its own.
-    pub(in crate::store) fn wrong_clock(&mut self) -> i64 {
-        let wrong = i64::try_from(self.below(2 * WRONG)).expect("in range");
-        wrong - i64::try_from(WRONG).expect("in range")
-    }
-
-    pub(in crate::store) fn after(&mut self, delay: u64, event: Event) {
-        self.count += 1;
-        self.events
-            .push(Reverse((self.now + delay, self.count, event)));
-    }
-
-    /// Goes on to the next event.
-    pub(in crate::store) fn next_event(&mut self) -> Option<Event> {
-        let Reverse((at, _, event)) = self.events.pop()?;
-        self.now = at;
-        Some(event)
-    }
-
-    /// Whether the time of requests and of disturbances is over.
-    pub(in crate::store) const fn is_quiet(&self) -> bool {
-        self.now >= START + LENGTH
-    }
-
-    /// Sends a report over `link`, for the exchange `number` of the machine `node`.
-    pub(in crate::store) fn send_report(&mut self, link: Link, node: usize, number: usize) {
-        let copies = match link {
-            Link::Cut => 0,
-            Link::Lossy => self.below(3),
-            Link::Good | Link::OneWay => 1,
+            queued: Vec::new(),
+            now: START,
+            random: scenario.seed | 1,
+            judges: (0..scenario.keys)
+                .map(|_| Judge::new(&scenario.shape))
+                .collect(),
+            outcome: Outcome {
+                excess: i64::MIN,
+                ..Outcome::default()
+            },
         };
-        for _ in 0..copies {
-            let delay = 1 + self.below(MAX_DELAY);
-            self.after(delay, Event::Arrival { number });
+        for _ in 0..scenario.machines {
+            fleet.join();
         }
-        self.after(2 * MAX_DELAY, Event::Timeout { node, number });
+        for (index, (at, _)) in scenario.faults.iter().enumerate() {
+            fleet.at(START + at, Event::Fault(index));
+        }
+        fleet
     }
 
-    /// Sends the reply of that exchange, which may be lost.
-    pub(in crate::store) fn send_reply(&mut self, link: Link, node: usize, number: usize) {
-        let is_lost = match link {
-            Link::Good => false,
-            Link::Lossy => self.below(3) == 0,
-            Link::OneWay | Link::Cut => true,
-        };
-        if !is_lost {
-            let delay = 1 + self.below(MAX_DELAY);
-            self.after(delay, Event::Reply { node, number });
+    fn join(&mut self) {
+        let index = self.machines.len();
+        let (offset, drift) = (self.below(20 * SECOND), self.below(1_000));
+        self.machines.push(Machine {
+            id: index as u64 + 1,
+            budgets: vec![Budget::default(); self.scenario.keys],
+            offset: i64::try_from(offset).unwrap() - 10_000_000,
+            drift: i64::try_from(drift).unwrap() - 500,
+            sequence: 0,
+            beat: 0,
+            machines: if self.scenario.knows_machines {
+                self.scenario.machines as u64
+            } else {
+                0
+            },
+            time: None,
+            round_trip: 5_000_000,
+            flight: None,
+            urgent: Vec::new(),
+            waiters: Vec::new(),
+            stopped_until: 0,
+            cut_off_until: 0,
+            lies: 1,
+            is_alive: true,
+        });
+        for key in 0..self.scenario.keys {
+            let first = self.now + self.below(self.scenario.interval);
+            self.at(first, Event::Arrival(index, key));
+        }
+        let first = self.now + self.below(self.scenario.interval);
+        self.at(first, Event::Exchange(index, 0));
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) % most.max(1)
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.events.push(Reverse((time, self.queued.len() as u64)));
+        self.queued.push(Some(event));
+    }
+
+    fn run(&mut self) {
+        let end = START + self.scenario.seconds * SECOND;
+        while let Some(Reverse((time, id))) = self.events.pop() {
+            if time >= end {
+                break;
+            }
+            self.now = time;
+            let event = self.queued[usize::try_from(id).unwrap()].take().unwrap();
+            self.handle(event);
+        }
+        for judge in &self.judges {
+            self.outcome.excess = self.outcome.excess.max(judge.excess);
+            self.outcome.admitted += judge.admitted;
+            let seconds = &mut self.outcome.seconds;
+            seconds.resize(usize::try_from(self.scenario.seconds).unwrap(), 0);
+            for (sum, count) in seconds.iter_mut().zip(&judge.seconds) {
+                *sum += count;
+            }
+        }
+        let records = self.values.iter().filter(|(key, _)| !key.starts_with('m'));
+        let bytes = records.map(|(_, value)| value.len());
+        self.outcome.bytes = bytes.max().unwrap_or(0);
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrival(machine, key) => {
+                if let Some(gap) = self.gap(machine) {
+                    let next = self.now + 1 + self.below(2 * gap);
+                    self.at(next, Event::Arrival(machine, key));
+                    if self.is_busy(machine) {
+                        self.request(machine, key);
+                    }
+                } else {
+                    self.at(self.now + 10_000, Event::Arrival(machine, key));
+                }
+            }
+            Event::Exchange(machine, round) => self.exchange(machine, round),
+            Event::Deliver(machine, batch, sent) => self.deliver(machine, &batch, sent),
+            Event::Reply(machine, counted, replies, sent) => {
+                self.reply(machine, counted, &replies, sent);
+            }
+            Event::Fault(index) => self.fault(self.scenario.faults[index].1),
         }
     }
 
-    /// The network of the machine `node` from now on.
-    pub(in crate::store) fn next_link(&mut self, node: usize) -> Link {
-        if self.is_quiet() {
-            return Link::Good;
-        }
-        let link = match self.below(5) {
-            0 => Link::Cut,
-            1 => Link::OneWay,
-            2 => Link::Lossy,
-            _ => Link::Good,
+    /// Microseconds between two requests of a key to a machine.
+    fn gap(&self, machine: usize) -> Option<u64> {
+        let (all, machines) = (self.scenario.rate, self.machines.len() as u64);
+        let thousandth = match self.scenario.traffic {
+            Traffic::Even => all * 1_000 / machines,
+            Traffic::Skewed => {
+                let busy = machines.div_ceil(5);
+                if (machine as u64) < busy {
+                    all * 800 / busy
+                } else {
+                    all * 200 / (machines - busy)
+                }
+            }
+            Traffic::Moving(after) => {
+                let turn = (self.now - START) / after % machines;
+                if turn == machine as u64 {
+                    all * 1_000
+                } else {
+                    0
+                }
+            }
         };
-        let pause = self.below(600 * MS);
-        self.after(pause, Event::Network { node });
-        link
+        (SECOND * 1_000).checked_div(thousandth)
+    }
+
+    fn is_busy(&self, machine: usize) -> bool {
+        let machine = &self.machines[machine];
+        machine.is_alive && self.now >= machine.stopped_until
+    }
+
+    fn tick(&self, machine: usize) -> Tick {
+        let Machine { offset, drift, .. } = self.machines[machine];
+        let elapsed = i64::try_from(self.now - START).unwrap();
+        let local = i64::try_from(self.now).unwrap() + offset + elapsed * drift / 1_000_000;
+        Tick::from_nanos(u64::try_from(local).unwrap() * 1_000)
+    }
+
+    fn rules(&self, machine: usize) -> Rules {
+        Rules {
+            interval: self.scenario.interval * 1_000,
+            capacity: self.scenario.shape.capacity(),
+            takes_ahead: self.scenario.ahead,
+            machines: self.machines[machine].machines,
+        }
+    }
+
+    fn request(&mut self, machine: usize, key: usize) {
+        let (rules, tick) = (self.rules(machine), self.tick(machine));
+        let budget = &mut self.machines[machine].budgets[key];
+        if budget.try_spend(tick, 1) {
+            self.judges[key].admit(self.now, START);
+        } else {
+            self.decide(machine, key, &rules, tick);
+        }
+        if self.scenario.mistake == Some(Mistake::Chatty) {
+            self.machines[machine].urgent = vec![key];
+            self.send_urgent(machine);
+        }
+    }
+
+    fn decide(&mut self, machine: usize, key: usize, rules: &Rules, tick: Tick) {
+        match self.machines[machine].budgets[key].decide(rules, tick, 1) {
+            Answer::Admit => self.judges[key].admit(self.now, START),
+            Answer::Deny(_) => self.outcome.denied += 1,
+            Answer::Wait { now } => {
+                let deadline = self.now + 2 * self.scenario.interval;
+                self.machines[machine].waiters.push((key, deadline));
+                if now && !self.machines[machine].urgent.contains(&key) {
+                    self.machines[machine].urgent.push(key);
+                }
+                self.send_urgent(machine);
+            }
+        }
+    }
+
+    fn send_urgent(&mut self, machine: usize) {
+        if self.machines[machine].flight.is_none() {
+            let keys = std::mem::take(&mut self.machines[machine].urgent);
+            self.send(machine, keys);
+        }
+    }
+
+    /// The exchange of an interval, or another attempt at the one before.
+    fn exchange(&mut self, machine: usize, round: u64) {
+        let interval = self.scenario.interval;
+        let next = interval - interval / 10 + self.below(interval / 5);
+        self.at(self.now + next, Event::Exchange(machine, round + 1));
+        if !self.is_busy(machine) {
+            return;
+        }
+        let now = self.now;
+        let (kept, late): (Vec<_>, Vec<_>) = std::mem::take(&mut self.machines[machine].waiters)
+            .into_iter()
+            .partition(|(_, deadline)| *deadline > now);
+        self.outcome.failed += late.len() as u64;
+        self.machines[machine].waiters = kept;
+        if let Some((_, batch, sent)) = self.machines[machine].flight.clone() {
+            if now >= sent + interval {
+                self.transmit(machine, batch);
+            }
+            return;
+        }
+        let due = |key: &usize| self.machines[machine].budgets[*key].is_due();
+        let keys: Vec<_> = (0..self.scenario.keys).filter(due).collect();
+        self.outcome.in_use += keys.len() as u64;
+        self.send(machine, keys);
+    }
+
+    fn send(&mut self, machine: usize, keys: Vec<usize>) {
+        let is_idle = keys.is_empty() && self.machines[machine].time.is_some();
+        if is_idle && self.below(10) > 0 {
+            return;
+        }
+        let (rules, tick) = (self.rules(machine), self.tick(machine));
+        self.outcome.exchanges += keys.len() as u64;
+        let mistake = self.scenario.mistake;
+        let state = &mut self.machines[machine];
+        state.sequence += 1;
+        let reports = keys.iter().map(|key| {
+            let budget = &mut state.budgets[*key];
+            let time = state.time.as_ref();
+            let mut report = budget.collect(&rules, time, tick, Some(state.round_trip));
+            if mistake == Some(Mistake::KeepsReturned) {
+                report.lots[1].returned += 3;
+            }
+            if mistake == Some(Mistake::ChargesEarly) {
+                for spent in &mut report.spent {
+                    spent.at = spent.at.clamp(START, 2 * START) - SECOND;
+                }
+            }
+            report.demand *= state.lies;
+            (Arc::from(key.to_string()), report)
+        });
+        let batch = Batch {
+            keys: reports.collect(),
+            machine: state.id,
+            sequence: state.sequence,
+            machines: 1,
+            terms: self.terms,
+            shape: Arc::clone(&self.shape),
+            sequence_key: format!("m{}", state.id).into(),
+        };
+        state.flight = Some((keys, batch.clone(), self.now));
+        self.transmit(machine, batch);
+    }
+
+    fn transmit(&mut self, machine: usize, batch: Batch) {
+        if let Some((.., sent)) = &mut self.machines[machine].flight {
+            *sent = self.now;
+        }
+        let arrives = self.now + 200 + self.below(self.scenario.delay);
+        if self.is_reached(machine) {
+            self.at(arrives, Event::Deliver(machine, batch, self.now));
+        }
+    }
+
+    fn is_reached(&mut self, machine: usize) -> bool {
+        self.now >= self.machines[machine].cut_off_until && self.below(1_000) >= self.scenario.lost
+    }
+
+    fn deliver(&mut self, machine: usize, batch: &Batch, sent: u64) {
+        let now = u64::try_from(i64::try_from(self.now).unwrap() + self.store_offset).unwrap();
+        let mistake = self.scenario.mistake;
+        let mut batch = batch.clone();
+        if mistake == Some(Mistake::CountsTwice) {
+            self.values.remove(&*batch.sequence_key);
+        }
+        if mistake == Some(Mistake::ForgetsLapsed) {
+            let life = self.terms.life;
+            self.change_records(|record| {
+                if now / life > record.at / life {
+                    record.out = [0; 2];
+                }
+            });
+        }
+        let beat = self.machines[machine].beat;
+        let (beat, machines) = count_machine(&self.terms, &mut self.census, beat, now);
+        batch.machines = machines;
+        let keys: Vec<_> = batch.keys().map(str::to_owned).collect();
+        let values = keys
+            .iter()
+            .map(|key| self.values.get(key).map(Vec::as_slice));
+        let server_time = Tick::from_nanos(now * 1_000);
+        let (writes, replies) = batch.execute(values, Some(server_time));
+        for write in writes {
+            self.values
+                .insert(keys[write.index].clone(), write.value.bytes);
+        }
+        if mistake == Some(Mistake::ForgetsOut) {
+            self.change_records(|record| record.out = [0; 2]);
+        }
+        let arrives = self.now + 200 + self.below(self.scenario.delay);
+        if self.is_reached(machine) {
+            self.at(
+                arrives,
+                Event::Reply(machine, (batch.sequence, beat, machines), replies, sent),
+            );
+        }
+    }
+
+    fn change_records(&mut self, change: impl Fn(&mut Record)) {
+        let records = self
+            .values
+            .iter_mut()
+            .filter(|(key, _)| !key.starts_with('m'));
+        for (_, value) in records {
+            let text = std::str::from_utf8(value).unwrap();
+            let mut record = Record::from_text(text, &self.shape).unwrap();
+            change(&mut record);
+            *value = record.to_text(&self.shape).into_bytes();
+        }
+    }
+
+    /// `counted` is the number of the batch, the beat, and the number of machines.
+    fn reply(&mut self, machine: usize, counted: (u64, u64, u64), replies: &Replies, sent: u64) {
+        let (sequence, beat, machines) = counted;
+        let is_awaited = |(_, batch, _): &(_, Batch, _)| batch.sequence == sequence;
+        if !self.is_busy(machine)
+            || !self.machines[machine]
+                .flight
+                .as_ref()
+                .is_some_and(is_awaited)
+        {
+            if self.machines[machine].is_alive && self.now < self.machines[machine].stopped_until {
+                let later = self.machines[machine].stopped_until;
+                self.at(later, Event::Reply(machine, counted, replies.clone(), sent));
+            }
+            return;
+        }
+        let received = self.tick(machine);
+        let passed = Duration::from_micros(self.now - sent);
+        let time = StoreTime {
+            sent: Tick::from_nanos(received.as_nanos() - u64::try_from(passed.as_nanos()).unwrap()),
+            received,
+            at: replies.now,
+        };
+        let mistake = self.scenario.mistake;
+        let state = &mut self.machines[machine];
+        let (keys, ..) = state.flight.take().unwrap();
+        (state.time, state.beat) = (Some(time), beat);
+        state.round_trip = (self.now - sent) * 1_000;
+        state.machines = machines;
+        let rules = self.rules(machine);
+        for (key, reply) in keys.iter().zip(&replies.keys) {
+            let mut reply = *reply;
+            match mistake {
+                Some(Mistake::UsesLapsed) => reply.life = 1 << 40,
+                Some(Mistake::UsesNextEarly) => reply.next_in = 0,
+                _ => {}
+            }
+            self.machines[machine].budgets[*key].adopt(&rules, &reply, &time);
+        }
+        for (key, deadline) in std::mem::take(&mut self.machines[machine].waiters) {
+            if !keys.contains(&key) {
+                self.machines[machine].waiters.push((key, deadline));
+                continue;
+            }
+            match self.machines[machine].budgets[key].decide_slowly(&rules, received, 1) {
+                Answer::Admit => self.judges[key].admit(self.now, START),
+                Answer::Deny(_) => self.outcome.denied += 1,
+                // It came after its exchange had begun.
+                Answer::Wait { .. } => self.machines[machine].waiters.push((key, deadline)),
+            }
+        }
+        if !self.machines[machine].urgent.is_empty() {
+            self.send_urgent(machine);
+        }
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        let now = self.now;
+        match fault {
+            Fault::Crash(machine) => self.machines[machine].is_alive = false,
+            Fault::Stop(machine, length) => self.machines[machine].stopped_until = now + length,
+            Fault::Clock(machine, offset) => self.machines[machine].offset = offset,
+            Fault::Lies(machine, times) => self.machines[machine].lies = times,
+            Fault::CutOff(machine, length) => self.machines[machine].cut_off_until = now + length,
+            Fault::ForgetKeys(machine) => {
+                for budget in &mut self.machines[machine].budgets {
+                    if !budget.is_due() {
+                        *budget = Budget::default();
+                    }
+                }
+            }
+            Fault::StoreClock(offset) => self.store_offset = offset,
+            Fault::StoreEmptied => {
+                self.values.clear();
+                self.census = Census::default();
+            }
+            Fault::Join(count) => (0..count).for_each(|_| self.join()),
+        }
     }
 }

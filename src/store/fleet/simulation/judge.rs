@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::store::budget::shape::{Part, Shape, Used, signed};
+use crate::store::fleet::shape::{Part, Shape, Used, signed};
 
 /// One key as an exact limiter would see it.
 #[derive(Debug)]
