@@ -2,21 +2,13 @@
 
 use super::attempt::{Core, StateOps, TryResult, is_of_epoch};
 use super::probe::make_tag;
-#[cfg(feature = "cas")]
-use super::slot::Miss;
 use super::slot::{Header, SlotWords};
 use super::spill::{KeyId, is_spilled};
-#[cfg(feature = "cas")]
-use super::states::{Attempt, Effect, Outcome};
 #[cfg(feature = "cas")]
 use super::table::Table;
 #[cfg(feature = "cas")]
 use crate::algorithm::Words;
 use crate::clock::Tick;
-#[cfg(feature = "cas")]
-use crate::decision::Decision;
-#[cfg(feature = "cas")]
-use crate::store::cold;
 
 #[cfg(feature = "cas")]
 impl<A: Words> Table<A> {}
