@@ -174,8 +174,7 @@ pub(crate) fn decide_outlined<A: Algorithm>(
 mod tests {
     use super::*;
     use crate::algorithm::{
-        FixedWindow, LeakyBucket, Portable, SlidingGrid, SlidingWindow, TokenBucket,
-        math::TIME_BITS,
+        FixedWindow, LeakyBucket, SlidingGrid, SlidingWindow, TokenBucket, math::TIME_BITS,
     };
 
     /// Quotas with the smallest and largest numbers.
@@ -286,103 +285,5 @@ mod tests {
         }
         // 42 bits would move too often.
         assert_eq!(moves(window(1 << 20).anchored()), Tick::MAX);
-    }
-
-    mod late {
-        use super::*;
-
-        fn at(ns: i64) -> Tick {
-            Tick::from_nanos(3_600_000_000_000_u64.saturating_add_signed(ns))
-        }
-
-        /// What is left at `now` of ten per minute.
-        fn left<A: Portable>(limit: &A, used_at: Option<i64>, taken_at: i64, now: i64) -> u64 {
-            let mut state = limit.fresh(Tick::ZERO);
-            if let Some(used_at) = used_at {
-                let _ = limit.charge(&mut state, at(used_at), 1);
-            }
-            A::charge_late(limit, &mut state, at(taken_at).into(), at(now), 4);
-            A::available(limit, &state, at(now))
-        }
-
-        type Log = crate::algorithm::SlidingLog;
-
-        const QUOTA: Quota = Quota::per_minute(10);
-        const SECOND: i64 = 1_000_000_000;
-
-        #[test]
-        fn charges_of_a_window_that_is_over_do_not_count() {
-            let window = FixedWindow::new(QUOTA);
-            let used = Some(20 * SECOND);
-            assert_eq!(left(&window, used, 0, 30 * SECOND), 5);
-            assert_eq!(left(&window, used, -1, 30 * SECOND), 9);
-            assert_eq!(left(&window, used, 40 * SECOND, 30 * SECOND), 5);
-            // The state is of a later window than `now`.
-            assert_eq!(left(&window, used, -1, -1), 9);
-
-            let window = window.anchored();
-            assert_eq!(left(&window, used, 20 * SECOND, 30 * SECOND), 5);
-            assert_eq!(left(&window, used, 20 * SECOND - 1, 30 * SECOND), 9);
-            assert_eq!(left(&window, used, 21 * SECOND, 80 * SECOND - 1), 5);
-            assert_eq!(left(&window, None, 0, 60 * SECOND - 1), 6);
-            assert_eq!(left(&window, None, 0, 60 * SECOND), 10);
-        }
-
-        #[test]
-        fn charges_of_the_previous_window_count_as_such() {
-            let window = SlidingWindow::new(QUOTA);
-            let used = Some(30 * SECOND);
-            assert_eq!(left(&window, used, 0, 30 * SECOND), 5);
-            assert_eq!(left(&window, used, -1, 30 * SECOND), 7);
-            assert_eq!(left(&window, used, -60 * SECOND, 30 * SECOND), 7);
-            assert_eq!(left(&window, used, -60 * SECOND - 1, 30 * SECOND), 9);
-        }
-
-        /// A cell that leaves the window takes its late charges with it.
-        #[test]
-        fn charges_to_a_grid_count_as_in_order() {
-            let grid = SlidingGrid::new(QUOTA).cells(6);
-            for taken_at in [-5, 1, 5, 10, 15, 20, 25].map(|secs| secs * SECOND) {
-                let mut charges = [(at(taken_at), 4), (at(10 * SECOND), 1)];
-                let mut late = grid.fresh(Tick::ZERO);
-                let _ = grid.charge(&mut late, charges[1].0, 1);
-                SlidingGrid::charge_late(&grid, &mut late, at(taken_at).into(), at(30 * SECOND), 4);
-                charges.sort();
-                let mut in_order = grid.fresh(Tick::ZERO);
-                for (at, cost) in charges {
-                    let _ = grid.charge(&mut in_order, at, cost);
-                }
-                for now in (30..100).step_by(5).map(|secs| at(secs * SECOND)) {
-                    let left = |state| SlidingGrid::available(&grid, state, now);
-                    assert_eq!(left(&late), left(&in_order), "{taken_at}, {now:?}");
-                }
-                assert_eq!(SlidingGrid::available(&grid, &late, at(30 * SECOND)), 5);
-            }
-        }
-
-        #[test]
-        fn charges_to_a_log_count_as_in_order() {
-            let log = Log::new(QUOTA);
-            for taken_at in [-5, 1, 5, 10, 15, 20, 25].map(|secs| secs * SECOND) {
-                let mut charges = [
-                    (at(taken_at), 4),
-                    (at(10 * SECOND), 1),
-                    (at(20 * SECOND), 2),
-                ];
-                let mut late = log.fresh(Tick::ZERO);
-                for (at, cost) in &charges[1..] {
-                    let _ = log.charge(&mut late, *at, *cost);
-                }
-                Log::charge_late(&log, &mut late, at(taken_at).into(), at(30 * SECOND), 4);
-                charges.sort();
-                let mut in_order = log.fresh(Tick::ZERO);
-                for (at, cost) in charges {
-                    let _ = log.charge(&mut in_order, at, cost);
-                }
-                assert_eq!(late, in_order, "{taken_at}");
-            }
-            assert_eq!(left(&log, None, 0, 60 * SECOND - 1), 6);
-            assert_eq!(left(&log, None, 0, 60 * SECOND), 10);
-        }
     }
 }

@@ -53,6 +53,16 @@ pub(crate) async fn take_all(limit: &impl Backend<str>) -> u64 {
     taken
 }
 
+/// Takes until nothing is left, however it is divided among machines. Returns how much was taken.
+pub(crate) async fn drain(limit: &impl Backend<str>) -> u64 {
+    let mut taken = 0;
+    for _ in 0..20 {
+        taken += take_all(limit).await;
+        tokio::time::sleep(Duration::from_millis(120)).await;
+    }
+    taken
+}
+
 /// How much is left, as far as this machine knows.
 pub(crate) async fn remaining(limit: &impl Backend<str>) -> u64 {
     let peeked = limit.apply("key", Op::Peek(0)).await;

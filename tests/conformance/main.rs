@@ -42,7 +42,6 @@ mod subjects;
 #[allow(dead_code, reason = "some parts are for Cassandra")]
 mod suite;
 #[cfg(feature = "cas")]
-mod synced;
 #[cfg(feature = "postgres")]
 #[path = "../common/wire_proxy.rs"]
 #[expect(dead_code, reason = "shared with the tests of other stores")]

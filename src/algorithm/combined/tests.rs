@@ -173,73 +173,18 @@ fn an_old_state_of_a_wrapped_limit_packs_after_its_base_has_moved() {
 }
 
 #[test]
-fn an_algorithm_of_a_user_counts_a_late_cost_at_its_last_moment_and_never_later_than_now() {
-    let at = Tick::from_nanos;
-    for (last, now, counted) in [(7, 9, 7), (9, 7, 7)] {
-        let mut state = at(0);
-        Own.charge_late(&mut state, at(last).into(), at(now), 1);
-        assert_eq!(state, at(counted));
-    }
-}
-
-#[test]
-fn a_fleet_uses_a_wrapped_limit_like_that_limit() {
-    fn fleet<A: Portable>(limit: &A) -> (Vec<Quota>, bool, [Option<Tick>; 2], Vec<u64>) {
+fn the_share_of_a_wrapped_limit_has_a_share_of_each_quota() {
+    fn share<A: Portable>(limit: &A) -> (Vec<Quota>, bool) {
         let mut share = limit.clone();
         A::take_share(&mut share, 3).expect("at least one of ten");
         let too_many = A::take_share(&mut limit.clone(), u64::MAX);
-
-        let now = Tick::from_nanos(1 << 40);
-        let earlier = |secs: u64| Tick::from_nanos(now.as_nanos() - secs * 1_000_000_000);
-        let joined = A::joined_moment(limit, earlier(30), 2, now);
-        let mut state = limit.fresh(now);
-        let _ = limit.charge(&mut state, now, 1);
-        let cell_end = A::cell_end(limit, &state, now);
-        let left = [10, 70, 130].map(|secs| {
-            A::charge_late(limit, &mut state, earlier(secs).into(), now, 4);
-            A::available(limit, &state, now)
-        });
-        let quotas = A::quotas(&share);
-        (
-            quotas,
-            too_many.is_ok(),
-            [joined, Some(cell_end)],
-            left.to_vec(),
-        )
+        (A::quotas(&share), too_many.is_ok())
     }
-    check_all!(fleet);
-
+    check_all!(share);
     let quota = Quota::per_minute(10);
-    let (quotas, shares_with_all, [joined, end], left) = fleet(&TokenBucket::new(quota));
-    assert_eq!(quotas, [Quota::per_minute(3)]);
-    assert!(!shares_with_all);
-    // Two units are worth 12 seconds.
-    let nanos = |moment: Option<Tick>| moment.map(Tick::as_nanos);
-    assert_eq!(nanos(joined), Some((1 << 40) - 12_000_000_000 + 1));
-    let (_, _, [joined_in_meter, _], _) = fleet(&LeakyBucket::new(quota));
-    assert_eq!(joined_in_meter, joined);
-    assert_eq!(end, Some(Tick::MAX));
-    assert_eq!(left, [5, 1, 0]);
-    // The last joined moment of all buckets, and the first end.
-    let windows = (
-        FixedWindow::new(quota),
-        SlidingWindow::new(Quota::per_hour(10)),
-    );
-    let (quotas, _, [joined, end], left) = fleet(&windows);
-    assert_eq!(quotas, [Quota::per_minute(3), Quota::per_hour(3)]);
-    assert_eq!(joined, None);
-    // 1,099.5 seconds is in the window that ends at 1,140.
-    assert_eq!(nanos(end), Some(1_140_000_000_000));
-    assert_eq!(left, [5, 1, 0]);
-    let slow = TokenBucket::new(Quota::per_hour(10));
-    let buckets = ((TokenBucket::new(quota), slow), FixedWindow::new(quota));
-    assert_eq!(fleet(&buckets).2[0], fleet(&TokenBucket::new(quota)).2[0]);
-    let warm_up = WarmUp::new(quota, Duration::from_secs(1));
-    assert_eq!(nanos(fleet(&(buckets, warm_up)).2[0]), Some(1 << 40));
-    #[cfg(feature = "governor")]
-    {
-        let gcra = crate::algorithm::Gcra::new(quota);
-        let (_, _, [joined, _], _) = fleet(&gcra);
-        assert_eq!(nanos(joined), Some((1 << 40) - 12_000_000_000));
-    }
+    let minute = Quota::per_minute(3);
+    assert_eq!(share(&TokenBucket::new(quota)), (vec![minute], false));
+    let hour = SlidingWindow::new(Quota::per_hour(10));
+    let (quotas, _) = share(&(FixedWindow::new(quota), hour));
+    assert_eq!(quotas, [minute, Quota::per_hour(3)]);
 }

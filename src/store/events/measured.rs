@@ -76,7 +76,7 @@ impl RemoteMetrics {
         metrics::counter!("tower_throttle_deny_cache_hits_total", "store" => self.0).increment(1);
     }
 
-    /// An exchange of all keys of a machine took so long.
+    /// The oldest use that the store may not know of has waited for so long.
     #[cfg(feature = "cas")]
     pub(in crate::store) fn fleet_lag(self, lag: Duration) {
         metrics::gauge!("tower_throttle_fleet_lag_seconds", "store" => self.0).set(lag);

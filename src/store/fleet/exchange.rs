@@ -301,11 +301,12 @@ impl Key<'_> {
 
     fn grant(&mut self, reply: &mut Reply, report: &Report, (share, dice): (u64, u64)) {
         let (at, interval) = (self.record.at, self.terms.interval);
-        // Above the limit a machine gets no more than it is likely to use.
+        // A machine gets no more than it is likely to use. Below the limit that is a guess: the rest stays
+        // free for machines that have asked for nothing yet.
         let (share, cap) = if self.is_over() {
             ((share * GAIN).min(WHOLE), 2 * report.demand + 1)
         } else {
-            (share, u64::MAX)
+            (share, 8 * report.demand + 8)
         };
         let free = self.frees().map(|(_, _, free)| free).min().unwrap_or(0);
         let refill = if self.ahead {

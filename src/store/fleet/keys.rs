@@ -163,7 +163,7 @@ impl Keys {
             common, keys, due, ..
         } = &mut *shard;
         let Some(entry) = keys.get_mut(&hash) else {
-            return Outcome::Decided(denied(common, &Budget::default(), now, (cost, None)));
+            return Outcome::Decided(denied(common, &mut Budget::default(), now, (cost, None)));
         };
         let rules = Rules {
             takes_ahead: common.rules.takes_ahead && !(forgets && entry.budget.is_new()),
@@ -178,9 +178,9 @@ impl Keys {
         };
         entry.list(due, hash);
         match answer {
-            Answer::Admit => Outcome::Decided(admitted(common, &entry.budget, now)),
+            Answer::Admit => Outcome::Decided(admitted(common, &mut entry.budget, now)),
             Answer::Deny(retry) => {
-                Outcome::Decided(denied(common, &entry.budget, now, (cost, retry)))
+                Outcome::Decided(denied(common, &mut entry.budget, now, (cost, retry)))
             }
             Answer::Wait { now } => {
                 let (waiter, exchanged) = oneshot::channel();
@@ -197,10 +197,10 @@ impl Keys {
         let common = &shard.common;
         let known = shard.keys.get(&hash).map(|entry| &entry.budget);
         let mut budget = known.cloned().unwrap_or_default();
-        let told = budget.clone();
+        let mut told = budget.clone();
         match budget.decide(&common.rules, now, cost) {
-            Answer::Deny(retry) => denied(common, &told, now, (cost, retry)),
-            _ => admitted(common, &told, now),
+            Answer::Deny(retry) => denied(common, &mut told, now, (cost, retry)),
+            _ => admitted(common, &mut told, now),
         }
     }
 
@@ -217,13 +217,13 @@ impl Keys {
             common, keys, due, ..
         } = &mut *shard;
         let Some(entry) = keys.get_mut(&hash) else {
-            return admitted(common, &Budget::default(), now);
+            return admitted(common, &mut Budget::default(), now);
         };
         change(&mut entry.budget, &common.rules);
         if entry.budget.is_due() {
             entry.list(due, hash);
         }
-        admitted(common, &entry.budget, now)
+        admitted(common, &mut entry.budget, now)
     }
 
     /// The shard with the entry of a key, which is made if there is none.
@@ -361,7 +361,7 @@ impl Entry {
     }
 }
 
-fn admitted(common: &Common, budget: &Budget, now: Tick) -> Decision {
+fn admitted(common: &Common, budget: &mut Budget, now: Tick) -> Decision {
     let Told {
         part,
         remaining,
@@ -375,7 +375,7 @@ fn admitted(common: &Common, budget: &Budget, now: Tick) -> Decision {
 
 fn denied(
     common: &Common,
-    budget: &Budget,
+    budget: &mut Budget,
     now: Tick,
     (cost, retry): (u64, Option<Duration>),
 ) -> Decision {

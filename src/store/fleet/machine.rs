@@ -121,7 +121,7 @@ struct Ripening {
     since: Tick,
 }
 
-/// The last reply, when it came, and what was used since.
+/// The last reply, when it came, and what was used since beside what was granted.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     reply: Reply,
@@ -159,12 +159,13 @@ impl Budget {
         if cost <= self.usable {
             return self.spend(now, cost);
         }
+        self.assign();
         let mut free = rules.capacity;
         let mut is_recent = false;
         if let Some(figures) = self.figures {
-            free = figures.free(rules, self.unassigned, now);
-            if free < cost {
-                let wait = figures.wait_for(rules, self.unassigned + cost, now);
+            free = figures.free(rules, now);
+            if free + self.usable < cost {
+                let wait = figures.wait_for(rules, cost - self.usable, now);
                 return Answer::Deny(Some(wait));
             }
             let age = nanos(now.since(figures.at));
@@ -175,6 +176,11 @@ impl Budget {
                 let rest = rules.interval.saturating_sub(age).max(1_000_000);
                 return Answer::Deny(Some(Duration::from_nanos(rest)));
             }
+        }
+        let spent = self.spent[0].units + self.spent[1].units;
+        if self.figures.is_none() && spent + cost > rules.capacity {
+            // Of the fleet nothing is known, but this machine alone has used too much.
+            return Answer::Deny(Some(Duration::from_nanos(rules.interval)));
         }
         let part = free.checked_div(rules.machines).unwrap_or(0);
         if rules.takes_ahead && !self.has_taken && part + self.usable >= cost {
@@ -221,8 +227,18 @@ impl Budget {
                 self.usable += units;
                 self.spent[1].units -= units;
                 rest -= units;
+            }
+            if rules.takes_ahead {
+                let taken = self
+                    .figures
+                    .map_or(self.spent[1].units, |figures| figures.used);
+                let units = rest.min(taken).min(self.spent[1].units);
+                self.spent[1].units -= units;
+                self.own += units;
+                self.usable += units;
+                rest -= units;
                 if let Some(figures) = &mut self.figures {
-                    figures.used = figures.used.saturating_sub(units);
+                    figures.used -= units;
                 }
             }
             self.set_until();
@@ -257,12 +273,13 @@ impl Budget {
 
     /// Whether a machine that has forgotten the key decides alike.
     pub(super) fn is_forgettable(&self, rules: &Rules, now: Tick) -> bool {
-        let is_full = |figures: Figures| figures.free(rules, 0, now) >= rules.capacity;
+        let is_full = |figures: Figures| figures.free(rules, now) >= rules.capacity;
         !self.is_due() && self.figures.is_none_or(is_full)
     }
 
     /// What a client is told at `now`.
-    pub(super) fn told(&self, rules: &Rules, shape: &Shape, now: Tick) -> Told {
+    pub(super) fn told(&mut self, rules: &Rules, shape: &Shape, now: Tick) -> Told {
+        self.assign();
         let Some(Figures {
             reply,
             at,
@@ -270,7 +287,7 @@ impl Budget {
             used,
         }) = self.figures
         else {
-            let used = self.unassigned + self.spent[0].units + self.spent[1].units;
+            let used = self.spent[0].units + self.spent[1].units;
             let reset = shape
                 .parts
                 .first()
@@ -283,20 +300,22 @@ impl Budget {
         };
         let elapsed = nanos(now.since(at)) / 1_000;
         let part = usize::try_from(reply.part).unwrap_or(0);
-        let used = used + self.unassigned;
         let mut reset = reply.full.saturating_sub(elapsed);
-        if let Some(part) = shape.parts.get(part).filter(|_| used > 0) {
-            let renewed = part.time_to_renew(used, store_at + elapsed);
+        let since = self.spent[0].units + self.spent[1].units;
+        if let Some(part) = shape.parts.get(part).filter(|_| since > 0) {
+            let renewed = part.time_to_renew(since, store_at + elapsed);
             reset = match part {
                 Part::Level(_) => reset.saturating_add(renewed),
                 Part::Cells(_) => reset.max(renewed),
             };
         }
+        // Of what is free, the store does not know yet what this machine took itself.
+        let taken = used + self.own;
         let free = i128::from(reply.free) + i128::from(reply.refilled(elapsed));
-        let remaining = u64::try_from(free).unwrap_or(0).saturating_add(self.usable);
+        let free = free.max(0) - i128::from(taken) + i128::from(self.usable);
         Told {
             part,
-            remaining: remaining.min(rules.capacity),
+            remaining: u64::try_from(free).unwrap_or(0).min(rules.capacity),
             reset: reset.saturating_mul(1_000),
         }
     }
@@ -463,9 +482,6 @@ impl Budget {
         }
         self.spent[1].units += units;
         self.spent[1].at = self.last_use;
-        if let Some(figures) = &mut self.figures {
-            figures.used += units;
-        }
         for lot in &mut self.lots {
             let part = units.min(lot.left);
             lot.left -= part;
@@ -473,6 +489,9 @@ impl Budget {
             units -= part;
         }
         self.own = self.own.saturating_sub(units);
+        if let Some(figures) = &mut self.figures {
+            figures.used += units;
+        }
     }
 
     /// Lets begin and end what is due at `now`.
@@ -527,11 +546,11 @@ impl Budget {
 
 impl Figures {
     /// Units of the fleet that are free at `now`, as far as this machine knows.
-    fn free(&self, rules: &Rules, used: u64, now: Tick) -> u64 {
+    fn free(&self, rules: &Rules, now: Tick) -> u64 {
         let elapsed = nanos(now.since(self.at)) / 1_000;
         let refilled = self.reply.refilled(elapsed);
         let free = i128::from(self.reply.free) + i128::from(refilled);
-        let free = free - i128::from(self.used + used);
+        let free = free - i128::from(self.used);
         u64::try_from(free).unwrap_or(0).min(rules.capacity)
     }
 

@@ -306,6 +306,9 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
             if let Err(error) = &result {
                 self.failed(error);
             }
+            if cfg!(feature = "metrics") && is_tick {
+                RemoteMetrics(S::NAME).fleet_lag(node.lag());
+            }
             for flush in flushes {
                 let _ = flush.send(result.clone());
             }
@@ -355,9 +358,7 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
             }
         }
         if is_all {
-            let mut progress = lock(&node.progress);
-            progress.reported_until = begun;
-            RemoteMetrics(S::NAME).fleet_lag(MonotonicClock.now().since(begun));
+            lock(&node.progress).reported_until = begun;
         }
         self.succeeded();
         Ok(())

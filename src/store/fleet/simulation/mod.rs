@@ -379,8 +379,9 @@ impl<'a> Fleet<'a> {
     }
 
     fn send_urgent(&mut self, machine: usize) {
-        if self.machines[machine].flight.is_none() {
-            let keys = std::mem::take(&mut self.machines[machine].urgent);
+        let state = &mut self.machines[machine];
+        if state.flight.is_none() && !state.urgent.is_empty() {
+            let keys = std::mem::take(&mut state.urgent);
             self.send(machine, keys);
         }
     }

@@ -7,14 +7,11 @@ mod backend;
 mod counting;
 mod exchange;
 mod failure;
-#[cfg(all(feature = "governor", feature = "postgres", feature = "redis"))]
-#[path = "../common/fleet.rs"]
-mod fleet;
 #[cfg(feature = "metrics")]
 #[path = "../common/gauges.rs"]
 mod gauges;
 mod handle;
-mod known_failures;
+mod leased;
 #[path = "../common/memory_fleet.rs"]
 mod memory_fleet;
 #[cfg(feature = "metrics")]
@@ -25,8 +22,6 @@ mod overwrite;
 #[path = "../common/postgres_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of PostgreSQL")]
 mod postgres_server;
-#[cfg(all(feature = "governor", feature = "postgres", feature = "redis"))]
-mod processes;
 #[cfg(feature = "redis")]
 #[path = "../common/redis_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of Redis")]
@@ -38,19 +33,25 @@ use std::time::Duration;
 
 use tower_throttle::FixedWindow;
 use tower_throttle::store::cas::CasStore;
-use tower_throttle::store::synced::{Synced, SyncedBuilder};
+use tower_throttle::store::fleet::{
+    FleetBuilder, FleetLimiter, LeasedBuilder, Mode, SyncedBuilder,
+};
 
-use self::memory_fleet::{admit, outage, remaining, take, take_all, window};
+use self::memory_fleet::{admit, drain, outage, remaining, take, take_all, window};
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
-fn builder<S: CasStore + Clone>(store: &S) -> SyncedBuilder<S> {
+fn synced<S: CasStore + Clone>(store: &S) -> SyncedBuilder<S> {
     SyncedBuilder::new(store.clone()).interval(INTERVAL)
 }
 
-/// A machine of its own.
-fn machine<S: CasStore + Clone>(store: &S) -> Synced<S, FixedWindow> {
-    builder(store).build("api", window()).expect("a limit")
+fn leased<S: CasStore + Clone>(store: &S) -> LeasedBuilder<S> {
+    LeasedBuilder::new(store.clone()).interval(INTERVAL)
+}
+
+/// A machine of its own, with a [`window`].
+fn machine<S: CasStore, M: Mode>(builder: FleetBuilder<S, M>) -> FleetLimiter<S, FixedWindow, M> {
+    builder.build("api", window()).expect("a limit")
 }
 
 /// Lets the machines exchange, in paused time.

@@ -1,0 +1,106 @@
+//! A limit of a fleet as a backend like any other.
+
+use std::time::Duration;
+
+use tower_throttle::store::cas::MemoryStore;
+use tower_throttle::{AnyAlgorithm, FixedWindow, LeakyBucket, Lockout, Quota, TokenBucket, WarmUp};
+
+use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
+use crate::{leased, machine, pass, synced, take, take_all, window};
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_with_a_limit_of_a_fleet_admits_and_denies() {
+    a_layer_admits_and_denies(machine(synced(&MemoryStore::new()))).await;
+    a_layer_admits_and_denies(machine(leased(&MemoryStore::new()))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_algorithm_admits_its_limit() {
+    let quota = Quota::per(10, Duration::from_secs(1_000_000));
+    for algorithm in algorithms(quota) {
+        let store = MemoryStore::new();
+        let one = synced(&store)
+            .build("api", algorithm.clone())
+            .expect("a limit");
+        assert_eq!(take_all(&one).await, 10, "{algorithm:?}");
+        pass(5).await;
+        let other = leased(&store)
+            .build("api", algorithm.clone())
+            .expect("a limit");
+        assert_eq!(take_all(&other).await, 0, "{algorithm:?}");
+    }
+    let pair = (TokenBucket::new(quota), FixedWindow::new(quota));
+    let one = leased(&MemoryStore::new())
+        .build("api", pair)
+        .expect("a limit");
+    assert_eq!(take_all(&one).await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_figures_of_a_decision_are_those_of_one_limit() {
+    let (minute, hour) = (Quota::per_minute(5), Quota::per_hour(100));
+    let pair = (FixedWindow::new(minute), TokenBucket::new(hour));
+    let limit = leased(&MemoryStore::new())
+        .build("api", pair)
+        .expect("a limit");
+    let first = take(&limit, 1).await;
+    assert_eq!((first.policy, first.limit, first.remaining()), (0, 5, 4));
+    assert!(first.reset_after <= Duration::from_secs(60));
+    for _ in 0..4 {
+        assert!(take(&limit, 1).await.is_admitted());
+    }
+    let denied = take(&limit, 1).await;
+    assert!(denied.is_denied());
+    assert_eq!((denied.policy, denied.limit, denied.remaining()), (0, 5, 0));
+    assert!(
+        denied
+            .retry_after
+            .is_some_and(|wait| wait <= Duration::from_secs(60))
+    );
+}
+
+#[test]
+fn what_has_no_budgets_is_refused_with_the_store_that_takes_it() {
+    let store = MemoryStore::new();
+    let quota = Quota::per_second(10);
+    let warm_up = WarmUp::new(quota, Duration::from_secs(1));
+    let refused = [
+        synced(&store)
+            .build("api", LeakyBucket::new(quota).queue(5))
+            .unwrap_err(),
+        leased(&store).build("api", warm_up).unwrap_err(),
+        synced(&store)
+            .build("api", Lockout::new(quota))
+            .unwrap_err(),
+        leased(&store)
+            .build("api", AnyAlgorithm::new(Lockout::new(quota)))
+            .unwrap_err(),
+    ];
+    for error in refused {
+        let error = error.to_string();
+        assert!(
+            error.ends_with("use the exact limiter of Redis, or `Cas`"),
+            "{error}"
+        );
+    }
+    let locked = Lockout::new(quota).after_denials_of(window());
+    let error = synced(&store).build("api", locked).unwrap_err().to_string();
+    assert!(error.ends_with("use `Cas`"), "{error}");
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let store = MemoryStore::new();
+    let zero = Duration::ZERO;
+    for (builder, field) in [
+        (synced(&store).interval(zero), "interval"),
+        (synced(&store).deadline(zero), "deadline"),
+        (synced(&store).life(Duration::from_millis(150)), "life"),
+        (synced(&store).machines(0), "machines"),
+        (synced(&store).capacity(0), "capacity"),
+        (synced(&store).prefix("a b"), "prefix"),
+    ] {
+        let error = builder.build("api", window()).unwrap_err().to_string();
+        assert!(error.starts_with(field), "{error}");
+    }
+}

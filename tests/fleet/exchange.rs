@@ -1,0 +1,304 @@
+//! What machines learn of each other, in both modes.
+
+use std::time::Duration;
+
+use tower_throttle::store::cas::{Fault, Faulty, MemoryStore};
+use tower_throttle::store::fleet::{FleetBuilder, Mode};
+use tower_throttle::store::{Backend, Op};
+use tower_throttle::{FixedWindow, Quota, TokenBucket};
+
+use crate::{
+    INTERVAL, admit, drain, leased, machine, outage, pass, remaining, synced, take, take_all,
+};
+
+async fn check_totals<M: Mode>(builder: FleetBuilder<MemoryStore, M>) {
+    let builder = builder.machines(2);
+    let (a, b) = (machine(builder.clone()), machine(builder.clone()));
+    admit(&a, 30).await;
+    admit(&b, 5).await;
+    pass(3).await;
+    a.close().await.expect("an exchange");
+    b.close().await.expect("an exchange");
+    admit(&a, 1).await;
+    pass(3).await;
+    assert_eq!(remaining(&a).await, 64);
+    assert_eq!(a.counts().machines, 2);
+    a.close().await.expect("an exchange");
+    let other = machine(builder);
+    assert_eq!(drain(&other).await, 64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_know_what_the_others_have_used() {
+    check_totals(synced(&MemoryStore::new())).await;
+    check_totals(leased(&MemoryStore::new())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_machine_admits_exactly_the_limit() {
+    let store = MemoryStore::new();
+    let limit = machine(synced(&store));
+    assert_eq!(take_all(&limit).await, 100);
+    pass(30).await;
+    assert!(take(&limit, 1).await.is_denied());
+    let limit = machine(leased(&MemoryStore::new()));
+    assert_eq!(take_all(&limit).await, 100);
+    pass(30).await;
+    assert!(take(&limit, 1).await.is_denied());
+}
+
+/// One to take units, and one to report what was used of them.
+#[tokio::test(start_paused = true)]
+async fn a_single_use_costs_two_exchanges_and_an_unused_key_none() {
+    let limit = machine(synced(&MemoryStore::new()));
+    admit(&limit, 1).await;
+    pass(5).await;
+    assert_eq!(limit.counts().exchanged, 2);
+    pass(100).await;
+    assert_eq!(limit.counts().exchanged, 2);
+    assert_eq!(limit.lag(), Duration::ZERO);
+}
+
+/// The exchanges of a key in ten seconds, at this many requests per tenth of an interval.
+async fn exchanged<M: Mode>(builder: FleetBuilder<MemoryStore, M>, requests: u32) -> u64 {
+    let bucket = TokenBucket::new(Quota::per_second(100));
+    let limit = builder.build("api", bucket).expect("a limit");
+    admit(&limit, 1).await;
+    let before = limit.counts().exchanged;
+    for _ in 0..10 * 100 {
+        for _ in 0..requests {
+            let limit = limit.clone();
+            tokio::spawn(async move { limit.decide("key", 1).await });
+        }
+        tokio::time::sleep(INTERVAL / 10).await;
+    }
+    limit.counts().exchanged - before
+}
+
+#[tokio::test(start_paused = true)]
+async fn exchanges_do_not_grow_with_load() {
+    for requests in [1, 2, 10] {
+        let all = [
+            exchanged(synced(&MemoryStore::new()), requests).await,
+            exchanged(leased(&MemoryStore::new()), requests).await,
+        ];
+        // Intervals are up to a tenth shorter.
+        assert!(
+            all.iter().all(|one| (80..=105).contains(one)),
+            "{requests}: {all:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_key_learns_of_a_reset_by_another_machine() {
+    let store = MemoryStore::new();
+    let (a, b) = (machine(synced(&store)), machine(synced(&store)));
+    assert!((95..=100).contains(&take_all(&a).await));
+    pass(3).await;
+    let _ = b.apply("key", Op::Reset).await.expect("a reset");
+    pass(3).await;
+    assert!(take(&a, 1).await.is_denied(), "not asked yet");
+    pass(3).await;
+    assert!(take(&a, 1).await.is_admitted());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_and_a_charge_reach_the_fleet() {
+    let store = MemoryStore::new();
+    let (a, b) = (machine(synced(&store)), machine(synced(&store)));
+    let taken = take(&a, 40).await;
+    pass(3).await;
+    let refund = Op::Refund(15, taken.receipt());
+    let _ = a.apply("key", refund).await.expect("a refund");
+    let _ = a.apply("key", Op::Charge(7)).await.expect("a charge");
+    pass(3).await;
+    assert_eq!(drain(&b).await, 100 - 40 + 15 - 7);
+}
+
+/// Without an exchange in between, the cost is a part of the budget again.
+#[tokio::test(start_paused = true)]
+async fn a_refund_before_the_next_exchange_frees_the_cost_at_once() {
+    let limit = machine(synced(&MemoryStore::new()).interval(Duration::from_secs(60)));
+    admit(&limit, 1).await;
+    let taken = take(&limit, 99).await;
+    assert!(taken.is_admitted() && take(&limit, 1).await.is_denied());
+    let refund = Op::Refund(30, taken.receipt());
+    let _ = limit.apply("key", refund).await.expect("a refund");
+    assert_eq!(take_all(&limit).await, 30);
+}
+
+/// A cost that was admitted in one window and is sent in the next one counts in the first.
+#[tokio::test(start_paused = true)]
+async fn a_cost_is_counted_in_its_window_also_if_it_is_sent_later() {
+    let store = Faulty::new(MemoryStore::new());
+    let second = Duration::from_secs(1);
+    let limit = || {
+        let window = FixedWindow::new(Quota::per(100, second));
+        synced(&store).build("api", window).expect("a limit")
+    };
+    let (a, b) = (limit(), limit());
+    admit(&a, 1).await;
+    a.close().await.expect("an exchange");
+    admit(&a, 1).await;
+    pass(1).await;
+    store.plan(outage());
+    let until_end = take(&a, 10).await.reset_after;
+    tokio::time::sleep(until_end + Duration::from_millis(10)).await;
+    store.clear_plan();
+    pass(5).await;
+    a.close().await.expect("an exchange");
+    // Nothing of it is left in the new window.
+    assert_eq!(take_all(&b).await, 100);
+}
+
+/// The reply is lost, so the report is sent again: it is counted once.
+#[tokio::test(start_paused = true)]
+async fn lost_requests_and_replies_neither_lose_nor_double_a_cost() {
+    for faults in [
+        [Fault::LostReply, Fault::None],
+        [Fault::LostRequest, Fault::LostReply],
+        [Fault::Late, Fault::None],
+        [Fault::Late, Fault::LostReply],
+    ] {
+        for is_leased in [false, true] {
+            let store = Faulty::new(MemoryStore::new());
+            let name = format!("{faults:?} {is_leased}");
+            let mut admitted = 0;
+            let rest = if is_leased {
+                let limit = machine(leased(&store));
+                lose(&store, &limit, faults, &mut admitted).await;
+                limit.close().await.expect(&name);
+                drain(&machine(leased(&store))).await
+            } else {
+                let limit = machine(synced(&store));
+                lose(&store, &limit, faults, &mut admitted).await;
+                limit.close().await.expect(&name);
+                drain(&machine(synced(&store))).await
+            };
+            assert!(admitted > 5, "{name}: {admitted}");
+            assert_eq!(admitted + rest, 100, "{name}");
+        }
+    }
+}
+
+async fn lose(
+    store: &Faulty<MemoryStore>,
+    limit: &impl Backend<str>,
+    faults: [Fault; 2],
+    admitted: &mut u64,
+) {
+    for step in 0..30 {
+        if step % 5 == 2 {
+            store.plan(faults);
+        }
+        let decided = limit.decide("key", 1).await;
+        *admitted += u64::from(decided.is_ok_and(|decision| decision.is_admitted()));
+        pass(1).await;
+    }
+    store.clear_plan();
+    pass(30).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_quota_is_changed_for_the_fleet() {
+    let store = MemoryStore::new();
+    let (a, b) = (machine(synced(&store)), machine(synced(&store)));
+    admit(&a, 10).await;
+    admit(&b, 10).await;
+    let changed = Quota::per(50, Duration::from_secs(1_000_000));
+    a.set_quota(changed).await.expect("changed");
+    pass(30).await;
+    admit(&b, 1).await;
+    pass(30).await;
+    admit(&b, 1).await;
+    assert_eq!(remaining(&b).await, 50 - 22);
+    assert_eq!(Backend::<str>::quotas(&b), [changed]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_is_sent_when_a_limiter_is_closed_or_dropped() {
+    let store = MemoryStore::new();
+    let (a, b) = (
+        machine(synced(&store).machines(2)),
+        machine(synced(&store).machines(2)),
+    );
+    admit(&a, 10).await;
+    admit(&b, 20).await;
+    a.close().await.expect("sent");
+    drop(b);
+    tokio::time::sleep(INTERVAL / 10).await;
+    assert_eq!(drain(&machine(synced(&store))).await, 70);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_ready_when_its_first_exchange_is_done() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(synced(&store));
+    store.plan(outage());
+    assert!(limit.ready().await.is_err());
+    assert!(limit.last_error().is_some_and(|error| error.is_transient()));
+    store.clear_plan();
+    pass(30).await;
+    limit.ready().await.expect("an exchange");
+    assert_eq!((limit.last_error(), limit.counts().machines), (None, 1));
+    assert!(take(&limit, 1).await.is_admitted());
+}
+
+/// What machines admit in the last of some seconds, at twice the limit of 100 per second.
+async fn admitted_per_second<M: Mode>(
+    builder: FleetBuilder<MemoryStore, M>,
+    machines: usize,
+) -> u64 {
+    let limits: Vec<_> = (0..machines)
+        .map(|_| {
+            let bucket = TokenBucket::new(Quota::per_second(100));
+            builder.clone().build("api", bucket).expect("a limit")
+        })
+        .collect();
+    let mut admitted = 0;
+    for step in 0..1_600 {
+        let limit = &limits[step % machines];
+        // A request that waits does so while others go on.
+        let (is_counted, limit) = (step >= 800, limit.clone());
+        let decided = tokio::spawn(async move { limit.decide("key", 1).await });
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        if decided.is_finished() {
+            let decision = decided.await.expect("no panic").expect("a decision");
+            admitted += u64::from(decision.is_admitted() && is_counted);
+        }
+    }
+    admitted / 4
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_share_a_bucket() {
+    for machines in [1, 2, 5] {
+        let all = [
+            admitted_per_second(synced(&MemoryStore::new()), machines).await,
+            admitted_per_second(leased(&MemoryStore::new()), machines).await,
+        ];
+        assert!(
+            all.iter().all(|one| (90..=103).contains(one)),
+            "{machines}: {all:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_is_known_is_denied_without_an_exchange() {
+    let limit = machine(synced(&MemoryStore::new()));
+    take_all(&limit).await;
+    pass(2).await;
+    let before = limit.counts().exchanged;
+    for _ in 0..1_000 {
+        assert!(take(&limit, 1).await.is_denied());
+    }
+    assert_eq!(limit.counts().exchanged, before);
+    assert!(
+        limit
+            .decide("key", 101)
+            .await
+            .is_ok_and(|decision| decision.retry_after.is_none())
+    );
+}

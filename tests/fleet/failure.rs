@@ -1,0 +1,244 @@
+//! What happens while the store is not reached.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tower_throttle::store::cas::{CasStore, Faulty, Loaded, MemoryStore, Swapped, Value, Version};
+use tower_throttle::store::fleet::SyncedBuilder;
+use tower_throttle::store::{Backend, Fallback, Op};
+use tower_throttle::{Local, ManualClock, Quota, StoreError, TokenBucket};
+
+use crate::memory_fleet::{
+    a_call_outside_of_a_runtime_fails, a_clock_that_is_set_back_freezes_no_key, paused_runtime,
+};
+use crate::overwrite::overwrite;
+use crate::{admit, drain, leased, machine, outage, pass, synced, take, take_all, window};
+
+/// Requests until one is not admitted. Returns how many were, and the error if it was one.
+async fn held(limit: &impl Backend<str>) -> (u64, Option<StoreError>) {
+    let mut admitted = 0;
+    loop {
+        match limit.decide("key", 1).await {
+            Ok(decision) if decision.is_admitted() => admitted += 1,
+            Ok(_) => return (admitted, None),
+            Err(error) => return (admitted, Some(error)),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_uses_what_it_holds_and_then_fails() {
+    let store = Faulty::new(MemoryStore::new());
+    let (a, b) = (
+        machine(leased(&store).machines(4)),
+        machine(synced(&store).machines(4)),
+    );
+    for _ in 0..5 {
+        admit(&a, 1).await;
+        pass(1).await;
+    }
+    admit(&b, 1).await;
+    store.plan(outage());
+    let (used_by_a, error) = held(&a).await;
+    assert!(used_by_a <= 100, "{used_by_a}");
+    assert!(error.is_some_and(|error| error.is_transient()));
+    let (used_by_b, error) = held(&b).await;
+    assert!(
+        used_by_a + used_by_b <= 100 + 100 / 4,
+        "{used_by_a} and {used_by_b}"
+    );
+    assert!(error.is_some_and(|error| error.is_transient()));
+    pass(5).await;
+    // It does not wait for the deadline, and admits nothing however long it lasts.
+    for _ in 0..20 {
+        pass(3).await;
+        let begun = Instant::now();
+        assert!(a.decide("key", 1).await.is_err());
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+    store.clear_plan();
+    pass(300).await;
+    assert!(take(&a, 1).await.is_admitted());
+    assert_eq!(a.last_error(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fallback_decides_while_the_store_is_not_reached() {
+    let store = Faulty::new(MemoryStore::new());
+    let fallback = Fallback::new(machine(synced(&store)), Local::new(window()));
+    store.plan(outage());
+    for _ in 0..50 {
+        let decision = fallback.decide("key", 1).await;
+        assert!(decision.expect("a decision").is_admitted());
+    }
+    let decision = fallback.decide("key", 1).await.expect("a decision");
+    assert_eq!(decision.remaining(), 49, "of the local limit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_is_down_one_batch_is_tried_per_interval_however_many_keys_there_are() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(synced(&store).machines(1));
+    for key in 0..1_500_u32 {
+        let _ = limit.decide(&key, 1).await.expect("a decision");
+    }
+    store.plan(outage());
+    pass(100).await;
+    let failed = limit.counts().failed;
+    assert!((1..=112).contains(&failed), "{failed}");
+    assert!(limit.lag() >= Duration::from_secs(9), "{:?}", limit.lag());
+    store.clear_plan();
+    pass(100).await;
+    assert_eq!(limit.lag(), Duration::ZERO);
+}
+
+/// A store that works on one call at a time, for a millisecond, also if its caller has given up.
+#[derive(Clone, Debug)]
+struct BusyStore {
+    store: MemoryStore,
+    free_at: Arc<Mutex<Instant>>,
+}
+
+impl BusyStore {
+    async fn work(&self) {
+        let done_at = {
+            let mut free_at = self.free_at.lock().expect("no panic");
+            *free_at = Instant::now().max(*free_at) + Duration::from_millis(1);
+            *free_at
+        };
+        sleep_until(done_at).await;
+    }
+}
+
+impl CasStore for BusyStore {
+    const NAME: &'static str = "busy";
+
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        self.work().await;
+        self.store.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        new: &Value,
+        ttl: Duration,
+    ) -> Result<Swapped, StoreError> {
+        self.work().await;
+        self.store.swap(key, expected, new, ttl).await
+    }
+}
+
+/// Intervals are longer, and no call is made in vain.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_keep_up_is_not_flooded() {
+    let store = BusyStore {
+        store: MemoryStore::new(),
+        free_at: Arc::new(Mutex::new(Instant::now())),
+    };
+    let limit = machine(
+        SyncedBuilder::new(store)
+            .interval(Duration::from_millis(100))
+            .machines(1),
+    );
+    for _ in 0..100 {
+        for key in 0..500_u32 {
+            // It may wait longer than a request is ready to.
+            let _ = futures_now(limit.decide(&key, 1));
+        }
+        pass(1).await;
+    }
+    let counts = limit.counts();
+    assert!(counts.exchanged >= 4_000, "of 10,000 calls: {counts:?}");
+    assert_eq!(counts.failed, 0, "{counts:?}");
+    assert!(limit.lag() < Duration::from_secs(4), "{:?}", limit.lag());
+}
+
+/// Polls a future once.
+fn futures_now<F: Future + Unpin>(mut future: F) -> bool {
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    std::pin::Pin::new(&mut future).poll(&mut cx).is_ready()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_damaged_value_concerns_its_key_alone_and_a_reset_repairs_it() {
+    let store = MemoryStore::new();
+    let limit = machine(leased(&store));
+    admit(&limit, 1).await;
+    pass(5).await;
+    let mut names = store.keys().into_iter();
+    let name = names.find(|name| name.ends_with("key}")).expect("a key");
+    overwrite(&store, &name, 1, b"damaged").await;
+    let other = machine(leased(&store));
+    let error = other.decide("key", 1).await.unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+    assert!(other.decide("other", 1).await.is_ok());
+    let _ = other.apply("key", Op::Reset).await.expect("a reset");
+    pass(5).await;
+    assert_eq!(drain(&other).await, 100);
+}
+
+/// The task of a runtime that is shut down is replaced by one on the runtime of the next call.
+#[test]
+fn a_runtime_that_is_shut_down_is_replaced() {
+    let store = MemoryStore::new();
+    let limit = machine(synced(&store));
+    paused_runtime().block_on(admit(&limit, 1));
+    paused_runtime().block_on(async {
+        admit(&limit, 1).await;
+        pass(3).await;
+        limit.close().await.expect("an exchange");
+    });
+    let other = machine(synced(&store));
+    assert_eq!(paused_runtime().block_on(drain(&other)), 98);
+}
+
+#[test]
+fn a_call_outside_of_a_runtime_is_an_error() {
+    a_call_outside_of_a_runtime_fails(&machine(synced(&MemoryStore::new())));
+}
+
+/// More keys than the table holds: those that are not in use are forgotten first.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_keys_stays_within_the_capacity() {
+    let limit = machine(synced(&MemoryStore::new()).capacity(200).machines(1));
+    for key in 0..5_000_u32 {
+        let _ = limit.decide(&key, 1).await.expect("a decision");
+        // As many as there are shards may be beyond it.
+        assert!(limit.counts().keys <= 200 + 64, "{}", limit.counts().keys);
+        if key % 50 == 0 {
+            pass(1).await;
+        }
+    }
+    assert!(Backend::<u32>::losses(&limit).evicted > 4_000);
+}
+
+/// A key that was forgotten because the table was full has no second budget: its request waits for an
+/// exchange.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_forgotten_gets_no_budget_twice() {
+    let limit = machine(synced(&MemoryStore::new()).capacity(64).machines(1));
+    assert_eq!(take_all(&limit).await, 100);
+    pass(3).await;
+    for round in 0..20 {
+        for key in 0..300_u32 {
+            let _ = limit.decide(&key, 1).await.expect("a decision");
+        }
+        pass(3).await;
+        assert!(take(&limit, 1).await.is_denied(), "{round}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_whose_clock_is_set_back_freezes_no_key() {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1_000_000));
+    let store = MemoryStore::with_clock(clock.clone());
+    let bucket = TokenBucket::new(Quota::per_minute(60));
+    let limit = SyncedBuilder::new(store)
+        .build("api", bucket)
+        .expect("a limit");
+    a_clock_that_is_set_back_freezes_no_key(&limit, &clock).await;
+}

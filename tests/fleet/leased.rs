@@ -1,0 +1,115 @@
+//! A leased limit never exceeds that of its algorithm.
+
+use std::time::Duration;
+
+use tower_throttle::store::cas::{Faulty, MemoryStore};
+use tower_throttle::store::{Backend, fleet::Shaped};
+use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
+
+use crate::{admit, drain, leased, machine, outage, pass, take};
+
+/// When each of several machines under load admits a request, in milliseconds.
+async fn admissions<A: Shaped>(algorithm: A) -> Vec<u64> {
+    let store = MemoryStore::new();
+    let limits = [(); 3].map(|()| {
+        leased(&store)
+            .build("api", algorithm.clone())
+            .expect("a limit")
+    });
+    let mut moments = Vec::new();
+    for millisecond in (0..20_000).step_by(10) {
+        for limit in &limits {
+            let limit = limit.clone();
+            let decided = tokio::spawn(async move { limit.decide("key", 1).await });
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            if decided.is_finished() {
+                let decision = decided.await.expect("no panic").expect("a decision");
+                moments.extend(decision.is_admitted().then_some(millisecond));
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    moments
+}
+
+/// The most admissions in any time of `length` milliseconds.
+fn most(moments: &[u64], length: u64) -> usize {
+    let within = |first: &u64| {
+        moments
+            .iter()
+            .filter(|at| (*first..first + length).contains(*at))
+            .count()
+    };
+    moments.iter().map(within).max().unwrap_or(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_together_never_exceed_the_limit() {
+    let bucket = admissions(TokenBucket::new(Quota::per_second(10).burst(20))).await;
+    for seconds in [1, 5, 10] {
+        let most = most(&bucket, seconds * 1_000);
+        assert!(
+            most <= 20 + 10 * usize::try_from(seconds).expect("few"),
+            "{seconds}: {most}"
+        );
+    }
+    assert!(bucket.len() >= 180, "{}", bucket.len());
+    let log = admissions(SlidingLog::new(Quota::per(50, Duration::from_secs(5)))).await;
+    assert!(most(&log, 5_000) <= 50, "{}", most(&log, 5_000));
+    assert!(log.len() >= 120, "{}", log.len());
+    let window = admissions(FixedWindow::new(Quota::per_second(10))).await;
+    assert!(most(&window, 1_000) <= 20, "{}", most(&window, 1_000));
+    assert!(window.len() >= 150, "{}", window.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_crashes_costs_what_it_held_and_only_once() {
+    let store = MemoryStore::new();
+    let wire = Faulty::new(store.clone());
+    let hour = || TokenBucket::new(Quota::per_hour(3_600).burst(100));
+    let crashed = leased(&wire).build("api", hour()).expect("a limit");
+    for _ in 0..30 {
+        admit(&crashed, 1).await;
+        pass(1).await;
+    }
+    wire.plan(outage());
+    let other = leased(&store).build("api", hour()).expect("a limit");
+    // What it held is out for two lives of a second at most, and then used; one refills per second.
+    pass(25).await;
+    let rest = drain(&other).await;
+    assert!(rest <= 100 - 30 + 8, "{rest}");
+    pass(3_000).await;
+    assert!(
+        (90..=105).contains(&drain(&other).await),
+        "all of it has refilled"
+    );
+}
+
+/// A machine that was suspended finds that its units have lapsed.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_used_of_units_that_have_lapsed() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = machine(leased(&store));
+    admit(&limit, 30).await;
+    store.plan(outage());
+    // No task runs meanwhile.
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let decided = limit.decide("key", 1).await;
+    assert!(!decided.is_ok_and(|decision| decision.is_admitted()));
+    store.clear_plan();
+    let rest = drain(&machine(leased(&store))).await;
+    assert!(rest <= 100 - 30, "{rest}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_used_is_given_back() {
+    let store = MemoryStore::new();
+    let limit = machine(leased(&store));
+    admit(&limit, 1).await;
+    pass(5).await;
+    assert_eq!(drain(&machine(leased(&store))).await, 99);
+    let held = machine(leased(&MemoryStore::new()));
+    assert!(take(&held, 100).await.is_admitted());
+    assert!(take(&held, 1).await.is_denied());
+}
