@@ -237,7 +237,6 @@ mod tests {
                 forgettable_at: Tick::from_nanos(128),
                 state: vec![6],
             }],
-            ..Record::default()
         };
         assert_eq!(record.to_bytes(), bytes);
         assert_eq!(Record::from_bytes(&bytes), Some(record));

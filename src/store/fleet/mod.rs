@@ -1,14 +1,93 @@
-//! Limits of a fleet by budgets: each machine decides in memory over units that the store has granted.
+//! A limit for many machines that each of them decides in memory.
 //!
-//! Once per interval a machine reports what it has used and how much was asked of it. The store charges
-//! what was used and grants units by the machine's part of the fleet's demand. It keeps what is *used*
-//! apart from what is *out*: granted and not yet reported. The two together never exceed the limit when
-//! units are granted, and time lowers only what is used. So nothing is refilled in place of a unit that
-//! a machine still holds, and the fleet keeps the promise of the algorithm (`Leased`). If the refill of
-//! the coming interval is granted as well (`Synced`), the fleet exceeds it by that at most.
+//! A machine holds a *budget* of each key in use. Once per interval it reports what it has used and how much
+//! was asked of it, and the store grants units by its part of the fleet's demand. A decision costs no round
+//! trip, and a key costs one exchange per machine and interval, whatever the load; an unused key costs none.
+//!
+//! | | [`Synced`] | [`Leased`] |
+//! |---|---|---|
+//! | may use | what was granted, what refills in the coming interval, and once before it has heard of others its part of what is free | what was granted |
+//! | the fleet admits at most | the limit, a second burst, and what refills in two intervals | the limit of the algorithm |
+//! | a request waits for an exchange | the first of a machine that does not know how many there are; if the limit is smaller than the fleet | if the budget is used up and units are free |
+//!
+//! For a limit that decides each request by the store, use [`Cas`](crate::store::cas::Cas) or Redis.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_throttle::store::{Backend, cas::MemoryStore, fleet::SyncedBuilder};
+//! use tower_throttle::{Quota, TokenBucket};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = MemoryStore::new();
+//! let machine = || {
+//!     let bucket = TokenBucket::new(Quota::per_hour(10));
+//!     let builder = SyncedBuilder::new(store.clone()).interval(Duration::from_millis(50));
+//!     builder.build("api", bucket)
+//! };
+//! let (a, b) = (machine()?, machine()?);
+//! for _ in 0..10 {
+//!     assert!(a.decide("alice", 1).await?.is_admitted());
+//! }
+//! a.close().await?;
+//! assert!(b.decide("alice", 1).await?.is_denied());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What the fleet admits at most
+//!
+//! The store keeps what is *used* apart from what is *out*: granted and not yet reported. The two together
+//! never exceed the limit when units are granted, and time lowers only what is used. So nothing is refilled
+//! in place of a unit that a machine still holds, and a leased limit keeps the promise of its algorithm
+//! exactly. A unit that is used late counts from then on, which raises a level or a count by one, as it did
+//! while it was out.
+//!
+//! A synced limit is granted what refills in the coming interval S as well, or in two if the burst B does
+//! not last for two, and it becomes usable evenly. Before a machine has heard of the others, it may use one
+//! N-th of what is free. So N machines admit in any time T at most
+//!
+//! ```text
+//! B + T/t        the limit, of one unit per t
+//! + 2 S/t        what is granted ahead
+//! + B            what N machines use before they have heard of each other: N times B/N
+//! ```
+//!
+//! The number of machines is counted in the store, and one that is too small makes the last line larger: in a
+//! fleet that doubles, twice B for an interval. [`FleetBuilder::machines`] sets a least number.
 //!
 //! A grant lapses after one to two lives. What is still out then counts as used as of that moment: a
 //! machine that crashes costs at most what it held, once.
+//!
+//! Costs of an interval count as of their last use. So a cost may count by an interval later than it
+//! was, never earlier; of a log that is a part of its period, and less than the limit is admitted: a log of a
+//! second with an interval of 100 ms loses up to a seventh.
+//!
+//! # Exchanges
+//!
+//! A batch of up to 500 keys is sent at a time. Redis and PostgreSQL execute it in one step, without conflict
+//! however many machines there are. Any other store with a [compare-and-swap](crate::store::cas::CasStore)
+//! swaps one value per key, and machines that conflict take turns. Values do not name machines, but for the
+//! last 8 writes of a plain compare-and-swap.
+//!
+//! A batch is sent again, unchanged, until there is a reply: it counts once, and its grant is kept. If the
+//! store has lost the record of that, its costs count twice, which only denies more.
+//!
+//! # Failure
+//!
+//! A machine that does not reach the store uses what it holds, for a life at most. Then its requests fail
+//! at once with a transient error, and [`Fallback`](crate::store::Fallback) or the layer's
+//! `on_store_error` decides. What was used is reported when the store is reached again. A store that does not
+//! keep up stretches the interval, and [`FleetLimiter::lag`] shows it.
+//!
+//! A machine that has forgotten a key because its table was full asks the store before it admits
+//! anything of a key that it does not know.
+//!
+//! # Time
+//!
+//! Only the store's clock counts, if it reports its time; otherwise those of the machines, and what refills
+//! in the time by which they differ can be admitted in addition. If the store's clock is set back, what is
+//! out counts as used, and no key is denied for longer than an exhausted one.
 
 mod batch;
 mod cas;

@@ -114,7 +114,7 @@ impl<S: CasStore, A: Shaped> Node<S, A> {
         let interval = settings.interval;
         let life = settings
             .life
-            .unwrap_or((10 * interval).max(Duration::from_secs(1)));
+            .unwrap_or_else(|| (10 * interval).max(Duration::from_secs(1)));
         let terms = Terms {
             interval: nanos(interval) / 1_000,
             life: nanos(life) / 1_000,
@@ -353,7 +353,9 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
             self.collect(batch, returns_all);
             rest = later;
             if let Err(error) = self.send().await {
-                rest.iter().for_each(|hash| node.keys.list(*hash));
+                for hash in rest {
+                    node.keys.list(*hash);
+                }
                 return Err(error);
             }
         }

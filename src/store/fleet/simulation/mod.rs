@@ -64,8 +64,6 @@ enum Fault {
     Crash(usize),
     /// Stops for this long, with all its requests.
     Stop(usize, u64),
-    /// The machine's clock is set.
-    Clock(usize, i64),
     /// It reports this many times its demand.
     Lies(usize, u64),
     CutOff(usize, u64),
@@ -578,7 +576,6 @@ impl<'a> Fleet<'a> {
         match fault {
             Fault::Crash(machine) => self.machines[machine].is_alive = false,
             Fault::Stop(machine, length) => self.machines[machine].stopped_until = now + length,
-            Fault::Clock(machine, offset) => self.machines[machine].offset = offset,
             Fault::Lies(machine, times) => self.machines[machine].lies = times,
             Fault::CutOff(machine, length) => self.machines[machine].cut_off_until = now + length,
             Fault::ForgetKeys(machine) => {
