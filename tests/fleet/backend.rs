@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use tower_throttle::store::cas::MemoryStore;
-use tower_throttle::{AnyAlgorithm, FixedWindow, LeakyBucket, Lockout, Quota, TokenBucket, WarmUp};
+use tower_throttle::store::Backend;
+use tower_throttle::store::cas::{Cas, MemoryStore};
+use tower_throttle::{
+    AnyAlgorithm, FixedWindow, LeakyBucket, Local, Lockout, Quota, TokenBucket, WarmUp,
+};
 
 use crate::memory_fleet::{a_layer_admits_and_denies, algorithms};
 use crate::{leased, machine, pass, synced, take, take_all, window};
@@ -102,5 +105,21 @@ fn settings_out_of_range_are_refused() {
     ] {
         let error = builder.build("api", window()).unwrap_err().to_string();
         assert!(error.starts_with(field), "{error}");
+    }
+}
+
+#[test]
+fn each_limit_of_a_set_has_a_share() {
+    let set = || {
+        let (second, hour) = (Quota::per_second(10), Quota::per_hour(600));
+        AnyAlgorithm::new((TokenBucket::new(second), FixedWindow::new(hour)))
+    };
+    let store = MemoryStore::new();
+    let exact = Cas::new(store.clone(), "exact", set());
+    let limit = synced(&store).build("api", set()).expect("a limit");
+    for share in [exact.share_of(4), limit.share_of(4)] {
+        let local = Local::new(share.expect("a share"));
+        let quotas = Backend::<str>::quotas(&local);
+        assert_eq!(quotas, [Quota::per_second(2), Quota::per_hour(150)]);
     }
 }

@@ -15,7 +15,7 @@ use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
     events::RemoteMetrics,
-    remote::{BreakerCounts, CacheVersion, KeyName, RemoteKey},
+    remote::{BreakerCounts, CacheVersion, KeyName, RemoteKey, StoreLimiter},
 };
 use crate::sync::Ordering;
 
@@ -97,10 +97,11 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
     /// The algorithm with this machine's share of the quota, for a limit in process on each of
     /// `machines` machines while the store is unavailable (see [`Fallback`](crate::store::Fallback)).
     ///
-    /// If there are more machines than units, each machine gets one unit per longer period.
+    /// Each limit of a set has its share. If there are more machines than units, each machine gets one unit
+    /// per longer period.
     ///
     /// # Errors
-    /// If the algorithm has several quotas, as a set of limits does.
+    /// If a share would be a unit in more than a quota can say.
     ///
     /// ```
     /// use tower_throttle::{Quota, TokenBucket, algorithm::Algorithm, store::cas::{Cas, MemoryStore}};
@@ -111,9 +112,9 @@ impl<S: CasStore, A: Portable> Cas<S, A> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        let policy = self.0.policy.active();
-        let algorithm = &policy.decider.algorithm;
-        algorithm.with_quota(algorithm.quota().share_of(machines)?)
+        let mut share = self.0.policy.active().decider.algorithm.clone();
+        A::take_share(&mut share, machines)?;
+        Ok(share)
     }
 
     /// Changes the quota for all keys and for the whole fleet. Used units stay used. If an earlier quota
@@ -306,6 +307,24 @@ impl<S: CasStore, A: Portable> IntoBackend for Cas<S, A> {
 
     fn into_backend(self) -> Self {
         self
+    }
+}
+
+impl<S: CasStore, A: Portable> StoreLimiter for Cas<S, A> {
+    async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        Self::set_quota(self, quota).await
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.0.policy.ready().await
+    }
+
+    fn last_error(&self) -> Option<StoreError> {
+        self.0.shared.breakers.last_error()
+    }
+
+    fn breaker(&self) -> BreakerCounts {
+        Self::breaker(self)
     }
 }
 

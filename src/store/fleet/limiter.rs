@@ -14,7 +14,7 @@ use crate::key::Key;
 use crate::quota::Quota;
 use crate::store::{
     cas::CasStore,
-    remote::{BreakerCounts, RemoteKey, check_name},
+    remote::{BreakerCounts, RemoteKey, StoreLimiter, check_name},
 };
 use crate::sync::Ordering;
 
@@ -148,6 +148,17 @@ impl<S: CasStore, A: Shaped, M: Mode> FleetLimiter<S, A, M> {
     /// stored. After a transient error it may have been stored: set it again.
     pub async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
         self.node().set_quota(quota).await
+    }
+
+    /// The algorithm with this machine's share of each quota, for a limit in process on each of `machines`
+    /// machines while the store is unavailable (see [`Fallback`](crate::store::Fallback)).
+    ///
+    /// # Errors
+    /// If a share would be a unit in more than a quota can say.
+    pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
+        let mut share = self.node().algorithm();
+        A::take_share(&mut share, machines)?;
+        Ok(share)
     }
 
     /// How long the oldest use has waited that the store may not know of. Above two intervals, the
@@ -396,6 +407,32 @@ where
 
     fn limits(&self) -> usize {
         self.node().algorithm().facts().limits
+    }
+}
+
+impl<S: CasStore, A: Shaped, M: Mode> StoreLimiter for FleetLimiter<S, A, M> {
+    async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        Self::set_quota(self, quota).await
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        Self::ready(self).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        Self::close(self).await
+    }
+
+    fn lag(&self) -> Duration {
+        Self::lag(self)
+    }
+
+    fn last_error(&self) -> Option<StoreError> {
+        Self::last_error(self)
+    }
+
+    fn breaker(&self) -> BreakerCounts {
+        Self::breaker(self)
     }
 }
 

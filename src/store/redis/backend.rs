@@ -8,14 +8,14 @@ use super::{
     call::Call, connection::STORE, executor::ScriptCall, future::RedisFuture, policy::RedisPolicy,
     script::Scripted,
 };
-use crate::algorithm::quotas;
+use crate::algorithm::{Portable, quotas};
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick, nanos};
 use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
 use crate::store::{
     events::RemoteMetrics,
-    remote::{CacheSlot, DenyCache, KeyName, LivePolicy, RemoteKey},
+    remote::{BreakerCounts, CacheSlot, DenyCache, KeyName, LivePolicy, RemoteKey, StoreLimiter},
 };
 
 /// A limit whose states are in Redis, made by [`Redis::limiter`](super::Redis::limiter).
@@ -53,29 +53,6 @@ impl<A: Scripted> RedisLimiter<A> {
         K: RemoteKey + ?Sized,
     {
         self.call(key, Call::Reserve(cost, nanos(max_wait)))
-    }
-
-    /// The algorithm with this machine's share of the quota, for a limit in process on each of
-    /// `machines` machines while Redis is unavailable (see [`Fallback`](crate::store::Fallback)).
-    ///
-    /// If there are more machines than units, each machine gets one unit per longer period.
-    ///
-    /// # Errors
-    /// If the algorithm has several quotas, as a set of limits does.
-    ///
-    /// ```
-    /// use tower_throttle::{Quota, TokenBucket, algorithm::Algorithm, store::redis::Redis};
-    ///
-    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
-    /// let limiter = redis.limiter("api", TokenBucket::new(Quota::per_second(10).burst(50)));
-    /// assert_eq!(limiter.share_of(5)?.quota().to_string(), "2/s; burst=10");
-    /// assert_eq!(limiter.share_of(20)?.quota().to_string(), "1/2s; burst=2");
-    /// # Ok::<(), tower_throttle::ConfigError>(())
-    /// ```
-    pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        let policy = self.0.policy.active();
-        let share = policy.algorithm.quota().share_of(machines)?;
-        policy.algorithm.with_quota(share)
     }
 
     /// Changes the quota for all keys and for the whole fleet. Used units stay used.
@@ -198,6 +175,50 @@ impl<A: Scripted> IntoBackend for RedisLimiter<A> {
 
     fn into_backend(self) -> Self {
         self
+    }
+}
+
+impl<A: Scripted + Portable> RedisLimiter<A> {
+    /// The algorithm with this machine's share of the quota, for a limit in process on each of
+    /// `machines` machines while Redis is unavailable (see [`Fallback`](crate::store::Fallback)).
+    ///
+    /// Each limit of a set has its share. If there are more machines than units, each machine gets one unit
+    /// per longer period.
+    ///
+    /// # Errors
+    /// If a share would be a unit in more than a quota can say.
+    ///
+    /// ```
+    /// use tower_throttle::{Quota, TokenBucket, algorithm::Algorithm, store::redis::Redis};
+    ///
+    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
+    /// let limiter = redis.limiter("api", TokenBucket::new(Quota::per_second(10).burst(50)));
+    /// assert_eq!(limiter.share_of(5)?.quota().to_string(), "2/s; burst=10");
+    /// assert_eq!(limiter.share_of(20)?.quota().to_string(), "1/2s; burst=2");
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
+        let mut share = self.0.policy.active().algorithm.clone();
+        A::take_share(&mut share, machines)?;
+        Ok(share)
+    }
+}
+
+impl<A: Scripted> StoreLimiter for RedisLimiter<A> {
+    async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        Self::set_quota(self, quota).await
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.0.policy.ready().await
+    }
+
+    fn last_error(&self) -> Option<StoreError> {
+        self.0.policy.active().breakers().last_error()
+    }
+
+    fn breaker(&self) -> BreakerCounts {
+        self.0.policy.active().breakers().counts()
     }
 }
 

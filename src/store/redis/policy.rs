@@ -13,7 +13,7 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::{ConfigError, StoreError};
-use crate::store::remote::{Batcher, Policy, within};
+use crate::store::remote::{Batcher, Breakers, Policy, within};
 
 /// An algorithm and what executes its calls.
 #[derive(Debug)]
@@ -61,6 +61,10 @@ impl<A: Scripted> RedisPolicy<A> {
             Call::Take(1) => self.take_one_args.clone(),
             call => Args::for_call(&self.algorithm, call),
         }
+    }
+
+    pub(super) fn breakers(&self) -> &Breakers {
+        self.pool.first().breakers()
     }
 
     async fn send(&self, command: &Cmd) -> Result<Value, StoreError> {

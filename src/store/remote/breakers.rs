@@ -45,7 +45,7 @@ struct States {
 struct BreakerState {
     server: Server,
     breaker: Breaker,
-    /// The error of the last failure, which errors of an open breaker name.
+    /// The error of the last call, if it failed. Errors of an open breaker name it.
     last_error: Option<StoreError>,
     /// Shared, so that nothing is logged under the lock.
     log: Arc<SwitchLog>,
@@ -145,6 +145,7 @@ impl Breakers {
         } else {
             self.refusals.record(self.store, error);
             self.record_success(server);
+            self.with_state(server, |state| state.last_error = Some(error.clone()));
         }
     }
 
@@ -183,6 +184,15 @@ impl Breakers {
         } else {
             log.catch_up(&change);
         }
+    }
+
+    /// The error of the last call to a server, if it failed.
+    pub(crate) fn last_error(&self) -> Option<StoreError> {
+        let states = lock(&self.states);
+        states
+            .known
+            .iter()
+            .find_map(|state| state.last_error.clone())
     }
 
     /// The counts of all breakers together.

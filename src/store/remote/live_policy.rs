@@ -110,6 +110,11 @@ impl<P: Policy> LivePolicy<P> {
         }
     }
 
+    /// Asks the store for a change, to see whether it replies.
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+        self.active().load_change().await.map(drop)
+    }
+
     /// Changes the quota of the fleet.
     pub(crate) async fn set_quota(
         &self,

@@ -12,6 +12,7 @@ mod deadline;
 mod deny_cache;
 mod executor;
 mod key;
+mod limiter;
 mod live_policy;
 mod panic;
 mod pending;
@@ -33,4 +34,5 @@ pub(crate) use self::{
 pub use self::{
     breaker::BreakerCounts,
     key::{KeyName, RemoteKey},
+    limiter::StoreLimiter,
 };
