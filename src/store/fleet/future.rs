@@ -50,6 +50,7 @@ impl<S: CasStore, A: Shaped> FleetFuture<S, A> {
         Self(State::Ready(Some(result)))
     }
 
+    #[cold]
     pub(super) fn decide(
         node: &Arc<Node<S, A>>,
         name_of: impl Fn() -> Arc<str>,

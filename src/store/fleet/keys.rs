@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::machine::{Answer, Budget, Rules, Told};
+use super::machine::{Answer, Budget, Rules};
 use super::shape::Shape;
 use crate::backend::Losses;
 use crate::clock::Tick;
@@ -53,12 +53,18 @@ pub(super) struct Common {
 
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) name: Arc<str>,
     pub(super) budget: Budget,
     pub(super) is_in_flight: bool,
     is_listed: bool,
+    /// Beside the rest, so that more keys fit into the processor's memory.
+    pub(super) rare: Box<Rare>,
+}
+
+#[derive(Debug)]
+pub(super) struct Rare {
+    pub(super) name: Arc<str>,
     /// Requests that wait for the next exchange.
-    pub(super) waiters: Vec<oneshot::Sender<Result<(), StoreError>>>,
+    waiters: Vec<oneshot::Sender<Result<(), StoreError>>>,
 }
 
 /// What is to happen with a request.
@@ -150,6 +156,21 @@ impl Keys {
         is_spent
     }
 
+    /// Decides on a request if nothing but the budget itself, or a denial before, is needed.
+    #[inline]
+    pub(super) fn try_decide(&self, hash: u64, now: Tick, cost: u64) -> Option<Decision> {
+        let mut shard = self.shard(hash);
+        let Shard { keys, due, .. } = &mut *shard;
+        let entry = keys.get_mut(&hash)?;
+        if entry.budget.try_spend(now, cost) {
+            entry.list(due, hash);
+            return Some(admitted(&entry.budget, now));
+        }
+        let wait = entry.budget.try_deny(now, cost)?;
+        entry.list(due, hash);
+        Some(denied(&entry.budget, now, (cost, Some(wait))))
+    }
+
     /// Decides on a request for the first time, or again after an exchange.
     pub(super) fn decide(
         &self,
@@ -163,7 +184,7 @@ impl Keys {
             common, keys, due, ..
         } = &mut *shard;
         let Some(entry) = keys.get_mut(&hash) else {
-            return Outcome::Decided(denied(common, &mut Budget::default(), now, (cost, None)));
+            return Outcome::Decided(denied(&Budget::default(), now, (cost, None)));
         };
         let rules = Rules {
             takes_ahead: common.rules.takes_ahead && !(forgets && entry.budget.is_new()),
@@ -171,21 +192,18 @@ impl Keys {
         };
         let answer = if again {
             entry.budget.decide_slowly(&rules, now, cost)
-        } else if entry.budget.try_spend(now, cost) {
-            Answer::Admit
         } else {
             entry.budget.decide(&rules, now, cost)
         };
+        entry.budget.look(&common.rules, &common.shape, now);
         entry.list(due, hash);
         match answer {
-            Answer::Admit => Outcome::Decided(admitted(common, &mut entry.budget, now)),
-            Answer::Deny(retry) => {
-                Outcome::Decided(denied(common, &mut entry.budget, now, (cost, retry)))
-            }
+            Answer::Admit => Outcome::Decided(admitted(&entry.budget, now)),
+            Answer::Deny(retry) => Outcome::Decided(denied(&entry.budget, now, (cost, retry))),
             Answer::Wait { now } => {
                 let (waiter, exchanged) = oneshot::channel();
-                entry.waiters.retain(|waiter| !waiter.is_closed());
-                entry.waiters.push(waiter);
+                entry.rare.waiters.retain(|waiter| !waiter.is_closed());
+                entry.rare.waiters.push(waiter);
                 Outcome::Wait { exchanged, now }
             }
         }
@@ -197,10 +215,11 @@ impl Keys {
         let common = &shard.common;
         let known = shard.keys.get(&hash).map(|entry| &entry.budget);
         let mut budget = known.cloned().unwrap_or_default();
-        let mut told = budget.clone();
+        budget.look(&common.rules, &common.shape, now);
+        let told = budget.clone();
         match budget.decide(&common.rules, now, cost) {
-            Answer::Deny(retry) => denied(common, &mut told, now, (cost, retry)),
-            _ => admitted(common, &mut told, now),
+            Answer::Deny(retry) => denied(&told, now, (cost, retry)),
+            _ => admitted(&told, now),
         }
     }
 
@@ -217,13 +236,14 @@ impl Keys {
             common, keys, due, ..
         } = &mut *shard;
         let Some(entry) = keys.get_mut(&hash) else {
-            return admitted(common, &mut Budget::default(), now);
+            return admitted(&Budget::default(), now);
         };
         change(&mut entry.budget, &common.rules);
+        entry.budget.look(&common.rules, &common.shape, now);
         if entry.budget.is_due() {
             entry.list(due, hash);
         }
-        admitted(common, &mut entry.budget, now)
+        admitted(&entry.budget, now)
     }
 
     /// The shard with the entry of a key, which is made if there is none.
@@ -241,11 +261,13 @@ impl Keys {
             }
             self.len.fetch_add(1, Ordering::Relaxed);
             let entry = Entry {
-                name: name(),
                 budget: Budget::default(),
                 is_in_flight: false,
                 is_listed: false,
-                waiters: Vec::new(),
+                rare: Box::new(Rare {
+                    name: name(),
+                    waiters: Vec::new(),
+                }),
             };
             shard.keys.insert(hash, entry);
         }
@@ -257,7 +279,7 @@ impl Keys {
     fn make_room(&self, shard: &mut Shard, now: Tick) -> bool {
         let rules = shard.common.rules;
         let rank = |entry: &Entry| match () {
-            () if entry.is_in_flight || !entry.waiters.is_empty() => 3,
+            () if entry.is_in_flight || !entry.rare.waiters.is_empty() => 3,
             () if entry.budget.is_due() => 2,
             () if entry.budget.is_forgettable(&rules, now) => 0,
             () => 1,
@@ -310,7 +332,7 @@ impl Keys {
         let rules = shard.common.rules;
         let before = shard.keys.len();
         shard.keys.retain(|_, entry| {
-            let is_idle = !entry.is_in_flight && entry.waiters.is_empty();
+            let is_idle = !entry.is_in_flight && entry.rare.waiters.is_empty();
             !(is_idle && entry.budget.is_forgettable(&rules, now))
         });
         let forgotten = before - shard.keys.len();
@@ -354,40 +376,27 @@ impl Entry {
     }
 
     pub(super) fn wake(&mut self, result: &Result<(), StoreError>) {
-        for waiter in self.waiters.drain(..) {
+        for waiter in self.rare.waiters.drain(..) {
             // The request may have been dropped.
             let _ = waiter.send(result.clone());
         }
     }
 }
 
-fn admitted(common: &Common, budget: &mut Budget, now: Tick) -> Decision {
-    let Told {
-        part,
-        remaining,
-        reset,
-    } = budget.told(&common.rules, &common.shape, now);
-    let limit = common.shape.limit(part);
-    let mut decision = Decision::new(Verdict::Admit, limit, remaining.min(limit), None, reset);
+#[inline]
+fn admitted(budget: &Budget, now: Tick) -> Decision {
+    let (part, limit, remaining, reset) = budget.told(now);
+    let mut decision = Decision::new(Verdict::Admit, limit, remaining, None, reset);
     decision.policy = part;
     decision.with_receipt(Receipt::at(now.as_nanos()))
 }
 
-fn denied(
-    common: &Common,
-    budget: &mut Budget,
-    now: Tick,
-    (cost, retry): (u64, Option<Duration>),
-) -> Decision {
-    let decision = admitted(common, budget, now);
+#[inline]
+fn denied(budget: &Budget, now: Tick, (cost, retry): (u64, Option<Duration>)) -> Decision {
+    let mut decision = admitted(budget, now);
     let remaining = decision.remaining().min(cost.saturating_sub(1));
-    let retry_after = retry;
-    let reset_after = decision.reset_after.max(retry.unwrap_or_default());
-    Decision {
-        verdict: Verdict::Deny,
-        retry_after,
-        reset_after,
-        ..decision
-    }
-    .with_remaining(remaining)
+    decision.verdict = Verdict::Deny;
+    decision.retry_after = retry;
+    decision.reset_after = decision.reset_after.max(retry.unwrap_or_default());
+    decision.with_remaining(remaining)
 }

@@ -375,10 +375,7 @@ where
         let node = self.node();
         let now = MonotonicClock.now();
         match op {
-            Op::Take(cost) => {
-                let hash = node.keys.hash(key);
-                FleetFuture::decide(node, || node.name_of(key), (hash, cost), now)
-            }
+            Op::Take(cost) => self.decide(key, cost),
             Op::Peek(cost) => {
                 FleetFuture::ready(Ok(node.keys.peek(node.keys.hash(key), now, cost)))
             }
@@ -387,9 +384,20 @@ where
     }
 
     #[inline]
+    fn decide(&self, key: &K, cost: u64) -> FleetFuture<S, A> {
+        let node = self.node();
+        let hash = node.keys.hash(key);
+        let now = MonotonicClock.now_unordered();
+        match node.keys.try_decide(hash, now, cost) {
+            Some(decision) => FleetFuture::ready(Ok(decision)),
+            None => FleetFuture::decide(node, || node.name_of(key), (hash, cost), now),
+        }
+    }
+
+    #[inline]
     fn try_admit(&self, key: &K, cost: u64) -> bool {
         let keys = &self.node().keys;
-        keys.try_spend(keys.hash(key), MonotonicClock.now(), cost)
+        keys.try_spend(keys.hash(key), MonotonicClock.now_unordered(), cost)
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {

@@ -31,16 +31,6 @@ pub(super) struct StoreTime {
     pub(super) at: u64,
 }
 
-/// What a client is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
-    /// Of the shape.
-    pub(super) part: usize,
-    pub(super) remaining: u64,
-    /// Nanoseconds until all of the limit is free.
-    pub(super) reset: u64,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Admit,
@@ -52,11 +42,7 @@ pub(super) enum Answer {
     },
 }
 
-/// What one machine holds of a key.
-///
-/// `left` of the lots and `own` together are `usable`, what is unripe, `next` and `unassigned`. A unit
-/// that was used is in exactly one of: `unassigned`; `spent`; a report. A unit that was granted is in
-/// exactly one of: `left` and `used` of its lot; a report.
+/// What one machine holds of a key: what most decisions need, and the rest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Budget {
     /// What can be admitted before `until`.
@@ -66,10 +52,40 @@ pub(super) struct Budget {
     last_use: Tick,
     /// Units asked for since the last report.
     demand: u64,
-    /// Those of the interval before.
-    last_demand: u64,
     /// Used units that are not yet taken off the lots.
     unassigned: u64,
+    /// A cost of `denied_cost` or more is denied before this moment.
+    denied_until: Tick,
+    denied_cost: u64,
+    told: Told,
+    rest: Box<Rest>,
+}
+
+/// What a client is told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// Of the shape, and its limit.
+    part: usize,
+    limit: u64,
+    /// Units that are free beside those of the budget.
+    free: u64,
+    /// When all is free, if nothing more is used.
+    full_at: Tick,
+    /// The least such moment if any unit is used now: of a window.
+    renewed_at: Tick,
+    /// By how many nanoseconds a unit delays it: of a level.
+    unit: u64,
+}
+
+/// The part of a budget that changes in exchanges, and when something begins or ends.
+///
+/// `left` of the lots and `own` together are `usable`, what is unripe, `next` and `unassigned`. A unit
+/// that was used is in exactly one of: `unassigned`; `spent`; a report. A unit that was granted is in
+/// exactly one of: `left` and `used` of its lot; a report.
+#[derive(Clone, Debug, Default)]
+struct Rest {
+    /// Units asked for in the interval before.
+    last_demand: u64,
     /// Units used since the last report: in windows that have ended, and in this one.
     spent: [Spending; 2],
     /// Granted units, oldest first.
@@ -162,38 +178,66 @@ impl Budget {
         self.assign();
         let mut free = rules.capacity;
         let mut is_recent = false;
-        if let Some(figures) = self.figures {
+        if let Some(figures) = self.rest.figures {
             free = figures.free(rules, now);
             if free + self.usable < cost {
                 let wait = figures.wait_for(rules, cost - self.usable, now);
-                return Answer::Deny(Some(wait));
+                return self.deny(rules, now, (cost, wait));
             }
             let age = nanos(now.since(figures.at));
             is_recent = age < rules.interval * 3 / 2;
             // A machine with so little traffic hardly holds a budget: its request waits.
-            let is_quiet = self.demand.max(self.last_demand) <= cost;
+            let is_quiet = self.demand.max(self.rest.last_demand) <= cost;
             if is_recent && figures.reply.over && !is_quiet {
                 let rest = rules.interval.saturating_sub(age).max(1_000_000);
-                return Answer::Deny(Some(Duration::from_nanos(rest)));
+                return self.deny(rules, now, (cost, Duration::from_nanos(rest)));
             }
         }
-        let spent = self.spent[0].units + self.spent[1].units;
-        if self.figures.is_none() && spent + cost > rules.capacity {
+        let spent = self.rest.spent[0].units + self.rest.spent[1].units;
+        if self.rest.figures.is_none() && spent + cost > rules.capacity {
             // Of the fleet nothing is known, but this machine alone has used too much.
-            return Answer::Deny(Some(Duration::from_nanos(rules.interval)));
+            return self.deny(rules, now, (cost, Duration::from_nanos(rules.interval)));
         }
         let part = free.checked_div(rules.machines).unwrap_or(0);
-        if rules.takes_ahead && !self.has_taken && part + self.usable >= cost {
-            self.has_taken = true;
-            self.own += part;
+        if rules.takes_ahead && !self.rest.has_taken && part + self.usable >= cost {
+            self.rest.has_taken = true;
+            self.rest.own += part;
             self.usable += part;
             return self.spend(now, cost);
         }
-        self.waiting = match self.waiting {
+        self.rest.waiting = match self.rest.waiting {
             0 => cost,
             least => least.min(cost),
         };
         Answer::Wait { now: !is_recent }
+    }
+
+    /// Denies the same cost as before, if nothing has changed since.
+    #[inline]
+    pub(super) fn try_deny(&mut self, now: Tick, cost: u64) -> Option<Duration> {
+        if cost != self.denied_cost || now >= self.denied_until.min(self.until) {
+            return None;
+        }
+        self.demand = self.demand.saturating_add(cost);
+        Some(self.denied_until.since(now))
+    }
+
+    /// Denies a cost, and the same until something changes.
+    fn deny(&mut self, rules: &Rules, now: Tick, (cost, wait): (u64, Duration)) -> Answer {
+        let Ripening { units, done, since } = self.rest.ripening;
+        let ripe = match units > done {
+            true => (done + 1).saturating_mul(rules.interval) / units,
+            false => u64::MAX,
+        };
+        let next = since.plus(Duration::from_nanos(ripe));
+        self.denied_cost = cost;
+        // The time that a client is told ends no earlier.
+        self.denied_until = if next < now.plus(wait) {
+            Tick::ZERO
+        } else {
+            now.plus(wait)
+        };
+        Answer::Deny(Some(wait))
     }
 
     #[inline]
@@ -216,108 +260,154 @@ impl Budget {
     /// Gives back a cost that was taken at `at`. What is not yet reported becomes a part of the budget
     /// again; the rest is given back in the next exchange.
     pub(super) fn refund(&mut self, rules: &Rules, now: Tick, cost: u64, at: Tick) {
+        self.denied_until = Tick::ZERO;
         self.pass_time(rules, now);
         self.assign();
         let mut rest = cost.min(MAX_UNITS);
-        if at >= self.reported {
-            for lot in self.lots.iter_mut().rev().filter(|lot| now < lot.expires) {
-                let units = rest.min(lot.used).min(self.spent[1].units);
+        if at >= self.rest.reported {
+            for lot in self
+                .rest
+                .lots
+                .iter_mut()
+                .rev()
+                .filter(|lot| now < lot.expires)
+            {
+                let units = rest.min(lot.used).min(self.rest.spent[1].units);
                 lot.used -= units;
                 lot.left += units;
                 self.usable += units;
-                self.spent[1].units -= units;
+                self.rest.spent[1].units -= units;
                 rest -= units;
             }
             if rules.takes_ahead {
                 let taken = self
+                    .rest
                     .figures
-                    .map_or(self.spent[1].units, |figures| figures.used);
-                let units = rest.min(taken).min(self.spent[1].units);
-                self.spent[1].units -= units;
-                self.own += units;
+                    .map_or(self.rest.spent[1].units, |figures| figures.used);
+                let units = rest.min(taken).min(self.rest.spent[1].units);
+                self.rest.spent[1].units -= units;
+                self.rest.own += units;
                 self.usable += units;
                 rest -= units;
-                if let Some(figures) = &mut self.figures {
+                if let Some(figures) = &mut self.rest.figures {
                     figures.used -= units;
                 }
             }
             self.set_until();
         }
         if rest > 0 {
-            let (units, first) = self.given_back.unwrap_or((0, at));
-            self.given_back = Some((units.saturating_add(rest), first.min(at)));
+            let (units, first) = self.rest.given_back.unwrap_or((0, at));
+            self.rest.given_back = Some((units.saturating_add(rest), first.min(at)));
         }
     }
 
     /// Forgets all that is used, here at once and for the fleet in the next exchange.
     pub(super) fn reset(&mut self) {
-        *self = Self {
-            reset: self.reset,
-            reported: self.reported,
+        *self.rest = Rest {
+            reset: self.rest.reset,
+            reported: self.rest.reported,
             resets: true,
+            ..Rest::default()
+        };
+        *self = Self {
+            rest: std::mem::take(&mut self.rest),
             ..Self::default()
         };
     }
 
     /// Whether there is something to report, to give back or to ask for.
     pub(super) fn is_due(&self) -> bool {
-        let held = self.lots.iter().any(|lot| lot.left + lot.used > 0);
-        let used = self.demand + self.unassigned + self.spent[0].units + self.spent[1].units;
-        used > 0 || held || self.resets || self.given_back.is_some()
+        let held = self.rest.lots.iter().any(|lot| lot.left + lot.used > 0);
+        let used =
+            self.demand + self.unassigned + self.rest.spent[0].units + self.rest.spent[1].units;
+        used > 0 || held || self.rest.resets || self.rest.given_back.is_some()
     }
 
     /// Whether nothing is known of the key.
     pub(super) const fn is_new(&self) -> bool {
-        self.figures.is_none()
+        self.rest.figures.is_none()
     }
 
     /// Whether a machine that has forgotten the key decides alike.
     pub(super) fn is_forgettable(&self, rules: &Rules, now: Tick) -> bool {
         let is_full = |figures: Figures| figures.free(rules, now) >= rules.capacity;
-        !self.is_due() && self.figures.is_none_or(is_full)
+        !self.is_due() && self.rest.figures.is_none_or(is_full)
     }
 
-    /// What a client is told at `now`.
-    pub(super) fn told(&mut self, rules: &Rules, shape: &Shape, now: Tick) -> Told {
+    /// Notes what clients are told, until something but the budget itself changes.
+    pub(super) fn look(&mut self, rules: &Rules, shape: &Shape, now: Tick) {
         self.assign();
-        let Some(Figures {
-            reply,
-            at,
-            store_at,
-            used,
-        }) = self.figures
-        else {
-            let used = self.spent[0].units + self.spent[1].units;
-            let reset = shape
-                .parts
-                .first()
-                .map_or(0, |part| part.time_to_renew(used, 0));
-            return Told {
-                part: 0,
-                remaining: rules.capacity.saturating_sub(used),
-                reset: reset.saturating_mul(1_000),
-            };
+        let rest = &*self.rest;
+        let since = rest.spent[0].units + rest.spent[1].units;
+        let (index, free, full, store_now) = match &rest.figures {
+            None => (0, rules.capacity.saturating_sub(since + self.usable), 0, 0),
+            Some(Figures {
+                reply,
+                at,
+                store_at,
+                used,
+            }) => {
+                let elapsed = nanos(now.since(*at)) / 1_000;
+                let free = i128::from(reply.free) + i128::from(reply.refilled(elapsed));
+                // The store does not know yet what this machine took itself.
+                let free = free - i128::from(used + rest.own);
+                let full = reply.full.saturating_sub(elapsed);
+                (
+                    reply.part,
+                    u64::try_from(free).unwrap_or(0),
+                    full,
+                    store_at + elapsed,
+                )
+            }
         };
-        let elapsed = nanos(now.since(at)) / 1_000;
-        let part = usize::try_from(reply.part).unwrap_or(0);
-        let mut reset = reply.full.saturating_sub(elapsed);
-        let since = self.spent[0].units + self.spent[1].units;
-        if let Some(part) = shape.parts.get(part).filter(|_| since > 0) {
-            let renewed = part.time_to_renew(since, store_at + elapsed);
-            reset = match part {
-                Part::Level(_) => reset.saturating_add(renewed),
-                Part::Cells(_) => reset.max(renewed),
-            };
+        let index = usize::try_from(index).unwrap_or(0);
+        let part = shape.parts.get(index);
+        let after = |micros: u64| now.plus(Duration::from_micros(micros));
+        let (mut full_at, mut renewed_at, mut unit) = (after(full), Tick::ZERO, 0);
+        match part {
+            Some(part @ Part::Level(_)) => {
+                full_at = after(full.saturating_add(part.time_to_renew(since, store_now)));
+                unit = part.time_to_renew(1, store_now).saturating_mul(1_000);
+            }
+            Some(part @ Part::Cells(_)) => {
+                renewed_at = after(part.time_to_renew(1, store_now));
+                if since > 0 {
+                    full_at = full_at.max(renewed_at);
+                }
+            }
+            None => {}
         }
-        // Of what is free, the store does not know yet what this machine took itself.
-        let taken = used + self.own;
-        let free = i128::from(reply.free) + i128::from(reply.refilled(elapsed));
-        let free = free.max(0) - i128::from(taken) + i128::from(self.usable);
-        Told {
+        let limit = shape.limit(index);
+        self.told = Told {
+            part: index,
+            limit,
+            free,
+            full_at,
+            renewed_at,
+            unit,
+        };
+    }
+
+    /// What a client is told at `now`: the part of the shape, its limit, what remains of it, and the
+    /// nanoseconds until it is full.
+    #[inline]
+    pub(super) fn told(&self, now: Tick) -> (usize, u64, u64, u64) {
+        let Told {
             part,
-            remaining: u64::try_from(free).unwrap_or(0).min(rules.capacity),
-            reset: reset.saturating_mul(1_000),
-        }
+            limit,
+            free,
+            full_at,
+            renewed_at,
+            unit,
+        } = self.told;
+        let used = self.unassigned;
+        let full_at = if used > 0 {
+            full_at.max(renewed_at)
+        } else {
+            full_at
+        };
+        let reset = nanos(full_at.since(now)).saturating_add(used.saturating_mul(unit));
+        (part, limit, (free + self.usable).min(limit), reset)
     }
 
     /// Takes out what is to be reported at `now`. What is not used until the reply comes, after about
@@ -331,13 +421,17 @@ impl Budget {
     ) -> Report {
         self.pass_time(rules, now);
         self.assign();
-        self.usable = self.usable.saturating_sub(std::mem::take(&mut self.own));
-        let elapsed = nanos(now.since(self.reported))
+        self.usable = self
+            .usable
+            .saturating_sub(std::mem::take(&mut self.rest.own));
+        let elapsed = nanos(now.since(self.rest.reported))
             .min(2 * rules.interval)
             .max(1);
-        self.last_demand = self.demand;
+        self.rest.last_demand = self.demand;
         let is_quiet = self.demand == 0 || round_trip.is_none();
-        let used = self.spent[0].units.saturating_add(self.spent[1].units);
+        let used = self.rest.spent[0]
+            .units
+            .saturating_add(self.rest.spent[1].units);
         let keep = u128::from(used) * 2 * u128::from(round_trip.unwrap_or(0)) / u128::from(elapsed);
         let keep = u64::try_from(keep + 1).unwrap_or(u64::MAX);
         let keep = if is_quiet || used == 0 {
@@ -346,13 +440,13 @@ impl Budget {
             keep.min(self.usable)
         };
         let next_returned = if is_quiet {
-            std::mem::take(&mut self.next)
+            std::mem::take(&mut self.rest.next)
         } else {
             0
         };
-        let left = self.lots[0].left + self.lots[1].left;
-        let mut excess = left.saturating_sub(keep + self.next);
-        let lots = self.lots.each_mut().map(|lot| {
+        let left = self.rest.lots[0].left + self.rest.lots[1].left;
+        let mut excess = left.saturating_sub(keep + self.rest.next);
+        let lots = self.rest.lots.each_mut().map(|lot| {
             let returned = lot.left.min(excess);
             excess -= returned;
             lot.left -= returned;
@@ -363,46 +457,51 @@ impl Budget {
             }
         });
         self.usable = keep;
-        self.ripening = Ripening::default();
-        self.reported = now;
-        self.settles_taken = self.has_taken;
-        let spent = std::mem::take(&mut self.spent);
+        self.rest.ripening = Ripening::default();
+        self.rest.reported = now;
+        self.rest.settles_taken = self.rest.has_taken;
+        let spent = std::mem::take(&mut self.rest.spent);
+        let demand = std::mem::take(&mut self.demand);
+        // A machine that gives all back gets nothing, unless a request waits.
+        let wants_nothing = round_trip.is_none() && self.rest.waiting == 0;
         Report {
-            reset: self.reset,
+            reset: self.rest.reset,
             spent: spent.map(|Spending { units, at }| Spent {
                 units,
                 at: time.map_or(NEVER, |time| time.store_time_of(at)),
             }),
             lots,
-            demand: std::mem::take(&mut self.demand),
+            demand: if wants_nothing { 0 } else { demand },
             elapsed: elapsed / 1_000,
-            waiting: std::mem::take(&mut self.waiting),
-            has_next: self.next > 0,
+            waiting: std::mem::take(&mut self.rest.waiting),
+            has_next: self.rest.next > 0,
             next_returned,
             given_back: self
+                .rest
                 .given_back
                 .take()
                 .map_or_else(Spent::default, |(units, at)| Spent {
                     units,
                     at: time.map_or(0, |time| time.store_time_of(at)),
                 }),
-            resets: std::mem::take(&mut self.resets),
+            resets: std::mem::take(&mut self.rest.resets),
         }
     }
 
     /// Takes in the reply to a report.
     pub(super) fn adopt(&mut self, rules: &Rules, reply: &Reply, time: &StoreTime) {
         let now = time.received;
+        self.denied_until = Tick::ZERO;
         self.pass_time(rules, now);
         self.assign();
-        if self.settles_taken {
-            self.has_taken = false;
+        if self.rest.settles_taken {
+            self.rest.has_taken = false;
         }
-        let known = std::mem::replace(&mut self.reset, reply.reset);
+        let known = std::mem::replace(&mut self.rest.reset, reply.reset);
         if reply.reset > known {
             // What was granted before a reset does not count any more; what is used does.
-            self.lots = Default::default();
-            (self.usable, self.own, self.next) = (0, 0, 0);
+            self.rest.lots = Default::default();
+            (self.usable, self.rest.own, self.rest.next) = (0, 0, 0);
         }
         let granted = reply.grant + reply.ahead + reply.next;
         if granted > 0 {
@@ -415,17 +514,17 @@ impl Budget {
             );
         }
         self.usable += reply.grant;
-        self.ripening = Ripening {
+        self.rest.ripening = Ripening {
             units: reply.ahead,
             done: 0,
             since: now,
         };
         if reply.next > 0 {
-            self.next += reply.next;
-            self.next_from = now.plus(Duration::from_micros(reply.next_in));
+            self.rest.next += reply.next;
+            self.rest.next_from = now.plus(Duration::from_micros(reply.next_in));
         }
-        self.window_end = time.sent.plus(Duration::from_micros(reply.window));
-        self.figures = Some(Figures {
+        self.rest.window_end = time.sent.plus(Duration::from_micros(reply.window));
+        self.rest.figures = Some(Figures {
             reply: *reply,
             at: now,
             store_at: time.at,
@@ -435,7 +534,7 @@ impl Budget {
     }
 
     fn add_lot(&mut self, epoch: u64, expires: Tick, units: u64) {
-        let [oldest, newest] = &mut self.lots;
+        let [oldest, newest] = &mut self.rest.lots;
         if newest.left + newest.used == 0 || newest.epoch == epoch {
             newest.expires = if newest.epoch == epoch {
                 newest.expires.max(expires)
@@ -464,9 +563,9 @@ impl Budget {
             units: unripe,
             done,
             ..
-        } = &mut self.ripening;
+        } = &mut self.rest.ripening;
         let mut rest = unripe.saturating_sub(*done);
-        for held in [&mut self.usable, &mut self.next, &mut rest] {
+        for held in [&mut self.usable, &mut self.rest.next, &mut rest] {
             let part = units.min(*held);
             *held -= part;
             units -= part;
@@ -480,66 +579,67 @@ impl Budget {
         if units == 0 {
             return;
         }
-        self.spent[1].units += units;
-        self.spent[1].at = self.last_use;
-        for lot in &mut self.lots {
+        self.rest.spent[1].units += units;
+        self.rest.spent[1].at = self.last_use;
+        for lot in &mut self.rest.lots {
             let part = units.min(lot.left);
             lot.left -= part;
             lot.used += part;
             units -= part;
         }
-        self.own = self.own.saturating_sub(units);
-        if let Some(figures) = &mut self.figures {
+        self.rest.own = self.rest.own.saturating_sub(units);
+        if let Some(figures) = &mut self.rest.figures {
             figures.used += units;
         }
     }
 
     /// Lets begin and end what is due at `now`.
     fn pass_time(&mut self, rules: &Rules, now: Tick) {
-        let Ripening { units, done, since } = self.ripening;
+        let Ripening { units, done, since } = self.rest.ripening;
         if units > done {
             let elapsed = u128::from(nanos(now.since(since)).min(rules.interval));
             let ripe = u128::from(units) * elapsed / u128::from(rules.interval.max(1));
             let ripe = u64::try_from(ripe).unwrap_or(units);
             self.usable += ripe.saturating_sub(done);
-            self.ripening.done = ripe.max(done);
+            self.rest.ripening.done = ripe.max(done);
         }
         if now < self.until {
             return;
         }
         self.assign();
-        if now >= self.next_from {
-            self.usable += std::mem::take(&mut self.next);
+        if now >= self.rest.next_from {
+            self.usable += std::mem::take(&mut self.rest.next);
         }
-        for index in 0..self.lots.len() {
-            if now >= self.lots[index].expires {
-                let lapsed = std::mem::take(&mut self.lots[index].left);
+        for index in 0..self.rest.lots.len() {
+            if now >= self.rest.lots[index].expires {
+                let lapsed = std::mem::take(&mut self.rest.lots[index].left);
                 self.drop_units(lapsed);
             }
         }
-        if now >= self.window_end {
-            let [before, current] = self.spent;
+        if now >= self.rest.window_end {
+            let [before, current] = self.rest.spent;
             let at = before.at.max(current.at);
-            self.spent = [
+            self.rest.spent = [
                 Spending {
                     units: before.units + current.units,
                     at,
                 },
                 Spending::default(),
             ];
-            self.window_end = Tick::MAX;
+            self.rest.window_end = Tick::MAX;
         }
         self.set_until();
     }
 
     fn set_until(&mut self) {
         let ends = self
+            .rest
             .lots
             .iter()
             .filter(|lot| lot.left > 0)
             .map(|lot| lot.expires);
-        let next = (self.next > 0).then_some(self.next_from);
-        let first = ends.chain(next).chain([self.window_end]).min();
+        let next = (self.rest.next > 0).then_some(self.rest.next_from);
+        let first = ends.chain(next).chain([self.rest.window_end]).min();
         self.until = first.unwrap_or(Tick::MAX);
     }
 }

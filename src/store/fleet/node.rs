@@ -15,7 +15,7 @@ use tokio::{
 
 use super::batch::{Batch, Replies};
 use super::cas::Exchanger;
-use super::keys::{Common, Keys, Outcome};
+use super::keys::{Common, Keys, Outcome, Shard};
 use super::limiter::Settings;
 use super::machine::{Rules, StoreTime};
 use super::record::Terms;
@@ -411,7 +411,7 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
             entry.is_in_flight = true;
             let time = progress.time.as_ref();
             let report = entry.budget.collect(&common.rules, time, now, round_trip);
-            keys.push((Arc::clone(&entry.name), report));
+            keys.push((Arc::clone(&entry.rare.name), report));
             collected.push(*hash);
             shape = Some(Arc::clone(&common.shape));
         }
@@ -464,15 +464,18 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
             .fetch_add(hashes.len() as u64, Ordering::Relaxed);
         for (hash, reply) in hashes.iter().zip(&replies.keys) {
             let mut shard = node.keys.shard(*hash);
-            let rules = shard.common.rules;
-            let Some(entry) = shard.keys.get_mut(hash) else {
+            let Shard { common, keys, .. } = &mut *shard;
+            let Some(entry) = keys.get_mut(hash) else {
                 continue;
             };
             entry.is_in_flight = false;
             if reply.is_damaged {
                 entry.wake(&Err(Failure::Damaged.in_store(S::NAME)));
             } else {
-                entry.budget.adopt(&rules, reply, time);
+                entry.budget.adopt(&common.rules, reply, time);
+                entry
+                    .budget
+                    .look(&common.rules, &common.shape, time.received);
                 entry.wake(&Ok(()));
             }
             drop(shard);
