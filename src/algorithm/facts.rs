@@ -36,9 +36,6 @@ pub struct Facts {
     pub counts_denials: bool,
     /// Whether each key needs a state of its own: a refund or a ban is about one key alone.
     pub is_about_one_key: bool,
-    /// Whether units may be taken ahead and used later. Not if the algorithm says when a request goes,
-    /// as a queue does, counts what it denies, or begins a window with the first use.
-    pub is_leasable: bool,
     /// Whether the algorithm, or a part of it, is not one of this crate's. Then no lock may be held
     /// while it runs, because it may use the table that calls it.
     pub is_user_code: bool,
@@ -59,7 +56,6 @@ impl Facts {
         replans_line: false,
         counts_denials: false,
         is_about_one_key: false,
-        is_leasable: true,
         is_user_code: false,
         words: 0,
         max_heap_bytes: 0,
@@ -83,7 +79,6 @@ impl Facts {
             replans_line: self.replans_line | other.replans_line,
             counts_denials: self.counts_denials | other.counts_denials,
             is_about_one_key: self.is_about_one_key | other.is_about_one_key,
-            is_leasable: self.is_leasable & other.is_leasable,
             is_user_code: self.is_user_code | other.is_user_code,
             words: self.words + other.words,
             max_heap_bytes: self.max_heap_bytes.saturating_add(other.max_heap_bytes),

@@ -226,7 +226,6 @@ impl Algorithm for FixedWindow {
         Facts {
             // An anchored window begins with the first use. Units that another machine used before it
             // may be reported after it has begun, and would count in no window.
-            is_leasable: !self.anchored,
             words: self.word_count(),
             rebase_at: self.rebase_at(),
             ..Facts::ONE_LIMIT

@@ -155,7 +155,6 @@ impl Algorithm for TokenBucket {
         Facts {
             waiting: 1,
             replans_line: true,
-            is_leasable: self.queue_limit == 0,
             words: self.bucket.interval.word_count(self.bucket.depth),
             rebase_at: self.bucket.interval.rebase_at(),
             ..Facts::ONE_LIMIT

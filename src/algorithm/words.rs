@@ -127,21 +127,6 @@ pub trait Words: Algorithm {
         let _ = (self, state);
     }
 
-    /// Removes what belongs to the key of `state` alone, before another key goes on from it.
-    #[doc(hidden)]
-    #[inline]
-    fn disown(&self, state: &mut Self::State) {
-        let _ = (self, state);
-    }
-
-    /// [`Algorithm::decide`] on a state that is kept outside of the slots. `None` if the slow path has
-    /// to decide; the state is then as it was.
-    #[doc(hidden)]
-    #[inline]
-    fn decide_kept(&self, state: &mut Self::State, now: Tick, cost: u64) -> Option<Decision> {
-        Some(decide_outlined(self, state, now, cost))
-    }
-
     /// [`Algorithm::decide`] on the state in `words`. `None` if the state that it leaves does not
     /// pack; `words` is then unspecified.
     ///

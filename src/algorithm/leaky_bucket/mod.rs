@@ -149,7 +149,6 @@ impl Algorithm for LeakyBucket {
         Facts {
             waiting: 1,
             replans_line: true,
-            is_leasable: self.queue_limit.is_none(),
             words: self.bucket.interval.word_count(self.bucket.depth),
             rebase_at: self.bucket.interval.rebase_at(),
             ..Facts::ONE_LIMIT

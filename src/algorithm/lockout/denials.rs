@@ -161,7 +161,6 @@ impl<A: Words> Algorithm for DenialLockout<A> {
         Facts {
             counts_denials: true,
             is_about_one_key: true,
-            is_leasable: false,
             words: 1,
             max_heap_bytes: limit.max_heap_bytes.saturating_add(denials),
             rebase_at: Tick::MAX,

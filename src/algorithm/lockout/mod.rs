@@ -75,7 +75,6 @@ impl Algorithm for Lockout {
     #[inline]
     fn facts(&self) -> Facts {
         Facts {
-            is_leasable: false,
             is_about_one_key: true,
             max_heap_bytes: LockoutState::max_heap_bytes(self.quota.limit()),
             ..Facts::ONE_LIMIT

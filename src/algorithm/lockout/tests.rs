@@ -252,7 +252,6 @@ fn a_lockout_of_denials_is_read_as_it_was_written() {
         let read = settings_from_bytes(&algorithm, &settings(other));
         assert_eq!(read, Some(other));
     }
-    assert!(!algorithm.facts().is_leasable && !lockout().facts().is_leasable);
 }
 
 #[test]

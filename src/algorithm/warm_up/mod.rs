@@ -291,7 +291,6 @@ impl Algorithm for WarmUp {
     fn facts(&self) -> Facts {
         Facts {
             waiting: 1,
-            is_leasable: false,
             words: self.widths.word_count,
             ..Facts::ONE_LIMIT
         }

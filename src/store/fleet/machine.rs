@@ -225,9 +225,10 @@ impl Budget {
     /// Denies a cost, and the same until something changes.
     fn deny(&mut self, rules: &Rules, now: Tick, (cost, wait): (u64, Duration)) -> Answer {
         let Ripening { units, done, since } = self.rest.ripening;
-        let ripe = match units > done {
-            true => (done + 1).saturating_mul(rules.interval) / units,
-            false => u64::MAX,
+        let ripe = if units > done {
+            (done + 1).saturating_mul(rules.interval) / units
+        } else {
+            u64::MAX
         };
         let next = since.plus(Duration::from_nanos(ripe));
         self.denied_cost = cost;

@@ -177,7 +177,6 @@ impl<A: Words> StateOps for Attempt<'_, '_, A> {
         } else {
             cold::unpack(algorithm, &words[..self.table.state_words()])
         };
-        A::disown(algorithm, &mut state);
         self.denied = (self.step)(algorithm, &mut state) == Effect::Denied;
         let until = cold::forgettable_at(algorithm, &state);
         self.kept = Some(state);
@@ -363,8 +362,9 @@ impl<A: Words> Table<A> {
     ) -> Option<Decision> {
         let mut decision = None;
         let mut step = |algorithm: &A, state: &mut A::State| {
-            decision = A::decide_kept(algorithm, state, now, cost);
-            decision.map_or(Effect::Read, |decision| decision.effect())
+            let decided = cold::decide(algorithm, state, now, cost);
+            decision = Some(decided);
+            decided.effect()
         };
         let view = self.epochs.current();
         match self.update_spilled(&view, (id, 0), Some(found), &mut step) {

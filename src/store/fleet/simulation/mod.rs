@@ -70,6 +70,8 @@ enum Fault {
     ForgetKeys(usize),
     StoreClock(i64),
     StoreEmptied,
+    /// The store loses which batches it has executed: one that is sent again counts twice.
+    SequencesLost,
     Join(usize),
 }
 
@@ -92,6 +94,8 @@ enum Mistake {
     ChargesEarly,
     /// Each request is an exchange.
     Chatty,
+    /// A machine forgets the figures of a key that holds nothing, and takes its part of a free limit again.
+    ForgetsFigures,
 }
 
 struct Machine {
@@ -404,6 +408,13 @@ impl<'a> Fleet<'a> {
             }
             return;
         }
+        if self.scenario.mistake == Some(Mistake::ForgetsFigures) {
+            for budget in &mut self.machines[machine].budgets {
+                if !budget.is_due() {
+                    *budget = Budget::default();
+                }
+            }
+        }
         let due = |key: &usize| self.machines[machine].budgets[*key].is_due();
         let keys: Vec<_> = (0..self.scenario.keys).filter(due).collect();
         self.outcome.in_use += keys.len() as u64;
@@ -590,6 +601,7 @@ impl<'a> Fleet<'a> {
                 self.values.clear();
                 self.census = Census::default();
             }
+            Fault::SequencesLost => self.values.retain(|key, _| !key.starts_with('m')),
             Fault::Join(count) => (0..count).for_each(|_| self.join()),
         }
     }

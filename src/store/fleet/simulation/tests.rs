@@ -224,13 +224,14 @@ fn drawn(seed: u64, ahead: bool) -> Scenario {
     let faults = (0..below(5)).map(|_| {
         let machine = below(machines as u64) as usize;
         let length = below(3 * SECOND);
-        let fault = match below(7) {
+        let fault = match below(8) {
             0 => Fault::Crash(machine),
             1 => Fault::Stop(machine, length),
             2 => Fault::CutOff(machine, length),
             3 => Fault::Lies(machine, 1 + below(100)),
             4 => Fault::ForgetKeys(machine),
             5 => Fault::Join(1 + below(3) as usize),
+            6 => Fault::SequencesLost,
             _ => Fault::CutOff(machine, length / 4),
         };
         (SECOND / 2 + below(9 * SECOND / 2), fault)
@@ -293,7 +294,7 @@ fn fault_of(run: &Scenario) -> Option<String> {
 }
 
 fn seeds() -> u64 {
-    let seeds = std::env::var("BUDGET_SEEDS")
+    let seeds = std::env::var("FLEET_SEEDS")
         .ok()
         .and_then(|seeds| seeds.parse().ok());
     seeds.unwrap_or(60)
@@ -373,4 +374,65 @@ fn lost_messages_cost_little() {
         let (rate, mean) = (rate.min(1_000), run.mean(&run.run(), 3, 1));
         assert!(mean >= rate * 800, "{ahead} {machines} {rate}: {mean}");
     }
+}
+
+/// Its share is stranded, and the bound holds.
+#[test]
+fn a_machine_that_lies_about_its_demand_strands_a_part_of_the_limit() {
+    for (name, shape) in shapes() {
+        for ahead in [false, true] {
+            let run = Scenario {
+                faults: vec![(SECOND, Fault::Lies(0, 100))],
+                seconds: 15,
+                ..scenario(&shape, ahead, 8, 2_000)
+            };
+            let mean = run.mean(&run.run(), 3, 1_000);
+            assert!(mean >= 700, "{name} {ahead}: {mean}");
+            assert_eq!(fault_of(&run), None);
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_stops_for_a_minute_uses_nothing_that_has_lapsed() {
+    for (name, shape) in shapes() {
+        let run = Scenario {
+            faults: vec![(SECOND, Fault::Stop(0, 60 * SECOND))],
+            seconds: 64,
+            ..scenario(&shape, false, 3, 600)
+        };
+        assert!(run.run().excess <= 0, "{name}");
+    }
+}
+
+#[test]
+fn a_fleet_that_doubles_keeps_its_bound() {
+    for (name, shape) in shapes() {
+        for ahead in [false, true] {
+            let run = Scenario {
+                faults: vec![(2 * SECOND, Fault::Join(16))],
+                seconds: 10,
+                knows_machines: false,
+                ..scenario(&shape, ahead, 16, 2_000)
+            };
+            assert_eq!(fault_of(&run), None, "{name}");
+        }
+    }
+}
+
+/// A limit of five per minute that all of 64 machines visit from time to time.
+#[test]
+fn figures_that_are_forgotten_are_found() {
+    let shape = Shape::of(Part::Level(Level::new(64, 60 * SECOND * 1_000, 5).unwrap()));
+    let visits = |mistake| {
+        let run = Scenario {
+            seconds: 60,
+            mistake,
+            ..scenario(&shape, true, 64, 40)
+        };
+        run.run().admitted
+    };
+    assert!(visits(None) <= 140, "{}", visits(None));
+    let wrong = visits(Some(Mistake::ForgetsFigures));
+    assert!(wrong > 500, "{wrong}");
 }
