@@ -72,7 +72,7 @@ pub(super) fn exchange(
         if is_current {
             // A limit smaller than the fleet is decided by waiting for exchanges.
             key.ahead = terms.ahead && moment.machines <= shape.capacity();
-            key.grant(&mut reply, report, (share, moment.dice));
+            key.grant(&mut reply, report, (share, moment));
             key.grant_next(&mut reply, report, (share, moment.dice));
         }
     }
@@ -299,12 +299,16 @@ impl Key<'_> {
         self.record.demand[1] > self.shape.refill(self.terms.interval)
     }
 
-    fn grant(&mut self, reply: &mut Reply, report: &Report, (share, dice): (u64, u64)) {
+    fn grant(&mut self, reply: &mut Reply, report: &Report, (share, moment): (u64, Moment)) {
+        let Moment { machines, dice, .. } = moment;
         let (at, interval) = (self.record.at, self.terms.interval);
         // A machine gets no more than it is likely to use. Below the limit that is a guess: the rest stays
         // free for machines that have asked for nothing yet.
         let (share, cap) = if self.is_over() {
-            ((share * GAIN).min(WHOLE), 2 * report.demand + 1)
+            // A machine that lies about its demand gets no more than it could use, or twice its equal part.
+            let used = report.spent[0].units + report.spent[1].units;
+            let usable = (4 * used + 8).max(2 * self.shape.capacity() / machines);
+            ((share * GAIN).min(WHOLE), usable.min(2 * report.demand + 1))
         } else {
             (share, 8 * report.demand + 8)
         };
