@@ -411,6 +411,7 @@ impl Portable for FixedWindow {
 
 /// For the stores that decide on a server.
 #[cfg(feature = "_remote")]
+#[allow(dead_code, reason = "each store uses a part of it")]
 impl FixedWindow {
     /// The length and the offset of its windows, and whether they are anchored.
     pub(crate) const fn window_params(&self) -> (u64, u64, bool) {

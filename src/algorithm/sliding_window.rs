@@ -398,6 +398,7 @@ impl Portable for SlidingWindow {
 
 /// For the stores that decide on a server.
 #[cfg(feature = "_remote")]
+#[allow(dead_code, reason = "each store uses a part of it")]
 impl SlidingWindow {
     /// The length and the offset of its windows.
     pub(crate) const fn window_params(&self) -> (u64, u64) {

@@ -22,7 +22,6 @@ pub(crate) use self::alarm::{Alarm, AlarmState};
 pub use self::coarse::CoarseClock;
 pub use self::manual::{ManualClock, ManualSleep};
 pub use self::monotonic::MonotonicClock;
-#[cfg(feature = "cas")]
 pub use self::sleep::MonotonicSleep;
 #[cfg(feature = "cas")]
 pub(crate) use self::system::unix_now;

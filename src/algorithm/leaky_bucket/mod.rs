@@ -309,6 +309,7 @@ impl From<Quota> for LeakyBucket {
 
 /// For the stores that decide on a server.
 #[cfg(feature = "_remote")]
+#[allow(dead_code, reason = "each store uses a part of it")]
 impl LeakyBucket {
     /// How many units may wait if it is a queue, how long, and when they pay.
     pub(crate) const fn queue_params(&self) -> (Option<u64>, u64, Charge) {

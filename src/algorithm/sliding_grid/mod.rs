@@ -368,6 +368,7 @@ impl Portable for SlidingGrid {
 
 /// For the stores that decide on a server.
 #[cfg(feature = "_remote")]
+#[allow(dead_code, reason = "each store uses a part of it")]
 impl SlidingGrid {
     /// The length and the offset of the cells, and how many of them are summed up.
     pub(crate) const fn cell_params(&self) -> (u64, u64, u64) {

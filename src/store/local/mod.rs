@@ -38,8 +38,7 @@ use self::inner::{DEFAULT_CAPACITY, LocalInner};
 use self::overflow::may_overflow;
 pub use self::overflow::{Overflow, Stats};
 use self::slot::Miss;
-#[cfg(feature = "cas")]
-pub(in crate::store) use self::states::Outcome;
+use self::states::Outcome;
 use self::states::Peeked;
 use crate::algorithm::{Cost, GiveBack, Inherit, IntoAlgorithm, Words, take_now, take_up_to};
 use crate::backend::{Bans, Op};
