@@ -79,6 +79,7 @@ mod recent;
 pub(super) mod record;
 pub(super) mod shared;
 mod time;
+mod value;
 
 pub use self::{
     backend::{Cas, CasCounts},
@@ -86,5 +87,6 @@ pub use self::{
     faulty::{Fault, Faulty},
     future::CasFuture,
     memory::MemoryStore,
-    port::{CasStore, Loaded, Swapped, Value, Version},
+    port::CasStore,
+    value::{Loaded, Swapped, Value, Version},
 };

@@ -9,7 +9,8 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::machine::{Answer, Budget, Rules};
+use super::figures::Rules;
+use super::machine::{Answer, Budget};
 use super::shape::Shape;
 use crate::backend::Losses;
 use crate::clock::Tick;

@@ -5,31 +5,11 @@
 
 use std::time::Duration;
 
+use super::figures::{Figures, Rules, StoreTime};
+use super::held::{Lot, Rest, Ripening, Spending};
 use super::record::{Reply, Report, Settled, Spent};
 use super::shape::{MAX_UNITS, NEVER, Part, Shape};
 use crate::clock::{Tick, nanos};
-
-/// What all keys of a machine have in common.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
-    /// Nanoseconds between two exchanges.
-    pub(super) interval: u64,
-    /// The largest cost that can be admitted.
-    pub(super) capacity: u64,
-    /// Whether a machine may take its part of what is free before it has asked: `Synced`.
-    pub(super) takes_ahead: bool,
-    /// The number of machines; 0 if not known.
-    pub(super) machines: u64,
-}
-
-/// The store's clock as this machine knows it from an exchange: when that was sent, when its reply
-/// came, and the store's time in between, in microseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StoreTime {
-    pub(super) sent: Tick,
-    pub(super) received: Tick,
-    pub(super) at: u64,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
@@ -75,76 +55,6 @@ struct Told {
     renewed_at: Tick,
     /// By how many nanoseconds a unit delays it: of a level.
     unit: u64,
-}
-
-/// The part of a budget that changes in exchanges, and when something begins or ends.
-///
-/// `left` of the lots and `own` together are `usable`, what is unripe, `next` and `unassigned`. A unit
-/// that was used is in exactly one of: `unassigned`; `spent`; a report. A unit that was granted is in
-/// exactly one of: `left` and `used` of its lot; a report.
-#[derive(Clone, Debug, Default)]
-struct Rest {
-    /// Units asked for in the interval before.
-    last_demand: u64,
-    /// Units used since the last report: in windows that have ended, and in this one.
-    spent: [Spending; 2],
-    /// Granted units, oldest first.
-    lots: [Lot; 2],
-    /// Units that the machine took itself.
-    own: u64,
-    /// Units that become usable evenly within an interval.
-    ripening: Ripening,
-    /// Units that become usable at `next_from`.
-    next: u64,
-    next_from: Tick,
-    window_end: Tick,
-    /// The smallest cost that waits.
-    waiting: u64,
-    /// Whether `own` was taken since the last reply to a report made before.
-    has_taken: bool,
-    /// Whether the report in flight settles what was taken.
-    settles_taken: bool,
-    reported: Tick,
-    figures: Option<Figures>,
-    /// The last reset that is known.
-    reset: u64,
-    /// Whether the next report is to reset the key.
-    resets: bool,
-    /// Units reported before that are to be given back, and the first moment at which any was used.
-    given_back: Option<(u64, Tick)>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Spending {
-    units: u64,
-    /// The last use.
-    at: Tick,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Lot {
-    epoch: u64,
-    expires: Tick,
-    left: u64,
-    /// Not yet reported.
-    used: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Ripening {
-    units: u64,
-    done: u64,
-    since: Tick,
-}
-
-/// The last reply, when it came, and what was used since beside what was granted.
-#[derive(Clone, Copy, Debug)]
-struct Figures {
-    reply: Reply,
-    at: Tick,
-    /// The store's time of it, in microseconds.
-    store_at: u64,
-    used: u64,
 }
 
 impl Budget {
@@ -642,46 +552,5 @@ impl Budget {
         let next = (self.rest.next > 0).then_some(self.rest.next_from);
         let first = ends.chain(next).chain([self.rest.window_end]).min();
         self.until = first.unwrap_or(Tick::MAX);
-    }
-}
-
-impl Figures {
-    /// Units of the fleet that are free at `now`, as far as this machine knows.
-    fn free(&self, rules: &Rules, now: Tick) -> u64 {
-        let elapsed = nanos(now.since(self.at)) / 1_000;
-        let refilled = self.reply.refilled(elapsed);
-        let free = i128::from(self.reply.free) + i128::from(refilled);
-        let free = free - i128::from(self.used);
-        u64::try_from(free).unwrap_or(0).min(rules.capacity)
-    }
-
-    /// How long until `units` are free, as far as this machine knows.
-    fn wait_for(&self, rules: &Rules, units: u64, now: Tick) -> Duration {
-        let Reply {
-            free,
-            wait,
-            more,
-            per_unit,
-            ..
-        } = self.reply;
-        let missing =
-            i128::from(units) + i128::from(self.used) - i128::from(free) - i128::from(more);
-        let missing = u64::try_from(missing).unwrap_or(0);
-        let total = match wait {
-            // What is out may be given back in the next exchange.
-            NEVER => rules.interval / 1_000,
-            _ => wait.saturating_add(missing.saturating_mul(per_unit)),
-        };
-        let elapsed = nanos(now.since(self.at)) / 1_000;
-        Duration::from_micros(total.saturating_sub(elapsed).max(1))
-    }
-}
-
-impl StoreTime {
-    /// The store's time at `moment`, or somewhat later, in microseconds.
-    fn store_time_of(&self, moment: Tick) -> u64 {
-        let before = nanos(self.sent.since(moment)) / 1_000;
-        let after = nanos(moment.since(self.sent)).div_ceil(1_000);
-        (self.at + after).saturating_sub(before)
     }
 }

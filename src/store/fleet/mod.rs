@@ -92,12 +92,15 @@
 mod batch;
 mod cas;
 mod exchange;
+mod figures;
 mod future;
+mod held;
 mod keys;
 mod limiter;
 mod machine;
 mod node;
 mod record;
+mod settings;
 mod shape;
 mod shaped;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]

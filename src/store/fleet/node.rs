@@ -15,10 +15,10 @@ use tokio::{
 
 use super::batch::{Batch, Replies};
 use super::cas::Exchanger;
+use super::figures::{Rules, StoreTime};
 use super::keys::{Common, Keys, Outcome, Shard};
-use super::limiter::Settings;
-use super::machine::{Rules, StoreTime};
 use super::record::Terms;
+use super::settings::Settings;
 use super::shaped::Shaped;
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
 use crate::error::{ConfigError, StoreError};

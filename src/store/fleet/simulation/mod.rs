@@ -6,6 +6,7 @@
 )]
 
 mod judge;
+mod scenario;
 mod tests;
 
 use std::{
@@ -16,87 +17,17 @@ use std::{
 };
 
 use self::judge::Judge;
+use self::scenario::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
 use super::batch::{Batch, Replies};
 use super::exchange::count_machine;
-use super::machine::{Answer, Budget, Rules, StoreTime};
+use super::figures::{Rules, StoreTime};
+use super::machine::{Answer, Budget};
 use super::record::{Census, Record, Terms};
 use super::shape::Shape;
 use crate::clock::Tick;
 
-const SECOND: u64 = 1_000_000;
 /// When a simulation begins; microseconds.
 const START: u64 = 1_700_000_000 * SECOND;
-
-/// What is simulated.
-#[derive(Clone, Debug)]
-struct Scenario {
-    shape: Shape,
-    ahead: bool,
-    machines: usize,
-    keys: usize,
-    interval: u64,
-    /// Requests per second for each key, of all machines.
-    rate: u64,
-    traffic: Traffic,
-    seconds: u64,
-    seed: u64,
-    /// Microseconds that a message takes at most, and how many of 1,000 messages are lost.
-    delay: u64,
-    lost: u64,
-    faults: Vec<(u64, Fault)>,
-    mistake: Option<Mistake>,
-    /// Whether machines know their number from the beginning.
-    knows_machines: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Traffic {
-    Even,
-    /// A fifth of the machines has four fifths.
-    Skewed,
-    /// All of it goes to one machine, and after this many microseconds to the next.
-    Moving(u64),
-}
-
-/// What happens to a machine, or to the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    Crash(usize),
-    /// Stops for this long, with all its requests.
-    Stop(usize, u64),
-    /// It reports this many times its demand.
-    Lies(usize, u64),
-    CutOff(usize, u64),
-    ForgetKeys(usize),
-    StoreClock(i64),
-    StoreEmptied,
-    /// The store loses which batches it has executed: one that is sent again counts twice.
-    SequencesLost,
-    Join(usize),
-}
-
-/// A planted mistake, which a check must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mistake {
-    /// What is out is not counted.
-    ForgetsOut,
-    /// What lapses is not charged.
-    ForgetsLapsed,
-    /// A repeated batch counts again.
-    CountsTwice,
-    /// Machines use grants that have lapsed.
-    UsesLapsed,
-    /// Units are given back and used all the same.
-    KeepsReturned,
-    /// Units of the next window are used in this one.
-    UsesNextEarly,
-    /// Costs are charged as of a second before.
-    ChargesEarly,
-    /// Each request is an exchange.
-    Chatty,
-    /// A machine forgets the figures of a key that holds nothing, and takes its part of a free limit again.
-    ForgetsFigures,
-}
 
 struct Machine {
     id: u64,
@@ -142,22 +73,6 @@ struct Fleet<'a> {
     random: u64,
     judges: Vec<Judge>,
     outcome: Outcome,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Outcome {
-    /// Reports of keys.
-    exchanges: u64,
-    /// Keys of machines in use per interval.
-    in_use: u64,
-    denied: u64,
-    failed: u64,
-    /// By how many units the limit was exceeded at most.
-    excess: i64,
-    /// Admitted per key, and in each second.
-    admitted: u64,
-    seconds: Vec<u64>,
-    bytes: usize,
 }
 
 impl Scenario {

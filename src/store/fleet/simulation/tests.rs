@@ -1,7 +1,7 @@
 //! What simulated fleets must keep, and mistakes that break it.
 
 use super::super::shape::{Cells, LOG_CELLS, Level, Part, Shape};
-use super::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
+use super::scenario::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
 use crate::quota::Quota;
 
 fn bucket(limit: u64, burst: u64) -> Shape {

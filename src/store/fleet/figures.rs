@@ -1,0 +1,80 @@
+//! What a machine knows of the fleet.
+
+use std::time::Duration;
+
+use super::record::Reply;
+use super::shape::NEVER;
+use crate::clock::{Tick, nanos};
+
+/// What all keys of a machine have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Nanoseconds between two exchanges.
+    pub(super) interval: u64,
+    /// The largest cost that can be admitted.
+    pub(super) capacity: u64,
+    /// Whether a machine may take its part of what is free before it has asked: `Synced`.
+    pub(super) takes_ahead: bool,
+    /// The number of machines; 0 if not known.
+    pub(super) machines: u64,
+}
+
+/// The store's clock as this machine knows it from an exchange: when that was sent, when its reply
+/// came, and the store's time in between, in microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StoreTime {
+    pub(super) sent: Tick,
+    pub(super) received: Tick,
+    pub(super) at: u64,
+}
+
+/// The last reply, when it came, and what was used since beside what was granted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figures {
+    pub(super) reply: Reply,
+    pub(super) at: Tick,
+    /// The store's time of it, in microseconds.
+    pub(super) store_at: u64,
+    pub(super) used: u64,
+}
+
+impl Figures {
+    /// Units of the fleet that are free at `now`, as far as this machine knows.
+    pub(super) fn free(&self, rules: &Rules, now: Tick) -> u64 {
+        let elapsed = nanos(now.since(self.at)) / 1_000;
+        let refilled = self.reply.refilled(elapsed);
+        let free = i128::from(self.reply.free) + i128::from(refilled);
+        let free = free - i128::from(self.used);
+        u64::try_from(free).unwrap_or(0).min(rules.capacity)
+    }
+
+    /// How long until `units` are free, as far as this machine knows.
+    pub(super) fn wait_for(&self, rules: &Rules, units: u64, now: Tick) -> Duration {
+        let Reply {
+            free,
+            wait,
+            more,
+            per_unit,
+            ..
+        } = self.reply;
+        let missing =
+            i128::from(units) + i128::from(self.used) - i128::from(free) - i128::from(more);
+        let missing = u64::try_from(missing).unwrap_or(0);
+        let total = match wait {
+            // What is out may be given back in the next exchange.
+            NEVER => rules.interval / 1_000,
+            _ => wait.saturating_add(missing.saturating_mul(per_unit)),
+        };
+        let elapsed = nanos(now.since(self.at)) / 1_000;
+        Duration::from_micros(total.saturating_sub(elapsed).max(1))
+    }
+}
+
+impl StoreTime {
+    /// The store's time at `moment`, or somewhat later, in microseconds.
+    pub(super) fn store_time_of(&self, moment: Tick) -> u64 {
+        let before = nanos(self.sent.since(moment)) / 1_000;
+        let after = nanos(moment.since(self.sent)).div_ceil(1_000);
+        (self.at + after).saturating_sub(before)
+    }
+}

@@ -1,0 +1,91 @@
+//! What is simulated, and what comes of it.
+
+use crate::store::fleet::shape::Shape;
+
+pub(super) const SECOND: u64 = 1_000_000;
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub(super) struct Scenario {
+    pub(super) shape: Shape,
+    pub(super) ahead: bool,
+    pub(super) machines: usize,
+    pub(super) keys: usize,
+    pub(super) interval: u64,
+    /// Requests per second for each key, of all machines.
+    pub(super) rate: u64,
+    pub(super) traffic: Traffic,
+    pub(super) seconds: u64,
+    pub(super) seed: u64,
+    /// Microseconds that a message takes at most, and how many of 1,000 messages are lost.
+    pub(super) delay: u64,
+    pub(super) lost: u64,
+    pub(super) faults: Vec<(u64, Fault)>,
+    pub(super) mistake: Option<Mistake>,
+    /// Whether machines know their number from the beginning.
+    pub(super) knows_machines: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traffic {
+    Even,
+    /// A fifth of the machines has four fifths.
+    Skewed,
+    /// All of it goes to one machine, and after this many microseconds to the next.
+    Moving(u64),
+}
+
+/// What happens to a machine, or to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Crash(usize),
+    /// Stops for this long, with all its requests.
+    Stop(usize, u64),
+    /// It reports this many times its demand.
+    Lies(usize, u64),
+    CutOff(usize, u64),
+    ForgetKeys(usize),
+    StoreClock(i64),
+    StoreEmptied,
+    /// The store loses which batches it has executed: one that is sent again counts twice.
+    SequencesLost,
+    Join(usize),
+}
+
+/// A planted mistake, which a check must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mistake {
+    /// What is out is not counted.
+    ForgetsOut,
+    /// What lapses is not charged.
+    ForgetsLapsed,
+    /// A repeated batch counts again.
+    CountsTwice,
+    /// Machines use grants that have lapsed.
+    UsesLapsed,
+    /// Units are given back and used all the same.
+    KeepsReturned,
+    /// Units of the next window are used in this one.
+    UsesNextEarly,
+    /// Costs are charged as of a second before.
+    ChargesEarly,
+    /// Each request is an exchange.
+    Chatty,
+    /// A machine forgets the figures of a key that holds nothing, and takes its part of a free limit again.
+    ForgetsFigures,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    /// Reports of keys.
+    pub(super) exchanges: u64,
+    /// Keys of machines in use per interval.
+    pub(super) in_use: u64,
+    pub(super) denied: u64,
+    pub(super) failed: u64,
+    /// By how many units the limit was exceeded at most.
+    pub(super) excess: i64,
+    /// Admitted per key, and in each second.
+    pub(super) admitted: u64,
+    pub(super) seconds: Vec<u64>,
+    pub(super) bytes: usize,
+}
