@@ -2,8 +2,8 @@
 
 use std::net::TcpListener;
 
-use crate::proxy_server::Proxy;
-use crate::redis_server::{RedisServer, reached};
+use super::proxy_server::Proxy;
+use super::redis_server::{RedisServer, reached};
 
 /// A cluster of three masters that share the slots, and `others` nodes without slots.
 pub(crate) fn cluster(others: usize) -> Vec<RedisServer> {

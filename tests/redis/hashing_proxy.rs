@@ -13,8 +13,8 @@ use std::{
     thread,
 };
 
-use crate::proxy_server::end_of_reply;
-use crate::redis_server::RedisServer;
+use super::proxy_server::end_of_reply;
+use super::redis_server::RedisServer;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {

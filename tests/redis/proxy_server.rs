@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use crate::redis_server::RedisServer;
+use super::redis_server::RedisServer;
 
 /// A fault of the reply of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,7 @@ pub struct Batch {
 }
 
 /// What came of a batch.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replies {
     /// The store's time in microseconds.
     pub(super) now: u64,
@@ -95,18 +95,17 @@ impl Batch {
         }
         if seen.is_none() {
             let text = Seen::to_text(self.sequence, now / self.terms.life, &replies.keys);
-            writes.push(self.write(0, text, self.ttl().max(SEQUENCE_TTL)));
+            writes.push(self.write(0, text, self.sequence_ttl()));
         }
         (writes, replies)
     }
 
     /// The exchange of one key.
     pub(super) fn exchange(&self, index: usize, record: &mut Record, now: u64) -> Reply {
-        let dice = self.random(index) >> 48;
         let moment = Moment {
             now,
             machines: self.machines,
-            dice,
+            dice: self.dice(index),
         };
         exchange(
             (&self.terms, &self.shape),
@@ -139,6 +138,15 @@ impl Batch {
         Duration::from_micros(3 * self.terms.life + used + 1_000_000)
     }
 
+    pub(super) fn sequence_ttl(&self) -> Duration {
+        self.ttl().max(SEQUENCE_TTL)
+    }
+
+    /// A random number below 2^16 for a key.
+    pub(super) fn dice(&self, index: usize) -> u64 {
+        self.random(index) >> 48
+    }
+
     /// A random number of this batch.
     pub(super) fn random(&self, index: usize) -> u64 {
         let seed = self.machine ^ self.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -149,8 +157,8 @@ impl Batch {
 
 /// The last batch of a machine, in words: its sequence number and the epoch, and after each semicolon what it
 /// granted of a key. So a reply that is lost costs no grant.
-struct Seen {
-    sequence: u64,
+pub(super) struct Seen {
+    pub(super) sequence: u64,
     epoch: u64,
     grants: Vec<Vec<u64>>,
 }
@@ -162,7 +170,7 @@ impl Seen {
         fields.collect::<Vec<_>>().join(";")
     }
 
-    fn from_text(text: &str) -> Option<Self> {
+    pub(super) fn from_text(text: &str) -> Option<Self> {
         let mut fields = text.split(';').map(numbers);
         let &[sequence, epoch] = &fields.next()??[..] else {
             return None;
@@ -176,13 +184,13 @@ impl Seen {
     }
 
     /// The epoch, and what was granted of the key at `index` of a batch: nothing of an older one.
-    fn granted(&self, sequence: u64, index: usize) -> (u64, &[u64]) {
+    pub(super) fn granted(&self, sequence: u64, index: usize) -> (u64, &[u64]) {
         let grants = self.grants.get(index).filter(|_| sequence == self.sequence);
         (self.epoch, grants.map_or(&[], Vec::as_slice))
     }
 }
 
-fn text(bytes: &[u8]) -> Option<&str> {
+pub(super) fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 

@@ -100,12 +100,19 @@ mod limiter;
 mod machine;
 mod node;
 mod record;
+#[cfg(feature = "redis")]
+mod script;
 mod settings;
 mod shape;
 mod shaped;
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 mod simulation;
+#[cfg(all(test, feature = "redis"))]
+#[allow(clippy::unwrap_used, reason = "helpers of tests")]
+pub(in crate::store) mod traces;
 
+#[cfg(feature = "redis")]
+pub(in crate::store) use self::record::Reply;
 pub use self::{
     batch::{Batch, Replies, Write},
     future::FleetFuture,

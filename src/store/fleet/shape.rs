@@ -491,10 +491,10 @@ fn rescale(ticks: u64, from: u64, to: u64) -> u64 {
     whole.saturating_mul(to).saturating_add(part).min(MAX_LEVEL)
 }
 
-/// `a * b / c`.
+/// `a * b / c` units.
 fn ratio(a: u64, b: u64, c: u64) -> u64 {
     let product = u128::from(a) * u128::from(b) / u128::from(c);
-    u64::try_from(product).unwrap_or(u64::MAX)
+    u64::try_from(product).map_or(MAX_UNITS, |units| units.min(MAX_UNITS))
 }
 
 pub(super) fn signed(units: u64) -> i64 {

@@ -1,17 +1,21 @@
 //! A Redis server as a store with a compare-and-swap, for limits that decide in this process.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use redis::{Cmd, Value};
 
 use super::{
-    connection::{CallError, STORE},
+    connection::{CallError, Connection, STORE},
     reply::ErrorClass,
     server::Redis,
 };
 use crate::clock::{Tick, nanos};
 use crate::error::StoreError;
 use crate::store::cas::{self, CasStore, Loaded, Swapped, Version};
+use crate::store::fleet::{Batch, Replies};
 
 const SCRIPT: &str = include_str!("lua/swap.lua");
 
@@ -79,6 +83,10 @@ impl CasStore for Redis {
             Swapped::Conflict(Some(reply.loaded))
         })
     }
+
+    async fn exchange(&self, batch: &Arc<Batch>) -> Result<Option<Replies>, StoreError> {
+        self.execute(batch).await.map(Some)
+    }
 }
 
 impl Redis {
@@ -89,24 +97,34 @@ impl Redis {
         key: &str,
         add_args: impl Fn(&mut Cmd) + Send + Sync,
     ) -> Result<Reply, StoreError> {
-        let connection = self.connection_of(key);
-        let command = |name: &str, script: &str| {
-            let mut command = redis::cmd(name);
-            command.arg(script).arg(1).arg(format!("{key}:swap"));
-            add_args(&mut command);
-            command
-        };
-        let by_digest = command("EVALSHA", &DIGEST);
-        let reply = match connection.send(&by_digest).await {
-            Err(CallError {
-                class: ErrorClass::NoScript,
-                ..
-            }) => connection.send(&command("EVAL", SCRIPT)).await,
-            reply => reply,
-        };
-        let reply = reply.map_err(|error| error.error)?;
+        let reply = send_script(self.connection_of(key), (&DIGEST, SCRIPT), |command| {
+            command.arg(1).arg(format!("{key}:swap"));
+            add_args(command);
+        });
+        let reply = reply.await.map_err(|error| error.error)?;
         Reply::parse(reply)
             .ok_or_else(|| StoreError::new("Redis: a reply that is not the script's", false))
+    }
+}
+
+/// Sends a script by its digest, and by its text to a server that does not know it.
+pub(super) async fn send_script(
+    connection: &Arc<Connection>,
+    (digest, text): (&str, &str),
+    add_args: impl Fn(&mut Cmd) + Send + Sync,
+) -> Result<Value, CallError> {
+    let command = |name: &str, script: &str| {
+        let mut command = redis::cmd(name);
+        command.arg(script);
+        add_args(&mut command);
+        command
+    };
+    match connection.send(&command("EVALSHA", digest)).await {
+        Err(CallError {
+            class: ErrorClass::NoScript,
+            ..
+        }) => connection.send(&command("EVAL", text)).await,
+        reply => reply,
     }
 }
 

@@ -125,6 +125,8 @@ mod connector;
 mod differential;
 mod executor;
 mod fast;
+#[cfg(feature = "cas")]
+mod fleet;
 mod future;
 #[cfg(feature = "governor")]
 mod gcra;

@@ -64,6 +64,7 @@ fn a_script_touches_no_key_that_is_not_declared() {
     check("gcra", super::policies::gcra);
     check("pair", |random| (fixed_window(random), leaky_meter(random)));
     for script in [
+        include_str!("../lua/fleet.lua"),
         include_str!("../lua/swap.lua"),
         include_str!("../lua/check/mark.lua"),
         include_str!("../lua/check/commands.lua"),

@@ -17,11 +17,26 @@ mod batched;
 mod clock;
 mod configurations;
 mod declared;
+#[cfg(feature = "cas")]
+mod fleet;
+#[cfg(feature = "cas")]
+mod fleet_servers;
+#[cfg(feature = "cas")]
+#[path = "../../../../tests/redis/hashing_proxy.rs"]
+mod hashing_proxy;
 mod mutants;
 mod oracle;
 mod policies;
+#[cfg(feature = "cas")]
+#[path = "../../../../tests/redis/proxy_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of the store")]
+mod proxy_server;
 #[path = "../../../../tests/algorithms/random.rs"]
 mod random;
+#[cfg(all(feature = "cas", feature = "redis-cluster"))]
+#[path = "../../../../tests/common/redis_cluster.rs"]
+#[expect(dead_code, reason = "shared with the tests of the store")]
+mod redis_cluster;
 #[path = "../../../../tests/common/redis_server.rs"]
 #[expect(dead_code, reason = "shared with the tests of the store")]
 mod redis_server;

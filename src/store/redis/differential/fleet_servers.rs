@@ -1,0 +1,164 @@
+//! Batches of a fleet on real servers: one, a cluster, or several behind a proxy.
+
+use std::sync::Arc;
+
+use super::RedisServer;
+use super::hashing_proxy::{HashingProxy, Kind};
+use super::proxy_server::{Harm, Proxy};
+use crate::store::cas::CasStore as _;
+use crate::store::fleet::{Batch, traces::fixed_batch};
+use crate::store::redis::Redis;
+
+/// Two keys in each of some groups.
+fn batch(machine: u64, sequence: u64) -> Arc<Batch> {
+    let names = (0..32).map(|key| format!("{{throttle:api:{}}}key {key}", key / 2));
+    fixed_batch(machine, sequence, "{throttle:api}", names)
+}
+
+/// Executes a batch which reports 3 units for each key. Returns the units that are used of all keys.
+async fn used(redis: &Redis, batch: &Arc<Batch>) -> u64 {
+    let replies = redis
+        .exchange(batch)
+        .await
+        .expect("replies")
+        .expect("in one step");
+    assert_eq!(replies.used().len(), 32);
+    let used = replies.used();
+    assert!(used.iter().all(|units| *units == used[0]), "{used:?}");
+    used[0]
+}
+
+fn open(url: &str) -> Redis {
+    Redis::open(url).expect("a url")
+}
+
+#[tokio::test]
+async fn a_batch_whose_reply_is_lost_counts_once() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(&server);
+    let redis = open(&proxy.url());
+    // The first reply is that the script is not known.
+    proxy.harms_one(Harm::Cut, 1);
+    let first = batch(1, 7);
+    redis.exchange(&first).await.expect_err("the reply is lost");
+    let keys: u64 = redis::cmd("DBSIZE")
+        .query(&mut server.connection())
+        .expect("a count");
+    assert_eq!(keys, 33, "it was executed");
+    assert_eq!(used(&redis, &first).await, 3);
+    assert_eq!(used(&redis, &batch(1, 8)).await, 6);
+    assert_eq!(used(&redis, &batch(2, 7)).await, 9);
+}
+
+#[tokio::test]
+async fn a_batch_that_cannot_be_written_changes_nothing() {
+    let server = RedisServer::start();
+    let redis = open(&server.url());
+    let set = |setting: &str, value: &str| {
+        let mut command = redis::cmd("CONFIG");
+        let done = command
+            .arg("SET")
+            .arg(setting)
+            .arg(value)
+            .exec(&mut server.connection());
+        done.expect("done");
+    };
+    set("maxmemory", "1");
+    let error = redis.exchange(&batch(1, 1)).await.expect_err("no memory");
+    assert!(
+        error.is_transient() && error.to_string().contains("OOM"),
+        "{error}"
+    );
+    set("maxmemory", "0");
+    assert_eq!(used(&redis, &batch(1, 1)).await, 3);
+    let damage = |value: &str| {
+        let mut command = redis::cmd("SET");
+        let key = "{throttle:api:15}key 31";
+        command
+            .arg(key)
+            .arg(value)
+            .exec(&mut server.connection())
+            .expect("done");
+    };
+    damage("1 2 three");
+    let replies = redis.exchange(&batch(1, 2)).await.expect("replies");
+    let used = replies.expect("in one step").used();
+    assert_eq!((used[30], used[31]), (6, 1_000), "it alone is damaged");
+}
+
+/// Both kinds send a script to the server of its first key, whatever its hash tag is.
+#[tokio::test]
+async fn machines_behind_a_proxy_meet_on_each_server() {
+    let servers = [RedisServer::start(), RedisServer::start()];
+    for (round, kind) in [(0, Kind::Twemproxy), (1, Kind::Envoy)] {
+        let proxy = HashingProxy::before(&servers, kind);
+        let redis = open(&proxy.url()).without_batching();
+        assert_eq!(used(&redis, &batch(1, 1 + round)).await, 3 + 6 * round);
+        assert_eq!(used(&redis, &batch(2, 1 + round)).await, 6 + 6 * round);
+        assert_eq!(used(&redis, &batch(2, 1 + round)).await, 6 + 6 * round);
+    }
+    for server in &servers {
+        let keys: u64 = redis::cmd("DBSIZE")
+            .query(&mut server.connection())
+            .expect("a count");
+        assert!(keys > 0, "every server holds some keys");
+    }
+}
+
+#[cfg(feature = "redis-cluster")]
+mod in_a_cluster {
+    use redis::cluster::ClusterClientBuilder;
+
+    use super::super::redis_cluster::{ask, cluster, cluster_of_one};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_batch_is_split_by_groups_of_keys() {
+        let nodes = cluster(0);
+        let machine = || {
+            let builder = ClusterClientBuilder::new(nodes.iter().map(RedisServer::url));
+            Redis::with_cluster(builder).expect("urls")
+        };
+        let machines = [machine(), machine()];
+        assert_eq!(used(&machines[0], &batch(1, 1)).await, 3);
+        assert_eq!(used(&machines[0], &batch(1, 1)).await, 3);
+        assert_eq!(used(&machines[1], &batch(2, 1)).await, 6);
+        // One group fails, and the others are executed.
+        let key = "{throttle:api:15}key 31";
+        let slot: usize = ask(&nodes[0], &["KEYSLOT", key]).parse().expect("a slot");
+        let node = &mut nodes[slot.min(16_382) / 5_461].connection();
+        let value: Vec<u8> = redis::cmd("GET").arg(key).query(node).expect("a value");
+        let set = |value: &[u8], node: &mut redis::Connection| {
+            redis::cmd("SET")
+                .arg(key)
+                .arg(value)
+                .exec(node)
+                .expect("done");
+        };
+        redis::cmd("DEL").arg(key).exec(node).expect("done");
+        let mut push = redis::cmd("LPUSH");
+        push.arg(key).arg("another type").exec(node).expect("done");
+        machines[0]
+            .exchange(&batch(1, 2))
+            .await
+            .expect_err("a group failed");
+        set(&value, node);
+        assert_eq!(used(&machines[0], &batch(1, 2)).await, 9);
+        for node in &nodes {
+            let keys: u64 = redis::cmd("DBSIZE")
+                .query(&mut node.connection())
+                .expect("a count");
+            assert!(keys > 0, "every master holds some keys");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_plain_client_of_a_cluster_splits_too() {
+        let server = cluster_of_one();
+        let redis = open(&server.url());
+        assert!(redis.has_one_clock());
+        assert_eq!(used(&redis, &batch(1, 1)).await, 3);
+        assert!(!redis.has_one_clock());
+        assert_eq!(used(&redis, &batch(1, 1)).await, 3);
+    }
+}
