@@ -38,6 +38,57 @@ async fn a_cost_is_counted_once_whatever_happens_to_the_swap() {
     }
 }
 
+/// A store whose swaps are always in conflict, and whose turns fail as planned.
+#[derive(Clone, Debug)]
+struct Turns(MemoryStore, Faulty<MemoryStore>);
+
+impl CasStore for Turns {
+    async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
+        self.0.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        _: &str,
+        _: Option<Version>,
+        _: &Value,
+        _: Duration,
+    ) -> Result<Swapped, StoreError> {
+        Ok(Swapped::Conflict(None))
+    }
+
+    async fn update(
+        &self,
+        key: &str,
+        mut change: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
+    ) -> Result<bool, StoreError> {
+        let loaded = self.0.load(key).await?;
+        let expected = loaded.value.as_ref().map(|value| value.version);
+        if let Some((new, ttl)) = change(loaded) {
+            self.1.swap(key, expected, &new, ttl).await?;
+        }
+        Ok(true)
+    }
+}
+
+#[tokio::test]
+async fn a_turn_counts_once_whatever_happens_to_its_reply() {
+    for fault in [Fault::None, Fault::LostRequest, Fault::LostReply] {
+        let memory = MemoryStore::new();
+        let faulty = Faulty::new(memory.clone());
+        let limit = machine(&Turns(memory.clone(), faulty.clone()), 100);
+        for left in [99, 98, 97] {
+            faulty.plan([fault]);
+            let decision = take(&limit, 1).await.expect("a decision");
+            assert_eq!(decision.remaining(), left, "{fault:?}");
+            assert_eq!(faulty.planned(), 0);
+        }
+        assert_eq!(remaining(&machine(&memory, 100)).await, 97, "{fault:?}");
+        // After the first conflict it is known that others use the key.
+        assert_eq!(limit.counts().conflicts, 1);
+    }
+}
+
 /// Swaps of another machine between the swap and the question what became of it.
 #[tokio::test]
 async fn a_swap_that_others_have_overtaken_is_found_or_said_to_be_unknown() {

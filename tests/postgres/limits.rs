@@ -9,10 +9,14 @@ use std::{
 };
 
 use tokio::{task::JoinSet, time::Instant};
+use tokio_postgres::Client;
 use tower_throttle::store::Backend;
-use tower_throttle::store::cas::{CasBuilder, postgres::PostgreSql};
+use tower_throttle::store::cas::{
+    CasBuilder,
+    postgres::{Connections, Pool, PooledClient, PostgreSql},
+};
 use tower_throttle::store::remote::{KeyName, RemoteKey};
-use tower_throttle::{FixedWindow, Quota, SlidingLog};
+use tower_throttle::{FixedWindow, Quota, SlidingLog, StoreError};
 
 use super::{postgres_server::PostgresServer, reached, shared_limit, store};
 
@@ -41,6 +45,54 @@ fn two_processes_admit_exactly_the_limit() {
 async fn an_uncontended_decision_is_one_statement() {
     let (_server, store) = store("alone").await;
     shared_limit::a_decision_is_one_round_trip(store).await;
+}
+
+/// Connections that calls share, none of which a transaction gets for itself.
+#[derive(Debug)]
+struct OnlyShared(Connections);
+
+impl Pool for OnlyShared {
+    type Connection = PooledClient;
+
+    async fn get(&self) -> Result<PooledClient, StoreError> {
+        self.0.get().await
+    }
+
+    fn client(connection: &PooledClient) -> &Client {
+        Connections::client(connection)
+    }
+}
+
+/// The conflicts of eight machines that take 20 units each of one key.
+async fn conflicts<P: Pool>(table: &str, pool: impl Fn(Connections) -> P) -> u64 {
+    let (server, _) = store(table).await;
+    let mut machines = JoinSet::new();
+    for _ in 0..8 {
+        let connections = Connections::open(&server.url()).and_then(|all| all.size(1));
+        let store = PostgreSql::new(pool(connections.expect("a URL"))).without_sweeps();
+        let builder = CasBuilder::new(store.table(table).expect("a name"));
+        let limit = builder.deadline(Duration::from_secs(20));
+        let window = FixedWindow::new(Quota::per_day(160));
+        let limit = limit.build("hot", window).expect("a limit");
+        machines.spawn(async move {
+            for _ in 0..20 {
+                let decision = limit.decide("key", 1).await.expect("a decision");
+                assert!(decision.is_admitted());
+            }
+            limit
+        });
+    }
+    let machines = machines.join_all().await;
+    let denied = machines[0].decide("key", 1).await.expect("a decision");
+    assert!(denied.is_denied());
+    machines.iter().map(|limit| limit.counts().conflicts).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_on_one_key_take_turns_and_do_not_conflict() {
+    let in_turns = conflicts("turns", |connections| connections).await;
+    let at_random = conflicts("at_random", OnlyShared).await;
+    assert!(in_turns <= 24 && at_random > 24, "{in_turns}, {at_random}");
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! Limits in PostgreSQL, against real servers.
 #![cfg(feature = "postgres")]
 
+#[path = "../common/pooler.rs"]
+mod common_pooler;
 mod connections;
 mod isolation;
 mod limits;

@@ -63,7 +63,7 @@ impl<S: CasStore, A: Portable> Driver<S, A> {
                     }
                 }
             }
-            if contention.is_contended() {
+            if contention.is_contended() && !inner.shared.has_turns.load(Ordering::Relaxed) {
                 // Before the calls are taken, so that those that come meanwhile go with them. What was
                 // known of the key is old then.
                 inner
@@ -123,6 +123,20 @@ struct Attempt {
     decisions: Vec<Decision>,
 }
 
+/// Decisions, and what must be stored before they are returned: the record as it is then, with its value.
+struct Plan {
+    decisions: Vec<Decision>,
+    write: Option<(Record, Value, Duration)>,
+}
+
+/// What a machine does when it is its turn.
+enum Turn {
+    /// The outcome of an earlier swap.
+    Known(Step),
+    /// A plan for what the store held.
+    Decided(Known, Plan),
+}
+
 /// What a step of a round led to.
 enum Step {
     /// All calls have their decisions. The store holds this.
@@ -146,7 +160,10 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
                 return known.filter(|_| self.unresolved.is_empty());
             }
             let now = read_at.or_else(|| self.inner.shared.time.now());
+            let has_turns = self.inner.shared.has_turns.load(Ordering::Relaxed);
+            let takes_turn = has_turns && read_at.is_none() && self.contention.is_contended();
             let result = match (known.take(), now) {
+                (known, _) if takes_turn => self.take_turn(&policy.decider, known).await,
                 (Some(known), Some(now)) => {
                     let is_current = read_at.is_some();
                     self.decide(&policy.decider, known, now, is_current).await
@@ -210,30 +227,18 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         is_current: bool,
     ) -> Result<Step, StoreError> {
         let shared = &self.inner.shared;
-        let now = if shared.has_one_clock() {
-            known.record.begin_at(dated)
-        } else {
-            dated
-        };
-        let calls: Vec<_> = self.calls.iter().map(|call| call.call).collect();
-        let has_value = known.version.is_some();
-        let decided = decider.decide(&known.record, has_value, now, &calls);
-        let decided = decided.map_err(|failure| failure.in_store(S::NAME))?;
-        let Some(record) = decided.record else {
+        let Plan { decisions, write } = self.plan(decider, &mut known, dated)?;
+        let Some((record, value, ttl)) = write else {
             // Another machine may have changed the record since it was read.
             if !is_current {
                 return Ok(Step::Reload);
             }
-            self.finish(decided.decisions);
+            self.finish(decisions);
             return Ok(Step::Done(Some(known)));
         };
-        let version = shared.next_version();
-        let record = record.swapped_by(version).written_at(now);
-        let value = Value::new(version, record.to_bytes());
-        let ttl = Decider::<A>::time_to_live(&record, now);
+        let version = value.version;
         shared.check_breaker()?;
-        shared.swaps.fetch_add(1, Ordering::Relaxed);
-        RemoteMetrics(S::NAME).batch_sent(calls.len());
+        self.count_swap();
         let sent_at = MonotonicClock.now();
         let swap = pin!(shared.store.swap(self.key, known.version, &value, ttl));
         match shared.call_until(self.ends_at(), swap).await {
@@ -243,7 +248,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
                     shared.wait_until(dated, time).await;
                 }
                 self.contention.success();
-                self.finish(decided.decisions);
+                self.finish(decisions);
                 Ok(Step::Done(Some(self.known(Some(version), record))))
             }
             Ok(Swapped::Conflict(current)) => {
@@ -252,7 +257,7 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
                     version,
                     expected: known.version,
                     is_refused: true,
-                    decisions: decided.decisions,
+                    decisions,
                 });
                 let is_contended = self.contention.is_contended();
                 self.contention.conflict(shared.deadline);
@@ -260,8 +265,8 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
                     Some(current) if !is_contended => self.adopt(current, sent_at),
                     // What was read before a pause may be old.
                     _ => {
-                        if is_contended {
-                            self.wait_for_turn().await;
+                        if is_contended && !shared.has_turns.load(Ordering::Relaxed) {
+                            self.wait_at_random().await;
                         }
                         Ok(Step::Reload)
                     }
@@ -274,12 +279,122 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
                     version,
                     expected: known.version,
                     is_refused: false,
-                    decisions: decided.decisions,
+                    decisions,
                 });
                 shared.pause(ERROR_PAUSE).await;
                 Ok(Step::Reload)
             }
         }
+    }
+
+    /// Decides while other machines wait, if the store can let them wait.
+    async fn take_turn(
+        &mut self,
+        decider: &Decider<A>,
+        last: Option<Known>,
+    ) -> Result<Step, StoreError> {
+        let (shared, key) = (&self.inner.shared, self.key);
+        shared.check_breaker()?;
+        let (sent_at, ends_at) = (MonotonicClock.now(), self.ends_at());
+        let mut turn = Ok(None);
+        let change = |loaded| {
+            self.drop_unwanted();
+            self.take_more_calls();
+            turn = self.turn(decider, loaded, sent_at).map(Some);
+            let Ok(Some(Turn::Decided(_, plan))) = &turn else {
+                return None;
+            };
+            self.count_swap();
+            plan.write
+                .as_ref()
+                .map(|(_, value, ttl)| (value.clone(), *ttl))
+        };
+        let mut update = Box::pin(shared.store.update(key, change));
+        let updated = shared.call_until(ends_at, update.as_mut()).await;
+        drop(update);
+        match (updated, turn?) {
+            (Ok(false), _) => {
+                shared.has_turns.store(false, Ordering::Relaxed);
+                Ok(Step::Reload)
+            }
+            (Ok(true), None) => Ok(Step::Reload),
+            (Ok(true), Some(Turn::Known(step))) => Ok(step),
+            (Ok(true), Some(Turn::Decided(known, plan))) => {
+                if last.is_some_and(|last| last.version == known.version) {
+                    self.contention.success();
+                } else {
+                    self.contention.conflict(shared.deadline);
+                }
+                self.finish(plan.decisions);
+                Ok(Step::Done(Some(match plan.write {
+                    Some((record, value, _)) => self.known(Some(value.version), record),
+                    None => self.known(known.version, known.record),
+                })))
+            }
+            (Err(error), _) if !error.is_transient() => Err(error),
+            (Err(_), turn) => {
+                if let Some(Turn::Decided(known, plan)) = turn {
+                    let attempt = plan.write.map(|(_, value, _)| Attempt {
+                        version: value.version,
+                        expected: known.version,
+                        is_refused: false,
+                        decisions: plan.decisions,
+                    });
+                    self.unresolved.extend(attempt);
+                }
+                shared.pause(ERROR_PAUSE).await;
+                Ok(Step::Reload)
+            }
+        }
+    }
+
+    /// What to do with what the store holds.
+    fn turn(
+        &mut self,
+        decider: &Decider<A>,
+        loaded: Loaded,
+        sent_at: Tick,
+    ) -> Result<Turn, StoreError> {
+        match self.adopt(loaded, sent_at)? {
+            Step::Again(mut known, now) => {
+                let plan = self.plan(decider, &mut known, now)?;
+                Ok(Turn::Decided(known, plan))
+            }
+            step => Ok(Turn::Known(step)),
+        }
+    }
+
+    /// What to write, and the decisions that follow from it.
+    fn plan(
+        &self,
+        decider: &Decider<A>,
+        known: &mut Known,
+        dated: Tick,
+    ) -> Result<Plan, StoreError> {
+        let shared = &self.inner.shared;
+        let now = if shared.has_one_clock() {
+            known.record.begin_at(dated)
+        } else {
+            dated
+        };
+        let calls: Vec<_> = self.calls.iter().map(|call| call.call).collect();
+        let has_value = known.version.is_some();
+        let decided = decider.decide(&known.record, has_value, now, &calls);
+        let decided = decided.map_err(|failure| failure.in_store(S::NAME))?;
+        let write = decided.record.map(|record| {
+            let version = shared.next_version();
+            let record = record.swapped_by(version).written_at(now);
+            let value = Value::new(version, record.to_bytes());
+            let ttl = Decider::<A>::time_to_live(&record, now);
+            (record, value, ttl)
+        });
+        let decisions = decided.decisions;
+        Ok(Plan { decisions, write })
+    }
+
+    fn count_swap(&self) {
+        self.inner.shared.swaps.fetch_add(1, Ordering::Relaxed);
+        RemoteMetrics(S::NAME).batch_sent(self.calls.len());
     }
 
     /// Takes what the store holds, and finds out which swap of this round was executed.
@@ -326,8 +441,8 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
     }
 
     /// Lets other machines go first, and takes the calls that have come meanwhile.
-    async fn wait_for_turn(&mut self) {
-        let Inner { shared, lines, .. } = self.inner;
+    async fn wait_at_random(&mut self) {
+        let shared = &self.inner.shared;
         let left = self.calls.first().map_or(Duration::ZERO, |call| {
             call.deadline.since(MonotonicClock.now())
         });
@@ -335,11 +450,18 @@ impl<S: CasStore, A: Portable> Round<'_, S, A> {
         shared
             .pause(self.contention.window(waited, shared.deadline))
             .await;
+        self.take_more_calls();
+    }
+
+    fn take_more_calls(&mut self) {
         let (room, ends_by) = (
             MAX_BATCH.saturating_sub(self.calls.len()),
             self.inner.ends_by(MonotonicClock.now()),
         );
-        let more = lines.more_calls(self.key, self.id, room, ends_by);
+        let more = self
+            .inner
+            .lines
+            .more_calls(self.key, self.id, room, ends_by);
         RemoteMetrics(S::NAME).calls_dequeued(more.len());
         self.calls.extend(more);
     }

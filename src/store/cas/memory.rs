@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use super::{CasStore, Loaded, Swapped, Value, Version};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
+use crate::store::fleet::{Batch, Replies};
 use crate::sync::{Mutex, MutexGuard, lock};
 
 type Values = HashMap<String, (Value, Tick)>;
@@ -98,6 +99,21 @@ impl<C: Clock> CasStore for MemoryStore<C> {
         }
         values.insert(key.to_owned(), (new.clone(), now.plus(ttl)));
         Ok(Swapped::Done(Some(now)))
+    }
+
+    async fn exchange(&self, batch: &Arc<Batch>) -> Result<Option<Replies>, StoreError> {
+        let (mut values, now) = self.lock();
+        let current = batch.keys().map(|key| {
+            let current = values.get(key).filter(|(_, expires_at)| *expires_at > now);
+            current.map(|(value, _)| &value.bytes[..])
+        });
+        let (writes, replies) = batch.execute(current, Some(now));
+        let keys: Vec<_> = batch.keys().collect();
+        for write in writes {
+            let key = keys[write.index].to_owned();
+            values.insert(key, (write.value, now.plus(write.ttl)));
+        }
+        Ok(Some(replies))
     }
 }
 

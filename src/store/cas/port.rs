@@ -95,6 +95,20 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
         std::future::ready(Ok(None))
     }
 
+    /// Loads the value of `key` and replaces it by what `change` returns, if it returns any, while other
+    /// calls of `update` for the key wait their turn. Returns `false` if the store cannot let them wait: then
+    /// machines that use one key at once wait at random, and try again after conflicts.
+    ///
+    /// `change` may be called again if what it returned was certainly not stored.
+    fn update(
+        &self,
+        key: &str,
+        change: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        let _ = (key, change);
+        std::future::ready(Ok(false))
+    }
+
     /// Whether all times that it reports are of one clock. Not if its keys are on several servers, of
     /// which each reports its own time.
     fn has_one_clock(&self) -> bool {
@@ -125,6 +139,14 @@ impl<S: CasStore> CasStore for Arc<S> {
         batch: &Arc<Batch>,
     ) -> impl Future<Output = Result<Option<Replies>, StoreError>> + Send {
         S::exchange(self, batch)
+    }
+
+    fn update(
+        &self,
+        key: &str,
+        change: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        S::update(self, key, change)
     }
 
     fn has_one_clock(&self) -> bool {

@@ -4,7 +4,7 @@ use std::{
     future::Future,
     hash::{BuildHasher, RandomState},
     pin::{Pin, pin},
-    sync::atomic::AtomicU64 as Counter,
+    sync::atomic::{AtomicBool, AtomicU64 as Counter},
     time::Duration,
 };
 
@@ -20,6 +20,8 @@ pub(in crate::store) struct Shared<S> {
     pub(in crate::store) deadline: Duration,
     pub(in crate::store) breakers: Breakers,
     pub(in crate::store) time: StoreTime,
+    /// Whether the store can let machines wait their turn, as far as is known.
+    pub(super) has_turns: AtomicBool,
     /// Versions are these numbers, mixed: all different, and unlike those of other machines.
     numbers: Counter,
     pub(in crate::store) swaps: Counter,
@@ -34,6 +36,7 @@ impl<S: CasStore> Shared<S> {
             deadline,
             breakers: Breakers::new(S::NAME, BreakerConfig::default()),
             time: StoreTime::default(),
+            has_turns: AtomicBool::new(true),
             numbers: Counter::new(RandomState::new().hash_one(0)),
             swaps: Counter::new(0),
             loads: Counter::new(0),

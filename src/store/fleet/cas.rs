@@ -257,6 +257,9 @@ fn write(batch: &Batch, record: &Record, names: &Names) -> String {
 #[cfg(all(test, not(tower_throttle_loom), not(tower_throttle_shuttle)))]
 #[allow(clippy::unwrap_used, reason = "helpers of tests")]
 mod tests {
+    #[cfg(feature = "postgres")]
+    mod postgres;
+
     use super::super::record::{Report, Spent};
     use super::super::shape::{NEVER, Shape};
     use super::super::shaped::Shaped;
@@ -281,6 +284,7 @@ mod tests {
         FixedWindow::new(Quota::per_day(1_000)).shape().unwrap()
     }
 
+    /// Odd machines name the keys in the opposite order.
     fn batch(machine: u64, sequence: u64, units: u64) -> Arc<Batch> {
         let report = Report {
             spent: [Spent::default(), Spent { units, at: NEVER }],
@@ -288,14 +292,18 @@ mod tests {
             elapsed: TERMS.interval,
             ..Report::default()
         };
+        let mut keys = vec![("a".into(), report.clone()), ("b".into(), report)];
+        if machine % 2 == 1 {
+            keys.reverse();
+        }
         Arc::new(Batch {
             machine,
             sequence,
             machines: 1,
             terms: TERMS,
             shape: Arc::new(shape()),
-            sequence_key: "machine".into(),
-            keys: vec![("a".into(), report.clone()), ("b".into(), report)],
+            sequence_key: format!("machine {machine}").into(),
+            keys,
         })
     }
 
@@ -310,28 +318,53 @@ mod tests {
         )
     }
 
-    #[tokio::test]
-    async fn machines_that_exchange_at_once_lose_nothing() {
-        let store = MemoryStore::new();
-        let machines: Vec<_> = (0..16).map(|_| budgets(store.clone())).collect();
+    /// Machines exchange the same keys at once. Returns the units that are used of each then.
+    async fn used_by_all<S: CasStore>(
+        machines: &[Arc<Exchanger<S>>],
+    ) -> Result<[i64; 2], StoreError> {
         let mut running = JoinSet::new();
-        for (id, machine) in (1..).zip(machines.clone()) {
+        for (id, machine) in (1..).zip(machines.to_vec()) {
             running.spawn(async move {
-                machine.count(&TERMS).await.unwrap();
                 for sequence in 1..=5 {
-                    machine.exchange(&batch(id, sequence, 3)).await.unwrap();
+                    machine.exchange(&batch(id, sequence, 3)).await?;
                 }
+                Ok(())
             });
         }
-        while let Some(done) = running.join_next().await {
-            done.unwrap();
+        for done in running.join_all().await {
+            done?;
         }
-        for key in ["a", "b"] {
-            let (used, out) = taken(&machines[0], key).await;
-            assert_eq!(used, 16 * 5 * 3);
+        let (a, b) = (taken(&machines[0], "a"), taken(&machines[0], "b"));
+        let taken = [a.await, b.await];
+        for (_, out) in taken {
             assert!(out > 0 && out <= 1_000, "{out}");
         }
-        assert_eq!(budgets(store).count(&TERMS).await.unwrap(), 17);
+        Ok(taken.map(|(used, _)| used))
+    }
+
+    const ALL: [i64; 2] = [16 * 5 * 3; 2];
+
+    #[tokio::test]
+    async fn machines_that_exchange_at_once_lose_nothing() {
+        async fn check<S: CasStore + Clone>(store: S) {
+            let machines: Vec<_> = (0..16).map(|_| budgets(store.clone())).collect();
+            assert_eq!(used_by_all(&machines).await, Ok(ALL));
+        }
+        check(MemoryStore::new()).await;
+        // It has swaps only.
+        check(Faulty::new(MemoryStore::new())).await;
+    }
+
+    #[tokio::test]
+    async fn machines_that_are_counted_at_once_are_all_counted() {
+        let store = MemoryStore::new();
+        let mut running = JoinSet::new();
+        for _ in 0..16 {
+            let machine = budgets(store.clone());
+            running.spawn(async move { machine.count(&TERMS).await });
+        }
+        running.join_all().await;
+        assert_eq!(budgets(store).count(&TERMS).await, Ok(17));
     }
 
     /// A reply is lost: what the swap did is found by its name, and its grant is not lost. With another
@@ -341,18 +374,32 @@ mod tests {
         for (again, used) in [(1, 3), (2, 6)] {
             let store = Faulty::new(MemoryStore::new());
             let budgets = budgets(store.clone());
-            let first = batch(7, 1, 3);
+            let first = batch(8, 1, 3);
             // The load and the swap of the first key.
             store.plan([Fault::None, Fault::LostReply]);
             budgets.exchange(&first).await.unwrap_err();
-            let granted = taken(&budgets, "a").await.1;
-            let replies = budgets.exchange(&batch(7, again, 3)).await.unwrap();
-            assert_eq!(taken(&budgets, "a").await.0, used);
-            if again == 1 {
-                assert!(granted > 0);
-                assert_eq!(replies.keys[0].grant, granted);
-                assert_eq!(taken(&budgets, "a").await.1, granted);
-            }
+            sent_again(&budgets, again, used).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_is_sent_again_in_one_step_counts_once() {
+        for (again, used) in [(1, 3), (2, 6)] {
+            let budgets = budgets(MemoryStore::new());
+            budgets.exchange(&batch(8, 1, 3)).await.unwrap();
+            sent_again(&budgets, again, used).await;
+        }
+    }
+
+    /// The first batch of machine 8 was executed.
+    async fn sent_again<S: CasStore>(budgets: &Arc<Exchanger<S>>, sequence: u64, used: i64) {
+        let granted = taken(budgets, "a").await.1;
+        let replies = budgets.exchange(&batch(8, sequence, 3)).await.unwrap();
+        assert_eq!(taken(budgets, "a").await.0, used);
+        if sequence == 1 {
+            assert!(granted > 0);
+            assert_eq!(replies.keys[0].grant, granted);
+            assert_eq!(taken(budgets, "a").await.1, granted);
         }
     }
 
@@ -362,9 +409,9 @@ mod tests {
         let loaded = budgets.load("a").await.unwrap();
         let text = "1 2 three".to_owned();
         budgets.swap("a", &loaded, text, CENSUS_TTL).await.unwrap();
-        let replies = budgets.exchange(&batch(1, 1, 0)).await.unwrap();
+        let replies = budgets.exchange(&batch(2, 1, 0)).await.unwrap();
         assert!(replies.keys[0].is_damaged && !replies.keys[1].is_damaged);
-        let mut reset = Batch::clone(&batch(1, 2, 0));
+        let mut reset = Batch::clone(&batch(2, 2, 0));
         reset.keys[0].1.resets = true;
         let replies = budgets.exchange(&Arc::new(reset)).await.unwrap();
         assert!(!replies.keys[0].is_damaged);

@@ -2,6 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use tokio::sync::Semaphore;
 use tokio_postgres::{
     Client, Config, Error, NoTls, Socket,
     tls::{MakeTlsConnect, TlsConnect},
@@ -21,7 +22,8 @@ const CALLS_PER_CONNECTION: usize = 4;
 /// A statement that waits for the lock of a row delays all behind it. A caller waits no longer anyway.
 const SETTINGS: &str = "SET lock_timeout = '100ms'";
 
-/// A few connections that all calls share: the [`Pool`] of this crate.
+/// A few connections that all calls share: the [`Pool`] of this crate. Transactions have as many of their
+/// own.
 ///
 /// The first call makes the first connection. More are made, up to the [size](Self::size), if calls
 /// are in flight on all that there are. Calls on one connection are pipelined: none waits for the
@@ -29,6 +31,8 @@ const SETTINGS: &str = "SET lock_timeout = '100ms'";
 #[derive(Clone)]
 pub struct Connections {
     connector: Arc<Connector<Settings>>,
+    /// Connections that are not shared, and the turns to take one.
+    exclusive: (Arc<Connector<Settings>>, Arc<Semaphore>),
     size: usize,
 }
 
@@ -96,7 +100,7 @@ impl Connections {
         Self::from_settings(settings, DEFAULT_SIZE)
     }
 
-    /// At most `count` connections. The default is 4.
+    /// At most `count` connections, and as many for transactions. The default is 4.
     ///
     /// # Errors
     /// If `count` is not 1 to 64.
@@ -143,7 +147,11 @@ impl Connections {
 
     fn from_settings(settings: Settings, size: usize) -> Self {
         Self {
-            connector: Connector::new(settings, Vec::new()),
+            connector: Connector::new(settings.clone(), Vec::new()),
+            exclusive: (
+                Connector::new(settings, Vec::new()),
+                Arc::new(Semaphore::new(size)),
+            ),
             size,
         }
     }
@@ -154,6 +162,14 @@ impl Pool for Connections {
 
     async fn get(&self) -> Result<PooledClient, StoreError> {
         self.connector.get(|links| pick(links, self.size)).await
+    }
+
+    async fn get_exclusive(&self) -> Result<Option<PooledClient>, StoreError> {
+        let (connector, turns) = &self.exclusive;
+        let closed = |error| StoreError::new(format!("PostgreSQL: {error}"), true);
+        let permit = Arc::clone(turns).acquire_owned().await.map_err(closed)?;
+        let client = connector.get(pick_idle).await?;
+        Ok(Some(client.with(permit)))
     }
 
     fn client(connection: &PooledClient) -> &Client {
@@ -180,6 +196,18 @@ fn pick(links: &mut Vec<Arc<Link>>, size: usize) -> Pick<PooledClient, Arc<Link>
     Pick {
         picked,
         wants_another: is_busy && links.len() < size,
+        unusable,
+    }
+}
+
+/// A connection that no call uses.
+fn pick_idle(links: &mut Vec<Arc<Link>>) -> Pick<PooledClient, Arc<Link>> {
+    let unusable = remove_unusable(links);
+    let idle = links.iter().find(|link| link.in_flight() == 0);
+    let picked = idle.map(|link| PooledClient::new(Arc::clone(link)));
+    Pick {
+        wants_another: picked.is_none(),
+        picked,
         unusable,
     }
 }

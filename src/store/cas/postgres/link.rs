@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::Client;
 
 use super::pool::Statements;
@@ -71,10 +72,12 @@ impl Link {
     }
 }
 
-/// A connection of [`Connections`](super::Connections), taken for one statement.
+/// A connection of [`Connections`](super::Connections), taken for one statement or one transaction.
 pub struct PooledClient {
     link: Arc<Link>,
     replied: bool,
+    /// Of a connection that is not shared. It is given back after the connection.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl PooledClient {
@@ -83,7 +86,13 @@ impl PooledClient {
         Self {
             link,
             replied: false,
+            permit: None,
         }
+    }
+
+    pub(super) fn with(mut self, permit: OwnedSemaphorePermit) -> Self {
+        self.permit = Some(permit);
+        self
     }
 
     pub(super) fn link(&self) -> &Link {

@@ -18,7 +18,10 @@
 //!
 //! # Isolation
 //! Each statement is a transaction of its own. Any isolation level works; `READ COMMITTED`, the
-//! default, has the fewest conflicts.
+//! default, has the fewest conflicts. The batch of a fleet, and a decision on a key that other machines use
+//! at once, is a transaction on a connection of its own, which locks its rows in the order of their keys. So
+//! machines take turns, and none works in vain. A machine that stops in the middle holds its locks for a
+//! second at most.
 
 mod connections;
 mod error;
@@ -28,6 +31,7 @@ mod sql;
 mod statements;
 mod store;
 mod sweeper;
+mod transaction;
 
 pub use self::connections::Connections;
 pub use self::link::PooledClient;

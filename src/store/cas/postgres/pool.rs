@@ -43,7 +43,8 @@ use crate::sync::{Mutex, lock};
 /// }
 /// ```
 ///
-/// Each statement is a transaction of its own: give no connection on which a transaction has begun.
+/// Each statement is a transaction of its own, except on a connection of
+/// [`get_exclusive`](Pool::get_exclusive): give no connection on which a transaction has begun.
 pub trait Pool: fmt::Debug + Send + Sync + 'static {
     /// A connection, taken for one statement. Dropping it gives it back.
     type Connection: Send + Sync;
@@ -53,6 +54,16 @@ pub trait Pool: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// The caller may drop the future: a limiter stops waiting at its deadline.
     fn get(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
+
+    /// Takes a connection that no other call gets until it is given back, for a transaction. `None`, the
+    /// default, if calls share the connections: then a fleet swaps each key of a batch on its own, and machines
+    /// that use one key at once wait at random. The `get` of
+    /// deadpool-postgres and bb8-postgres returns such connections.
+    fn get_exclusive(
+        &self,
+    ) -> impl Future<Output = Result<Option<Self::Connection>, StoreError>> + Send {
+        std::future::ready(Ok(None))
+    }
 
     /// The client of a connection.
     fn client(connection: &Self::Connection) -> &Client;
@@ -80,7 +91,7 @@ pub struct Statements(Mutex<Vec<(String, Statement)>>);
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// How many statements a connection keeps: those of two tables.
-const MAX_STATEMENTS: usize = 8;
+const MAX_STATEMENTS: usize = 12;
 
 impl Statements {
     /// The statement for this text. Calls that need it at the same time may each prepare it.

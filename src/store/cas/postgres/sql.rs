@@ -10,9 +10,15 @@ use crate::store::cas::policy::is_change_key;
 
 /// The present moment.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+/// Begins the transaction of a batch. Each of its statements sees what was committed before, whatever the
+/// default of the role. A machine that stops in the middle holds its locks for a second at most.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+                     SET LOCAL idle_in_transaction_session_timeout = '1s'; \
+                     SET LOCAL lock_timeout = '1s'";
 /// The longest name, so that the names of the index and of the second table fit in 63 bytes.
 const MAX_NAME: usize = 54;
-/// Taken while the table is made: two machines that make it at once would both fail to find it.
+/// Taken while the table is made: two machines that make it at once would both fail to find it. Also mixed
+/// into the locks for which the machines of a fleet queue.
 const LOCK: i64 = 0x7468_726f_7474_6c65;
 
 /// The texts of all statements.
@@ -23,6 +29,7 @@ pub(super) struct Sql {
     pub(super) quotas: Table,
     index: String,
     pub(super) sweep: String,
+    pub(super) begin: String,
 }
 
 /// The texts of the statements on one table.
@@ -34,6 +41,10 @@ pub(super) struct Table {
     pub(super) load: String,
     pub(super) insert: String,
     pub(super) update: String,
+    /// Locks the rows of several keys.
+    pub(super) lock: String,
+    pub(super) read: String,
+    pub(super) write: String,
     /// Finds out whether the table is there, has the columns, and may be read.
     pub(super) probe: String,
 }
@@ -60,6 +71,30 @@ impl Table {
             update: format!(
                 "UPDATE {quoted} AS t SET version = $2, value = $3, expires_at = {NOW} + $4::bigint \
                  WHERE t.key = $1 AND t.version = $5 RETURNING t.expires_at"
+            ),
+            // Locks the rows in the order of the keys, so no two transactions wait for each other. A row
+            // that is not there yet is inserted as one that has expired; the others are not written, so that
+            // one new version of each fits in its page. Machines that use the same keys queue for the first
+            // of them: a row wakes all that wait for it, as each commit moves it.
+            lock: format!(
+                "INSERT INTO {quoted} AS t (key, version, value, expires_at, sweep_at) \
+                 SELECT k.key, 0, '', 0, {NOW} + $3::bigint \
+                 FROM (SELECT pg_advisory_xact_lock(hashtextextended($2::text, {LOCK}))) AS turn, \
+                 unnest($1::text[]) AS k (key) ORDER BY k.key COLLATE \"C\" \
+                 ON CONFLICT (key) DO UPDATE SET version = t.version WHERE false"
+            ),
+            // A statement of its own: it sees what was committed before the rows were locked.
+            read: format!(
+                "SELECT clock.now, t.version, t.value, t.expires_at \
+                 FROM (SELECT {NOW} AS now) AS clock, \
+                 unnest($1::text[]) WITH ORDINALITY AS k (key, place) JOIN {quoted} AS t USING (key) \
+                 ORDER BY k.place"
+            ),
+            write: format!(
+                "UPDATE {quoted} AS t SET version = n.version, value = n.value, \
+                 expires_at = {NOW} + n.ttl \
+                 FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bigint[]) \
+                 AS n (key, version, value, ttl) WHERE t.key = n.key"
             ),
             probe: format!(
                 "SELECT has_table_privilege('{quoted}', 'INSERT') AND \
@@ -97,6 +132,7 @@ impl Sql {
             index: quoted_part(&format!("{}_sweep_at", last(table))),
             quotas: Table::new(format!("{table}_quotas")),
             states,
+            begin: BEGIN.to_owned(),
         })
     }
 

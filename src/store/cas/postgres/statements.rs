@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::{
-    Row,
+    Error, Row,
     types::{FromSql, Type},
 };
 
@@ -18,7 +18,7 @@ use crate::store::cas::{Loaded, Swapped, Value, Version};
 
 /// A sweep reads a row at most so long after it expires: as long as its time to live, but within these
 /// bounds. So its index entry changes at most once in that time.
-const MIN_SLACK: Duration = Duration::from_secs(60);
+pub(super) const MIN_SLACK: Duration = Duration::from_secs(60);
 const MAX_SLACK: Duration = Duration::from_secs(3_600);
 /// A thousand years, so that no sum overflows.
 const MAX_TTL_MICROS: u64 = 1_000 * 366 * 86_400 * 1_000_000;
@@ -177,19 +177,26 @@ impl<P: Pool> Calls<P> {
             },
             None => client.query_typed(sql, parameters).await,
         };
-        let class = result.as_ref().err().map(Class::of);
-        if let (Some(Class::StaleStatement), Some(statements)) = (class, statements) {
+        let result = result.map_err(|error| self.failed(&connection, &error));
+        let is_bad = |error: &CallError| error.class == Class::BadConnection;
+        P::release(connection, !result.as_ref().is_err_and(is_bad));
+        result
+    }
+
+    /// The error of a statement.
+    pub(super) fn failed(&self, connection: &P::Connection, error: &Error) -> CallError {
+        let class = Class::of(error);
+        if let (Class::StaleStatement, Some(statements)) = (class, P::statements(connection)) {
             statements.clear();
         }
-        P::release(connection, class != Some(Class::BadConnection));
-        result.map_err(|error| CallError {
-            class: class.unwrap_or(Class::Other),
-            error: store_error(&error, &self.sql.states.name),
-        })
+        CallError {
+            class,
+            error: store_error(error, &self.sql.states.name),
+        }
     }
 
     /// The value of a row that was loaded, unless it has expired at `now`.
-    fn loaded(&self, row: &Row, now: i64) -> Result<Loaded, StoreError> {
+    pub(super) fn loaded(&self, row: &Row, now: i64) -> Result<Loaded, StoreError> {
         let version: Option<i64> = self.get(row, 1)?;
         let bytes: Option<Vec<u8>> = self.get(row, 2)?;
         let expires_at: Option<i64> = self.get(row, 3)?;
@@ -203,7 +210,11 @@ impl<P: Pool> Calls<P> {
         Ok(Loaded::new(value).at(tick(now)))
     }
 
-    fn get<'a, T: FromSql<'a>>(&self, row: &'a Row, column: usize) -> Result<T, StoreError> {
+    pub(super) fn get<'a, T: FromSql<'a>>(
+        &self,
+        row: &'a Row,
+        column: usize,
+    ) -> Result<T, StoreError> {
         row.try_get(column)
             .map_err(|error| store_error(&error, &self.sql.states.name))
     }
@@ -237,12 +248,12 @@ impl<P> Clone for Calls<P> {
 }
 
 /// The version in the signed numbers of SQL.
-fn bits(version: Version) -> i64 {
+pub(super) fn bits(version: Version) -> i64 {
     i64::from_ne_bytes(version.as_u64().to_ne_bytes())
 }
 
 /// Rounded up: a value never expires early.
-fn micros(span: Duration) -> i64 {
+pub(super) fn micros(span: Duration) -> i64 {
     let micros = span
         .as_nanos()
         .div_ceil(1_000)
@@ -251,7 +262,7 @@ fn micros(span: Duration) -> i64 {
 }
 
 /// A moment in microseconds since 1970.
-fn tick(micros: i64) -> Tick {
+pub(super) fn tick(micros: i64) -> Tick {
     let micros = u64::try_from(micros).unwrap_or(0);
     Tick::from_nanos(micros.saturating_mul(1_000))
 }

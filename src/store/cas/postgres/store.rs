@@ -12,6 +12,7 @@ use super::{
 };
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::store::cas::{CasStore, Loaded, Swapped, Value, Version};
+use crate::store::fleet::{Batch, Replies};
 
 const DEFAULT_TABLE: &str = "tower_throttle";
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
@@ -187,6 +188,18 @@ impl<P: Pool> PostgreSql<P> {
         Ok(removed)
     }
 
+    /// A store with a mistake in the statements of a batch.
+    #[cfg(test)]
+    pub(in crate::store) fn with_mistake(mut self, right: &str, wrong: &str) -> Self {
+        let sql = Arc::get_mut(&mut self.calls.sql).expect("the only store");
+        let before = (sql.begin.clone(), sql.states.lock.clone());
+        for text in [&mut sql.begin, &mut sql.states.lock] {
+            *text = text.replace(right, wrong);
+        }
+        assert_ne!(before, (sql.begin.clone(), sql.states.lock.clone()));
+        self
+    }
+
     /// What the sweeps in the background have done.
     pub fn sweeps(&self) -> Sweeps {
         self.sweeper.sweeps()
@@ -210,6 +223,20 @@ impl<P: Pool> CasStore for PostgreSql<P> {
     ) -> Result<Swapped, StoreError> {
         self.sweeper.start(&self.calls);
         self.calls.swap(key, expected, new, ttl).await
+    }
+
+    async fn exchange(&self, batch: &Arc<Batch>) -> Result<Option<Replies>, StoreError> {
+        self.sweeper.start(&self.calls);
+        self.calls.exchange(batch).await
+    }
+
+    async fn update(
+        &self,
+        key: &str,
+        change: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
+    ) -> Result<bool, StoreError> {
+        self.sweeper.start(&self.calls);
+        self.calls.update(key, change).await
     }
 }
 

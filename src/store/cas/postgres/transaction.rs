@@ -1,0 +1,204 @@
+//! A transaction: two round trips, between which its rows are locked.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use tokio_postgres::{Client, Error, Row, types::Type};
+
+use super::{
+    error::Class,
+    pool::{Parameter, Pool},
+    sql::Table,
+    statements::{CallError, Calls, MIN_SLACK, bits, micros},
+};
+use crate::error::StoreError;
+use crate::store::cas::{Loaded, Value};
+use crate::store::fleet::{Batch, Replies, Write};
+
+/// A request that its first poll sends.
+type Request<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, Error>> + Send + 'a>>;
+
+/// An open transaction. Dropping it rolls it back.
+struct Open<'a>(Option<&'a Client>);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if let Some(client) = self.0 {
+            // Sent behind all that was sent before. The reply is not awaited.
+            let roll_back = pin!(client.batch_execute("ROLLBACK"));
+            let _ = roll_back.poll(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+}
+
+impl<P: Pool> Calls<P> {
+    /// Executes a batch.
+    pub(super) async fn exchange(&self, batch: &Batch) -> Result<Option<Replies>, StoreError> {
+        let keys: Vec<_> = batch.keys().collect();
+        // The first key is that of the machine.
+        let queue = keys[1..].iter().min().copied().unwrap_or_default();
+        let execute = |values: &[Loaded]| {
+            let now = values.first().and_then(|loaded| loaded.server_time);
+            let bytes = values
+                .iter()
+                .map(|loaded| Some(&loaded.value.as_ref()?.bytes[..]));
+            batch.execute(bytes, now)
+        };
+        let table = &self.sql.states;
+        self.transact(table, &keys, queue, execute).await
+    }
+
+    pub(super) async fn update(
+        &self,
+        key: &str,
+        mut change: impl FnMut(Loaded) -> Option<(Value, Duration)> + Send,
+    ) -> Result<bool, StoreError> {
+        let execute = |values: &[Loaded]| {
+            let changed = change(values.first().cloned().unwrap_or_default());
+            let write = changed.map(|(value, ttl)| Write {
+                index: 0,
+                value,
+                ttl,
+            });
+            (write.into_iter().collect(), ())
+        };
+        let table = self.sql.table_of(key);
+        let done = self.transact(table, &[key], key, execute).await?;
+        Ok(done.is_some())
+    }
+
+    /// Reads the values of `keys` and writes what `execute` makes of them, in a transaction that waits in the
+    /// queue of this name. `None` if the pool has no connection for it.
+    ///
+    /// # Cancel safety
+    /// If it is dropped, the transaction is rolled back, unless it is committed already.
+    async fn transact<T>(
+        &self,
+        table: &Table,
+        keys: &[&str],
+        queue: &str,
+        mut execute: impl FnMut(&[Loaded]) -> (Vec<Write>, T),
+    ) -> Result<Option<T>, StoreError> {
+        let mut is_again = false;
+        loop {
+            let Some(connection) = self.pool.get_exclusive().await? else {
+                return Ok(None);
+            };
+            let mut open = Open(Some(P::client(&connection)));
+            let result = self
+                .transact_on(&connection, table, keys, queue, &mut execute)
+                .await;
+            let class = result.as_ref().err().map(|error| error.class);
+            if class.is_none() {
+                open.0 = None;
+            }
+            drop(open);
+            P::release(connection, class != Some(Class::BadConnection));
+            // It was rolled back, and the statement is now prepared anew.
+            let tries_again = class == Some(Class::StaleStatement) && self.prepares && !is_again;
+            if !tries_again {
+                return result.map(Some).map_err(|error| error.error);
+            }
+            is_again = true;
+        }
+    }
+
+    async fn transact_on<T>(
+        &self,
+        connection: &P::Connection,
+        table: &Table,
+        keys: &[&str],
+        queue: &str,
+        execute: &mut impl FnMut(&[Loaded]) -> (Vec<Write>, T),
+    ) -> Result<T, CallError> {
+        let client = P::client(connection);
+        let slack = micros(MIN_SLACK);
+        let lock: [Parameter<'_>; 3] = [
+            (&keys, Type::TEXT_ARRAY),
+            (&queue, Type::TEXT),
+            (&slack, Type::INT8),
+        ];
+        let requests = vec![
+            simple(client, &self.sql.begin),
+            self.request(connection, &table.lock, &lock).await?,
+            self.request(connection, &table.read, &lock[..1]).await?,
+        ];
+        let rows = self.pipelined(connection, requests).await?;
+        let now = rows.first().map(|row| self.get(row, 0)).transpose()?;
+        let now = now.unwrap_or(0);
+        let values = rows.iter().map(|row| self.loaded(row, now));
+        let values = values.collect::<Result<Vec<_>, StoreError>>()?;
+        let (writes, output) = execute(&values);
+
+        let written: Vec<_> = writes.iter().map(|write| keys[write.index]).collect();
+        let versions: Vec<_> = writes
+            .iter()
+            .map(|write| bits(write.value.version))
+            .collect();
+        let values: Vec<_> = writes.iter().map(|write| &write.value.bytes[..]).collect();
+        let ttls: Vec<_> = writes.iter().map(|write| micros(write.ttl)).collect();
+        let write: [Parameter<'_>; 4] = [
+            (&written, Type::TEXT_ARRAY),
+            (&versions, Type::INT8_ARRAY),
+            (&values, Type::BYTEA_ARRAY),
+            (&ttls, Type::INT8_ARRAY),
+        ];
+        let requests = vec![
+            self.request(connection, &table.write, &write).await?,
+            simple(client, "COMMIT"),
+        ];
+        self.pipelined(connection, requests).await?;
+        Ok(output)
+    }
+
+    /// A statement with parameters. It is prepared first, if the connection keeps statements.
+    async fn request<'a>(
+        &self,
+        connection: &'a P::Connection,
+        sql: &'a str,
+        parameters: &'a [Parameter<'a>],
+    ) -> Result<Request<'a>, CallError> {
+        let client = P::client(connection);
+        let Some(statements) = P::statements(connection).filter(|_| self.prepares) else {
+            return Ok(Box::pin(client.query_typed(sql, parameters)));
+        };
+        let statement = statements.get(client, sql, parameters).await;
+        let statement = statement.map_err(|error| self.failed(connection, &error))?;
+        Ok(Box::pin(async move {
+            let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
+            client.query(&statement, &values).await
+        }))
+    }
+
+    /// Sends requests one behind the other, without waiting for the replies. Returns the last reply, or the
+    /// first error.
+    async fn pipelined(
+        &self,
+        connection: &P::Connection,
+        mut requests: Vec<Request<'_>>,
+    ) -> Result<Vec<Row>, CallError> {
+        let poll_all = poll_fn(|context| {
+            let polled = requests.iter_mut().map(|one| one.as_mut().poll(context));
+            Poll::Ready(polled.collect::<Vec<_>>())
+        });
+        let polled = poll_all.await;
+        let mut last = Vec::new();
+        for (request, polled) in requests.into_iter().zip(polled) {
+            let result = match polled {
+                Poll::Ready(result) => result,
+                Poll::Pending => request.await,
+            };
+            last = result.map_err(|error| self.failed(connection, &error))?;
+        }
+        Ok(last)
+    }
+}
+
+/// Statements without parameters and rows.
+fn simple<'a>(client: &'a Client, sql: &'a str) -> Request<'a> {
+    Box::pin(async move { client.batch_execute(sql).await.map(|()| Vec::new()) })
+}

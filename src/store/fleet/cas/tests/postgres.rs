@@ -1,0 +1,162 @@
+//! Batches as transactions of a real PostgreSQL.
+
+use std::{future::poll_fn, task::Poll};
+
+use super::*;
+use crate::store::cas::postgres::{Connections, PostgreSql};
+
+#[path = "../../../../../tests/common/pooler.rs"]
+mod pooler;
+#[path = "../../../../../tests/common/postgres_server.rs"]
+#[expect(dead_code, reason = "shared with the tests of the store")]
+mod postgres_server;
+
+use self::{pooler::Pooler, postgres_server::PostgresServer};
+
+type Machine = Arc<Exchanger<PostgreSql>>;
+
+/// The store of a machine with one connection for transactions.
+fn open(url: &str, table: &str) -> PostgreSql {
+    let connections = Connections::open(url).and_then(|connections| connections.size(1));
+    let store = PostgreSql::new(connections.unwrap()).without_sweeps();
+    store.table(table).unwrap()
+}
+
+fn machine(store: PostgreSql) -> Machine {
+    let shared = Shared::new(store, Duration::from_secs(20));
+    Arc::new(Exchanger::new(Arc::new(shared), "census".into()))
+}
+
+/// Sixteen machines on a table made anew.
+async fn machines(
+    server: &PostgresServer,
+    table: &str,
+    store: impl Fn() -> PostgreSql,
+) -> Vec<Machine> {
+    open(&server.url(), table).create_table().await.unwrap();
+    (0..16).map(|_| machine(store())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_wait_for_each_other_and_lose_nothing() {
+    let server = PostgresServer::shared();
+    let all = machines(&server, "waits", || open(&server.url(), "waits")).await;
+    assert_eq!(used_by_all(&all).await, Ok(ALL));
+    let order = ("ORDER BY k.key COLLATE \"C\"", "");
+    let queue = ("$2::text", "$2::text || random()");
+    let slow = ("$3::bigint", "$3::bigint + length(pg_sleep(0.01)::text)");
+    let begin = ("BEGIN ISOLATION LEVEL READ COMMITTED;", "");
+    // The rows alone are enough, but not in any order, and not without a transaction.
+    let cases: [(_, _, &[_]); 3] = [
+        ("unqueued", true, &[queue]),
+        ("unordered", false, &[queue, order, slow]),
+        ("unlocked", false, &[begin]),
+    ];
+    for (table, is_right, mistakes) in cases {
+        let store = || {
+            let store = open(&server.url(), table);
+            let mistakes = mistakes.iter();
+            mistakes.fold(store, |store, (right, wrong)| {
+                store.with_mistake(right, wrong)
+            })
+        };
+        let all = machines(&server, table, store).await;
+        let used = used_by_all(&all).await;
+        assert_eq!(used == Ok(ALL), is_right, "{table}: {used:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_with_serializable_transactions_by_default() {
+    let server = PostgresServer::shared();
+    let role = "CREATE ROLE strict LOGIN SUPERUSER; \
+                ALTER ROLE strict SET default_transaction_isolation = 'serializable'";
+    server.client().await.batch_execute(role).await.unwrap();
+    let url = server.url_of("strict");
+    let all = machines(&server, "strict", || open(&url, "strict")).await;
+    assert_eq!(used_by_all(&all).await, Ok(ALL));
+    let level = " ISOLATION LEVEL READ COMMITTED";
+    let store = || open(&url, "by_default").with_mistake(level, "");
+    let all = machines(&server, "by_default", store).await;
+    used_by_all(&all).await.unwrap_err();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_behind_a_pooler_in_transaction_mode() {
+    let server = PostgresServer::shared();
+    let pooler = Pooler::before(&server, "auth_type = any");
+    let store = || {
+        let connections = Connections::open(&pooler.url()).unwrap();
+        let store = PostgreSql::new(connections.without_session_settings()).without_sweeps();
+        let store = store.without_prepared_statements();
+        store.table("pooled").unwrap()
+    };
+    let all = machines(&server, "pooled", store).await;
+    assert_eq!(used_by_all(&all).await, Ok(ALL));
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_sent_again_counts_once() {
+    let server = PostgresServer::shared();
+    for (table, again, used) in [("once", 1, 3), ("twice", 2, 6)] {
+        let machine = &machines(&server, table, || open(&server.url(), table)).await[0];
+        machine.exchange(&batch(8, 1, 3)).await.unwrap();
+        sent_again(machine, again, used).await;
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_has_expired_counts_as_none() {
+    let server = PostgresServer::shared();
+    let client = server.client().await;
+    for (table, is_expired, used) in [("kept", "false", 6), ("expired", "true", 3)] {
+        let machine = &machines(&server, table, || open(&server.url(), table)).await[0];
+        machine.exchange(&batch(8, 1, 3)).await.unwrap();
+        let expire = format!("UPDATE {table} SET expires_at = 1 WHERE {is_expired}");
+        client.batch_execute(&expire).await.unwrap();
+        machine.exchange(&batch(8, 2, 3)).await.unwrap();
+        assert_eq!(taken(machine, "a").await.0, used);
+    }
+}
+
+/// Cancelled after each of its steps: neither is a lock held then, nor is half of it executed.
+#[tokio::test]
+async fn a_batch_that_is_cancelled_leaves_no_transaction() {
+    let server = PostgresServer::shared();
+    let client = server.client().await;
+    let url = format!("{}?application_name=cancelled", server.url());
+    let all = machines(&server, "cancelled", || open(&url, "cancelled")).await;
+    let sessions = "SELECT array_agg(pid ORDER BY pid) FROM pg_stat_activity \
+                    WHERE application_name = 'cancelled'";
+    let mut first = Vec::<i32>::new();
+    for polls in 1_u32.. {
+        let sequence = u64::from(polls);
+        let own = batch(8, sequence, 1);
+        let mut exchange = Box::pin(all[0].exchange(&own));
+        let mut left = polls;
+        let ended = poll_fn(|context| {
+            left -= 1;
+            let polled = exchange.as_mut().poll(context).is_ready();
+            if polled || left == 0 {
+                Poll::Ready(polled)
+            } else {
+                Poll::Pending
+            }
+        });
+        let ended = ended.await;
+        drop(exchange);
+        all[1].exchange(&batch(9, sequence, 1)).await.unwrap();
+        assert_eq!(taken(&all[1], "a").await.0, taken(&all[1], "b").await.0);
+        all[0].exchange(&own).await.unwrap();
+        assert_eq!(taken(&all[1], "a").await.0, 2 * i64::from(polls));
+        // A session that had held a lock would have been ended by the server.
+        let now: Vec<i32> = client.query_one(sessions, &[]).await.unwrap().get(0);
+        if first.is_empty() {
+            first.clone_from(&now);
+        }
+        assert_eq!(now, first);
+        if ended {
+            break;
+        }
+    }
+}
