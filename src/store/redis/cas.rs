@@ -14,8 +14,10 @@ use super::{
 };
 use crate::clock::{Tick, nanos};
 use crate::error::StoreError;
-use crate::store::cas::{self, CasStore, Loaded, Swapped, Version};
-use crate::store::fleet::{Batch, Replies};
+use crate::store::{
+    cas::{self, CasStore, Loaded, Swapped, Version},
+    fleet::{Batch, Replies},
+};
 
 const SCRIPT: &str = include_str!("lua/swap.lua");
 

@@ -11,8 +11,10 @@ use super::{
     sweeper::{BATCH, Sweeper, Sweeps},
 };
 use crate::error::{ConfigError, StoreError, expect_valid};
-use crate::store::cas::{CasStore, Loaded, Swapped, Value, Version};
-use crate::store::fleet::{Batch, Replies};
+use crate::store::{
+    cas::{CasStore, Loaded, Swapped, Value, Version},
+    fleet::{Batch, Replies},
+};
 
 const DEFAULT_TABLE: &str = "tower_throttle";
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);

@@ -16,8 +16,10 @@ use super::{
     statements::{CallError, Calls, MIN_SLACK, bits, micros},
 };
 use crate::error::StoreError;
-use crate::store::cas::{Loaded, Value};
-use crate::store::fleet::{Batch, Replies, Write};
+use crate::store::{
+    cas::{Loaded, Value},
+    fleet::{Batch, Replies, Write},
+};
 
 /// A request that its first poll sends.
 type Request<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, Error>> + Send + 'a>>;

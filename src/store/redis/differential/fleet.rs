@@ -6,8 +6,10 @@ use redis::Connection;
 
 use super::{FAKE_CLOCK, ONLY_DECLARED_KEYS, RedisServer, random::seeds};
 use crate::clock::{Tick, nanos};
-use crate::store::fleet::{Batch, Replies, traces::Trace};
-use crate::store::redis::fleet::{Group, SCRIPT};
+use crate::store::{
+    fleet::{Batch, Replies, traces::Trace},
+    redis::fleet::{Group, SCRIPT},
+};
 
 /// The values of keys, and when they expire by the script's fake clock.
 type Values = HashMap<String, (Vec<u8>, u64)>;

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use super::RedisServer;
 use super::hashing_proxy::{HashingProxy, Kind};
 use super::proxy_server::{Harm, Proxy};
-use crate::store::cas::CasStore as _;
-use crate::store::fleet::{Batch, traces::fixed_batch};
-use crate::store::redis::Redis;
+use crate::store::{
+    cas::CasStore as _,
+    fleet::{Batch, traces::fixed_batch},
+    redis::Redis,
+};
 
 /// Two keys in each of some groups.
 fn batch(machine: u64, sequence: u64) -> Arc<Batch> {
