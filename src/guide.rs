@@ -12,7 +12,8 @@
 //! | [`clients`] | how a client stays within a limit, and obeys a 429 |
 //! | [`queues`] | requests that wait, and backpressure |
 //! | [`testing`] | tests of your own limits |
-//! | [`stores`] | Redis, PostgreSQL, Cassandra, and limits that are synchronized |
+//! | [`stores`] | Redis, PostgreSQL, Cassandra |
+//! | [`fleets`] | limits of several machines that decide in memory |
 //! | [`failure`] | what happens while a store is down |
 //! | [`policies`] | limits in files, which are reloaded |
 //! | [`observing`] | metrics, events, alerts and a dashboard |
@@ -38,6 +39,8 @@ pub mod queues {}
 pub mod testing {}
 #[doc = include_str!("../docs/stores.md")]
 pub mod stores {}
+#[doc = include_str!("../docs/fleets.md")]
+pub mod fleets {}
 #[doc = include_str!("../docs/failure.md")]
 pub mod failure {}
 #[doc = include_str!("../docs/policies.md")]

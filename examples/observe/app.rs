@@ -5,7 +5,11 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 #[cfg(feature = "redis")]
-use tower_throttle::store::{Fallback, lease::Leased, redis::Redis, synced::Synced};
+use tower_throttle::store::{
+    Fallback,
+    fleet::{Leased, Synced},
+    redis::Redis,
+};
 use tower_throttle::{
     HeaderKey, Local, Quota, RateLimitLayer, SlidingLog, SlidingWindow, TokenBucket, key::Missing,
 };
@@ -63,7 +67,7 @@ pub(crate) fn with_redis(app: Router, redis: &Redis) -> Router {
     let report = RateLimitLayer::new(HeaderKey::new("x-client"), report).name("report");
 
     // Machines that decide in memory.
-    let read = Leased::new(redis.clone(), "read", TokenBucket::new(quota), 5);
+    let read = Leased::new(redis.clone(), "read", TokenBucket::new(quota));
     let read = RateLimitLayer::new(HeaderKey::new("x-client"), read).name("read");
     let list = Synced::new(redis.clone(), "list", TokenBucket::new(quota));
     let list = RateLimitLayer::new(HeaderKey::new("x-client"), list).name("list");

@@ -3,11 +3,7 @@
 use crate::{expect_none, markdown, pages, read, root};
 
 /// Commands that no stage runs, and why.
-const NOT_RUN: [(&str, &str); 6] = [
-    (
-        "cargo run --release -p compare -- fleet",
-        "it takes minutes; tests/synced runs a short one",
-    ),
+const NOT_RUN: [(&str, &str); 5] = [
     ("cargo publish", "it publishes"),
     ("cargo deny", "a job of the workflow runs it"),
     (

@@ -10,11 +10,10 @@
 //! cargo run --release -p compare -- redis            decisions in Redis; needs redis-server
 //! cargo run --release -p compare -- redis-memory     bytes per key in Redis; needs redis-server
 //! cargo run --release -p compare -- stores           decisions in PostgreSQL and Cassandra, which it needs
-//! cargo run --release -p compare -- synced           synced and leased limits beside one in this process alone
-//! cargo run --release -p compare -- flush            a million keys with costs to be exchanged
-//! cargo run --release -p compare -- fleet            processes that share limits; needs redis-server and PostgreSQL
-//! cargo run --release -p compare -- fleet --write    the same, and writes docs/synced.md and docs/img/synced.svg
-//! cargo run --release -p compare -- machines         1 to 64 machines on one store; needs redis-server and PostgreSQL
+//! cargo run --release -p compare -- fleet            1 to 64 machines on one store, 15 minutes; needs redis-server and
+//!                                                    PostgreSQL
+//! cargo run --release -p compare -- fleet --write    the same, and writes docs/fleets.md and docs/img/fleets.svg
+//! cargo run --release -p compare -- fleet --only "| load | Synced"
 //! cargo run --release -p compare -- lists            addresses in 100,000 networks, beside prefix-trie
 //! cargo run --release -p compare -- lockout          a lockout beside a log with as many places
 //! cargo run --release -p compare -- concurrency      what a permit adds to a request
@@ -31,10 +30,8 @@
 mod abuse;
 mod count;
 mod fleet;
-mod fleet_chart;
 mod keys;
 mod layer;
-mod machines;
 mod others;
 mod peers;
 mod queue;
@@ -45,7 +42,6 @@ mod served;
 mod size;
 mod soak;
 mod stores;
-mod synced;
 mod table;
 
 fn main() {
@@ -70,12 +66,7 @@ fn main() {
         Some("redis") => redis::run(&effort),
         Some("redis-memory") => redis_memory::run(&effort),
         Some("stores") => stores::run(&effort),
-        Some("synced") => synced::run(&effort),
-        Some("flush") => synced::flush(&effort),
         Some("fleet") => fleet::run(&effort, has("--write")),
-        Some("machines") => machines::run(&effort),
-        // A process of a fleet.
-        Some("machine") => fleet::machine(),
         Some("lists") => abuse::lists(&effort),
         Some("lockout") => abuse::lockout(&effort),
         Some("concurrency") => abuse::concurrency(&effort),
@@ -88,7 +79,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|synced|flush|fleet|machines|lists|lockout|concurrency|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
+                "usage: compare table|layer|axum|queue|redis|redis-memory|stores|fleet|lists|lockout|concurrency|size [--quick] [--json] [--only TEXT]\n       compare soak [SECONDS] [--leak]"
             );
             std::process::exit(2);
         }

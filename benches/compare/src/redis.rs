@@ -541,7 +541,7 @@ async fn hammer(effort: &Effort, server: &RedisServer) {
 }
 
 /// A value from the server's statistics of `command`.
-pub(crate) fn statistic(server: &RedisServer, command: &str, name: &str) -> f64 {
+fn statistic(server: &RedisServer, command: &str, name: &str) -> f64 {
     let info: String = redis::cmd("INFO")
         .arg("commandstats")
         .query(&mut server.connection())
