@@ -77,7 +77,7 @@ fn compare<B: Backend<u64>>(
             let _ = decided.expect("a decision");
         }
     }
-    let rounds = if effort.quick { 51 } else { 1_001 };
+    let rounds = if effort.quick { 21 } else { 1_001 };
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         theirs.push(time(keys, round, |key| is_admitted(&local, key)));

@@ -129,11 +129,11 @@ impl Run<'_> {
     /// Sends the load to all machines.
     async fn drive<M: Machine>(&self, machines: Vec<M>) -> Row {
         let Self(case, _, effort, servers) = *self;
-        let seconds = if effort.quick { 2 } else { 5 };
+        let seconds = if effort.quick { 1 } else { 5 };
         let seen = Arc::new(Seen::new(seconds));
         // Before the measurement connections are made, and each machine learns of the others.
-        let warm_up = Duration::from_secs(if effort.quick { 1 } else { 2 });
-        let first = Instant::now() + warm_up.max(4 * case.interval());
+        let warm_up = Duration::from_secs(2).max(4 * case.interval());
+        let first = Instant::now() + warm_up;
         let mut senders = JoinSet::new();
         for machine in machines.iter().cloned().zip(0..) {
             senders.spawn(send(machine, case, first, Arc::clone(&seen)));
