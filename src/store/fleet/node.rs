@@ -369,7 +369,12 @@ impl<S: CasStore, A: Shaped> Task<S, A> {
     /// Counts the machines of the fleet, once in some intervals.
     async fn count(&self) -> Result<(), StoreError> {
         let node = &self.0;
-        let machines = node.exchanger.count(&node.terms).await?;
+        let begun = MonotonicClock.now();
+        let counted = node.exchanger.count(&node.terms).await;
+        if let Err(error) = &counted {
+            RemoteMetrics(S::NAME).call_ended(begun, CALL_DEADLINE, Some(error));
+        }
+        let machines = counted?;
         if node.machines.swap(machines, Ordering::Relaxed) != machines {
             node.keys
                 .set_common(|common| common.rules.machines = machines);
